@@ -1,0 +1,1 @@
+//! Configuration: built-in defaults, file, environment, flags.

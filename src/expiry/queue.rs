@@ -1,0 +1,1 @@
+//! The bucketed expiry queue.

@@ -1,0 +1,1 @@
+//! Bytes of control packets: decoding and encoding, one body file per version.

@@ -1,0 +1,6 @@
+//! The protocol, pure: packets, their bytes, topics, and the session state machine. No clock, no async, no I/O.
+
+pub mod codec;
+pub mod packet;
+pub mod session;
+pub mod topic;

@@ -1,0 +1,1 @@
+//! The session state machine, split by concern of the standard.

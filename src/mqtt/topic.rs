@@ -1,0 +1,1 @@
+//! Topic Names and Topic Filters: validity and matching.

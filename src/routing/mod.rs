@@ -1,0 +1,7 @@
+//! From a publication to its receivers, pure: the subscription index, retained messages, shared groups, and the
+//! exchange of batches and tickets between shards.
+
+pub mod message;
+pub mod retained;
+pub mod shared;
+pub mod subscription_tree;

@@ -1,0 +1,1 @@
+//! Shared subscriptions: groups and the choice among their members.

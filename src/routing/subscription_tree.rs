@@ -1,0 +1,1 @@
+//! The subscription index: from a Topic Name to who receives it.
