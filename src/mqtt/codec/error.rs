@@ -30,7 +30,7 @@ pub enum DecodeError {
     VariableByteIntegerNotShortest { field: &'static str },
     #[error("the bytes end within or before {field}")]
     Truncated { field: &'static str },
-    #[error("{count} bytes follow the last field of {packet}; it has to end there")]
+    #[error("bytes after the last field of {packet}: {count}; it has to end there")]
     TrailingBytes { packet: PacketType, count: usize },
 
     #[error("{field} is not valid UTF-8")]

@@ -23,6 +23,10 @@ mod v5;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod property_tests;
+#[cfg(test)]
+mod round_trip;
+#[cfg(test)]
 mod tests;
 
 pub use acknowledgement::{AckKind, put_acknowledgement};

@@ -58,7 +58,7 @@ fn subscription_options(options: u8) -> Result<SubscriptionOptions, DecodeError>
     if options & 0xFC != 0 {
         return Err(DecodeError::ReservedSubscriptionOptions { options });
     }
-    let qos = QoS::from_bits(options).ok_or(DecodeError::RequestedQoSThree)?;
+    let qos = QoS::from_bits(options).ok_or(DecodeError::QoSThree { field: "Requested QoS" })?;
     Ok(SubscriptionOptions { qos, ..SubscriptionOptions::default() })
 }
 
