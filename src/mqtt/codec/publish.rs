@@ -84,7 +84,8 @@ fn decode_properties(block: &[u8]) -> Result<PublishProperties<'_>, DecodeError>
 ///
 /// Topic Alias, Message Expiry Interval, Subscription Identifiers and forwarded properties are written in 5.0 only.
 /// The caller keeps to the protocol's bounds: a topic of at most 65,535 bytes, Subscription Identifiers of
-/// 1 to 268,435,455, a packet (see [`PublishHead::packet_len`]) within what the receiver accepts.
+/// 1 to 268,435,455, a packet (see [`PublishHead::packet_len`]) within what the receiver accepts, and without a
+/// word from the receiver within the 268,435,460 of the protocol. Release builds do not check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishHead<'a> {
     pub dup: bool,
