@@ -6,13 +6,16 @@
 pub mod duration;
 mod expiry;
 mod keep_alive;
+mod layer;
 mod limits;
 mod listeners;
 mod log;
+mod problem;
 mod redelivery;
 mod runtime;
 mod schema;
 mod size;
+mod sources;
 mod store;
 mod sys;
 
@@ -21,9 +24,11 @@ pub use keep_alive::KeepAlive;
 pub use limits::{Limits, QueuePolicy};
 pub use listeners::Listeners;
 pub use log::{Log, LogFormat};
+pub use problem::{Problem, Refusal, Setting};
 pub use redelivery::{OnExhausted, Redelivery};
 pub use runtime::Runtime;
 pub use size::{ByteSize, InvalidSize};
+pub use sources::{DEFAULT_FILE, Loaded, Sources};
 pub use store::{Durability, Store};
 pub use sys::Sys;
 
