@@ -24,16 +24,17 @@ Examples:
   homing --listen 127.0.0.1:0                ... on a free port, which is printed
   homing --listen 0.0.0.0:1883 --listen '[::]:1883'
                                              ... on all interfaces (nothing is authenticated!)
-  homing --set redelivery.interval=5s        resend to 3.x clients after 5 s without an acknowledgement
+  homing --set redelivery.interval=5s        resend to 3.x clients after 5 s
   HOMING_LOG__LEVEL=debug homing             see redeliveries in the log
   homing check-config --config my.toml       is this file right, and what does it change?
   homing health                              does the broker answer? exit code 0 or 1
 
-Configuration, each layer beating the one before: built-in defaults, config/homing.toml in the working
-directory or --config FILE, environment HOMING_SECTION__KEY, flags. Every key is explained in the
-config/homing.toml that comes with Homing.
+Configuration, each layer beating the one before: built-in defaults;
+config/homing.toml in the working directory, or --config FILE; environment
+HOMING_SECTION__KEY; flags. config/homing.toml explains every key.
 
-Exit codes: 0 stopped in order, 1 could not start or is not healthy, 2 arguments or configuration refused.";
+Exit codes: 0 stopped in order; 1 could not start, or is not healthy;
+2 arguments or configuration refused.";
 
 #[derive(Parser)]
 #[command(version, about = "An MQTT 3.1, 3.1.1 and 5.0 broker that keeps trying until the message is home")]
