@@ -25,8 +25,8 @@ RUN touch src/main.rs src/lib.rs \
 
 FROM debian:bookworm-slim
 # A fixed number, so that volumes keep their owner from one image to the next.
-RUN groupadd --system --gid 1883 homing \
-    && useradd --system --uid 1883 --gid homing --home-dir /var/lib/homing --no-create-home --shell /usr/sbin/nologin homing \
+RUN groupadd --gid 1883 homing \
+    && useradd --uid 1883 --gid homing --home-dir /var/lib/homing --no-create-home --shell /usr/sbin/nologin homing \
     && install -d -o homing -g homing -m 0750 /var/lib/homing \
     && install -d -m 0755 /etc/homing
 COPY --from=build /build/target/release/homing /usr/local/bin/homing
