@@ -14,6 +14,8 @@ mod subscribers;
 mod trie;
 
 #[cfg(test)]
+pub(super) mod test_topics;
+#[cfg(test)]
 mod tests;
 
 pub use address::{SessionSlot, ShardId, ShardSet};

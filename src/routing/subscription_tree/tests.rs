@@ -1,5 +1,6 @@
 //! The index against the naive matcher, and against a model of subscriptions, peers and groups.
 
+use super::test_topics::{topic_filter, topic_name};
 use super::*;
 use crate::mqtt::packet::{QoS, SubscriptionOptions};
 use crate::mqtt::topic;
@@ -29,32 +30,6 @@ fn matched(tree: &SubscriptionTree, topic: &str) -> Vec<u32> {
     let mut sessions: Vec<_> = out.subscribers.iter().map(|s| s.session.0).collect();
     sessions.sort_unstable();
     sessions
-}
-
-/// Levels of few kinds, so that filters and topics meet often.
-fn level() -> impl Strategy<Value = &'static str> {
-    prop_oneof![Just("a"), Just("b"), Just("ab"), Just(""), Just("$SYS"), Just("$")]
-}
-
-pub(in crate::routing) fn topic_name() -> impl Strategy<Value = String> {
-    prop_oneof![
-        8 => prop::collection::vec(level(), 1..6),
-        1 => prop::collection::vec(level(), 30..40),
-    ]
-    .prop_map(|levels| levels.join("/"))
-    .prop_filter("a topic has one character", |topic| topic::is_topic_name(topic))
-}
-
-pub(in crate::routing) fn topic_filter() -> impl Strategy<Value = String> {
-    let wildcard_or_level = prop_oneof![2 => level(), 1 => Just("+")];
-    (prop::collection::vec(wildcard_or_level, 0..6), any::<bool>())
-        .prop_map(|(mut levels, is_multi)| {
-            if is_multi {
-                levels.push("#");
-            }
-            levels.join("/")
-        })
-        .prop_filter("a filter has one character", |filter| !filter.is_empty())
 }
 
 proptest! {
