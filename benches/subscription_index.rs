@@ -23,6 +23,9 @@ fn subscriber(session: u32) -> Subscriber {
     Subscriber { session: SessionSlot(session), options: PackedOptions::default(), subscription_id: 0 }
 }
 
+/// The filter of subscriber `i`.
+type NameFilter = fn(u32) -> String;
+
 /// 25 bytes, as a device names its own topic.
 fn exact(i: u32) -> String {
     format!("site/{:02}/dev/{i:07}/state", i % 100)
@@ -41,7 +44,7 @@ fn early(i: u32) -> String {
     format!("site/+/dev/{i:07}/+")
 }
 
-fn tree(n: u32, filter: fn(u32) -> String) -> SubscriptionTree {
+fn tree(n: u32, filter: NameFilter) -> SubscriptionTree {
     let mut tree = SubscriptionTree::new(ShardId(0));
     for i in 0..n {
         tree.subscribe(&filter(i), subscriber(i));
@@ -94,7 +97,7 @@ fn member(i: u32) -> Member {
 
 fn matching(c: &mut Criterion) {
     let mut group = c.benchmark_group("match");
-    let filters: [(&str, fn(u32) -> String); 4] =
+    let filters: [(&str, NameFilter); 4] =
         [("exact", exact), ("+", single), ("+ twice", early), ("#", multi)];
     for (name, filter) in filters {
         for n in SIZES {
@@ -145,13 +148,19 @@ fn changing(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("a crowd subscribes and unsubscribes", n), |b| {
             b.iter(|| {
                 let mut tree = SubscriptionTree::new(ShardId(0));
-                order.iter().for_each(|s| drop(tree.subscribe("all", subscriber(*s))));
-                order.iter().for_each(|s| drop(tree.unsubscribe("all", SessionSlot(*s))));
+                for slot in &order {
+                    tree.subscribe("all", subscriber(*slot));
+                }
+                for slot in &order {
+                    tree.unsubscribe("all", SessionSlot(*slot));
+                }
             });
         });
     }
     let mut tree = SubscriptionTree::new(ShardId(0));
-    (0..100).for_each(|i| drop(tree.join("group", "jobs", member(i))));
+    for i in 0..100 {
+        tree.join("group", "jobs", member(i));
+    }
     let mut out = Matches::default();
     tree.matches("jobs", &mut out);
     let id = out.groups[0];
