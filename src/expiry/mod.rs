@@ -1,3 +1,8 @@
 //! Deadlines: one bucketed queue for every one of them, and the actor that ticks it.
+//!
+//! An owner keeps its true deadline itself and tells the expiry actor only when that deadline falls
+//! into an earlier bucket than the one already registered ([`lazy`]). The queue hands the key back
+//! once its bucket is due; the owner compares with its true deadline, acts or registers again.
 
+pub mod lazy;
 pub mod queue;
