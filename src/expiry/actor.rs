@@ -7,7 +7,8 @@
 //! Bounds: a round looks at [`ROUND`] entries, then the mailbox has its turn, since actix drains the mailbox before
 //! it polls futures. An empty queue does not wake at all.
 
-use super::message::{DeadlineKind, PollNow, Register, Verdict, Verdicts};
+use super::deadline::DeadlineKind;
+use super::message::{PollNow, Register, Verdict, Verdicts};
 use super::queue::{ExpiryQueue, Key, More};
 use super::slot::SlotSpace;
 use super::statistics::ExpiryStatistics;

@@ -1,38 +1,8 @@
 //! What shards and the expiry actor say to each other: a batch each way, never a message per deadline.
 
+use super::deadline::DeadlineKind;
+pub use super::deadline::Registration;
 use crate::time::Instant;
-
-/// What a deadline is for. Each owner may have one deadline of every kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum DeadlineKind {
-    /// Something has to come from the peer: CONNECT, then whatever Keep Alive asks for.
-    ReadIdle,
-    /// The peer's socket takes no bytes.
-    WriteIdle,
-    /// The earliest unacknowledged QoS 1 or 2 packet.
-    Retransmit,
-    /// Session Expiry Interval or Will Delay Interval of a session without a connection.
-    Session,
-}
-
-impl DeadlineKind {
-    pub const ALL: [DeadlineKind; 4] =
-        [DeadlineKind::ReadIdle, DeadlineKind::WriteIdle, DeadlineKind::Retransmit, DeadlineKind::Session];
-    pub const COUNT: usize = Self::ALL.len();
-}
-
-/// One deadline of a shard's, to be registered, moved or, with [`Instant::NEVER`], forgotten.
-///
-/// A newer generation takes the place of an older one; an older one changes nothing while a newer is registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registration {
-    pub kind: DeadlineKind,
-    /// Dense within the shard.
-    pub slot: u32,
-    pub generation: u32,
-    pub deadline: Instant,
-}
 
 /// What one turn of a shard registers. Sent once a turn, and only if something has to be told ([`lazy`](super::lazy)).
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! One dense numbering over the deadlines of all shards, and back. Pure.
 
-use super::message::DeadlineKind;
+use super::deadline::DeadlineKind;
 
 /// The numbering for a number of shards: `(local * kinds + kind) * shards + shard`.
 ///

@@ -1,6 +1,6 @@
 //! What the expiry actor counts, for whoever shows it. Relaxed atomics: written by one thread, read by any.
 
-use super::message::DeadlineKind;
+use super::deadline::DeadlineKind;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;

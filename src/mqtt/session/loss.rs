@@ -70,6 +70,12 @@ impl Losses {
         self.0[cause as usize] += messages as u64;
     }
 
+    pub fn merge(&mut self, other: &Losses) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+
     pub fn of(&self, cause: LossCause) -> u64 {
         self.0[cause as usize]
     }

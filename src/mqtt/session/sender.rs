@@ -41,6 +41,14 @@ pub struct Tally {
     pub losses: Losses,
 }
 
+impl Tally {
+    pub fn add(&mut self, other: &Tally) {
+        self.sent += other.sent;
+        self.redelivered += other.redelivered;
+        self.losses.merge(&other.losses);
+    }
+}
+
 /// What became of the packets whose time had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retransmission {

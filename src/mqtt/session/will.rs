@@ -52,8 +52,10 @@ pub fn will_time(delay: Duration, session_expiry: Duration, ending: Ending) -> W
         Ending::TakenOverResumed => WillTime::Never,
         // The session ends here, and so does the delay.
         Ending::TakenOverAfresh => WillTime::Now,
-        Ending::Abnormal | Ending::Shutdown if wait.is_zero() => WillTime::Now,
-        Ending::Abnormal | Ending::Shutdown => WillTime::After(wait),
+        Ending::Abnormal if wait.is_zero() => WillTime::Now,
+        Ending::Abnormal => WillTime::After(wait),
+        // Nobody is left to receive it, and a client is not to blame.
+        Ending::Shutdown => WillTime::Never,
     }
 }
 

@@ -1,6 +1,6 @@
 //! CONNECT: refusal, take-over, the session it finds or begins, CONNACK.
 
-use super::connection::{Connection, Phase};
+use super::connection::{Connection, Leaves, Phase};
 use super::effects::{Event, Why};
 use super::receive::Flow;
 use super::{ConnectionId, Resident, SessionId, Shard};
@@ -46,7 +46,6 @@ impl Shard {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.wire.version = connect.version;
         }
-        self.received += 1;
         let existing = self.find_client(now, client_id);
         if let Err(refusal) = self.admit(connect, existing.is_some()) {
             self.refuse(now, id, client_id, &refusal);
@@ -121,7 +120,7 @@ impl Shard {
             self.say_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);
             self.note_disconnected(old, Why::TakenOver);
             self.part(now, old, ending);
-            self.begin_closing(now, old);
+            self.begin_closing(now, old, Leaves::Broker);
         }
         if clean_start {
             self.end_session(now, id);
@@ -280,7 +279,7 @@ impl Shard {
                 let _ = wire.put(&Packet::Connack(Box::new(connack)));
             }
         }
-        self.begin_closing(now, id);
+        self.begin_closing(now, id, Leaves::Broker);
         self.note(Event::Refused {
             connection: id,
             client_id: Some(client_id.into()),
@@ -297,7 +296,7 @@ impl Shard {
         {
             connection.wire.outbox.buffer().extend_from_slice(&[0x20, 2, 0, code as u8]);
         }
-        self.begin_closing(now, id);
+        self.begin_closing(now, id, Leaves::Broker);
         self.note(Event::Refused {
             connection: id,
             client_id: None,

@@ -39,7 +39,16 @@ pub enum Phase {
     AwaitingConnect,
     Established,
     /// What waits is written, then it is closed, at the latest at this time; nothing more is read.
-    Closing { until: Instant },
+    Closing { until: Instant, leaves: Leaves },
+}
+
+/// Who ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// The client said DISCONNECT: it waits for nothing.
+    Client,
+    /// The broker: the client is given time to read why.
+    Broker,
 }
 
 /// Why a connection is not read, by cause: each cause ends by itself.
@@ -103,7 +112,7 @@ impl Connection {
     /// When a socket that takes no bytes is given up.
     pub fn write_deadline(&self, timeout: Duration) -> Instant {
         match (self.phase, self.blocked) {
-            (Phase::Closing { until }, _) => until,
+            (Phase::Closing { until, .. }, _) => until,
             (_, Some(since)) => since + timeout,
             _ => Instant::NEVER,
         }

@@ -6,8 +6,9 @@
 use super::effects::{Event, Why};
 use super::{ConnectionId, SessionId, Shard};
 use crate::expiry::lazy::Registered;
-use crate::expiry::message::{DeadlineKind, Registration};
+use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
+use crate::mqtt::session::loss::LossCause;
 use crate::routing::shard::connection::Phase;
 use crate::routing::shard::slots::Id;
 use crate::time::Instant;
@@ -196,4 +197,21 @@ pub enum Overdue {
     Cut,
     /// It takes no bytes: close the socket at once.
     Abandon,
+}
+
+impl Shard {
+    /// The shard's regular work: expired retained messages go, a bounded number each time. Registers the next.
+    pub fn chore(&mut self, now: Instant, next: Instant) {
+        const EXPIRED_AT_ONCE: usize = 1_000;
+        if self.here.0 == 0 {
+            let gone = self.common.retained().expire(now, EXPIRED_AT_ONCE);
+            self.tally.losses.add(LossCause::Expired, gone);
+        }
+        self.effects.registrations.push(Registration {
+            kind: DeadlineKind::Chore,
+            slot: 0,
+            generation: 0,
+            deadline: next,
+        });
+    }
 }

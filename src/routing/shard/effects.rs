@@ -2,7 +2,7 @@
 
 use super::ConnectionId;
 use super::exchange::Parcel;
-use crate::expiry::message::Registration;
+use crate::expiry::deadline::Registration;
 use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
 use crate::routing::subscription_tree::ShardId;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Connections and sessions that end, and the wills they leave.
 
-use super::connection::Phase;
+use super::connection::{Leaves, Phase};
 use super::effects::{Event, Why};
 use super::route::Publication;
 use super::{ConnectionId, SessionId, Shard};
@@ -53,7 +53,12 @@ impl Shard {
         let ending = if why == Why::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
         self.note_disconnected(id, why);
         self.part(now, id, ending);
-        self.begin_closing(now, id);
+        self.begin_closing(now, id, Leaves::Broker);
+    }
+
+    /// The broker stops.
+    pub fn shut_down(&mut self, now: Instant, id: ConnectionId) {
+        self.cut(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), Why::Shutdown);
     }
 
     /// DISCONNECT came.
@@ -75,7 +80,7 @@ impl Shard {
         let ending = if normal { Ending::Normal } else { Ending::Abnormal };
         self.note_disconnected(id, Why::Client(disconnect.reason));
         self.part(now, id, ending);
-        self.begin_closing(now, id);
+        self.begin_closing(now, id, Leaves::Client);
     }
 
     /// Tells a 5.0 client why it is disconnected.
@@ -96,9 +101,9 @@ impl Shard {
 
     /// Nothing more is read; what waits is written, then the socket is closed.
     // 5.0 [MQTT-3.14.4-1], [MQTT-3.14.4-2]
-    pub(super) fn begin_closing(&mut self, now: Instant, id: ConnectionId) {
+    pub(super) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.phase = Phase::Closing { until: now + LINGER.min(self.settings.write_timeout) };
+            connection.phase = Phase::Closing { until: now + LINGER.min(self.settings.write_timeout), leaves };
             self.partial_bytes -= connection.partial.len();
             connection.partial = Vec::new();
             connection.aliases = None;
@@ -213,7 +218,7 @@ impl Shard {
         };
         let mut publication = Publication::new(parts, Some(SessionSlot(id.slot)), self.here);
         if will.retain {
-            self.retain(&mut publication);
+            self.retain(now, &mut publication);
         }
         self.route(now, &mut publication, None);
     }

@@ -41,7 +41,7 @@ use crate::mqtt::session::{Session, SessionPolicy};
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::{GroupId, Matches, ShardId, SubscriptionTree};
 use crate::time::Instant;
-use connection::{Connection, Pause};
+use connection::{Connection, Leaves, Pause, Phase};
 pub use connect::home_of;
 use effects::{Effects, Event};
 use exchange::Peer;
@@ -142,7 +142,6 @@ pub struct Shard {
     /// Bytes held of packets that are not whole.
     partial_bytes: usize,
     received: u64,
-    serial: u64,
     seed: u64,
     tally: Tally,
     effects: Effects,
@@ -157,6 +156,17 @@ pub struct Figures {
     pub received: u64,
     pub partial_bytes: u64,
     pub tally: Tally,
+}
+
+impl Figures {
+    pub fn add(&mut self, other: &Figures) {
+        self.connected += other.connected;
+        self.sessions += other.sessions;
+        self.subscriptions += other.subscriptions;
+        self.received += other.received;
+        self.partial_bytes += other.partial_bytes;
+        self.tally.add(&other.tally);
+    }
 }
 
 /// Buffers that idle outboxes leave behind, at most; and the largest that is kept.
@@ -193,7 +203,6 @@ impl Shard {
             connected: 0,
             partial_bytes: 0,
             received: 0,
-            serial: 0,
             seed,
             tally: Tally::default(),
             effects: Effects::default(),
@@ -253,8 +262,8 @@ impl Shard {
             connection.blocked = Some(now);
         }
         let closing = connection.is_closing();
-        if drained && closing {
-            return Flushed::Finished;
+        if drained && let Phase::Closing { leaves, .. } = connection.phase {
+            return Flushed::Finished(leaves);
         }
         if !drained {
             self.register_write_idle(id);
@@ -299,6 +308,11 @@ impl Shard {
         }
     }
 
+    /// Bytes held of packets that are not whole.
+    pub fn partial_bytes(&self) -> usize {
+        self.partial_bytes
+    }
+
     /// Every connection, for an orderly stop.
     pub fn connection_ids(&self) -> Vec<ConnectionId> {
         self.connections.iter().map(|(id, _)| id).collect()
@@ -339,7 +353,7 @@ pub enum Flushed {
     /// The socket takes no more for now.
     Blocked,
     /// Nothing waits, and the connection is to be closed.
-    Finished,
+    Finished(Leaves),
     /// There is no such connection any more.
     Gone,
 }

@@ -97,7 +97,7 @@ impl Shard {
         };
         let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), self.here);
         if publish.retain {
-            self.retain(&mut publication);
+            self.retain(now, &mut publication);
         }
         let token = match publish.packet_id {
             Some(_) => self.sessions.get(session).map(|r| (session, r.session.receiver.next_token())),
@@ -203,14 +203,14 @@ impl Shard {
     /// Sets, replaces or erases the retained message of a topic.
     // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
     // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
-    pub(super) fn retain(&mut self, publication: &mut Publication<'_>) {
+    pub(super) fn retain(&mut self, now: Instant, publication: &mut Publication<'_>) {
         let topic = publication.parts.topic;
         if publication.parts.payload.is_empty() {
             self.common.retained().remove(topic);
             return;
         }
         let message = publication.message(&mut self.scratch).clone();
-        if self.common.retained().set(topic, message).is_err() {
+        if self.common.retained().set(message, now).is_err() {
             self.tally.losses.count(LossCause::RetainedFull);
         }
     }
@@ -226,7 +226,7 @@ impl Shard {
             payload,
         };
         let mut publication = Publication::new(parts, None, self.here);
-        self.retain(&mut publication);
+        self.retain(now, &mut publication);
         self.route(now, &mut publication, None);
     }
 

@@ -62,6 +62,19 @@ impl Shard {
         self.connections.get(id).is_some_and(|c| !c.partial.is_empty())
     }
 
+    /// Bytes that came with a connection from another shard: handled with the next [`Self::receive`].
+    pub fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            self.partial_bytes += unread.len();
+            connection.partial = unread;
+        }
+    }
+
+    /// Whether its socket is to be read.
+    pub fn reads(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|c| !c.pauses.any())
+    }
+
     fn keep_rest(&mut self, now: Instant, id: ConnectionId, progress: Progress, rest: &[u8]) -> Progress {
         if rest.is_empty() { progress } else { self.keep(now, id, progress, rest.to_vec()) }
     }

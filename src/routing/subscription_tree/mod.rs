@@ -239,7 +239,7 @@ impl SubscriptionTree {
         self.filters.memory() + self.groups.memory()
     }
 
-    fn group_id(&self, group: &str, filter: &str) -> Option<GroupId> {
+    pub fn group_id(&self, group: &str, filter: &str) -> Option<GroupId> {
         self.groups.search(&self.filters.find(filter)?.groups, group).ok()
     }
 
