@@ -60,8 +60,8 @@ fn packets() -> Vec<(String, ProtocolVersion, Vec<u8>)> {
         ("puback 3.1.1", V3, b"\x40\x02\x12\x34"),
         ("puback 5.0", V5, b"\x40\x02\x12\x34"),
         ("puback with reason 5.0", V5, b"\x40\x03\x12\x34\x10"),
-        ("subscribe 3.1.1", V3, b"\x82\x11\0\x01\0\x0Csite/7/line/#\x01"),
-        ("subscribe 5.0", V5, b"\x82\x12\0\x01\0\0\x0Csite/7/line/#\x01"),
+        ("subscribe 3.1.1", V3, b"\x82\x12\0\x01\0\x0Dsite/7/line/#\x01"),
+        ("subscribe 5.0", V5, b"\x82\x13\0\x01\0\0\x0Dsite/7/line/#\x01"),
         ("suback 5.0", V5, b"\x90\x04\0\x01\0\x01"),
         ("pingreq", V3, b"\xC0\0"),
     ];
@@ -72,12 +72,15 @@ fn packets() -> Vec<(String, ProtocolVersion, Vec<u8>)> {
 fn decoding(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode");
     for (name, version, bytes) in packets() {
+        // Asserts that the bytes are a packet: an error would be quick to find.
+        packet(&bytes, version);
         group.throughput(Throughput::Elements(1));
         group.bench_function(name, |bencher| {
             bencher.iter(|| decode(black_box(&bytes), black_box(version), 1 << 20).is_ok());
         });
     }
     let connect = b"\x10\x17\0\x04MQTT\x05\x02\0\x3C\x03\x21\0\x14\0\x07meter-7";
+    assert!(matches!(decode_connect(connect, 1 << 20), Ok(Decoded::Packet { .. })));
     group.bench_function("connect 5.0", |bencher| {
         bencher.iter(|| decode_connect(black_box(connect), 1 << 20).is_ok());
     });

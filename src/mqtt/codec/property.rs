@@ -1,6 +1,6 @@
 //! 5.0 properties: which may stand where and how often, their types and values, both ways.
 //!
-//! The table [`RULES`] is the standard's table of properties; [`Scanner`] applies it to bytes from a peer.
+//! The table `RULES` is the standard's table of properties; `Scanner` applies it to bytes from a peer.
 
 use super::error::{DecodeError, EncodeError};
 use super::primitive::{self, Reader, VARIABLE_BYTE_INTEGER_MAX};
