@@ -1,7 +1,9 @@
-//! Topic Names and Topic Filters: validity, the parts of a shared filter, and a matcher that follows the standard's words.
+//! Topic Names and Topic Filters: validity, the parts of a shared filter, and a matcher that follows the
+//! standard's words.
 //!
-//! Not here: the index that finds the filters for a topic ([`crate::routing::subscription_tree`]); [`matches`] is the
-//! reference it is tested against, and good enough where one filter meets one topic (rules, retained messages).
+//! Not here: the index that finds the filters for a topic ([`crate::routing::subscription_tree`]);
+//! [`matches`] is the reference it is tested against, and good enough where one filter meets one topic
+//! (policy rules).
 //!
 //! Levels are compared byte for byte: no normalisation, no case folding (5.0 and 3.1.1 [MQTT-4.7.3-4]).
 
@@ -13,7 +15,8 @@ const SHARE_PREFIX: &str = "$share/";
 ///
 /// An empty PUBLISH topic that a 5.0 Topic Alias stands in for is the session's case, not a Topic Name.
 pub fn is_topic_name(topic: &str) -> bool {
-    // 5.0 and 3.1.1 [MQTT-4.7.3-1]; 5.0 [MQTT-4.7.0-1], 3.1.1 [MQTT-4.7.1-1]; both [MQTT-4.7.3-2], [MQTT-3.3.2-2]
+    // 5.0 and 3.1.1 [MQTT-4.7.3-1]; 5.0 [MQTT-4.7.0-1], 3.1.1 [MQTT-4.7.1-1]; both [MQTT-4.7.3-2],
+    // [MQTT-3.3.2-2]
     !topic.is_empty() && !topic.bytes().any(|b| matches!(b, b'+' | b'#' | 0))
 }
 
@@ -59,8 +62,8 @@ pub enum TopicFilterError {
 }
 
 impl<'a> TopicFilter<'a> {
-    /// Reads an ordinary filter or `$share/NAME/FILTER`, the latter in every protocol version: 3.x clients cannot mean
-    /// anything else by it, and mosquitto takes it from them too.
+    /// Reads an ordinary filter or `$share/NAME/FILTER`, the latter in every protocol version: 3.x clients
+    /// cannot mean anything else by it, and mosquitto takes it from them too.
     ///
     /// `max_levels` bounds the filter without the share prefix.
     pub fn parse(full: &'a str, max_levels: usize) -> Result<TopicFilter<'a>, TopicFilterError> {

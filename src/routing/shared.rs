@@ -1,8 +1,8 @@
 //! Shared subscriptions: the members of a group, and the choice among them.
 //!
-//! Every shard knows the members of all shards; the publisher's shard chooses, so two shards choose independently and
-//! fairness holds per publishing shard. Not here: whether a member can take more (the caller answers), and what
-//! becomes of a refused or unacknowledged message.
+//! Every shard knows the members of all shards; the publisher's shard chooses, so two shards choose
+//! independently and fairness holds per publishing shard. Not here: whether a member can take more (the
+//! caller answers), and what becomes of a refused or unacknowledged message.
 
 use super::subscription_tree::{PackedOptions, SessionSlot, ShardId};
 
@@ -24,7 +24,8 @@ pub struct Member {
     pub options: PackedOptions,
     /// 5.0 Subscription Identifier; 0 is none.
     pub subscription_id: u32,
-    /// Whether the session has a Network Connection. One that has none and is still here outlives its connection.
+    /// Whether the session has a Network Connection. One that has none and is still here outlives its
+    /// connection.
     pub online: bool,
 }
 
@@ -103,8 +104,8 @@ impl Group {
         self.online.next(accepts)
     }
 
-    /// For when no member is online: the next offline one in turn whose queue accepts. Its session outlives its
-    /// connection, else it would have left.
+    /// For when no member is online: the next offline one in turn whose queue accepts. Its session outlives
+    /// its connection, else it would have left.
     pub fn choose_offline(&mut self, accepts: impl FnMut(&Member) -> bool) -> Option<Member> {
         self.offline.next(accepts)
     }
@@ -115,8 +116,8 @@ impl Group {
     }
 }
 
-/// Members sorted by address, and whose turn it is. Joining and leaving move the turn with the members, so that
-/// nobody is passed over or served twice because another came or went.
+/// Members sorted by address, and whose turn it is. Joining and leaving move the turn with the members, so
+/// that nobody is passed over or served twice because another came or went.
 #[derive(Debug, Default)]
 struct Ring {
     members: Vec<Member>,

@@ -1,4 +1,5 @@
-//! A filter's way through the ordered topics: does this topic match, and if not, which is the next that could?
+//! A filter's way through the ordered topics: does this topic match, and if not, which is the next that
+//! could?
 //!
 //! Topics are in the order of the retained store: levels parted by U+0000, compared as bytes.
 

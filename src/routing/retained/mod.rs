@@ -1,11 +1,12 @@
 //! Retained messages: one per topic.
 //!
-//! The messages stand in a hash table keyed by their own topic, so that replacing one (what publishers do all day) is
-//! one look-up under the lock that shards share. The topics stand in an ordered set besides, with `/` written as
-//! U+0000, which no topic has: byte order is then the order of the topic tree, a topic directly before all below it.
-//! A filter walks the set by seeking: where a topic does not match, it says what the next one that could match begins
-//! with. So a look-up costs what it matches, plus one seek for each level value that a `+` meets in vain.
-//! Only messages with a Message Expiry Interval are in the third set, ordered by deadline.
+//! The messages stand in a hash table keyed by their own topic, so that replacing one (what publishers do
+//! all day) is one look-up under the lock that shards share. The topics stand in an ordered set besides,
+//! with `/` written as U+0000, which no topic has: byte order is then the order of the topic tree, a topic
+//! directly before all below it. A filter walks the set by seeking: where a topic does not match, it says
+//! what the next one that could match begins with. So a look-up costs what it matches, plus one seek for
+//! each level value that a `+` meets in vain. Only messages with a Message Expiry Interval are in the third
+//! set, ordered by deadline.
 //!
 //! Not here: Retain Handling, QoS, and what an empty payload means (the caller calls [`Retained::remove`]).
 
@@ -109,13 +110,15 @@ impl Retained {
         self.held(topic).filter(|m| !is_expired(m, now))
     }
 
-    /// Appends every message whose topic the filter (without share prefix) matches, in the order of the topic tree.
+    /// Appends every message whose topic the filter (without share prefix) matches, in the order of the
+    /// topic tree.
     pub fn matching(&self, filter: &str, now: Instant, out: &mut Vec<Message>) {
         self.matching_from(&mut Cursor::default(), filter, now, usize::MAX, out);
     }
 
-    /// As [`matching`](Self::matching), in parts: looks at `budget` topics at most, whether they match or not, so that
-    /// a lock is held for that long. Goes on at the cursor; what changed between the parts is seen if it is ahead.
+    /// As [`matching`](Self::matching), in parts: looks at `budget` topics at most, whether they match or
+    /// not, so that a lock is held for that long. Goes on at the cursor; what changed between the parts is
+    /// seen if it is ahead.
     pub fn matching_from(
         &self,
         cursor: &mut Cursor,
@@ -159,8 +162,8 @@ impl Retained {
         }
     }
 
-    /// Removes messages that have expired, `budget` at most, the earliest first; how many. Fewer than `budget` means
-    /// that none is left.
+    /// Removes messages that have expired, `budget` at most, the earliest first; how many. Fewer than
+    /// `budget` means that none is left.
     pub fn expire(&mut self, now: Instant, budget: usize) -> usize {
         let mut removed = 0;
         while removed < budget {

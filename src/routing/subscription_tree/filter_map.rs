@@ -1,7 +1,8 @@
-//! From a Topic Filter to what is kept for it: exact filters in one hash map, filters with wildcards in a trie.
+//! From a Topic Filter to what is kept for it: exact filters in one hash map, filters with wildcards in a
+//! trie.
 //!
-//! A publish costs one hash and one compare for all exact filters together, and walks the trie only if there is a
-//! filter with a wildcard at all.
+//! A publish costs one hash and one compare for all exact filters together, and walks the trie only if there
+//! is a filter with a wildcard at all.
 
 use super::subscribers::Subscribers;
 use super::trie::Trie;
@@ -58,7 +59,8 @@ pub(super) struct FilterMap {
 }
 
 impl FilterMap {
-    /// What is kept for the filter, made if there is nothing yet: put something in, or [`prune`](Self::prune).
+    /// What is kept for the filter, made if there is nothing yet: put something in, or
+    /// [`prune`](Self::prune).
     pub fn entry(&mut self, filter: &str) -> &mut Receivers {
         if topic::has_wildcard(filter) {
             self.wildcards.entry(filter)

@@ -7,7 +7,8 @@ use crate::routing::shared::Group;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupId {
     index: u32,
-    /// Counts the groups ever made; comes round after 2^32 of them, when it matters only to an id as old as that.
+    /// Counts the groups ever made; comes round after 2^32 of them, when it matters only to an id as old as
+    /// that.
     serial: u32,
 }
 

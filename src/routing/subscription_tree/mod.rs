@@ -1,11 +1,12 @@
 //! The subscription index: from a Topic Name to who receives it.
 //!
-//! Each shard owns one. It holds the subscriptions of the sessions that live in the shard in full; of other shards
-//! only *which* are interested in a filter, since the publisher's shard sends a message once to each and they match it
-//! again; and of shared subscriptions all members of all shards, since the publisher's shard chooses.
+//! Each shard owns one. It holds the subscriptions of the sessions that live in the shard in full; of other
+//! shards only *which* are interested in a filter, since the publisher's shard sends a message once to each
+//! and they match it again; and of shared subscriptions all members of all shards, since the publisher's
+//! shard chooses.
 //!
-//! Not here: retained messages, validity of filters ([`crate::mqtt::topic`]), limits per client, and merging the
-//! subscriptions of one session that overlap.
+//! Not here: retained messages, validity of filters ([`crate::mqtt::topic`]), limits per client, and merging
+//! the subscriptions of one session that overlap.
 
 mod address;
 mod filter_map;
@@ -28,7 +29,8 @@ use group_table::GroupTable;
 
 /// Who receives what, as one shard knows it.
 ///
-/// Filters come without `$share/NAME/`, and are valid; an invalid one matches nothing or less than it seems to.
+/// Filters come without `$share/NAME/`, and are valid; an invalid one matches nothing or less than it seems
+/// to.
 #[derive(Debug)]
 pub struct SubscriptionTree {
     /// The shard this is in.
@@ -67,7 +69,8 @@ impl Matches {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subscribed {
     New {
-        /// No other local subscriber had the filter: the peers must learn of it. For a group: it had no member.
+        /// No other local subscriber had the filter: the peers must learn of it. For a group: it had no
+        /// member.
         first_here: bool,
     },
     /// The session had this subscription, maybe with other options.
@@ -78,7 +81,8 @@ pub enum Subscribed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsubscribed {
     Removed {
-        /// No other local subscriber has the filter: the peers must learn of it. For a group: it has no member left.
+        /// No other local subscriber has the filter: the peers must learn of it. For a group: it has no
+        /// member left.
         last_here: bool,
     },
     NotFound,
@@ -102,7 +106,8 @@ impl SubscriptionTree {
         }
     }
 
-    /// Adds a local subscription, or replaces the session's own to the same filter (5.0 and 3.1.1 [MQTT-3.8.4-3]).
+    /// Adds a local subscription, or replaces the session's own to the same filter (5.0 and 3.1.1
+    /// [MQTT-3.8.4-3]).
     pub fn subscribe(&mut self, filter: &str, subscriber: Subscriber) -> Subscribed {
         let local = &mut self.filters.entry(filter).local;
         let first_here = local.is_empty();
@@ -198,7 +203,8 @@ impl SubscriptionTree {
         self.groups.find_mut(id).is_some_and(|members| members.set_presence(address, presence))
     }
 
-    /// Clears `out` and fills it with what receives a message to this Topic Name. Allocates only to grow `out`.
+    /// Clears `out` and fills it with what receives a message to this Topic Name. Allocates only to grow
+    /// `out`.
     pub fn matches(&self, topic: &str, out: &mut Matches) {
         out.clear();
         self.filters.matches(topic, out);
@@ -214,8 +220,8 @@ impl SubscriptionTree {
         self.groups.find_mut(id)
     }
 
-    /// Changes with every change that could change what [`matches`](Self::matches) answers, for those who keep answers.
-    /// Members of a group may change without: the group stays the same.
+    /// Changes with every change that could change what [`matches`](Self::matches) answers, for those who
+    /// keep answers. Members of a group may change without: the group stays the same.
     pub fn version(&self) -> u64 {
         self.version
     }

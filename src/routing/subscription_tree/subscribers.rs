@@ -1,9 +1,10 @@
 //! The local subscribers of one filter, sorted by session slot.
 //!
-//! Nearly every filter has one subscriber: it stands inline, 16 bytes, no allocation. A handful is one sorted vector.
-//! Beyond [`RUN`] they are a row of sorted runs, so that one more or one less moves at most `RUN` entries (6 KiB)
-//! wherever it falls, while a fan-out still copies slices. Sorted, because the receivers of a fan-out then come in the
-//! order of the session slab, and because equal input gives equal order in the simulation.
+//! Nearly every filter has one subscriber: it stands inline, 16 bytes, no allocation. A handful is one
+//! sorted vector. Beyond [`RUN`] they are a row of sorted runs, so that one more or one less moves at most
+//! `RUN` entries (6 KiB) wherever it falls, while a fan-out still copies slices. Sorted, because the
+//! receivers of a fan-out then come in the order of the session slab, and because equal input gives equal
+//! order in the simulation.
 
 use super::SessionSlot;
 use crate::mqtt::packet::{QoS, SubscriptionOptions};
@@ -23,7 +24,8 @@ pub struct Subscriber {
 const _: () = assert!(size_of::<Subscriber>() == 12);
 const _: () = assert!(size_of::<Subscribers>() == 16);
 
-/// What a delivery needs of the subscription options, in the bits of the wire: QoS 0-1, No Local 2, Retain As Published 3.
+/// What a delivery needs of the subscription options, in the bits of the wire: QoS 0-1, No Local 2, Retain
+/// As Published 3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PackedOptions(u8);
 

@@ -1,9 +1,10 @@
 //! Filters with wildcards, by topic level.
 //!
-//! Nodes stand in one vector and name each other by index; all literal edges of all nodes stand in one hash table,
-//! keyed by parent and level. A node without literal children (most are `+` and `#`) thus owns no map, and a level is
-//! hashed once per publish, however many nodes look it up. The walk goes level by level with two lists of nodes, so
-//! its memory is what it matches, and no depth of topic or filter can exhaust a stack.
+//! Nodes stand in one vector and name each other by index; all literal edges of all nodes stand in one hash
+//! table, keyed by parent and level. A node without literal children (most are `+` and `#`) thus owns no
+//! map, and a level is hashed once per publish, however many nodes look it up. The walk goes level by level
+//! with two lists of nodes, so its memory is what it matches, and no depth of topic or filter can exhaust a
+//! stack.
 
 use super::Matches;
 use super::filter_map::{Receivers, SMALL_TABLE};
@@ -44,7 +45,7 @@ impl Node {
 /// From a parent by a literal level to a child.
 #[derive(Debug)]
 struct Edge {
-    level: Box<str>,
+    level: Box<[u8]>,
     parent: NodeId,
     child: NodeId,
 }
@@ -79,7 +80,8 @@ pub(super) struct Frontier {
     next: Vec<NodeId>,
 }
 
-/// A level's hash under a parent. The multiplication spreads parents over all bits; the level's own hash is seeded.
+/// A level's hash under a parent. The multiplication spreads parents over all bits; the level's own hash is
+/// seeded.
 fn edge_hash(parent: NodeId, level_hash: u64) -> u64 {
     level_hash ^ u64::from(parent).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -145,7 +147,8 @@ impl Trie {
         frontier.nodes.push(ROOT);
         // 5.0 and 3.1.1 [MQTT-4.7.2-1]: only the first level minds, so only the root.
         let mut wildcards = !topic::begins_with_dollar(topic);
-        for level in topic.split('/') {
+        // Bytes, since levels are short and the search that `str` does is for long ones.
+        for level in topic.as_bytes().split(|b| *b == b'/') {
             let level_hash = self.hasher.hash_one(level);
             frontier.next.clear();
             for id in &frontier.nodes {
@@ -207,11 +210,11 @@ impl Trie {
         match level {
             "+" => Some(node.plus).filter(|id| *id != NONE),
             "#" => Some(node.hash).filter(|id| *id != NONE),
-            _ => self.literal(parent, level, self.hasher.hash_one(level)),
+            _ => self.literal(parent, level.as_bytes(), self.hasher.hash_one(level.as_bytes())),
         }
     }
 
-    fn literal(&self, parent: NodeId, level: &str, level_hash: u64) -> Option<NodeId> {
+    fn literal(&self, parent: NodeId, level: &[u8], level_hash: u64) -> Option<NodeId> {
         let is_it = |edge: &Edge| edge.parent == parent && *edge.level == *level;
         self.edges.find(edge_hash(parent, level_hash), is_it).map(|edge| edge.child)
     }
@@ -223,7 +226,7 @@ impl Trie {
             "#" => self.node_mut(parent).hash = child,
             _ => {
                 self.node_mut(parent).literals += 1;
-                self.add_edge(Edge { level: level.into(), parent, child });
+                self.add_edge(Edge { level: level.as_bytes().into(), parent, child });
             }
         }
         child
@@ -239,7 +242,7 @@ impl Trie {
             "+" => self.node_mut(parent).plus = NONE,
             "#" => self.node_mut(parent).hash = NONE,
             _ => {
-                let hash = edge_hash(parent, self.hasher.hash_one(level));
+                let hash = edge_hash(parent, self.hasher.hash_one(level.as_bytes()));
                 if let Ok(edge) = self.edges.find_entry(hash, |edge| edge.child == child) {
                     edge.remove();
                 }
