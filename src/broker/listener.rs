@@ -5,12 +5,13 @@ use super::message::{Adopt, Incoming};
 use super::shard::ShardActor;
 use super::statistics::Statistics;
 use actix::Addr;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::fs::File;
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use tokio::io::unix::AsyncFd;
+use std::task::Poll;
 use tracing::warn;
 
 /// Sockets accepted in one go at most, before others on the arbiter have their turn.
@@ -37,8 +38,10 @@ pub fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAdd
 
 /// Accepts for as long as it is polled, spreading sockets over the shards in turn.
 pub struct Acceptor {
-    listener: AsyncFd<TcpListener>,
+    listener: tokio::net::TcpListener,
     shards: Vec<Addr<ShardActor>>,
+    /// What was accepted in this turn, by shard.
+    batches: Vec<Vec<Incoming>>,
     next: usize,
     statistics: Arc<Statistics>,
     limit: usize,
@@ -55,66 +58,84 @@ impl Acceptor {
         statistics: Arc<Statistics>,
         limit: usize,
     ) -> io::Result<Acceptor> {
-        let listener = AsyncFd::register(listener)?;
-        Ok(Acceptor { listener, shards, next: 0, statistics, limit, reserve: File::open("/dev/null").ok() })
+        Ok(Acceptor {
+            listener: tokio::net::TcpListener::from_std(listener)?,
+            batches: shards.iter().map(|_| Vec::new()).collect(),
+            shards,
+            next: 0,
+            statistics,
+            limit,
+            reserve: reserve(),
+        })
     }
 
     pub async fn run(mut self) {
-        loop {
-            let Ok(mut ready) = self.listener.readable().await else { return };
-            let mut batches: Vec<Vec<Incoming>> = self.shards.iter().map(|_| Vec::new()).collect();
-            let mut emptied = false;
+        poll_fn(|cx| -> Poll<()> {
             for _ in 0..AT_ONCE {
-                match ready.get_inner().accept() {
-                    Ok((socket, peer)) => {
-                        if !self.statistics.open_connection(self.limit) {
-                            warn!(%peer, "refused: limits.connections is reached");
-                            continue;
-                        }
-                        if prepare(&socket).is_err() {
-                            self.statistics.connection_closed();
-                            continue;
-                        }
-                        let at = self.next % batches.len();
-                        self.next = self.next.wrapping_add(1);
-                        if let Some(batch) = batches.get_mut(at) {
-                            batch.push(Incoming { socket, peer, unread: Vec::new() });
-                        }
+                match self.listener.poll_accept(cx) {
+                    Poll::Ready(accepted) => self.accepted(accepted),
+                    Poll::Pending => {
+                        self.hand_out();
+                        return Poll::Pending;
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        emptied = true;
-                        break;
-                    }
-                    Err(error) if is_out_of_descriptors(&error) => {
-                        self.reserve = None;
-                        drop(ready.get_inner().accept());
-                        self.reserve = File::open("/dev/null").ok();
-                        warn!(%error, "a connection was closed: raise the descriptor limit (ulimit -n)");
-                    }
-                    // The peer is gone again: the next.
-                    Err(_) => {}
                 }
             }
-            if emptied {
-                ready.clear_ready();
-            }
-            drop(ready);
-            for (shard, batch) in self.shards.iter().zip(batches) {
-                if !batch.is_empty() {
-                    shard.do_send(Adopt(batch));
+            self.hand_out();
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn accepted(&mut self, accepted: io::Result<(tokio::net::TcpStream, SocketAddr)>) {
+        match accepted.and_then(|(socket, peer)| Ok((prepare(socket)?, peer))) {
+            Ok((socket, peer)) => {
+                if !self.statistics.open_connection(self.limit) {
+                    warn!(%peer, "refused: limits.connections is reached");
+                    return;
+                }
+                let at = self.next % self.batches.len();
+                self.next = self.next.wrapping_add(1);
+                if let Some(batch) = self.batches.get_mut(at) {
+                    batch.push(Incoming { socket, peer, unread: Vec::new() });
                 }
             }
-            if !emptied {
-                tokio::task::yield_now().await;
+            Err(error) if is_out_of_descriptors(&error) => {
+                warn!(%error, "a connection is closed: raise the descriptor limit (ulimit -n)");
+                self.shed();
+            }
+            // The peer is gone again: the next.
+            Err(_) => {}
+        }
+    }
+
+    /// Out of descriptors: accepts one connection in the reserve's place and closes it.
+    fn shed(&mut self) {
+        self.reserve = None;
+        let mut nobody = std::task::Context::from_waker(std::task::Waker::noop());
+        // Whoever polls next registers its own waker again.
+        drop(self.listener.poll_accept(&mut nobody));
+        self.reserve = reserve();
+    }
+
+    fn hand_out(&mut self) {
+        for (shard, batch) in self.shards.iter().zip(&mut self.batches) {
+            if !batch.is_empty() {
+                shard.do_send(Adopt(std::mem::take(batch)));
             }
         }
     }
 }
 
-fn prepare(socket: &std::net::TcpStream) -> io::Result<()> {
-    socket.set_nonblocking(true)?;
+fn reserve() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+/// Takes the socket from this reactor; its shard registers it with its own.
+fn prepare(socket: tokio::net::TcpStream) -> io::Result<std::net::TcpStream> {
     // Packets are gathered here; the kernel need not wait for more.
-    SockRef::from(socket).set_tcp_nodelay(true)
+    socket.set_nodelay(true)?;
+    socket.into_std()
 }
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {
