@@ -1,0 +1,12 @@
+//! The broker over real sockets, seen from outside: raw packets in all three versions, and rumqttc where an ordinary
+//! client is the point.
+//!
+//! Each test starts a broker of its own, so that all may run at once. Nothing sleeps for a result. Where "nothing
+//! comes" is asserted, something that must come later is waited for: a PINGRESP, or a marker message behind an
+//! acknowledged one.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod launch;
+mod connect;
