@@ -104,12 +104,12 @@ fn malformed_connect_is_refused(version: Version) {
     let text = |bytes: &[u8]| bytes.to_vec();
     let refuse = |connect: Connect, why| assert_refused(&broker, &connect, why);
 
-    // 3.1 reserves the bit and says nothing of it being set.
+    // 3.1 reserves the first bit and says nothing of it being set; the others it lets a server disregard.
     if version != V31 {
         refuse(connect().flags(0x01), "reserved flag");
+        refuse(connect().flags(0x08), "will QoS without will");
+        refuse(connect().flags(0x20), "will retain without will");
     }
-    refuse(connect().flags(0x08), "will QoS without will");
-    refuse(connect().flags(0x20), "will retain without will");
     refuse(connect().will(will().qos(3)), "will QoS 3");
     refuse(connect().flags(0x04), "will flag without will fields");
     refuse(connect().will(Will::new("w/#", "gone")), "wildcard in will topic");
@@ -141,7 +141,6 @@ fn connect_with_fields_missing_or_left_over_is_refused(version: Version) {
     };
     let refuse = |bytes: Vec<u8>, why| assert_refused_bytes(&broker, version, &bytes, why);
     refuse(connect(0x02, &[]), "no client id");
-    // The 3.1 text lets a server treat these two as absent; ours reads all versions alike.
     refuse(connect(0x82, &[b"c"]), "user name flag without user name");
     refuse(connect(0xC2, &[b"c", b"user"]), "password flag without password");
     refuse(connect(0x02, &[b"c", b"user"]), "user name without its flag");

@@ -6,7 +6,12 @@
 //! acknowledged one.
 
 #[path = "../support/mod.rs"]
+
 mod support;
 
 mod launch;
+
 mod connect;
+mod flow_control;
+mod properties;
+mod publish;
