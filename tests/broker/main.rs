@@ -15,3 +15,5 @@ mod connect;
 mod flow_control;
 mod properties;
 mod publish;
+mod retained;
+mod session;
