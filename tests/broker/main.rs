@@ -7,13 +7,19 @@
 
 #[path = "../support/mod.rs"]
 
+
+
 mod support;
 
 mod launch;
 
 mod connect;
 mod flow_control;
+mod message_expiry;
 mod properties;
 mod publish;
 mod retained;
 mod session;
+mod shared;
+mod subscription;
+mod will;

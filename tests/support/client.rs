@@ -2,7 +2,7 @@
 
 use super::connect::Connect;
 use super::message::Message;
-use super::packet::{Ack, Connack, Kind, Packet, Publish};
+use super::packet::{Ack, Connack, Disconnect, Kind, Packet, Publish};
 use super::property::{self, Property};
 use super::wire::{self, Put, Version};
 use super::{PATIENCE, now};
@@ -259,6 +259,16 @@ impl RawClient {
         let told = self.expect_closed();
         let expected = (self.version == Version::V5).then_some(code);
         assert_eq!(told, expected, "reason codes 0x{:02X?} and 0x{:02X?}", told, expected);
+    }
+
+    /// The answer to a request that may be refused by its own answer or by the end of the connection: a SUBACK, a
+    /// DISCONNECT, or what stands for one (Protocol Error) where 3.x is told nothing.
+    pub fn expect_suback_or_end(&mut self) -> Packet {
+        match self.next(now() + PATIENCE) {
+            Event::Packet(packet) => packet,
+            Event::Closed => Packet::Disconnect(Disconnect { code: 0x82, properties: Vec::new() }),
+            Event::Silence => panic!("neither answered nor closed"),
+        }
     }
 
     /// Everything up to the end of the stream.
