@@ -87,7 +87,8 @@ fn mqtt311_3_1_2_1_mqtt5_3_1_2_1_wrong_protocol_name_is_not_served() {
 #[test]
 fn mqtt311_3_1_2_2_mqtt5_3_1_2_2_unsupported_level_is_refused() {
     let broker = default_broker();
-    for (name, level) in [("MQTT", 0), ("MQTT", 2), ("MQTT", 3), ("MQTT", 6), ("MQTT", 255), ("MQIsdp", 4), ("MQIsdp", 5)]
+    for (name, level) in
+        [("MQTT", 0), ("MQTT", 2), ("MQTT", 3), ("MQTT", 6), ("MQTT", 255), ("MQIsdp", 4), ("MQIsdp", 5)]
     {
         let mut connect = Connect::new(V311, "c");
         (connect.protocol_name, connect.level) = (name.as_bytes().to_vec(), level);
@@ -123,7 +124,8 @@ fn malformed_connect_is_refused(version: Version) {
 }
 versions!(malformed_connect_is_refused {
     mqtt31_malformed_connect_is_closed: V31,
-    mqtt311_3_1_4_1_3_1_2_3_3_1_2_9_3_1_2_13_3_1_2_14_3_1_2_15_malformed_connect_is_closed_without_connack: V311,
+    mqtt311_3_1_4_1_3_1_2_3_3_1_2_9_3_1_2_13_3_1_2_14_3_1_2_15_malformed_connect_is_closed_without_connack:
+        V311,
     mqtt5_3_1_4_1_3_1_2_3_3_1_2_9_3_1_2_11_3_1_2_12_3_1_2_13_malformed_connect_is_refused: V5,
 });
 
@@ -173,7 +175,11 @@ fn mqtt5_3_1_4_1_connect_properties_out_of_place_or_range_are_refused() {
         assert_refused(&broker, &Connect { properties, ..Connect::new(V5, "c") }, &why);
     }
     let accepted = [
-        vec![Property::ReceiveMaximum(1), Property::MaximumPacketSize(1000), Property::TopicAliasMaximum(65_535)],
+        vec![
+            Property::ReceiveMaximum(1),
+            Property::MaximumPacketSize(1000),
+            Property::TopicAliasMaximum(65_535),
+        ],
         vec![Property::RequestProblem(0), Property::RequestResponse(1), Property::SessionExpiry(0)],
         vec![Property::user("a", "b"), Property::user("a", "b")],
     ];
@@ -260,7 +266,8 @@ fn mqtt5_3_1_3_6_3_1_3_7_3_2_2_16_empty_client_id_is_assigned_a_unique_one() {
         let mut ids = Vec::new();
         let mut clients: Vec<_> = (0..5).map(|_| broker.client(V5, "")).collect();
         for client in &mut clients {
-            let id = |p: &Property| if let Property::AssignedClientId(id) = p { Some(id.clone()) } else { None };
+            let id =
+                |p: &Property| if let Property::AssignedClientId(id) = p { Some(id.clone()) } else { None };
             ids.extend(client.connack().properties.iter().find_map(id));
             client.settle();
         }
@@ -291,7 +298,9 @@ fn mqtt5_3_2_2_given_client_id_is_not_assigned_another() {
     let unasked = |p: &Property| {
         matches!(
             p,
-            Property::ResponseInformation(_) | Property::AuthenticationMethod(_) | Property::ServerKeepAlive(_)
+            Property::ResponseInformation(_)
+                | Property::AuthenticationMethod(_)
+                | Property::ServerKeepAlive(_)
         )
     };
     assert!(!client.connack().properties.iter().any(unasked), "{:?}", client.connack());

@@ -151,7 +151,8 @@ versions!(packet_beyond_the_brokers_maximum_is_cut {
 #[test]
 fn mqtt5_3_1_2_24_3_1_2_25_delivery_too_large_for_the_client_is_dropped_without_a_stall() {
     on_one_and_three_arbiters(|broker| {
-        let connect = Connect::new(V5, "s").with(Property::MaximumPacketSize(64)).with(Property::ReceiveMaximum(1));
+        let connect =
+            Connect::new(V5, "s").with(Property::MaximumPacketSize(64)).with(Property::ReceiveMaximum(1));
         let mut small = broker.connect(&connect);
         let mut large = broker.client(V5, "l");
         let mut publisher = broker.client(V5, "p");
@@ -197,7 +198,10 @@ fn mqtt5_3_3_2_12_aliases_up_to_the_brokers_maximum_are_resolved() {
         let send = |client: &mut crate::support::RawClient, topic: &str, alias, text: &str| {
             client.deliver(&Message::new(topic, text).qos(1).with(Property::TopicAlias(alias)));
             let publish = client.expect_publish();
-            assert!(!publish.properties.contains(&Property::TopicAlias(alias)), "the publisher's alias is its own");
+            assert!(
+                !publish.properties.contains(&Property::TopicAlias(alias)),
+                "the publisher's alias is its own"
+            );
             publish.topic
         };
         for alias in [1, maximum] {
@@ -257,7 +261,8 @@ fn mqtt5_3_1_2_26_3_1_2_27_3_3_2_11_outgoing_aliases_stay_within_the_clients_max
                 publisher.deliver(&Message::new(&topic, "x").qos(n % 2));
                 let publish = subscriber.expect_publish();
                 subscriber.complete(&publish);
-                let alias = |p: &Property| if let Property::TopicAlias(alias) = p { Some(*alias) } else { None };
+                let alias =
+                    |p: &Property| if let Property::TopicAlias(alias) = p { Some(*alias) } else { None };
                 let meant = match publish.properties.iter().find_map(alias) {
                     None => publish.topic,
                     Some(alias) => {

@@ -13,22 +13,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A running broker, ended when dropped.
-pub struct TestBroker {
-    address: SocketAddr,
-    running: Running,
-}
-
-enum Running {
-    InProcess(#[expect(dead_code, reason = "held for its end: dropping it shuts the broker down")] Broker),
-    Command(Child),
-    Elsewhere,
+pub enum TestBroker {
+    InProcess(Broker),
+    Command(Child, SocketAddr),
+    Elsewhere(SocketAddr),
 }
 
 /// Starts a broker with the defaults, as changed by `configure`. Cheap: a few threads and one listening socket.
 pub fn start_broker(configure: impl FnOnce(&mut Config)) -> TestBroker {
     if let Ok(address) = std::env::var("HOMING_TEST_ADDRESS") {
         let address = address.parse().expect("HOMING_TEST_ADDRESS is ADDRESS:PORT");
-        return TestBroker { address, running: Running::Elsewhere };
+        return TestBroker::Elsewhere(address);
     }
     if let Ok(command) = std::env::var("HOMING_TEST_COMMAND") {
         return start_command(&command);
@@ -37,9 +32,7 @@ pub fn start_broker(configure: impl FnOnce(&mut Config)) -> TestBroker {
     config.runtime.arbiters = 1;
     config.listeners.addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     configure(&mut config);
-    let broker = Broker::start(config).expect("the broker starts");
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, broker.addresses()[0].port()));
-    TestBroker { address, running: Running::InProcess(broker) }
+    TestBroker::InProcess(Broker::start(config).expect("the broker starts"))
 }
 
 /// One arbiter, all defaults.
@@ -73,21 +66,24 @@ fn start_command(command: &str) -> TestBroker {
         assert!(now() < deadline, "{command} does not listen");
         std::thread::sleep(Duration::from_millis(5));
     }
-    TestBroker { address, running: Running::Command(child) }
+    TestBroker::Command(child, address)
 }
 
 impl TestBroker {
     pub fn address(&self) -> SocketAddr {
-        self.address
+        match self {
+            TestBroker::InProcess(broker) => broker.addresses()[0],
+            TestBroker::Command(_, address) | TestBroker::Elsewhere(address) => *address,
+        }
     }
 
     /// A connection on which nothing has been said.
     pub fn open(&self, version: Version) -> RawClient {
-        RawClient::open(self.address, version)
+        RawClient::open(self.address(), version)
     }
 
     pub fn connect(&self, connect: &Connect) -> RawClient {
-        RawClient::connect(self.address, connect)
+        RawClient::connect(self.address(), connect)
     }
 
     /// A client whose session ends with its connection.
@@ -103,7 +99,7 @@ impl TestBroker {
 
 impl Drop for TestBroker {
     fn drop(&mut self) {
-        if let Running::Command(child) = &mut self.running {
+        if let TestBroker::Command(child, _) = self {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -6,20 +6,22 @@
 //! acknowledged one.
 
 #[path = "../support/mod.rs"]
-
-
-
 mod support;
 
 mod launch;
 
+mod bad_input;
 mod connect;
 mod flow_control;
+mod keep_alive;
 mod message_expiry;
+mod ordinary_clients;
 mod properties;
 mod publish;
+mod redelivery;
 mod retained;
 mod session;
 mod shared;
 mod subscription;
+mod sys;
 mod will;

@@ -50,7 +50,8 @@ fn mqtt5_properties_are_kept_with_queued_and_retained_messages() {
         sleeper.subscribe(&[("t", 1)]);
         sleeper.disconnect();
         let mut publisher = broker.client(V5, "p");
-        let message = Message { properties: all_that_travel(), ..Message::new("t", "text").qos(1).retained() };
+        let message =
+            Message { properties: all_that_travel(), ..Message::new("t", "text").qos(1).retained() };
         publisher.deliver(&message);
         let mut sleeper = broker.persistent(V5, "sleeper");
         assert_eq!(sorted(&sleeper.expect_publish().properties), sorted(&message.properties));

@@ -251,7 +251,8 @@ fn messages_of_a_publisher_arrive_in_order(version: Version) {
             let mut subscribers = subscribers(broker, version, "order", qos);
             let mut publisher = broker.client(version, "publisher");
             // All in one write, as many as fit every receive maximum.
-            let messages = (0..20_u16).map(|n| Message::new("order", n.to_string()).qos(qos).encode(version, n + 1));
+            let messages =
+                (0..20_u16).map(|n| Message::new("order", n.to_string()).qos(qos).encode(version, n + 1));
             publisher.send(&messages.flatten().collect::<Vec<u8>>());
             if qos == 2 {
                 // A broker may keep QoS 2 to itself until it is released.

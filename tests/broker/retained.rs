@@ -41,7 +41,8 @@ fn latest_retained_message_is_kept(version: Version) {
 }
 versions!(latest_retained_message_is_kept {
     mqtt31_latest_retained_message_is_kept_until_cleared: V31,
-    mqtt311_3_3_1_5_3_3_1_6_3_3_1_7_3_3_1_8_3_3_1_11_3_3_1_12_latest_retained_message_is_kept_until_cleared: V311,
+    mqtt311_3_3_1_5_3_3_1_6_3_3_1_7_3_3_1_8_3_3_1_11_3_3_1_12_latest_retained_message_is_kept_until_cleared:
+        V311,
     mqtt5_3_3_1_5_3_3_1_6_3_3_1_7_3_3_1_8_latest_retained_message_is_kept_until_cleared: V5,
 });
 
@@ -83,7 +84,9 @@ fn wildcards_find_all_that_match(version: Version) {
         for (n, topic) in ["a", "a/b", "a/b/c", "/a", "b", "a/", "$x/a"].into_iter().enumerate() {
             broker.client(version, &format!("p{n}")).deliver(&Message::new(topic, topic).qos(1).retained());
         }
-        let found = |filter| retained(broker, version, filter).into_iter().map(|(topic, _)| topic).collect::<Vec<_>>();
+        let found = |filter| {
+            retained(broker, version, filter).into_iter().map(|(topic, _)| topic).collect::<Vec<_>>()
+        };
         assert_eq!(found("a/#"), ["a", "a/", "a/b", "a/b/c"]);
         assert_eq!(found("a/+"), ["a/", "a/b"]);
         assert_eq!(found("+"), ["a", "b"]);

@@ -34,7 +34,11 @@ fn mqtt5_4_8_2_1_each_message_goes_to_one_member_and_to_all_in_turn() {
         assert_eq!((distinct.len(), shares.iter().map(Vec::len).sum()), (200, 200));
         // In-flight and receive limits are 100: nobody had to be skipped.
         for share in &shares {
-            assert!((25..=75).contains(&share.len()), "{:?}", shares.iter().map(Vec::len).collect::<Vec<_>>());
+            assert!(
+                (25..=75).contains(&share.len()),
+                "{:?}",
+                shares.iter().map(Vec::len).collect::<Vec<_>>()
+            );
         }
     });
 }
@@ -42,7 +46,9 @@ fn mqtt5_4_8_2_1_each_message_goes_to_one_member_and_to_all_in_turn() {
 #[test]
 fn mqtt5_4_8_2_1_4_8_2_2_malformed_shared_filters_are_refused() {
     let broker = default_broker();
-    for filter in ["$share//t", "$share/g", "$share/g/", "$share/+/t", "$share/a#/t", "$share/", "$share/g/a#"] {
+    for filter in
+        ["$share//t", "$share/g", "$share/g/", "$share/+/t", "$share/a#/t", "$share/", "$share/g/a#"]
+    {
         println!("{filter}");
         let mut client = broker.client(V5, "c");
         client.send(&subscribe_packet(V5, 1, &[], &[(filter, 0)]));

@@ -53,7 +53,9 @@ fn invalid_filters_are_refused(version: Version) {
         client.send(&subscribe_packet(version, id, &[], &[(filter, 0)]));
         // Close, or a failure for this filter: never a grant.
         match client.expect_suback_or_end() {
-            Packet::Granted(suback) => assert!(suback.codes == [0x8F] || suback.codes == [0x80], "{suback:?}"),
+            Packet::Granted(suback) => {
+                assert!(suback.codes == [0x8F] || suback.codes == [0x80], "{suback:?}")
+            }
             Packet::Disconnect(disconnect) => assert!(matches!(disconnect.code, 0x81 | 0x82 | 0x8F)),
             other => panic!("{other:?}"),
         }
@@ -95,7 +97,10 @@ fn malformed_requests_are_cut(version: Version) {
     if version == V5 {
         cut(&subscribe(&[b"\0\x01t\x30"]), "Retain Handling 3");
         cut(&subscribe(&[b"\0\x0a$share/g/t\x04"]), "No Local on a shared subscription");
-        cut(&subscribe_packet(V5, 1, &[Property::SubscriptionId(0)], &[("t", 0)]), "Subscription Identifier 0");
+        cut(
+            &subscribe_packet(V5, 1, &[Property::SubscriptionId(0)], &[("t", 0)]),
+            "Subscription Identifier 0",
+        );
         let twice = [Property::SubscriptionId(1), Property::SubscriptionId(2)];
         cut(&subscribe_packet(V5, 1, &twice, &[("t", 0)]), "two Subscription Identifiers");
     } else {
@@ -103,7 +108,8 @@ fn malformed_requests_are_cut(version: Version) {
     }
 }
 versions!(malformed_requests_are_cut {
-    mqtt311_3_8_1_1_3_8_3_1_3_8_3_3_3_8_3_4_3_10_1_1_3_10_3_1_3_10_3_2_2_3_1_1_malformed_requests_are_cut: V311,
+    mqtt311_3_8_1_1_3_8_3_1_3_8_3_3_3_8_3_4_3_10_1_1_3_10_3_1_3_10_3_2_2_3_1_1_malformed_requests_are_cut:
+        V311,
     mqtt5_3_8_1_1_3_8_3_1_3_8_3_2_3_8_3_4_3_8_3_5_3_10_1_1_3_10_3_1_3_10_3_2_malformed_requests_are_cut: V5,
 });
 

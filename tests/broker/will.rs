@@ -222,7 +222,8 @@ fn mqtt5_3_1_3_10_will_properties_travel_in_order() {
         Property::user("a", "2"),
         Property::user("b", "3"),
     ];
-    let will = Will { properties: properties.clone(), ..Will::new("will/t", "x").with(Property::WillDelay(0)) };
+    let will =
+        Will { properties: properties.clone(), ..Will::new("will/t", "x").with(Property::WillDelay(0)) };
     broker.connect(&Connect::new(V5, "c").will(will)).vanish();
     let publish = observer.expect_publish();
     assert_eq!(publish.user_properties(), [("b", "1"), ("a", "2"), ("b", "3")]);

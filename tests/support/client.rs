@@ -390,7 +390,12 @@ impl RawClient {
 }
 
 /// A SUBSCRIBE for any filters and option bytes, lawful or not.
-pub fn subscribe_packet(version: Version, id: u16, properties: &[Property], filters: &[(&str, u8)]) -> Vec<u8> {
+pub fn subscribe_packet(
+    version: Version,
+    id: u16,
+    properties: &[Property],
+    filters: &[(&str, u8)],
+) -> Vec<u8> {
     let mut body = Vec::new();
     body.put_u16(id);
     if version == Version::V5 {

@@ -25,7 +25,10 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The clock of the tests; the crate's ban on reading one is about the broker.
-#[expect(clippy::disallowed_methods, reason = "a black-box test measures from outside, with a clock of its own")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a black-box test measures from outside, with a clock of its own"
+)]
 pub fn now() -> Instant {
     Instant::now()
 }

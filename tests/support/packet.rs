@@ -86,8 +86,13 @@ impl Publish {
     }
 
     pub fn user_properties(&self) -> Vec<(&str, &str)> {
-        let pair = |p| if let &Property::User(ref k, ref v) = p { Some((k.as_str(), v.as_str())) } else { None };
-        self.properties.iter().filter_map(pair).collect()
+        let mut users = Vec::new();
+        for property in &self.properties {
+            if let Property::User(name, value) = property {
+                users.push((name.as_str(), value.as_str()));
+            }
+        }
+        users
     }
 
     pub fn subscription_ids(&self) -> Vec<u32> {
@@ -163,7 +168,8 @@ impl Connack {
         let lawful = matches!(code, 0 | 0x80..=0x8A | 0x8C | 0x90 | 0x95 | 0x97 | 0x99..=0x9D | 0x9F);
         assert!(lawful, "CONNACK with reason code 0x{code:02X}");
         const ALLOWED: &[u8] = &[
-            0x11, 0x12, 0x13, 0x15, 0x16, 0x1A, 0x1C, 0x1F, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2A,
+            0x11, 0x12, 0x13, 0x15, 0x16, 0x1A, 0x1C, 0x1F, 0x21, 0x22, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29,
+            0x2A,
         ];
         Connack { session_present, code, properties: property::read_all(from, ALLOWED) }
     }
@@ -180,8 +186,7 @@ impl Publish {
         assert!(!topic.contains(['+', '#']), "a wildcard in topic {topic:?}");
         let id = if qos > 0 { from.packet_id() } else { 0 };
         const ALLOWED: &[u8] = &[0x01, 0x02, 0x03, 0x08, 0x09, 0x0B, 0x23, 0x26];
-        let properties =
-            if version == Version::V5 { property::read_all(from, ALLOWED) } else { Vec::new() };
+        let properties = if version == Version::V5 { property::read_all(from, ALLOWED) } else { Vec::new() };
         let has_alias = properties.iter().any(|p| matches!(p, Property::TopicAlias(_)));
         // 5.0 [MQTT-4.7.3-1], [MQTT-3.3.2-8]
         assert!(!topic.is_empty() || has_alias, "PUBLISH with neither topic nor alias");

@@ -74,14 +74,25 @@ impl Property {
         use Property::*;
         out.push(self.id());
         match self {
-            PayloadFormat(v) | RequestProblem(v) | RequestResponse(v) | MaximumQos(v) | RetainAvailable(v)
-            | WildcardAvailable(v) | SubscriptionIdsAvailable(v) | SharedAvailable(v) => out.push(*v),
+            PayloadFormat(v)
+            | RequestProblem(v)
+            | RequestResponse(v)
+            | MaximumQos(v)
+            | RetainAvailable(v)
+            | WildcardAvailable(v)
+            | SubscriptionIdsAvailable(v)
+            | SharedAvailable(v) => out.push(*v),
             ServerKeepAlive(v) | ReceiveMaximum(v) | TopicAliasMaximum(v) | TopicAlias(v) => out.put_u16(*v),
             MessageExpiry(v) | SessionExpiry(v) | WillDelay(v) | MaximumPacketSize(v) => out.put_u32(*v),
             SubscriptionId(v) => out.put_varint(*v),
             CorrelationData(v) | AuthenticationData(v) => out.put_binary(v),
-            ContentType(v) | ResponseTopic(v) | AssignedClientId(v) | AuthenticationMethod(v)
-            | ResponseInformation(v) | ServerReference(v) | ReasonString(v) => out.put_binary(v.as_bytes()),
+            ContentType(v)
+            | ResponseTopic(v)
+            | AssignedClientId(v)
+            | AuthenticationMethod(v)
+            | ResponseInformation(v)
+            | ServerReference(v)
+            | ReasonString(v) => out.put_binary(v.as_bytes()),
             User(name, value) => {
                 out.put_binary(name.as_bytes());
                 out.put_binary(value.as_bytes());
