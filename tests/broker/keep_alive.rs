@@ -1,0 +1,220 @@
+//! Deadlines of a connection: keep alive, CONNECT, and a socket that takes no bytes.
+
+use crate::launch::{default_broker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::client::Event;
+use crate::support::{
+    Connect, Message, PATIENCE, Packet, Property, RawClient, V5, V31, V311, Version, Will, now,
+};
+use std::time::{Duration, Instant};
+
+/// The broker may take its reading of the clock a little before we take ours.
+const GRANULARITY: Duration = Duration::from_millis(5);
+/// One expiry interval, and what a busy machine may add.
+const LATENESS: Duration = Duration::from_millis(250 + 750);
+
+fn assert_cut_after(client: &mut RawClient, since: Instant, time: Duration, code: u8) {
+    client.expect_cut(code);
+    let passed = since.elapsed();
+    assert!(passed + GRANULARITY >= time, "early: {passed:?} of {time:?}");
+    assert!(passed <= time + LATENESS, "late: {passed:?} of {time:?}");
+}
+
+fn silent_client_is_cut(version: Version) {
+    on_one_and_three_arbiters(|broker| {
+        let before = now();
+        let mut client = broker.connect(&Connect::new(version, "c").keep_alive(1));
+        assert_cut_after(&mut client, before, Duration::from_millis(1500), 0x8D);
+    });
+}
+versions!(silent_client_is_cut {
+    mqtt31_silent_client_is_cut_after_one_and_a_half_times_its_keep_alive: V31,
+    mqtt311_3_1_2_24_silent_client_is_cut_after_one_and_a_half_times_its_keep_alive: V311,
+    mqtt5_3_1_2_22_silent_client_is_cut_after_one_and_a_half_times_its_keep_alive: V5,
+});
+
+fn the_last_packet_counts(version: Version) {
+    let broker = default_broker();
+    let mut client = broker.connect(&Connect::new(version, "c").keep_alive(1));
+    client.expect_nothing_for(Duration::from_millis(700));
+    let before = now();
+    client.settle();
+    assert_cut_after(&mut client, before, Duration::from_millis(1500), 0x8D);
+}
+versions!(the_last_packet_counts {
+    mqtt311_3_1_2_24_keep_alive_counts_from_the_last_packet: V311,
+    mqtt5_3_1_2_22_keep_alive_counts_from_the_last_packet: V5,
+});
+
+fn any_packet_keeps_a_client_alive(version: Version) {
+    on_one_and_three_arbiters(|broker| {
+        let mut pinging = broker.connect(&Connect::new(version, "pinging").keep_alive(1));
+        let mut publishing = broker.connect(&Connect::new(version, "publishing").keep_alive(1));
+        for _ in 0..5 {
+            pinging.settle();
+            publishing.publish(&Message::new("t", ""));
+            // 4 s in all, which is past every deadline of either's that would not move.
+            pinging.expect_nothing_for(Duration::from_millis(800));
+        }
+        pinging.settle();
+        publishing.settle();
+    });
+}
+versions!(any_packet_keeps_a_client_alive {
+    mqtt31_any_packet_keeps_a_client_alive: V31,
+    mqtt311_3_12_4_1_3_1_2_24_any_packet_keeps_a_client_alive: V311,
+    mqtt5_3_12_4_1_3_1_2_22_any_packet_keeps_a_client_alive: V5,
+});
+
+fn half_a_packet_is_no_packet(version: Version) {
+    let broker = default_broker();
+    let before = now();
+    let mut client = broker.connect(&Connect::new(version, "c").keep_alive(1));
+    // One byte every while, never a whole packet.
+    client.send(&[0x30, 100, 0, 1]);
+    for _ in 0..3 {
+        client.expect_nothing_for(Duration::from_millis(300));
+        client.send(b"t");
+    }
+    assert_cut_after(&mut client, before, Duration::from_millis(1500), 0x8D);
+}
+versions!(half_a_packet_is_no_packet {
+    mqtt311_3_1_2_24_bytes_that_make_no_packet_keep_nobody_alive: V311,
+    mqtt5_3_1_2_22_bytes_that_make_no_packet_keep_nobody_alive: V5,
+});
+
+fn deliveries_keep_nobody_alive(version: Version) {
+    on_one_and_three_arbiters(|broker| {
+        let before = now();
+        let mut silent = broker.connect(&Connect::new(version, "silent").keep_alive(2));
+        silent.subscribe(&[("t", 0)]);
+        let subscribed = now();
+        let mut publisher = broker.client(version, "p");
+        let told = loop {
+            publisher.deliver(&Message::new("t", "x").qos(1));
+            match silent.next(now() + Duration::from_millis(20)) {
+                Event::Packet(Packet::Publish(_)) => {}
+                Event::Packet(Packet::Disconnect(d)) => break Some(d.code),
+                Event::Closed => break None,
+                other => panic!("{other:?}"),
+            }
+            assert!(subscribed.elapsed() <= Duration::from_secs(3) + LATENESS, "kept alive by deliveries");
+        };
+        assert!(before.elapsed() + GRANULARITY >= Duration::from_secs(3), "early: {:?}", before.elapsed());
+        assert_eq!(told, (version == V5).then_some(0x8D));
+    });
+}
+versions!(deliveries_keep_nobody_alive {
+    mqtt31_a_flood_of_deliveries_does_not_keep_a_silent_client_alive: V31,
+    mqtt311_3_1_2_24_a_flood_of_deliveries_does_not_keep_a_silent_client_alive: V311,
+    mqtt5_3_1_2_22_a_flood_of_deliveries_does_not_keep_a_silent_client_alive: V5,
+});
+
+fn keep_alive_zero_is_never(version: Version) {
+    let broker = default_broker();
+    let mut client = broker.connect(&Connect::new(version, "c").keep_alive(0));
+    client.expect_nothing_for(Duration::from_millis(2500));
+    client.settle();
+}
+versions!(keep_alive_zero_is_never {
+    mqtt31_keep_alive_zero_is_never: V31,
+    mqtt311_3_1_2_10_keep_alive_zero_is_never: V311,
+    mqtt5_3_1_2_22_keep_alive_zero_is_never: V5,
+});
+
+#[test]
+fn mqtt5_3_2_2_21_server_keep_alive_is_announced_and_enforced() {
+    let broker = start_broker(|config| config.keep_alive.maximum = Duration::from_secs(1));
+    for asked in [0, 60] {
+        let before = now();
+        let mut client = broker.connect(&Connect::new(V5, "c").keep_alive(asked));
+        assert!(
+            client.connack().properties.contains(&Property::ServerKeepAlive(1)),
+            "{:?}",
+            client.connack()
+        );
+        assert_cut_after(&mut client, before, Duration::from_millis(1500), 0x8D);
+    }
+    let client = broker.connect(&Connect::new(V5, "c").keep_alive(1));
+    let other = |p: &Property| matches!(p, Property::ServerKeepAlive(s) if *s != 1);
+    assert!(!client.connack().properties.iter().any(other));
+}
+
+#[test]
+fn mqtt311_keep_alive_zero_is_bounded_where_the_operator_says_so() {
+    let broker = start_broker(|config| {
+        config.keep_alive.maximum = Duration::from_secs(1);
+        config.keep_alive.allow_never = false;
+    });
+    let before = now();
+    let mut client = broker.connect(&Connect::new(V311, "c").keep_alive(0));
+    assert_cut_after(&mut client, before, Duration::from_millis(1500), 0x8D);
+}
+
+#[test]
+fn connect_must_come_within_its_deadline() {
+    let broker = start_broker(|config| config.listeners.connect_timeout = Duration::from_millis(500));
+    let half = Connect::new(V5, "slow").encode();
+    for bytes in [&[][..], &half[..1], &half[..half.len() - 1]] {
+        let before = now();
+        let mut client = broker.open(V5);
+        client.send(bytes);
+        assert!(client.read_to_end().is_empty());
+        let passed = before.elapsed();
+        assert!(passed + GRANULARITY >= Duration::from_millis(500), "early: {passed:?}");
+        assert!(passed <= Duration::from_millis(500) + LATENESS, "late: {passed:?}");
+    }
+    // Who has connected is free of it.
+    let mut client = broker.client(V5, "c");
+    client.expect_nothing_for(Duration::from_millis(1000));
+    client.settle();
+}
+
+#[test]
+fn slow_loris_connect_is_cut_though_bytes_keep_coming() {
+    let broker = start_broker(|config| config.listeners.connect_timeout = Duration::from_millis(500));
+    let before = now();
+    let mut client = broker.open(V5);
+    for byte in Connect::new(V5, "a client identifier that takes its time").encode() {
+        client.send(&[byte]);
+        if !matches!(client.next(now() + Duration::from_millis(50)), Event::Silence) {
+            break;
+        }
+    }
+    assert!(client.read_to_end().is_empty());
+    assert!(before.elapsed() <= Duration::from_millis(500) + LATENESS, "{:?}", before.elapsed());
+}
+
+/// Its will tells when a client that reads nothing was cut, since it cannot be asked.
+fn socket_that_takes_no_bytes_is_cut(version: Version) {
+    for arbiters in [1, 3] {
+        println!("{arbiters} arbiters");
+        let broker = start_broker(|config| {
+            config.runtime.arbiters = arbiters;
+            config.listeners.write_timeout = Duration::from_secs(1);
+        });
+        let mut healthy = broker.client(version, "healthy");
+        healthy.subscribe(&[("t", 1), ("gone", 0)]);
+        let will = Will::new("gone", "");
+        let mut stuck = broker.connect(&Connect::new(version, "stuck").keep_alive(0).will(will));
+        stuck.subscribe(&[("t", 0)]);
+        let mut publisher = broker.client(version, "p");
+        let payload = vec![b'x'; 256 * 1024];
+        let begun = now();
+        // More than the kernel's buffers hold, until the broker has had enough.
+        loop {
+            publisher.deliver(&Message::new("t", &payload).qos(1));
+            let publish = healthy.expect_publish();
+            if publish.topic == "gone" {
+                break;
+            }
+            assert_eq!(publish.payload.len(), payload.len());
+            healthy.complete(&publish);
+            assert!(begun.elapsed() < PATIENCE, "a client that reads nothing is not cut");
+        }
+        assert!(begun.elapsed() + GRANULARITY >= Duration::from_secs(1), "early: {:?}", begun.elapsed());
+    }
+}
+versions!(socket_that_takes_no_bytes_is_cut {
+    mqtt311_client_that_reads_nothing_is_cut_and_others_notice_nothing: V311,
+    mqtt5_client_that_reads_nothing_is_cut_and_others_notice_nothing: V5,
+});

@@ -1,0 +1,27 @@
+//! The broker over real sockets, seen from outside: raw packets in all three versions, and rumqttc where an ordinary
+//! client is the point.
+//!
+//! Each test starts a broker of its own, so that all may run at once. Nothing sleeps for a result. Where "nothing
+//! comes" is asserted, something that must come later is waited for: a PINGRESP, or a marker message behind an
+//! acknowledged one.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod launch;
+
+mod bad_input;
+mod connect;
+mod flow_control;
+mod keep_alive;
+mod message_expiry;
+mod ordinary_clients;
+mod properties;
+mod publish;
+mod redelivery;
+mod retained;
+mod session;
+mod shared;
+mod subscription;
+mod sys;
+mod will;

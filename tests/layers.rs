@@ -1,0 +1,248 @@
+//! The architecture as a test: a module imports only from layers below its own, and the pure rooms know no clock, no
+//! chance, no async, no logging and no actor.
+//!
+//! It reads the sources as text, as a reader would: comments and strings are set aside, and every path that begins at
+//! the crate's root is a dependency. Test modules at the end of a file are the file's own business.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Layers from the ground up; within one, modules may use each other.
+const LAYERS: [(&str, &[&str]); 4] = [
+    ("pure", &["time", "mqtt", "routing", "expiry"]),
+    ("services", &["clock", "store", "auth", "config"]),
+    ("actors", &["broker", "expiry::actor", "expiry::message"]),
+    ("edge", &["net", "admin", "cluster", "load", "main", "lib"]),
+];
+
+/// What a pure room may not name, and why.
+const IMPURE: [(&str, &str); 7] = [
+    ("actix", "no actors"),
+    ("tokio", "no runtime"),
+    ("async", "no async"),
+    ("tracing", "no logging"),
+    ("std::time::Instant", "time is an argument"),
+    ("SystemTime", "time is an argument"),
+    ("rand", "no chance"),
+];
+
+struct Source {
+    /// Path below src, with `/`.
+    path: String,
+    /// Its module path, `mqtt::codec::tokio`.
+    module: String,
+    text: String,
+}
+
+impl Source {
+    /// The index of its layer.
+    fn layer(&self) -> usize {
+        layer(&self.module).unwrap_or_else(|| panic!("{}: no layer is known for it", self.path))
+    }
+
+    fn is_pure(&self) -> bool {
+        LAYERS[self.layer()].0 == "pure" && self.path != "mqtt/codec/tokio.rs"
+    }
+}
+
+/// The layer of a module path by its longest known prefix.
+fn layer(module: &str) -> Option<usize> {
+    let mut best: Option<(usize, usize)> = None;
+    for (index, (_, members)) in LAYERS.iter().enumerate() {
+        for member in *members {
+            let within = module == *member || module.starts_with(&format!("{member}::"));
+            if within && best.is_none_or(|(length, _)| member.len() > length) {
+                best = Some((member.len(), index));
+            }
+        }
+    }
+    best.map(|(_, index)| index)
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    collect(&root, &mut files);
+    files.sort();
+    let mut sources = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(&root).expect("below src").to_string_lossy().replace('\\', "/");
+        let module = path.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
+        let text = code(&fs::read_to_string(&file).expect("a source file"));
+        sources.push(Source { path, module, text });
+    }
+    assert!(sources.len() > 10, "the sources are found");
+    sources
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        // `tests.rs` and folders of that name are test modules of the file beside them.
+        if path.file_stem().is_some_and(|stem| stem == "tests") {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// The text without comments, strings and what follows `#[cfg(test)]`.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut code = String::new();
+    for line in text.lines() {
+        let mut in_string = false;
+        let mut before = ' ';
+        for (at, c) in line.char_indices() {
+            if c == '"' && before != '\\' && before != '\'' {
+                in_string = !in_string;
+            }
+            if !in_string && line[at..].starts_with("//") {
+                break;
+            }
+            if !in_string {
+                code.push(c);
+            }
+            before = c;
+        }
+        code.push('\n');
+    }
+    code
+}
+
+/// Module paths of the crate that a file names: `crate::a::b`, also inside braces: `use crate::{a, b::c}`.
+fn dependencies(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (at, _) in text.match_indices("crate::").chain(text.match_indices("homing::")) {
+        let whole_word = text[..at].chars().next_back().is_none_or(|c| !is_word(c));
+        let path = &text[at..];
+        let path = &path[path.find("::").expect("just matched") + 2..];
+        if !whole_word {
+            continue;
+        }
+        match path.strip_prefix('{') {
+            Some(group) => found.extend(members(group)),
+            None => {
+                found.insert(leading_path(path));
+            }
+        }
+    }
+    found.remove("");
+    found
+}
+
+/// The paths of a `use` group up to its closing brace; inner groups add nothing to what their prefix says.
+fn members(group: &str) -> Vec<String> {
+    let (mut depth, mut members, mut start) = (0_usize, Vec::new(), 0);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                members.push(leading_path(group[start..at].trim_start()));
+                break;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                members.push(leading_path(group[start..at].trim_start()));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    members
+}
+
+fn leading_path(text: &str) -> String {
+    let end = text.find(|c: char| !is_word(c) && c != ':').unwrap_or(text.len());
+    text[..end].trim_end_matches(':').to_owned()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether `name` stands in the text as a path segment or word of its own, not as a part of another.
+fn names(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].chars().next_back().is_none_or(|c| !is_word(c));
+        let after = text[at + name.len()..].chars().next().is_none_or(|c| !is_word(c));
+        before && after
+    })
+}
+
+#[test]
+fn modules_import_only_from_layers_below() {
+    let mut breaches = Vec::new();
+    for source in sources() {
+        let own = source.layer();
+        for dependency in dependencies(&source.text) {
+            // What the crate's root itself holds has no layer.
+            if let Some(layer) = layer(&dependency).filter(|layer| *layer > own) {
+                breaches.push(format!(
+                    "{} ({}) imports {dependency} ({})",
+                    source.path, LAYERS[own].0, LAYERS[layer].0
+                ));
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}
+
+#[test]
+fn pure_rooms_are_pure() {
+    let mut breaches = Vec::new();
+    for source in sources().iter().filter(|source| source.is_pure()) {
+        for (name, why) in IMPURE {
+            if names(&source.text, name) {
+                breaches.push(format!("{} names {name}: {why}", source.path));
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}
+
+#[test]
+fn one_file_reads_the_clock() {
+    let mut readers = Vec::new();
+    for source in sources() {
+        let reads =
+            ["Instant::now", "SystemTime::now", ".elapsed("].iter().any(|call| source.text.contains(call));
+        if reads && !source.path.starts_with("load/") {
+            readers.push(source.path);
+        }
+    }
+    // The load harness measures a broker from outside, with a clock of its own.
+    assert_eq!(readers, ["clock.rs"]);
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mute: Vec<String> = sources()
+        .into_iter()
+        .map(|source| source.path)
+        .filter(|path| !fs::read_to_string(root.join(path)).is_ok_and(|text| text.starts_with("//!")))
+        .collect();
+    assert!(mute.is_empty(), "no module documentation: {mute:?}");
+}
+
+/// The check itself, on sources that break its rules.
+#[test]
+fn breaches_are_seen() {
+    let text = "use crate::broker::Shard;\nuse crate::{clock, routing::{message, shared}, time::Instant};\n";
+    let expected = ["broker::Shard", "clock", "routing", "time::Instant"].map(str::to_owned);
+    assert_eq!(dependencies(text), BTreeSet::from(expected));
+    assert_eq!(
+        code("let a = \"crate::broker\"; // crate::net\nb #[cfg(test)] mod tests { crate::admin }"),
+        "let a = ; \nb \n"
+    );
+    assert!(names("use rand::Rng;", "rand") && !names("let operand = brand;", "rand"));
+    assert!(names("use tokio::net;", "tokio") && !names("mod tokio_like;", "tokio"));
+    assert_eq!(layer("expiry::queue"), layer("mqtt::packet"));
+    assert!(layer("expiry::actor") > layer("config") && layer("unknown").is_none());
+}

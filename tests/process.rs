@@ -1,0 +1,227 @@
+//! The program as the operating system sees it: signals, exit codes, a process that was stopped for a while.
+
+#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+use support::client::Event;
+use support::{Connect, Message, PATIENCE, Packet, Property, RawClient, V5, V311, Will, now};
+
+/// An orderly stop is bounded; this is more than the bound.
+const STOP: Duration = Duration::from_secs(10);
+
+/// The real binary on a free port; killed when dropped.
+struct Homing {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Homing {
+    fn serve(extra: &[&str]) -> Homing {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_homing"))
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(extra)
+            // Neither a file nor variables of whoever runs the tests.
+            .current_dir(env!("CARGO_TARGET_TMPDIR"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("homing starts");
+        let address = printed_address(&mut child);
+        Homing { child, address }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a signal reaches the process");
+    }
+
+    fn connect(&self, connect: &Connect) -> RawClient {
+        RawClient::connect(self.address, connect)
+    }
+
+    /// Waits for the end of the process.
+    fn exit_status(&mut self) -> ExitStatus {
+        let deadline = now() + STOP;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child to wait for") {
+                return status;
+            }
+            assert!(now() < deadline, "homing does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Homing {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The address it says it listens on, wherever it says so. Both pipes are read to their end, so that it never blocks.
+fn printed_address(child: &mut Child) -> SocketAddr {
+    let (found, address) = mpsc::channel();
+    let pipes: [Box<dyn std::io::Read + Send>; 2] =
+        [Box::new(child.stdout.take().expect("a pipe")), Box::new(child.stderr.take().expect("a pipe"))];
+    for pipe in pipes {
+        let found = found.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                println!("homing: {line}");
+                if let Some(address) = address_in(&line) {
+                    let _ = found.send(address);
+                }
+            }
+        });
+    }
+    address.recv_timeout(PATIENCE).expect("homing prints the address it listens on")
+}
+
+fn address_in(line: &str) -> Option<SocketAddr> {
+    let digits = &line[line.find("127.0.0.1:")?..];
+    let end = digits.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).unwrap_or(digits.len());
+    // Not what was asked for, if it repeats that, but what it got.
+    digits[..end].trim_end_matches(['.', ':']).parse().ok().filter(|address: &SocketAddr| address.port() != 0)
+}
+
+#[test]
+fn address_is_found_in_what_is_printed() {
+    let address = Some(SocketAddr::from(([127, 0, 0, 1], 4711)));
+    assert_eq!(address_in("listening on 127.0.0.1:4711."), address);
+    assert_eq!(address_in(r#"{"message":"listening","address":"127.0.0.1:4711"}"#), address);
+    assert_eq!(address_in("asked for 127.0.0.1:0"), None);
+    assert_eq!(address_in("nothing"), None);
+}
+
+fn orderly_stop_on(signal: Signal) {
+    let mut homing = Homing::serve(&[]);
+    let mut newer: Vec<RawClient> =
+        (0..5).map(|n| homing.connect(&Connect::new(V5, &format!("newer{n}")))).collect();
+    let mut older = homing.connect(&Connect::new(V311, "older"));
+    // One that has not said anything yet, and one in the middle of it.
+    let _stranger = RawClient::open(homing.address, V5);
+    let mut half = RawClient::open(homing.address, V5);
+    half.send(&[0x10, 30, 0]);
+    homing.signal(signal);
+    for client in &mut newer {
+        client.expect_cut(0x8B);
+    }
+    assert_eq!(older.expect_closed(), None);
+    assert_eq!(homing.exit_status().code(), Some(0));
+}
+
+#[test]
+fn sigterm_tells_5_0_clients_and_exits_with_0() {
+    orderly_stop_on(Signal::TERM);
+}
+
+#[test]
+fn sigint_tells_5_0_clients_and_exits_with_0() {
+    orderly_stop_on(Signal::INT);
+}
+
+#[test]
+fn sigterm_flushes_what_is_on_its_way() {
+    let mut homing = Homing::serve(&[]);
+    let mut subscriber = homing.connect(&Connect::new(V5, "s"));
+    subscriber.subscribe(&[("t", 0)]);
+    let mut publisher = homing.connect(&Connect::new(V5, "p"));
+    for n in 0..200 {
+        publisher.publish(&Message::new("t", n.to_string()));
+    }
+    publisher.deliver(&Message::new("t", "last").qos(1));
+    homing.signal(Signal::TERM);
+    let mut received = Vec::new();
+    for packet in subscriber.read_to_end() {
+        match packet {
+            Packet::Publish(publish) => received.push(publish.text().to_owned()),
+            Packet::Disconnect(disconnect) => assert_eq!(disconnect.code, 0x8B),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((received.len(), received.last().map(String::as_str)), (201, Some("last")));
+    assert_eq!(homing.exit_status().code(), Some(0));
+}
+
+#[test]
+fn sigterm_ends_in_time_though_a_client_reads_nothing() {
+    let mut homing = Homing::serve(&[]);
+    let mut stuck = homing.connect(&Connect::new(V5, "stuck"));
+    stuck.subscribe(&[("t", 0)]);
+    let mut publisher = homing.connect(&Connect::new(V5, "p"));
+    let payload = vec![b'x'; 500_000];
+    for _ in 0..30 {
+        publisher.deliver(&Message::new("t", &payload).qos(1));
+    }
+    homing.signal(Signal::TERM);
+    assert_eq!(homing.exit_status().code(), Some(0));
+}
+
+#[test]
+fn after_sigterm_nobody_new_is_accepted() {
+    let mut homing = Homing::serve(&[]);
+    let mut client = homing.connect(&Connect::new(V5, "c"));
+    homing.signal(Signal::TERM);
+    client.expect_cut(0x8B);
+    homing.exit_status();
+    assert!(std::net::TcpStream::connect(homing.address).is_err());
+}
+
+#[test]
+fn sighup_is_ignored() {
+    let homing = Homing::serve(&[]);
+    let mut client = homing.connect(&Connect::new(V5, "c"));
+    homing.signal(Signal::HUP);
+    client.settle();
+    homing.connect(&Connect::new(V311, "d")).settle();
+}
+
+#[test]
+fn several_listeners_serve_one_broker() {
+    let homing = Homing::serve(&["--listen", "[::1]:0"]);
+    let mut client = homing.connect(&Connect::new(V5, "c"));
+    client.settle();
+}
+
+/// A pause of the whole process is nobody's silence: who pinged meanwhile finds its packet read first.
+#[test]
+fn pinging_clients_survive_a_broker_that_was_stopped() {
+    let homing = Homing::serve(&[]);
+    let keep_alive = |id: &str| Connect::new(V5, id).keep_alive(1);
+    let mut pinging: Vec<RawClient> =
+        (0..20).map(|n| homing.connect(&keep_alive(&format!("c{n}")))).collect();
+    let mut watcher = homing.connect(&Connect::new(V5, "watcher"));
+    watcher.subscribe(&[("gone", 1)]);
+    let will = Will::new("gone", "silent").with(Property::WillDelay(0));
+    let mut silent = homing.connect(&keep_alive("silent").will(will));
+    pinging.iter_mut().for_each(|client| client.settle());
+
+    homing.signal(Signal::STOP);
+    for _ in 0..6 {
+        pinging.iter_mut().for_each(|client| client.ping());
+        watcher.expect_nothing_for(Duration::from_millis(500));
+    }
+    homing.signal(Signal::CONT);
+
+    for client in &mut pinging {
+        for _ in 0..6 {
+            let packet = client.receive();
+            assert_eq!(packet, Packet::Pingresp);
+        }
+    }
+    // The positive control: who did not ping is cut.
+    assert_eq!(watcher.expect_publish().text(), "silent");
+    silent.expect_cut(0x8D);
+    for client in &mut pinging {
+        client.ping();
+        assert!(matches!(client.next(now() + PATIENCE), Event::Packet(Packet::Pingresp)));
+    }
+}
