@@ -253,9 +253,10 @@ impl Shell {
     /// Adds what this arbiter's message bodies and partial packets grew or shrank by to the broker's total.
     fn account(&self) {
         let partial = self.core.borrow().partial_bytes() as i64;
-        let delta = take_bodies_delta() + partial - self.partial.replace(partial);
-        if delta != 0 {
-            self.statistics.memory_changed(delta);
+        let grown = partial - self.partial.replace(partial);
+        let bodies = take_bodies_delta();
+        if bodies != 0 || grown != 0 {
+            self.statistics.memory_changed(bodies, grown);
         }
     }
 

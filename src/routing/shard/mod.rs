@@ -91,6 +91,8 @@ pub struct Common {
     pub retained: Mutex<Retained>,
     /// Set while the broker's bodies, partial packets and retained messages exceed their budget.
     pub over_budget: AtomicBool,
+    /// Set while packets that are not whole hold more than their share of it: they cannot starve the messages.
+    pub over_partial: AtomicBool,
 }
 
 impl Common {
@@ -110,6 +112,10 @@ pub struct Resident {
     /// When its will goes out; [`Instant::NEVER`] unless one waits.
     pub will_due: Instant,
     /// Messages that wait for room in its queue, under the policy `hold`.
+    #[expect(
+        clippy::box_collection,
+        reason = "8 bytes in every session where 32 would nearly always be empty"
+    )]
     held: Option<Box<VecDeque<Held>>>,
     /// What the expiry actor was told of the earliest of these.
     pub registered: crate::expiry::lazy::Registered,

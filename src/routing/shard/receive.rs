@@ -8,6 +8,10 @@ use crate::mqtt::packet::{Packet, ReasonCode};
 use crate::mqtt::session::{Action, Violation};
 use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
+use std::sync::atomic::Ordering;
+
+/// Bytes of a packet that are kept even when partial packets use up their share of the memory.
+const SMALL_PARTIAL: usize = 4096;
 
 /// Where reading stands after some bytes were taken in.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,7 +87,7 @@ impl Shard {
             Progress::Closed => return Progress::Closed,
             _ => {}
         }
-        let over = self.is_over_budget() && rest.len() > 4096;
+        let over = self.common.over_partial.load(Ordering::Relaxed) && rest.len() > SMALL_PARTIAL;
         if let Some(connection) = self.connections.get_mut(id) {
             self.partial_bytes += rest.len();
             connection.partial = rest;
@@ -92,7 +96,7 @@ impl Shard {
             // A packet that cannot be kept cannot be answered either.
             let why = Violation {
                 reason: ReasonCode::QUOTA_EXCEEDED,
-                what: "the broker's memory budget is used up",
+                what: "packets that are not whole use up their share of limits.memory",
             };
             self.fail(now, id, why);
             return Progress::Closed;
