@@ -1,3 +1,247 @@
-//! The `homing` command.
+//! The `homing` command: arguments, configuration, log, run. What a broker is, the library knows.
 
-fn main() {}
+use clap::{Args, Parser, Subcommand};
+use homing::broker::Broker;
+use homing::config::{Config, DEFAULT_FILE, Loaded, LogFormat, Refusal, Sources, duration};
+use homing::health;
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use tracing_subscriber::EnvFilter;
+
+/// Thousands of connections of many sizes of message: jemalloc gives back what it can, and says what it holds.
+#[global_allocator]
+static GLOBAL: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// What the operator wrote is wrong; nothing was started. clap answers wrong arguments with the same code.
+const REFUSED: u8 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  homing                                     listen on 127.0.0.1:1883
+  homing --listen 127.0.0.1:0                ... on a free port, which is printed
+  homing --listen 0.0.0.0:1883 --listen '[::]:1883'
+                                             ... on all interfaces (nothing is authenticated!)
+  homing --set redelivery.interval=5s        resend to 3.x clients after 5 s
+  HOMING_LOG__LEVEL=debug homing             see redeliveries in the log
+  homing check-config --config my.toml       is this file right, and what does it change?
+  homing health                              does the broker answer? exit code 0 or 1
+
+Configuration, each layer beating the one before: built-in defaults;
+config/homing.toml in the working directory, or --config FILE; environment
+HOMING_SECTION__KEY; flags. config/homing.toml explains every key.
+
+Exit codes: 0 stopped in order; 1 could not start, or is not healthy;
+2 arguments or configuration refused.";
+
+#[derive(Parser)]
+#[command(version, about = "An MQTT 3.1, 3.1.1 and 5.0 broker that keeps trying until the message is home")]
+#[command(after_help = EXAMPLES, max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the broker; what `homing` does without a command
+    Serve,
+    /// Check the configuration and say what differs from the defaults; starts nothing
+    CheckConfig,
+    /// Ask a running broker for an answer, as a client would
+    Health {
+        /// The broker's address [default: the first of listeners.addresses]
+        #[arg(long, value_name = "ADDR:PORT")]
+        address: Option<SocketAddr>,
+        /// How long each step may take
+        #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
+        timeout: Duration,
+    },
+}
+
+#[derive(Args)]
+struct Settings {
+    /// Listen here instead of on listeners.addresses; repeat for several. Port 0 takes a free port
+    #[arg(long, value_name = "ADDR:PORT", global = true)]
+    listen: Vec<String>,
+    /// Read this file [default: config/homing.toml in the working directory, if there is one]
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Directory for what outlives a restart; accepted, but this version keeps everything in memory
+    #[arg(long, value_name = "DIR", global = true, conflicts_with = "ephemeral")]
+    data_dir: Option<PathBuf>,
+    /// Keep everything in memory; all that this version does
+    #[arg(long, global = true)]
+    ephemeral: bool,
+    /// Set any key of the configuration; repeat for several
+    #[arg(long, value_name = "SECTION.KEY=VALUE", global = true)]
+    set: Vec<String>,
+    /// error, warn, info, debug, trace, or directives such as info,homing::broker=debug
+    #[arg(long, value_name = "LEVEL", global = true)]
+    log_level: Option<String>,
+    /// text or json, on standard error
+    #[arg(long, value_name = "FORMAT", global = true)]
+    log_format: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let Arguments { command, settings } = Arguments::parse();
+    let loaded = match load(&settings) {
+        Ok(loaded) => loaded,
+        Err(refusal) => return refuse(&refusal),
+    };
+    match command {
+        None | Some(Command::Serve) => serve(loaded, &settings),
+        Some(Command::CheckConfig) => {
+            say(&check_config(&loaded));
+            ExitCode::SUCCESS
+        }
+        Some(Command::Health { address, timeout }) => check_health(address, timeout, &loaded.config),
+    }
+}
+
+/// The flags of their own beat `--set`: whoever types `--listen` means it.
+fn load(settings: &Settings) -> Result<Loaded, Refusal> {
+    let sources = match &settings.config {
+        Some(path) => Sources::new().file(path),
+        None => Sources::new().default_file(),
+    };
+    let mut sources = sources.environment(std::env::vars_os());
+    for text in &settings.set {
+        sources = sources.assignment(text);
+    }
+    if !settings.listen.is_empty() {
+        sources = sources.flag("--listen", "listeners.addresses", &settings.listen.join(","));
+    }
+    if let Some(level) = &settings.log_level {
+        sources = sources.flag("--log-level", "log.level", level);
+    }
+    if let Some(format) = &settings.log_format {
+        sources = sources.flag("--log-format", "log.format", format);
+    }
+    sources.load()
+}
+
+fn refuse(refusal: &Refusal) -> ExitCode {
+    for problem in &refusal.0 {
+        complain(&problem.to_string());
+    }
+    ExitCode::from(REFUSED)
+}
+
+fn serve(loaded: Loaded, settings: &Settings) -> ExitCode {
+    start_log(&loaded.config);
+    raise_descriptor_limit();
+    let configuration = configuration_line(&loaded);
+    let broker = match Broker::start(loaded.config) {
+        Ok(broker) => broker,
+        Err(error) => {
+            complain(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
+    for address in broker.addresses().iter().filter(|address| !address.ip().is_loopback()) {
+        tracing::warn!(%address, "nothing is authenticated: whoever reaches this address may publish and subscribe");
+    }
+    say(&banner(broker.addresses(), &configuration, settings));
+    broker.run()
+}
+
+fn start_log(config: &Config) {
+    // The configuration was checked with the same parser, so the fallback is for nobody.
+    let filter = EnvFilter::builder().parse(&config.log.level).unwrap_or_default();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match config.log.format {
+        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+/// Each connection is a descriptor, and the usual soft limit of 1,024 is there for programs that use `select`.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, soft = ?limit.current, hard = ?limit.maximum, "the descriptor limit stays as it is");
+    }
+}
+
+fn configuration_line(loaded: &Loaded) -> String {
+    if loaded.sources.is_empty() {
+        return format!("built-in defaults (no {DEFAULT_FILE} here, nothing in the environment, no flags)");
+    }
+    format!("built-in defaults, {}", loaded.sources.join(", "))
+}
+
+fn banner(addresses: &[SocketAddr], configuration: &str, settings: &Settings) -> String {
+    let mut text = format!("Homing {}: MQTT 3.1, 3.1.1 and 5.0\n", env!("CARGO_PKG_VERSION"));
+    for address in addresses {
+        text += &format!("  listening on    {address}\n");
+    }
+    text += &format!("  configuration   {configuration}\n");
+    text += "  storage         memory: sessions, queued and retained messages end with this process\n";
+    if let Some(directory) = &settings.data_dir {
+        let directory = directory.display();
+        text += &format!(
+            "                  --data-dir {directory}: this version keeps everything in memory all the same\n"
+        );
+    }
+    if let Some(address) = addresses.first() {
+        let (host, port) = (health::reachable(*address).ip(), address.port());
+        text += &format!("  try it          mosquitto_sub -h {host} -p {port} -q 1 -v -t 'greetings/#'\n");
+        text +=
+            &format!("                  mosquitto_pub -h {host} -p {port} -q 1 -t greetings/hello -m hi\n");
+    }
+    text + "  stop it         Ctrl-C (SIGINT) or SIGTERM; a second one stops it at once"
+}
+
+fn check_config(loaded: &Loaded) -> String {
+    let mut text = format!("configuration is valid\nread: {}", configuration_line(loaded));
+    if loaded.changed.is_empty() {
+        return text + "\nevery key has its built-in default";
+    }
+    text += "\nnot at the built-in default:";
+    for setting in &loaded.changed {
+        text += &format!("\n  {setting}");
+    }
+    text
+}
+
+fn check_health(address: Option<SocketAddr>, timeout: Duration, config: &Config) -> ExitCode {
+    let Some(address) = address.or_else(|| config.listeners.addresses.first().copied()) else {
+        complain("no listener is configured; say --address");
+        return ExitCode::from(REFUSED);
+    };
+    if address.port() == 0 {
+        complain(&format!(
+            "{address} stands for a free port, which only the running broker knows; say --address"
+        ));
+        return ExitCode::from(REFUSED);
+    }
+    match health::check(address, timeout) {
+        Ok(()) => {
+            say(&format!("{address} is healthy"));
+            ExitCode::SUCCESS
+        }
+        Err(unhealthy) => {
+            complain(&format!("{address} is not healthy: {unhealthy}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// To standard output. A reader that has gone away (`homing | head -1`) is no reason to stop a broker.
+fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    drop(writeln!(out, "{text}").and_then(|()| out.flush()));
+}
+
+/// To standard error, as every line by which the command fails.
+fn complain(text: &str) {
+    drop(writeln!(io::stderr().lock(), "homing: {text}"));
+}

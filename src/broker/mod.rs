@@ -1,1 +1,167 @@
-//! The actors.
+//! The actors: who runs where, and what they say to each other.
+//!
+//! | actor | where | owns |
+//! |---|---|---|
+//! | [`connection::Connection`] | its session's home | the socket's reading side; gets verdicts by mailbox, never messages |
+//! | [`shard::ShardActor`] | one per arbiter | the state machine of its sessions ([`crate::routing::shard`]), outboxes, the flusher |
+//! | [`crate::expiry::actor::ExpiryActor`] | its own arbiter | every deadline |
+//! | `supervisor` | the main arbiter | listeners, the order of start and stop |
+
+pub mod connection;
+mod listener;
+mod log;
+pub mod message;
+mod settings;
+pub mod shard;
+mod shell;
+mod statistics;
+mod supervisor;
+mod sys;
+
+use crate::config::Config;
+use std::io;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::thread::JoinHandle;
+use supervisor::Supervisor;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+/// A running broker. Dropping it stops it in order.
+pub struct Broker {
+    addresses: Vec<SocketAddr>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Why a broker does not start, in one line that names the address or key.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot listen on {address}: {cause} (listeners.addresses, or --listen)")]
+    Bind { address: SocketAddr, cause: io::Error },
+    #[error("cannot start a thread or its event loop: {0} (runtime.arbiters sets how many there are)")]
+    Thread(#[from] io::Error),
+    #[error("the broker stopped while it started")]
+    Died,
+}
+
+impl Broker {
+    /// Binds every listener, then starts the arbiters. Returns when clients can connect.
+    ///
+    /// # Errors
+    /// An address that cannot be bound; a thread or event loop that the system refuses.
+    pub fn start(config: Config) -> Result<Broker, StartError> {
+        let mut listeners = Vec::new();
+        for address in &config.listeners.addresses {
+            listeners.push(listener::bind(*address, config.listeners.backlog)?);
+        }
+        let addresses = listeners.iter().map(|(_, address)| *address).collect();
+        let (stop, stopped) = oneshot::channel();
+        let (ready, started) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
+            let system = actix_rt::System::new();
+            system.block_on(async move {
+                let listeners = listeners.into_iter().map(|(listener, _)| listener).collect();
+                match Supervisor::start(&config, listeners).await {
+                    Ok(supervisor) => {
+                        let _ = ready.send(Ok(()));
+                        let _ = stopped.await;
+                        supervisor.stop().await;
+                    }
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                    }
+                }
+            });
+        })?;
+        started.recv().map_err(|_| StartError::Died)??;
+        Ok(Broker { addresses, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// The addresses that are listened on, with the ports that were chosen for 0.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Stops in order: no new connections, DISCONNECT 0x8B to 5.0 clients, what waits is written. Returns within a few
+    /// seconds, whatever the clients do.
+    pub fn shutdown(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Runs until SIGTERM or SIGINT, then stops in order; a second signal exits at once. SIGHUP is ignored with a log line.
+    pub fn run(mut self) -> ExitCode {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                warn!(%error, "no event loop for signals");
+                return ExitCode::FAILURE;
+            }
+        };
+        runtime.block_on(async {
+            let mut signals = match Signals::new() {
+                Ok(signals) => signals,
+                Err(error) => {
+                    warn!(%error, "cannot wait for signals");
+                    return ExitCode::FAILURE;
+                }
+            };
+            let name = signals.next().await;
+            info!(signal = name, "stopping; a second signal exits at once");
+            let (done, finished) = oneshot::channel();
+            std::thread::spawn(move || {
+                self.shutdown();
+                let _ = done.send(());
+            });
+            tokio::select! {
+                _ = finished => ExitCode::SUCCESS,
+                name = signals.next() => {
+                    warn!(signal = name, "exiting at once");
+                    ExitCode::FAILURE
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// The signals that end the broker, and the one that does not.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next signal to stop at.
+    async fn next(&mut self) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hang_up.recv() => {
+                    warn!("SIGHUP ignored: the configuration is read at start only");
+                }
+            }
+        }
+    }
+}

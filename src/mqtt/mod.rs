@@ -1,6 +1,8 @@
 //! The protocol, pure: packets, their bytes, topics, and the session state machine. No clock, no async, no I/O.
 
 pub mod codec;
+pub mod message;
+pub mod outbox;
 pub mod packet;
 pub mod session;
 pub mod topic;

@@ -34,7 +34,7 @@ pub struct ConnectProperties<'a> {
     pub request_problem_information: Option<bool>,
     pub authentication_method: Option<&'a str>,
     pub authentication_data: Option<&'a [u8]>,
-    /// The User Properties alone, encoded, in order.
+    /// In the order of the packet.
     pub user_properties: Vec<(&'a str, &'a str)>,
 }
 

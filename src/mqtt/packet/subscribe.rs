@@ -8,7 +8,7 @@ pub struct Subscribe<'a> {
     pub packet_id: PacketId,
     /// 1 to 268,435,455 (the codec refuses 0); 5.0 only.
     pub subscription_id: Option<u32>,
-    /// User Properties; 5.0 only.
+    /// User Properties; 5.0 only. A Subscription Identifier that stood in their midst is here too.
     pub properties: Properties<'a>,
     /// Never empty: the codec refuses a SUBSCRIBE without a filter.
     pub filters: Vec<SubscribeFilter<'a>>,

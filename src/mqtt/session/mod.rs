@@ -1,1 +1,231 @@
 //! The session state machine, split by concern of the standard.
+//!
+//! [`Session::handle`] takes one packet and the time, writes what it can answer by itself to the wire it is given, and
+//! says in one [`Action`] what it cannot: a message to route, a subscription to enter. It never sees another session.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `receiver` | incoming QoS 1 and 2, acknowledgements that wait |
+//! | `sender` | outgoing: queue, window, retransmission |
+//! | `inflight` | the window: Packet Identifiers, PUBLISH and PUBREL in their orders |
+//! | `queue` | messages that wait, bounds and policy |
+//! | `retry` | intervals, backoff, jitter |
+//! | `keep_alive` | the read-idle deadline |
+//! | `topic_alias` | aliases both ways |
+//! | `subscription` | own filters, Subscription Identifiers |
+//! | `will` | when the Will Message goes out |
+//! | `wire` | the outbox and what the client can take |
+//! | `loss` | why a message was given up |
+
+pub mod inflight;
+pub mod keep_alive;
+pub mod loss;
+pub mod queue;
+pub mod receiver;
+pub mod retry;
+pub mod sender;
+pub mod subscription;
+pub mod topic_alias;
+pub mod will;
+pub mod wire;
+
+use crate::mqtt::codec::AckKind;
+use crate::mqtt::packet::{
+    Acknowledgement, Disconnect, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe,
+};
+use crate::time::Instant;
+use receiver::{Admission, Due, Receiver};
+use sender::{SendPolicy, Sender, Tally};
+use std::time::Duration;
+use subscription::Subscriptions;
+use will::Will;
+use wire::Wire;
+
+/// Session Expiry Interval that stands for "never".
+const NEVER_EXPIRES: u32 = u32::MAX;
+
+/// What the operator settled for all sessions.
+#[derive(Clone, Debug)]
+pub struct SessionPolicy {
+    pub send: SendPolicy,
+    /// Unanswered QoS 1 and 2 PUBLISHes from one client at most.
+    pub receive_maximum: u16,
+}
+
+/// The Session State of one client, and what belongs to its present connection only as far as it is protocol.
+#[derive(Debug)]
+pub struct Session {
+    pub client_id: Box<str>,
+    /// Session Expiry Interval, seconds: 0 ends with the connection, 0xFFFF_FFFF never.
+    pub expiry: u32,
+    pub sender: Sender,
+    pub receiver: Receiver,
+    pub subscriptions: Subscriptions,
+    pub will: Option<Box<Will>>,
+}
+
+/// What the session asks of those around it.
+#[derive(Debug, PartialEq)]
+pub enum Action<'a> {
+    /// Nothing: what there was to answer is on the wire.
+    None,
+    /// Route this message; then [`Session::routed`].
+    Publish(Publish<'a>),
+    Subscribe(Subscribe<'a>),
+    Unsubscribe(Unsubscribe<'a>),
+    /// The client leaves.
+    Disconnect(Disconnect<'a>),
+    /// The client broke a rule: the connection ends, in 5.0 with this reason.
+    Fail(Violation),
+}
+
+/// A rule that a client broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub reason: ReasonCode,
+    /// For the log and the Reason String.
+    pub what: &'static str,
+}
+
+impl Session {
+    pub fn new(client_id: &str, expiry: u32) -> Session {
+        Session {
+            client_id: client_id.into(),
+            expiry,
+            sender: Sender::default(),
+            receiver: Receiver::default(),
+            subscriptions: Subscriptions::default(),
+            will: None,
+        }
+    }
+
+    /// Whether it ends with its connection.
+    pub fn ends_with_connection(&self) -> bool {
+        self.expiry == 0
+    }
+
+    /// How long it outlives its connection; [`Duration::MAX`] for ever.
+    pub fn expiry_interval(&self) -> Duration {
+        if self.expiry == NEVER_EXPIRES { Duration::MAX } else { Duration::from_secs(self.expiry.into()) }
+    }
+
+    /// Takes one packet of an established connection.
+    pub fn handle<'a>(
+        &mut self,
+        now: Instant,
+        packet: Packet<'a>,
+        wire: &mut Wire,
+        policy: &SessionPolicy,
+        tally: &mut Tally,
+    ) -> Action<'a> {
+        match packet {
+            Packet::Publish(publish) => self.publish(publish, wire, policy),
+            Packet::Puback(ack) => {
+                // An identifier that is not in flight is a late answer to a resend, or nothing at all: both are harmless.
+                self.sender.acknowledge(ack.packet_id, ack.reason, &mut tally.losses);
+                self.sender.pump(now, wire, &policy.send, tally);
+                Action::None
+            }
+            Packet::Pubrec(ack) => {
+                let losses = &mut tally.losses;
+                self.sender.receive(now, ack.packet_id, ack.reason, wire, &policy.send, losses);
+                if ack.reason.is_error() {
+                    self.sender.pump(now, wire, &policy.send, tally);
+                }
+                Action::None
+            }
+            Packet::Pubrel(ack) => self.release(ack, wire),
+            Packet::Pubcomp(ack) => {
+                self.sender.complete(ack.packet_id);
+                self.sender.pump(now, wire, &policy.send, tally);
+                Action::None
+            }
+            Packet::Pingreq => {
+                // 3.1.1 and 5.0 [MQTT-3.12.4-1]
+                let _ = wire.put(&Packet::Pingresp);
+                Action::None
+            }
+            Packet::Subscribe(subscribe) => Action::Subscribe(subscribe),
+            Packet::Unsubscribe(unsubscribe) => Action::Unsubscribe(unsubscribe),
+            Packet::Disconnect(disconnect) => self.disconnect(disconnect),
+            // 3.1.1 and 5.0 [MQTT-3.1.0-2]
+            Packet::Connect(_) => violation(ReasonCode::PROTOCOL_ERROR, "a second CONNECT"),
+            // 5.0 [MQTT-4.12.0-7]: no enhanced authentication is offered, so no AUTH is in place.
+            Packet::Auth(_) => violation(ReasonCode::PROTOCOL_ERROR, "AUTH without an authentication method"),
+            Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_) | Packet::Pingresp => {
+                violation(ReasonCode::PROTOCOL_ERROR, "a packet that only a server sends")
+            }
+        }
+    }
+
+    fn publish<'a>(&mut self, publish: Publish<'a>, wire: &mut Wire, policy: &SessionPolicy) -> Action<'a> {
+        if !publish.properties.subscription_ids.is_empty() {
+            // 5.0 [MQTT-3.3.4-6]
+            return violation(
+                ReasonCode::PROTOCOL_ERROR,
+                "a Subscription Identifier in a PUBLISH from a client",
+            );
+        }
+        let Some(id) = publish.packet_id else { return Action::Publish(publish) };
+        let known = publish.qos == QoS::ExactlyOnce && self.receiver.is_known(id);
+        if wire.version.is_v5()
+            && !known
+            && self.receiver.unfinished() >= usize::from(policy.receive_maximum)
+        {
+            // 5.0 [MQTT-3.3.4-7]
+            return violation(
+                ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
+                "more unacknowledged PUBLISHes than Receive Maximum",
+            );
+        }
+        if publish.qos == QoS::ExactlyOnce {
+            match self.receiver.admit(id) {
+                Admission::New => {}
+                Admission::Repeated => {
+                    wire.put_acknowledgement(AckKind::Pubrec, id, ReasonCode::SUCCESS);
+                    return Action::None;
+                }
+                Admission::Pending => return Action::None,
+            }
+        }
+        Action::Publish(publish)
+    }
+
+    fn release<'a>(&mut self, ack: Acknowledgement<'_>, wire: &mut Wire) -> Action<'a> {
+        let known = self.receiver.release(ack.packet_id);
+        let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
+        wire.put_acknowledgement(AckKind::Pubcomp, ack.packet_id, reason);
+        Action::None
+    }
+
+    fn disconnect<'a>(&mut self, disconnect: Disconnect<'a>) -> Action<'a> {
+        if let Some(expiry) = disconnect.session_expiry
+            && expiry > 0
+            && self.expiry == 0
+        {
+            // 5.0, section 3.14.2.2.2: it cannot be raised from 0.
+            return violation(
+                ReasonCode::PROTOCOL_ERROR,
+                "DISCONNECT raises a Session Expiry Interval of 0",
+            );
+        }
+        Action::Disconnect(disconnect)
+    }
+
+    /// Writes an acknowledgement that is due.
+    pub fn answer(due: Due, wire: &mut Wire) {
+        let kind = if due.qos == QoS::AtLeastOnce { AckKind::Puback } else { AckKind::Pubrec };
+        wire.put_acknowledgement(kind, due.packet_id, due.reason);
+    }
+
+    /// Writes every waiting acknowledgement that is due.
+    pub fn answer_due(&mut self, wire: &mut Wire) {
+        while let Some(due) = self.receiver.next_due() {
+            Session::answer(due, wire);
+        }
+    }
+}
+
+fn violation<'a>(reason: ReasonCode, what: &'static str) -> Action<'a> {
+    Action::Fail(Violation { reason, what })
+}

@@ -1,0 +1,262 @@
+//! The expiry queue beside four others at the same work: `cargo bench --bench expiry_queue`.
+//!
+//! One iteration is a pass over all keys in shuffled order, so the caches get no help; a second table has the largest
+//! size in slot order. The tables at the end are in nanoseconds a key; below it bytes a key, as jemalloc counts them, and the longest single poll round.
+
+mod yardsticks;
+
+use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
+use homing::expiry::queue::{ExpiryQueue, Key, More};
+use homing::time::Instant;
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant as Clock};
+use tikv_jemalloc_ctl::thread::{allocatedp, deallocatedp};
+use yardsticks::delay_queue::{Delays, RUNTIME};
+use yardsticks::hashed_wheel::HashedWheel;
+use yardsticks::heap::Heap;
+use yardsticks::two_maps::TwoMaps;
+use yardsticks::{Expiry, INTERVAL, ROUND};
+
+#[global_allocator]
+static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const SIZES: [u32; 3] = [1_000, 100_000, 1_000_000];
+/// Deadlines lie in as many buckets: a minute from the first to the last.
+const BUCKETS: u64 = 240;
+
+/// Time and keys by queue and operation.
+type Table = BTreeMap<(u32, &'static str, &'static str), (Duration, u64)>;
+
+/// Keys in shuffled order, and the start of each one's bucket.
+struct Load {
+    keys: Vec<(Key, Instant)>,
+}
+
+impl Load {
+    fn new(count: u32) -> Load {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut random = move |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let mut keys: Vec<_> = (0..count)
+            .map(|slot| {
+                let bucket = Instant::from_millis((BUCKETS + random(BUCKETS)) * INTERVAL.as_millis() as u64);
+                (Key { slot, generation: 1 }, bucket)
+            })
+            .collect();
+        for index in (1..keys.len()).rev() {
+            keys.swap(index, random(index as u64 + 1) as usize);
+        }
+        Load { keys }
+    }
+
+    /// The same keys by slot: what caches and prefetching make of it at best.
+    fn in_order(&self) -> Load {
+        let mut keys = self.keys.clone();
+        keys.sort_unstable_by_key(|(key, _)| key.slot);
+        Load { keys }
+    }
+
+    /// When the last of all is due.
+    fn end() -> Instant {
+        Instant::ZERO + INTERVAL * (2 * BUCKETS as u32 + 10)
+    }
+
+    fn fill<Q: Expiry>(&self) -> Q {
+        let mut queue = Q::new();
+        for (key, deadline) in &self.keys {
+            queue.update(*key, *deadline);
+        }
+        queue
+    }
+
+    /// Every key moved by `shift` from its first deadline.
+    fn update<Q: Expiry>(&self, queue: &mut Q, shift: Duration) -> Duration {
+        timed(|| {
+            for (key, deadline) in &self.keys {
+                queue.update(*key, black_box(*deadline + shift));
+            }
+        })
+    }
+
+    fn remove<Q: Expiry>(&self) -> Duration {
+        let mut queue: Q = self.fill();
+        timed(|| {
+            for (key, _) in &self.keys {
+                queue.remove(black_box(*key));
+            }
+        })
+    }
+
+    fn expire<Q: Expiry>(&self) -> Duration {
+        let mut queue: Q = self.fill();
+        let (mut out, mut expired) = (Vec::with_capacity(self.keys.len()), 0);
+        let time = timed(|| {
+            queue.expire(Self::end(), &mut out, &mut |out| {
+                expired += black_box(&*out).len();
+                out.clear();
+            });
+        });
+        assert_eq!(expired, self.keys.len());
+        time
+    }
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "a bench measures the real time")]
+    let start = Clock::now();
+    work();
+    start.elapsed()
+}
+
+fn measure<Q: Expiry>(criterion: &mut Criterion, load: &Load, table: &mut Table) {
+    let size = load.keys.len() as u32;
+    let mut run = |operation: &'static str, pass: &mut dyn FnMut(u64) -> Duration| {
+        let sum = table.entry((size, Q::NAME, operation)).or_default();
+        let mut group = criterion.benchmark_group(operation);
+        group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Elements(u64::from(size)));
+        group.bench_function(BenchmarkId::new(Q::NAME, size), |bencher| {
+            bencher.iter_custom(|passes| {
+                let time = (0..passes).map(&mut *pass).sum();
+                *sum = (sum.0 + time, sum.1 + passes * u64::from(size));
+                time
+            });
+        });
+    };
+    // Each pass to where the last did not leave the keys.
+    let mut queue: Q = load.fill();
+    let mut turn = 0;
+    run("changed", &mut |_| {
+        turn = turn % 2 + 1;
+        load.update(&mut queue, INTERVAL * 5 * turn)
+    });
+    let mut queue: Q = load.fill();
+    run("same bucket", &mut |_| {
+        turn = turn % 2 + 1;
+        load.update(&mut queue, INTERVAL / 4 * turn)
+    });
+    drop(queue);
+    run("remove", &mut |_| load.remove::<Q>());
+    run("expire", &mut |_| load.expire::<Q>());
+}
+
+fn print_times(table: &Table) {
+    let operations = ["changed", "same bucket", "remove", "expire"];
+    println!(
+        "\nns a key{:>20} {:>12} {:>12} {:>12}",
+        operations[0], operations[1], operations[2], operations[3]
+    );
+    let mut rows: Vec<_> = table.keys().map(|(size, name, _)| (*size, *name)).collect();
+    rows.dedup();
+    for (size, name) in rows {
+        print!("{size:>8} {name:<12}");
+        for operation in operations {
+            let (time, keys) = table[&(size, name, operation)];
+            print!("{:>7.1}      ", time.as_nanos() as f64 / keys.max(1) as f64);
+        }
+        println!();
+    }
+}
+
+/// Bytes this thread holds, in jemalloc's size classes.
+fn held() -> u64 {
+    let allocated = allocatedp::read().expect("jemalloc counts").get();
+    allocated.wrapping_sub(deallocatedp::read().expect("jemalloc counts").get())
+}
+
+fn print_bytes<Q: Expiry>(load: &Load) {
+    let before = held();
+    let mut queue: Q = load.fill();
+    let filled = held() - before;
+    // As it is after a while of moving about.
+    for turn in 1..=4 {
+        load.update(&mut queue, INTERVAL * 7 * turn);
+    }
+    let moved = held() - before;
+    let keys = load.keys.len() as f64;
+    println!(
+        "{:>8} {:<12}{:>8.1} {:>8.1}",
+        load.keys.len(),
+        Q::NAME,
+        filled as f64 / keys,
+        moved as f64 / keys
+    );
+}
+
+/// The longest round over a million keys: all in one bucket, in many, and all to be passed over.
+fn print_longest_round(load: &Load) {
+    let one_bucket = |_| Instant::ZERO;
+    let many = |deadline| deadline;
+    let passed_over = |_| Instant::ZERO + INTERVAL * 10 * 1024;
+    let cases: [(&str, &dyn Fn(Instant) -> Instant); 3] =
+        [("one bucket", &one_bucket), ("240 buckets", &many), ("passed over", &passed_over)];
+    for (name, deadline) in cases {
+        let mut longest = Vec::new();
+        let mut count = 0;
+        for _ in 0..7 {
+            let mut queue = ExpiryQueue::new(INTERVAL, Instant::ZERO);
+            for (key, first) in &load.keys {
+                queue.update(*key, deadline(*first));
+            }
+            let rounds = rounds(&mut queue);
+            count = rounds.len();
+            longest.extend(rounds.into_iter().max());
+        }
+        longest.sort_unstable();
+        println!("{name:<12} {count:>4} rounds of {ROUND}, the longest of each of 7 runs: {longest:.0?}");
+    }
+}
+
+fn rounds(queue: &mut ExpiryQueue) -> Vec<Duration> {
+    let mut rounds = Vec::new();
+    let mut out = Vec::with_capacity(ROUND);
+    let mut more = More::Due;
+    while more == More::Due {
+        out.clear();
+        rounds.push(timed(|| more = queue.poll(Load::end(), ROUND, &mut out)));
+    }
+    rounds
+}
+
+fn main() {
+    let _entered = RUNTIME.enter();
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .nresamples(1_000)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(300))
+        .without_plots()
+        .configure_from_args();
+    let mut table = Table::new();
+    let loads = SIZES.map(Load::new);
+    for load in &loads {
+        measure::<ExpiryQueue>(&mut criterion, load, &mut table);
+        measure::<TwoMaps>(&mut criterion, load, &mut table);
+        measure::<Delays>(&mut criterion, load, &mut table);
+        measure::<Heap>(&mut criterion, load, &mut table);
+        measure::<HashedWheel>(&mut criterion, load, &mut table);
+    }
+    print_times(&table);
+    let mut table = Table::new();
+    let ordered = loads[2].in_order();
+    measure::<ExpiryQueue>(&mut criterion, &ordered, &mut table);
+    measure::<TwoMaps>(&mut criterion, &ordered, &mut table);
+    measure::<HashedWheel>(&mut criterion, &ordered, &mut table);
+    println!("\nin slot order:");
+    print_times(&table);
+    println!("\nbytes a key           filled    moved");
+    for load in &loads {
+        print_bytes::<ExpiryQueue>(load);
+        print_bytes::<TwoMaps>(load);
+        print_bytes::<Delays>(load);
+        print_bytes::<Heap>(load);
+        print_bytes::<HashedWheel>(load);
+    }
+    println!();
+    print_longest_round(&loads[2]);
+    criterion.final_summary();
+}

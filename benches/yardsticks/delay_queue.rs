@@ -1,0 +1,70 @@
+//! `tokio_util::time::DelayQueue`, under tokio's paused time: the timer wheel an async program would reach for first.
+//!
+//! It rounds to a millisecond and knows no buckets, so a change within one costs what any change does.
+
+use super::Expiry;
+use homing::expiry::queue::Key;
+use homing::time::Instant;
+use std::sync::LazyLock;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::time::{DelayQueue, delay_queue};
+
+/// Whoever measures enters it once, so that no operation pays for that.
+pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
+});
+
+pub struct Delays {
+    queue: DelayQueue<Key>,
+    keys: Vec<Option<delay_queue::Key>>,
+    start: tokio::time::Instant,
+}
+
+impl Delays {
+    fn take(&mut self, expired: delay_queue::Expired<Key>, out: &mut Vec<Key>) {
+        let key = expired.into_inner();
+        self.keys[key.slot as usize] = None;
+        out.push(key);
+    }
+}
+
+impl Expiry for Delays {
+    const NAME: &'static str = "DelayQueue";
+
+    fn new() -> Self {
+        let start = RUNTIME.block_on(async { tokio::time::Instant::now() });
+        Delays { queue: DelayQueue::new(), keys: Vec::new(), start }
+    }
+
+    fn update(&mut self, key: Key, deadline: Instant) {
+        let slot = key.slot as usize;
+        if slot >= self.keys.len() {
+            self.keys.resize(slot + 1, None);
+        }
+        let when = self.start + Duration::from_millis(deadline.as_millis());
+        match &self.keys[slot] {
+            Some(delay) => self.queue.reset_at(delay, when),
+            None => self.keys[slot] = Some(self.queue.insert_at(key, when)),
+        }
+    }
+
+    fn remove(&mut self, key: Key) {
+        if let Some(delay) = self.keys[key.slot as usize].take() {
+            self.queue.remove(&delay);
+        }
+    }
+
+    fn expire(&mut self, now: Instant, out: &mut Vec<Key>, round: &mut dyn FnMut(&mut Vec<Key>)) {
+        // Outside the task budget, which would end a poll after 128 keys. Paused time advances by itself
+        // to each next deadline; all are due by `now` wherever this is measured.
+        let until = self.start + Duration::from_millis(now.as_millis());
+        RUNTIME.block_on(tokio::task::unconstrained(async {
+            while let Some(expired) = std::future::poll_fn(|task| self.queue.poll_expired(task)).await {
+                debug_assert!(expired.deadline() <= until);
+                self.take(expired, out);
+            }
+        }));
+        round(out);
+    }
+}

@@ -1,0 +1,69 @@
+//! A binary heap with lazy deletion: moves push anew, what is stale is thrown away when it comes up.
+
+use super::Expiry;
+use homing::expiry::queue::Key;
+use homing::time::Instant;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+#[derive(Default)]
+pub struct Heap {
+    entries: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// True deadline by slot.
+    deadlines: Vec<u64>,
+    live: usize,
+}
+
+const NONE: u64 = u64::MAX;
+
+impl Heap {
+    /// Rebuilds when most of it is stale; without it a heap of moving deadlines grows for ever.
+    fn compact(&mut self) {
+        if self.entries.len() > 2 * self.live + 64 {
+            let deadlines = &self.deadlines;
+            self.entries.retain(|Reverse((deadline, slot, _))| deadlines[*slot as usize] == *deadline);
+        }
+    }
+}
+
+impl Expiry for Heap {
+    const NAME: &'static str = "binary heap";
+
+    fn new() -> Self {
+        Heap::default()
+    }
+
+    fn update(&mut self, key: Key, deadline: Instant) {
+        let slot = key.slot as usize;
+        if slot >= self.deadlines.len() {
+            self.deadlines.resize(slot + 1, NONE);
+        }
+        let old = std::mem::replace(&mut self.deadlines[slot], deadline.as_millis());
+        self.live += usize::from(old == NONE);
+        if old != deadline.as_millis() {
+            self.entries.push(Reverse((deadline.as_millis(), key.slot, key.generation)));
+            self.compact();
+        }
+    }
+
+    fn remove(&mut self, key: Key) {
+        self.deadlines[key.slot as usize] = NONE;
+        self.live -= 1;
+        self.compact();
+    }
+
+    fn expire(&mut self, now: Instant, out: &mut Vec<Key>, round: &mut dyn FnMut(&mut Vec<Key>)) {
+        while let Some(Reverse((deadline, slot, generation))) = self.entries.peek().copied() {
+            if deadline > now.as_millis() {
+                break;
+            }
+            self.entries.pop();
+            if self.deadlines[slot as usize] == deadline {
+                self.deadlines[slot as usize] = NONE;
+                self.live -= 1;
+                out.push(Key { slot, generation });
+            }
+        }
+        round(out);
+    }
+}

@@ -1,0 +1,235 @@
+//! The connection actor: one per client, where its session lives.
+//!
+//! Its context polls its own socket; what it reads it hands to the shard's state machine in the same turn. By mailbox it
+//! gets verdicts of the expiry actor and wake-ups, never messages: those are in its outbox.
+
+mod transport;
+
+use super::message::Incoming;
+use super::shell::Shell;
+use crate::clock;
+use crate::routing::shard::deadline::Overdue;
+use crate::routing::shard::{ConnectionId, Progress};
+use crate::routing::subscription_tree::ShardId;
+use actix::{Actor, ActorContext, ActorFuture, AsyncContext, Context, Handler, Message};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{self, Poll};
+pub use transport::{Read, Transport};
+
+/// Reads of one connection in one turn at most, so that a fast publisher does not keep others waiting.
+const READS_PER_TURN: usize = 2;
+
+/// See the module's text.
+pub struct Connection {
+    shell: Rc<Shell>,
+    id: ConnectionId,
+    /// `None` once it is closed, or moved to another arbiter.
+    transport: Option<Rc<Transport>>,
+    state: State,
+    /// Its socket takes no bytes, and some wait.
+    awaits_writable: bool,
+    /// A verdict said that it was silent, or took no bytes, for too long.
+    overdue: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Everything is said: the peer's bytes are read and thrown away until it closes.
+    Lingering,
+    Gone,
+}
+
+/// What a connection's mailbox gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Bytes came with it from another arbiter, or reading goes on after a pause.
+    Read,
+    /// Its outbox could not be written whole: wait until the socket takes more.
+    AwaitWritable,
+    /// Its last bytes are written: wait for the peer to close.
+    Linger,
+    /// Its last bytes are written and the peer has said that it leaves.
+    Close,
+    /// The expiry actor: unacknowledged packets are due.
+    Retransmit,
+    /// The expiry actor: it was silent, or took no bytes, for too long.
+    Disconnect,
+}
+
+impl Message for Notice {
+    type Result = ();
+}
+
+impl Connection {
+    pub fn new(shell: Rc<Shell>, id: ConnectionId, transport: Rc<Transport>) -> Connection {
+        Connection {
+            shell,
+            id,
+            transport: Some(transport),
+            state: State::Open,
+            awaits_writable: false,
+            overdue: false,
+        }
+    }
+
+    /// Does what the socket allows; [`State::Gone`] afterwards if there is no more to do ever.
+    fn drive(&mut self, cx: &mut task::Context<'_>) {
+        if self.awaits_writable
+            && let Some(transport) = &self.transport
+            && transport.poll_write_ready(cx).is_ready()
+        {
+            self.awaits_writable = false;
+            self.shell.flush_one(self.id);
+        }
+        self.read(cx);
+        if std::mem::take(&mut self.overdue) && self.state != State::Gone {
+            self.cut_if_due();
+        }
+    }
+
+    /// Reads until the socket is empty, the turn is used up, or reading is paused.
+    fn read(&mut self, cx: &mut task::Context<'_>) {
+        let shell = Rc::clone(&self.shell);
+        for reads in 0.. {
+            let reading = match self.state {
+                State::Open => shell.core.borrow().reads(self.id),
+                State::Lingering => true,
+                State::Gone => false,
+            };
+            let Some(transport) = self.transport.as_ref().filter(|_| reading) else { return };
+            let mut scratch = shell.scratch.borrow_mut();
+            let read = match transport.poll_read(cx, &mut scratch) {
+                Poll::Pending => return,
+                // There may be more: after the others. A verdict on its silence wants to know all that came.
+                Poll::Ready(Ok(Read::Some(n))) if reads < READS_PER_TURN || self.overdue => n,
+                Poll::Ready(Ok(Read::Some(n))) => {
+                    cx.waker().wake_by_ref();
+                    self.take_in(scratch.get(..n).unwrap_or_default());
+                    return;
+                }
+                Poll::Ready(Ok(Read::Last(n))) => n,
+                Poll::Ready(Ok(Read::End)) => return self.gone("closed by the peer"),
+                Poll::Ready(Err(error)) => return self.gone(&error.to_string()),
+            };
+            self.take_in(scratch.get(..read).unwrap_or_default());
+        }
+    }
+
+    /// Hands bytes to the shard, until they are handled or it is not to be read.
+    fn take_in(&mut self, bytes: &[u8]) {
+        if self.state != State::Open {
+            return;
+        }
+        let now = clock::now();
+        let mut progress = self.shell.core.borrow_mut().receive(now, self.id, bytes);
+        while progress == Progress::Flush {
+            self.shell.flush();
+            progress = self.shell.core.borrow_mut().receive(now, self.id, &[]);
+        }
+        if let Progress::Home { shard, unread } = progress {
+            self.move_home(shard, unread);
+        }
+        self.shell.turn_ended();
+    }
+
+    /// The session lives in another arbiter: the socket goes there, with what was read.
+    fn move_home(&mut self, shard: ShardId, unread: Vec<u8>) {
+        let peer = self.shell.forget(self.id);
+        self.shell.core.borrow_mut().moved(self.id);
+        self.state = State::Gone;
+        let transport = self.transport.take().and_then(Rc::into_inner);
+        if let (Some(Ok(socket)), Some(peer)) = (transport.map(Transport::into_std), peer) {
+            self.shell.hand_over(shard, Incoming { socket, peer, unread });
+        }
+    }
+
+    /// The socket is at its end.
+    fn gone(&mut self, why: &str) {
+        if self.state == State::Gone {
+            return;
+        }
+        self.state = State::Gone;
+        self.transport = None;
+        self.shell.core.borrow_mut().closed(clock::now(), self.id, why);
+        self.shell.log_events();
+        self.shell.forget(self.id);
+        self.shell.turn_ended();
+    }
+
+    /// A deadline is said to have passed, and the socket is read empty: what it held counts as come in time.
+    fn cut_if_due(&mut self) {
+        let overdue = self.shell.core.borrow_mut().disconnect_if_due(clock::now(), self.id);
+        if overdue == Overdue::Abandon {
+            self.gone("takes no bytes");
+        }
+        self.shell.turn_ended();
+    }
+}
+
+impl Actor for Connection {
+    type Context = Context<Connection>;
+
+    fn started(&mut self, ctx: &mut Context<Connection>) {
+        ctx.spawn(Driver);
+    }
+
+    fn stopped(&mut self, _: &mut Context<Connection>) {
+        self.gone("the arbiter stops");
+    }
+}
+
+impl Handler<Notice> for Connection {
+    type Result = ();
+
+    /// The driver is polled after the mailbox in the same turn: what needs the socket's readiness is left to it.
+    fn handle(&mut self, notice: Notice, _: &mut Context<Connection>) {
+        match notice {
+            Notice::Read => {
+                if self.shell.core.borrow().has_unread(self.id) {
+                    self.take_in(&[]);
+                }
+            }
+            Notice::AwaitWritable => self.awaits_writable = true,
+            Notice::Linger => {
+                if self.state == State::Open
+                    && let Some(transport) = &self.transport
+                {
+                    transport.shut_down_writing();
+                    self.state = State::Lingering;
+                }
+            }
+            Notice::Close => self.gone("closed"),
+            Notice::Retransmit => {
+                if let Some(transport) = &self.transport {
+                    let unsent = transport.unsent();
+                    self.shell.core.borrow_mut().retransmit(clock::now(), self.id, unsent);
+                    self.shell.turn_ended();
+                }
+            }
+            Notice::Disconnect => self.overdue = true,
+        }
+    }
+}
+
+/// Polls the socket within the actor's context. It has no state of its own, so spawning it allocates nothing.
+struct Driver;
+
+impl ActorFuture<Connection> for Driver {
+    type Output = ();
+
+    fn poll(
+        self: Pin<&mut Self>,
+        connection: &mut Connection,
+        ctx: &mut Context<Connection>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<()> {
+        connection.drive(cx);
+        if connection.state == State::Gone {
+            ctx.stop();
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,89 @@
+//! The byte stream of a connection: today a TCP socket.
+//!
+//! Reads and writes are tried, never awaited: who owns the connection polls for readiness. A short read says that the
+//! socket is empty, so readiness is cleared without the system call that would only answer "would block".
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::task::{Context, Poll, ready};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// A socket registered with its arbiter's reactor.
+#[derive(Debug)]
+pub struct Transport(TcpStream);
+
+/// What a try to read found.
+#[derive(Debug)]
+pub enum Read {
+    /// Some bytes; there may be more.
+    Some(usize),
+    /// Some bytes, and the socket is empty.
+    Last(usize),
+    /// The peer closed its side.
+    End,
+}
+
+impl Transport {
+    /// Registers a non-blocking socket with the current reactor.
+    pub fn new(socket: std::net::TcpStream) -> io::Result<Transport> {
+        TcpStream::from_std(socket).map(Transport)
+    }
+
+    /// Takes it from its reactor, to move to another arbiter.
+    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
+        self.0.into_std()
+    }
+
+    /// Reads what there is, or arranges to be woken when there is something.
+    pub fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<Read>> {
+        loop {
+            ready!(self.0.poll_read_ready(cx))?;
+            match self.0.try_read(buffer) {
+                Ok(0) => return Poll::Ready(Ok(Read::End)),
+                Ok(n) if n < buffer.len() => {
+                    // Edge-triggered: what comes after that read raises a new event, and on this thread none is
+                    // taken in between.
+                    let _ = self.0.try_io(Interest::READABLE, || {
+                        Err::<(), _>(io::ErrorKind::WouldBlock.into())
+                    });
+                    return Poll::Ready(Ok(Read::Last(n)));
+                }
+                Ok(n) => return Poll::Ready(Ok(Read::Some(n))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Whether the socket takes bytes, or arranges to be woken when it does.
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_write_ready(cx)
+    }
+
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(pieces)
+    }
+
+    /// Says that nothing more will be written; the peer's bytes are still read.
+    pub fn shut_down_writing(&self) {
+        // A socket that the peer has reset is not connected any more: nothing to shut.
+        let _ = socket2::SockRef::from(&self.0).shutdown(Shutdown::Write);
+    }
+
+    /// Bytes that were written and that the peer's kernel has not acknowledged.
+    pub fn unsent(&self) -> usize {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: `fd` is this socket's, open as long as `self` lives; TIOCOUTQ writes one `int` to the pointer, which is
+        // to a live local of that type.
+        #[expect(unsafe_code, reason = "no safe wrapper for TIOCOUTQ in the crates at hand")]
+        let answer = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if answer == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+    }
+}

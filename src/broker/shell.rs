@@ -1,0 +1,302 @@
+//! What stands around a shard's state machine on its arbiter: sockets, the flush at the end of a turn, the ways out.
+//!
+//! Connections read and feed the machine one after the other; the flusher is woken with the first thing to do and so runs
+//! after those that were ready with it: one write per connection, one message per peer, one to the expiry actor.
+
+use super::connection::{Connection, Notice, Transport};
+use super::log::EventLog;
+use super::message::{Adopt, Incoming};
+use super::shard::ShardActor;
+use super::statistics::Statistics;
+use crate::clock;
+use crate::expiry::actor::ExpiryActor;
+use crate::expiry::message::Register;
+use crate::mqtt::message::take_bodies_delta;
+use crate::routing::shard::connection::Leaves;
+use crate::routing::shard::{ConnectionId, Flushed, Shard};
+use crate::routing::subscription_tree::ShardId;
+use actix::{Actor, Addr};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Bytes read from a socket at once.
+const READ_SIZE: usize = 64 * 1024;
+
+/// Rounds of one flush at most: a flush makes room, room lets queued messages out, and those are flushed again.
+const ROUNDS: usize = 16;
+
+/// See the module's text.
+pub struct Shell {
+    pub core: RefCell<Shard>,
+    /// Shared by all connections of the arbiter: an idle one owns no read buffer.
+    pub scratch: RefCell<Vec<u8>>,
+    here: ShardId,
+    links: RefCell<Vec<Option<Link>>>,
+    open: Cell<usize>,
+    /// Bytes of partial packets as last added to the total.
+    partial: Cell<i64>,
+    /// Signalled when the last connection is gone.
+    pub emptied: Notify,
+    flusher: RefCell<Option<Waker>>,
+    awake: Cell<bool>,
+    shards: OnceCell<Vec<Addr<ShardActor>>>,
+    expiry: OnceCell<Addr<ExpiryActor>>,
+    pub statistics: Arc<Statistics>,
+    log: RefCell<EventLog>,
+}
+
+/// A connection's way out.
+struct Link {
+    id: ConnectionId,
+    transport: Rc<Transport>,
+    actor: Addr<Connection>,
+    peer: SocketAddr,
+}
+
+impl Shell {
+    pub fn new(core: Shard, statistics: Arc<Statistics>, log: EventLog) -> Rc<Shell> {
+        Rc::new(Shell {
+            here: core.here,
+            core: RefCell::new(core),
+            scratch: RefCell::new(vec![0; READ_SIZE]),
+            links: RefCell::default(),
+            open: Cell::new(0),
+            partial: Cell::new(0),
+            emptied: Notify::new(),
+            flusher: RefCell::default(),
+            awake: Cell::new(false),
+            shards: OnceCell::new(),
+            expiry: OnceCell::new(),
+            statistics,
+            log: RefCell::new(log),
+        })
+    }
+
+    pub fn introduce(&self, shards: Vec<Addr<ShardActor>>, expiry: Addr<ExpiryActor>) {
+        let _ = self.shards.set(shards);
+        let _ = self.expiry.set(expiry);
+        self.turn_ended();
+    }
+
+    /// Takes a socket in and starts its actor.
+    pub fn adopt(self: &Rc<Shell>, incoming: Incoming) {
+        let Incoming { socket, peer, unread } = incoming;
+        let Ok(transport) = Transport::new(socket).map(Rc::new) else {
+            self.statistics.connection_closed();
+            return;
+        };
+        let now = clock::now();
+        let id = self.core.borrow_mut().accept(now);
+        let connection = Connection::new(Rc::clone(self), id, Rc::clone(&transport));
+        let actor = connection.start();
+        if !unread.is_empty() {
+            self.core.borrow_mut().keep_unread(id, unread);
+            actor.do_send(Notice::Read);
+        }
+        let mut links = self.links.borrow_mut();
+        let at = id.slot as usize;
+        if links.len() <= at {
+            links.resize_with(at + 1, || None);
+        }
+        if let Some(slot) = links.get_mut(at) {
+            *slot = Some(Link { id, transport, actor, peer });
+            self.open.set(self.open.get() + 1);
+        }
+    }
+
+    /// The connection is gone, or moves: lets go of its socket.
+    pub fn forget(&self, id: ConnectionId) -> Option<SocketAddr> {
+        let mut links = self.links.borrow_mut();
+        let link = links.get_mut(id.slot as usize)?.take_if(|link| link.id == id)?;
+        self.open.set(self.open.get() - 1);
+        // One that moves takes its place there again.
+        self.statistics.connection_closed();
+        if self.open.get() == 0 {
+            self.emptied.notify_waiters();
+        }
+        Some(link.peer)
+    }
+
+    pub fn open(&self) -> usize {
+        self.open.get()
+    }
+
+    /// Sends a socket to the shard where its session lives.
+    pub fn hand_over(&self, shard: ShardId, incoming: Incoming) {
+        if let Some(home) = self.shards.get().and_then(|s| s.get(usize::from(shard.0))) {
+            home.do_send(Adopt(vec![incoming]));
+        }
+    }
+
+    pub fn notify(&self, id: ConnectionId, notice: Notice) {
+        let links = self.links.borrow();
+        let link = links.get(id.slot as usize).and_then(Option::as_ref).filter(|link| link.id == id);
+        if let Some(link) = link {
+            link.actor.do_send(notice);
+        }
+    }
+
+    /// Called after the state machine was fed: wakes the flusher if there is something to do.
+    pub fn turn_ended(&self) {
+        if !self.awake.get() && !self.core.borrow_mut().effects().is_empty() {
+            self.awake.set(true);
+            if let Some(waker) = &*self.flusher.borrow() {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// The flusher's turn; `waker` wakes it again.
+    pub fn flusher_turn(&self, waker: &Waker) {
+        let known = self.flusher.borrow().as_ref().is_some_and(|w| w.will_wake(waker));
+        if !known {
+            *self.flusher.borrow_mut() = Some(waker.clone());
+        }
+        self.awake.set(false);
+        self.flush();
+        self.account();
+        // What the rounds of this flush did not settle.
+        self.turn_ended();
+    }
+
+    /// Writes what waits, and sends what is to be said.
+    pub fn flush(&self) {
+        for _ in 0..ROUNDS {
+            self.core.borrow_mut().flush_begins();
+            let dirty = std::mem::take(&mut self.core.borrow_mut().effects().dirty);
+            for id in &dirty {
+                self.flush_one(*id);
+            }
+            self.give_back_dirty(dirty);
+            self.send_out();
+            if self.core.borrow_mut().effects().dirty.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// One write for one connection.
+    pub fn flush_one(&self, id: ConnectionId) {
+        let links = self.links.borrow();
+        let Some(link) = links.get(id.slot as usize).and_then(Option::as_ref).filter(|l| l.id == id) else {
+            return;
+        };
+        let mut core = self.core.borrow_mut();
+        let wrote = match core.outbox(id).map(|outbox| write(&link.transport, outbox)) {
+            Some(Ok(wrote)) => wrote,
+            // The reading side meets the same error and ends the connection.
+            Some(Err(_)) => 0,
+            None => return,
+        };
+        match core.flushed(clock::now(), id, wrote) {
+            Flushed::Drained | Flushed::Gone => {}
+            Flushed::Blocked => link.actor.do_send(Notice::AwaitWritable),
+            Flushed::Finished(Leaves::Client) => link.actor.do_send(Notice::Close),
+            Flushed::Finished(Leaves::Broker) => link.actor.do_send(Notice::Linger),
+        }
+    }
+
+    /// The list goes back, so that it is allocated once.
+    fn give_back_dirty(&self, mut dirty: Vec<ConnectionId>) {
+        dirty.clear();
+        let mut core = self.core.borrow_mut();
+        let now = &mut core.effects().dirty;
+        if now.is_empty() {
+            *now = dirty;
+        }
+    }
+
+    fn send_out(&self) {
+        let mut core = self.core.borrow_mut();
+        core.seal_parcels();
+        let effects = core.effects();
+        let resume = std::mem::take(&mut effects.resume);
+        let parcels = std::mem::take(&mut effects.parcels);
+        let batch = match self.expiry.get() {
+            Some(_) => std::mem::take(&mut effects.registrations),
+            None => Vec::new(),
+        };
+        drop(core);
+        for id in resume {
+            self.notify(id, Notice::Read);
+        }
+        if let (Some(expiry), false) = (self.expiry.get(), batch.is_empty()) {
+            expiry.do_send(Register { shard: u16::from(self.here.0), batch });
+        }
+        for (to, parcel) in parcels {
+            if let Some(peer) = self.shards.get().and_then(|s| s.get(usize::from(to.0))) {
+                peer.do_send(parcel);
+            }
+        }
+        self.log_events();
+    }
+
+    /// Writes what happened into the log, with the addresses that only the shell knows.
+    pub fn log_events(&self) {
+        let events = std::mem::take(&mut self.core.borrow_mut().effects().events);
+        if events.is_empty() {
+            return;
+        }
+        let links = self.links.borrow();
+        let address = |id: ConnectionId| {
+            let link = links.get(id.slot as usize).and_then(Option::as_ref).filter(|l| l.id == id);
+            link.map(|l| l.peer)
+        };
+        self.log.borrow_mut().write(clock::now(), &events, address);
+    }
+
+    /// Adds what this arbiter's message bodies and partial packets grew or shrank by to the broker's total.
+    fn account(&self) {
+        let partial = self.core.borrow().partial_bytes() as i64;
+        let delta = take_bodies_delta() + partial - self.partial.replace(partial);
+        if delta != 0 {
+            self.statistics.memory_changed(delta);
+        }
+    }
+
+    /// The shard's regular work.
+    pub fn chore(&self, every: Duration) {
+        let now = clock::now();
+        self.core.borrow_mut().chore(now, now + every);
+        self.statistics.report(usize::from(self.here.0), self.core.borrow().figures());
+        self.turn_ended();
+    }
+
+    /// Ends every connection in order.
+    pub fn stop(&self) {
+        let now = clock::now();
+        let ids = self.core.borrow().connection_ids();
+        for id in ids {
+            self.core.borrow_mut().shut_down(now, id);
+        }
+        self.turn_ended();
+    }
+}
+
+/// Writes as much as the socket takes.
+fn write(transport: &Transport, outbox: &mut crate::mqtt::outbox::Outbox) -> io::Result<usize> {
+    let mut wrote = 0;
+    while !outbox.is_empty() {
+        let result = if outbox.is_contiguous() {
+            transport.try_write(outbox.front())
+        } else {
+            transport.try_write_vectored(&outbox.pieces())
+        };
+        match result {
+            Ok(n) => {
+                outbox.advance(n);
+                wrote += n;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(wrote)
+}

@@ -1,0 +1,40 @@
+//! `$SYS/broker/...`: what an operator reads with any MQTT client.
+
+use super::statistics::Statistics;
+use crate::mqtt::session::loss::LossCause;
+use crate::routing::shard::{Common, Shard};
+use crate::time::Instant;
+
+/// Publishes every figure, retained, from the shard that does so for all.
+pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common: &Common) {
+    let total = statistics.total();
+    let retained = common.retained().len();
+    let tally = &total.tally;
+    let uptime = now.since(Instant::ZERO).as_secs();
+    let figures = [
+        ("uptime", format!("{uptime} seconds")),
+        ("version", concat!("homing version ", env!("CARGO_PKG_VERSION")).to_owned()),
+        ("clients/connected", total.connected.to_string()),
+        ("clients/total", total.sessions.to_string()),
+        ("messages/received", total.received.to_string()),
+        ("messages/sent", tally.sent.to_string()),
+        ("messages/dropped", tally.losses.total().to_string()),
+        ("messages/redelivered", tally.redelivered.to_string()),
+        ("subscriptions/count", total.subscriptions.to_string()),
+        ("retained messages/count", retained.to_string()),
+        ("heap/current", heap().to_string()),
+    ];
+    for (name, value) in figures {
+        shard.publish_own(now, &format!("$SYS/broker/{name}"), value.as_bytes());
+    }
+    for cause in LossCause::ALL {
+        let topic = format!("$SYS/broker/messages/dropped/{}", cause.name());
+        shard.publish_own(now, &topic, tally.losses.of(cause).to_string().as_bytes());
+    }
+}
+
+/// Bytes allocated, where jemalloc is the allocator (the `homing` binary); 0 elsewhere.
+fn heap() -> usize {
+    let _ = tikv_jemalloc_ctl::epoch::advance();
+    tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0)
+}

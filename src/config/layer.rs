@@ -1,0 +1,176 @@
+//! One source of values, flattened to dotted keys: each value remembers where it was written, and is checked there.
+//!
+//! A layer is held to the rules on its own, also where a higher one overrides its value: a mistake that hides behind an
+//! override comes out on the day the override goes away.
+
+use super::problem::Problem;
+use super::schema::{self, Key};
+use config::{ConfigError, Map, Source, Value, ValueKind};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Variables are `HOMING_SECTION__KEY`.
+const VARIABLE_PREFIX: &str = "HOMING_";
+const VARIABLE_SEPARATOR: &str = "__";
+
+/// Edits between a mistyped key and the one it is taken for.
+const NEAR: usize = 3;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layer {
+    /// Dotted key and value; the value's origin is the source's name.
+    leaves: Vec<(String, Value)>,
+}
+
+impl Layer {
+    /// The names of what gave values, each once.
+    pub(super) fn origins(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.leaves.iter().map(|(_, value)| origin(value)).collect();
+        names.dedup();
+        names
+    }
+
+    pub(super) fn from_file(path: &Path) -> Result<Layer, Problem> {
+        let file = path.to_owned();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(cause) => return Err(Problem::Unreadable { file, cause }),
+        };
+        let parsed = config::File::from_str(&text, config::FileFormat::Toml).collect().map_err(|error| {
+            let cause = match error {
+                ConfigError::FileParse { cause, .. } => cause.to_string(),
+                other => other.to_string(),
+            };
+            Problem::Syntax { file, cause: cause.trim_end().to_owned() }
+        })?;
+        let mut layer = Layer::default();
+        layer.flatten(&path.display().to_string(), "", parsed);
+        layer.leaves.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(layer)
+    }
+
+    fn flatten(&mut self, origin: &String, prefix: &str, table: Map<String, Value>) {
+        for (name, value) in table {
+            let path = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+            match value.kind {
+                ValueKind::Table(inner) if !inner.is_empty() => self.flatten(origin, &path, inner),
+                kind => self.leaves.push((path, Value::new(Some(origin), kind))),
+            }
+        }
+    }
+
+    /// Variables whose names have no `__` behind the prefix are not ours: Kubernetes gives every container
+    /// `HOMING_SERVICE_HOST` and the like for a service of our name.
+    pub(super) fn from_environment(
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+        problems: &mut Vec<Problem>,
+    ) -> Layer {
+        let mut layer = Layer::default();
+        for (name, value) in variables {
+            let Some(name) = name.to_str() else { continue };
+            let Some(path) = key_of_variable(name) else { continue };
+            match value.into_string() {
+                Ok(text) => layer.push_text(&format!("environment variable {name}"), path, &text),
+                Err(_) => problems.push(Problem::NotUnicode { variable: name.to_owned() }),
+            }
+        }
+        layer.leaves.sort_by(|(a, _), (b, _)| a.cmp(b));
+        layer
+    }
+
+    /// A value that came as text; the key's rule says what type it is.
+    pub(super) fn push_text(&mut self, origin: &str, path: String, text: &str) {
+        let kind = match key(&path) {
+            Some(key) => key.rule.read(text),
+            None => ValueKind::String(text.to_owned()),
+        };
+        self.leaves.push((path, Value::new(Some(&origin.to_owned()), kind)));
+    }
+
+    /// Reports every unknown key and every value that its key does not take.
+    pub(super) fn check(&self, problems: &mut Vec<Problem>) {
+        problems.extend(self.leaves.iter().filter_map(|(path, value)| problem_with(path, value)));
+    }
+}
+
+impl Source for Layer {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, ConfigError> {
+        // An empty section, such as `[limits]` alone in a file, says nothing.
+        let says_something = |value: &Value| !matches!(value.kind, ValueKind::Table(_));
+        Ok(self.leaves.iter().filter(|(_, value)| says_something(value)).cloned().collect())
+    }
+}
+
+fn key_of_variable(name: &str) -> Option<String> {
+    let (section, key) = name.strip_prefix(VARIABLE_PREFIX)?.split_once(VARIABLE_SEPARATOR)?;
+    Some(format!("{}.{}", section.to_ascii_lowercase(), key.to_ascii_lowercase()))
+}
+
+fn problem_with(path: &str, value: &Value) -> Option<Problem> {
+    let source_name = origin(value);
+    let not_allowed = |allowed: String| Problem::NotAllowed {
+        source_name: origin(value),
+        key: path.to_owned(),
+        value: written(value),
+        allowed,
+    };
+    if let Some(key) = key(path) {
+        return (!key.rule.admits(value)).then(|| not_allowed(key.rule.to_string()));
+    }
+    if sections().contains(&path) {
+        let is_table = matches!(value.kind, ValueKind::Table(_));
+        return (!is_table).then(|| not_allowed(format!("a section, [{path}] with its keys below it")));
+    }
+    Some(Problem::UnknownKey { source_name, key: path.to_owned(), hint: hint(path) })
+}
+
+pub(super) fn origin(value: &Value) -> String {
+    value.origin().unwrap_or("built-in default").to_owned()
+}
+
+/// A value as one would write it in the file.
+pub(super) fn written(value: &Value) -> String {
+    match &value.kind {
+        ValueKind::String(text) => format!("{text:?}"),
+        ValueKind::Array(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        ValueKind::Float(number) => format!("{number:?}"),
+        ValueKind::Table(_) => "{...}".to_owned(),
+        _ => value.to_string(),
+    }
+}
+
+fn key(path: &str) -> Option<&'static Key> {
+    schema::keys().find(|key| key.path == path)
+}
+
+fn sections() -> Vec<&'static str> {
+    let mut sections: Vec<_> = schema::keys().filter_map(|key| key.path.split('.').next()).collect();
+    sections.dedup();
+    sections
+}
+
+/// The key most likely meant; else what the section holds; else which sections there are.
+fn hint(path: &str) -> String {
+    let name = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
+    let mut same_name = schema::keys().filter(|key| name(key.path) == name(path));
+    if let (Some(only), None) = (same_name.next(), same_name.next()) {
+        return format!("did you mean {}?", only.path);
+    }
+    let distance = |key: &&Key| strsim::damerau_levenshtein(key.path, path);
+    if let Some(nearest) = schema::keys().min_by_key(distance).filter(|key| distance(key) <= NEAR) {
+        return format!("did you mean {}?", nearest.path);
+    }
+    let section = path.split('.').next().unwrap_or_default();
+    if sections().contains(&section) {
+        let inside = schema::keys().filter(|key| key.path.split('.').next() == Some(section));
+        return format!(
+            "[{section}] holds {}",
+            inside.map(|key| name(key.path)).collect::<Vec<_>>().join(", ")
+        );
+    }
+    format!("the sections are {}", sections().join(", "))
+}

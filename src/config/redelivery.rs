@@ -1,0 +1,72 @@
+//! `[redelivery]`: when an unacknowledged QoS 1 or 2 message goes out again on a live 3.1 or 3.1.1 connection.
+//!
+//! Redelivery at reconnect is the standard's and has no switch; 5.0 clients are never resent to on a live connection
+//! (5.0 [MQTT-4.4.0-1]), so nothing here concerns them.
+
+use super::schema::{Key, Rule, days};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Redelivery {
+    /// From the moment the peer's kernel has the packet to its first resend; zero turns live redelivery off.
+    #[serde(with = "super::duration")]
+    pub interval: Duration,
+    /// What the spacing is multiplied by after each resend.
+    pub backoff: f64,
+    /// The longest spacing; not below `interval`.
+    #[serde(with = "super::duration")]
+    pub max_interval: Duration,
+    /// The share of the spacing that chance may add; it never takes away.
+    pub jitter: f64,
+    /// Resends of one packet before `on_exhausted`; 0 is no limit.
+    pub attempts: u32,
+    /// What happens when the attempts are used up.
+    pub on_exhausted: OnExhausted,
+    /// Resends to one connection within one expiry interval, so that a full window does not go out at once.
+    pub resends_per_tick: u32,
+}
+
+/// What happens when a packet's attempts are used up. The message is never given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExhausted {
+    /// Close the connection where the session outlives it, so that the client comes back and is redelivered to;
+    /// elsewhere go on as [`OnExhausted::Keep`] does.
+    #[default]
+    Disconnect,
+    /// Go on resending at `max_interval`.
+    Keep,
+}
+
+impl Redelivery {
+    /// Whether unacknowledged messages are resent on live 3.x connections at all.
+    pub fn is_live(&self) -> bool {
+        !self.interval.is_zero()
+    }
+}
+
+impl Default for Redelivery {
+    fn default() -> Redelivery {
+        Redelivery {
+            interval: Duration::from_secs(20),
+            backoff: 2.0,
+            max_interval: Duration::from_secs(300),
+            jitter: 0.2,
+            attempts: 5,
+            on_exhausted: OnExhausted::Disconnect,
+            resends_per_tick: 100,
+        }
+    }
+}
+
+pub(super) const KEYS: &[Key] = &[
+    Key::new("redelivery.interval", Rule::DurationOrOff(0, days(1))),
+    Key::new("redelivery.backoff", Rule::Number(1.0, 10.0)),
+    Key::new("redelivery.max_interval", Rule::Duration(0, days(7))),
+    Key::new("redelivery.jitter", Rule::Number(0.0, 1.0)),
+    Key::new("redelivery.attempts", Rule::Integer(0, 1_000_000)),
+    Key::new("redelivery.on_exhausted", Rule::OneOf(&["disconnect", "keep"])),
+    Key::new("redelivery.resends_per_tick", Rule::Integer(1, 65_535)),
+];

@@ -1,0 +1,46 @@
+//! What shards and the expiry actor say to each other: a batch each way, never a message per deadline.
+
+use super::deadline::DeadlineKind;
+pub use super::deadline::Registration;
+use crate::time::Instant;
+
+/// What one turn of a shard registers. Sent once a turn, and only if something has to be told ([`lazy`](super::lazy)).
+#[derive(Debug)]
+pub struct Register {
+    pub shard: u16,
+    pub batch: Vec<Registration>,
+}
+
+impl actix::Message for Register {
+    type Result = ();
+}
+
+/// A registered bucket has ended. The owner may have moved its deadline or gone since: it compares before it acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub kind: DeadlineKind,
+    pub slot: u32,
+    pub generation: u32,
+}
+
+/// What became due for one shard: one batch a tick, several only where a tick takes several rounds.
+///
+/// Bounded by the shard's own registrations: a key whose verdict went out is registered no more.
+#[derive(Debug)]
+pub struct Verdicts {
+    pub batch: Vec<Verdict>,
+    /// The end of the earliest bucket polled for this batch; the others follow, up to the time of the poll.
+    pub tick: Instant,
+}
+
+impl actix::Message for Verdicts {
+    type Result = ();
+}
+
+/// Poll once now rather than at the next bucket's end. Nothing comes early by it.
+#[derive(Debug)]
+pub struct PollNow;
+
+impl actix::Message for PollNow {
+    type Result = ();
+}

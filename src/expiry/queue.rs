@@ -1,1 +1,0 @@
-//! The bucketed expiry queue.

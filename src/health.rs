@@ -1,0 +1,120 @@
+//! `homing health`: asks a running broker, as a client would, whether it answers.
+//!
+//! Blocking and by hand: a handful of fixed MQTT 3.1.1 packets need neither the codec nor a runtime, and a check that shares
+//! no code with what it checks cannot share its mistakes.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// CONNECT, MQTT 3.1.1: Clean Session, Keep Alive 10 s, no client identifier (3.1.1 [MQTT-3.1.3-6] lets the server choose).
+const CONNECT: &[u8] = &[0x10, 12, 0, 4, b'M', b'Q', b'T', b'T', 4, 0x02, 0, 10, 0, 0];
+const PINGREQ: &[u8] = &[0xC0, 0];
+const PINGRESP: [u8; 2] = [0xD0, 0];
+const DISCONNECT: &[u8] = &[0xE0, 0];
+
+/// Why a broker is not healthy.
+#[derive(Debug, thiserror::Error)]
+pub enum Unhealthy {
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    #[error("no answer to {to}: {cause}")]
+    Silent { to: &'static str, cause: io::Error },
+    #[error("the connection was refused with return code {0}")]
+    Refused(u8),
+    #[error("the answer to {to} is not MQTT: {answer:02x?}")]
+    NotMqtt { to: &'static str, answer: Vec<u8> },
+}
+
+/// Connects, pings and disconnects; each step may take `timeout`.
+pub fn check(address: SocketAddr, timeout: Duration) -> Result<(), Unhealthy> {
+    let mut stream = TcpStream::connect_timeout(&reachable(address), timeout).map_err(Unhealthy::Connect)?;
+    stream.set_read_timeout(Some(timeout)).map_err(Unhealthy::Connect)?;
+    stream.set_write_timeout(Some(timeout)).map_err(Unhealthy::Connect)?;
+    match exchange::<4>(&mut stream, "CONNECT", CONNECT)? {
+        [0x20, 2, 0, 0] => {}
+        [0x20, 2, 0, code] => return Err(Unhealthy::Refused(code)),
+        answer => return Err(Unhealthy::NotMqtt { to: "CONNECT", answer: answer.to_vec() }),
+    }
+    let answer = exchange::<2>(&mut stream, "PINGREQ", PINGREQ)?;
+    if answer != PINGRESP {
+        return Err(Unhealthy::NotMqtt { to: "PINGREQ", answer: answer.to_vec() });
+    }
+    // The broker has answered; whether it also takes the goodbye changes nothing.
+    drop(stream.write_all(DISCONNECT));
+    Ok(())
+}
+
+fn exchange<const N: usize>(
+    stream: &mut TcpStream,
+    to: &'static str,
+    packet: &[u8],
+) -> Result<[u8; N], Unhealthy> {
+    let mut answer = [0; N];
+    stream
+        .write_all(packet)
+        .and_then(|()| stream.read_exact(&mut answer))
+        .map_err(|cause| Unhealthy::Silent { to, cause })?;
+    Ok(answer)
+}
+
+/// A listener on all interfaces is asked over loopback.
+pub fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// A listener that answers the first packets of one client with `answers`, one each.
+    fn answering(answers: &'static [&'static [u8]]) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            for answer in answers {
+                let mut packet = [0; 64];
+                assert_ne!(stream.read(&mut packet).unwrap(), 0);
+                stream.write_all(answer).unwrap();
+            }
+        });
+        address
+    }
+
+    fn outcome(answers: &'static [&'static [u8]]) -> String {
+        match check(answering(answers), Duration::from_secs(5)) {
+            Ok(()) => "healthy".to_owned(),
+            Err(unhealthy) => unhealthy.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_broker_that_answers_connect_and_ping_is_healthy() {
+        assert_eq!(outcome(&[&[0x20, 2, 0, 0], &[0xD0, 0]]), "healthy");
+    }
+
+    #[test]
+    fn a_refused_connection_is_told_with_its_return_code() {
+        assert_eq!(outcome(&[&[0x20, 2, 0, 3]]), "the connection was refused with return code 3");
+    }
+
+    #[test]
+    fn what_is_not_mqtt_is_not_healthy() {
+        assert_eq!(outcome(&[b"HTTP"]), "the answer to CONNECT is not MQTT: [48, 54, 54, 50]");
+        assert!(outcome(&[&[0x20, 2, 0, 0]]).starts_with("no answer to PINGREQ"));
+    }
+
+    #[test]
+    fn a_listener_on_all_interfaces_is_asked_over_loopback() {
+        assert_eq!(reachable("0.0.0.0:1883".parse().unwrap()), "127.0.0.1:1883".parse().unwrap());
+        assert_eq!(reachable("[::]:1883".parse().unwrap()), "[::1]:1883".parse().unwrap());
+        assert_eq!(reachable("10.0.0.1:1883".parse().unwrap()), "10.0.0.1:1883".parse().unwrap());
+    }
+}

@@ -1,0 +1,252 @@
+//! The data representations of the standard's chapter 1.5: integers, strings, binary data.
+
+use super::error::{DecodeError, EncodeError};
+use super::frame::PacketType;
+use crate::mqtt::packet::PacketId;
+
+/// The largest value of a variable byte integer, and so of Remaining Length.
+pub(super) const VARIABLE_BYTE_INTEGER_MAX: u32 = 268_435_455;
+
+/// Reads fields off the front of a packet body. Every method names the field it reads, for the error.
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes }
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Everything not yet read.
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
+        let (array, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Truncated { field })?;
+        self.rest = rest;
+        Ok(*array)
+    }
+
+    #[inline]
+    pub fn take(&mut self, length: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Truncated { field })?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    #[inline]
+    pub fn byte(&mut self, field: &'static str) -> Result<u8, DecodeError> {
+        self.array(field).map(|[byte]| byte)
+    }
+
+    #[inline]
+    pub fn two_bytes(&mut self, field: &'static str) -> Result<u16, DecodeError> {
+        self.array(field).map(u16::from_be_bytes)
+    }
+
+    #[inline]
+    pub fn four_bytes(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        self.array(field).map(u32::from_be_bytes)
+    }
+
+    /// Of 5.0, in its shortest form.
+    #[inline]
+    pub fn variable_byte_integer(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        let (value, size) =
+            variable_byte_integer(self.rest, field)?.ok_or(DecodeError::Truncated { field })?;
+        // 5.0 [MQTT-1.5.5-1]
+        if size != variable_byte_integer_len(value) {
+            return Err(DecodeError::VariableByteIntegerNotShortest { field });
+        }
+        self.take(size, field)?;
+        Ok(value)
+    }
+
+    #[inline]
+    pub fn packet_id(&mut self, packet: PacketType) -> Result<PacketId, DecodeError> {
+        let id = self.two_bytes("Packet Identifier")?;
+        // 3.1.1 [MQTT-2.3.1-1], 5.0 [MQTT-2.2.1-3]
+        PacketId::new(id).ok_or(DecodeError::PacketIdentifierZero { packet })
+    }
+
+    #[inline]
+    pub fn binary(&mut self, field: &'static str) -> Result<&'a [u8], DecodeError> {
+        let length = self.two_bytes(field)?;
+        self.take(length.into(), field)
+    }
+
+    /// A UTF-8 Encoded String. A byte order mark stays in it (3.1.1 [MQTT-1.5.3-3], 5.0 [MQTT-1.5.4-3]).
+    #[inline]
+    pub fn string(&mut self, field: &'static str) -> Result<&'a str, DecodeError> {
+        let bytes = self.binary(field)?;
+        // A fold without early exit, so that it is compiled to vector compares. 3.1.1 [MQTT-1.5.3-2], 5.0 [MQTT-1.5.4-2]
+        if bytes.iter().fold(false, |found, &byte| found | (byte == 0)) {
+            return Err(DecodeError::NullCharacter { field });
+        }
+        utf8(bytes, field)
+    }
+
+    /// A Topic Name, or an empty string: 5.0 allows that beside a Topic Alias, so the caller decides.
+    #[inline]
+    pub fn topic_name(&mut self, field: &'static str) -> Result<&'a str, DecodeError> {
+        let bytes = self.binary(field)?;
+        if has_null_or_wildcard(bytes) {
+            return Err(topic_name_error(bytes, field));
+        }
+        utf8(bytes, field)
+    }
+
+    /// The bytes of a property set, its length in front taken off.
+    #[inline]
+    pub fn property_block(&mut self) -> Result<&'a [u8], DecodeError> {
+        let length = self.variable_byte_integer("Property Length")?;
+        self.take(length as usize, "properties")
+    }
+
+    /// Nothing may be left.
+    pub fn finish(&self, packet: PacketType) -> Result<(), DecodeError> {
+        match self.rest.len() {
+            0 => Ok(()),
+            count => Err(DecodeError::TrailingBytes { packet, count }),
+        }
+    }
+}
+
+#[inline]
+fn utf8<'a>(bytes: &'a [u8], field: &'static str) -> Result<&'a str, DecodeError> {
+    // 3.1.1 [MQTT-1.5.3-1], 5.0 [MQTT-1.5.4-1]
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::InvalidUtf8 { field })
+}
+
+/// One pass for all three, without early exit: vector compares. Cut into 16, 8 and single bytes, since a plain
+/// loop goes byte by byte through a tail of up to 31 (31 bytes: 7.2 against 11.6 ns).
+#[inline]
+fn has_null_or_wildcard(bytes: &[u8]) -> bool {
+    let any = |bytes: &[u8]| {
+        bytes.iter().fold(false, |found, &byte| found | (byte == 0) | (byte == b'+') | (byte == b'#'))
+    };
+    let (sixteens, rest) = bytes.as_chunks::<16>();
+    let (eights, rest) = rest.as_chunks::<8>();
+    let found = sixteens.iter().fold(false, |found, chunk| found | any(chunk));
+    eights.iter().fold(found, |found, chunk| found | any(chunk)) | any(rest)
+}
+
+/// Whether a string that has been read is a Topic Name.
+pub(super) fn is_topic_name(text: &str) -> bool {
+    !text.is_empty() && !has_null_or_wildcard(text.as_bytes())
+}
+
+#[cold]
+fn topic_name_error(bytes: &[u8], field: &'static str) -> DecodeError {
+    if std::str::from_utf8(bytes).is_err() {
+        DecodeError::InvalidUtf8 { field }
+    } else if bytes.contains(&0) {
+        // 3.1.1 [MQTT-4.7.3-2], 5.0 [MQTT-4.7.3-2]
+        DecodeError::NullCharacter { field }
+    } else {
+        // 3.1.1 [MQTT-3.3.2-2], [MQTT-4.7.1-1]; 5.0 [MQTT-3.3.2-2], [MQTT-4.7.0-1]
+        DecodeError::WildcardInTopicName { field }
+    }
+}
+
+/// The variable byte integer at the front of `bytes` and its size; `None` where the bytes end before it does.
+/// Whether the form is the shortest, the caller asks: 3.x does not require it.
+#[inline]
+pub(super) fn variable_byte_integer(
+    bytes: &[u8],
+    field: &'static str,
+) -> Result<Option<(u32, usize)>, DecodeError> {
+    match bytes.first() {
+        None => Ok(None),
+        Some(&byte) if byte < 0x80 => Ok(Some((byte.into(), 1))),
+        Some(_) => long_variable_byte_integer(bytes, field),
+    }
+}
+
+fn long_variable_byte_integer(
+    bytes: &[u8],
+    field: &'static str,
+) -> Result<Option<(u32, usize)>, DecodeError> {
+    let mut value = 0;
+    for (index, &byte) in bytes.iter().take(4).enumerate() {
+        value |= u32::from(byte & 0x7F) << (7 * index);
+        if byte < 0x80 {
+            return Ok(Some((value, index + 1)));
+        }
+    }
+    if bytes.len() < 4 { Ok(None) } else { Err(DecodeError::VariableByteIntegerTooLong { field }) }
+}
+
+/// Bytes that `value` takes; for values up to [`VARIABLE_BYTE_INTEGER_MAX`].
+#[inline]
+pub(super) const fn variable_byte_integer_len(value: u32) -> usize {
+    match value {
+        0..=127 => 1,
+        128..=16_383 => 2,
+        16_384..=2_097_151 => 3,
+        _ => 4,
+    }
+}
+
+/// Appends `value`, which is at most [`VARIABLE_BYTE_INTEGER_MAX`].
+#[inline]
+pub(super) fn put_variable_byte_integer(out: &mut Vec<u8>, value: u32) {
+    debug_assert!(value <= VARIABLE_BYTE_INTEGER_MAX);
+    if value < 0x80 {
+        return out.push(value as u8);
+    }
+    let (bytes, length) = variable_byte_integer_bytes(value);
+    out.extend(bytes.iter().take(length));
+}
+
+fn variable_byte_integer_bytes(value: u32) -> ([u8; 4], usize) {
+    let length = variable_byte_integer_len(value);
+    let bytes = std::array::from_fn(|index| {
+        let more = if index + 1 < length { 0x80 } else { 0 };
+        (value >> (7 * index)) as u8 & 0x7F | more
+    });
+    (bytes, length)
+}
+
+/// Appends what `put_content` writes, behind its length as a variable byte integer.
+pub(super) fn put_prefixed(
+    out: &mut Vec<u8>,
+    put_content: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
+    too_long: impl FnOnce(usize) -> EncodeError,
+) -> Result<(), EncodeError> {
+    let start = out.len();
+    put_content(out)?;
+    let length = out.len() - start;
+    let value = u32::try_from(length).unwrap_or(u32::MAX);
+    if value > VARIABLE_BYTE_INTEGER_MAX {
+        return Err(too_long(length));
+    }
+    let (bytes, size) = variable_byte_integer_bytes(value);
+    out.splice(start..start, bytes.into_iter().take(size));
+    Ok(())
+}
+
+pub(super) fn put_binary(out: &mut Vec<u8>, bytes: &[u8], field: &'static str) -> Result<(), EncodeError> {
+    let length = bytes.len();
+    let prefix = u16::try_from(length).map_err(|_| EncodeError::FieldTooLong { field, length })?;
+    out.extend_from_slice(&prefix.to_be_bytes());
+    out.extend_from_slice(bytes);
+    Ok(())
+}
+
+pub(super) fn put_string(out: &mut Vec<u8>, text: &str, field: &'static str) -> Result<(), EncodeError> {
+    put_binary(out, text.as_bytes(), field)
+}
+
+pub(super) fn put_packet_id(out: &mut Vec<u8>, id: PacketId) {
+    out.extend_from_slice(&id.get().to_be_bytes());
+}

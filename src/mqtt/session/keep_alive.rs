@@ -1,0 +1,88 @@
+//! Keep Alive: when a silent client is cut.
+//!
+//! Only inbound packets move the deadline, and only while the broker reads: outbound traffic proves nothing about
+//! the peer, and a pause of the broker's own making is not the client's silence. Costs one store per read.
+
+use crate::time::Instant;
+use std::time::Duration;
+
+/// The read-idle deadline of one connection.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepAlive {
+    /// How long a client may be silent; `None` for ever.
+    limit: Option<Duration>,
+    heard: Instant,
+    /// Since when the broker has not been reading.
+    paused: Option<Instant>,
+}
+
+impl KeepAlive {
+    /// A fixed time for the CONNECT to come.
+    pub fn awaiting_connect(timeout: Duration, now: Instant) -> KeepAlive {
+        KeepAlive { limit: Some(timeout), heard: now, paused: None }
+    }
+
+    /// One and a half times the Keep Alive, in `Duration` arithmetic: 65,535 s and a half does not fit 16 bits.
+    // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]
+    pub fn start(&mut self, keep_alive_secs: u16, now: Instant) {
+        self.limit = (keep_alive_secs > 0).then(|| Duration::from_millis(u64::from(keep_alive_secs) * 1500));
+        self.heard = now;
+    }
+
+    pub fn heard(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    pub fn last_heard(&self) -> Instant {
+        self.heard
+    }
+
+    pub fn pause(&mut self, now: Instant) {
+        self.paused.get_or_insert(now);
+    }
+
+    /// The time not read is given back.
+    pub fn resume(&mut self, now: Instant) {
+        if let Some(since) = self.paused.take() {
+            self.heard = self.heard + now.since(since);
+        }
+    }
+
+    /// When the client is cut; [`Instant::NEVER`] without a keep alive and while the broker does not read.
+    pub fn deadline(&self) -> Instant {
+        match self.limit {
+            Some(limit) if self.paused.is_none() => self.heard + limit,
+            _ => Instant::NEVER,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    #[test]
+    fn mqtt5_3_1_2_22_limit_is_one_and_a_half_times_even_at_the_largest_value() {
+        let mut k = KeepAlive::awaiting_connect(Duration::from_secs(10), at(0));
+        assert_eq!(k.deadline(), at(10_000));
+        k.start(65_535, at(0));
+        assert_eq!(k.deadline(), at(98_302_500));
+        k.start(0, at(0));
+        assert_eq!(k.deadline(), Instant::NEVER);
+    }
+
+    #[test]
+    fn deadline_stands_still_while_the_broker_does_not_read() {
+        let mut k = KeepAlive::awaiting_connect(Duration::from_secs(1), at(0));
+        k.start(2, at(1_000));
+        k.pause(at(2_000));
+        assert_eq!(k.deadline(), Instant::NEVER);
+        k.pause(at(3_000));
+        k.resume(at(10_000));
+        assert_eq!(k.deadline(), at(1_000 + 8_000 + 3_000));
+    }
+}

@@ -1,0 +1,232 @@
+//! Messages that wait for their receiver: while it is away, while its window is full, while its socket takes nothing.
+//!
+//! Bounded in number and bytes; each message is charged its full size in each queue. What the bound does not admit is
+//! decided by policy, after expired entries have made room. Control packets are never in here.
+
+use super::loss::{LossCause, Losses};
+use super::subscription::SubscriptionIds;
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::QoS;
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A message with what its delivery adds to it.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub message: Message,
+    pub ids: SubscriptionIds,
+    /// The lower of publish and granted QoS.
+    pub qos: QoS,
+    pub retain: bool,
+    /// The shared subscription it came by, in full: at the end of the session it may be another member's.
+    pub share: Option<Arc<Box<str>>>,
+}
+
+/// The bounds of a queue.
+#[derive(Clone, Debug)]
+pub struct QueueLimits {
+    pub messages: usize,
+    pub bytes: usize,
+    pub policy: QueuePolicy,
+}
+
+/// What happens to a message that a full queue cannot take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuePolicy {
+    /// It is refused, and the publisher told where the version can tell.
+    Refuse,
+    /// The oldest waiting messages go.
+    DropOldest,
+    /// A connected receiver is disconnected (its session stays); the message is refused.
+    Disconnect,
+    /// The publisher's acknowledgement waits for room.
+    Hold,
+}
+
+/// The queue is full, and its policy does not make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// Deliveries in order.
+#[derive(Debug)]
+pub struct Queue {
+    entries: VecDeque<Delivery>,
+    bytes: usize,
+    /// Entries at QoS 0: while there are any, later QoS 0 messages go behind them.
+    at_most_once: u32,
+    /// No entry expires before this; so a full queue is searched for expired ones only when there can be one.
+    earliest_expiry: Instant,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { entries: VecDeque::new(), bytes: 0, at_most_once: 0, earliest_expiry: Instant::NEVER }
+    }
+}
+
+impl Queue {
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of the messages, each in full.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn has_at_most_once(&self) -> bool {
+        self.at_most_once > 0
+    }
+
+    /// Takes a delivery in at the end, within the limits.
+    ///
+    /// # Errors
+    /// [`Full`] where the policy is not to drop the oldest, and where the message alone exceeds the bound.
+    pub fn push(
+        &mut self,
+        now: Instant,
+        delivery: Delivery,
+        limits: &QueueLimits,
+        losses: &mut Losses,
+    ) -> Result<(), Full> {
+        let size = delivery.message.size();
+        if !self.has_room(size, limits) {
+            self.drop_expired(now, losses);
+        }
+        if limits.policy == QueuePolicy::DropOldest && size <= limits.bytes {
+            while !self.has_room(size, limits) && self.pop().is_some() {
+                losses.count(LossCause::QueueOverflow);
+            }
+        }
+        if !self.has_room(size, limits) {
+            return Err(Full);
+        }
+        self.append(delivery);
+        Ok(())
+    }
+
+    /// Takes a delivery in whatever the limits say: for retained messages at a SUBSCRIBE, which their own store
+    /// bounds.
+    pub fn append(&mut self, delivery: Delivery) {
+        self.bytes += delivery.message.size();
+        self.at_most_once += u32::from(delivery.qos == QoS::AtMostOnce);
+        self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
+        self.entries.push_back(delivery);
+    }
+
+    pub fn front(&self) -> Option<&Delivery> {
+        self.entries.front()
+    }
+
+    pub fn pop(&mut self) -> Option<Delivery> {
+        let delivery = self.entries.pop_front()?;
+        self.bytes -= delivery.message.size();
+        self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
+        if self.entries.is_empty() {
+            self.earliest_expiry = Instant::NEVER;
+            // A drained backlog gives its room back; a short queue keeps its.
+            if self.entries.capacity() > 256 {
+                self.entries = VecDeque::new();
+            }
+        }
+        Some(delivery)
+    }
+
+    /// Empties it.
+    pub fn drain(&mut self) -> impl Iterator<Item = Delivery> {
+        std::mem::take(self).entries.into_iter()
+    }
+
+    fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
+        self.entries.len() < limits.messages && self.bytes + size <= limits.bytes
+    }
+
+    fn drop_expired(&mut self, now: Instant, losses: &mut Losses) {
+        if self.earliest_expiry > now {
+            return;
+        }
+        let Queue { entries, bytes, at_most_once, earliest_expiry } = self;
+        *earliest_expiry = Instant::NEVER;
+        entries.retain(|d| {
+            let expired = d.message.is_expired(now);
+            if expired {
+                losses.count(LossCause::Expired);
+                *bytes -= d.message.size();
+                *at_most_once -= u32::from(d.qos == QoS::AtMostOnce);
+            } else {
+                *earliest_expiry = (*earliest_expiry).min(d.message.header().expires);
+            }
+            !expired
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::message::Parts;
+
+    fn delivery(expires: Instant) -> Delivery {
+        let parts = Parts {
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            expires,
+            topic: "t",
+            forwarded: &[],
+            payload: &[0; 100],
+        };
+        Delivery {
+            message: Message::new(parts, &mut Vec::new()),
+            ids: SubscriptionIds::None,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            share: None,
+        }
+    }
+
+    fn limits(policy: QueuePolicy) -> QueueLimits {
+        QueueLimits { messages: 3, bytes: 10_000, policy }
+    }
+
+    #[test]
+    fn expired_entries_make_room_before_anything_is_refused() {
+        let (mut q, mut losses) = (Queue::default(), Losses::default());
+        let l = limits(QueuePolicy::Refuse);
+        let soon = Instant::from_millis(10);
+        for expires in [Instant::NEVER, soon, Instant::NEVER] {
+            assert_eq!(q.push(Instant::ZERO, delivery(expires), &l, &mut losses), Ok(()));
+        }
+        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Err(Full));
+        assert_eq!(q.push(soon, delivery(Instant::NEVER), &l, &mut losses), Ok(()));
+        assert_eq!((q.len(), losses.of(LossCause::Expired), losses.total()), (3, 1, 1));
+    }
+
+    #[test]
+    fn drop_oldest_keeps_the_newest_and_counts_what_went() {
+        let (mut q, mut losses) = (Queue::default(), Losses::default());
+        let l = limits(QueuePolicy::DropOldest);
+        for _ in 0..5 {
+            assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Ok(()));
+        }
+        assert_eq!((q.len(), losses.of(LossCause::QueueOverflow)), (3, 2));
+    }
+
+    #[test]
+    fn bytes_are_charged_in_full_and_given_back() {
+        let (mut q, mut losses) = (Queue::default(), Losses::default());
+        let size = delivery(Instant::NEVER).message.size();
+        let l = QueueLimits { messages: 100, bytes: 2 * size, policy: QueuePolicy::Refuse };
+        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Ok(()));
+        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Ok(()));
+        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Err(Full));
+        q.pop();
+        assert_eq!(q.bytes(), size);
+        q.pop();
+        assert_eq!(q.bytes(), 0);
+    }
+}

@@ -1,0 +1,321 @@
+//! Incoming QoS 1 and 2: what is owed to the publisher.
+//!
+//! A QoS 2 identifier is remembered from its PUBLISH until its PUBREL, whatever the DUP flag says. An acknowledgement
+//! leaves when every gate it waits for has answered (other shards, the store), in the order the PUBLISHes came; where
+//! nothing is waited for, which is the rule on one shard, it leaves at once and nothing is kept.
+
+use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
+use std::collections::VecDeque;
+
+/// Which waiting acknowledgement a gate's answer is for; counts up per session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckToken(u32);
+
+/// What a gate found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Somebody took the message.
+    Taken,
+    /// Nobody behind this gate is subscribed.
+    Unmatched,
+    /// Everybody behind this gate who should have it refused it.
+    Refused,
+}
+
+impl Outcome {
+    /// Of two gates the better answer: a message that one receiver took is not refused.
+    pub fn or(self, other: Outcome) -> Outcome {
+        match (self, other) {
+            (Outcome::Taken, _) | (_, Outcome::Taken) => Outcome::Taken,
+            (Outcome::Refused, _) | (_, Outcome::Refused) => Outcome::Refused,
+            _ => Outcome::Unmatched,
+        }
+    }
+
+    /// What a 5.0 publisher is told.
+    pub fn reason(self) -> ReasonCode {
+        match self {
+            Outcome::Taken => ReasonCode::SUCCESS,
+            Outcome::Unmatched => ReasonCode::NO_MATCHING_SUBSCRIBERS,
+            Outcome::Refused => ReasonCode::QUOTA_EXCEEDED,
+        }
+    }
+}
+
+/// An acknowledgement that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    pub packet_id: PacketId,
+    pub qos: QoS,
+    pub reason: ReasonCode,
+}
+
+/// What to do with an incoming QoS 2 PUBLISH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is new.
+    New,
+    /// It was taken over already: PUBREC again, and nothing more.
+    Repeated,
+    /// It was taken over, and its first PUBREC has yet to leave.
+    Pending,
+}
+
+#[derive(Debug)]
+struct Pending {
+    packet_id: PacketId,
+    qos: QoS,
+    /// Gates that have not answered.
+    gates: u16,
+    outcome: Outcome,
+    /// What to say in place of what the outcome says.
+    refused: Option<ReasonCode>,
+}
+
+/// The receiving half of one session.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    /// Identifiers between PUBLISH and PUBREL.
+    exactly_once: IdSet,
+    /// Acknowledgements in the order of their PUBLISHes; the first has the token `first`.
+    pending: VecDeque<Pending>,
+    first: u32,
+}
+
+impl Receiver {
+    /// QoS 1 and 2 PUBLISHes that are not finished, as Receive Maximum counts them.
+    // 5.0 [MQTT-3.3.4-7]
+    pub fn unfinished(&self) -> usize {
+        let at_least_once = self.pending.iter().filter(|p| p.qos == QoS::AtLeastOnce).count();
+        self.exactly_once.len() + at_least_once
+    }
+
+    /// PUBLISHes whose PUBACK or PUBREC waits.
+    pub fn unanswered(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// A QoS 2 PUBLISH came.
+    // 5.0 [MQTT-4.3.3-10], 3.1.1 [MQTT-4.3.3-2]
+    pub fn admit(&mut self, id: PacketId) -> Admission {
+        if self.exactly_once.insert(id) {
+            return Admission::New;
+        }
+        let waits = self.pending.iter().any(|p| p.qos == QoS::ExactlyOnce && p.packet_id == id);
+        if waits { Admission::Pending } else { Admission::Repeated }
+    }
+
+    /// Whether this QoS 2 identifier stands between PUBLISH and PUBREL.
+    pub fn is_known(&self, id: PacketId) -> bool {
+        self.exactly_once.contains(id)
+    }
+
+    /// PUBREL: whether the identifier was known. From here on it denotes a new message.
+    // 5.0 [MQTT-4.3.3-11], [MQTT-4.3.3-12]
+    pub fn release(&mut self, id: PacketId) -> bool {
+        self.exactly_once.remove(id)
+    }
+
+    /// A message was routed: its acknowledgement now, if no gate is waited for and none before it waits.
+    pub fn routed(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome) -> Option<Due> {
+        if self.pending.is_empty() {
+            return Some(self.due(packet_id, qos, outcome.reason()));
+        }
+        self.pending.push_back(Pending { packet_id, qos, gates: 0, outcome, refused: None });
+        None
+    }
+
+    /// A message was not routed: what its publisher is told, now if none before it waits.
+    pub fn refuse(&mut self, packet_id: PacketId, qos: QoS, reason: ReasonCode) -> Option<Due> {
+        if self.pending.is_empty() {
+            return Some(self.due(packet_id, qos, reason));
+        }
+        let refused = Some(reason);
+        self.pending.push_back(Pending { packet_id, qos, gates: 0, outcome: Outcome::Refused, refused });
+        None
+    }
+
+    /// A message was routed and waits for `gates` answers (at least one).
+    pub fn wait(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, gates: u16) -> AckToken {
+        let token = self.next_token();
+        self.pending.push_back(Pending { packet_id, qos, gates, outcome, refused: None });
+        token
+    }
+
+    /// The token the next call of [`Self::wait`] will give.
+    pub fn next_token(&self) -> AckToken {
+        AckToken(self.first.wrapping_add(self.pending.len() as u32))
+    }
+
+    /// A gate answered. Stale tokens are ignored.
+    pub fn answer(&mut self, token: AckToken, outcome: Outcome) {
+        if let Some(p) = self.pending.get_mut(token.0.wrapping_sub(self.first) as usize) {
+            p.gates = p.gates.saturating_sub(1);
+            p.outcome = p.outcome.or(outcome);
+        }
+    }
+
+    /// The next acknowledgement that may leave.
+    pub fn next_due(&mut self) -> Option<Due> {
+        self.pending.front().filter(|p| p.gates == 0)?;
+        let p = self.pending.pop_front()?;
+        self.first = self.first.wrapping_add(1);
+        Some(self.due(p.packet_id, p.qos, p.refused.unwrap_or(p.outcome.reason())))
+    }
+
+    /// The connection is gone: acknowledgements that wait are dropped, and late answers to them meet nothing. QoS 2
+    /// identifiers stay.
+    pub fn end_connection(&mut self) {
+        self.first = self.first.wrapping_add(self.pending.len() as u32);
+        self.pending = VecDeque::new();
+    }
+
+    fn due(&mut self, packet_id: PacketId, qos: QoS, reason: ReasonCode) -> Due {
+        if qos == QoS::ExactlyOnce && reason.is_error() {
+            // 5.0 [MQTT-4.3.3-9]
+            self.exactly_once.remove(packet_id);
+        }
+        Due { packet_id, qos, reason }
+    }
+}
+
+/// A set of identifiers: a short row while it is small, as it nearly always is, then a bitmap of 8 KiB.
+#[derive(Debug)]
+enum IdSet {
+    Few(VecDeque<u16>),
+    Many { bits: Box<[u64; 1024]>, len: usize },
+}
+
+const FEW: usize = 128;
+
+impl Default for IdSet {
+    fn default() -> IdSet {
+        IdSet::Few(VecDeque::new())
+    }
+}
+
+impl IdSet {
+    fn len(&self) -> usize {
+        match self {
+            IdSet::Few(ids) => ids.len(),
+            IdSet::Many { len, .. } => *len,
+        }
+    }
+
+    fn contains(&self, id: PacketId) -> bool {
+        match self {
+            IdSet::Few(ids) => ids.contains(&id.get()),
+            IdSet::Many { bits, .. } => bits[usize::from(id.get() >> 6)] >> (id.get() & 63) & 1 == 1,
+        }
+    }
+
+    /// Whether it was not there.
+    fn insert(&mut self, id: PacketId) -> bool {
+        if self.contains(id) {
+            return false;
+        }
+        if let IdSet::Few(ids) = self {
+            if ids.len() < FEW {
+                ids.push_back(id.get());
+                return true;
+            }
+            let mut bits = Box::new([0u64; 1024]);
+            for id in ids.iter() {
+                bits[usize::from(id >> 6)] |= 1 << (id & 63);
+            }
+            *self = IdSet::Many { bits, len: FEW };
+        }
+        if let IdSet::Many { bits, len } = self {
+            bits[usize::from(id.get() >> 6)] |= 1 << (id.get() & 63);
+            *len += 1;
+        }
+        true
+    }
+
+    fn remove(&mut self, id: PacketId) -> bool {
+        match self {
+            IdSet::Few(ids) => {
+                // PUBRELs come in the order of the PUBLISHes: the front.
+                let Some(at) = ids.iter().position(|i| *i == id.get()) else { return false };
+                ids.remove(at);
+                true
+            }
+            IdSet::Many { bits, len } => {
+                let word = &mut bits[usize::from(id.get() >> 6)];
+                let bit = 1 << (id.get() & 63);
+                let was = *word & bit != 0;
+                *word &= !bit;
+                *len -= usize::from(was);
+                if *len == 0 {
+                    *self = IdSet::default();
+                }
+                was
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(n: u16) -> PacketId {
+        PacketId::new(n).unwrap_or_else(|| unreachable!())
+    }
+
+    #[test]
+    fn mqtt5_4_3_3_10_repeated_publish_is_known_until_its_pubrel() {
+        let mut r = Receiver::default();
+        for n in 1..=1000 {
+            assert_eq!(r.admit(id(n)), Admission::New);
+            assert_eq!(r.routed(id(n), QoS::ExactlyOnce, Outcome::Taken).map(|d| d.packet_id), Some(id(n)));
+            assert_eq!(r.admit(id(n)), Admission::Repeated);
+        }
+        assert_eq!(r.unfinished(), 1000);
+        for n in 1..=1000 {
+            assert!(r.release(id(n)));
+            assert!(!r.release(id(n)));
+        }
+        assert_eq!(r.unfinished(), 0);
+        assert_eq!(r.admit(id(7)), Admission::New);
+    }
+
+    #[test]
+    fn acknowledgements_leave_in_order_each_when_its_gates_have_answered() {
+        let mut r = Receiver::default();
+        let first = r.wait(id(1), QoS::AtLeastOnce, Outcome::Unmatched, 2);
+        let second = r.wait(id(2), QoS::AtLeastOnce, Outcome::Unmatched, 1);
+        assert_eq!(r.routed(id(3), QoS::AtLeastOnce, Outcome::Unmatched), None);
+        r.answer(second, Outcome::Refused);
+        assert_eq!(r.next_due(), None);
+        r.answer(first, Outcome::Unmatched);
+        assert_eq!(r.next_due(), None);
+        r.answer(first, Outcome::Taken);
+        let due: Vec<_> = std::iter::from_fn(|| r.next_due()).map(|d| d.reason).collect();
+        assert_eq!(
+            due,
+            [ReasonCode::SUCCESS, ReasonCode::QUOTA_EXCEEDED, ReasonCode::NO_MATCHING_SUBSCRIBERS]
+        );
+    }
+
+    #[test]
+    fn late_answers_after_the_connection_meet_nothing() {
+        let mut r = Receiver::default();
+        let stale = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1);
+        r.end_connection();
+        let token = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1);
+        r.answer(stale, Outcome::Taken);
+        assert_eq!(r.next_due(), None);
+        r.answer(token, Outcome::Taken);
+        assert!(r.next_due().is_some());
+    }
+
+    #[test]
+    fn mqtt5_4_3_3_9_refused_qos_2_identifier_denotes_a_new_message() {
+        let mut r = Receiver::default();
+        assert_eq!(r.admit(id(5)), Admission::New);
+        let due = r.routed(id(5), QoS::ExactlyOnce, Outcome::Refused);
+        assert_eq!(due.map(|d| d.reason), Some(ReasonCode::QUOTA_EXCEEDED));
+        assert_eq!(r.admit(id(5)), Admission::New);
+    }
+}

@@ -1,0 +1,94 @@
+//! How long to wait for an acknowledgement, and what when it does not come.
+
+use std::time::Duration;
+
+/// The operator's settings for live redelivery (3.1 and 3.1.1; 5.0 has none, [MQTT-4.4.0-1]).
+#[derive(Clone, Debug)]
+pub struct RetryPolicy {
+    /// Before the first resend; zero turns live redelivery off.
+    pub interval: Duration,
+    /// Each interval is this times the one before; 1 or more.
+    pub backoff: f64,
+    /// No interval is longer, jitter apart.
+    pub max_interval: Duration,
+    /// Share of the interval that is added at random, 0 to 1: once per connection and round, so that it spreads
+    /// connections and cannot reorder the messages of one.
+    pub jitter: f64,
+    /// Resends of one packet before it counts as exhausted; 0 for no limit.
+    pub attempts: u16,
+    pub on_exhausted: OnExhausted,
+    /// Packets resent to one connection at one tick at most: a storm is spread over ticks.
+    pub resends_per_tick: usize,
+}
+
+/// What to do with a connection whose packet was resent as often as allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnExhausted {
+    /// Close it where the session outlives it (the message is redelivered when the client is back); else go on.
+    Disconnect,
+    /// Go on at the longest interval.
+    Keep,
+}
+
+impl RetryPolicy {
+    pub fn is_on(&self) -> bool {
+        !self.interval.is_zero()
+    }
+
+    /// How long to wait after a packet was sent for the `round`-th time again (0: sent for the first time).
+    /// `seed` is the connection's own.
+    pub fn delay(&self, round: u16, seed: u64) -> Duration {
+        let cap = self.max_interval.max(self.interval).as_secs_f64();
+        let grown = self.interval.as_secs_f64() * self.backoff.max(1.0).powi(i32::from(round));
+        // `powi` may reach infinity; `min` brings it back.
+        let base = grown.min(cap);
+        let spread = if self.jitter > 0.0 { self.jitter * unit(seed, round) } else { 0.0 };
+        Duration::from_secs_f64(base * (1.0 + spread))
+    }
+}
+
+/// A number in [0, 1) that `seed` and `round` settle (splitmix64's finaliser).
+fn unit(seed: u64, round: u16) -> f64 {
+    let mut z = seed.wrapping_add(u64::from(round).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(jitter: f64) -> RetryPolicy {
+        RetryPolicy {
+            interval: Duration::from_secs(20),
+            backoff: 2.0,
+            max_interval: Duration::from_secs(300),
+            jitter,
+            attempts: 5,
+            on_exhausted: OnExhausted::Disconnect,
+            resends_per_tick: 100,
+        }
+    }
+
+    #[test]
+    fn intervals_grow_by_the_backoff_up_to_the_cap() {
+        let p = policy(0.0);
+        let secs: Vec<u64> = (0..6).map(|r| p.delay(r, 1).as_secs()).collect();
+        assert_eq!(secs, [20, 40, 80, 160, 300, 300]);
+        assert_eq!(p.delay(u16::MAX, 1).as_secs(), 300);
+    }
+
+    #[test]
+    fn jitter_only_adds_and_is_one_number_per_connection_and_round() {
+        let p = policy(0.2);
+        let mut seen = std::collections::HashSet::new();
+        for seed in 0..1000 {
+            let d = p.delay(0, seed);
+            assert!(d >= Duration::from_secs(20) && d < Duration::from_secs(24), "{d:?}");
+            assert_eq!(d, p.delay(0, seed));
+            seen.insert(d.as_millis() / 100);
+        }
+        assert!(seen.len() > 30, "spread over {} tenths of a second", seen.len());
+    }
+}

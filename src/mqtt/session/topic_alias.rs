@@ -1,0 +1,119 @@
+//! Topic Aliases (5.0), both ways. They end with their connection [MQTT-3.3.2-7].
+
+use hashbrown::HashMap;
+use std::num::NonZeroU16;
+
+/// Aliases that the client has set.
+#[derive(Debug)]
+pub struct IncomingAliases {
+    topics: Vec<Option<Box<str>>>,
+    maximum: u16,
+}
+
+/// The alias is beyond the maximum, or stands for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownAlias;
+
+impl IncomingAliases {
+    /// `maximum` is what CONNACK said; memory grows with the highest alias in use.
+    pub fn new(maximum: u16) -> IncomingAliases {
+        IncomingAliases { topics: Vec::new(), maximum }
+    }
+
+    // 5.0 [MQTT-3.2.2-17], [MQTT-3.2.2-18], [MQTT-3.3.2-9], [MQTT-3.3.2-12]
+    pub fn set(&mut self, alias: NonZeroU16, topic: &str) -> Result<(), UnknownAlias> {
+        if alias.get() > self.maximum {
+            return Err(UnknownAlias);
+        }
+        let at = usize::from(alias.get()) - 1;
+        if self.topics.len() <= at {
+            self.topics.resize_with(at + 1, || None);
+        }
+        if let Some(slot) = self.topics.get_mut(at)
+            && slot.as_deref() != Some(topic)
+        {
+            *slot = Some(topic.into());
+        }
+        Ok(())
+    }
+
+    /// What an alias stands for. `Ok(None)`: within the maximum, but never set.
+    pub fn topic(&self, alias: NonZeroU16) -> Result<Option<&str>, UnknownAlias> {
+        if alias.get() > self.maximum {
+            return Err(UnknownAlias);
+        }
+        Ok(self.topics.get(usize::from(alias.get()) - 1).and_then(|t| t.as_deref()))
+    }
+}
+
+/// Aliases that the broker sets for a client: the first topics it is sent, as many as it allows.
+#[derive(Debug)]
+pub struct OutgoingAliases {
+    topics: HashMap<Box<str>, NonZeroU16, foldhash::fast::FixedState>,
+    maximum: u16,
+}
+
+/// How a topic goes into a PUBLISH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    Topic,
+    /// In full, and from now on the alias stands for it.
+    TopicSettingAlias(NonZeroU16),
+    Alias(NonZeroU16),
+}
+
+/// A client may allow 65,535; this bounds what one costs here.
+const MOST_OUTGOING: u16 = 64;
+
+impl OutgoingAliases {
+    // 5.0 [MQTT-3.1.2-26], [MQTT-3.1.2-27], [MQTT-3.3.2-11]
+    pub fn new(maximum: u16) -> OutgoingAliases {
+        OutgoingAliases { topics: HashMap::default(), maximum: maximum.min(MOST_OUTGOING) }
+    }
+
+    pub fn name(&self, topic: &str) -> Naming {
+        if let Some(alias) = self.topics.get(topic) {
+            return Naming::Alias(*alias);
+        }
+        match NonZeroU16::new(self.topics.len() as u16 + 1) {
+            Some(alias) if alias.get() <= self.maximum => Naming::TopicSettingAlias(alias),
+            _ => Naming::Topic,
+        }
+    }
+
+    /// The packet that set it is on its way.
+    pub fn is_set(&mut self, topic: &str, alias: NonZeroU16) {
+        self.topics.insert(topic.into(), alias);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alias(n: u16) -> NonZeroU16 {
+        NonZeroU16::new(n).unwrap_or(NonZeroU16::MIN)
+    }
+
+    #[test]
+    fn mqtt5_3_3_2_12_every_alias_up_to_the_maximum_is_taken_and_none_beyond() {
+        let mut a = IncomingAliases::new(2);
+        assert_eq!(a.set(alias(2), "x"), Ok(()));
+        assert_eq!(a.topic(alias(2)), Ok(Some("x")));
+        assert_eq!(a.topic(alias(1)), Ok(None));
+        assert_eq!(a.set(alias(3), "x"), Err(UnknownAlias));
+        assert_eq!(a.topic(alias(3)), Err(UnknownAlias));
+        assert_eq!(a.set(alias(2), "y"), Ok(()));
+        assert_eq!(a.topic(alias(2)), Ok(Some("y")));
+    }
+
+    #[test]
+    fn mqtt5_3_1_2_26_no_alias_is_sent_beyond_what_the_client_allows() {
+        let mut a = OutgoingAliases::new(1);
+        assert_eq!(a.name("x"), Naming::TopicSettingAlias(alias(1)));
+        a.is_set("x", alias(1));
+        assert_eq!(a.name("x"), Naming::Alias(alias(1)));
+        assert_eq!(a.name("y"), Naming::Topic);
+        assert_eq!(OutgoingAliases::new(0).name("x"), Naming::Topic);
+    }
+}

@@ -1,0 +1,209 @@
+//! What a session may write to: the outbox of its connection, and what the client at its other end can take.
+
+use super::topic_alias::{Naming, OutgoingAliases};
+use crate::mqtt::codec::{self, AckKind, PublishHead};
+use crate::mqtt::message::{LARGE_PAYLOAD, Message};
+use crate::mqtt::outbox::Outbox;
+use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
+use crate::time::Instant;
+use bytes::Bytes;
+
+/// The writing half of one connection, as the session sees it.
+#[derive(Debug)]
+pub struct Wire {
+    pub outbox: Outbox,
+    pub version: ProtocolVersion,
+    /// Unfinished QoS 1 and 2 deliveries at most: the client's Receive Maximum or the broker's own bound.
+    pub window: u16,
+    /// Bytes of a packet that the client takes.
+    maximum_packet_size: u32,
+    aliases: Option<Box<OutgoingAliases>>,
+    /// Whether the client wants Reason Strings (5.0 [MQTT-3.1.2-29]).
+    pub problem_information: bool,
+    /// Settles the jitter of this connection's resends.
+    pub seed: u64,
+}
+
+/// A packet that the client said it cannot take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge;
+
+/// What one PUBLISH adds to its message.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending<'a> {
+    pub dup: bool,
+    pub qos: QoS,
+    pub retain: bool,
+    pub packet_id: Option<PacketId>,
+    pub ids: &'a [u32],
+}
+
+impl Wire {
+    pub fn new(version: ProtocolVersion, seed: u64) -> Wire {
+        Wire {
+            outbox: Outbox::default(),
+            version,
+            window: 1,
+            maximum_packet_size: u32::MAX,
+            aliases: None,
+            problem_information: true,
+            seed,
+        }
+    }
+
+    /// What the client's CONNECT said of itself.
+    pub fn set_limits(&mut self, window: u16, maximum_packet_size: Option<u32>, alias_maximum: u16) {
+        self.window = window;
+        self.maximum_packet_size = maximum_packet_size.unwrap_or(u32::MAX);
+        self.aliases = (alias_maximum > 0).then(|| Box::new(OutgoingAliases::new(alias_maximum)));
+    }
+
+    /// Whether every PUBLISH to it is the same but for its Packet Identifier: no aliases.
+    pub fn takes_frames(&self) -> bool {
+        self.aliases.is_none()
+    }
+
+    /// Appends a PUBLISH of `message`.
+    ///
+    /// # Errors
+    /// [`TooLarge`], and nothing is appended (5.0 [MQTT-3.1.2-24], [MQTT-3.1.2-25]).
+    pub fn put_publish(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        sending: Sending<'_>,
+    ) -> Result<(), TooLarge> {
+        let topic = message.topic();
+        let naming = self.aliases.as_ref().map_or(Naming::Topic, |a| a.name(topic));
+        let (name, alias) = match naming {
+            Naming::Topic => (topic, None),
+            Naming::TopicSettingAlias(alias) => (topic, Some(alias)),
+            Naming::Alias(alias) => ("", Some(alias)),
+        };
+        let head = PublishHead {
+            dup: sending.dup,
+            qos: sending.qos,
+            retain: sending.retain,
+            topic: name,
+            packet_id: sending.packet_id,
+            topic_alias: alias,
+            message_expiry: remaining_expiry(message.header().expires, now),
+            subscription_ids: sending.ids,
+            forwarded: message.forwarded(),
+        };
+        let payload = message.payload();
+        if head.packet_len(self.version, payload.len()) > self.maximum_packet_size as usize {
+            return Err(TooLarge);
+        }
+        head.put(self.version, payload.len(), self.outbox.buffer());
+        match message.large_payload() {
+            Some(bytes) => self.outbox.push_shared(bytes.clone()),
+            None => self.outbox.buffer().extend_from_slice(payload),
+        }
+        if let (Naming::TopicSettingAlias(alias), Some(aliases)) = (naming, &mut self.aliases) {
+            aliases.is_set(topic, alias);
+        }
+        Ok(())
+    }
+
+    /// Appends a frame that was laid out for several receivers. Only where [`Self::takes_frames`].
+    pub fn put_frame(&mut self, frame: &Frame, packet_id: Option<PacketId>) -> Result<(), TooLarge> {
+        if frame.len > self.maximum_packet_size as usize {
+            return Err(TooLarge);
+        }
+        let out = self.outbox.buffer();
+        let at = out.len() + frame.packet_id_at;
+        out.extend_from_slice(&frame.bytes);
+        if let Some(id) = packet_id
+            && let Some(field) = out.get_mut(at..at + 2)
+        {
+            field.copy_from_slice(&id.get().to_be_bytes());
+        }
+        if let Some(payload) = &frame.payload {
+            self.outbox.push_shared(payload.clone());
+        }
+        Ok(())
+    }
+
+    pub fn put_acknowledgement(&mut self, kind: AckKind, id: PacketId, reason: ReasonCode) {
+        codec::put_acknowledgement(self.outbox.buffer(), kind, id, reason, self.version);
+    }
+
+    /// Appends any packet; one over the client's Maximum Packet Size or the protocol's own is left out.
+    pub fn put(&mut self, packet: &Packet<'_>) -> Result<(), TooLarge> {
+        let at = self.outbox.buffer().len();
+        let done = codec::encode(packet, self.version, self.outbox.buffer());
+        let len = self.outbox.buffer().len() - at;
+        if done.is_err() || len > self.maximum_packet_size as usize {
+            self.outbox.buffer().truncate(at);
+            return Err(TooLarge);
+        }
+        Ok(())
+    }
+}
+
+/// Seconds of a Message Expiry Interval that remain, rounded up so that a fresh message carries what it came with;
+/// 0 when none do, which only a message that is in flight already is sent with.
+// 5.0 [MQTT-3.3.2-6]
+fn remaining_expiry(expires: Instant, now: Instant) -> Option<u32> {
+    if expires.is_never() {
+        return None;
+    }
+    Some(u32::try_from(expires.since(now).as_millis().div_ceil(1000)).unwrap_or(u32::MAX))
+}
+
+/// A PUBLISH laid out once for all receivers that get the same bytes: same version, QoS and RETAIN, no Subscription
+/// Identifier, no alias. Each copy differs in the Packet Identifier alone.
+#[derive(Debug, Default)]
+pub struct Frame {
+    bytes: Vec<u8>,
+    packet_id_at: usize,
+    payload: Option<Bytes>,
+    len: usize,
+}
+
+/// What is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameParts<'a> {
+    pub topic: &'a str,
+    pub forwarded: &'a [u8],
+    pub payload: &'a [u8],
+    pub expires: Instant,
+    pub qos: QoS,
+    pub retain: bool,
+}
+
+impl Frame {
+    /// Lays it out anew. `large`: the payload to share instead of copying, if there is one.
+    pub fn lay_out(
+        &mut self,
+        now: Instant,
+        version: ProtocolVersion,
+        parts: FrameParts<'_>,
+        large: Option<&Bytes>,
+    ) {
+        self.bytes.clear();
+        let head = PublishHead {
+            dup: false,
+            qos: parts.qos,
+            retain: parts.retain,
+            topic: parts.topic,
+            packet_id: PacketId::new(u16::from(parts.qos != QoS::AtMostOnce)),
+            topic_alias: None,
+            message_expiry: remaining_expiry(parts.expires, now),
+            subscription_ids: &[],
+            forwarded: parts.forwarded,
+        };
+        self.packet_id_at = head.put(version, parts.payload.len(), &mut self.bytes);
+        self.len = self.bytes.len() + parts.payload.len();
+        self.payload = large.cloned();
+        if self.payload.is_none() {
+            self.bytes.extend_from_slice(parts.payload);
+        }
+    }
+
+    /// Whether a payload of this size is worth sharing.
+    pub fn shares(payload: &[u8]) -> bool {
+        payload.len() >= LARGE_PAYLOAD
+    }
+}

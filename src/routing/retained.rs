@@ -1,1 +1,0 @@
-//! Retained messages: one per topic.

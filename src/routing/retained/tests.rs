@@ -1,0 +1,210 @@
+//! The store against the naive matcher, its limits and its deadlines.
+
+use super::*;
+use crate::mqtt::packet::QoS;
+use crate::routing::subscription_tree::test_topics::{topic_filter, topic_name};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const NOW: Instant = Instant::ZERO;
+
+fn message(topic: &str, payload: &str) -> Message {
+    expiring(topic, payload, Instant::NEVER)
+}
+
+fn expiring(topic: &str, payload: &str, expires: Instant) -> Message {
+    Message::new(QoS::AtLeastOnce, true, expires, topic, &[], payload.as_bytes())
+}
+
+fn store() -> Retained {
+    Retained::new(RetainedLimits::UNLIMITED)
+}
+
+fn topics(messages: &[Message]) -> Vec<&str> {
+    messages.iter().map(Message::topic).collect()
+}
+
+fn matching(retained: &Retained, filter: &str, now: Instant) -> Vec<Message> {
+    let mut out = Vec::new();
+    retained.matching(filter, now, &mut out);
+    out
+}
+
+fn assert_empty(retained: &Retained) {
+    assert_eq!((retained.len(), retained.bytes()), (0, 0));
+    assert!(retained.topics.is_empty() && retained.deadlines.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn a_filter_finds_just_the_topics_the_naive_matcher_finds(
+        names in prop::collection::vec(topic_name(), 0..60),
+        filters in prop::collection::vec(topic_filter(), 1..20),
+        budget in 1..5_usize,
+    ) {
+        let mut retained = store();
+        for name in &names {
+            retained.set(message(name, ""), NOW).unwrap();
+        }
+        let names: BTreeSet<_> = names.iter().map(String::as_str).collect();
+        for filter in &filters {
+            let expected: Vec<_> = names.iter().copied().filter(|n| topic::matches(filter, n)).collect();
+            let whole = matching(&retained, filter, NOW);
+            let mut found = topics(&whole);
+            found.sort_unstable();
+            prop_assert_eq!(found, expected, "{}", filter);
+            let mut cursor = Cursor::default();
+            let mut parts = Vec::new();
+            while retained.matching_from(&mut cursor, filter, NOW, budget, &mut parts) == Progress::More {}
+            prop_assert_eq!(topics(&parts), topics(&whole), "{} in parts", filter);
+        }
+    }
+
+    #[test]
+    fn any_row_of_changes_leaves_what_the_model_has_and_undone_leaves_nothing(
+        steps in prop::collection::vec((topic_name(), 0..6_u64, "[ab]{0,3}"), 0..80),
+    ) {
+        let mut retained = store();
+        let mut model = BTreeMap::new();
+        for (name, kind, payload) in steps {
+            // 0 removes, 5 never expires.
+            let expires = if kind == 5 { Instant::NEVER } else { Instant::from_millis(kind) };
+            let old = if kind == 0 {
+                retained.remove(&name)
+            } else {
+                retained.set(expiring(&name, &payload, expires), NOW).unwrap()
+            };
+            let old = old.map(|m| m.payload().to_vec());
+            let expected = if kind == 0 {
+                model.remove(&name)
+            } else {
+                model.insert(name, (expires, payload))
+            };
+            prop_assert_eq!(old, expected.map(|(_, payload)| payload.into_bytes()));
+        }
+        let bytes: usize = model.iter().map(|(t, (e, p))| expiring(t, p, *e).size()).sum();
+        prop_assert_eq!((retained.len(), retained.bytes()), (model.len(), bytes));
+        let now = Instant::from_millis(2);
+        let alive = model.iter().filter(|(t, (e, _))| *e > now && !t.starts_with('$')).count();
+        prop_assert_eq!(matching(&retained, "#", now).len(), alive);
+        let dead = model.values().filter(|(e, _)| *e <= now).count();
+        prop_assert_eq!(retained.expire(now, usize::MAX), dead);
+        for name in model.keys() {
+            retained.remove(name);
+        }
+        assert_empty(&retained);
+    }
+}
+
+#[test]
+fn mqtt5_4_7_2_1_mqtt311_4_7_2_1_leading_wildcards_pass_over_dollar_topics() {
+    let mut retained = store();
+    for name in ["$SYS/a", "$SYS", "a", "a/b", "!", "%"] {
+        retained.set(message(name, "x"), NOW).unwrap();
+    }
+    assert_eq!(topics(&matching(&retained, "#", NOW)), ["!", "%", "a", "a/b"]);
+    assert_eq!(topics(&matching(&retained, "+/b", NOW)), ["a/b"]);
+    assert_eq!(topics(&matching(&retained, "$SYS/#", NOW)), ["$SYS", "$SYS/a"]);
+    assert_eq!(topics(&matching(&retained, "$SYS/+", NOW)), ["$SYS/a"]);
+}
+
+#[test]
+fn the_parent_level_matches_and_characters_below_the_slash_do_not_part_a_subtree() {
+    let mut retained = store();
+    for name in ["a", "a/b", "a/b/c", "a-b", "a\u{1}", "a/b-", "a//", "ab"] {
+        retained.set(message(name, ""), NOW).unwrap();
+    }
+    assert_eq!(topics(&matching(&retained, "a/#", NOW)), ["a", "a//", "a/b", "a/b/c", "a/b-"]);
+    assert_eq!(topics(&matching(&retained, "a/+", NOW)), ["a/b", "a/b-"]);
+    assert_eq!(topics(&matching(&retained, "+", NOW)), ["a", "a\u{1}", "a-b", "ab"]);
+    assert_eq!(topics(&matching(&retained, "a/+/+", NOW)), ["a//", "a/b/c"]);
+    assert_eq!(topics(&matching(&retained, "a/b", NOW)), ["a/b"]);
+}
+
+#[test]
+fn a_new_topic_beyond_the_number_is_refused_and_a_replacement_is_not() {
+    let mut retained = Retained::new(RetainedLimits { messages: 2, bytes: usize::MAX });
+    retained.set(message("a", "1"), NOW).unwrap();
+    retained.set(message("b", "1"), NOW).unwrap();
+    assert_eq!(retained.set(message("c", "1"), NOW).unwrap_err(), Full);
+    let old = retained.set(message("a", "2"), NOW).unwrap().unwrap();
+    assert_eq!(old.payload(), b"1");
+    retained.remove("b");
+    assert!(retained.set(message("c", "1"), NOW).unwrap().is_none());
+    assert_eq!(retained.len(), 2);
+}
+
+#[test]
+fn bytes_are_bounded_and_a_refused_replacement_leaves_the_old() {
+    let one = message("a", "12345").size();
+    let mut retained = Retained::new(RetainedLimits { messages: 10, bytes: 2 * one });
+    retained.set(message("a", "12345"), NOW).unwrap();
+    retained.set(message("b", "12345"), NOW).unwrap();
+    assert_eq!(retained.set(message("c", ""), NOW).unwrap_err(), Full);
+    assert_eq!(retained.set(message("b", "123456"), NOW).unwrap_err(), Full);
+    assert!(retained.set(message("b", "54321"), NOW).is_ok());
+    assert!(retained.set(message("a", "1"), NOW).is_ok());
+    assert!(retained.set(message("b", "123456"), NOW).is_ok());
+    assert_eq!(retained.find("b", NOW).unwrap().payload(), b"123456");
+}
+
+#[test]
+fn what_has_expired_is_not_found_and_goes_before_a_new_topic_is_refused() {
+    let soon = Instant::from_millis(10);
+    let mut retained = Retained::new(RetainedLimits { messages: 2, bytes: usize::MAX });
+    retained.set(expiring("a", "", soon), NOW).unwrap();
+    retained.set(message("b", ""), NOW).unwrap();
+    assert_eq!(retained.next_expiry(), soon);
+    assert_eq!(topics(&matching(&retained, "#", Instant::from_millis(9))), ["a", "b"]);
+    assert_eq!(topics(&matching(&retained, "#", soon)), ["b"]);
+    assert!(retained.find("a", soon).is_none() && matching(&retained, "a", soon).is_empty());
+    assert_eq!(retained.set(message("c", ""), Instant::from_millis(9)).unwrap_err(), Full);
+    assert!(retained.set(message("c", ""), soon).is_ok());
+    assert_eq!((retained.len(), retained.next_expiry()), (2, Instant::NEVER));
+}
+
+#[test]
+fn expiry_is_in_order_of_deadline_and_keeps_to_its_budget() {
+    let mut retained = store();
+    for i in 0..10_u64 {
+        retained.set(expiring(&format!("t/{i}"), "", Instant::from_millis(100 - i)), NOW).unwrap();
+    }
+    // A replacement takes its deadline with it.
+    retained.set(message("t/9", ""), NOW).unwrap();
+    let now = Instant::from_millis(96);
+    assert_eq!(retained.expire(now, 3), 3);
+    assert!(retained.find("t/8", NOW).is_none() && retained.find("t/5", NOW).is_some());
+    assert_eq!(retained.expire(now, 3), 2);
+    assert_eq!(retained.len(), 5);
+    assert_eq!(retained.expire(Instant::NEVER, 100), 4);
+    assert_eq!(retained.len(), 1, "no expiry interval, no expiry");
+}
+
+#[test]
+fn a_replacement_with_the_same_deadline_still_expires() {
+    let soon = Instant::from_millis(2);
+    let mut retained = store();
+    retained.set(expiring("$SYS/ab", "", soon), NOW).unwrap();
+    retained.set(expiring("$SYS/ab", "", soon), NOW).unwrap();
+    assert_eq!(retained.expire(soon, 10), 1);
+    assert_empty(&retained);
+}
+
+#[test]
+fn a_look_up_in_parts_survives_changes_between_them() {
+    let mut retained = store();
+    for i in 0..100 {
+        retained.set(message(&format!("t/{i:03}"), ""), NOW).unwrap();
+    }
+    let mut cursor = Cursor::default();
+    let mut out = Vec::new();
+    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, 40, &mut out), Progress::More);
+    let seen = out.len();
+    for i in 0..90 {
+        retained.remove(&format!("t/{i:03}"));
+    }
+    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, 40, &mut out), Progress::Done);
+    assert_eq!(topics(&out[seen..]).len(), 10);
+    let distinct: BTreeSet<_> = topics(&out).into_iter().collect();
+    assert_eq!(distinct.len(), out.len());
+}

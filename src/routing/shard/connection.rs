@@ -1,0 +1,143 @@
+//! The pure half of one network connection: what it has read of a packet, what it waits to write, its deadlines.
+
+use super::SessionId;
+use crate::expiry::lazy::Registered;
+use crate::mqtt::packet::ProtocolVersion;
+use crate::mqtt::session::keep_alive::KeepAlive;
+use crate::mqtt::session::topic_alias::IncomingAliases;
+use crate::mqtt::session::wire::Wire;
+use crate::time::Instant;
+use std::time::Duration;
+
+/// A connection from its acceptance to its close.
+#[derive(Debug)]
+pub struct Connection {
+    pub wire: Wire,
+    /// `None` until its CONNECT is accepted, and after it was parted from its session.
+    pub session: Option<SessionId>,
+    pub phase: Phase,
+    /// The unread front of a packet that is not whole, or packets that wait while it is paused. An idle connection has
+    /// none.
+    pub partial: Vec<u8>,
+    pub keep_alive: KeepAlive,
+    pub pauses: Pauses,
+    /// Once the client has set one.
+    pub aliases: Option<Box<IncomingAliases>>,
+    /// On the shard's list of those to flush.
+    pub dirty: bool,
+    /// When its socket first refused bytes that still wait.
+    pub blocked: Option<Instant>,
+    pub read_idle: Registered,
+    pub write_idle: Registered,
+    pub retransmit: Registered,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Its first packet has yet to come.
+    AwaitingConnect,
+    Established,
+    /// What waits is written, then it is closed, at the latest at this time; nothing more is read.
+    Closing { until: Instant, leaves: Leaves },
+}
+
+/// Who ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// The client said DISCONNECT: it waits for nothing.
+    Client,
+    /// The broker: the client is given time to read why.
+    Broker,
+}
+
+/// Why a connection is not read, by cause: each cause ends by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pauses(u8);
+
+/// One cause not to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pause {
+    /// Its own outbox is full: it asks for more than it takes.
+    Outbox = 1,
+    /// As many of its PUBLISHes wait for their answers as it may have.
+    Unanswered = 2,
+    /// Another shard has as much from this one as it should.
+    Peer = 4,
+    /// Its CONNECT is not answered yet.
+    Connack = 8,
+}
+
+impl Pauses {
+    pub fn set(&mut self, cause: Pause) {
+        self.0 |= cause as u8;
+    }
+
+    /// Whether that was the last cause.
+    pub fn clear(&mut self, cause: Pause) -> bool {
+        let had = self.0 & cause as u8 != 0;
+        self.0 &= !(cause as u8);
+        had && self.0 == 0
+    }
+
+    pub fn has(self, cause: Pause) -> bool {
+        self.0 & cause as u8 != 0
+    }
+
+    pub fn any(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl Connection {
+    /// A connection that was just accepted; `seed` settles its jitter.
+    pub fn accepted(now: Instant, connect_timeout: Duration, seed: u64) -> Connection {
+        Connection {
+            wire: Wire::new(ProtocolVersion::V3_1_1, seed),
+            session: None,
+            phase: Phase::AwaitingConnect,
+            partial: Vec::new(),
+            keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
+            pauses: Pauses::default(),
+            aliases: None,
+            dirty: false,
+            blocked: None,
+            read_idle: Registered::default(),
+            write_idle: Registered::default(),
+            retransmit: Registered::default(),
+        }
+    }
+
+    /// When a socket that takes no bytes is given up.
+    pub fn write_deadline(&self, timeout: Duration) -> Instant {
+        match (self.phase, self.blocked) {
+            (Phase::Closing { until, .. }, _) => until,
+            (_, Some(since)) => since + timeout,
+            _ => Instant::NEVER,
+        }
+    }
+
+    pub fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing { .. })
+    }
+
+    pub fn version(&self) -> ProtocolVersion {
+        self.wire.version
+    }
+
+    /// Stops reading for `cause`.
+    pub fn pause(&mut self, cause: Pause, now: Instant) {
+        self.pauses.set(cause);
+        self.keep_alive.pause(now);
+    }
+
+    /// Ends a cause; whether reading goes on.
+    pub fn unpause(&mut self, cause: Pause, now: Instant) -> bool {
+        let last = self.pauses.clear(cause);
+        if last {
+            self.keep_alive.resume(now);
+        }
+        last
+    }
+}

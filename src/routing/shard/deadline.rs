@@ -1,0 +1,217 @@
+//! What the expiry actor is told, and what its verdicts lead to.
+//!
+//! A verdict is only a hint to look: the true deadline stands here, so a stale one is harmless, and a deadline that
+//! moved is registered again when its verdict comes.
+
+use super::effects::{Event, Why};
+use super::{ConnectionId, SessionId, Shard};
+use crate::expiry::lazy::Registered;
+use crate::expiry::deadline::{DeadlineKind, Registration};
+use crate::mqtt::packet::ReasonCode;
+use crate::mqtt::session::loss::LossCause;
+use crate::routing::shard::connection::Phase;
+use crate::routing::shard::slots::Id;
+use crate::time::Instant;
+
+/// What the shell tells a connection's actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Summons {
+    /// Unacknowledged packets are due: look how far the peer's kernel has come, then [`Shard::retransmit`].
+    Retransmit(ConnectionId),
+    /// It was silent, or took no bytes, for too long: read the socket empty, then [`Shard::disconnect_if_due`].
+    Disconnect(ConnectionId),
+}
+
+impl Shard {
+    /// The expiry actor says that a deadline has come.
+    pub fn verdict(
+        &mut self,
+        now: Instant,
+        kind: DeadlineKind,
+        slot: u32,
+        generation: u32,
+    ) -> Option<Summons> {
+        if kind == DeadlineKind::Session {
+            self.session_verdict(now, Id::new(slot, generation));
+            return None;
+        }
+        let id = Id::new(slot, generation);
+        let timeout = self.settings.write_timeout;
+        let connection = self.connections.get_mut(id)?;
+        let due = match kind {
+            DeadlineKind::ReadIdle => {
+                connection.read_idle.fired();
+                connection.keep_alive.deadline()
+            }
+            DeadlineKind::WriteIdle => {
+                connection.write_idle.fired();
+                connection.write_deadline(timeout)
+            }
+            _ => {
+                connection.retransmit.fired();
+                let session = connection.session.and_then(|s| self.sessions.get(s));
+                session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due())
+            }
+        };
+        if due > now {
+            self.register(kind, id, due);
+            return None;
+        }
+        Some(match kind {
+            DeadlineKind::Retransmit => Summons::Retransmit(id),
+            _ => Summons::Disconnect(id),
+        })
+    }
+
+    /// Sends again what is due on a connection. `unsent` is what the kernel holds that the peer's has not got.
+    pub fn retransmit(&mut self, now: Instant, id: ConnectionId, unsent: usize) {
+        let Shard { connections, sessions, settings, tally, pool, .. } = self;
+        let Some(connection) = connections.get_mut(id) else { return };
+        let Some(resident) = connection.session.and_then(|s| sessions.get_mut(s)) else { return };
+        connection.wire.outbox.lend(pool);
+        let peer_has = connection.wire.outbox.written().saturating_sub(unsent as u64);
+        let outlives = !resident.session.ends_with_connection();
+        let sender = &mut resident.session.sender;
+        let done = sender.retransmit(now, peer_has, outlives, &mut connection.wire, &settings.session.send);
+        let again = u64::from(done.publishes) + u64::from(done.releases);
+        tally.redelivered += again;
+        tally.sent += u64::from(done.publishes);
+        let client_id = || resident.session.client_id.clone();
+        let event = if again > 0 {
+            let (publishes, releases) = (done.publishes, done.releases);
+            Some(Event::Redelivered { client_id: client_id(), publishes, releases })
+        } else {
+            done.network.then(|| Event::Stalled { client_id: client_id() })
+        };
+        self.effects.events.extend(event);
+        self.touch(id);
+        match done.exhausted {
+            Some(packet_id) => self.cut(now, id, None, Why::Exhausted { packet_id: packet_id.get() }),
+            None => self.register_retransmit(id),
+        }
+    }
+
+    /// Cuts a connection whose read or write deadline has passed by now. The caller has read its socket empty.
+    // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]
+    pub fn disconnect_if_due(&mut self, now: Instant, id: ConnectionId) -> Overdue {
+        let timeout = self.settings.write_timeout;
+        let Some(connection) = self.connections.get(id) else { return Overdue::Abandon };
+        let written = connection.write_deadline(timeout);
+        if written <= now {
+            let why = Why::WriteTimeout { waiting_bytes: connection.wire.outbox.len() };
+            self.cut(now, id, None, why);
+            return Overdue::Abandon;
+        }
+        let heard = connection.keep_alive.deadline();
+        if heard <= now && !connection.is_closing() {
+            let silent = now.since(connection.keep_alive.last_heard());
+            if connection.phase == Phase::AwaitingConnect {
+                self.cut(now, id, None, Why::NoConnect);
+            } else {
+                self.cut(now, id, Some(ReasonCode::KEEP_ALIVE_TIMEOUT), Why::KeepAlive { silent });
+            }
+            return Overdue::Cut;
+        }
+        self.register_read_idle(id);
+        self.register_write_idle(id);
+        Overdue::NotYet
+    }
+
+    pub(super) fn register_read_idle(&mut self, id: ConnectionId) {
+        let deadline = self.connections.get(id).map_or(Instant::NEVER, |c| c.keep_alive.deadline());
+        self.register(DeadlineKind::ReadIdle, id, deadline);
+    }
+
+    pub(super) fn register_write_idle(&mut self, id: ConnectionId) {
+        let timeout = self.settings.write_timeout;
+        let deadline = self.connections.get(id).map_or(Instant::NEVER, |c| c.write_deadline(timeout));
+        self.register(DeadlineKind::WriteIdle, id, deadline);
+    }
+
+    /// Cheap where nothing changes: a registration stands until its verdict, and an unacknowledged packet that is newer is
+    /// due later.
+    pub(super) fn register_retransmit(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(id) else { return };
+        if connection.retransmit.is_registered() || connection.version().is_v5() {
+            return;
+        }
+        let session = connection.session.and_then(|s| self.sessions.get(s));
+        let deadline = session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due());
+        self.register(DeadlineKind::Retransmit, id, deadline);
+    }
+
+    fn register(&mut self, kind: DeadlineKind, id: ConnectionId, deadline: Instant) {
+        let interval = self.settings.expiry_interval;
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let registered: &mut Registered = match kind {
+            DeadlineKind::ReadIdle => &mut connection.read_idle,
+            DeadlineKind::WriteIdle => &mut connection.write_idle,
+            _ => &mut connection.retransmit,
+        };
+        if registered.needs(deadline, interval) {
+            let (slot, generation) = (id.slot, id.generation);
+            self.effects.registrations.push(Registration { kind, slot, generation, deadline });
+        }
+    }
+
+    /// Session expiry or will delay, whichever is first.
+    pub(super) fn register_session(&mut self, id: SessionId) {
+        let interval = self.settings.expiry_interval;
+        let Some(resident) = self.sessions.get_mut(id) else { return };
+        let deadline = resident.ends.min(resident.will_due);
+        if resident.registered.needs(deadline, interval) {
+            let (slot, generation) = (id.slot, id.generation);
+            let kind = DeadlineKind::Session;
+            self.effects.registrations.push(Registration { kind, slot, generation, deadline });
+        }
+    }
+
+    fn session_verdict(&mut self, now: Instant, id: SessionId) {
+        let Some(resident) = self.sessions.get_mut(id) else { return };
+        resident.registered.fired();
+        if resident.will_due <= now {
+            resident.will_due = Instant::NEVER;
+            let will = resident.session.will.take();
+            self.publish_will(now, id, will);
+        }
+        if self.sessions.get(id).is_some_and(|r| r.ends <= now) {
+            self.end_session(now, id);
+            return;
+        }
+        self.register_session(id);
+    }
+
+    /// Reading goes on: its deadline runs again.
+    pub(super) fn resumed(&mut self, id: ConnectionId) {
+        self.register_read_idle(id);
+        self.effects.resume.push(id);
+    }
+}
+
+/// What became of a connection that was to be disconnected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// Something came in the meantime, or the deadline had moved.
+    NotYet,
+    /// It is told, flushed and closed.
+    Cut,
+    /// It takes no bytes: close the socket at once.
+    Abandon,
+}
+
+impl Shard {
+    /// The shard's regular work: expired retained messages go, a bounded number each time. Registers the next.
+    pub fn chore(&mut self, now: Instant, next: Instant) {
+        const EXPIRED_AT_ONCE: usize = 1_000;
+        if self.here.0 == 0 {
+            let gone = self.common.retained().expire(now, EXPIRED_AT_ONCE);
+            self.tally.losses.add(LossCause::Expired, gone);
+        }
+        self.effects.registrations.push(Registration {
+            kind: DeadlineKind::Chore,
+            slot: 0,
+            generation: 0,
+            deadline: next,
+        });
+    }
+}

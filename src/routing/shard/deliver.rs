@@ -1,0 +1,161 @@
+//! One message to one session.
+
+use super::connection::Connection;
+use super::effects::Why;
+use super::route::{Publication, Target};
+use super::{ConnectionId, Resident, Shard};
+use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
+use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::session::queue::{Delivery, QueuePolicy};
+use crate::mqtt::session::receiver::Outcome;
+use crate::mqtt::session::sender::Tally;
+use crate::mqtt::session::subscription::SubscriptionIds;
+use crate::mqtt::session::wire::{Frame, FrameParts, Sending, TooLarge};
+use crate::time::Instant;
+use std::sync::Arc;
+
+impl Shard {
+    /// Delivers a publication to a session, which exists if it is in the index.
+    pub(super) fn deliver(
+        &mut self,
+        now: Instant,
+        target: &Target<'_>,
+        publication: &mut Publication<'_>,
+    ) -> Outcome {
+        self.deliver_shared(now, target, publication, None)
+    }
+
+    /// The same; `share` is the shared subscription that it goes by, if any.
+    pub(super) fn deliver_shared(
+        &mut self,
+        now: Instant,
+        target: &Target<'_>,
+        publication: &mut Publication<'_>,
+        share: Option<&Arc<Box<str>>>,
+    ) -> Outcome {
+        let Shard { connections, sessions, settings, tally, pool, frames, scratch, effects, .. } = self;
+        let policy = &settings.session.send;
+        let Some((_, resident)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
+        // 3.1.1 [MQTT-3.8.4-6], 5.0 [MQTT-3.8.4-8]
+        let qos = publication.parts.qos.min(target.qos);
+        // 3.1.1 [MQTT-3.3.1-9]; 5.0 [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+        let retain = publication.parts.retain && target.retain_as_published;
+        let mut at = resident.connection.and_then(|id| Some((id, connections.get_mut(id)?)));
+        let sends = match &at {
+            Some((_, connection)) if qos == QoS::AtMostOnce => {
+                if !resident.session.sender.holds_at_most_once()
+                    && connection.wire.outbox.len() >= policy.outbox
+                {
+                    tally.losses.count(LossCause::OutboxFull);
+                    return Outcome::Refused;
+                }
+                !resident.session.sender.holds_at_most_once()
+            }
+            Some((_, connection)) => resident.session.sender.is_clear(&connection.wire, policy),
+            // QoS 0 is for those who are there.
+            None if qos == QoS::AtMostOnce => return Outcome::Unmatched,
+            None => false,
+        };
+        if let Some((id, connection)) = &mut at
+            && sends
+        {
+            connection.wire.outbox.lend(pool);
+            let before = connection.wire.outbox.len();
+            let packet_id = (qos != QoS::AtMostOnce).then(|| {
+                let message = publication.message(scratch).clone();
+                let ids = SubscriptionIds::from_several(target.ids);
+                let delivery = Delivery { message, ids, qos, retain, share: share.cloned() };
+                resident.session.sender.begin(now, delivery, &connection.wire, policy)
+            });
+            let sending = Sending { dup: false, qos, retain, packet_id, ids: target.ids };
+            let written = write(now, connection, sending, publication, frames, scratch);
+            return match written {
+                Ok(()) => {
+                    if packet_id.is_some() {
+                        resident.session.sender.written(connection.wire.outbox.end_offset());
+                    }
+                    tally.sent += 1;
+                    self.unflushed += connection.wire.outbox.len() - before;
+                    if !connection.dirty {
+                        connection.dirty = true;
+                        effects.dirty.push(*id);
+                    }
+                    if packet_id.is_some() {
+                        let id = *id;
+                        self.register_retransmit(id);
+                    }
+                    Outcome::Taken
+                }
+                Err(TooLarge) => give_up_too_large(resident, packet_id, tally),
+            };
+        }
+        let message = publication.message(scratch).clone();
+        let ids = SubscriptionIds::from_several(target.ids);
+        let delivery = Delivery { message, ids, qos, retain, share: share.cloned() };
+        match resident.session.sender.enqueue(now, delivery, &policy.queue, &mut tally.losses) {
+            Ok(()) => Outcome::Taken,
+            Err(_) => {
+                tally.losses.count(LossCause::QueueRefused);
+                let connection = resident.connection;
+                if policy.queue.policy == QueuePolicy::Disconnect && qos != QoS::AtMostOnce {
+                    self.cut_full(now, connection);
+                }
+                Outcome::Refused
+            }
+        }
+    }
+
+    /// The policy `disconnect`: a connected receiver that does not keep up is told and cut; its session stays.
+    fn cut_full(&mut self, now: Instant, connection: Option<ConnectionId>) {
+        if let Some(id) = connection {
+            self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), Why::QueueFull);
+        }
+    }
+}
+
+/// Appends the PUBLISH; where it is the same for all receivers of its kind, from a frame that is laid out once.
+fn write(
+    now: Instant,
+    connection: &mut Connection,
+    sending: Sending<'_>,
+    publication: &mut Publication<'_>,
+    frames: &mut [Frame; 6],
+    scratch: &mut Vec<u8>,
+) -> Result<(), TooLarge> {
+    let wire = &mut connection.wire;
+    if !sending.ids.is_empty() || !wire.takes_frames() || sending.retain {
+        return wire.put_publish(now, publication.message(scratch), sending);
+    }
+    let kind = usize::from(sending.qos.bits()) + if wire.version.is_v5() { 3 } else { 0 };
+    let (Some(frame), Some(framed)) = (frames.get_mut(kind), publication.framed.get_mut(kind)) else {
+        return Err(TooLarge);
+    };
+    if !*framed {
+        *framed = true;
+        let parts = publication.parts;
+        if Frame::shares(parts.payload) {
+            publication.message(scratch);
+        }
+        let large = publication.existing().and_then(|m| m.large_payload());
+        let parts = FrameParts {
+            topic: parts.topic,
+            forwarded: parts.forwarded,
+            payload: parts.payload,
+            expires: parts.expires,
+            qos: sending.qos,
+            retain: false,
+        };
+        frame.lay_out(now, wire.version, parts, large);
+    }
+    wire.put_frame(frame, sending.packet_id)
+}
+
+/// It counts as delivered: no stall, no quota, but the loss is counted.
+// 5.0 [MQTT-3.1.2-25]
+fn give_up_too_large(resident: &mut Resident, packet_id: Option<PacketId>, tally: &mut Tally) -> Outcome {
+    if let Some(id) = packet_id {
+        resident.session.sender.undo(id);
+    }
+    tally.losses.count(LossCause::TooLarge);
+    Outcome::Taken
+}

@@ -1,0 +1,98 @@
+//! What a shard asks of its shell at the end of a turn.
+
+use super::ConnectionId;
+use super::exchange::Parcel;
+use crate::expiry::deadline::Registration;
+use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
+use crate::routing::subscription_tree::ShardId;
+use std::time::Duration;
+
+/// The lists are taken by the shell and come back empty.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Connections with something to write, each once.
+    pub dirty: Vec<ConnectionId>,
+    /// Connections to read again.
+    pub resume: Vec<ConnectionId>,
+    /// What the expiry actor is to be told.
+    pub registrations: Vec<Registration>,
+    pub parcels: Vec<(ShardId, Parcel)>,
+    /// For the log.
+    pub events: Vec<Event>,
+}
+
+impl Effects {
+    pub fn is_empty(&self) -> bool {
+        self.dirty.is_empty()
+            && self.resume.is_empty()
+            && self.registrations.is_empty()
+            && self.parcels.is_empty()
+            && self.events.is_empty()
+    }
+}
+
+/// Something an operator may want to read. Never a payload, never a password.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    Connected {
+        connection: ConnectionId,
+        client_id: Box<str>,
+        version: ProtocolVersion,
+        clean_start: bool,
+        session_present: bool,
+        keep_alive_secs: u16,
+    },
+    Refused {
+        connection: ConnectionId,
+        client_id: Option<Box<str>>,
+        reason: ReasonCode,
+        what: Box<str>,
+    },
+    Disconnected {
+        connection: ConnectionId,
+        client_id: Option<Box<str>>,
+        version: ProtocolVersion,
+        why: Why,
+    },
+    Redelivered {
+        client_id: Box<str>,
+        publishes: u32,
+        releases: u32,
+    },
+    /// Packets are due that the network holds.
+    Stalled {
+        client_id: Box<str>,
+    },
+    SessionExpired {
+        client_id: Box<str>,
+        lost: usize,
+    },
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Why {
+    /// The client said DISCONNECT, with this reason.
+    Client(ReasonCode),
+    /// The peer closed the socket or the network failed; the text is the system's.
+    Network(Box<str>),
+    /// The client broke a rule.
+    Violation(ReasonCode, Box<str>),
+    TakenOver,
+    KeepAlive {
+        silent: Duration,
+    },
+    /// No CONNECT in time.
+    NoConnect,
+    /// The socket took no bytes for the write timeout.
+    WriteTimeout {
+        waiting_bytes: usize,
+    },
+    /// A packet was sent as often as allowed without its acknowledgement.
+    Exhausted {
+        packet_id: u16,
+    },
+    /// The receiver's queue is full and its policy is to disconnect.
+    QueueFull,
+    Shutdown,
+}

@@ -1,0 +1,208 @@
+//! What shards say to each other: one parcel per peer and turn, answered by one ticket.
+//!
+//! A parcel carries publications, changes to what a shard is interested in, and answers, all in the order they arose;
+//! between two shards parcels arrive in order. The sender keeps what it has not had a ticket for, and stops reading
+//! publishers while that is too much: nothing between shards is ever dropped.
+
+use super::SessionId;
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::QoS;
+use crate::mqtt::session::receiver::{AckToken, Outcome};
+use crate::routing::shared::{Member, MemberAddress, Presence};
+use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Publications to one peer without a ticket beyond which publishers wait.
+const MOST_OUTSTANDING: usize = 8 * 1024;
+/// Their bytes, likewise.
+const MOST_OUTSTANDING_BYTES: usize = 16 * 1024 * 1024;
+
+/// Who published, for No Local: shard and session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publisher {
+    pub shard: ShardId,
+    pub session: SessionSlot,
+}
+
+/// All that one shard has for another in one turn.
+#[derive(Debug)]
+pub struct Parcel {
+    pub from: ShardId,
+    /// Counts up per pair of shards.
+    pub number: u64,
+    pub items: Vec<Item>,
+}
+
+/// One thing in a parcel.
+#[derive(Debug)]
+pub enum Item {
+    /// For every local subscriber there.
+    Publish { message: Message, publisher: Option<Publisher> },
+    /// For the one member of a shared group that was chosen.
+    Share(Share),
+    /// Answers the parcel of this number: what was not taken, by its place among that parcel's publications.
+    Ticket { number: u64, not_taken: Vec<(u32, Outcome)> },
+    /// The sender has subscribers to this filter, or none any more.
+    Interest { filter: Box<str>, interest: Interest },
+    /// A member joined a shared group, or changed its options.
+    Join { group: Box<str>, filter: Box<str>, member: Member },
+    Leave { group: Box<str>, filter: Box<str>, address: MemberAddress },
+    Presence { group: Box<str>, filter: Box<str>, address: MemberAddress, presence: Presence },
+    /// Answer when everything before it is in force.
+    Fence { token: u64 },
+    Passed { token: u64 },
+}
+
+/// A message on its way to a chosen member.
+#[derive(Clone, Debug)]
+pub struct Share {
+    pub message: Message,
+    /// The full filter, `$share/...`.
+    pub filter: Arc<Box<str>>,
+    pub session: SessionSlot,
+    pub generation: u32,
+    /// The lower of publish and granted QoS.
+    pub qos: QoS,
+    pub retain: bool,
+    pub subscription_id: u32,
+}
+
+/// Who waits for the answer to one publication.
+#[derive(Debug)]
+pub struct Waiter {
+    /// Its place among the parcel's publications.
+    pub index: u32,
+    /// The publisher's acknowledgement; none at QoS 0, for wills, and where the publisher was answered.
+    pub acknowledgement: Option<(SessionId, AckToken)>,
+    /// Where a refusal sends the message on.
+    pub share: Option<Box<Retry>>,
+}
+
+/// A shared delivery that may go to another member.
+#[derive(Debug)]
+pub struct Retry {
+    pub share: Share,
+    pub tried: Vec<MemberAddress>,
+}
+
+/// What this shard exchanges with one peer.
+#[derive(Debug, Default)]
+pub struct Peer {
+    outgoing: Vec<Item>,
+    /// Publications in `outgoing`, and their bytes.
+    publications: u32,
+    bytes: usize,
+    waiters: Vec<Waiter>,
+    number: u64,
+    outstanding: VecDeque<Outstanding>,
+    load: usize,
+    load_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    number: u64,
+    publications: u32,
+    bytes: usize,
+    waiters: Vec<Waiter>,
+}
+
+impl Peer {
+    /// Adds something other than a publication.
+    pub fn tell(&mut self, item: Item) {
+        self.outgoing.push(item);
+    }
+
+    /// Adds a publication; `waiter` makes who waits for it of its place.
+    pub fn publish(&mut self, item: Item, size: usize, waiter: Option<Waiter>) {
+        self.outgoing.push(item);
+        if let Some(mut waiter) = waiter {
+            waiter.index = self.publications;
+            self.waiters.push(waiter);
+        }
+        self.publications += 1;
+        self.bytes += size;
+    }
+
+    /// Whether more publications should wait.
+    pub fn is_full(&self) -> bool {
+        self.load + self.publications as usize >= MOST_OUTSTANDING
+            || self.load_bytes + self.bytes >= MOST_OUTSTANDING_BYTES
+    }
+
+    /// Whether those that waited may go on.
+    pub fn has_room(&self) -> bool {
+        self.load + (self.publications as usize) < MOST_OUTSTANDING / 2
+            && self.load_bytes + self.bytes < MOST_OUTSTANDING_BYTES / 2
+    }
+
+    /// Ends the turn: the parcel to send, if there is anything in it.
+    pub fn seal(&mut self, from: ShardId) -> Option<Parcel> {
+        if self.outgoing.is_empty() {
+            return None;
+        }
+        self.number += 1;
+        if self.publications > 0 {
+            self.load += self.publications as usize;
+            self.load_bytes += self.bytes;
+            self.outstanding.push_back(Outstanding {
+                number: self.number,
+                publications: std::mem::take(&mut self.publications),
+                bytes: std::mem::take(&mut self.bytes),
+                waiters: std::mem::take(&mut self.waiters),
+            });
+        }
+        Some(Parcel { from, number: self.number, items: std::mem::take(&mut self.outgoing) })
+    }
+
+    /// A ticket came: those who waited for it. Tickets come in the order of their parcels.
+    pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
+        let Some(front) = self.outstanding.pop_front_if(|o| o.number == number) else { return Vec::new() };
+        self.load -= front.publications as usize;
+        self.load_bytes -= front.bytes;
+        front.waiters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fence() -> Item {
+        Item::Fence { token: 1 }
+    }
+
+    #[test]
+    fn a_turn_makes_one_parcel_and_only_publications_wait_for_a_ticket() {
+        let mut peer = Peer::default();
+        assert!(peer.seal(ShardId(0)).is_none());
+        peer.tell(fence());
+        assert_eq!(peer.seal(ShardId(0)).map(|p| (p.number, p.items.len())), Some((1, 1)));
+        assert!(peer.settle(1).is_empty());
+        let waiter = || Some(Waiter { index: 0, acknowledgement: None, share: None });
+        peer.publish(fence(), 10, waiter());
+        peer.publish(fence(), 10, None);
+        peer.publish(fence(), 10, waiter());
+        assert_eq!(peer.seal(ShardId(0)).map(|p| p.number), Some(2));
+        assert_eq!(peer.settle(2).iter().map(|w| w.index).collect::<Vec<_>>(), [0, 2]);
+        assert!(peer.settle(2).is_empty());
+    }
+
+    #[test]
+    fn publishers_wait_beyond_the_bound_and_go_on_at_half_of_it() {
+        let mut peer = Peer::default();
+        while !peer.is_full() {
+            peer.publish(fence(), 1, None);
+            if peer.publications == 1000 {
+                peer.seal(ShardId(0));
+            }
+        }
+        peer.seal(ShardId(0));
+        assert!(!peer.has_room());
+        for number in 1..=5 {
+            peer.settle(number);
+        }
+        assert!(peer.has_room());
+    }
+}

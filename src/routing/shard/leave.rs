@@ -1,0 +1,234 @@
+//! Connections and sessions that end, and the wills they leave.
+
+use super::connection::{Leaves, Phase};
+use super::effects::{Event, Why};
+use super::route::Publication;
+use super::{ConnectionId, SessionId, Shard};
+use crate::mqtt::message::Parts;
+use crate::mqtt::packet::{Disconnect, Packet, QoS, ReasonCode};
+use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::session::queue::Delivery;
+use crate::mqtt::session::will::{Ending, Will, WillTime, will_time};
+use crate::mqtt::topic::TopicFilter;
+use crate::routing::shared::{MemberAddress, Presence};
+use crate::routing::subscription_tree::SessionSlot;
+use crate::time::Instant;
+use std::time::Duration;
+
+/// How long a closing connection may take to read what it was told, and to close in turn: a close with unread input
+/// makes the kernel throw away what the peer has not read yet.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Shard {
+    /// The socket is gone: closed by the peer, failed, or finished after [`Self::cut`].
+    pub fn closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
+        if self.connections.get(id).is_some_and(|c| c.session.is_some()) {
+            self.note_disconnected(id, Why::Network(network.into()));
+            self.part(now, id, Ending::Abnormal);
+        }
+        if let Some(connection) = self.connections.remove(id) {
+            self.partial_bytes -= connection.partial.len();
+        }
+    }
+
+    /// The connection's socket moved to another shard.
+    pub fn moved(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.remove(id) {
+            self.partial_bytes -= connection.partial.len();
+        }
+    }
+
+    /// Ends a connection from this side; `reason` is for DISCONNECT, where the version has one.
+    pub fn cut(&mut self, now: Instant, id: ConnectionId, reason: Option<ReasonCode>, why: Why) {
+        if self.connections.get(id).is_none_or(|c| c.is_closing()) {
+            return;
+        }
+        if let Some(reason) = reason {
+            let text = match &why {
+                Why::Violation(_, what) => Some(&**what),
+                _ => None,
+            };
+            self.say_disconnect(id, reason, text);
+        }
+        let ending = if why == Why::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
+        self.note_disconnected(id, why);
+        self.part(now, id, ending);
+        self.begin_closing(now, id, Leaves::Broker);
+    }
+
+    /// The broker stops.
+    pub fn shut_down(&mut self, now: Instant, id: ConnectionId) {
+        self.cut(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), Why::Shutdown);
+    }
+
+    /// DISCONNECT came.
+    pub(super) fn client_leaves(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        disconnect: &Disconnect<'_>,
+    ) {
+        let most = self.settings.session_expiry;
+        if let Some(resident) = self.sessions.get_mut(session)
+            && let Some(expiry) = disconnect.session_expiry
+        {
+            resident.session.expiry = expiry.min(most);
+        }
+        // 3.1.1 and 5.0 [MQTT-3.14.4-3]: only a plain DISCONNECT throws the will away.
+        let normal = disconnect.reason == ReasonCode::NORMAL_DISCONNECTION;
+        let ending = if normal { Ending::Normal } else { Ending::Abnormal };
+        self.note_disconnected(id, Why::Client(disconnect.reason));
+        self.part(now, id, ending);
+        self.begin_closing(now, id, Leaves::Client);
+    }
+
+    /// Tells a 5.0 client why it is disconnected.
+    // 5.0 [MQTT-3.14.0-1], [MQTT-3.14.2-3]
+    pub(super) fn say_disconnect(&mut self, id: ConnectionId, reason: ReasonCode, text: Option<&str>) {
+        let Shard { connections, pool, .. } = self;
+        let Some(connection) = connections.get_mut(id) else { return };
+        if connection.phase != Phase::Established || !connection.version().is_v5() {
+            return;
+        }
+        connection.wire.outbox.lend(pool);
+        let mut disconnect = Disconnect::new(reason);
+        disconnect.reason_string = text;
+        if connection.wire.put(&Packet::Disconnect(disconnect)).is_err() {
+            let _ = connection.wire.put(&Packet::Disconnect(Disconnect::new(reason)));
+        }
+    }
+
+    /// Nothing more is read; what waits is written, then the socket is closed.
+    // 5.0 [MQTT-3.14.4-1], [MQTT-3.14.4-2]
+    pub(super) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.phase = Phase::Closing { until: now + LINGER.min(self.settings.write_timeout), leaves };
+            self.partial_bytes -= connection.partial.len();
+            connection.partial = Vec::new();
+            connection.aliases = None;
+        }
+        self.touch(id);
+        self.register_write_idle(id);
+    }
+
+    /// Takes connection and session apart: will, waiting acknowledgements, expiry.
+    pub(super) fn part(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
+        let Some(session_id) = self.connections.get_mut(id).and_then(|c| c.session.take()) else { return };
+        self.connected -= 1;
+        let Some(resident) = self.sessions.get_mut(session_id) else { return };
+        resident.connection = None;
+        resident.session.receiver.end_connection();
+        let expiry = resident.session.expiry_interval();
+        let outlives = !expiry.is_zero();
+        resident.ends = if outlives { now + expiry } else { now };
+        let when = match &resident.session.will {
+            Some(will) => will_time(will.delay, expiry, ending),
+            None => WillTime::Never,
+        };
+        match when {
+            WillTime::Never => resident.session.will = None,
+            WillTime::After(delay) => resident.will_due = now + delay,
+            WillTime::Now => {
+                let will = resident.session.will.take();
+                self.publish_will(now, session_id, will);
+            }
+        }
+        self.set_presence(session_id, Presence::Offline);
+        // A session that is taken over goes on, or is ended by who takes it over.
+        let taken_over = matches!(ending, Ending::TakenOverAfresh | Ending::TakenOverResumed);
+        if !outlives && !taken_over {
+            self.end_session(now, session_id);
+        } else {
+            self.register_session(session_id);
+        }
+    }
+
+    /// Ends a session: its will goes out, its subscriptions leave the index, shared messages go to other members, all
+    /// else that it had not finished is counted as given up.
+    pub(super) fn end_session(&mut self, now: Instant, id: SessionId) {
+        let Some(resident) = self.sessions.get_mut(id) else { return };
+        let will = resident.session.will.take();
+        let filters: Vec<Box<str>> = resident.session.subscriptions.drain().collect();
+        for filter in &filters {
+            self.leave_filter(id, filter);
+        }
+        self.publish_will(now, id, will);
+        self.forget_client(id);
+        let Some(mut resident) = self.sessions.remove(id) else { return };
+        let (in_flight, queued) = resident.session.sender.drain();
+        let mut lost = 0;
+        for p in in_flight {
+            // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
+            let Delivery { message, qos, share, .. } = p.delivery;
+            match share {
+                Some(share) if qos == QoS::AtLeastOnce => self.share_again(now, message, &share),
+                _ => lost += 1,
+            }
+        }
+        for d in queued {
+            match d.share {
+                Some(share) => self.share_again(now, d.message, &share),
+                None => lost += 1,
+            }
+        }
+        self.tally.losses.add(LossCause::SessionEnded, lost);
+        if resident.ends <= now && resident.session.expiry > 0 {
+            self.note(Event::SessionExpired { client_id: resident.session.client_id, lost });
+        }
+    }
+
+    /// Takes the session out of the table of clients.
+    fn forget_client(&mut self, id: SessionId) {
+        let Some(resident) = self.sessions.get(id) else { return };
+        let hash = super::connect::hash(&resident.session.client_id);
+        if let Ok(entry) = self.clients.find_entry(hash, |slot| *slot == id.slot) {
+            entry.remove();
+        }
+    }
+
+    /// Takes one filter of a session out of the index, and tells the peers where they must know.
+    pub(super) fn leave_filter(&mut self, id: SessionId, full: &str) -> bool {
+        let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return false };
+        match filter.share_name {
+            Some(group) => {
+                let address = MemberAddress { shard: self.here, session: SessionSlot(id.slot) };
+                self.leave_group(group, filter.filter, address)
+            }
+            None => self.leave_index(filter.filter, id),
+        }
+    }
+
+    /// Publishes a will, if there is one.
+    // 3.1.1 [MQTT-3.1.2-8], [MQTT-3.1.2-10]; 5.0 [MQTT-3.1.2-8], [MQTT-3.1.2-10]
+    pub(super) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Box<Will>>) {
+        let Some(will) = will else { return };
+        if super::publish::is_reserved(&will.topic) {
+            self.tally.losses.count(LossCause::ReservedTopic);
+            return;
+        }
+        let expires = super::publish::expires(now, will.message_expiry);
+        let parts = Parts {
+            qos: will.qos,
+            retain: will.retain,
+            expires,
+            topic: &will.topic,
+            forwarded: &will.forwarded,
+            payload: &will.payload,
+        };
+        let mut publication = Publication::new(parts, Some(SessionSlot(id.slot)), self.here);
+        if will.retain {
+            self.retain(now, &mut publication);
+        }
+        self.route(now, &mut publication, None);
+    }
+
+    /// Before connection and session are parted.
+    pub(super) fn note_disconnected(&mut self, id: ConnectionId, why: Why) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let version = connection.version();
+        let session = connection.session.and_then(|s| self.sessions.get(s));
+        let client_id = session.map(|r| r.session.client_id.clone());
+        self.note(Event::Disconnected { connection: id, client_id, version, why });
+    }
+}

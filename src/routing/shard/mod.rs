@@ -1,0 +1,359 @@
+//! One shard: sessions, their connections, its part of the routing, as a pure state machine.
+//!
+//! A shell (`crate::broker::shard`) feeds it bytes, verdicts and parcels with the time, and carries out what it finds in
+//! [`Effects`] at the end of the turn. So the same shard runs under actix and in a simulation.
+//!
+//! | file | what |
+//! |---|---|
+//! | `connection` | what a connection has read and waits to write, its deadlines |
+//! | `receive` | bytes to packets to the session |
+//! | `connect` | CONNECT: refusal, take-over, session present |
+//! | `publish` | admission of a PUBLISH, retained, acknowledgement |
+//! | `route` | from a publication to its receivers |
+//! | `deliver` | one message to one session |
+//! | `share` | the choice in a shared group |
+//! | `subscribe` | SUBSCRIBE, UNSUBSCRIBE, and when they are in force everywhere |
+//! | `exchange` | parcels and tickets between shards |
+//! | `deadline` | what the expiry actor is told, and its verdicts |
+//! | `parcels` | what came from a peer |
+//! | `leave` | connections and sessions that end, wills |
+//! | `slots` | ids |
+
+pub mod connection;
+mod connect;
+pub mod deadline;
+mod deliver;
+pub mod effects;
+pub mod exchange;
+mod leave;
+mod parcels;
+mod publish;
+pub mod receive;
+mod route;
+mod share;
+pub mod slots;
+mod subscribe;
+
+use crate::mqtt::outbox::Outbox;
+use crate::mqtt::session::sender::Tally;
+use crate::mqtt::session::wire::Frame;
+use crate::mqtt::session::{Session, SessionPolicy};
+use crate::routing::retained::Retained;
+use crate::routing::subscription_tree::{GroupId, Matches, ShardId, SubscriptionTree};
+use crate::time::Instant;
+use connection::{Connection, Leaves, Pause, Phase};
+pub use connect::home_of;
+use effects::{Effects, Event};
+use exchange::Peer;
+use hashbrown::{HashMap, HashTable};
+pub use receive::Progress;
+use slots::{Id, Slots};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use subscribe::Fence;
+
+pub type ConnectionId = Id<Connection>;
+pub type SessionId = Id<Resident>;
+
+/// What the operator settled, as the shard needs it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub session: SessionPolicy,
+    /// Bytes of a packet from a client at most.
+    pub packet_size: u32,
+    pub connect_timeout: Duration,
+    pub write_timeout: Duration,
+    /// Sessions in this shard at most.
+    pub sessions: usize,
+    /// Seconds; 0xFFFF_FFFF is no bound.
+    pub session_expiry: u32,
+    pub topic_levels: usize,
+    pub subscriptions_per_client: usize,
+    pub topic_alias_maximum: u16,
+    /// Seconds; 0 is no maximum.
+    pub keep_alive_maximum: u16,
+    /// Whether a 3.x client may do without a keep alive.
+    pub allow_never: bool,
+    /// How long a publisher's acknowledgement waits for room under the policy `hold`.
+    pub hold_timeout: Duration,
+    pub expiry_interval: Duration,
+}
+
+/// What all shards of a broker share. The retained messages have one order per topic, so they stand in one place; the
+/// lock is taken for retained publishes and for SUBSCRIBE alone.
+#[derive(Debug)]
+pub struct Common {
+    pub retained: Mutex<Retained>,
+    /// Set while the broker's bodies, partial packets and retained messages exceed their budget.
+    pub over_budget: AtomicBool,
+}
+
+impl Common {
+    pub fn retained(&self) -> MutexGuard<'_, Retained> {
+        // A panic is fatal in this process, so a poisoned lock is never met outside tests.
+        self.retained.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session that lives in this shard, with its connection if it has one.
+#[derive(Debug)]
+pub struct Resident {
+    pub session: Session,
+    pub connection: Option<ConnectionId>,
+    /// When the session ends; [`Instant::NEVER`] while connected.
+    pub ends: Instant,
+    /// When its will goes out; [`Instant::NEVER`] unless one waits.
+    pub will_due: Instant,
+    /// What the expiry actor was told of the earlier of the two.
+    pub registered: crate::expiry::lazy::Registered,
+}
+
+/// One shard.
+#[derive(Debug)]
+pub struct Shard {
+    pub here: ShardId,
+    shards: u8,
+    settings: Settings,
+    common: Arc<Common>,
+    connections: Slots<Connection>,
+    sessions: Slots<Resident>,
+    /// Sessions by client id: the slot alone, the id stands in the session.
+    clients: HashTable<u32>,
+    tree: SubscriptionTree,
+    /// Full filters of the shared groups, for deliveries that may have to go to another member.
+    shares: HashMap<GroupId, Arc<Box<str>>, foldhash::fast::FixedState>,
+    peers: Vec<Peer>,
+    fences: HashMap<u64, Fence, foldhash::fast::FixedState>,
+    next_fence: u64,
+    /// Connections that wait until a peer has room.
+    waiting_for_peer: Vec<ConnectionId>,
+    /// Kept from publish to publish so that none allocates.
+    matches: Matches,
+    frames: [Frame; 6],
+    scratch: Vec<u8>,
+    topic: String,
+    ids: Vec<u32>,
+    pool: Vec<Vec<u8>>,
+    /// Bytes appended to outboxes since the last flush, about.
+    unflushed: usize,
+    /// Connections established.
+    connected: usize,
+    /// Bytes held of packets that are not whole.
+    partial_bytes: usize,
+    received: u64,
+    seed: u64,
+    tally: Tally,
+    effects: Effects,
+}
+
+/// Figures of a shard, for `$SYS`.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    pub connected: u64,
+    pub sessions: u64,
+    pub subscriptions: u64,
+    pub received: u64,
+    pub partial_bytes: u64,
+    pub tally: Tally,
+}
+
+impl Figures {
+    pub fn add(&mut self, other: &Figures) {
+        self.connected += other.connected;
+        self.sessions += other.sessions;
+        self.subscriptions += other.subscriptions;
+        self.received += other.received;
+        self.partial_bytes += other.partial_bytes;
+        self.tally.add(&other.tally);
+    }
+}
+
+/// Buffers that idle outboxes leave behind, at most; and the largest that is kept.
+const POOLED: usize = 256;
+const POOLED_CAPACITY: usize = 64 * 1024;
+
+/// Bytes appended to outboxes in one turn beyond which they are flushed before more is read.
+const TURN: usize = 256 * 1024;
+
+impl Shard {
+    /// The shard `here` of `shards`. `seed` settles what would else be random: assigned client ids, jitter.
+    pub fn new(here: ShardId, shards: u8, settings: Settings, common: Arc<Common>, seed: u64) -> Shard {
+        Shard {
+            here,
+            shards,
+            settings,
+            common,
+            connections: Slots::default(),
+            sessions: Slots::default(),
+            clients: HashTable::new(),
+            tree: SubscriptionTree::new(here),
+            shares: HashMap::default(),
+            peers: (0..shards).map(|_| Peer::default()).collect(),
+            fences: HashMap::default(),
+            next_fence: 0,
+            waiting_for_peer: Vec::new(),
+            matches: Matches::default(),
+            frames: Default::default(),
+            scratch: Vec::new(),
+            topic: String::new(),
+            ids: Vec::new(),
+            pool: Vec::new(),
+            unflushed: 0,
+            connected: 0,
+            partial_bytes: 0,
+            received: 0,
+            seed,
+            tally: Tally::default(),
+            effects: Effects::default(),
+        }
+    }
+
+    /// A socket was accepted, or came from another shard.
+    pub fn accept(&mut self, now: Instant) -> ConnectionId {
+        let seed = self.random();
+        let id = self.connections.insert(Connection::accepted(now, self.settings.connect_timeout, seed));
+        self.register_read_idle(id);
+        id
+    }
+
+    /// What the turn asks of the shell, so far.
+    pub fn effects(&mut self) -> &mut Effects {
+        &mut self.effects
+    }
+
+    /// Ends the turn between shards: what each peer is sent.
+    pub fn seal_parcels(&mut self) {
+        for at in 0..self.peers.len() {
+            if let Some(parcel) = self.peers[at].seal(self.here) {
+                self.effects.parcels.push((ShardId(at as u8), parcel));
+            }
+        }
+    }
+
+    /// The outbox of a connection that is to be flushed.
+    pub fn outbox(&mut self, id: ConnectionId) -> Option<&mut Outbox> {
+        Some(&mut self.connections.get_mut(id)?.wire.outbox)
+    }
+
+    /// Whether so much waits to be written that it should be before more is read.
+    pub fn wants_flush(&self) -> bool {
+        self.unflushed >= TURN
+    }
+
+    /// All dirty connections were flushed.
+    pub fn flush_begins(&mut self) {
+        self.unflushed = 0;
+    }
+
+    /// One connection was flushed as far as its socket takes bytes; `progress`: it took some, `drained`: all. Answers
+    /// whether the connection is closing and has nothing left to write.
+    pub fn flushed(&mut self, now: Instant, id: ConnectionId, wrote: usize) -> Flushed {
+        let Some(connection) = self.connections.get_mut(id) else { return Flushed::Gone };
+        connection.dirty = false;
+        let drained = connection.wire.outbox.reset_if_drained();
+        if drained {
+            connection.blocked = None;
+            let buffer = connection.wire.outbox.reclaim();
+            if self.pool.len() < POOLED && (1..=POOLED_CAPACITY).contains(&buffer.capacity()) {
+                self.pool.push(buffer);
+            }
+        } else if wrote > 0 || connection.blocked.is_none() {
+            connection.blocked = Some(now);
+        }
+        let closing = connection.is_closing();
+        if drained && let Phase::Closing { leaves, .. } = connection.phase {
+            return Flushed::Finished(leaves);
+        }
+        if !drained {
+            self.register_write_idle(id);
+        }
+        if !closing && wrote > 0 {
+            self.has_room(now, id);
+        }
+        if drained { Flushed::Drained } else { Flushed::Blocked }
+    }
+
+    /// Bytes left the outbox: what waited for that goes on.
+    fn has_room(&mut self, now: Instant, id: ConnectionId) {
+        let Shard { connections, sessions, settings, tally, .. } = self;
+        let Some(connection) = connections.get_mut(id) else { return };
+        let policy = &settings.session.send;
+        let len = connection.wire.outbox.len();
+        if len >= policy.outbox / 2 {
+            return;
+        }
+        let waited = connection.pauses.has(Pause::Outbox);
+        let Some(resident) = connection.session.and_then(|s| sessions.get_mut(s)) else { return };
+        if resident.session.sender.queued() > 0 {
+            connection.wire.outbox.lend(&mut self.pool);
+            resident.session.sender.pump(now, &mut connection.wire, policy, tally);
+            self.touch(id);
+            self.register_retransmit(id);
+        }
+        if waited {
+            self.unpause(now, id, Pause::Outbox);
+        }
+    }
+
+    /// What the counters say.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            connected: self.connected as u64,
+            sessions: self.sessions.len() as u64,
+            subscriptions: self.tree.len() as u64,
+            received: self.received,
+            partial_bytes: self.partial_bytes as u64,
+            tally: self.tally.clone(),
+        }
+    }
+
+    /// Bytes held of packets that are not whole.
+    pub fn partial_bytes(&self) -> usize {
+        self.partial_bytes
+    }
+
+    /// Every connection, for an orderly stop.
+    pub fn connection_ids(&self) -> Vec<ConnectionId> {
+        self.connections.iter().map(|(id, _)| id).collect()
+    }
+
+    /// Notes that a connection has something to write, if it has.
+    fn touch(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if !connection.dirty && (!connection.wire.outbox.is_empty() || connection.is_closing()) {
+            connection.dirty = true;
+            self.effects.dirty.push(id);
+        }
+    }
+
+    fn is_over_budget(&self) -> bool {
+        self.common.over_budget.load(Ordering::Relaxed)
+    }
+
+    fn note(&mut self, event: Event) {
+        self.effects.events.push(event);
+    }
+
+    /// The next of a sequence that the seed settles (splitmix64).
+    fn random(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.seed;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+/// How a flush ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// Nothing waits.
+    Drained,
+    /// The socket takes no more for now.
+    Blocked,
+    /// Nothing waits, and the connection is to be closed.
+    Finished(Leaves),
+    /// There is no such connection any more.
+    Gone,
+}

@@ -1,0 +1,129 @@
+//! A parcel from another shard is taken apart here, and answered.
+
+use super::connection::Pause;
+use super::exchange::{Item, Parcel, Waiter};
+use super::route::Publication;
+use super::{ConnectionId, SessionId, Shard};
+use crate::mqtt::session::receiver::{AckToken, Outcome};
+use crate::routing::subscription_tree::ShardId;
+use crate::time::Instant;
+
+impl Shard {
+    /// Takes in what a peer sent. Parcels of one peer come in their order.
+    pub fn take_parcel(&mut self, now: Instant, parcel: Parcel) {
+        let from = parcel.from;
+        let mut publications = 0;
+        let mut not_taken = Vec::new();
+        for item in parcel.items {
+            let outcome = match item {
+                Item::Publish { message, publisher } => {
+                    let mut publication = Publication::of(&message, publisher);
+                    self.deliver_here(now, &mut publication)
+                }
+                Item::Share(share) => self.take_share(now, &share),
+                other => {
+                    self.take_item(now, from, other);
+                    continue;
+                }
+            };
+            if outcome != Outcome::Taken {
+                not_taken.push((publications, outcome));
+            }
+            publications += 1;
+        }
+        if publications > 0
+            && let Some(peer) = self.peers.get_mut(usize::from(from.0))
+        {
+            peer.tell(Item::Ticket { number: parcel.number, not_taken });
+        }
+    }
+
+    /// Everything in a parcel that is not a publication.
+    fn take_item(&mut self, now: Instant, from: ShardId, item: Item) {
+        match item {
+            Item::Ticket { number, not_taken } => self.take_ticket(now, from, number, &not_taken),
+            Item::Interest { filter, interest } => self.tree.set_peer_interest(&filter, from, interest),
+            Item::Join { group, filter, member } => {
+                self.join_group(&group, &filter, member);
+            }
+            Item::Leave { group, filter, address } => {
+                self.drop_member(&group, &filter, address);
+            }
+            Item::Presence { group, filter, address, presence } => {
+                self.tree.set_online(&group, &filter, address, presence);
+            }
+            Item::Fence { token } => {
+                if let Some(peer) = self.peers.get_mut(usize::from(from.0)) {
+                    peer.tell(Item::Passed { token });
+                }
+            }
+            Item::Passed { token } => self.passed(now, token),
+            // `take_parcel` keeps these to itself.
+            Item::Publish { .. } | Item::Share(_) => {}
+        }
+    }
+
+    /// Delivers to this shard's own subscribers alone: its publisher's shard has seen to the others.
+    fn deliver_here(&mut self, now: Instant, publication: &mut Publication<'_>) -> Outcome {
+        let mut matches = std::mem::take(&mut self.matches);
+        self.tree.matches(publication.parts.topic, &mut matches);
+        let outcome = self.deliver_matches(now, publication, &mut matches);
+        self.matches = matches;
+        outcome
+    }
+
+    /// A ticket: what was not taken goes on or is told, and publishers that waited for room are read again.
+    fn take_ticket(&mut self, now: Instant, from: ShardId, number: u64, not_taken: &[(u32, Outcome)]) {
+        let Some(peer) = self.peers.get_mut(usize::from(from.0)) else { return };
+        let waiters = peer.settle(number);
+        for waiter in waiters {
+            let found = not_taken.binary_search_by_key(&waiter.index, |(index, _)| *index);
+            let outcome = found.map_or(Outcome::Taken, |at| not_taken[at].1);
+            self.settle_waiter(now, waiter, outcome);
+        }
+        if self.peers.iter().all(|p| p.has_room()) {
+            for id in std::mem::take(&mut self.waiting_for_peer) {
+                self.unpause(now, id, Pause::Peer);
+            }
+        }
+    }
+
+    fn settle_waiter(&mut self, now: Instant, waiter: Waiter, outcome: Outcome) {
+        let Waiter { acknowledgement, share, .. } = waiter;
+        let outcome = match share {
+            Some(retry) if outcome != Outcome::Taken => {
+                match self.share_refused(now, *retry, acknowledgement) {
+                    Some(outcome) => outcome,
+                    None => return,
+                }
+            }
+            _ => outcome,
+        };
+        if let Some((session, token)) = acknowledgement {
+            self.gate_answered(now, session, token, outcome);
+        }
+    }
+
+    /// A gate of a publisher's acknowledgement answered: what is due goes out.
+    fn gate_answered(&mut self, now: Instant, session: SessionId, token: AckToken, outcome: Outcome) {
+        let Shard { connections, sessions, settings, pool, .. } = self;
+        let Some(resident) = sessions.get_mut(session) else { return };
+        resident.session.receiver.answer(token, outcome);
+        let Some(id) = resident.connection else { return };
+        let Some(connection) = connections.get_mut(id) else { return };
+        connection.wire.outbox.lend(pool);
+        resident.session.answer_due(&mut connection.wire);
+        let room = resident.session.receiver.unanswered() < usize::from(settings.session.receive_maximum);
+        self.touch(id);
+        if room {
+            self.unpause(now, id, Pause::Unanswered);
+        }
+    }
+
+    /// Ends one cause not to read; with the last, reading goes on.
+    pub(super) fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause) {
+        if self.connections.get_mut(id).is_some_and(|c| c.unpause(cause, now)) {
+            self.resumed(id);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! From bytes to packets to the session.
+
+use super::connection::{Pause, Phase};
+use super::effects::Why;
+use super::{ConnectionId, Shard};
+use crate::mqtt::codec::{self, DecodeError, Decoded};
+use crate::mqtt::packet::{Packet, ReasonCode};
+use crate::mqtt::session::{Action, Violation};
+use crate::routing::subscription_tree::ShardId;
+use crate::time::Instant;
+
+/// Where reading stands after some bytes were taken in.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All whole packets were handled: read on.
+    All,
+    /// Much waits to be written: flush, then go on with what is kept here ([`Shard::receive`] with no bytes).
+    Flush,
+    /// Do not read until told to.
+    Paused,
+    /// The connection's session lives in another shard: hand it the socket with these unread bytes.
+    Home { shard: ShardId, unread: Vec<u8> },
+    /// Nothing more is to be read.
+    Closed,
+}
+
+/// What a packet leads to.
+pub(super) enum Flow {
+    Continue,
+    Closed,
+    Home(ShardId),
+}
+
+impl Shard {
+    /// Takes in what a socket had, after what is kept from earlier; handles every whole packet in it.
+    pub fn receive(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> Progress {
+        let Some(connection) = self.connections.get_mut(id) else { return Progress::Closed };
+        if connection.is_closing() {
+            return Progress::Closed;
+        }
+        if !input.is_empty() {
+            connection.keep_alive.heard(now);
+        }
+        if connection.partial.is_empty() {
+            let (progress, taken) = self.packets(now, id, input);
+            return self.keep_rest(now, id, progress, &input[taken..]);
+        }
+        let mut joined = std::mem::take(&mut connection.partial);
+        self.partial_bytes -= joined.len();
+        joined.extend_from_slice(input);
+        let (progress, taken) = self.packets(now, id, &joined);
+        if taken == 0 && matches!(progress, Progress::All | Progress::Paused) {
+            // A long packet grows in place, whatever number of reads it takes.
+            return self.keep(now, id, progress, joined);
+        }
+        let rest = joined.split_off(taken);
+        self.keep(now, id, progress, rest)
+    }
+
+    /// Whether packets wait here that were read already.
+    pub fn has_unread(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|c| !c.partial.is_empty())
+    }
+
+    /// Bytes that came with a connection from another shard: handled with the next [`Self::receive`].
+    pub fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            self.partial_bytes += unread.len();
+            connection.partial = unread;
+        }
+    }
+
+    /// Whether its socket is to be read.
+    pub fn reads(&self, id: ConnectionId) -> bool {
+        self.connections.get(id).is_some_and(|c| !c.pauses.any())
+    }
+
+    fn keep_rest(&mut self, now: Instant, id: ConnectionId, progress: Progress, rest: &[u8]) -> Progress {
+        if rest.is_empty() { progress } else { self.keep(now, id, progress, rest.to_vec()) }
+    }
+
+    /// Keeps what was not handled, unless the connection goes elsewhere with it.
+    fn keep(&mut self, now: Instant, id: ConnectionId, progress: Progress, rest: Vec<u8>) -> Progress {
+        match progress {
+            Progress::Home { shard, .. } => return Progress::Home { shard, unread: rest },
+            Progress::Closed => return Progress::Closed,
+            _ => {}
+        }
+        let over = self.is_over_budget() && rest.len() > 4096;
+        if let Some(connection) = self.connections.get_mut(id) {
+            self.partial_bytes += rest.len();
+            connection.partial = rest;
+        }
+        if over {
+            // A packet that cannot be kept cannot be answered either.
+            let why = Violation {
+                reason: ReasonCode::QUOTA_EXCEEDED,
+                what: "the broker's memory budget is used up",
+            };
+            self.fail(now, id, why);
+            return Progress::Closed;
+        }
+        progress
+    }
+
+    /// Handles whole packets; how many bytes they were.
+    fn packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (Progress, usize) {
+        let mut taken = 0;
+        while taken < input.len() {
+            let Some(connection) = self.connections.get_mut(id) else { return (Progress::Closed, taken) };
+            if connection.pauses.any() {
+                return (Progress::Paused, taken);
+            }
+            if self.wants_flush() {
+                return (Progress::Flush, taken);
+            }
+            let rest = &input[taken..];
+            let limit = self.settings.packet_size;
+            let connection = match self.connections.get_mut(id) {
+                Some(connection) => connection,
+                None => return (Progress::Closed, taken),
+            };
+            let decoded = match connection.phase {
+                Phase::AwaitingConnect => codec::decode_connect(rest, limit),
+                Phase::Established => codec::decode(rest, connection.wire.version, limit),
+                Phase::Closing { .. } => return (Progress::Closed, taken),
+            };
+            let (packet, length) = match decoded {
+                Ok(Decoded::Packet { packet, length }) => (packet, length),
+                Ok(Decoded::Incomplete { .. }) => return (Progress::All, taken),
+                Err(error) => {
+                    self.undecodable(now, id, &error);
+                    return (Progress::Closed, taken);
+                }
+            };
+            match self.dispatch(now, id, packet) {
+                Flow::Continue => taken += length,
+                Flow::Closed => return (Progress::Closed, taken),
+                Flow::Home(shard) => return (Progress::Home { shard, unread: Vec::new() }, taken),
+            }
+        }
+        (Progress::All, taken)
+    }
+
+    fn dispatch(&mut self, now: Instant, id: ConnectionId, packet: Packet<'_>) -> Flow {
+        let Shard { connections, sessions, settings, tally, pool, .. } = self;
+        let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
+        let Some(session_id) = connection.session else {
+            return match packet {
+                Packet::Connect(connect) => self.connect(now, id, &connect),
+                // `decode_connect` gives nothing else.
+                _ => Flow::Closed,
+            };
+        };
+        let Some(resident) = sessions.get_mut(session_id) else { return Flow::Closed };
+        connection.wire.outbox.lend(pool);
+        let before = connection.wire.outbox.len();
+        let action =
+            resident.session.handle(now, packet, &mut connection.wire, &settings.session, tally);
+        let appended = connection.wire.outbox.len().saturating_sub(before);
+        if appended > 0 {
+            self.unflushed += appended;
+            if !connection.dirty {
+                connection.dirty = true;
+                self.effects.dirty.push(id);
+            }
+            if connection.wire.outbox.len() >= settings.session.send.outbox {
+                connection.pause(Pause::Outbox, now);
+            }
+        }
+        match action {
+            Action::None => {
+                self.register_retransmit(id);
+                Flow::Continue
+            }
+            Action::Publish(publish) => self.publish(now, id, session_id, publish),
+            Action::Subscribe(subscribe) => self.subscribe(now, id, session_id, &subscribe),
+            Action::Unsubscribe(unsubscribe) => self.unsubscribe(now, id, session_id, &unsubscribe),
+            Action::Disconnect(disconnect) => {
+                self.client_leaves(now, id, session_id, &disconnect);
+                Flow::Closed
+            }
+            Action::Fail(violation) => {
+                self.fail(now, id, violation);
+                Flow::Closed
+            }
+        }
+    }
+
+    /// The bytes are no packet that may stand there.
+    fn undecodable(&mut self, now: Instant, id: ConnectionId, error: &DecodeError) {
+        let awaiting = self.connections.get(id).is_some_and(|c| c.phase == Phase::AwaitingConnect);
+        if awaiting {
+            self.refuse_undecodable(now, id, error);
+        } else {
+            let why = Why::Violation(error.reason_code(), error.to_string().into());
+            self.cut(now, id, Some(error.reason_code()), why);
+        }
+    }
+
+    /// The client broke a rule: it is told where 5.0 has a way, and the connection ends.
+    // 5.0 [MQTT-4.13.1-1], 3.1.1 [MQTT-4.8.0-1]
+    pub(super) fn fail(&mut self, now: Instant, id: ConnectionId, violation: Violation) {
+        let why = Why::Violation(violation.reason, violation.what.into());
+        self.cut(now, id, Some(violation.reason), why);
+    }
+}

@@ -1,0 +1,161 @@
+//! From a publication to its receivers.
+
+use super::exchange::{Item, Publisher, Waiter};
+use super::{SessionId, Shard};
+use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::packet::QoS;
+use crate::mqtt::session::receiver::{AckToken, Outcome};
+use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, Subscriber};
+use crate::time::Instant;
+
+/// A message on its way, before and after it has a body of its own: at QoS 0, with receivers that take it at once, it
+/// never gets one.
+#[derive(Debug)]
+pub(super) struct Publication<'a> {
+    pub parts: Parts<'a>,
+    pub publisher: Option<Publisher>,
+    message: Option<Message>,
+    /// Which of the shard's frames are laid out for this publication.
+    pub framed: [bool; 6],
+}
+
+impl<'a> Publication<'a> {
+    pub fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
+        let publisher = publisher.map(|session| Publisher { shard: here, session });
+        Publication { parts, publisher, message: None, framed: [false; 6] }
+    }
+
+    /// Of a message that exists.
+    pub fn of(message: &'a Message, publisher: Option<Publisher>) -> Publication<'a> {
+        let header = message.header();
+        let parts = Parts {
+            qos: header.qos,
+            retain: header.retain,
+            expires: header.expires,
+            topic: message.topic(),
+            forwarded: message.forwarded(),
+            payload: message.payload(),
+        };
+        Publication { parts, publisher, message: Some(message.clone()), framed: [false; 6] }
+    }
+
+    /// The body that its receivers share; made when first asked for.
+    pub fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
+        self.message.get_or_insert_with(|| Message::new(self.parts, scratch))
+    }
+
+    pub fn existing(&self) -> Option<&Message> {
+        self.message.as_ref()
+    }
+}
+
+/// Where a publication went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Routed {
+    /// What is known already.
+    pub outcome: Outcome,
+    /// Answers that are still to come.
+    pub gates: u16,
+    /// A peer has as much from here as it should.
+    pub peer_full: bool,
+}
+
+/// A receiver with its overlapping subscriptions merged.
+pub(super) struct Target<'a> {
+    pub session: SessionSlot,
+    /// The highest granted.
+    pub qos: QoS,
+    pub retain_as_published: bool,
+    pub ids: &'a [u32],
+}
+
+impl Shard {
+    /// Hands a publication to everybody who is to have it. `acknowledgement`: the publisher's that waits for answers.
+    pub(super) fn route(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        acknowledgement: Option<(SessionId, AckToken)>,
+    ) -> Routed {
+        let mut matches = std::mem::take(&mut self.matches);
+        self.tree.matches(publication.parts.topic, &mut matches);
+        let mut routed = Routed { outcome: Outcome::Unmatched, gates: 0, peer_full: false };
+        routed.outcome = self.deliver_matches(now, publication, &mut matches);
+        if !matches.peers.is_empty() {
+            self.forward(publication, &matches, acknowledgement, &mut routed);
+        }
+        for at in 0..matches.groups.len() {
+            self.share(now, matches.groups[at], publication, acknowledgement, &mut routed);
+        }
+        self.matches = matches;
+        routed
+    }
+
+    /// Delivers to the local sessions of a match, each once.
+    pub(super) fn deliver_matches(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        matches: &mut Matches,
+    ) -> Outcome {
+        let subscribers = &mut matches.subscribers;
+        // One filter's subscribers are in rising order; only overlapping filters name a session twice.
+        if !subscribers.is_sorted_by(|a, b| a.session.0 < b.session.0) {
+            subscribers.sort_unstable_by_key(|s| s.session.0);
+        }
+        let mut outcome = Outcome::Unmatched;
+        let mut ids = std::mem::take(&mut self.ids);
+        for same in subscribers.chunk_by(|a, b| a.session == b.session) {
+            if let Some(target) = merge(same, publication.publisher, self.here, &mut ids) {
+                outcome = outcome.or(self.deliver(now, &target, publication));
+            }
+        }
+        self.ids = ids;
+        outcome
+    }
+
+    /// Puts the publication into the parcel of every interested peer.
+    fn forward(
+        &mut self,
+        publication: &mut Publication<'_>,
+        matches: &Matches,
+        acknowledgement: Option<(SessionId, AckToken)>,
+        routed: &mut Routed,
+    ) {
+        let message = publication.message(&mut self.scratch).clone();
+        for shard in matches.peers.iter() {
+            let Some(peer) = self.peers.get_mut(usize::from(shard.0)) else { continue };
+            let waiter = acknowledgement.map(|ack| Waiter { index: 0, acknowledgement: Some(ack), share: None });
+            routed.gates += u16::from(waiter.is_some());
+            let item = Item::Publish { message: message.clone(), publisher: publication.publisher };
+            peer.publish(item, message.size(), waiter);
+            routed.peer_full |= peer.is_full();
+        }
+    }
+}
+
+/// One session's matching subscriptions as one; `None` where No Local leaves none.
+// 3.1.1 [MQTT-3.3.5-1]; 5.0 [MQTT-3.3.4-2], [MQTT-3.3.4-3], [MQTT-3.3.4-4], [MQTT-3.8.3-3]
+fn merge<'a>(
+    subscriptions: &[Subscriber],
+    publisher: Option<Publisher>,
+    here: ShardId,
+    ids: &'a mut Vec<u32>,
+) -> Option<Target<'a>> {
+    ids.clear();
+    let mut merged: Option<(QoS, bool)> = None;
+    let session = subscriptions.first()?.session;
+    let own = publisher == Some(Publisher { shard: here, session });
+    for s in subscriptions {
+        if own && s.options.no_local() {
+            continue;
+        }
+        let (qos, rap) = merged.unwrap_or((QoS::AtMostOnce, false));
+        merged = Some((qos.max(s.options.qos()), rap || s.options.retain_as_published()));
+        if s.subscription_id != 0 {
+            ids.push(s.subscription_id);
+        }
+    }
+    let (qos, retain_as_published) = merged?;
+    Some(Target { session, qos, retain_as_published, ids })
+}

@@ -1,0 +1,229 @@
+//! Shared subscriptions: one member of the group gets the message.
+//!
+//! The publisher's shard chooses, among all members of all shards: those online in turn, then, for QoS 1 and 2, those
+//! whose session waits for them. A refusal, here or in a ticket, sends the message to the next.
+
+use super::exchange::{Item, Retry, Share, Waiter};
+use super::route::{Publication, Routed, Target};
+use super::{SessionId, Shard};
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::QoS;
+use crate::mqtt::session::receiver::{AckToken, Outcome};
+use crate::mqtt::topic::TopicFilter;
+use crate::routing::shared::{Member, MemberAddress, Presence};
+use crate::routing::subscription_tree::{GroupId, SessionSlot, Subscribed, Unsubscribed};
+use crate::time::Instant;
+use std::sync::Arc;
+
+/// How far a shared delivery has come.
+pub(super) enum Shared {
+    /// It is settled here.
+    Settled(Outcome),
+    /// It is on its way to another shard, whose ticket tells.
+    Underway { peer_full: bool },
+}
+
+impl Shard {
+    /// Delivers a publication to one member of a group that matched.
+    pub(super) fn share(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        publication: &mut Publication<'_>,
+        acknowledgement: Option<(SessionId, AckToken)>,
+        routed: &mut Routed,
+    ) {
+        match self.share_to_next(now, group, publication, Vec::new(), acknowledgement) {
+            Shared::Settled(outcome) => routed.outcome = routed.outcome.or(outcome),
+            Shared::Underway { peer_full } => {
+                routed.gates += u16::from(acknowledgement.is_some());
+                routed.peer_full |= peer_full;
+            }
+        }
+    }
+
+    /// Tries members until one takes the message or it is underway to one elsewhere.
+    fn share_to_next(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        publication: &mut Publication<'_>,
+        mut tried: Vec<MemberAddress>,
+        acknowledgement: Option<(SessionId, AckToken)>,
+    ) -> Shared {
+        let Some(share) = self.shares.get(&group).cloned() else {
+            return Shared::Settled(Outcome::Unmatched);
+        };
+        while let Some(member) = self.choose(group, publication.parts.qos, &tried) {
+            tried.push(member.address());
+            let qos = publication.parts.qos.min(member.options.qos());
+            let retain = publication.parts.retain && member.options.retain_as_published();
+            if member.shard == self.here {
+                let ids = [member.subscription_id];
+                let target = Target {
+                    session: member.session,
+                    qos,
+                    retain_as_published: retain,
+                    ids: if member.subscription_id == 0 { &[] } else { &ids },
+                };
+                match self.deliver_shared(now, &target, publication, Some(&share)) {
+                    Outcome::Taken => return Shared::Settled(Outcome::Taken),
+                    _ => continue,
+                }
+            }
+            let message = publication.message(&mut self.scratch).clone();
+            let share = Share {
+                message,
+                filter: share,
+                session: member.session,
+                generation: member.generation,
+                qos,
+                retain,
+                subscription_id: member.subscription_id,
+            };
+            return self.send_share(member, share, tried, acknowledgement);
+        }
+        Shared::Settled(if tried.is_empty() { Outcome::Unmatched } else { Outcome::Refused })
+    }
+
+    fn send_share(
+        &mut self,
+        member: Member,
+        share: Share,
+        tried: Vec<MemberAddress>,
+        acknowledgement: Option<(SessionId, AckToken)>,
+    ) -> Shared {
+        let Some(peer) = self.peers.get_mut(usize::from(member.shard.0)) else {
+            return Shared::Settled(Outcome::Refused);
+        };
+        let size = share.message.size();
+        let retry = Box::new(Retry { share: share.clone(), tried });
+        let waiter = Waiter { index: 0, acknowledgement, share: Some(retry) };
+        peer.publish(Item::Share(share), size, Some(waiter));
+        Shared::Underway { peer_full: peer.is_full() }
+    }
+
+    fn choose(&mut self, group: GroupId, qos: QoS, tried: &[MemberAddress]) -> Option<Member> {
+        let Shard { tree, sessions, connections, settings, here, .. } = self;
+        let policy = &settings.session.send;
+        let members = tree.group_mut(group)?;
+        let takes_more = |m: &Member| {
+            if tried.contains(&m.address()) {
+                return false;
+            }
+            if m.shard != *here {
+                return true;
+            }
+            let Some((_, resident)) = sessions.at(m.session.0) else { return false };
+            let Some(connection) = resident.connection.and_then(|c| connections.get(c)) else { return false };
+            connection.wire.outbox.len() < policy.outbox
+                && resident.session.sender.queued() < policy.queue.messages
+        };
+        let online = members.choose(takes_more);
+        if online.is_some() || qos == QoS::AtMostOnce {
+            return online;
+        }
+        members.choose_offline(|m| !tried.contains(&m.address()))
+    }
+
+    /// A share came for a session here.
+    pub(super) fn take_share(&mut self, now: Instant, share: &Share) -> Outcome {
+        let current = self.sessions.at(share.session.0).map(|(id, _)| id.generation);
+        if current != Some(share.generation) {
+            return Outcome::Refused;
+        }
+        let ids = [share.subscription_id];
+        let target = Target {
+            session: share.session,
+            qos: share.qos,
+            retain_as_published: share.retain,
+            ids: if share.subscription_id == 0 { &[] } else { &ids },
+        };
+        let mut publication = Publication::of(&share.message, None);
+        self.deliver_shared(now, &target, &mut publication, Some(&share.filter))
+    }
+
+    /// A ticket refused a share: the next member. Answers what became of it, or nothing while it is underway.
+    pub(super) fn share_refused(
+        &mut self,
+        now: Instant,
+        retry: Retry,
+        acknowledgement: Option<(SessionId, AckToken)>,
+    ) -> Option<Outcome> {
+        let Some(group) = self.group_of(&retry.share.filter) else { return Some(Outcome::Refused) };
+        let mut publication = Publication::of(&retry.share.message, None);
+        match self.share_to_next(now, group, &mut publication, retry.tried, acknowledgement) {
+            Shared::Settled(Outcome::Unmatched) => Some(Outcome::Refused),
+            Shared::Settled(outcome) => Some(outcome),
+            Shared::Underway { .. } => None,
+        }
+    }
+
+    /// A member's session ended with a message that it had not acknowledged: another member gets it.
+    // 5.0 [MQTT-4.8.2-5] forbids it for QoS 2 alone.
+    pub(super) fn share_again(&mut self, now: Instant, message: Message, share: &Arc<Box<str>>) {
+        let mut publication = Publication::of(&message, None);
+        let settled = match self.group_of(share) {
+            Some(group) => self.share_to_next(now, group, &mut publication, Vec::new(), None),
+            None => Shared::Settled(Outcome::Unmatched),
+        };
+        if let Shared::Settled(Outcome::Unmatched | Outcome::Refused) = settled {
+            self.tally.losses.count(crate::mqtt::session::loss::LossCause::SessionEnded);
+        }
+    }
+
+    fn group_of(&self, full: &str) -> Option<GroupId> {
+        let filter = TopicFilter::parse(full, usize::MAX).ok()?;
+        self.tree.group_id(filter.share_name?, filter.filter)
+    }
+
+    /// A member joins a group, or changes its options; from here or from a peer.
+    pub(super) fn join_group(&mut self, group: &str, filter: &str, member: Member) -> Subscribed {
+        let joined = self.tree.join(group, filter, member);
+        if let Some(id) = self.tree.group_id(group, filter) {
+            self.shares.entry(id).or_insert_with(|| Arc::new(format!("$share/{group}/{filter}").into()));
+        }
+        joined
+    }
+
+    /// A member of this shard leaves a group; whether it was in it.
+    pub(super) fn leave_group(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
+        let left = self.drop_member(group, filter, address);
+        if left {
+            for peer in self.other_peers() {
+                peer.tell(Item::Leave { group: group.into(), filter: filter.into(), address });
+            }
+        }
+        left
+    }
+
+    pub(super) fn drop_member(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
+        let id = self.tree.group_id(group, filter);
+        match self.tree.leave(group, filter, address) {
+            Unsubscribed::Removed { last_here } => {
+                if last_here && let Some(id) = id {
+                    self.shares.remove(&id);
+                }
+                true
+            }
+            Unsubscribed::NotFound => false,
+        }
+    }
+
+    /// The session came or went: its groups choose accordingly, here and elsewhere.
+    pub(super) fn set_presence(&mut self, id: SessionId, presence: Presence) {
+        let Some(resident) = self.sessions.get(id) else { return };
+        let shared = resident.session.subscriptions.iter().filter(|f| f.starts_with("$share/"));
+        let filters: Vec<Box<str>> = shared.map(Into::into).collect();
+        let address = MemberAddress { shard: self.here, session: SessionSlot(id.slot) };
+        for full in &filters {
+            let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { continue };
+            let Some(group) = filter.share_name else { continue };
+            self.tree.set_online(group, filter.filter, address, presence);
+            for peer in self.other_peers() {
+                let (group, filter) = (group.into(), filter.filter.into());
+                peer.tell(Item::Presence { group, filter, address, presence });
+            }
+        }
+    }
+}

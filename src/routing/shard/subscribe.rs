@@ -1,0 +1,276 @@
+//! SUBSCRIBE and UNSUBSCRIBE, and when they are in force everywhere.
+//!
+//! The index of this shard is changed at once. Where there are other shards, a fence follows what they must know, and
+//! the answer waits until each has passed it; then the retained messages are read. So what is published after the
+//! SUBACK reaches the subscriber live, and what was retained before it is read: nothing falls between.
+
+use super::exchange::{Item, Peer};
+use super::receive::Flow;
+use super::{ConnectionId, SessionId, Shard};
+use crate::mqtt::packet::{
+    Packet, PacketId, Properties, QoS, ReasonCode, RetainHandling, Suback, Subscribe, SubscribeFilter,
+    SubscriptionOptions, Unsuback, Unsubscribe,
+};
+use crate::mqtt::session::Violation;
+use crate::mqtt::session::queue::Delivery;
+use crate::mqtt::session::subscription::SubscriptionIds;
+use crate::mqtt::topic::TopicFilter;
+use crate::routing::shared::Member;
+use crate::routing::subscription_tree::{
+    Interest, PackedOptions, SessionSlot, Subscribed, Subscriber, Unsubscribed,
+};
+use crate::time::Instant;
+
+/// A SUBACK or UNSUBACK that waits until every peer has passed its fence.
+#[derive(Debug)]
+pub(super) struct Fence {
+    remaining: usize,
+    connection: ConnectionId,
+    session: SessionId,
+    answer: Answer,
+}
+
+#[derive(Debug)]
+struct Answer {
+    packet_id: PacketId,
+    kind: AnswerKind,
+    reasons: Vec<ReasonCode>,
+    retained: Vec<RetainedWish>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum AnswerKind {
+    Suback,
+    Unsuback,
+}
+
+/// Retained messages to send once a subscription is in force.
+#[derive(Debug)]
+struct RetainedWish {
+    filter: Box<str>,
+    qos: QoS,
+    subscription_id: u32,
+}
+
+impl Shard {
+    pub(super) fn subscribe(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        subscribe: &Subscribe<'_>,
+    ) -> Flow {
+        let shared_no_local =
+            |f: &SubscribeFilter<'_>| f.options.no_local && f.filter.starts_with("$share/");
+        if subscribe.filters.iter().any(shared_no_local) {
+            // 5.0 [MQTT-3.8.3-4]
+            let what = "No Local on a shared subscription";
+            self.fail(now, id, Violation { reason: ReasonCode::PROTOCOL_ERROR, what });
+            return Flow::Closed;
+        }
+        let subscription_id = subscribe.subscription_id.unwrap_or(0);
+        let mut answer = Answer {
+            packet_id: subscribe.packet_id,
+            kind: AnswerKind::Suback,
+            reasons: Vec::with_capacity(subscribe.filters.len()),
+            retained: Vec::new(),
+        };
+        for filter in &subscribe.filters {
+            let reason = match self.enter(session, filter, subscription_id, &mut answer.retained) {
+                Ok(()) => filter.options.qos.into(),
+                Err(reason) => reason,
+            };
+            answer.reasons.push(reason);
+        }
+        self.answer_when_in_force(now, id, session, answer);
+        Flow::Continue
+    }
+
+    /// Enters one filter into the index; notes what retained messages it asks for.
+    fn enter(
+        &mut self,
+        session: SessionId,
+        asked: &SubscribeFilter<'_>,
+        subscription_id: u32,
+        retained: &mut Vec<RetainedWish>,
+    ) -> Result<(), ReasonCode> {
+        let invalid = ReasonCode::TOPIC_FILTER_INVALID;
+        let filter = TopicFilter::parse(asked.filter, self.settings.topic_levels).map_err(|_| invalid)?;
+        let limit = self.settings.subscriptions_per_client;
+        let resident = self.sessions.get_mut(session).ok_or(ReasonCode::UNSPECIFIED_ERROR)?;
+        let own = &mut resident.session.subscriptions;
+        let known = own.contains(asked.filter);
+        if !known && own.len() >= limit {
+            return Err(ReasonCode::QUOTA_EXCEEDED);
+        }
+        own.insert(asked.filter);
+        if let Some(group) = filter.share_name {
+            self.enter_group(session, group, filter.filter, &asked.options, subscription_id);
+            return Ok(());
+        }
+        let subscriber = Subscriber {
+            session: SessionSlot(session.slot),
+            options: PackedOptions::new(&asked.options),
+            subscription_id,
+        };
+        if let Subscribed::New { first_here: true } = self.tree.subscribe(filter.filter, subscriber) {
+            for peer in self.other_peers() {
+                peer.tell(Item::Interest { filter: filter.filter.into(), interest: Interest::Present });
+            }
+        }
+        // 3.1.1 [MQTT-3.3.1-6], [MQTT-3.8.4-3]; 5.0 [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
+        let wanted = match asked.options.retain_handling {
+            RetainHandling::SendAtSubscribe => true,
+            RetainHandling::SendIfNew => !known,
+            RetainHandling::DoNotSend => false,
+        };
+        if wanted {
+            let qos = asked.options.qos;
+            retained.push(RetainedWish { filter: filter.filter.into(), qos, subscription_id });
+        }
+        Ok(())
+    }
+
+    fn enter_group(
+        &mut self,
+        session: SessionId,
+        group: &str,
+        filter: &str,
+        options: &SubscriptionOptions,
+        subscription_id: u32,
+    ) {
+        let member = Member {
+            shard: self.here,
+            session: SessionSlot(session.slot),
+            generation: session.generation,
+            options: PackedOptions::new(options),
+            subscription_id,
+            online: true,
+        };
+        self.join_group(group, filter, member);
+        for peer in self.other_peers() {
+            peer.tell(Item::Join { group: group.into(), filter: filter.into(), member });
+        }
+    }
+
+    pub(super) fn unsubscribe(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        unsubscribe: &Unsubscribe<'_>,
+    ) -> Flow {
+        let mut answer = Answer {
+            packet_id: unsubscribe.packet_id,
+            kind: AnswerKind::Unsuback,
+            reasons: Vec::with_capacity(unsubscribe.filters.len()),
+            retained: Vec::new(),
+        };
+        for filter in &unsubscribe.filters {
+            let own = self.sessions.get_mut(session).is_some_and(|r| r.session.subscriptions.remove(filter));
+            // 3.1.1 and 5.0 [MQTT-3.10.4-1]
+            let removed = own && self.leave_filter(session, filter);
+            let valid = TopicFilter::parse(filter, usize::MAX).is_ok();
+            answer.reasons.push(match (removed, valid) {
+                (true, _) => ReasonCode::SUCCESS,
+                (false, true) => ReasonCode::NO_SUBSCRIPTION_EXISTED,
+                (false, false) => ReasonCode::TOPIC_FILTER_INVALID,
+            });
+        }
+        self.answer_when_in_force(now, id, session, answer);
+        Flow::Continue
+    }
+
+    /// Takes a plain filter of a session out of the index.
+    pub(super) fn leave_index(&mut self, filter: &str, session: SessionId) -> bool {
+        match self.tree.unsubscribe(filter, SessionSlot(session.slot)) {
+            Unsubscribed::Removed { last_here } => {
+                if last_here {
+                    for peer in self.other_peers() {
+                        peer.tell(Item::Interest { filter: filter.into(), interest: Interest::Absent });
+                    }
+                }
+                true
+            }
+            Unsubscribed::NotFound => false,
+        }
+    }
+
+    fn answer_when_in_force(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        session: SessionId,
+        answer: Answer,
+    ) {
+        if self.shards == 1 {
+            self.answer(now, connection, session, answer);
+            return;
+        }
+        self.next_fence += 1;
+        let token = self.next_fence;
+        let remaining = usize::from(self.shards) - 1;
+        for peer in self.other_peers() {
+            peer.tell(Item::Fence { token });
+        }
+        self.fences.insert(token, Fence { remaining, connection, session, answer });
+    }
+
+    /// A peer passed a fence.
+    pub(super) fn passed(&mut self, now: Instant, token: u64) {
+        let Some(fence) = self.fences.get_mut(&token) else { return };
+        fence.remaining -= 1;
+        if fence.remaining == 0
+            && let Some(Fence { connection, session, answer, .. }) = self.fences.remove(&token)
+        {
+            self.answer(now, connection, session, answer);
+        }
+    }
+
+    /// Writes SUBACK or UNSUBACK, then what is retained. A connection that is gone gets neither; its session keeps the
+    /// subscription.
+    // 3.1.1 and 5.0 [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.10.4-4], [MQTT-3.10.4-5]
+    fn answer(&mut self, now: Instant, id: ConnectionId, session: SessionId, answer: Answer) {
+        let Shard { connections, pool, unflushed, .. } = self;
+        let Some(connection) = connections.get_mut(id).filter(|c| c.session == Some(session)) else { return };
+        connection.wire.outbox.lend(pool);
+        let Answer { packet_id, kind, reasons, retained } = answer;
+        *unflushed += reasons.len();
+        let properties = Properties::EMPTY;
+        let packet = match kind {
+            AnswerKind::Suback => Packet::Suback(Suback { packet_id, properties, reasons }),
+            AnswerKind::Unsuback => Packet::Unsuback(Unsuback { packet_id, properties, reasons }),
+        };
+        let _ = connection.wire.put(&packet);
+        self.touch(id);
+        for wish in retained {
+            self.send_retained(now, id, session, &wish);
+        }
+    }
+
+    /// Queues the retained messages that match, whatever the queue's limits: their own store bounds them, and each is a
+    /// reference. The window and the outbox pace them.
+    // 3.1.1 [MQTT-3.3.1-8]
+    fn send_retained(&mut self, now: Instant, id: ConnectionId, session: SessionId, wish: &RetainedWish) {
+        let mut found = Vec::new();
+        self.common.retained().matching(&wish.filter, now, &mut found);
+        let Shard { connections, sessions, settings, tally, .. } = self;
+        let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session)) else {
+            return;
+        };
+        for message in found {
+            let qos = message.header().qos.min(wish.qos);
+            let ids = SubscriptionIds::from_index(wish.subscription_id);
+            resident.session.sender.enqueue_retained(Delivery { message, ids, qos, retain: true, share: None });
+        }
+        resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
+        self.touch(id);
+        self.register_retransmit(id);
+    }
+
+    /// The shards other than this one.
+    pub(super) fn other_peers(&mut self) -> impl Iterator<Item = &mut Peer> {
+        let here = usize::from(self.here.0);
+        self.peers.iter_mut().enumerate().filter(move |(at, _)| *at != here).map(|(_, peer)| peer)
+    }
+}

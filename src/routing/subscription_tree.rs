@@ -1,1 +1,0 @@
-//! The subscription index: from a Topic Name to who receives it.

@@ -1,0 +1,89 @@
+//! Who a publication goes to, as numbers: sessions within a shard, and shards.
+
+/// A session's slot in its shard; dense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionSlot(pub u32);
+
+/// A shard's number, below [`ShardSet::MAX_SHARDS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub u8);
+
+/// A set of shards in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ShardSet(pub u64);
+
+impl ShardSet {
+    pub const EMPTY: ShardSet = ShardSet(0);
+    /// One bit each. The configuration starts no more arbiters than this.
+    pub const MAX_SHARDS: u8 = 64;
+
+    /// Whether the shard was not in it before.
+    pub fn insert(&mut self, shard: ShardId) -> bool {
+        let before = self.0;
+        self.0 |= bit(shard);
+        self.0 != before
+    }
+
+    /// Whether the shard was in it.
+    pub fn remove(&mut self, shard: ShardId) -> bool {
+        let before = self.0;
+        self.0 &= !bit(shard);
+        self.0 != before
+    }
+
+    pub const fn contains(self, shard: ShardId) -> bool {
+        self.0 & bit(shard) != 0
+    }
+
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    #[must_use]
+    pub const fn union(self, other: ShardSet) -> ShardSet {
+        ShardSet(self.0 | other.0)
+    }
+
+    /// In ascending order.
+    pub fn iter(self) -> impl Iterator<Item = ShardId> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let lowest = left.trailing_zeros();
+            // Clears the lowest bit; in an empty set there is none.
+            left &= left.checked_sub(1)?;
+            Some(ShardId(lowest as u8))
+        })
+    }
+}
+
+impl FromIterator<ShardId> for ShardSet {
+    fn from_iter<I: IntoIterator<Item = ShardId>>(shards: I) -> ShardSet {
+        shards.into_iter().fold(ShardSet::EMPTY, |set, shard| ShardSet(set.0 | bit(shard)))
+    }
+}
+
+const fn bit(shard: ShardId) -> u64 {
+    debug_assert!(shard.0 < ShardSet::MAX_SHARDS, "a shard number beyond the set");
+    1 << (shard.0 & 63)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_set_holds_each_shard_once() {
+        let mut set = ShardSet::EMPTY;
+        assert!(set.is_empty() && set.iter().next().is_none());
+        assert!(set.insert(ShardId(63)) && set.insert(ShardId(0)) && !set.insert(ShardId(0)));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [ShardId(0), ShardId(63)]);
+        assert!(set.contains(ShardId(63)) && !set.contains(ShardId(1)));
+        assert_eq!(set.union([ShardId(5)].into_iter().collect()).len(), 3);
+        assert!(set.remove(ShardId(0)) && !set.remove(ShardId(0)));
+        assert_eq!(set.len(), 1);
+    }
+}

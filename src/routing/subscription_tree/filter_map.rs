@@ -1,0 +1,111 @@
+//! From a Topic Filter to what is kept for it: exact filters in one hash map, filters with wildcards in a
+//! trie.
+//!
+//! A publish costs one hash and one compare for all exact filters together, and walks the trie only if there
+//! is a filter with a wildcard at all.
+
+use super::subscribers::Subscribers;
+use super::trie::Trie;
+use super::{GroupId, Matches, ShardSet};
+use crate::mqtt::topic;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+/// Hash tables no larger than this are not worth shrinking.
+pub(super) const SMALL_TABLE: usize = 64;
+
+/// What is kept for one filter.
+#[derive(Debug, Default)]
+pub(super) struct Receivers {
+    pub local: Subscribers,
+    /// Shards with local subscribers to the filter.
+    pub peers: ShardSet,
+    /// Sorted by share name. Boxed, since few filters are shared, and all would pay for the two words more.
+    pub groups: Groups,
+}
+
+/// 8 bytes in every filter, instead of the 24 that nearly none would use.
+pub(super) type Groups = Option<Box<Vec<GroupId>>>;
+
+const _: () = assert!(size_of::<Receivers>() == 32);
+
+impl Receivers {
+    pub fn is_empty(&self) -> bool {
+        self.local.is_empty() && self.peers.is_empty() && self.groups.is_none()
+    }
+
+    pub fn copy_to(&self, out: &mut Matches) {
+        self.local.copy_to(&mut out.subscribers);
+        out.peers = out.peers.union(self.peers);
+        if let Some(groups) = &self.groups {
+            out.groups.extend_from_slice(groups);
+        }
+    }
+
+    /// Bytes on the heap.
+    pub fn memory(&self) -> usize {
+        let groups = self.groups.as_ref();
+        let groups =
+            groups.map_or(0, |ids| size_of::<Vec<GroupId>>() + ids.capacity() * size_of::<GroupId>());
+        self.local.memory() + groups
+    }
+}
+
+/// All filters.
+#[derive(Debug, Default)]
+pub(super) struct FilterMap {
+    exact: HashMap<Box<str>, Receivers, RandomState>,
+    wildcards: Trie,
+}
+
+impl FilterMap {
+    /// What is kept for the filter, made if there is nothing yet: put something in, or
+    /// [`prune`](Self::prune).
+    pub fn entry(&mut self, filter: &str) -> &mut Receivers {
+        if topic::has_wildcard(filter) {
+            self.wildcards.entry(filter)
+        } else {
+            self.exact.entry(filter.into()).or_default()
+        }
+    }
+
+    pub fn find(&self, filter: &str) -> Option<&Receivers> {
+        if topic::has_wildcard(filter) { self.wildcards.find(filter) } else { self.exact.get(filter) }
+    }
+
+    pub fn find_mut(&mut self, filter: &str) -> Option<&mut Receivers> {
+        if topic::has_wildcard(filter) { self.wildcards.find_mut(filter) } else { self.exact.get_mut(filter) }
+    }
+
+    /// Forgets the filter if nothing is kept for it any more.
+    pub fn prune(&mut self, filter: &str) {
+        if topic::has_wildcard(filter) {
+            self.wildcards.prune(filter);
+        } else if self.exact.get(filter).is_some_and(Receivers::is_empty) {
+            self.exact.remove(filter);
+            if self.exact.capacity() > SMALL_TABLE && self.exact.len() * 4 <= self.exact.capacity() {
+                self.exact.shrink_to(self.exact.len() * 2);
+            }
+        }
+    }
+
+    pub fn matches(&self, topic: &str, out: &mut Matches) {
+        if let Some(receivers) = self.exact.get(topic) {
+            receivers.copy_to(out);
+        }
+        if !self.wildcards.is_empty() {
+            self.wildcards.matches(topic, out);
+        }
+    }
+
+    /// Filters and trie nodes.
+    pub fn len(&self) -> usize {
+        self.exact.len() + self.wildcards.len()
+    }
+
+    /// Bytes on the heap; looks at every filter.
+    pub fn memory(&self) -> usize {
+        let entries = self.exact.iter().map(|(filter, r)| filter.len() + r.memory()).sum::<usize>();
+        self.exact.allocation_size() + entries + self.wildcards.memory()
+    }
+}

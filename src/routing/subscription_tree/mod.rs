@@ -1,0 +1,266 @@
+//! The subscription index: from a Topic Name to who receives it.
+//!
+//! Each shard owns one. It holds the subscriptions of the sessions that live in the shard in full; of other
+//! shards only *which* are interested in a filter, since the publisher's shard sends a message once to each
+//! and they match it again; and of shared subscriptions all members of all shards, since the publisher's
+//! shard chooses.
+//!
+//! Not here: retained messages, validity of filters ([`crate::mqtt::topic`]), limits per client, and merging
+//! the subscriptions of one session that overlap.
+
+mod address;
+mod filter_map;
+mod group_table;
+mod subscribers;
+mod trie;
+
+#[cfg(test)]
+pub(super) mod test_topics;
+#[cfg(test)]
+mod tests;
+
+pub use address::{SessionSlot, ShardId, ShardSet};
+pub use group_table::GroupId;
+pub use subscribers::{PackedOptions, Subscriber};
+
+use super::shared::{Group, Member, MemberAddress, Presence};
+use filter_map::FilterMap;
+use group_table::GroupTable;
+
+/// Who receives what, as one shard knows it.
+///
+/// Filters come without `$share/NAME/`, and are valid; an invalid one matches nothing or less than it seems
+/// to.
+#[derive(Debug)]
+pub struct SubscriptionTree {
+    /// The shard this is in.
+    here: ShardId,
+    filters: FilterMap,
+    groups: GroupTable,
+    version: u64,
+    local: usize,
+}
+
+/// What a topic matched. Kept from publish to publish: its vectors are the walk's only memory.
+#[derive(Debug, Default)]
+pub struct Matches {
+    /// Local ones; a session is in it once for each of its filters that matched.
+    pub subscribers: Vec<Subscriber>,
+    /// Other shards with at least one subscriber.
+    pub peers: ShardSet,
+    /// Each group that has one member to be chosen; one client may be in several.
+    pub groups: Vec<GroupId>,
+    frontier: trie::Frontier,
+}
+
+impl Matches {
+    pub fn is_empty(&self) -> bool {
+        self.subscribers.is_empty() && self.peers.is_empty() && self.groups.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.subscribers.clear();
+        self.peers = ShardSet::EMPTY;
+        self.groups.clear();
+    }
+}
+
+/// What a subscribe or join did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subscribed {
+    New {
+        /// No other local subscriber had the filter: the peers must learn of it. For a group: it had no
+        /// member.
+        first_here: bool,
+    },
+    /// The session had this subscription, maybe with other options.
+    Replaced,
+}
+
+/// What an unsubscribe or leave did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsubscribed {
+    Removed {
+        /// No other local subscriber has the filter: the peers must learn of it. For a group: it has no
+        /// member left.
+        last_here: bool,
+    },
+    NotFound,
+}
+
+/// Whether another shard has a subscriber to a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    Present,
+    Absent,
+}
+
+impl SubscriptionTree {
+    pub fn new(here: ShardId) -> SubscriptionTree {
+        SubscriptionTree {
+            here,
+            filters: FilterMap::default(),
+            groups: GroupTable::default(),
+            version: 0,
+            local: 0,
+        }
+    }
+
+    /// Adds a local subscription, or replaces the session's own to the same filter (5.0 and 3.1.1
+    /// [MQTT-3.8.4-3]).
+    pub fn subscribe(&mut self, filter: &str, subscriber: Subscriber) -> Subscribed {
+        let local = &mut self.filters.entry(filter).local;
+        let first_here = local.is_empty();
+        match local.put(subscriber) {
+            Some(before) => {
+                self.version += u64::from(before != subscriber);
+                Subscribed::Replaced
+            }
+            None => {
+                self.version += 1;
+                self.local += 1;
+                Subscribed::New { first_here }
+            }
+        }
+    }
+
+    /// Removes the session's subscription to exactly this filter (5.0 and 3.1.1 [MQTT-3.10.4-1]).
+    pub fn unsubscribe(&mut self, filter: &str, session: SessionSlot) -> Unsubscribed {
+        let Some(receivers) = self.filters.find_mut(filter) else { return Unsubscribed::NotFound };
+        if receivers.local.remove(session).is_none() {
+            return Unsubscribed::NotFound;
+        }
+        let last_here = receivers.local.is_empty();
+        if receivers.is_empty() {
+            self.filters.prune(filter);
+        }
+        self.version += 1;
+        self.local -= 1;
+        Unsubscribed::Removed { last_here }
+    }
+
+    /// Notes what another shard said about its own subscribers; saying it twice is harmless.
+    pub fn set_peer_interest(&mut self, filter: &str, shard: ShardId, interest: Interest) {
+        debug_assert!(shard != self.here, "a shard is not its own peer");
+        let changed = match interest {
+            Interest::Present => self.filters.entry(filter).peers.insert(shard),
+            Interest::Absent => {
+                let Some(receivers) = self.filters.find_mut(filter) else { return };
+                let changed = receivers.peers.remove(shard);
+                if receivers.is_empty() {
+                    self.filters.prune(filter);
+                }
+                changed
+            }
+        };
+        self.version += u64::from(changed);
+    }
+
+    /// Adds a member of any shard to `$share/GROUP/FILTER`, or replaces the same session's membership.
+    pub fn join(&mut self, group: &str, filter: &str, member: Member) -> Subscribed {
+        let ids = &mut self.filters.entry(filter).groups;
+        let (id, first_here) = match self.groups.search(ids, group) {
+            Ok(id) => (id, false),
+            Err(at) => {
+                let id = self.groups.add(group);
+                ids.get_or_insert_default().insert(at, id);
+                self.version += 1;
+                (id, true)
+            }
+        };
+        let replaced = self.groups.find_mut(id).and_then(|group| group.join(member));
+        if replaced.is_some() {
+            return Subscribed::Replaced;
+        }
+        self.local += usize::from(member.shard == self.here);
+        Subscribed::New { first_here }
+    }
+
+    /// Removes a member; the group goes with its last.
+    pub fn leave(&mut self, group: &str, filter: &str, address: MemberAddress) -> Unsubscribed {
+        let Some(id) = self.group_id(group, filter) else { return Unsubscribed::NotFound };
+        let Some(members) = self.groups.find_mut(id) else { return Unsubscribed::NotFound };
+        if members.leave(address).is_none() {
+            return Unsubscribed::NotFound;
+        }
+        let last_here = members.is_empty();
+        if last_here {
+            self.remove_group(id, filter);
+        }
+        self.local -= usize::from(address.shard == self.here);
+        Unsubscribed::Removed { last_here }
+    }
+
+    /// Notes that a member's session got or lost its Network Connection; whether there is such a member.
+    pub fn set_online(
+        &mut self,
+        group: &str,
+        filter: &str,
+        address: MemberAddress,
+        presence: Presence,
+    ) -> bool {
+        let Some(id) = self.group_id(group, filter) else { return false };
+        self.groups.find_mut(id).is_some_and(|members| members.set_presence(address, presence))
+    }
+
+    /// Clears `out` and fills it with what receives a message to this Topic Name. Allocates only to grow
+    /// `out`.
+    pub fn matches(&self, topic: &str, out: &mut Matches) {
+        out.clear();
+        self.filters.matches(topic, out);
+    }
+
+    /// None if the group is gone: an id is never given to another.
+    pub fn group(&self, id: GroupId) -> Option<&Group> {
+        self.groups.find(id)
+    }
+
+    /// As [`group`](Self::group), to choose a member.
+    pub fn group_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+        self.groups.find_mut(id)
+    }
+
+    /// Changes with every change that could change what [`matches`](Self::matches) answers, for those who
+    /// keep answers. Members of a group may change without: the group stays the same.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Subscriptions of sessions that live here, shared ones included.
+    pub fn len(&self) -> usize {
+        self.local
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.local == 0
+    }
+
+    /// Exact filters, trie nodes and groups that exist, for whichever shard; 0 once all is removed.
+    pub fn entries(&self) -> usize {
+        self.filters.len() + self.groups.len()
+    }
+
+    /// Bytes on the heap, without the allocator's rounding. Looks at every filter: for reports.
+    pub fn memory(&self) -> usize {
+        self.filters.memory() + self.groups.memory()
+    }
+
+    pub fn group_id(&self, group: &str, filter: &str) -> Option<GroupId> {
+        self.groups.search(&self.filters.find(filter)?.groups, group).ok()
+    }
+
+    fn remove_group(&mut self, id: GroupId, filter: &str) {
+        self.groups.remove(id);
+        self.version += 1;
+        let Some(receivers) = self.filters.find_mut(filter) else { return };
+        if let Some(ids) = &mut receivers.groups {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                receivers.groups = None;
+            }
+        }
+        if receivers.is_empty() {
+            self.filters.prune(filter);
+        }
+    }
+}

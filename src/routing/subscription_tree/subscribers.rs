@@ -1,0 +1,336 @@
+//! The local subscribers of one filter, sorted by session slot.
+//!
+//! Nearly every filter has one subscriber: it stands inline, 16 bytes, no allocation. A handful is one
+//! sorted vector. Beyond [`RUN`] they are a row of sorted runs, so that one more or one less moves at most
+//! `RUN` entries (6 KiB) wherever it falls, while a fan-out still copies slices. Sorted, because the
+//! receivers of a fan-out then come in the order of the session slab, and because equal input gives equal
+//! order in the simulation.
+
+use super::SessionSlot;
+use crate::mqtt::packet::{QoS, SubscriptionOptions};
+
+/// Entries of one run at most.
+const RUN: usize = 512;
+
+/// One local subscription as the index keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Subscriber {
+    pub session: SessionSlot,
+    pub options: PackedOptions,
+    /// 5.0 Subscription Identifier; 0 is none.
+    pub subscription_id: u32,
+}
+
+const _: () = assert!(size_of::<Subscriber>() == 12);
+const _: () = assert!(size_of::<Subscribers>() == 16);
+
+/// What a delivery needs of the subscription options, in the bits of the wire: QoS 0-1, No Local 2, Retain
+/// As Published 3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PackedOptions(u8);
+
+impl PackedOptions {
+    const NO_LOCAL: u8 = 1 << 2;
+    const RETAIN_AS_PUBLISHED: u8 = 1 << 3;
+
+    pub fn new(options: &SubscriptionOptions) -> PackedOptions {
+        let no_local = if options.no_local { Self::NO_LOCAL } else { 0 };
+        let as_published = if options.retain_as_published { Self::RETAIN_AS_PUBLISHED } else { 0 };
+        PackedOptions(options.qos.bits() | no_local | as_published)
+    }
+
+    /// The QoS granted.
+    pub fn qos(self) -> QoS {
+        // Made from a `QoS`, so the bits are never 3.
+        QoS::from_bits(self.0 & 3).unwrap_or_default()
+    }
+
+    pub const fn no_local(self) -> bool {
+        self.0 & Self::NO_LOCAL != 0
+    }
+
+    pub const fn retain_as_published(self) -> bool {
+        self.0 & Self::RETAIN_AS_PUBLISHED != 0
+    }
+}
+
+impl From<SubscriptionOptions> for PackedOptions {
+    fn from(options: SubscriptionOptions) -> PackedOptions {
+        PackedOptions::new(&options)
+    }
+}
+
+/// The local subscribers of one filter: each session at most once.
+#[derive(Debug, Default)]
+pub(super) enum Subscribers {
+    #[default]
+    None,
+    One(Subscriber),
+    /// 2 to `RUN`. Boxed, because every filter would pay for the words of a fatter variant.
+    Few(Box<Run>),
+    /// From about `RUN / 2` up.
+    Many(Box<Runs>),
+}
+
+impl Subscribers {
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Subscribers::None)
+    }
+
+    /// Adds the session's subscription, or answers the one it takes the place of.
+    pub fn put(&mut self, subscriber: Subscriber) -> Option<Subscriber> {
+        match self {
+            Subscribers::None => {
+                *self = Subscribers::One(subscriber);
+                None
+            }
+            Subscribers::One(one) if one.session == subscriber.session => {
+                Some(std::mem::replace(one, subscriber))
+            }
+            Subscribers::One(one) => {
+                let mut run = Run(vec![*one]);
+                run.put(subscriber);
+                *self = Subscribers::Few(Box::new(run));
+                None
+            }
+            Subscribers::Few(run) if run.0.len() < RUN => run.put(subscriber),
+            Subscribers::Few(run) => {
+                let mut runs = Runs(vec![std::mem::take(&mut **run)]);
+                let replaced = runs.put(subscriber);
+                *self = Subscribers::Many(Box::new(runs));
+                replaced
+            }
+            Subscribers::Many(runs) => runs.put(subscriber),
+        }
+    }
+
+    pub fn remove(&mut self, session: SessionSlot) -> Option<Subscriber> {
+        let removed = match self {
+            Subscribers::One(one) if one.session == session => Some(*one),
+            Subscribers::None | Subscribers::One(_) => None,
+            Subscribers::Few(run) => run.remove(session),
+            Subscribers::Many(runs) => runs.remove(session),
+        };
+        if removed.is_some() {
+            self.narrow();
+        }
+        removed
+    }
+
+    /// Takes the smaller shape once what is left fits it.
+    fn narrow(&mut self) {
+        match self {
+            Subscribers::One(_) => *self = Subscribers::None,
+            Subscribers::Few(run) => match run.0[..] {
+                [] => *self = Subscribers::None,
+                [one] => *self = Subscribers::One(one),
+                _ => {}
+            },
+            Subscribers::Many(runs) => {
+                if let [run] = &mut runs.0[..]
+                    && run.0.len() <= RUN / 2
+                {
+                    *self = Subscribers::Few(Box::new(std::mem::take(run)));
+                }
+            }
+            Subscribers::None => {}
+        }
+    }
+
+    /// Appends all of them, ascending by slot.
+    pub fn copy_to(&self, out: &mut Vec<Subscriber>) {
+        match self {
+            Subscribers::None => {}
+            Subscribers::One(one) => out.push(*one),
+            Subscribers::Few(run) => out.extend_from_slice(&run.0),
+            Subscribers::Many(runs) => runs.0.iter().for_each(|run| out.extend_from_slice(&run.0)),
+        }
+    }
+
+    /// Bytes on the heap.
+    pub fn memory(&self) -> usize {
+        match self {
+            Subscribers::None | Subscribers::One(_) => 0,
+            Subscribers::Few(run) => size_of::<Run>() + run.memory(),
+            Subscribers::Many(runs) => {
+                size_of::<Runs>()
+                    + runs.0.capacity() * size_of::<Run>()
+                    + runs.0.iter().map(Run::memory).sum::<usize>()
+            }
+        }
+    }
+}
+
+/// One sorted run, at most [`RUN`] long.
+#[derive(Debug, Default)]
+pub(super) struct Run(Vec<Subscriber>);
+
+impl Run {
+    fn find(&self, session: SessionSlot) -> Result<usize, usize> {
+        // Slots mostly grow with time: look at the end before the middle.
+        match self.0.last() {
+            Some(last) if last.session < session => Err(self.0.len()),
+            _ => self.0.binary_search_by_key(&session, |s| s.session),
+        }
+    }
+
+    fn put(&mut self, subscriber: Subscriber) -> Option<Subscriber> {
+        match self.find(subscriber.session) {
+            Ok(at) => Some(std::mem::replace(&mut self.0[at], subscriber)),
+            Err(at) => {
+                self.0.insert(at, subscriber);
+                None
+            }
+        }
+    }
+
+    fn remove(&mut self, session: SessionSlot) -> Option<Subscriber> {
+        let at = self.find(session).ok()?;
+        let removed = self.0.remove(at);
+        if self.0.len() * 4 <= self.0.capacity() {
+            self.0.shrink_to(self.0.len() * 2);
+        }
+        Some(removed)
+    }
+
+    fn memory(&self) -> usize {
+        self.0.capacity() * size_of::<Subscriber>()
+    }
+}
+
+/// Sorted runs in ascending order, none of them empty.
+#[derive(Debug)]
+pub(super) struct Runs(Vec<Run>);
+
+impl Runs {
+    /// The run which has the session, or would take it.
+    fn run_of(&self, session: SessionSlot) -> usize {
+        self.0.partition_point(|run| run.0.first().is_some_and(|s| s.session <= session)).saturating_sub(1)
+    }
+
+    fn put(&mut self, subscriber: Subscriber) -> Option<Subscriber> {
+        let at = self.run_of(subscriber.session);
+        let is_last = at + 1 == self.0.len();
+        let run = &mut self.0[at];
+        if run.0.len() < RUN || run.find(subscriber.session).is_ok() {
+            return run.put(subscriber);
+        }
+        // At the end a new run, so that ascending slots fill every run; elsewhere two halves.
+        let is_append = is_last && run.find(subscriber.session) == Err(RUN);
+        let upper = if is_append { Vec::new() } else { run.0.split_off(RUN / 2) };
+        self.0.insert(at + 1, Run(upper));
+        let lower_end = self.0[at].0.last().map(|s| s.session);
+        let at = if Some(subscriber.session) > lower_end { at + 1 } else { at };
+        self.0[at].put(subscriber)
+    }
+
+    fn remove(&mut self, session: SessionSlot) -> Option<Subscriber> {
+        let at = self.run_of(session);
+        let removed = self.0[at].remove(session)?;
+        let left = self.0[at].0.len();
+        if left == 0 && self.0.len() > 1 {
+            self.0.remove(at);
+        } else if left < RUN / 4 {
+            self.merge(at);
+        }
+        if self.0.len() * 4 <= self.0.capacity() {
+            self.0.shrink_to(self.0.len() * 2);
+        }
+        Some(removed)
+    }
+
+    /// Joins a thin run with a neighbour if both fit in half a run, so that runs cannot stay thin.
+    fn merge(&mut self, at: usize) {
+        let fits = |a: usize| self.0[a].0.len() + self.0[a + 1].0.len() <= RUN / 2;
+        let left = if at > 0 && fits(at - 1) {
+            at - 1
+        } else if at + 1 < self.0.len() && fits(at) {
+            at
+        } else {
+            return;
+        };
+        let right = self.0.remove(left + 1);
+        self.0[left].0.extend(right.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn subscriber(session: u32, subscription_id: u32) -> Subscriber {
+        Subscriber { session: SessionSlot(session), options: PackedOptions::default(), subscription_id }
+    }
+
+    fn all(subscribers: &Subscribers) -> Vec<Subscriber> {
+        let mut out = Vec::new();
+        subscribers.copy_to(&mut out);
+        out
+    }
+
+    /// Numbers below `n`, each once, in an order that is neither ascending nor descending.
+    fn scattered(n: u32) -> impl Iterator<Item = u32> {
+        (0..n).map(move |i| ((u64::from(i) * 7919) % u64::from(n)) as u32)
+    }
+
+    #[test]
+    fn options_keep_what_a_delivery_needs() {
+        for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            for (no_local, retain_as_published) in [(false, true), (true, false), (true, true)] {
+                let options =
+                    SubscriptionOptions { qos, no_local, retain_as_published, ..Default::default() };
+                let packed = PackedOptions::from(options);
+                assert_eq!(packed.qos(), qos);
+                assert_eq!(packed.no_local(), no_local);
+                assert_eq!(packed.retain_as_published(), retain_as_published);
+            }
+        }
+    }
+
+    #[test]
+    fn every_size_keeps_each_session_once_in_ascending_order() {
+        let mut subscribers = Subscribers::default();
+        let mut model = BTreeMap::new();
+        for session in scattered(3_000) {
+            assert_eq!(subscribers.put(subscriber(session, 1)), None);
+            model.insert(session, 1);
+        }
+        assert_eq!(subscribers.put(subscriber(77, 2)).map(|s| s.subscription_id), Some(1));
+        model.insert(77, 2);
+        assert!(matches!(subscribers, Subscribers::Many(_)));
+        for (removed, session) in scattered(3_000).enumerate() {
+            if removed % 250 == 0 {
+                let expected: Vec<_> = model.iter().map(|(s, id)| subscriber(*s, *id)).collect();
+                assert_eq!(all(&subscribers), expected);
+            }
+            assert!(subscribers.remove(SessionSlot(session)).is_some());
+            assert!(subscribers.remove(SessionSlot(session)).is_none());
+            model.remove(&session);
+        }
+        assert!(subscribers.is_empty());
+        assert_eq!(subscribers.memory(), 0);
+    }
+
+    #[test]
+    fn ascending_slots_fill_their_runs() {
+        let mut subscribers = Subscribers::default();
+        for session in 0..100_000 {
+            subscribers.put(subscriber(session, 0));
+        }
+        assert!(subscribers.memory() < 100_000 * 14, "{}", subscribers.memory());
+    }
+
+    #[test]
+    fn what_stays_of_a_crowd_takes_little() {
+        let mut subscribers = Subscribers::default();
+        for session in 0..10_000 {
+            subscribers.put(subscriber(session, 0));
+        }
+        for session in (0..10_000).filter(|s| s % 100 != 0) {
+            subscribers.remove(SessionSlot(session));
+        }
+        assert_eq!(all(&subscribers).len(), 100);
+        assert!(subscribers.memory() < 100 * 12 * 4, "{}", subscribers.memory());
+    }
+}

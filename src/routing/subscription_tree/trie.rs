@@ -1,0 +1,309 @@
+//! Filters with wildcards, by topic level.
+//!
+//! Nodes stand in one vector and name each other by index; all literal edges of all nodes stand in one hash
+//! table, keyed by parent and level. A node without literal children (most are `+` and `#`) thus owns no
+//! map, and a level is hashed once per publish, however many nodes look it up. The walk goes level by level
+//! with two lists of nodes, so its memory is what it matches, and no depth of topic or filter can exhaust a
+//! stack.
+
+use super::Matches;
+use super::filter_map::{Receivers, SMALL_TABLE};
+use crate::mqtt::topic;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+/// A node's index.
+pub(super) type NodeId = u32;
+
+const NONE: NodeId = NodeId::MAX;
+const ROOT: NodeId = 0;
+
+#[derive(Debug)]
+struct Node {
+    /// For the filter that ends here.
+    receivers: Receivers,
+    /// The child `+`; in a free node, the next free one.
+    plus: NodeId,
+    /// The child `#`.
+    hash: NodeId,
+    /// The number of edges from here.
+    literals: u32,
+    is_free: bool,
+}
+
+impl Node {
+    fn new() -> Node {
+        Node { receivers: Receivers::default(), plus: NONE, hash: NONE, literals: 0, is_free: false }
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.receivers.is_empty() && self.plus == NONE && self.hash == NONE && self.literals == 0
+    }
+}
+
+/// From a parent by a literal level to a child.
+#[derive(Debug)]
+struct Edge {
+    level: Box<[u8]>,
+    parent: NodeId,
+    child: NodeId,
+}
+
+#[derive(Debug)]
+pub(super) struct Trie {
+    /// The root is the first; none at all while no filter is kept.
+    nodes: Vec<Node>,
+    /// The first free node, and how many there are.
+    free: NodeId,
+    free_nodes: usize,
+    edges: HashTable<Edge>,
+    hasher: RandomState,
+}
+
+impl Default for Trie {
+    fn default() -> Trie {
+        Trie {
+            nodes: Vec::new(),
+            free: NONE,
+            free_nodes: 0,
+            edges: HashTable::new(),
+            hasher: RandomState::default(),
+        }
+    }
+}
+
+/// The walk's lists, kept by the caller so that they are allocated once.
+#[derive(Debug, Default)]
+pub(super) struct Frontier {
+    nodes: Vec<NodeId>,
+    next: Vec<NodeId>,
+}
+
+/// A level's hash under a parent. The multiplication spreads parents over all bits; the level's own hash is
+/// seeded.
+fn edge_hash(parent: NodeId, level_hash: u64) -> u64 {
+    level_hash ^ u64::from(parent).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Trie {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Nodes in use.
+    pub fn len(&self) -> usize {
+        self.nodes.len() - self.free_nodes
+    }
+
+    pub fn entry(&mut self, filter: &str) -> &mut Receivers {
+        if self.nodes.is_empty() {
+            self.nodes.push(Node::new());
+        }
+        let mut at = ROOT;
+        for level in filter.split('/') {
+            at = match self.child(at, level) {
+                Some(child) => child,
+                None => self.add_child(at, level),
+            };
+        }
+        &mut self.node_mut(at).receivers
+    }
+
+    pub fn find(&self, filter: &str) -> Option<&Receivers> {
+        self.node_of(filter).map(|id| &self.node(id).receivers)
+    }
+
+    pub fn find_mut(&mut self, filter: &str) -> Option<&mut Receivers> {
+        self.node_of(filter).map(|id| &mut self.node_mut(id).receivers)
+    }
+
+    /// Takes away the filter's node and those above it as far as nothing needs them.
+    pub fn prune(&mut self, filter: &str) {
+        if self.nodes.is_empty() {
+            return;
+        }
+        let mut path = Vec::new();
+        let mut at = ROOT;
+        for level in filter.split('/') {
+            let Some(child) = self.child(at, level) else { return };
+            path.push((at, level, child));
+            at = child;
+        }
+        while let Some((parent, level, child)) = path.pop() {
+            if !self.node(child).is_vacant() {
+                break;
+            }
+            self.remove_child(parent, level, child);
+        }
+        self.give_back();
+    }
+
+    /// Appends the receivers of every filter that matches.
+    pub fn matches(&self, topic: &str, out: &mut Matches) {
+        // Out of `out` for the while, so that `out` can be filled.
+        let mut frontier = std::mem::take(&mut out.frontier);
+        frontier.nodes.clear();
+        frontier.nodes.push(ROOT);
+        // 5.0 and 3.1.1 [MQTT-4.7.2-1]: only the first level minds, so only the root.
+        let mut wildcards = !topic::begins_with_dollar(topic);
+        // Bytes, since levels are short and the search that `str` does is for long ones.
+        for level in topic.as_bytes().split(|b| *b == b'/') {
+            let level_hash = self.hasher.hash_one(level);
+            frontier.next.clear();
+            for id in &frontier.nodes {
+                let node = self.node(*id);
+                if wildcards && node.hash != NONE {
+                    self.node(node.hash).receivers.copy_to(out);
+                }
+                if wildcards && node.plus != NONE {
+                    frontier.next.push(node.plus);
+                }
+                if node.literals > 0
+                    && let Some(child) = self.literal(*id, level, level_hash)
+                {
+                    frontier.next.push(child);
+                }
+            }
+            std::mem::swap(&mut frontier.nodes, &mut frontier.next);
+            if frontier.nodes.is_empty() {
+                break;
+            }
+            wildcards = true;
+        }
+        for id in &frontier.nodes {
+            let node = self.node(*id);
+            node.receivers.copy_to(out);
+            // `#` stands for the parent level too.
+            if node.hash != NONE {
+                self.node(node.hash).receivers.copy_to(out);
+            }
+        }
+        out.frontier = frontier;
+    }
+
+    /// Bytes on the heap; looks at every node.
+    pub fn memory(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
+            + self.nodes.iter().map(|node| node.receivers.memory()).sum::<usize>()
+            + self.edges.allocation_size()
+            + self.edges.iter().map(|edge| edge.level.len()).sum::<usize>()
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id as usize]
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id as usize]
+    }
+
+    fn node_of(&self, filter: &str) -> Option<NodeId> {
+        if self.nodes.is_empty() {
+            return None;
+        }
+        filter.split('/').try_fold(ROOT, |at, level| self.child(at, level))
+    }
+
+    fn child(&self, parent: NodeId, level: &str) -> Option<NodeId> {
+        let node = self.node(parent);
+        match level {
+            "+" => Some(node.plus).filter(|id| *id != NONE),
+            "#" => Some(node.hash).filter(|id| *id != NONE),
+            _ => self.literal(parent, level.as_bytes(), self.hasher.hash_one(level.as_bytes())),
+        }
+    }
+
+    fn literal(&self, parent: NodeId, level: &[u8], level_hash: u64) -> Option<NodeId> {
+        let is_it = |edge: &Edge| edge.parent == parent && *edge.level == *level;
+        self.edges.find(edge_hash(parent, level_hash), is_it).map(|edge| edge.child)
+    }
+
+    fn add_child(&mut self, parent: NodeId, level: &str) -> NodeId {
+        let child = self.take_node();
+        match level {
+            "+" => self.node_mut(parent).plus = child,
+            "#" => self.node_mut(parent).hash = child,
+            _ => {
+                self.node_mut(parent).literals += 1;
+                self.add_edge(Edge { level: level.as_bytes().into(), parent, child });
+            }
+        }
+        child
+    }
+
+    fn add_edge(&mut self, edge: Edge) {
+        let hash = |edge: &Edge| edge_hash(edge.parent, self.hasher.hash_one(&*edge.level));
+        self.edges.insert_unique(hash(&edge), edge, hash);
+    }
+
+    fn remove_child(&mut self, parent: NodeId, level: &str, child: NodeId) {
+        match level {
+            "+" => self.node_mut(parent).plus = NONE,
+            "#" => self.node_mut(parent).hash = NONE,
+            _ => {
+                let hash = edge_hash(parent, self.hasher.hash_one(level.as_bytes()));
+                if let Ok(edge) = self.edges.find_entry(hash, |edge| edge.child == child) {
+                    edge.remove();
+                }
+                self.node_mut(parent).literals -= 1;
+            }
+        }
+        let free = self.free;
+        *self.node_mut(child) = Node { plus: free, is_free: true, ..Node::new() };
+        self.free = child;
+        self.free_nodes += 1;
+    }
+
+    fn take_node(&mut self) -> NodeId {
+        if self.free == NONE {
+            self.nodes.push(Node::new());
+            // Fewer than 2^32 nodes: one is 48 bytes, and subscriptions are bounded.
+            return (self.nodes.len() - 1) as NodeId;
+        }
+        let id = self.free;
+        self.free = self.node(id).plus;
+        self.free_nodes -= 1;
+        *self.node_mut(id) = Node::new();
+        id
+    }
+
+    /// Returns memory once most of it is unused: work in proportion to the removals before it.
+    fn give_back(&mut self) {
+        if self.len() == 1 && self.node(ROOT).is_vacant() {
+            self.nodes = Vec::new();
+            self.edges = HashTable::new();
+            self.free = NONE;
+            self.free_nodes = 0;
+        } else if self.nodes.len() > SMALL_TABLE && self.len() * 4 <= self.nodes.len() {
+            self.compact();
+        }
+    }
+
+    /// Moves the nodes in use together and names them anew.
+    fn compact(&mut self) {
+        let mut moved = vec![NONE; self.nodes.len()];
+        let mut kept = Vec::with_capacity(self.len());
+        for (old, node) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
+            if !node.is_free {
+                moved[old] = kept.len() as NodeId;
+                kept.push(node);
+            }
+        }
+        let renamed = |id: NodeId| if id == NONE { NONE } else { moved[id as usize] };
+        for node in &mut kept {
+            node.plus = renamed(node.plus);
+            node.hash = renamed(node.hash);
+        }
+        self.nodes = kept;
+        self.free = NONE;
+        self.free_nodes = 0;
+        let edges = std::mem::replace(&mut self.edges, HashTable::new());
+        self.edges = HashTable::with_capacity(edges.len());
+        for edge in edges {
+            self.add_edge(Edge { parent: renamed(edge.parent), child: renamed(edge.child), ..edge });
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Node>() == 48);

@@ -1,0 +1,350 @@
+//! Configuration as an operator meets it: layers, refusals and the file that documents every key.
+
+use homing::config::{ByteSize, Config, OnExhausted, Problem, QueuePolicy, Sources};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/homing.toml");
+
+/// A file of this test's own.
+fn file(test: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.toml"));
+    std::fs::write(&path, text).expect("the target directory is ours");
+    path
+}
+
+fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+    pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+fn config(sources: Sources) -> Config {
+    sources.load().expect("a valid configuration").config
+}
+
+fn problems(sources: Sources) -> Vec<String> {
+    let refusal = sources.load().expect_err("a refusal");
+    refusal.0.iter().map(Problem::to_string).collect()
+}
+
+fn only_problem(sources: Sources) -> String {
+    let problems = problems(sources);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    problems.concat()
+}
+
+#[test]
+fn nothing_written_is_the_built_in_defaults() {
+    let loaded = Sources::new().load().expect("defaults are valid");
+    assert_eq!(loaded.config, Config::default());
+    assert!(loaded.sources.is_empty());
+    assert!(loaded.changed.is_empty());
+}
+
+#[test]
+fn the_shipped_file_equals_the_built_in_defaults() {
+    let loaded = Sources::new().file(SHIPPED).load().expect("the shipped file is valid");
+    assert_eq!(loaded.config, Config::default());
+    assert!(loaded.changed.is_empty(), "{:?}", loaded.changed);
+}
+
+#[test]
+fn the_shipped_file_holds_every_key_and_no_other() {
+    let parsed = |source| config::Config::builder().add_source(source).build().expect("parses").cache;
+    let shipped = config::File::new(SHIPPED, config::FileFormat::Toml);
+    let defaults = config::Config::try_from(&Config::default()).expect("serialises");
+    let in_file = leaves("", parsed(shipped));
+    assert_eq!(in_file, leaves("", defaults.cache));
+    assert!(in_file.contains("redelivery.interval"));
+}
+
+fn leaves(prefix: &str, value: config::Value) -> BTreeSet<String> {
+    match value.kind {
+        config::ValueKind::Table(table) => {
+            let path =
+                |name: &str| if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") };
+            table.into_iter().flat_map(|(name, value)| leaves(&path(&name), value)).collect()
+        }
+        _ => BTreeSet::from([prefix.to_owned()]),
+    }
+}
+
+#[test]
+fn the_shipped_file_has_a_comment_above_every_key() {
+    let text = std::fs::read_to_string(SHIPPED).expect("the shipped file");
+    let lines: Vec<&str> = text.lines().collect();
+    for (n, line) in
+        lines.iter().enumerate().filter(|(_, line)| line.contains(" = ") && !line.starts_with('#'))
+    {
+        let comment = n.checked_sub(1).and_then(|n| lines.get(n)).copied().unwrap_or_default();
+        assert!(comment.starts_with('#'), "line {}: {line} has no comment above it", n + 1);
+    }
+}
+
+#[test]
+fn each_layer_beats_the_one_below() {
+    let path = file("layers", "[limits]\nin_flight = 11\nreceive_maximum = 12\nqueue_messages = 13\n");
+    let environment =
+        || variables(&[("HOMING_LIMITS__RECEIVE_MAXIMUM", "22"), ("HOMING_LIMITS__QUEUE_MESSAGES", "23")]);
+    let built_in = Config::default().limits;
+
+    let limits = config(Sources::new().file(&path)).limits;
+    assert_eq!((limits.in_flight, limits.receive_maximum, limits.queue_messages), (11, 12, 13));
+    assert_eq!(limits.topic_levels, built_in.topic_levels);
+
+    let limits = config(Sources::new().file(&path).environment(environment())).limits;
+    assert_eq!((limits.in_flight, limits.receive_maximum, limits.queue_messages), (11, 22, 23));
+
+    let flags = Sources::new().file(&path).environment(environment()).assignment("limits.queue_messages=33");
+    let limits = config(flags).limits;
+    assert_eq!((limits.in_flight, limits.receive_maximum, limits.queue_messages), (11, 22, 33));
+}
+
+#[test]
+fn the_winning_source_of_each_changed_key_is_told() {
+    let path = file("origins", "[limits]\nin_flight = 11\nqueue_messages = 13\npacket_size = \"1024 KiB\"\n");
+    let loaded = Sources::new()
+        .file(&path)
+        .environment(variables(&[("HOMING_LIMITS__QUEUE_MESSAGES", "23")]))
+        .flag("--log-level", "log.level", "debug")
+        .load()
+        .expect("valid");
+    let changed: Vec<String> = loaded.changed.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        changed,
+        [
+            format!("limits.in_flight = 11 ({})", path.display()),
+            "limits.queue_messages = 23 (environment variable HOMING_LIMITS__QUEUE_MESSAGES)".to_owned(),
+            "log.level = \"debug\" (--log-level)".to_owned(),
+        ],
+        "packet_size is spelled otherwise but is the default"
+    );
+    assert_eq!(loaded.sources.len(), 3);
+}
+
+#[test]
+fn text_from_the_environment_and_flags_takes_the_type_of_its_key() {
+    let config = config(
+        Sources::new()
+            .environment(variables(&[
+                ("HOMING_LISTENERS__ADDRESSES", "0.0.0.0:1883, [::1]:0"),
+                ("HOMING_KEEP_ALIVE__ALLOW_NEVER", "false"),
+                ("HOMING_KEEP_ALIVE__MAXIMUM", "1h"),
+                ("HOMING_REDELIVERY__BACKOFF", "3"),
+                ("HOMING_REDELIVERY__INTERVAL", "off"),
+            ]))
+            .assignment("limits.memory=2 GiB")
+            .assignment("limits.queue_policy = drop_oldest")
+            .assignment("redelivery.on_exhausted=keep"),
+    );
+    let addresses: Vec<String> = config.listeners.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["0.0.0.0:1883", "[::1]:0"]);
+    assert_eq!(
+        (config.keep_alive.allow_never, config.keep_alive.maximum),
+        (false, Duration::from_secs(3600))
+    );
+    assert_eq!((config.redelivery.backoff, config.redelivery.interval), (3.0, Duration::ZERO));
+    assert_eq!(config.redelivery.on_exhausted, OnExhausted::Keep);
+    assert!(!config.redelivery.is_live());
+    assert_eq!(config.limits.memory, ByteSize::gib(2));
+    assert_eq!(config.limits.queue_policy, QueuePolicy::DropOldest);
+}
+
+#[test]
+fn a_list_replaces_the_list_below_it() {
+    let path = file("list", "[listeners]\naddresses = [\"127.0.0.1:1\", \"127.0.0.1:2\", \"127.0.0.1:3\"]\n");
+    let environment = variables(&[("HOMING_LISTENERS__ADDRESSES", "127.0.0.1:4")]);
+    let addresses = config(Sources::new().file(&path).environment(environment)).listeners.addresses;
+    assert_eq!(addresses, ["127.0.0.1:4".parse().expect("an address")]);
+}
+
+#[test]
+fn of_two_flags_for_one_key_the_later_wins() {
+    let flags = Sources::new().assignment("limits.in_flight=1").assignment("limits.in_flight=2");
+    assert_eq!(config(flags).limits.in_flight, 2);
+}
+
+#[test]
+fn variables_without_a_double_underscore_or_the_prefix_are_passed_over() {
+    let environment = [
+        ("HOMING_SERVICE_HOST", "10.0.0.1"),
+        ("HOMING_PORT_1883_TCP", "tcp://10.0.0.1:1883"),
+        ("HOMING", "x"),
+        ("PATH", "/bin"),
+        ("NOT_HOMING_LIMITS__IN_FLIGHT", "many"),
+    ];
+    assert_eq!(config(Sources::new().environment(variables(&environment))), Config::default());
+}
+
+#[test]
+fn an_unknown_key_names_its_source_and_the_key_meant() {
+    let path = file("unknown", "[limits]\npaket_size = \"2 MiB\"\n");
+    assert_eq!(
+        only_problem(Sources::new().file(&path)),
+        format!("{}: unknown key limits.paket_size; did you mean limits.packet_size?", path.display())
+    );
+    assert_eq!(
+        only_problem(Sources::new().environment(variables(&[("HOMING_LIMIT__IN_FLIGHT", "5")]))),
+        "environment variable HOMING_LIMIT__IN_FLIGHT: unknown key limit.in_flight; did you mean limits.in_flight?"
+    );
+    assert_eq!(
+        only_problem(Sources::new().assignment("packet_size=2 MiB")),
+        "--set: unknown key packet_size; did you mean limits.packet_size?"
+    );
+    assert_eq!(
+        only_problem(Sources::new().assignment("expiry.something_else=2")),
+        "--set: unknown key expiry.something_else; [expiry] holds interval"
+    );
+    assert_eq!(
+        only_problem(Sources::new().assignment("authentication.password=x")),
+        "--set: unknown key authentication.password; the sections are runtime, listeners, limits, keep_alive, expiry, \
+         redelivery, store, sys, log"
+    );
+    let deeper = file("deeper", "[limits.in_flight]\nx = 1\n[nothing]\n");
+    assert_eq!(problems(Sources::new().file(deeper)).len(), 2);
+}
+
+#[test]
+fn a_wrong_type_names_its_source_key_value_and_what_is_allowed() {
+    let path = file("types", "[limits]\nin_flight = \"100\"\n");
+    assert_eq!(
+        only_problem(Sources::new().file(&path)),
+        format!(
+            "{}: limits.in_flight = \"100\" is not allowed; must be a whole number from 1 to 65535",
+            path.display()
+        )
+    );
+    assert_eq!(
+        only_problem(Sources::new().environment(variables(&[("HOMING_LIMITS__IN_FLIGHT", "many")]))),
+        "environment variable HOMING_LIMITS__IN_FLIGHT: limits.in_flight = \"many\" is not allowed; must be a whole \
+         number from 1 to 65535"
+    );
+    assert_eq!(
+        only_problem(Sources::new().flag("--log-format", "log.format", "xml")),
+        "--log-format: log.format = \"xml\" is not allowed; must be \"text\" or \"json\""
+    );
+    let section = file("section", "limits = 5\n");
+    assert!(
+        only_problem(Sources::new().file(section)).contains("limits = 5 is not allowed; must be a section")
+    );
+}
+
+#[test]
+fn a_duration_or_size_without_a_unit_is_told_to_have_one() {
+    let path = file("units", "[redelivery]\ninterval = 20\n[limits]\npacket_size = 1048576\n");
+    let problems = problems(Sources::new().file(path));
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(
+        problems
+            .iter()
+            .any(|p| p.contains("limits.packet_size = 1048576 is not allowed; must be a size with a unit"))
+    );
+    assert!(
+        problems
+            .iter()
+            .any(|p| p.contains("redelivery.interval = 20 is not allowed; must be a duration with a unit"))
+    );
+}
+
+#[test]
+fn values_just_outside_their_range_are_refused_and_the_bounds_are_taken() {
+    let cases = [
+        ("runtime.arbiters", &["0", "64"][..], &["-1", "65"][..]),
+        (
+            "listeners.addresses",
+            &["[::]:0,[::]:0"],
+            &["", "localhost:1883", "1883", "127.0.0.1:1,127.0.0.1:1"],
+        ),
+        ("listeners.connect_timeout", &["100ms", "1h"], &["99ms", "3601s", "off"]),
+        ("limits.packet_size", &["1 KiB", "268435455 B"], &["1023 B", "256 MiB"]),
+        ("limits.session_expiry", &["0s", "4294967294s"], &["4294967295s", "1500ms"]),
+        ("keep_alive.maximum", &["0s", "65535s"], &["65536s", "1500ms"]),
+        ("expiry.interval", &["10ms", "10s"], &["9ms", "10001ms", "0s"]),
+        ("redelivery.backoff", &["1", "1.0", "10.0"], &["0.99", "10.01", "NaN", "inf", "two"]),
+        ("redelivery.jitter", &["0", "1.0"], &["-0.1", "1.1"]),
+        ("redelivery.interval", &["off", "0s", "5m"], &["25h"]),
+        ("keep_alive.allow_never", &["true"], &["yes", "1", "True"]),
+        ("log.level", &["trace", "info,homing=debug"], &["inof", "", "info,homing=lots"]),
+        ("store.durability", &["none"], &["commit"]),
+    ];
+    for (key, allowed, refused) in cases {
+        for value in allowed {
+            let loaded = Sources::new().assignment(&format!("{key}={value}")).load();
+            assert!(loaded.is_ok(), "{key}={value}: {loaded:?}");
+        }
+        for value in refused {
+            let problem = only_problem(Sources::new().assignment(&format!("{key}={value}")));
+            assert!(problem.starts_with(&format!("--set: {key} = ")), "{problem}");
+            assert!(problem.contains("is not allowed; must be "), "{problem}");
+        }
+    }
+}
+
+#[test]
+fn a_contradiction_names_both_keys_and_where_each_came_from() {
+    let path = file("contradiction", "[redelivery]\nmax_interval = \"10s\"\n");
+    assert_eq!(
+        only_problem(Sources::new().file(&path)),
+        format!(
+            "redelivery.max_interval = \"10s\" ({}) contradicts redelivery.interval = \"20s\" (built-in default); the \
+             longest spacing must not be below the first",
+            path.display()
+        )
+    );
+    let never = only_problem(Sources::new().assignment("keep_alive.allow_never=false"));
+    assert!(
+        never.starts_with("keep_alive.allow_never = false (--set) contradicts keep_alive.maximum = \"0s\""),
+        "{never}"
+    );
+    let memory = only_problem(Sources::new().assignment("limits.memory=512 KiB"));
+    assert!(
+        memory.starts_with("limits.memory = \"512 KiB\" (--set) contradicts limits.packet_size"),
+        "{memory}"
+    );
+    assert!(Sources::new().file(&path).assignment("redelivery.interval=5s").load().is_ok());
+}
+
+#[test]
+fn every_problem_is_told_at_once() {
+    let path = file("many", "[limits]\nin_flight = 0\n[speed]\nludicrous = true\n");
+    let sources = Sources::new()
+        .file(path)
+        .environment(variables(&[("HOMING_SYS__INTERVAL", "10")]))
+        .assignment("log.level")
+        .assignment("log.format=xml");
+    assert_eq!(problems(sources).len(), 5);
+}
+
+#[test]
+fn a_mistake_that_a_higher_layer_overrides_is_still_told() {
+    let path = file("overridden", "[limits]\nin_flight = 0\n");
+    let problem = only_problem(Sources::new().file(path).assignment("limits.in_flight=5"));
+    assert!(problem.contains("limits.in_flight = 0"), "{problem}");
+}
+
+#[test]
+fn a_missing_file_and_a_file_that_is_not_toml_are_named() {
+    let missing = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-such.toml");
+    let problem = only_problem(Sources::new().file(&missing));
+    assert!(
+        problem.starts_with(&format!("{}: cannot be read: No such file", missing.display())),
+        "{problem}"
+    );
+    let broken = file("broken", "[limits]\nin_flight = = 5\n");
+    let problem = only_problem(Sources::new().file(&broken));
+    assert!(problem.starts_with(&format!("{}: not valid TOML: ", broken.display())), "{problem}");
+    assert!(problem.contains("line 2"), "{problem}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_not_unicode_is_named() {
+    use std::os::unix::ffi::OsStringExt;
+    let value = OsString::from_vec(vec![0xFF]);
+    let problem = only_problem(Sources::new().environment([("HOMING_LOG__LEVEL".into(), value)]));
+    assert!(
+        problem.starts_with("environment variable HOMING_LOG__LEVEL: its value is not UTF-8"),
+        "{problem}"
+    );
+}
