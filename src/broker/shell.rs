@@ -116,7 +116,6 @@ impl Shell {
         let link = links.get_mut(id.slot as usize)?.take_if(|link| link.id == id)?;
         self.open.set(self.open.get() - 1);
         // One that moves takes its place there again.
-        self.statistics.connection_closed();
         if self.open.get() == 0 {
             self.emptied.notify_waiters();
         }
@@ -144,7 +143,7 @@ impl Shell {
 
     /// Called after the state machine was fed: wakes the flusher if there is something to do.
     pub fn turn_ended(&self) {
-        if !self.awake.get() && !self.core.borrow_mut().effects().is_empty() {
+        if !self.awake.get() && self.core.borrow().has_work() {
             self.awake.set(true);
             if let Some(waker) = &*self.flusher.borrow() {
                 waker.wake_by_ref();

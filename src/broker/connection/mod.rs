@@ -153,8 +153,10 @@ impl Connection {
         self.state = State::Gone;
         self.transport = None;
         self.shell.core.borrow_mut().closed(clock::now(), self.id, why);
+        // While the shell still knows its address.
         self.shell.log_events();
         self.shell.forget(self.id);
+        self.shell.statistics.connection_closed();
         self.shell.turn_ended();
     }
 

@@ -83,13 +83,7 @@ impl Sender {
 
     /// Takes a message into the window whose packet the caller writes now; answers its identifier. Only when
     /// [`Self::is_clear`].
-    pub fn begin(
-        &mut self,
-        now: Instant,
-        delivery: Delivery,
-        wire: &Wire,
-        policy: &SendPolicy,
-    ) -> PacketId {
+    pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire, policy: &SendPolicy) -> PacketId {
         let due = policy.due(now, 0, wire);
         self.window.push(delivery, due).packet_id()
     }
@@ -118,6 +112,11 @@ impl Sender {
         losses: &mut Losses,
     ) -> Result<(), Full> {
         self.queue.push(now, delivery, limits, losses)
+    }
+
+    /// Whether the queue would take a message of this size now.
+    pub fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
+        self.queue.has_room(size, limits)
     }
 
     /// Puts a delivery behind all others, whatever the limits: retained messages at a SUBSCRIBE.
