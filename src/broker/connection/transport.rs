@@ -45,9 +45,8 @@ impl Transport {
                 Ok(n) if n < buffer.len() => {
                     // Edge-triggered: what comes after that read raises a new event, and on this thread none is
                     // taken in between.
-                    let _ = self.0.try_io(Interest::READABLE, || {
-                        Err::<(), _>(io::ErrorKind::WouldBlock.into())
-                    });
+                    let _ =
+                        self.0.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
                     return Poll::Ready(Ok(Read::Last(n)));
                 }
                 Ok(n) => return Poll::Ready(Ok(Read::Some(n))),

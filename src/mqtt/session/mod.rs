@@ -168,9 +168,7 @@ impl Session {
         }
         let Some(id) = publish.packet_id else { return Action::Publish(publish) };
         let known = publish.qos == QoS::ExactlyOnce && self.receiver.is_known(id);
-        if wire.version.is_v5()
-            && !known
-            && self.receiver.unfinished() >= usize::from(policy.receive_maximum)
+        if wire.version.is_v5() && !known && self.receiver.unfinished() >= usize::from(policy.receive_maximum)
         {
             // 5.0 [MQTT-3.3.4-7]
             return violation(
@@ -204,10 +202,7 @@ impl Session {
             && self.expiry == 0
         {
             // 5.0, section 3.14.2.2.2: it cannot be raised from 0.
-            return violation(
-                ReasonCode::PROTOCOL_ERROR,
-                "DISCONNECT raises a Session Expiry Interval of 0",
-            );
+            return violation(ReasonCode::PROTOCOL_ERROR, "DISCONNECT raises a Session Expiry Interval of 0");
         }
         Action::Disconnect(disconnect)
     }

@@ -83,13 +83,7 @@ impl Sender {
 
     /// Takes a message into the window whose packet the caller writes now; answers its identifier. Only when
     /// [`Self::is_clear`].
-    pub fn begin(
-        &mut self,
-        now: Instant,
-        delivery: Delivery,
-        wire: &Wire,
-        policy: &SendPolicy,
-    ) -> PacketId {
+    pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire, policy: &SendPolicy) -> PacketId {
         let due = policy.due(now, 0, wire);
         self.window.push(delivery, due).packet_id()
     }

@@ -39,7 +39,10 @@ pub enum Phase {
     AwaitingConnect,
     Established,
     /// What waits is written, then it is closed, at the latest at this time; nothing more is read.
-    Closing { until: Instant, leaves: Leaves },
+    Closing {
+        until: Instant,
+        leaves: Leaves,
+    },
 }
 
 /// Who ends a connection.

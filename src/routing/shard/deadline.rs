@@ -5,8 +5,8 @@
 
 use super::effects::{Event, Why};
 use super::{ConnectionId, SessionId, Shard};
-use crate::expiry::lazy::Registered;
 use crate::expiry::deadline::{DeadlineKind, Registration};
+use crate::expiry::lazy::Registered;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::session::loss::LossCause;
 use crate::routing::shard::connection::Phase;

@@ -38,20 +38,46 @@ pub struct Parcel {
 #[derive(Debug)]
 pub enum Item {
     /// For every local subscriber there.
-    Publish { message: Message, publisher: Option<Publisher> },
+    Publish {
+        message: Message,
+        publisher: Option<Publisher>,
+    },
     /// For the one member of a shared group that was chosen.
     Share(Share),
     /// Answers the parcel of this number: what was not taken, by its place among that parcel's publications.
-    Ticket { number: u64, not_taken: Vec<(u32, Outcome)> },
+    Ticket {
+        number: u64,
+        not_taken: Vec<(u32, Outcome)>,
+    },
     /// The sender has subscribers to this filter, or none any more.
-    Interest { filter: Box<str>, interest: Interest },
+    Interest {
+        filter: Box<str>,
+        interest: Interest,
+    },
     /// A member joined a shared group, or changed its options.
-    Join { group: Box<str>, filter: Box<str>, member: Member },
-    Leave { group: Box<str>, filter: Box<str>, address: MemberAddress },
-    Presence { group: Box<str>, filter: Box<str>, address: MemberAddress, presence: Presence },
+    Join {
+        group: Box<str>,
+        filter: Box<str>,
+        member: Member,
+    },
+    Leave {
+        group: Box<str>,
+        filter: Box<str>,
+        address: MemberAddress,
+    },
+    Presence {
+        group: Box<str>,
+        filter: Box<str>,
+        address: MemberAddress,
+        presence: Presence,
+    },
     /// Answer when everything before it is in force.
-    Fence { token: u64 },
-    Passed { token: u64 },
+    Fence {
+        token: u64,
+    },
+    Passed {
+        token: u64,
+    },
 }
 
 /// A message on its way to a chosen member.

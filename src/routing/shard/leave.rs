@@ -103,7 +103,8 @@ impl Shard {
     // 5.0 [MQTT-3.14.4-1], [MQTT-3.14.4-2]
     pub(super) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.phase = Phase::Closing { until: now + LINGER.min(self.settings.write_timeout), leaves };
+            connection.phase =
+                Phase::Closing { until: now + LINGER.min(self.settings.write_timeout), leaves };
             self.partial_bytes -= connection.partial.len();
             connection.partial = Vec::new();
             connection.aliases = None;

@@ -19,8 +19,8 @@
 //! | `leave` | connections and sessions that end, wills |
 //! | `slots` | ids |
 
-pub mod connection;
 mod connect;
+pub mod connection;
 pub mod deadline;
 mod deliver;
 pub mod effects;
@@ -41,8 +41,8 @@ use crate::mqtt::session::{Session, SessionPolicy};
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::{GroupId, Matches, ShardId, SubscriptionTree};
 use crate::time::Instant;
-use connection::{Connection, Leaves, Pause, Phase};
 pub use connect::home_of;
+use connection::{Connection, Leaves, Pause, Phase};
 use effects::{Effects, Event};
 use exchange::Peer;
 use hashbrown::{HashMap, HashTable};

@@ -155,8 +155,7 @@ impl Shard {
         let Some(resident) = sessions.get_mut(session_id) else { return Flow::Closed };
         connection.wire.outbox.lend(pool);
         let before = connection.wire.outbox.len();
-        let action =
-            resident.session.handle(now, packet, &mut connection.wire, &settings.session, tally);
+        let action = resident.session.handle(now, packet, &mut connection.wire, &settings.session, tally);
         let appended = connection.wire.outbox.len().saturating_sub(before);
         if appended > 0 {
             self.unflushed += appended;

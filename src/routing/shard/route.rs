@@ -125,7 +125,8 @@ impl Shard {
         let message = publication.message(&mut self.scratch).clone();
         for shard in matches.peers.iter() {
             let Some(peer) = self.peers.get_mut(usize::from(shard.0)) else { continue };
-            let waiter = acknowledgement.map(|ack| Waiter { index: 0, acknowledgement: Some(ack), share: None });
+            let waiter =
+                acknowledgement.map(|ack| Waiter { index: 0, acknowledgement: Some(ack), share: None });
             routed.gates += u16::from(waiter.is_some());
             let item = Item::Publish { message: message.clone(), publisher: publication.publisher };
             peer.publish(item, message.size(), waiter);

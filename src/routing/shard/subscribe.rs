@@ -60,8 +60,7 @@ impl Shard {
         session: SessionId,
         subscribe: &Subscribe<'_>,
     ) -> Flow {
-        let shared_no_local =
-            |f: &SubscribeFilter<'_>| f.options.no_local && f.filter.starts_with("$share/");
+        let shared_no_local = |f: &SubscribeFilter<'_>| f.options.no_local && f.filter.starts_with("$share/");
         if subscribe.filters.iter().any(shared_no_local) {
             // 5.0 [MQTT-3.8.3-4]
             let what = "No Local on a shared subscription";
@@ -261,7 +260,13 @@ impl Shard {
         for message in found {
             let qos = message.header().qos.min(wish.qos);
             let ids = SubscriptionIds::from_index(wish.subscription_id);
-            resident.session.sender.enqueue_retained(Delivery { message, ids, qos, retain: true, share: None });
+            resident.session.sender.enqueue_retained(Delivery {
+                message,
+                ids,
+                qos,
+                retain: true,
+                share: None,
+            });
         }
         resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
         self.touch(id);
