@@ -31,26 +31,37 @@ pub struct RawClient {
     set_aside: VecDeque<Packet>,
     last_id: u16,
     connack: Option<Connack>,
+    /// How long anything that must come may take.
+    patience: Duration,
 }
 
 impl RawClient {
     /// A connection on which nothing has been said.
     pub fn open(address: SocketAddr, version: Version) -> RawClient {
+        RawClient::open_with(address, version, PATIENCE)
+    }
+
+    /// The same with another patience: little for a peer that is known to answer at once or never.
+    pub fn open_with(address: SocketAddr, version: Version, patience: Duration) -> RawClient {
         let stream = TcpStream::connect(address).expect("the broker accepts a connection");
         stream.set_nodelay(true).expect("TCP_NODELAY");
         // A broker that has stopped reading must not hang a test that writes to it.
-        stream.set_write_timeout(Some(PATIENCE)).expect("a write timeout");
+        stream.set_write_timeout(Some(patience)).expect("a write timeout");
         let (unread, set_aside) = (Vec::new(), VecDeque::new());
-        RawClient { version, stream, unread, set_aside, last_id: 0, connack: None }
+        RawClient { version, stream, unread, set_aside, last_id: 0, connack: None, patience }
     }
 
     /// Connected and accepted.
     pub fn connect(address: SocketAddr, connect: &Connect) -> RawClient {
-        let mut client = RawClient::open(address, connect.version);
-        client.send(&connect.encode());
-        let connack = client.expect_connack();
+        RawClient::open(address, connect.version).accepted(connect)
+    }
+
+    /// Sends the CONNECT, which must be accepted.
+    pub fn accepted(mut self, connect: &Connect) -> RawClient {
+        self.send(&connect.encode());
+        let connack = self.expect_connack();
         assert_eq!(connack.code, 0, "CONNECT refused: {connack:?}");
-        client
+        self
     }
 
     pub fn version(&self) -> Version {
@@ -210,7 +221,7 @@ impl RawClient {
 
     /// The next packet; that none comes fails the test.
     pub fn receive(&mut self) -> Packet {
-        match self.next(now() + PATIENCE) {
+        match self.next(now() + self.patience) {
             Event::Packet(packet) => packet,
             other => panic!("waited for a packet, got {other:?}"),
         }
@@ -264,7 +275,7 @@ impl RawClient {
     /// The answer to a request that may be refused by its own answer or by the end of the connection: a SUBACK, a
     /// DISCONNECT, or what stands for one (Protocol Error) where 3.x is told nothing.
     pub fn expect_suback_or_end(&mut self) -> Packet {
-        match self.next(now() + PATIENCE) {
+        match self.next(now() + self.patience) {
             Event::Packet(packet) => packet,
             Event::Closed => Packet::Disconnect(Disconnect { code: 0x82, properties: Vec::new() }),
             Event::Silence => panic!("neither answered nor closed"),
@@ -273,7 +284,7 @@ impl RawClient {
 
     /// Everything up to the end of the stream.
     pub fn read_to_end(&mut self) -> Vec<Packet> {
-        let (mut packets, deadline) = (Vec::new(), now() + PATIENCE);
+        let (mut packets, deadline) = (Vec::new(), now() + self.patience);
         loop {
             match self.next(deadline) {
                 Event::Packet(packet) => packets.push(packet),
@@ -317,7 +328,7 @@ impl RawClient {
         if let Some(at) = self.set_aside.iter().position(|p| p.kind() == kind) {
             return self.set_aside.remove(at).expect("just found");
         }
-        let deadline = now() + PATIENCE;
+        let deadline = now() + self.patience;
         loop {
             match self.next_unread(deadline) {
                 Event::Packet(packet) if packet.kind() == kind => return packet,
@@ -340,7 +351,7 @@ impl RawClient {
     }
 
     fn skip_to_close(&mut self) {
-        let deadline = now() + PATIENCE;
+        let deadline = now() + self.patience;
         loop {
             match self.next(deadline) {
                 Event::Packet(_) => {}

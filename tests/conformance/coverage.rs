@@ -1,0 +1,218 @@
+//! Statements and tests, paired both ways by id; `COVERAGE.md` is made from the pairing.
+//!
+//! `not_tested.csv` names every statement without a test and says why: those that the lists mark as not testable, and
+//! those that do not apply to this broker (`not applicable: ...`).
+
+use crate::SUITES;
+use crate::harness::Case;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+
+/// The tests of one version and the statements they are for.
+pub struct Suite {
+    pub title: &'static str,
+    /// As in `not_tested.csv`.
+    pub version: &'static str,
+    /// Begins the name of every test that has an id.
+    pub prefix: &'static str,
+    /// Begin the names of other tests that belong here.
+    pub unnumbered: &'static [&'static str],
+    /// The list, as CSV.
+    pub statements: &'static str,
+    pub cases: &'static [&'static [Case]],
+}
+
+struct Statement {
+    id: &'static str,
+    role: &'static str,
+    testable: bool,
+    requirement: String,
+}
+
+const NOT_APPLICABLE: &str = "not applicable: ";
+
+impl Suite {
+    /// In the order of the list.
+    fn statements(&self) -> Vec<Statement> {
+        let mut rows = self.statements.lines();
+        assert_eq!(rows.next(), Some("id,role,testable,topic,requirement"), "{}", self.title);
+        let statement = |row: &'static str| {
+            let mut cells = row.splitn(5, ',');
+            let mut cell = || cells.next().expect("five cells in a row");
+            let (id, role, testable, _topic) = (cell(), cell(), cell(), cell());
+            Statement { id, role, testable: testable == "yes", requirement: unquoted(cell()) }
+        };
+        rows.map(statement).collect()
+    }
+
+    /// Why statements have no test, by id.
+    fn not_tested(&self) -> BTreeMap<&'static str, String> {
+        let rows = include_str!("not_tested.csv").lines().skip(1).map(|row| {
+            let mut cells = row.splitn(3, ',');
+            let mut cell = || cells.next().expect("version, id and reason in a row");
+            (cell(), cell(), unquoted(cell()))
+        });
+        rows.filter(|row| row.0 == self.version).map(|(_, id, reason)| (id, reason)).collect()
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.cases.iter().copied().flatten().map(|case| case.name)
+    }
+
+    /// The tests of each id.
+    fn tests(&self) -> BTreeMap<String, Vec<&'static str>> {
+        let mut tests: BTreeMap<String, Vec<_>> = BTreeMap::new();
+        for name in self.names() {
+            for id in self.ids(name) {
+                tests.entry(id).or_default().push(name);
+            }
+        }
+        tests
+    }
+
+    /// `mqtt311_3_1_2_24_3_1_2_10_x` is for `MQTT-3.1.2-24` and `MQTT-3.1.2-10`.
+    fn ids(&self, name: &str) -> Vec<String> {
+        let Some(rest) = name.strip_prefix(self.prefix) else { return Vec::new() };
+        let words: Vec<&str> = rest.split('_').collect();
+        let groups = words.chunks_exact(4);
+        let numbers = groups.take_while(|group| group.iter().all(|word| word.parse::<u32>().is_ok()));
+        numbers.map(|n| format!("MQTT-{}.{}.{}-{}", n[0], n[1], n[2], n[3])).collect()
+    }
+
+    /// Everything that does not pair, in words.
+    fn mismatches(&self) -> Vec<String> {
+        let (statements, tests, not_tested) = (self.statements(), self.tests(), self.not_tested());
+        let mut wrong = Vec::new();
+        for statement in &statements {
+            let tested = tests.contains_key(statement.id);
+            let excuse = not_tested.get(statement.id);
+            let complaint = match (statement.testable, tested, excuse) {
+                (_, true, Some(_)) => "has a test and stands in not_tested.csv",
+                (true, false, None) => "has no test",
+                (true, false, Some(reason)) if !reason.starts_with(NOT_APPLICABLE) => {
+                    "is testable and excused by something else than being not applicable"
+                }
+                (false, false, None) => "is not testable, and not_tested.csv does not say why",
+                _ => continue,
+            };
+            wrong.push(format!("{} {} {complaint}", self.title, statement.id));
+        }
+        let known: BTreeSet<&str> = statements.iter().map(|statement| statement.id).collect();
+        let no_such = |id: &str, place: &str| format!("{} has no {id}, which is {place}", self.title);
+        for (id, names) in tests.iter().filter(|(id, _)| !known.contains(id.as_str())) {
+            wrong.push(no_such(id, &format!("in the name of {names:?}")));
+        }
+        for id in not_tested.keys().filter(|id| !known.contains(*id)) {
+            wrong.push(no_such(id, "in not_tested.csv"));
+        }
+        for name in self.names() {
+            let mut prefixes = self.unnumbered.iter().chain([&self.prefix]);
+            if !prefixes.any(|prefix| name.starts_with(prefix)) {
+                wrong.push(format!("{name} does not belong under {}", self.title));
+            }
+        }
+        wrong
+    }
+
+    fn write_coverage(&self, out: &mut String) -> std::fmt::Result {
+        let (statements, tests, not_tested) = (self.statements(), self.tests(), self.not_tested());
+        let tested = statements.iter().filter(|s| tests.contains_key(s.id)).count();
+        let not_applicable = statements.iter().filter(|s| s.testable && !tests.contains_key(s.id)).count();
+        let not_testable = statements.len() - tested - not_applicable;
+        writeln!(out, "\n## {}\n", self.title)?;
+        writeln!(
+            out,
+            "{} statements: {tested} tested, {not_applicable} not applicable, {not_testable} not testable from \
+             outside. {} tests.\n",
+            statements.len(),
+            self.names().count(),
+        )?;
+        writeln!(out, "| id | binds | requirement | tests |\n| --- | --- | --- | --- |")?;
+        for Statement { id, role, requirement, .. } in &statements {
+            let shown = match (tests.get(*id), not_tested.get(id)) {
+                (Some(names), _) => {
+                    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join("<br>")
+                }
+                (None, Some(reason)) => format!("none; {reason}"),
+                (None, None) => "**none**".to_owned(),
+            };
+            writeln!(out, "| {id} | {role} | {} | {shown} |", requirement.replace('|', "\\|"))?;
+        }
+        let unnumbered: Vec<_> = self.names().filter(|name| self.ids(name).is_empty()).collect();
+        if !unnumbered.is_empty() {
+            writeln!(out, "\nRules without a number:\n")?;
+            unnumbered.iter().try_for_each(|name| writeln!(out, "- `{name}`"))?;
+        }
+        Ok(())
+    }
+}
+
+fn unquoted(cell: &str) -> String {
+    match cell.strip_prefix('"').and_then(|cell| cell.strip_suffix('"')) {
+        Some(inside) => inside.replace("\"\"", "\""),
+        None => cell.to_owned(),
+    }
+}
+
+#[test]
+fn every_statement_has_a_test_and_every_test_its_statement() {
+    let wrong: Vec<String> = SUITES.iter().flat_map(Suite::mismatches).collect();
+    assert!(wrong.is_empty(), "{} mismatches:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn what_does_not_pair_is_found() {
+    const CASES: &[Case] = &[
+        Case { name: "mqtt0_1_0_0_1_1_0_0_4_both", run: |_| {} },
+        Case { name: "mqtt0_1_0_0_9_no_such_statement", run: |_| {} },
+        Case { name: "of_no_version", run: |_| {} },
+    ];
+    let suite = Suite {
+        title: "0",
+        version: "0",
+        prefix: "mqtt0_",
+        unnumbered: &[],
+        statements: "id,role,testable,topic,requirement\nMQTT-1.0.0-1,both,yes,t,r\nMQTT-1.0.0-2,both,yes,t,r\n\
+                     MQTT-1.0.0-3,both,no,t,r\nMQTT-1.0.0-4,both,no,t,\"r, r\"",
+        cases: &[CASES],
+    };
+    let expected = [
+        "0 MQTT-1.0.0-2 has no test",
+        "0 MQTT-1.0.0-3 is not testable, and not_tested.csv does not say why",
+        "0 has no MQTT-1.0.0-9, which is in the name of [\"mqtt0_1_0_0_9_no_such_statement\"]",
+        "of_no_version does not belong under 0",
+    ];
+    assert_eq!(suite.mismatches(), expected);
+}
+
+#[test]
+fn not_tested_names_no_other_version() {
+    let rows = include_str!("not_tested.csv").lines().skip(1);
+    let mut versions = rows.filter_map(|row| row.split(',').next());
+    let known = |version: &str| SUITES.iter().any(|suite| suite.version == version);
+    assert_eq!(versions.find(|version| !known(version)), None);
+}
+
+#[test]
+fn every_test_is_listed_once() {
+    let mut seen = BTreeSet::new();
+    let names = SUITES.iter().flat_map(Suite::names);
+    let twice: Vec<_> = names.filter(|name| !seen.insert(*name)).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}
+
+/// `HOMING_WRITE_COVERAGE=1 cargo test --test conformance coverage` writes it anew.
+#[test]
+fn coverage_table_is_up_to_date() {
+    let mut table = String::from("# Conformance, statement by statement\n\n");
+    table.push_str("Made from the lists and the tests beside it by\n");
+    table.push_str("`HOMING_WRITE_COVERAGE=1 cargo test --test conformance coverage`; do not edit.\n");
+    SUITES.iter().try_for_each(|suite| suite.write_coverage(&mut table)).expect("writing to a string");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/COVERAGE.md");
+    if std::env::var_os("HOMING_WRITE_COVERAGE").is_some() {
+        std::fs::write(&path, &table).expect("COVERAGE.md can be written");
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == table, "COVERAGE.md is out of date: HOMING_WRITE_COVERAGE=1 writes it anew");
+}

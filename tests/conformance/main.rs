@@ -1,0 +1,37 @@
+//! Every normative statement by its number: at least one test for each row of the lists beside this file that can be
+//! tested from outside, over real sockets, with raw packets, against a real broker in this process.
+//!
+//! A test is a function of a [`Target`](harness::Target), named `<version>_<id>_<behaviour>` (one id or more:
+//! `mqtt311_3_1_2_24_...` is \[MQTT-3.1.2-24] of 3.1.1), and listed in its module's `cases!`, which makes it a `#[test]`
+//! against the broker and an entry in a table. Over that table
+//!
+//! - [`coverage`] pairs the tests with the lists, both ways, and keeps `COVERAGE.md`;
+//! - [`fake`] runs them all against two listeners that are no brokers: a test that passes there shows nothing, and fails
+//!   the run. So a test that waits for a close, or for nothing to come, begins with an exchange that must succeed.
+
+#[expect(dead_code, unused_imports, reason = "each test binary uses its own part of the client")]
+#[path = "../support/mod.rs"]
+mod support;
+
+#[expect(dead_code, unused_imports, unused_macros, reason = "the other half is for the tests of the broker")]
+#[path = "../broker/launch.rs"]
+mod launch;
+
+mod coverage;
+mod fake;
+mod harness;
+
+mod v3;
+
+use coverage::Suite;
+
+/// What is paired with what.
+const SUITES: &[Suite] = &[Suite {
+    title: "MQTT 3.1.1",
+    version: "3.1.1",
+    prefix: "mqtt311_",
+    // 3.1 numbers no statements; its differences are tested beside what they differ from.
+    unnumbered: &["mqtt31_"],
+    statements: include_str!("mqtt-3.1.1.csv"),
+    cases: v3::CASES,
+}];
