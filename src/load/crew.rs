@@ -204,7 +204,7 @@ impl Crew {
     pub async fn leave(mut self) {
         for sender in &self.senders {
             // Those that are gone have left already.
-            drop(sender.disconnect());
+            let _ = sender.disconnect();
         }
         let all = async { while self.connections.join_next().await.is_some() {} };
         drop(tokio::time::timeout(GOODBYE, all).await);

@@ -154,5 +154,5 @@ impl Report {
 
 /// Writing to a string does not fail.
 fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    drop(text.write_fmt(arguments));
+    let _ = text.write_fmt(arguments);
 }

@@ -17,6 +17,9 @@ pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
         .set_inflight(super::identifier_range(options.window))
         .set_max_packet_size(packet, packet);
     let (client, mut event_loop) = AsyncClient::new(mqtt, REQUESTS);
+    let mut network = rumqttc::NetworkOptions::new();
+    network.set_tcp_nodelay(true);
+    event_loop.set_network_options(network);
     for id in &options.known_ids {
         let known = Packet::Publish(placeholder(QoS::ExactlyOnce, *id));
         drop(event_loop.state.handle_incoming_packet(known));

@@ -17,6 +17,9 @@ pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
         .set_manual_acks(options.acks == Acks::ByHand)
         // Without it every client has room for 65,535 messages in flight: 13.8 MiB.
         .set_outgoing_inflight_upper_limit(super::identifier_range(options.window));
+    let mut network = rumqttc::NetworkOptions::new();
+    network.set_tcp_nodelay(true);
+    mqtt.set_network_options(network);
     let packet = super::packet_size(options.payload);
     if packet > DEFAULT_PACKET_SIZE {
         mqtt.set_max_packet_size(Some(u32::try_from(packet).unwrap_or(u32::MAX)));
