@@ -1,6 +1,6 @@
 //! The clients as tasks: connecting many, publishing, receiving, leaving.
 
-use super::client::{self, Acks, Broken, Connection, Event, Options, Sender};
+use super::client::{self, Broken, Connection, Event, Options, Sender};
 use super::pace::Alarm;
 use super::run::Run;
 use crate::mqtt::packet::QoS;
@@ -27,7 +27,7 @@ pub enum Pace {
 /// Connects clients, 100 at a time, each with its subscription if it has one.
 ///
 /// # Errors
-/// The first that fails; or that the run was stopped meanwhile.
+/// The first that fails; or that the run was abandoned meanwhile.
 pub async fn connect(run: &Run, clients: Vec<(Options, Option<String>)>) -> Result<Vec<Client>, Broken> {
     let mut connected = Vec::new();
     let mut waiting = clients.into_iter();
@@ -41,7 +41,7 @@ pub async fn connect(run: &Run, clients: Vec<(Options, Option<String>)>) -> Resu
             return Ok(connected);
         }
         let mut batch = Vec::new();
-        while let Some(joined) = or_stopped(run, tasks.join_next()).await? {
+        while let Some(joined) = unless_abandoned(run, tasks.join_next()).await? {
             let (index, client) = joined.map_err(|error| Broken(error.to_string()))?;
             batch.push((index, client?));
         }
@@ -50,11 +50,13 @@ pub async fn connect(run: &Run, clients: Vec<(Options, Option<String>)>) -> Resu
     }
 }
 
-/// What a future gives, unless the run is stopped first.
-pub async fn or_stopped<T>(run: &Run, future: impl Future<Output = T>) -> Result<T, Broken> {
+/// What a future gives, unless the run is abandoned first.
+pub async fn unless_abandoned<T>(run: &Run, future: impl Future<Output = T>) -> Result<T, Broken> {
     tokio::select! {
         output = future => Ok(output),
-        () = run.stopped() => Err(Broken("stopped while connecting".to_owned())),
+        () = run.abandoned() => {
+            Err(Broken(run.failure().unwrap_or_else(|| "interrupted while connecting".to_owned())))
+        }
     }
 }
 
@@ -162,17 +164,23 @@ impl Crew {
     /// As [`connect`].
     pub async fn assemble(run: &Rc<Run>) -> Result<Crew, Broken> {
         let mut crew = Crew::default();
-        crew.subscribers(run).await?;
+        let filters = run.topology.filters.iter().enumerate();
+        let clients = filters.map(|(index, filter)| (run.wire.options("s", index), Some(filter.clone())));
+        crew.receive(run, clients.collect()).await?;
         crew.publishers(run).await?;
         Ok(crew)
     }
 
-    async fn subscribers(&mut self, run: &Rc<Run>) -> Result<(), Broken> {
-        let clients = run.topology.filters.iter().enumerate().map(|(index, filter)| {
-            let options = Options { acks: Acks::AtOnce, ..run.wire.options("s", index) };
-            (options, Some(filter.clone()))
-        });
-        for (index, (sender, connection)) in connect(run, clients.collect()).await?.into_iter().enumerate() {
+    /// Connects subscribers that acknowledge at once.
+    ///
+    /// # Errors
+    /// As [`connect`].
+    pub async fn receive(
+        &mut self,
+        run: &Rc<Run>,
+        clients: Vec<(Options, Option<String>)>,
+    ) -> Result<(), Broken> {
+        for (index, (sender, connection)) in connect(run, clients).await?.into_iter().enumerate() {
             self.senders.push(sender);
             self.connections.spawn_local(run_subscriber(Rc::clone(run), index, connection));
         }

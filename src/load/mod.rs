@@ -11,6 +11,7 @@
 //! | `flow` | a publisher's closed loop (pure) |
 //! | `run`, `crew`, `watch`, `pace` | what a run shares; its clients as tasks; when it is over; a fine alarm |
 //! | `record`, `process` | latency and rate; a broker's CPU and memory |
+//! | `withhold`, `subscriber` | which acknowledgements are withheld; a subscriber that does so, and comes back |
 //! | `progress`, `report`, `plot` | what is shown meanwhile, said at the end, drawn |
 //! | `scenario` | one file each |
 //!
@@ -30,8 +31,10 @@ mod record;
 mod report;
 mod run;
 mod scenario;
+mod subscriber;
 mod verify;
 mod watch;
+mod withhold;
 
 pub use args::{LoadArguments, one_line};
 

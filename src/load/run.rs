@@ -85,6 +85,17 @@ impl Run {
         }
     }
 
+    /// Returns when someone pressed ctrl-c, or something broke.
+    pub async fn abandoned(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.interrupted() || self.failure.borrow().is_some() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Someone pressed ctrl-c.
     pub fn interrupt(&self) {
         self.interrupted.set(true);
@@ -205,7 +216,12 @@ impl Run {
 
     /// Whether everything has come, and everyone has had their acknowledgements.
     pub fn complete(&self) -> bool {
-        self.ledger.borrow().complete() && self.flows.iter().all(|(flow, _)| flow.borrow().is_settled())
+        self.ledger.borrow().complete() && self.settled()
+    }
+
+    /// Whether every publisher has had its acknowledgements.
+    pub fn settled(&self) -> bool {
+        self.flows.iter().all(|(flow, _)| flow.borrow().is_settled())
     }
 
     /// How far the publishers are, from 0 to 1, where they have a number of messages to send.

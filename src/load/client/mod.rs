@@ -207,4 +207,13 @@ impl Connection {
             Connection::V5(event_loop) => v5::next(event_loop).await,
         }
     }
+
+    /// What happened already and was not handed up yet. rumqttc reads and answers ten packets at a time, so whoever cuts a
+    /// connection must still hear of what was answered.
+    pub fn buffered(&mut self) -> Option<Event> {
+        match self {
+            Connection::V4(event_loop) => event_loop.state.events.pop_front().map(v4::translate),
+            Connection::V5(event_loop) => event_loop.state.events.pop_front().map(v5::translate),
+        }
+    }
 }

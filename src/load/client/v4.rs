@@ -54,15 +54,21 @@ fn our_qos(qos: rumqttc::QoS) -> QoS {
 
 pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
     match event_loop.poll().await {
-        Ok(rumqttc::Event::Incoming(packet)) => Ok(incoming(packet)),
-        Ok(rumqttc::Event::Outgoing(Outgoing::Publish(id))) => Ok(Event::Sent { id }),
-        Ok(rumqttc::Event::Outgoing(Outgoing::PingReq)) => Ok(Event::Pinged),
-        Ok(rumqttc::Event::Outgoing(Outgoing::Disconnect)) => Ok(Event::Left),
-        Ok(rumqttc::Event::Outgoing(_)) => Ok(Event::Other),
+        Ok(event) => Ok(translate(event)),
         Err(ConnectionError::Io(cause) | ConnectionError::MqttState(StateError::Io(cause))) => {
             Err(Broken(cause.to_string()))
         }
         Err(cause) => Err(Broken(cause.to_string())),
+    }
+}
+
+pub fn translate(event: rumqttc::Event) -> Event {
+    match event {
+        rumqttc::Event::Incoming(packet) => incoming(packet),
+        rumqttc::Event::Outgoing(Outgoing::Publish(id)) => Event::Sent { id },
+        rumqttc::Event::Outgoing(Outgoing::PingReq) => Event::Pinged,
+        rumqttc::Event::Outgoing(Outgoing::Disconnect) => Event::Left,
+        rumqttc::Event::Outgoing(_) => Event::Other,
     }
 }
 

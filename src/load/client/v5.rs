@@ -64,15 +64,21 @@ fn our_qos(qos: rumqttc::v5::mqttbytes::QoS) -> QoS {
 
 pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
     match event_loop.poll().await {
-        Ok(rumqttc::v5::Event::Incoming(packet)) => Ok(incoming(packet)),
-        Ok(rumqttc::v5::Event::Outgoing(Outgoing::Publish(id))) => Ok(Event::Sent { id }),
-        Ok(rumqttc::v5::Event::Outgoing(Outgoing::PingReq)) => Ok(Event::Pinged),
-        Ok(rumqttc::v5::Event::Outgoing(Outgoing::Disconnect)) => Ok(Event::Left),
-        Ok(rumqttc::v5::Event::Outgoing(_)) => Ok(Event::Other),
+        Ok(event) => Ok(translate(event)),
         Err(ConnectionError::Io(cause) | ConnectionError::MqttState(StateError::Io(cause))) => {
             Err(Broken(cause.to_string()))
         }
         Err(cause) => Err(Broken(cause.to_string())),
+    }
+}
+
+pub fn translate(event: rumqttc::v5::Event) -> Event {
+    match event {
+        rumqttc::v5::Event::Incoming(packet) => incoming(packet),
+        rumqttc::v5::Event::Outgoing(Outgoing::Publish(id)) => Event::Sent { id },
+        rumqttc::v5::Event::Outgoing(Outgoing::PingReq) => Event::Pinged,
+        rumqttc::v5::Event::Outgoing(Outgoing::Disconnect) => Event::Left,
+        rumqttc::v5::Event::Outgoing(_) => Event::Other,
     }
 }
 

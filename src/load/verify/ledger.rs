@@ -178,10 +178,6 @@ impl Ledger {
     pub fn counts(&self) -> Counts {
         Counts { lost: self.expected().saturating_sub(self.counts.delivered), ..self.counts }
     }
-
-    pub fn delivered(&self) -> u64 {
-        self.counts.delivered
-    }
 }
 
 impl Receiver {
