@@ -27,17 +27,22 @@ impl Progress {
         Progress::Bar(bar)
     }
 
-    /// Shows where it stands: `done` from 0 to 1.
+    /// Shows rate and latency; `done` is from 0 to 1.
     pub fn show(&mut self, done: f64, slot: &Slot) {
+        self.say(done, slot.at_s, &describe(slot));
+    }
+
+    /// Shows what else there is to show.
+    pub fn say(&mut self, done: f64, at_s: f64, text: &str) {
         match self {
             Progress::Bar(bar) => {
                 bar.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
-                bar.set_message(describe(slot));
+                bar.set_message(text.to_owned());
             }
             Progress::Lines { phase, next_at_s } => {
-                if slot.at_s >= *next_at_s {
-                    *next_at_s = slot.at_s.floor() + 1.0;
-                    let line = format!("{phase} {:6.1} s  {}", slot.at_s, describe(slot));
+                if at_s >= *next_at_s {
+                    *next_at_s = at_s.floor() + 1.0;
+                    let line = format!("{phase} {at_s:6.1} s  {text}");
                     // Whoever closed standard error does not want it.
                     drop(writeln!(io::stderr().lock(), "{line}"));
                 }

@@ -25,6 +25,8 @@ pub struct Report {
     pub latency_ms: Option<Quantiles>,
     /// Of the broker, by `--pid`.
     pub cost: Option<Cost>,
+    /// What the cost is divided by.
+    pub cost_per: &'static str,
     /// What this scenario alone measures.
     pub figures: Vec<Figure>,
     /// What may not be, a line each.
@@ -71,14 +73,11 @@ impl Report {
 
     pub fn table(&self) -> String {
         let mut text = format!(
-            "{}  {}  MQTT {}  QoS {}  {} B  {} publishers  {} subscribers{}\n\n",
+            "{}  {}  MQTT {}{}{}\n\n",
             self.scenario,
             self.broker,
             self.mqtt,
-            self.qos,
-            self.payload,
-            self.publishers,
-            self.subscribers,
+            self.traffic(),
             if self.interrupted { "  (interrupted)" } else { "" }
         );
         if self.counts.sent > 0 {
@@ -103,6 +102,15 @@ impl Report {
             text += "\n  nothing forbidden was seen";
         }
         text
+    }
+
+    /// Nothing where nobody publishes.
+    fn traffic(&self) -> String {
+        if self.publishers == 0 {
+            return String::new();
+        }
+        let (publishers, subscribers) = (self.publishers, self.subscribers);
+        format!("  QoS {}  {} B  {publishers} publishers  {subscribers} subscribers", self.qos, self.payload)
     }
 
     fn counted(&self) -> String {
@@ -142,7 +150,7 @@ impl Report {
         if let Some(cost) = &self.cost {
             push(&mut text, format_args!("\n  broker CPU {:.3} s", cost.cpu_s));
             if let Some(cpu) = cost.cpu_us_per_message {
-                push(&mut text, format_args!(" = {cpu:.2} us per delivered message"));
+                push(&mut text, format_args!(" = {cpu:.2} us per {}", self.cost_per));
             }
             let mebibytes = |bytes: u64| bytes as f64 / 1_048_576.0;
             let (rss, peak) = (mebibytes(cost.rss_bytes), mebibytes(cost.rss_peak_bytes));

@@ -56,7 +56,7 @@ pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
     let mut tasks = storm(arguments, &run, &seen, options);
     let wanted = u64::from(arguments.connections);
     let settled = |seen: &Sightings| seen.connected + seen.failed;
-    watch(&run, &mut progress, None, || {
+    watch(&run, &mut progress, &seen, None, || {
         let settled = settled(&seen.borrow());
         (settled as f64 / wanted as f64, settled == wanted)
     })
@@ -67,7 +67,7 @@ pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
 
     let mut meter = Meter::new(common.pid);
     meter.begin(0);
-    watch(&run, &mut progress, extent.duration, || (1.0, seen.borrow().dropped >= wanted)).await;
+    watch(&run, &mut progress, &seen, extent.duration, || (1.0, seen.borrow().dropped >= wanted)).await;
     meter.end(seen.borrow().pings.count());
     progress.finish();
     let mut figures = figures(&seen.borrow(), storm_s);
@@ -77,6 +77,7 @@ pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
         figures.push(Figure::new("broker RSS per connection", (grown / wanted) as f64, "B"));
     }
     let mut report = report("connections", &run, &meter, figures);
+    report.cost_per = "ping";
     report.forbidden = breaches(&seen.borrow(), arguments.connections);
     // A storm of goodbyes is no part of it: the sockets are closed.
     tasks.abort_all();
@@ -158,7 +159,22 @@ async fn idle(mut connection: Connection, seen: &RefCell<Sightings>) {
 }
 
 /// Shows progress until `done`, the time is over, or the run is stopped.
-async fn watch(run: &Run, progress: &mut Progress, time: Option<Duration>, done: impl Fn() -> (f64, bool)) {
+async fn watch(
+    run: &Run,
+    progress: &mut Progress,
+    seen: &RefCell<Sightings>,
+    time: Option<Duration>,
+    done: impl Fn() -> (f64, bool),
+) {
+    let text = || {
+        let seen = seen.borrow();
+        format!(
+            "{} connected, {} pings, {} failed or dropped",
+            seen.connected,
+            seen.pings.count(),
+            seen.failed + seen.dropped
+        )
+    };
     let start = Instant::now();
     let mut ticks = interval(SLOT / 10);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -176,8 +192,7 @@ async fn watch(run: &Run, progress: &mut Progress, time: Option<Duration>, done:
         if shown.elapsed() >= SLOT {
             shown = Instant::now();
             let part = time.map_or(part, |time| passed.as_secs_f64() / time.as_secs_f64());
-            let slot = run.record.borrow_mut().slot(clock::nanos());
-            progress.show(part, &slot);
+            progress.say(part, passed.as_secs_f64(), &text());
         }
     }
 }

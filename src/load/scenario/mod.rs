@@ -99,6 +99,7 @@ fn report(scenario: &'static str, run: &Run, meter: &Meter, mut figures: Vec<Fig
         rate_per_s: record.rate(),
         latency_ms: record.latencies.quantiles(),
         cost: meter.cost(),
+        cost_per: "delivered message",
         figures,
         forbidden: counts.forbidden(wire.qos),
         failure: run.failure(),
