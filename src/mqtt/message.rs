@@ -108,8 +108,9 @@ impl Message {
     pub fn payload(&self) -> &[u8] {
         match &self.header().large {
             Some(bytes) => bytes,
-            None => &self.0.slice
-                [usize::from(self.header().topic_len) + self.header().forwarded_len as usize..],
+            None => {
+                &self.0.slice[usize::from(self.header().topic_len) + self.header().forwarded_len as usize..]
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! Its context polls its own socket; what it reads it hands to the shard's state machine in the same turn. By mailbox it
 //! gets verdicts of the expiry actor and wake-ups, never messages: those are in its outbox.
 
+mod context;
 mod transport;
 
 use super::message::Incoming;
@@ -11,8 +12,8 @@ use crate::clock;
 use crate::routing::shard::deadline::Overdue;
 use crate::routing::shard::{ConnectionId, Progress};
 use crate::routing::subscription_tree::ShardId;
-use actix::{Actor, ActorContext, ActorFuture, AsyncContext, Context, Handler, Message};
-use std::pin::Pin;
+use actix::{Actor, Handler, Message};
+pub use context::{ConnectionContext, start};
 use std::rc::Rc;
 use std::task::{self, Poll};
 pub use transport::{Read, Transport};
@@ -83,10 +84,34 @@ impl Connection {
             self.awaits_writable = false;
             self.shell.flush_one(self.id);
         }
-        self.read(cx);
-        if std::mem::take(&mut self.overdue) && self.state != State::Gone {
+        if std::mem::take(&mut self.overdue) {
+            self.read_empty();
             self.cut_if_due();
         }
+        self.read(cx);
+    }
+
+    /// Takes in all that the kernel has of it.
+    fn read_empty(&mut self) {
+        let shell = Rc::clone(&self.shell);
+        while self.state == State::Open && shell.core.borrow().reads(self.id) {
+            let Some(transport) = &self.transport else { return };
+            let mut scratch = shell.scratch.borrow_mut();
+            let (read, more) = match transport.read_now(&mut scratch) {
+                Ok(Read::Some(n)) => (n, true),
+                Ok(Read::Last(n)) => (n, false),
+                // The reading side meets the same and ends the connection.
+                Ok(Read::End) | Err(_) => return,
+            };
+            self.take_in(scratch.get(..read).unwrap_or_default());
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.state == State::Gone
     }
 
     /// Reads until the socket is empty, the turn is used up, or reading is paused.
@@ -102,8 +127,8 @@ impl Connection {
             let mut scratch = shell.scratch.borrow_mut();
             let read = match transport.poll_read(cx, &mut scratch) {
                 Poll::Pending => return,
-                // There may be more: after the others. A verdict on its silence wants to know all that came.
-                Poll::Ready(Ok(Read::Some(n))) if reads < READS_PER_TURN || self.overdue => n,
+                Poll::Ready(Ok(Read::Some(n))) if reads < READS_PER_TURN => n,
+                // There may be more: after the others.
                 Poll::Ready(Ok(Read::Some(n))) => {
                     cx.waker().wake_by_ref();
                     self.take_in(scratch.get(..n).unwrap_or_default());
@@ -153,13 +178,18 @@ impl Connection {
         self.state = State::Gone;
         self.transport = None;
         self.shell.core.borrow_mut().closed(clock::now(), self.id, why);
+        // While the shell still knows its address.
         self.shell.log_events();
         self.shell.forget(self.id);
+        self.shell.statistics.connection_closed();
         self.shell.turn_ended();
     }
 
     /// A deadline is said to have passed, and the socket is read empty: what it held counts as come in time.
     fn cut_if_due(&mut self) {
+        if self.state == State::Gone {
+            return;
+        }
         let overdue = self.shell.core.borrow_mut().disconnect_if_due(clock::now(), self.id);
         if overdue == Overdue::Abandon {
             self.gone("takes no bytes");
@@ -169,13 +199,9 @@ impl Connection {
 }
 
 impl Actor for Connection {
-    type Context = Context<Connection>;
+    type Context = ConnectionContext;
 
-    fn started(&mut self, ctx: &mut Context<Connection>) {
-        ctx.spawn(Driver);
-    }
-
-    fn stopped(&mut self, _: &mut Context<Connection>) {
+    fn stopped(&mut self, _: &mut ConnectionContext) {
         self.gone("the arbiter stops");
     }
 }
@@ -183,8 +209,8 @@ impl Actor for Connection {
 impl Handler<Notice> for Connection {
     type Result = ();
 
-    /// The driver is polled after the mailbox in the same turn: what needs the socket's readiness is left to it.
-    fn handle(&mut self, notice: Notice, _: &mut Context<Connection>) {
+    /// The socket is polled after the mailbox in the same turn: what needs its readiness is left to that.
+    fn handle(&mut self, notice: Notice, _: &mut ConnectionContext) {
         match notice {
             Notice::Read => {
                 if self.shell.core.borrow().has_unread(self.id) {
@@ -210,26 +236,5 @@ impl Handler<Notice> for Connection {
             }
             Notice::Disconnect => self.overdue = true,
         }
-    }
-}
-
-/// Polls the socket within the actor's context. It has no state of its own, so spawning it allocates nothing.
-struct Driver;
-
-impl ActorFuture<Connection> for Driver {
-    type Output = ();
-
-    fn poll(
-        self: Pin<&mut Self>,
-        connection: &mut Connection,
-        ctx: &mut Context<Connection>,
-        cx: &mut task::Context<'_>,
-    ) -> Poll<()> {
-        connection.drive(cx);
-        if connection.state == State::Gone {
-            ctx.stop();
-            return Poll::Ready(());
-        }
-        Poll::Pending
     }
 }

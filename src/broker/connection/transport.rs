@@ -45,9 +45,8 @@ impl Transport {
                 Ok(n) if n < buffer.len() => {
                     // Edge-triggered: what comes after that read raises a new event, and on this thread none is
                     // taken in between.
-                    let _ = self.0.try_io(Interest::READABLE, || {
-                        Err::<(), _>(io::ErrorKind::WouldBlock.into())
-                    });
+                    let _ =
+                        self.0.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
                     return Poll::Ready(Ok(Read::Last(n)));
                 }
                 Ok(n) => return Poll::Ready(Ok(Read::Some(n))),
@@ -55,6 +54,17 @@ impl Transport {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
+        }
+    }
+
+    /// Reads what the kernel has now, whether or not the reactor has heard of it: after a pause of the whole process it has
+    /// not, though the bytes have long been there.
+    pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        match rustix::io::read(&self.0, &mut *buffer) {
+            Ok(0) => Ok(Read::End),
+            Ok(n) if n < buffer.len() => Ok(Read::Last(n)),
+            Ok(n) => Ok(Read::Some(n)),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -15,6 +15,7 @@
 //! | `subscription` | own filters, Subscription Identifiers |
 //! | `will` | when the Will Message goes out |
 //! | `wire` | the outbox and what the client can take |
+//! | `seldom` | parts that most sessions never need |
 //! | `loss` | why a message was given up |
 
 pub mod inflight;
@@ -23,6 +24,7 @@ pub mod loss;
 pub mod queue;
 pub mod receiver;
 pub mod retry;
+pub mod seldom;
 pub mod sender;
 pub mod subscription;
 pub mod topic_alias;
@@ -168,9 +170,7 @@ impl Session {
         }
         let Some(id) = publish.packet_id else { return Action::Publish(publish) };
         let known = publish.qos == QoS::ExactlyOnce && self.receiver.is_known(id);
-        if wire.version.is_v5()
-            && !known
-            && self.receiver.unfinished() >= usize::from(policy.receive_maximum)
+        if wire.version.is_v5() && !known && self.receiver.unfinished() >= usize::from(policy.receive_maximum)
         {
             // 5.0 [MQTT-3.3.4-7]
             return violation(
@@ -204,10 +204,7 @@ impl Session {
             && self.expiry == 0
         {
             // 5.0, section 3.14.2.2.2: it cannot be raised from 0.
-            return violation(
-                ReasonCode::PROTOCOL_ERROR,
-                "DISCONNECT raises a Session Expiry Interval of 0",
-            );
+            return violation(ReasonCode::PROTOCOL_ERROR, "DISCONNECT raises a Session Expiry Interval of 0");
         }
         Action::Disconnect(disconnect)
     }
@@ -219,10 +216,18 @@ impl Session {
     }
 
     /// Writes every waiting acknowledgement that is due.
-    pub fn answer_due(&mut self, wire: &mut Wire) {
+    ///
+    /// # Errors
+    /// A 3.x client has waited in vain: there is no way to tell it but to close.
+    pub fn answer_due(&mut self, wire: &mut Wire) -> Result<(), Violation> {
         while let Some(due) = self.receiver.next_due() {
+            if due.held_too_long && !wire.version.is_v5() {
+                let what = "a receiver's queue had no room within limits.hold_timeout";
+                return Err(Violation { reason: ReasonCode::QUOTA_EXCEEDED, what });
+            }
             Session::answer(due, wire);
         }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use super::inflight::{InFlight, Received, Release, Unacked};
 use super::loss::{LossCause, Losses};
 use super::queue::{Delivery, Full, Queue, QueueLimits};
 use super::retry::{OnExhausted, RetryPolicy};
+use super::seldom::Seldom;
 use super::wire::{Sending, Wire};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
@@ -63,8 +64,8 @@ pub struct Retransmission {
 /// Queue and window of one session.
 #[derive(Debug, Default)]
 pub struct Sender {
-    window: InFlight,
-    queue: Queue,
+    window: Seldom<InFlight>,
+    queue: Seldom<Queue>,
 }
 
 impl Sender {
@@ -83,13 +84,7 @@ impl Sender {
 
     /// Takes a message into the window whose packet the caller writes now; answers its identifier. Only when
     /// [`Self::is_clear`].
-    pub fn begin(
-        &mut self,
-        now: Instant,
-        delivery: Delivery,
-        wire: &Wire,
-        policy: &SendPolicy,
-    ) -> PacketId {
+    pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire, policy: &SendPolicy) -> PacketId {
         let due = policy.due(now, 0, wire);
         self.window.push(delivery, due).packet_id()
     }
@@ -120,6 +115,11 @@ impl Sender {
         self.queue.push(now, delivery, limits, losses)
     }
 
+    /// Whether the queue would take a message of this size now.
+    pub fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
+        self.queue.has_room(size, limits)
+    }
+
     /// Puts a delivery behind all others, whatever the limits: retained messages at a SUBSCRIBE.
     pub fn enqueue_retained(&mut self, delivery: Delivery) {
         self.queue.append(delivery);
@@ -136,6 +136,9 @@ impl Sender {
     /// A connection began: PUBRELs go out at once, outside the quota; PUBLISHes follow with [`Self::pump`].
     // 3.1.1 and 5.0 [MQTT-4.4.0-1]
     pub fn resume(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, tally: &mut Tally) {
+        if self.window.is_empty() {
+            return;
+        }
         self.window.begin_connection();
         for release in self.window.releases() {
             tally.redelivered += 1;

@@ -59,7 +59,6 @@ pub fn will_time(delay: Duration, session_expiry: Duration, ending: Ending) -> W
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

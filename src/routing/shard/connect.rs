@@ -100,10 +100,7 @@ impl Shard {
         }
         if connect.properties.authentication_method.is_some() {
             // 5.0 [MQTT-4.12.0-1]
-            return refuse(
-                ReasonCode::BAD_AUTHENTICATION_METHOD,
-                "enhanced authentication is not offered",
-            );
+            return refuse(ReasonCode::BAD_AUTHENTICATION_METHOD, "enhanced authentication is not offered");
         }
         if !known && self.sessions.len() >= self.settings.sessions {
             return refuse(ReasonCode::QUOTA_EXCEEDED, "limits.sessions is reached");
@@ -140,6 +137,7 @@ impl Shard {
             connection: None,
             ends: Instant::NEVER,
             will_due: Instant::NEVER,
+            held: None,
             registered: Registered::default(),
         });
         let sessions = &self.sessions;
@@ -172,11 +170,7 @@ impl Shard {
         let window = properties.receive_maximum.unwrap_or(u16::MAX).min(policy.in_flight);
         let wire = &mut connection.wire;
         wire.problem_information = properties.request_problem_information.unwrap_or(true);
-        wire.set_limits(
-            window,
-            properties.maximum_packet_size,
-            properties.topic_alias_maximum.unwrap_or(0),
-        );
+        wire.set_limits(window, properties.maximum_packet_size, properties.topic_alias_maximum.unwrap_or(0));
         wire.outbox.lend(pool);
         resident.connection = Some(id);
         resident.session.expiry = expiry;
@@ -267,8 +261,7 @@ impl Shard {
     fn refuse(&mut self, now: Instant, id: ConnectionId, client_id: &str, refusal: &Refusal) {
         let Shard { connections, pool, .. } = self;
         if let Some(Connection { wire, .. }) = connections.get_mut(id) {
-            let answer =
-                wire.version.is_v5() || ConnectReturnCode::from_reason(refusal.reason).is_some();
+            let answer = wire.version.is_v5() || ConnectReturnCode::from_reason(refusal.reason).is_some();
             if answer {
                 wire.outbox.lend(pool);
                 let mut properties = ConnackProperties::default();

@@ -103,7 +103,8 @@ impl Shard {
     // 5.0 [MQTT-3.14.4-1], [MQTT-3.14.4-2]
     pub(super) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.phase = Phase::Closing { until: now + LINGER.min(self.settings.write_timeout), leaves };
+            connection.phase =
+                Phase::Closing { until: now + LINGER.min(self.settings.write_timeout), leaves };
             self.partial_bytes -= connection.partial.len();
             connection.partial = Vec::new();
             connection.aliases = None;
@@ -149,12 +150,13 @@ impl Shard {
     pub(super) fn end_session(&mut self, now: Instant, id: SessionId) {
         let Some(resident) = self.sessions.get_mut(id) else { return };
         let will = resident.session.will.take();
-        let filters: Vec<Box<str>> = resident.session.subscriptions.drain().collect();
+        let filters = resident.session.subscriptions.drain();
         for filter in &filters {
             self.leave_filter(id, filter);
         }
         self.publish_will(now, id, will);
         self.forget_client(id);
+        self.refuse_held(now, id);
         let Some(mut resident) = self.sessions.remove(id) else { return };
         let (in_flight, queued) = resident.session.sender.drain();
         let mut lost = 0;

@@ -4,6 +4,7 @@
 //! the answer waits until each has passed it; then the retained messages are read. So what is published after the
 //! SUBACK reaches the subscriber live, and what was retained before it is read: nothing falls between.
 
+use super::connection::Pause;
 use super::exchange::{Item, Peer};
 use super::receive::Flow;
 use super::{ConnectionId, SessionId, Shard};
@@ -60,8 +61,7 @@ impl Shard {
         session: SessionId,
         subscribe: &Subscribe<'_>,
     ) -> Flow {
-        let shared_no_local =
-            |f: &SubscribeFilter<'_>| f.options.no_local && f.filter.starts_with("$share/");
+        let shared_no_local = |f: &SubscribeFilter<'_>| f.options.no_local && f.filter.starts_with("$share/");
         if subscribe.filters.iter().any(shared_no_local) {
             // 5.0 [MQTT-3.8.3-4]
             let what = "No Local on a shared subscription";
@@ -214,6 +214,9 @@ impl Shard {
             peer.tell(Item::Fence { token });
         }
         self.fences.insert(token, Fence { remaining, connection, session, answer });
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.pause(Pause::Fence, now);
+        }
     }
 
     /// A peer passed a fence.
@@ -224,6 +227,7 @@ impl Shard {
             && let Some(Fence { connection, session, answer, .. }) = self.fences.remove(&token)
         {
             self.answer(now, connection, session, answer);
+            self.unpause(now, connection, Pause::Fence);
         }
     }
 
@@ -261,7 +265,13 @@ impl Shard {
         for message in found {
             let qos = message.header().qos.min(wish.qos);
             let ids = SubscriptionIds::from_index(wish.subscription_id);
-            resident.session.sender.enqueue_retained(Delivery { message, ids, qos, retain: true, share: None });
+            resident.session.sender.enqueue_retained(Delivery {
+                message,
+                ids,
+                qos,
+                retain: true,
+                share: None,
+            });
         }
         resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
         self.touch(id);
