@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// One arbiter; resends come quickly.
 fn broker() -> Broker {
+    broker_with(|_| {})
+}
+
+fn broker_with(configure: impl FnOnce(&mut Config)) -> Broker {
     let mut config = Config::default();
     config.runtime.arbiters = 1;
     config.listeners.addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
@@ -18,6 +22,7 @@ fn broker() -> Broker {
     config.redelivery.jitter = 0.0;
     config.redelivery.backoff = 1.0;
     config.expiry.interval = Duration::from_millis(20);
+    configure(&mut config);
     Broker::start(config).expect("the broker starts")
 }
 
@@ -148,6 +153,21 @@ fn a_queue_for_who_is_away_is_drained_at_the_return() {
         assert_exact(&report, 200, 200);
         assert_eq!(figure(&report, "queued while away"), 200.0);
     }
+}
+
+/// A full queue: to a 3.1.1 publisher the broker can only acknowledge what it drops, and a 5.0 one is told.
+#[test]
+fn loss_is_exit_code_1_and_a_refusal_is_no_loss() {
+    let broker = broker_with(|config| config.limits.queue_messages = 10);
+    let arguments = "session --qos 1 --publishers 1 --messages 50 --patience 500ms";
+    let output =
+        command(&broker, &format!("{arguments} --mqtt 3.1.1")).output().expect("the binary was built");
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{table}");
+    assert!(table.contains("FORBIDDEN  40 lost"), "{table}");
+
+    let report = good(&broker, &format!("{arguments} --mqtt 5"));
+    assert_eq!((count(&report, "refused"), count(&report, "lost")), (40, 0), "{report}");
 }
 
 #[test]
