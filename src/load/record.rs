@@ -10,6 +10,7 @@ const SHORTEST_NS: u64 = 1_000;
 const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Slots that are kept; an hour of quarter seconds.
 const SLOTS: usize = 14_400;
+const SHORTEST_SLOT_NS: u64 = 100_000_000;
 
 /// A histogram of nanoseconds.
 #[derive(Debug)]
@@ -153,6 +154,13 @@ impl Record {
             self.slots.push(slot);
         }
         slot
+    }
+
+    /// Closes the last slot, unless it is so short that its rate says nothing.
+    pub fn close(&mut self, now: u64) {
+        if self.slots.is_empty() || now.saturating_sub(self.slot_start) >= SHORTEST_SLOT_NS {
+            self.slot(now);
+        }
     }
 
     pub fn slots(&self) -> &[Slot] {

@@ -100,7 +100,7 @@ pub async fn draining(run: &Run, extent: &Extent, progress: &mut Progress, meter
     let stragglers = run.wire.qos == QoS::AtMostOnce || run.interrupted();
     let patience = if stragglers { extent.patience.min(STRAGGLERS) } else { extent.patience };
     let all = quiet(run, patience, progress, |run| run.complete()).await;
-    run.record.borrow_mut().slot(clock::nanos());
+    run.record.borrow_mut().close(clock::nanos());
     meter.end(run.record.borrow().measured());
     all
 }
