@@ -3,8 +3,8 @@
 //! In chunks, all full but the last: a bucket has at most one chunk of slack where a vector has up to as much again
 //! as it holds, and growing copies no slots.
 
-/// Slots per chunk: 1 KiB.
-const CHUNK: usize = 256;
+/// Slots per chunk: 256 bytes. Four times as many gain an update 2 ns and cost a lightly filled ring four times the slack.
+const CHUNK: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Bucket {

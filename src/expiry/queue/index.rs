@@ -63,13 +63,22 @@ impl Index {
 
     /// Forgets a registered slot.
     pub fn remove(&mut self, slot: u32) {
+        self.take_due(slot, u64::MAX);
+    }
+
+    /// Forgets a registered slot if its bucket is no later than `passed`; answers its generation.
+    pub fn take_due(&mut self, slot: u32, passed: u64) -> Option<u32> {
         let segment = &mut self.segments[slot as usize / SEGMENT];
+        let cell = &mut segment.cells[slot as usize % SEGMENT];
+        if cell.tick > passed {
+            return None;
+        }
+        let Cell { generation, .. } = std::mem::replace(cell, Cell::NOTHING);
         segment.registered -= 1;
         if segment.registered == 0 {
             segment.cells = Box::default();
-        } else {
-            segment.cells[slot as usize % SEGMENT] = Cell::NOTHING;
         }
+        Some(generation)
     }
 
     /// Every registration, by slot.

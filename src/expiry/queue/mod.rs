@@ -280,12 +280,8 @@ impl ExpiryQueue {
         // From the end down, so that filling a hole with the last slot never hides one.
         for position in (left..unseen).rev() {
             let slot = bucket.slot(position);
-            let Cell { tick, generation, .. } = self.index.cell(slot);
-            if tick > passed {
-                continue;
-            }
+            let Some(generation) = self.index.take_due(slot, passed) else { continue };
             out.push(Key { slot, generation });
-            self.index.remove(slot);
             if position + 1 == bucket.len() {
                 bucket.pop();
             } else {
