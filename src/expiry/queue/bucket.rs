@@ -8,6 +8,7 @@ const CHUNK: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Bucket {
+    #[expect(clippy::vec_box, reason = "unboxed, growing would copy every slot")]
     chunks: Vec<Box<[u32; CHUNK]>>,
     len: u32,
 }
@@ -25,7 +26,7 @@ impl Bucket {
     /// Appends; answers the position.
     pub fn push(&mut self, slot: u32) -> u32 {
         let position = self.len as usize;
-        if position % CHUNK == 0 {
+        if position.is_multiple_of(CHUNK) {
             self.add_chunk();
         }
         self.chunks[position / CHUNK][position % CHUNK] = slot;
@@ -45,7 +46,7 @@ impl Bucket {
     /// Takes out the last slot.
     pub fn pop(&mut self) {
         self.len -= 1;
-        if self.len as usize % CHUNK == 0 {
+        if self.len.is_multiple_of(CHUNK as u32) {
             self.drop_chunk();
         }
     }
