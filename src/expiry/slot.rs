@@ -2,10 +2,13 @@
 
 use super::deadline::DeadlineKind;
 
-/// The numbering for a number of shards: `(local * kinds + kind) * shards + shard`.
+/// Local slots numbered in a row before the next kind has its turn.
+const BLOCK: u32 = 1024;
+
+/// The numbering for a number of shards: in blocks of local slots, the kinds block by block, the shards fastest.
 ///
-/// Shards and kinds vary fastest, so that numbers are dense when shards fill alike. Every slot of a
-/// shard takes all its kinds' numbers, four bytes each in the queue's index, registered or not.
+/// Numbers are dense when shards fill alike, and a block of a kind that nobody registers has no segment in the queue's
+/// index (16 bytes a slot): an idle connection pays for the deadlines it has.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotSpace {
     shards: u32,
@@ -21,17 +24,20 @@ impl SlotSpace {
     /// # Panics
     /// If it does not fit 32 bits: 1 Gi slots over all shards. Wrapping would move another owner's deadline.
     pub fn global(self, shard: u16, kind: DeadlineKind, local: u32) -> u32 {
-        let kinds = DeadlineKind::COUNT as u64;
-        let number = (u64::from(local) * kinds + kind as u64) * u64::from(self.shards) + u64::from(shard);
+        let (block, at) = (u64::from(local / BLOCK), u64::from(local % BLOCK));
+        let within = (block * DeadlineKind::COUNT as u64 + kind as u64) * u64::from(BLOCK) + at;
+        let number = within * u64::from(self.shards) + u64::from(shard);
         u32::try_from(number).expect("at most 1 Gi slots over all shards")
     }
 
     /// Shard, kind and shard-local slot of a number.
     pub fn local(self, global: u32) -> (u16, DeadlineKind, u32) {
         let (rest, shard) = (global / self.shards, global % self.shards);
+        let (blocks, at) = (rest / BLOCK, rest % BLOCK);
         let kinds = DeadlineKind::COUNT as u32;
+        let local = blocks / kinds * BLOCK + at;
         // Below `shards`, which came from a `u16`.
-        (shard as u16, DeadlineKind::ALL[(rest % kinds) as usize], rest / kinds)
+        (shard as u16, DeadlineKind::ALL[(blocks % kinds) as usize], local)
     }
 }
 
@@ -44,7 +50,7 @@ mod tests {
     fn numbers_are_dense_and_lead_back() {
         let space = SlotSpace::new(3);
         let mut seen = HashSet::new();
-        for local in 0..5 {
+        for local in 0..2 * BLOCK {
             for kind in DeadlineKind::ALL {
                 for shard in 0..3 {
                     let number = space.global(shard, kind, local);
@@ -53,7 +59,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(seen, (0..75).collect());
+        assert_eq!(seen, (0..2 * BLOCK * 3 * DeadlineKind::COUNT as u32).collect());
     }
 
     #[test]

@@ -280,8 +280,8 @@ impl InFlight {
         }
     }
 
-    /// The next number whose identifier no unfinished message has. The window is always smaller than the number of
-    /// identifiers, so there is one.
+    /// The next number whose identifier no unfinished message has. The sender leaves at most 60,000 unfinished, so there is
+    /// one.
     fn free_number(&mut self) -> u64 {
         let mut number = self.next;
         if self.is_empty() {

@@ -10,6 +10,12 @@ use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::time::Instant;
 
+/// Windows of unfinished messages that a session may have over all its connections.
+const CARRIED_OVER: usize = 4;
+
+/// Unfinished messages at most, so that of the 65,535 identifiers some are always free.
+const MOST_UNFINISHED: usize = 60_000;
+
 /// What the operator settled for all sessions.
 #[derive(Clone, Debug)]
 pub struct SendPolicy {
@@ -73,7 +79,7 @@ impl Sender {
     pub fn is_clear(&self, wire: &Wire, policy: &SendPolicy) -> bool {
         self.queue.is_empty()
             && !self.window.has_unsent()
-            && self.window.quota_used() < usize::from(wire.window)
+            && self.has_quota(wire, policy)
             && wire.outbox.len() < policy.outbox
     }
 
@@ -150,7 +156,7 @@ impl Sender {
     /// was, then the queue.
     pub fn pump(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, tally: &mut Tally) {
         while self.window.has_unsent() {
-            if !self.has_quota(wire) || wire.outbox.len() >= policy.outbox {
+            if !self.has_quota(wire, policy) || wire.outbox.len() >= policy.outbox {
                 return;
             }
             self.resend_carried_over(now, wire, policy, tally);
@@ -165,7 +171,7 @@ impl Sender {
                 self.queue.pop();
                 continue;
             }
-            if front.qos != QoS::AtMostOnce && !self.has_quota(wire) {
+            if front.qos != QoS::AtMostOnce && !self.has_quota(wire, policy) {
                 return;
             }
             if let Some(delivery) = self.queue.pop() {
@@ -291,8 +297,13 @@ impl Sender {
         (self.window.drain_publishes(), self.queue.drain())
     }
 
-    fn has_quota(&self, wire: &Wire) -> bool {
+    /// Whether another PUBLISH may go out: within the client's Receive Maximum, and within what one session may leave
+    /// unfinished over all its connections. PUBRELs carried over hold no quota, so a client that never sends PUBCOMP would
+    /// else use up the identifiers.
+    fn has_quota(&self, wire: &Wire, policy: &SendPolicy) -> bool {
+        let most = (usize::from(policy.in_flight) * CARRIED_OVER).min(MOST_UNFINISHED);
         self.window.quota_used() < usize::from(wire.window)
+            && (self.window.has_unsent() || self.window.len() < most)
     }
 
     fn resend_carried_over(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, tally: &mut Tally) {

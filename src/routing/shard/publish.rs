@@ -37,24 +37,17 @@ impl Shard {
         publish: Publish<'_>,
     ) -> Flow {
         self.received += 1;
-        let mut topic = std::mem::take(&mut self.topic);
-        let flow = match self.name(id, &publish, &mut topic) {
-            Ok(()) => {
-                let name = if publish.topic.is_empty() { &topic } else { publish.topic };
-                self.publish_named(now, id, session, &publish, name)
-            }
-            Err(violation) => {
-                self.fail(now, id, violation);
-                Flow::Closed
-            }
-        };
+        let topic = std::mem::take(&mut self.topic);
+        let name = if publish.topic.is_empty() { &topic } else { publish.topic };
+        let flow = self.publish_named(now, id, session, &publish, name);
         self.topic = topic;
         flow
     }
 
-    /// Resolves or sets the Topic Alias; `topic` is filled where the packet has none.
+    /// Resolves or sets the Topic Alias, of a PUBLISH that will not be routed too: a repeated one may be the first on its
+    /// connection to set it. The shard's `topic` is filled where the packet has none.
     // 5.0 [MQTT-3.3.2-8], [MQTT-3.3.2-9]
-    fn name(&mut self, id: ConnectionId, publish: &Publish<'_>, topic: &mut String) -> Result<(), Violation> {
+    pub(super) fn name(&mut self, id: ConnectionId, publish: &Publish<'_>) -> Result<(), Violation> {
         let Some(alias) = publish.properties.topic_alias else { return Ok(()) };
         let beyond = Violation {
             reason: ReasonCode::TOPIC_ALIAS_INVALID,
@@ -71,8 +64,8 @@ impl Shard {
             return aliases.set(alias, publish.topic).map_err(|_| beyond);
         }
         let name = aliases.topic(alias).map_err(|_| beyond)?.ok_or(unset)?;
-        topic.clear();
-        topic.push_str(name);
+        self.topic.clear();
+        self.topic.push_str(name);
         Ok(())
     }
 

@@ -155,6 +155,12 @@ impl Shard {
     }
 
     fn dispatch(&mut self, now: Instant, id: ConnectionId, packet: Packet<'_>) -> Flow {
+        if let Packet::Publish(publish) = &packet
+            && let Err(violation) = self.name(id, publish)
+        {
+            self.fail(now, id, violation);
+            return Flow::Closed;
+        }
         let Shard { connections, sessions, settings, tally, pool, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
         let Some(session_id) = connection.session else {
