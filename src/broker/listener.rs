@@ -4,6 +4,8 @@ use super::StartError;
 use super::message::{Adopt, Incoming};
 use super::shard::ShardActor;
 use super::statistics::Statistics;
+use crate::clock;
+use crate::time::Instant;
 use actix::Addr;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fs::File;
@@ -12,6 +14,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 use tracing::warn;
 
 /// Sockets accepted in one go at most, before others on the arbiter have their turn.
@@ -45,6 +48,7 @@ pub struct Acceptor {
     next: usize,
     statistics: Arc<Statistics>,
     limit: usize,
+    complaints: Complaints,
     /// A descriptor to give up when there is no other, so that a socket can be accepted and closed: else the listener
     /// stays readable and the loop spins.
     reserve: Option<File>,
@@ -65,6 +69,7 @@ impl Acceptor {
             next: 0,
             statistics,
             limit,
+            complaints: Complaints::default(),
             reserve: reserve(),
         })
     }
@@ -91,7 +96,7 @@ impl Acceptor {
         match accepted.and_then(|(socket, peer)| Ok((prepare(socket)?, peer))) {
             Ok((socket, peer)) => {
                 if !self.statistics.open_connection(self.limit) {
-                    warn!(%peer, "refused: limits.connections is reached");
+                    self.complaints.refused(clock::now(), &format!("limits.connections is reached ({peer})"));
                     return;
                 }
                 let at = self.next % self.batches.len();
@@ -101,7 +106,8 @@ impl Acceptor {
                 }
             }
             Err(error) if is_out_of_descriptors(&error) => {
-                warn!(%error, "a connection is closed: raise the descriptor limit (ulimit -n)");
+                let what = format!("{error}: raise the descriptor limit (ulimit -n)");
+                self.complaints.refused(clock::now(), &what);
                 self.shed();
             }
             // The peer is gone again: the next.
@@ -123,6 +129,23 @@ impl Acceptor {
             if !batch.is_empty() {
                 shard.do_send(Adopt(std::mem::take(batch)));
             }
+        }
+    }
+}
+
+/// Refusals before a client has said anything: one line a second, with how many there were.
+#[derive(Default)]
+struct Complaints {
+    last: Option<Instant>,
+    since: u64,
+}
+
+impl Complaints {
+    fn refused(&mut self, now: Instant, what: &str) {
+        self.since += 1;
+        if self.last.is_none_or(|last| now.since(last) >= Duration::from_secs(1)) {
+            warn!(connections = self.since, "refused: {what}");
+            *self = Complaints { last: Some(now), since: 0 };
         }
     }
 }

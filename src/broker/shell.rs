@@ -28,6 +28,9 @@ use tokio::sync::Notify;
 /// Bytes read from a socket at once.
 const READ_SIZE: usize = 64 * 1024;
 
+/// Bytes of partial packets that an arbiter may have taken in before the broker's total knows.
+const PARTIAL_GROWTH: i64 = 1024 * 1024;
+
 /// Rounds of one flush at most: a flush makes room, room lets queued messages out, and those are flushed again.
 const ROUNDS: usize = 16;
 
@@ -39,6 +42,7 @@ pub struct Shell {
     here: ShardId,
     links: RefCell<Vec<Option<Link>>>,
     open: Cell<usize>,
+    stopping: Cell<bool>,
     /// Bytes of partial packets as last added to the total.
     partial: Cell<i64>,
     /// Signalled when the last connection is gone.
@@ -67,6 +71,7 @@ impl Shell {
             scratch: RefCell::new(vec![0; READ_SIZE]),
             links: RefCell::default(),
             open: Cell::new(0),
+            stopping: Cell::new(false),
             partial: Cell::new(0),
             emptied: Notify::new(),
             flusher: RefCell::default(),
@@ -87,6 +92,10 @@ impl Shell {
     /// Takes a socket in and starts its actor.
     pub fn adopt(self: &Rc<Shell>, incoming: Incoming) {
         let Incoming { socket, peer, unread } = incoming;
+        if self.stopping.get() {
+            self.statistics.connection_closed();
+            return;
+        }
         let Ok(transport) = Transport::new(socket).map(Rc::new) else {
             self.statistics.connection_closed();
             return;
@@ -260,6 +269,14 @@ impl Shell {
         }
     }
 
+    /// The same at once where partial packets grew much: reading them alone makes no turn of the flusher.
+    pub fn account_partial(&self) {
+        let grown = self.core.borrow().partial_bytes() as i64 - self.partial.get();
+        if grown > PARTIAL_GROWTH {
+            self.account();
+        }
+    }
+
     /// The shard's regular work.
     pub fn chore(&self, every: Duration) {
         let now = clock::now();
@@ -270,6 +287,7 @@ impl Shell {
 
     /// Ends every connection in order.
     pub fn stop(&self) {
+        self.stopping.set(true);
         let now = clock::now();
         let ids = self.core.borrow().connection_ids();
         for id in ids {

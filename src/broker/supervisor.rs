@@ -29,6 +29,9 @@ use tracing::warn;
 /// How long the shards may take to tell their clients that the broker stops, and to close.
 const STOP: Duration = Duration::from_secs(4);
 
+/// How long the arbiters' threads may take to end after that.
+const JOIN: Duration = Duration::from_secs(2);
+
 /// Descriptors that are not connections: listeners, event loops, log, reserve.
 const OTHER_DESCRIPTORS: u64 = 64;
 
@@ -99,8 +102,16 @@ impl Supervisor {
         for arbiter in &self.arbiters {
             arbiter.stop();
         }
-        for arbiter in self.arbiters {
-            let _ = arbiter.join();
+        let (done, joined) = tokio::sync::oneshot::channel();
+        let arbiters = self.arbiters;
+        std::thread::spawn(move || {
+            for arbiter in arbiters {
+                let _ = arbiter.join();
+            }
+            let _ = done.send(());
+        });
+        if tokio::time::timeout(JOIN, joined).await.is_err() {
+            warn!("an arbiter does not stop; leaving it");
         }
     }
 }

@@ -138,7 +138,11 @@ impl Connection {
                     return;
                 }
                 Poll::Ready(Ok(Read::Last(n))) => n,
-                Poll::Ready(Ok(Read::End)) => return self.gone("closed by the peer"),
+                Poll::Ready(Ok(Read::End)) => {
+                    // It may have closed its side alone, and still read the answers.
+                    shell.flush_one(self.id);
+                    return self.gone("closed by the peer");
+                }
                 Poll::Ready(Err(error)) => return self.gone(&error.to_string()),
             };
             self.take_in(scratch.get(..read).unwrap_or_default());
@@ -159,6 +163,7 @@ impl Connection {
         if let Progress::Home { shard, unread } = progress {
             self.move_home(shard, unread);
         }
+        self.shell.account_partial();
         self.shell.turn_ended();
     }
 

@@ -20,6 +20,8 @@ pub enum LossCause {
     MemoryBudget,
     /// A client published to a topic that is the broker's own.
     ReservedTopic,
+    /// More levels than `limits.topic_levels`.
+    TopicTooDeep,
     /// The receiver acknowledged it with a reason code of 0x80 or above.
     NegativelyAcknowledged,
     /// A retained message beyond the bounds on their number or bytes.
@@ -27,7 +29,7 @@ pub enum LossCause {
 }
 
 impl LossCause {
-    pub const ALL: [LossCause; 10] = [
+    pub const ALL: [LossCause; 11] = [
         LossCause::QueueRefused,
         LossCause::QueueOverflow,
         LossCause::Expired,
@@ -36,6 +38,7 @@ impl LossCause {
         LossCause::SessionEnded,
         LossCause::MemoryBudget,
         LossCause::ReservedTopic,
+        LossCause::TopicTooDeep,
         LossCause::NegativelyAcknowledged,
         LossCause::RetainedFull,
     ];
@@ -51,6 +54,7 @@ impl LossCause {
             LossCause::SessionEnded => "session_ended",
             LossCause::MemoryBudget => "memory_budget",
             LossCause::ReservedTopic => "reserved_topic",
+            LossCause::TopicTooDeep => "topic_too_deep",
             LossCause::NegativelyAcknowledged => "negatively_acknowledged",
             LossCause::RetainedFull => "retained_full",
         }

@@ -108,9 +108,7 @@ impl Queue {
         losses: &mut Losses,
     ) -> Result<(), Full> {
         let size = delivery.message.size();
-        if !self.has_room(size, limits) {
-            self.drop_expired(now, losses);
-        }
+        self.make_room(now, size, limits, losses);
         if limits.policy == QueuePolicy::DropOldest && size <= limits.bytes {
             while !self.has_room(size, limits) && self.pop().is_some() {
                 losses.count(LossCause::QueueOverflow);
@@ -158,6 +156,20 @@ impl Queue {
     /// Whether a message of this size fits as it is.
     pub fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
         self.entries.len() < limits.messages && self.bytes + size <= limits.bytes
+    }
+
+    /// Whether a message of this size fits once what has expired is gone.
+    pub fn make_room(
+        &mut self,
+        now: Instant,
+        size: usize,
+        limits: &QueueLimits,
+        losses: &mut Losses,
+    ) -> bool {
+        if !self.has_room(size, limits) {
+            self.drop_expired(now, losses);
+        }
+        self.has_room(size, limits)
     }
 
     fn drop_expired(&mut self, now: Instant, losses: &mut Losses) {

@@ -75,13 +75,26 @@ struct Pending {
     outcome: Outcome,
     /// What to say in place of what the outcome says.
     refused: Option<ReasonCode>,
+    voice: Voice,
+}
+
+/// Whether an acknowledgement is for the present connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Voice {
+    Speaks,
+    /// Its connection is gone; at QoS 2 the repeated PUBLISH on the next makes it speak again.
+    Silent,
+    /// It has left already, before an older silent one that still waits.
+    Spoken,
 }
 
 /// The receiving half of one session.
 #[derive(Debug, Default)]
 pub struct Receiver {
-    /// Identifiers between PUBLISH and PUBREL; nothing for a client that never used QoS 2.
+    /// Identifiers between PUBLISH and PUBREL that came on this connection; nothing for a client that never used QoS 2.
     exactly_once: Option<Box<IdSet>>,
+    /// Those of earlier connections: they hold nothing of Receive Maximum, whose count begins anew with a connection.
+    carried_over: Option<Box<IdSet>>,
     /// Acknowledgements in the order of their PUBLISHes; the first has the token `first`. Nothing where none ever waited.
     #[expect(
         clippy::box_collection,
@@ -92,90 +105,92 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// QoS 1 and 2 PUBLISHes that are not finished, as Receive Maximum counts them.
+    /// QoS 1 and 2 PUBLISHes of this connection that are not finished, as Receive Maximum counts them.
     // 5.0 [MQTT-3.3.4-7]
     pub fn unfinished(&self) -> usize {
-        let at_least_once = self.waiting().filter(|p| p.qos == QoS::AtLeastOnce).count();
+        let at_least_once = self.speaking().filter(|p| p.qos == QoS::AtLeastOnce).count();
         self.exactly_once.as_ref().map_or(0, |ids| ids.len()) + at_least_once
     }
 
-    /// PUBLISHes whose PUBACK or PUBREC waits.
+    /// PUBLISHes of this connection whose PUBACK or PUBREC waits.
     pub fn unanswered(&self) -> usize {
-        self.pending.as_ref().map_or(0, |p| p.len())
+        self.speaking().count()
     }
 
-    fn waiting(&self) -> impl Iterator<Item = &Pending> {
-        self.pending.iter().flat_map(|p| p.iter())
+    fn speaking(&self) -> impl Iterator<Item = &Pending> {
+        self.pending.iter().flat_map(|p| p.iter()).filter(|p| p.voice == Voice::Speaks)
     }
 
     /// A QoS 2 PUBLISH came.
     // 5.0 [MQTT-4.3.3-10], 3.1.1 [MQTT-4.3.3-2]
     pub fn admit(&mut self, id: PacketId) -> Admission {
-        if self.exactly_once.get_or_insert_default().insert(id) {
+        if !self.is_known(id) {
+            self.exactly_once.get_or_insert_default().insert(id);
             return Admission::New;
         }
-        let waits = self.waiting().any(|p| p.qos == QoS::ExactlyOnce && p.packet_id == id);
-        if waits { Admission::Pending } else { Admission::Repeated }
+        let mut pending = self.pending.iter_mut().flat_map(|p| p.iter_mut());
+        let same =
+            |p: &&mut Pending| p.qos == QoS::ExactlyOnce && p.packet_id == id && p.voice != Voice::Spoken;
+        match pending.find(same) {
+            Some(p) => {
+                p.voice = Voice::Speaks;
+                Admission::Pending
+            }
+            None => Admission::Repeated,
+        }
     }
 
     /// Whether this QoS 2 identifier stands between PUBLISH and PUBREL.
     pub fn is_known(&self, id: PacketId) -> bool {
-        self.exactly_once.as_ref().is_some_and(|ids| ids.contains(id))
+        let sets = self.exactly_once.iter().chain(&self.carried_over);
+        sets.into_iter().any(|ids| ids.contains(id))
     }
 
     /// PUBREL: whether the identifier was known. From here on it denotes a new message.
     // 5.0 [MQTT-4.3.3-11], [MQTT-4.3.3-12]
     pub fn release(&mut self, id: PacketId) -> bool {
-        self.exactly_once.as_mut().is_some_and(|ids| ids.remove(id))
+        let sets = self.exactly_once.iter_mut().chain(&mut self.carried_over);
+        sets.into_iter().any(|ids| ids.remove(id))
     }
 
     /// A message was routed: its acknowledgement now, if no gate is waited for and none before it waits.
     pub fn routed(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome) -> Option<Due> {
-        if self.unanswered() == 0 {
-            return Some(self.due(packet_id, qos, outcome, None));
-        }
-        self.pending.get_or_insert_default().push_back(Pending {
-            packet_id,
-            qos,
-            gates: 0,
-            outcome,
-            refused: None,
-        });
-        None
+        self.settled(packet_id, qos, outcome, None)
     }
 
     /// A message was not routed: what its publisher is told, now if none before it waits.
     pub fn refuse(&mut self, packet_id: PacketId, qos: QoS, reason: ReasonCode) -> Option<Due> {
+        self.settled(packet_id, qos, Outcome::Refused, Some(reason))
+    }
+
+    fn settled(
+        &mut self,
+        packet_id: PacketId,
+        qos: QoS,
+        outcome: Outcome,
+        refused: Option<ReasonCode>,
+    ) -> Option<Due> {
         if self.unanswered() == 0 {
-            return Some(self.due(packet_id, qos, Outcome::Refused, Some(reason)));
+            return Some(self.due(packet_id, qos, outcome, refused));
         }
-        let refused = Some(reason);
-        self.pending.get_or_insert_default().push_back(Pending {
-            packet_id,
-            qos,
-            gates: 0,
-            outcome: Outcome::Refused,
-            refused,
-        });
+        self.push(Pending { packet_id, qos, gates: 0, outcome, refused, voice: Voice::Speaks });
         None
     }
 
     /// A message was routed and waits for `gates` answers (at least one).
     pub fn wait(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, gates: u16) -> AckToken {
         let token = self.next_token();
-        self.pending.get_or_insert_default().push_back(Pending {
-            packet_id,
-            qos,
-            gates,
-            outcome,
-            refused: None,
-        });
+        self.push(Pending { packet_id, qos, gates, outcome, refused: None, voice: Voice::Speaks });
         token
+    }
+
+    fn push(&mut self, pending: Pending) {
+        self.pending.get_or_insert_default().push_back(pending);
     }
 
     /// The token the next call of [`Self::wait`] will give.
     pub fn next_token(&self) -> AckToken {
-        AckToken(self.first.wrapping_add(self.unanswered() as u32))
+        AckToken(self.first.wrapping_add(self.pending.as_ref().map_or(0, |p| p.len()) as u32))
     }
 
     /// A gate answered. Stale tokens are ignored.
@@ -189,16 +204,40 @@ impl Receiver {
 
     /// The next acknowledgement that may leave.
     pub fn next_due(&mut self) -> Option<Due> {
-        let p = self.pending.as_mut()?.pop_front_if(|p| p.gates == 0)?;
-        self.first = self.first.wrapping_add(1);
-        Some(self.due(p.packet_id, p.qos, p.outcome, p.refused))
+        loop {
+            let pending = self.pending.as_mut()?;
+            let Some(p) = pending.pop_front_if(|p| p.gates == 0) else {
+                // The first that speaks, if none but silent ones wait before it.
+                let p = pending.iter_mut().find(|p| p.voice == Voice::Speaks).filter(|p| p.gates == 0)?;
+                p.voice = Voice::Spoken;
+                let Pending { packet_id, qos, outcome, refused, .. } = *p;
+                return Some(self.due(packet_id, qos, outcome, refused));
+            };
+            self.first = self.first.wrapping_add(1);
+            if p.voice != Voice::Spoken {
+                let due = self.due(p.packet_id, p.qos, p.outcome, p.refused);
+                if p.voice == Voice::Speaks {
+                    return Some(due);
+                }
+            }
+        }
     }
 
-    /// The connection is gone: acknowledgements that wait are dropped, and late answers to them meet nothing. QoS 2
-    /// identifiers stay.
+    /// The connection is gone: what waits goes on waiting, for its gates belong to the session, but says nothing unless a
+    /// PUBLISH is repeated. QoS 2 identifiers stay.
     pub fn end_connection(&mut self) {
-        self.first = self.first.wrapping_add(self.unanswered() as u32);
-        self.pending = None;
+        for p in self.pending.iter_mut().flat_map(|p| p.iter_mut()) {
+            if p.voice == Voice::Speaks {
+                p.voice = Voice::Silent;
+            }
+        }
+        match (&mut self.carried_over, self.exactly_once.take()) {
+            (_, None) => {}
+            (Some(carried), Some(ids)) => ids.for_each(|id| {
+                carried.insert(id);
+            }),
+            (carried, ids) => *carried = ids,
+        }
     }
 
     fn due(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, refused: Option<ReasonCode>) -> Due {
@@ -238,6 +277,16 @@ impl IdSet {
         match self {
             IdSet::Few(ids) => ids.contains(&id.get()),
             IdSet::Many { bits, .. } => bits[usize::from(id.get() >> 6)] >> (id.get() & 63) & 1 == 1,
+        }
+    }
+
+    fn for_each(&self, mut each: impl FnMut(PacketId)) {
+        match self {
+            IdSet::Few(ids) => ids.iter().filter_map(|id| PacketId::new(*id)).for_each(&mut each),
+            IdSet::Many { .. } => {
+                let all = (1..=u16::MAX).filter_map(PacketId::new);
+                all.filter(|id| self.contains(*id)).for_each(&mut each);
+            }
         }
     }
 
@@ -340,6 +389,35 @@ mod tests {
         assert_eq!(r.next_due(), None);
         r.answer(token, Outcome::Taken);
         assert!(r.next_due().is_some());
+    }
+
+    #[test]
+    fn qos_2_repeated_on_the_next_connection_waits_for_the_same_gates() {
+        let mut r = Receiver::default();
+        assert_eq!(r.admit(id(1)), Admission::New);
+        let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1);
+        r.end_connection();
+        assert_eq!((r.unfinished(), r.unanswered()), (0, 0));
+        // What comes meanwhile is not kept waiting by it.
+        assert!(r.routed(id(9), QoS::AtLeastOnce, Outcome::Taken).is_some());
+        assert_eq!(r.admit(id(1)), Admission::Pending);
+        r.answer(token, Outcome::Refused);
+        assert_eq!(r.next_due().map(|d| d.reason), Some(ReasonCode::QUOTA_EXCEEDED));
+        assert_eq!(r.admit(id(1)), Admission::New);
+    }
+
+    #[test]
+    fn silent_acknowledgements_keep_later_ones_waiting_neither_before_nor_after_their_gates_answer() {
+        let mut r = Receiver::default();
+        let old = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1);
+        r.end_connection();
+        let new = r.wait(id(2), QoS::AtLeastOnce, Outcome::Taken, 1);
+        r.answer(new, Outcome::Taken);
+        assert_eq!(r.next_due().map(|d| d.packet_id), Some(id(2)));
+        assert_eq!(r.next_due(), None);
+        r.answer(old, Outcome::Taken);
+        assert_eq!(r.next_due(), None);
+        assert!(r.pending.as_ref().is_none_or(|p| p.is_empty()));
     }
 
     #[test]

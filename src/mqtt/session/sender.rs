@@ -121,9 +121,20 @@ impl Sender {
         self.queue.push(now, delivery, limits, losses)
     }
 
-    /// Whether the queue would take a message of this size now.
-    pub fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
-        self.queue.has_room(size, limits)
+    /// Whether the queue takes a message of this size, once what has expired is gone.
+    pub fn make_room(
+        &mut self,
+        now: Instant,
+        size: usize,
+        limits: &QueueLimits,
+        losses: &mut Losses,
+    ) -> bool {
+        self.queue.has_room(size, limits) || self.queue.make_room(now, size, limits, losses)
+    }
+
+    /// Whether something waits that [`Self::pump`] may send.
+    pub fn has_waiting(&self) -> bool {
+        !self.queue.is_empty() || self.window.has_unsent()
     }
 
     /// Puts a delivery behind all others, whatever the limits: retained messages at a SUBSCRIBE.

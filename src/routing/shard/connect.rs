@@ -202,6 +202,7 @@ impl Shard {
             resident.session.sender.pump(now, wire, policy, tally);
         }
         self.connected += 1;
+        self.admit_held(now, session_id);
         self.touch(id);
         self.register_read_idle(id);
         self.register_retransmit(id);

@@ -1,6 +1,6 @@
 //! One message to one session.
 
-use super::connection::Connection;
+use super::connection::{Connection, Pause};
 use super::effects::Why;
 use super::hold::Held;
 use super::route::{Publication, Target};
@@ -35,7 +35,7 @@ impl Shard {
         publication: &mut Publication<'_>,
         share: Option<&Arc<Box<str>>>,
     ) -> Outcome {
-        let Shard { connections, sessions, settings, tally, pool, frames, scratch, effects, .. } = self;
+        let Shard { connections, sessions, settings, tally, pool, frames, scratch, effects, here, .. } = self;
         let policy = &settings.session.send;
         let Some((Id { generation, .. }, resident)) = sessions.at_mut(target.session.0) else {
             return Outcome::Unmatched;
@@ -57,7 +57,9 @@ impl Shard {
                 }
                 !resident.session.sender.holds_at_most_once()
             }
-            Some((_, connection)) => resident.session.sender.is_clear(&connection.wire, policy),
+            Some((_, connection)) => {
+                !resident.holds() && resident.session.sender.is_clear(&connection.wire, policy)
+            }
             // QoS 0 is for those who are there.
             None if qos == QoS::AtMostOnce => return Outcome::Unmatched,
             None => false,
@@ -95,14 +97,19 @@ impl Shard {
                 Err(TooLarge) => give_up_too_large(resident, packet_id, tally),
             };
         }
+        // A receiver that is not read until its own PUBLISHes are answered cannot acknowledge what would make room.
+        let waits = at.is_some_and(|(_, connection)| connection.pauses.has(Pause::Unanswered));
+        let own = publication.publisher.is_some_and(|p| p.session == target.session && p.shard == *here);
+        let starves = waits || own;
         let message = publication.message(scratch).clone();
         let ids = SubscriptionIds::from_several(target.ids);
         let delivery = Delivery { message, ids, qos, retain, share: share.cloned() };
         if let Some(gate) = publication.gate
             && qos != QoS::AtMostOnce
-            && resident.must_hold(&delivery, &policy.queue)
+            && !starves
+            && resident.must_hold(now, &delivery, &policy.queue, &mut tally.losses)
         {
-            publication.held += 1;
+            publication.held = publication.held.saturating_add(1);
             resident.hold(Held { delivery, gate, until: now + settings.hold_timeout });
             let id = Id::new(target.session.0, generation);
             self.register_session(id);

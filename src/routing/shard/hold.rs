@@ -5,7 +5,7 @@
 
 use super::exchange::{Gate, Item};
 use super::{Resident, SessionId, Shard};
-use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::session::loss::{LossCause, Losses};
 use crate::mqtt::session::queue::{Delivery, QueueLimits, QueuePolicy};
 use crate::mqtt::session::receiver::Outcome;
 use crate::time::Instant;
@@ -21,11 +21,21 @@ pub(super) struct Held {
 impl Resident {
     /// Whether a delivery has to wait: the policy says so, and there is no room or others wait already. One that no
     /// queue of this size can ever take does not wait.
-    pub(super) fn must_hold(&self, delivery: &Delivery, limits: &QueueLimits) -> bool {
+    pub(super) fn must_hold(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery,
+        limits: &QueueLimits,
+        losses: &mut Losses,
+    ) -> bool {
         let size = delivery.message.size();
         limits.policy == QueuePolicy::Hold
             && size <= limits.bytes
-            && (self.held.is_some() || !self.session.sender.has_room(size, limits))
+            && (self.held.is_some() || !self.session.sender.make_room(now, size, limits, losses))
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.held.is_some()
     }
 
     pub(super) fn hold(&mut self, held: Held) {
@@ -55,7 +65,8 @@ impl Shard {
             let policy = &settings.session.send;
             let Some(resident) = sessions.get_mut(id) else { return };
             let Some(front) = resident.held.as_ref().and_then(|h| h.front()) else { return };
-            if !resident.session.sender.has_room(front.delivery.message.size(), &policy.queue) {
+            let size = front.delivery.message.size();
+            if !resident.session.sender.make_room(now, size, &policy.queue, &mut tally.losses) {
                 return;
             }
             let Some(Held { delivery, gate, .. }) = resident.pop_held() else { return };

@@ -130,6 +130,8 @@ impl Shard {
         match when {
             WillTime::Never => resident.session.will = None,
             WillTime::After(delay) => resident.will_due = now + delay,
+            // With the session: after its own subscriptions.
+            WillTime::Now if !outlives || ending == Ending::TakenOverAfresh => {}
             WillTime::Now => {
                 let will = resident.session.will.take();
                 self.publish_will(now, session_id, will);
@@ -205,8 +207,10 @@ impl Shard {
     // 3.1.1 [MQTT-3.1.2-8], [MQTT-3.1.2-10]; 5.0 [MQTT-3.1.2-8], [MQTT-3.1.2-10]
     pub(super) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Box<Will>>) {
         let Some(will) = will else { return };
-        if super::publish::is_reserved(&will.topic) {
-            self.tally.losses.count(LossCause::ReservedTopic);
+        let refused =
+            self.topic_refusal(&will.topic).or(self.is_over_budget().then_some(LossCause::MemoryBudget));
+        if let Some(cause) = refused {
+            self.tally.losses.count(cause);
             return;
         }
         let expires = super::publish::expires(now, will.message_expiry);

@@ -301,7 +301,7 @@ impl Shard {
         }
         let waited = connection.pauses.has(Pause::Outbox);
         let Some(resident) = connection.session.and_then(|s| sessions.get_mut(s)) else { return };
-        if resident.session.sender.queued() > 0 {
+        if resident.session.sender.has_waiting() || resident.holds() {
             connection.wire.outbox.lend(&mut self.pool);
             resident.session.sender.pump(now, &mut connection.wire, policy, tally);
             if let Some(session) = connection.session {

@@ -9,12 +9,14 @@ use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
 
 impl Shard {
-    /// Takes in what a peer sent. Parcels of one peer come in their order.
+    /// Takes in what a peer sent: first the publications, and their ticket, so that it precedes every late answer to one
+    /// of them; then the rest in its order, which theirs does not depend on. Parcels of one peer come in their order.
     pub fn take_parcel(&mut self, now: Instant, parcel: Parcel) {
         let from = parcel.from;
         let mut publications = 0;
         let mut not_taken = Vec::new();
         let mut held = Vec::new();
+        let mut others = Vec::new();
         for item in parcel.items {
             let outcome = match item {
                 Item::Publish { message, publisher } => {
@@ -29,7 +31,7 @@ impl Shard {
                 }
                 Item::Share(share) => self.take_share(now, &share),
                 other => {
-                    self.take_item(now, from, other);
+                    others.push(other);
                     continue;
                 }
             };
@@ -42,6 +44,9 @@ impl Shard {
             && let Some(peer) = self.peers.get_mut(usize::from(from.0))
         {
             peer.tell(Item::Ticket { number: parcel.number, not_taken, held });
+        }
+        for item in others {
+            self.take_item(now, from, item);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::time::Instant;
 use std::time::Duration;
 
 /// Topics that are the broker's own: what a client publishes there is acknowledged or refused, dropped and counted.
-pub(super) fn is_reserved(topic: &str) -> bool {
+fn is_reserved(topic: &str) -> bool {
     topic.starts_with('$')
         && ["$SYS", "$dead", "$homing", "$delayed", "$share"]
             .iter()
@@ -100,6 +100,11 @@ impl Shard {
         if routed.peer_full {
             self.wait_for_peer(now, id);
         }
+        // Its own message may have ended the publisher's connection.
+        let parted = self.connections.get(id).is_none_or(|c| c.session != Some(session));
+        if parted {
+            return Flow::Closed;
+        }
         if let Some(packet_id) = publish.packet_id {
             let due = self.settle(now, id, session, |receiver| match routed {
                 Routed { gates: 0, outcome, .. } => receiver.routed(packet_id, publish.qos, outcome),
@@ -123,9 +128,11 @@ impl Shard {
     ) -> Option<Due> {
         let receiver = &mut self.sessions.get_mut(session)?.session.receiver;
         let due = tell(receiver);
+        // 5.0 is told by Receive Maximum; 3.x, which has none, is not read.
         if due.is_none()
             && receiver.unanswered() >= usize::from(self.settings.session.receive_maximum)
             && let Some(connection) = self.connections.get_mut(id)
+            && !connection.version().is_v5()
         {
             connection.pause(Pause::Unanswered, now);
         }
@@ -147,11 +154,10 @@ impl Shard {
 
     /// Why a PUBLISH is not routed, if so: what a 5.0 client is told, and the cause that is counted.
     fn refusal(&self, publish: &Publish<'_>, topic: &str) -> Option<(ReasonCode, LossCause)> {
-        if is_reserved(topic) {
-            return Some((ReasonCode::NOT_AUTHORIZED, LossCause::ReservedTopic));
-        }
-        if levels(topic) > self.settings.topic_levels {
-            return Some((ReasonCode::TOPIC_NAME_INVALID, LossCause::ReservedTopic));
+        if let Some(cause) = self.topic_refusal(topic) {
+            let deep = cause == LossCause::TopicTooDeep;
+            let reason = if deep { ReasonCode::TOPIC_NAME_INVALID } else { ReasonCode::NOT_AUTHORIZED };
+            return Some((reason, cause));
         }
         // A publish that erases a retained message frees memory.
         let erases = publish.retain && publish.payload.is_empty();
@@ -159,6 +165,14 @@ impl Shard {
             return Some((ReasonCode::QUOTA_EXCEEDED, LossCause::MemoryBudget));
         }
         None
+    }
+
+    /// Why a client may not publish to a topic, if so.
+    pub(super) fn topic_refusal(&self, topic: &str) -> Option<LossCause> {
+        if is_reserved(topic) {
+            return Some(LossCause::ReservedTopic);
+        }
+        (levels(topic) > self.settings.topic_levels).then_some(LossCause::TopicTooDeep)
     }
 
     /// Answers a PUBLISH that is not routed: 5.0 is told; 3.x has no code, so it gets its acknowledgement where the

@@ -17,11 +17,15 @@ use crate::mqtt::session::loss::LossCause;
 use crate::mqtt::session::queue::Delivery;
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::topic::TopicFilter;
+use crate::routing::retained::{self, Cursor};
 use crate::routing::shared::Member;
 use crate::routing::subscription_tree::{
     Interest, PackedOptions, SessionSlot, Subscribed, Subscriber, Unsubscribed,
 };
 use crate::time::Instant;
+
+/// Retained messages that are looked at while their store is locked.
+const AT_ONCE: usize = 1_000;
 
 /// A SUBACK or UNSUBACK that waits until every peer has passed its fence.
 #[derive(Debug)]
@@ -258,10 +262,12 @@ impl Shard {
     // 3.1.1 [MQTT-3.3.1-8]
     fn send_retained(&mut self, now: Instant, id: ConnectionId, session: SessionId, wish: &RetainedWish) {
         let mut found = Vec::new();
-        let retained = self.common.retained();
-        retained.matching(&wish.filter, now, &mut found);
-        let all = retained.len();
-        drop(retained);
+        let mut cursor = Cursor::default();
+        // In parts, so that other shards' retained messages do not wait for all of it.
+        while self.common.retained().matching_from(&mut cursor, &wish.filter, now, AT_ONCE, &mut found)
+            == retained::Progress::More
+        {}
+        let all = self.common.retained().len();
         let Shard { connections, sessions, settings, tally, .. } = self;
         let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session)) else {
             return;
