@@ -22,16 +22,27 @@ mod fake;
 mod harness;
 
 mod v3;
+mod v5;
 
 use coverage::Suite;
 
 /// What is paired with what.
-const SUITES: &[Suite] = &[Suite {
-    title: "MQTT 3.1.1",
-    version: "3.1.1",
-    prefix: "mqtt311_",
-    // 3.1 numbers no statements; its differences are tested beside what they differ from.
-    unnumbered: &["mqtt31_"],
-    statements: include_str!("mqtt-3.1.1.csv"),
-    cases: v3::CASES,
-}];
+const SUITES: &[Suite] = &[
+    Suite {
+        title: "MQTT 3.1.1",
+        version: "3.1.1",
+        prefix: "mqtt311_",
+        // 3.1 numbers no statements; its differences are tested beside what they differ from.
+        unnumbered: &["mqtt31_"],
+        statements: include_str!("mqtt-3.1.1.csv"),
+        cases: v3::CASES,
+    },
+    Suite {
+        title: "MQTT 5.0",
+        version: "5.0",
+        prefix: "mqtt5_",
+        unnumbered: &["mqtt5_unnumbered_"],
+        statements: include_str!("mqtt-5.0.csv"),
+        cases: v5::CASES,
+    },
+];
