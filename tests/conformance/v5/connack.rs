@@ -80,7 +80,7 @@ fn mqtt5_3_2_2_7_refusal_is_followed_by_closing(stage: &Stage) {
 }
 
 fn mqtt5_3_2_2_8_connack_codes_are_from_its_table(stage: &Stage) {
-    let lawful = [0u8];
+    let lawful = super::table::codes_of("CONNACK");
     assert_eq!(stage.client("control").connack().code, 0);
     for packet in answers(stage).into_iter().flatten() {
         let Packet::Connack(connack) = packet else { panic!("{packet:?}") };
@@ -125,7 +125,10 @@ fn mqtt5_unnumbered_session_expiry_granted_is_told_where_it_is_not_what_was_aske
     let stage = &Stage::of(&broker);
     let granted = |asked: u32| {
         let client = stage.served(&stage.passing("c").with(Property::SessionExpiry(asked)));
-        find(&client.connack().properties, |p| if let Property::SessionExpiry(s) = p { Some(*s) } else { None })
+        find(
+            &client.connack().properties,
+            |p| if let Property::SessionExpiry(s) = p { Some(*s) } else { None },
+        )
     };
     assert_eq!(granted(51), Some(50));
     assert_eq!(granted(u32::MAX), Some(50));

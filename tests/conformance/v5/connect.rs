@@ -1,7 +1,9 @@
 //! 3.1: CONNECT, accepted and refused.
 
 use super::cases;
-use super::stage::{EITHER, MALFORMED, PROTOCOL_ERROR, Stage, assert_told, connect_packet, find, packet, string};
+use super::stage::{
+    EITHER, MALFORMED, PROTOCOL_ERROR, Stage, assert_told, connect_packet, find, last_words, packet, string,
+};
 use super::utf8::NOT_UTF8;
 use crate::support::client::subscribe_packet;
 use crate::support::{Connect, Kind, Property, RawClient, V5, Will};
@@ -56,17 +58,6 @@ fn mqtt5_3_1_0_1_connection_that_opens_with_another_packet_is_closed(stage: &Sta
 fn mqtt5_3_1_0_2_second_connect_is_a_protocol_error(stage: &Stage) {
     stage.assert_cut(&stage.passing("cut").encode(), &[PROTOCOL_ERROR], "the same once more");
     stage.assert_cut(&stage.passing("other").encode(), &[PROTOCOL_ERROR], "of another client id");
-}
-
-/// Everything said until the close, in whatever format a broker chooses for a client it does not know.
-fn last_words(stage: &Stage, bytes: &[u8]) -> Vec<u8> {
-    let (mut client, mut said) = (stage.open(), Vec::new());
-    client.send(bytes);
-    client.stream().set_read_timeout(Some(stage.patience())).expect("a read timeout");
-    match client.stream().read_to_end(&mut said) {
-        Err(e) if e.kind() != std::io::ErrorKind::ConnectionReset => panic!("not closed: {e}; {said:02X?}"),
-        _ => said,
-    }
 }
 
 /// Nothing, CONNACK 0x84, or the 3.1.1 way of saying so.
@@ -161,8 +152,7 @@ fn mqtt5_3_1_3_12_user_name_that_is_not_utf8_is_refused(stage: &Stage) {
 fn mqtt5_3_1_3_5_client_ids_of_23_letters_and_digits_are_accepted(stage: &Stage) {
     let alone = stage.alone();
     let stage = &Stage::of(&alone);
-    for id in
-        ["0", "a", "Z", "0123456789abcdefghijklm", "nopqrstuvwxyzABCDEFGHIJ", "KLMNOPQRSTUVWXYZ0123456"]
+    for id in ["0", "a", "Z", "0123456789abcdefghijklm", "nopqrstuvwxyzABCDEFGHIJ", "KLMNOPQRSTUVWXYZ0123456"]
     {
         stage.served(&Connect::new(V5, id)).disconnect();
     }

@@ -4,6 +4,16 @@ use super::cases;
 use super::stage::{Stage, assert_told, find};
 use crate::support::{Kind, Property, RawClient};
 
+cases![
+    mqtt5_3_3_4_7_client_beyond_the_brokers_receive_maximum_is_cut,
+    mqtt5_3_3_4_9_deliveries_never_exceed_the_clients_receive_maximum,
+    mqtt5_3_3_4_10_exhausted_quota_holds_back_publish_only,
+    mqtt5_4_9_0_3_other_packets_are_answered_with_the_quota_at_zero,
+    mqtt5_4_9_0_1_quota_begins_between_1_and_the_receive_maximum,
+    mqtt5_4_9_0_2_every_acknowledgement_gives_one_unit_back,
+    mqtt5_unnumbered_repeated_publish_takes_no_second_place,
+];
+
 /// A subscriber with this Receive Maximum.
 fn narrow(stage: &Stage, maximum: u16) -> RawClient {
     let mut client = stage.connect(&stage.passing("s").with(Property::ReceiveMaximum(maximum)));

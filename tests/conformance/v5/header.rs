@@ -165,9 +165,13 @@ fn mqtt5_2_2_1_6_suback_and_unsuback_echo_the_identifier(stage: &Stage) {
     let topic = stage.topic("t");
     for id in [1, 256, 65_535] {
         client.send(&subscribe_packet(V5, id, &[], &[(&topic, 0)]));
-        let crate::support::Packet::Granted(suback) = client.expect_packet(Kind::Suback) else { unreachable!() };
+        let crate::support::Packet::Granted(suback) = client.expect_packet(Kind::Suback) else {
+            unreachable!()
+        };
         client.send(&unsubscribe_packet(id, &[], &[topic.as_bytes()]));
-        let crate::support::Packet::Granted(unsuback) = client.expect_packet(Kind::Unsuback) else { unreachable!() };
+        let crate::support::Packet::Granted(unsuback) = client.expect_packet(Kind::Unsuback) else {
+            unreachable!()
+        };
         assert_eq!((suback.id, unsuback.id), (id, id));
     }
 }
@@ -195,7 +199,8 @@ fn mqtt5_unnumbered_acknowledgements_may_be_short(stage: &Stage) {
     let reason = property_set(&[&[0x1F][..], &string("why")].concat());
     for qos in [1, 2] {
         for tail in [&[][..], &[0x00], &[0x00, 0x00], &[&[0x00][..], &reason].concat()] {
-            client.deliver(&Message { topic: stage.topic("t").into_bytes(), ..Message::new("", "") }.qos(qos));
+            client
+                .deliver(&Message { topic: stage.topic("t").into_bytes(), ..Message::new("", "") }.qos(qos));
             let id = client.expect_publish().id.to_be_bytes();
             client.send(&packet((answer_to(qos) as u8) << 4, &[&id, tail]));
             if qos == 2 {

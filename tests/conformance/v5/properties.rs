@@ -7,6 +7,24 @@ use crate::support::client::subscribe_packet;
 use crate::support::{Kind, Message, Packet, Property, V5};
 use std::time::Duration;
 
+cases![
+    mqtt5_3_3_2_4_payload_format_indicator_is_passed_on,
+    mqtt5_3_3_2_15_response_topic_is_passed_on,
+    mqtt5_3_3_2_16_correlation_data_is_passed_on,
+    mqtt5_3_3_2_20_content_type_is_passed_on,
+    mqtt5_3_3_2_17_all_user_properties_are_passed_on,
+    mqtt5_3_3_2_18_user_properties_keep_their_order,
+    mqtt5_3_3_2_13_response_topic_must_be_utf8,
+    mqtt5_3_3_2_19_content_type_must_be_utf8,
+    mqtt5_3_3_2_14_response_topic_has_no_wildcards,
+    mqtt5_3_3_4_6_subscription_identifier_from_a_client_is_a_protocol_error,
+    mqtt5_3_3_2_5_expired_message_is_deleted,
+    mqtt5_3_3_2_6_delivered_expiry_is_less_the_time_spent_waiting,
+    mqtt5_3_1_2_29_nothing_is_explained_to_a_client_that_does_not_want_it,
+    mqtt5_unnumbered_payload_that_is_not_the_utf8_it_claims_is_refused_or_forwarded,
+    mqtt5_unnumbered_payload_format_indicator_is_0_or_1,
+];
+
 /// Delivered at each QoS, kept as retained, and queued: what a receiver sees of these properties each time.
 fn assert_travel(stage: &Stage, properties: &[Property]) {
     let mut live = stage.subscriber("live", "t", 2);
@@ -127,7 +145,8 @@ fn mqtt5_3_3_2_5_expired_message_is_deleted(stage: &Stage) {
     slow.complete(&first);
     assert_eq!(slow.expect_publish().text(), "stays");
     let mut away = stage.connect(&stage.lasting("away"));
-    let texts: Vec<String> = away.expect_publishes(2).iter().map(|publish| publish.text().to_owned()).collect();
+    let texts: Vec<String> =
+        away.expect_publishes(2).iter().map(|publish| publish.text().to_owned()).collect();
     assert_eq!(texts, ["first", "stays"]);
     away.settle();
 }

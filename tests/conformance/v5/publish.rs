@@ -96,7 +96,8 @@ fn mqtt5_3_3_2_2_topic_name_with_a_wildcard_is_refused(stage: &Stage) {
 }
 
 fn mqtt5_3_3_2_3_topic_of_a_delivery_matches_its_filter(stage: &Stage) {
-    let mut clients = ["a/+/c", "a/#", "a/b/c"].map(|filter| stage.subscriber(&filter.replace('/', ""), filter, 0));
+    let mut clients =
+        ["a/+/c", "a/#", "a/b/c"].map(|filter| stage.subscriber(&filter.replace('/', ""), filter, 0));
     for topic in ["a", "a/b", "a/b/c", "b", "a/x/c", "x/b/c"] {
         stage.deliver(&stage.message(topic, topic).qos(1));
     }

@@ -5,6 +5,7 @@ use crate::harness::Target;
 use crate::support::wire::{self, Put};
 use crate::support::{Connect, Kind, Message, Packet, Property, RawClient, V5, Will};
 use homing::config::Config;
+use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
 pub const MALFORMED: u8 = 0x81;
@@ -144,6 +145,17 @@ pub fn assert_told(client: &mut RawClient, codes: &[u8], why: &str) {
     assert!(told.is_some_and(|code| codes.contains(&code)), "{why}: told {told:02X?} of {codes:02X?}");
 }
 
+/// Everything said until the close, in whatever format a broker chooses for a client it does not know.
+pub fn last_words(stage: &Stage, bytes: &[u8]) -> Vec<u8> {
+    let (mut client, mut said) = (stage.open(), Vec::new());
+    client.send(bytes);
+    client.stream().set_read_timeout(Some(stage.patience())).expect("a read timeout");
+    match client.stream().read_to_end(&mut said) {
+        Err(e) if e.kind() != ErrorKind::ConnectionReset => panic!("not closed: {e}; {said:02X?}"),
+        _ => said,
+    }
+}
+
 /// Two bytes of length and the bytes.
 pub fn string(bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -184,10 +196,6 @@ pub fn unsubscribe_packet(id: u16, properties: &[u8], filters: &[&[u8]]) -> Vec<
 /// The value of one property.
 pub fn find<T>(properties: &[Property], value: impl Fn(&Property) -> Option<T>) -> Option<T> {
     properties.iter().find_map(value)
-}
-
-pub fn reason_string(properties: &[Property]) -> Option<&str> {
-    properties.iter().find_map(|p| if let Property::ReasonString(text) = p { Some(text.as_str()) } else { None })
 }
 
 /// The acknowledgement that answers a PUBLISH of this QoS.

@@ -3,7 +3,32 @@
 use super::cases;
 use super::stage::{EITHER, MALFORMED, PROTOCOL_ERROR, Stage, packet, string};
 use crate::support::client::subscribe_packet;
-use crate::support::{Kind, Message, Packet, Property, Publish, V5};
+use crate::support::{Kind, Packet, Property, Publish, V5};
+
+cases![
+    mqtt5_3_8_3_2_subscribe_without_a_filter_is_a_protocol_error,
+    mqtt5_3_8_3_3_no_local_keeps_a_clients_own_messages_away,
+    mqtt5_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error,
+    mqtt5_3_8_3_5_reserved_option_bits_are_malformed,
+    mqtt5_3_8_4_1_every_subscribe_is_answered,
+    mqtt5_3_8_4_2_suback_has_the_identifier_of_its_subscribe,
+    mqtt5_3_8_4_3_same_filter_again_replaces_the_subscription,
+    mqtt5_3_8_4_4_replacement_resends_retained_messages_and_loses_nothing,
+    mqtt5_3_8_4_5_many_filters_are_like_many_requests_with_one_answer,
+    mqtt5_3_8_4_6_suback_has_a_code_for_each_filter,
+    mqtt5_3_8_4_7_suback_code_is_the_qos_granted_or_a_failure,
+    mqtt5_3_8_4_8_delivery_is_at_the_lower_qos,
+    mqtt5_3_9_3_1_suback_codes_follow_the_filters,
+    mqtt5_3_9_3_2_suback_codes_are_from_its_table,
+    mqtt5_3_3_4_2_overlapping_filters_deliver_at_the_highest_qos,
+    mqtt5_3_3_4_3_deliveries_name_the_identifiers_that_there_are,
+    mqtt5_3_3_4_4_one_copy_lists_every_identifier,
+    mqtt5_3_3_4_5_copies_name_their_own_identifier_alone,
+    mqtt5_unnumbered_subscription_identifier_0_is_a_protocol_error,
+    mqtt5_unnumbered_retain_handling_3_is_a_protocol_error,
+    mqtt5_unnumbered_requested_qos_3_is_a_protocol_error,
+    mqtt5_unnumbered_filter_without_options_is_malformed,
+];
 
 const NO_LOCAL: u8 = 0x04;
 
@@ -93,7 +118,9 @@ fn mqtt5_3_8_4_4_replacement_resends_retained_messages_and_loses_nothing(stage: 
     assert_eq!(client.expect_publish().text(), "retained");
     let mut publisher = stage.client("p");
     // In one write while the subscription is replaced again and again.
-    publisher.send(&(1..=80).flat_map(|n| stage.message("t", n.to_string()).qos(1).encode(V5, n)).collect::<Vec<u8>>());
+    publisher.send(
+        &(1..=80).flat_map(|n| stage.message("t", n.to_string()).qos(1).encode(V5, n)).collect::<Vec<u8>>(),
+    );
     for _ in 0..20 {
         client.subscribe(&[(&stage.topic("t"), 0)]);
     }
@@ -171,7 +198,8 @@ fn mqtt5_3_9_3_1_suback_codes_follow_the_filters(stage: &Stage) {
 fn mqtt5_3_9_3_2_suback_codes_are_from_its_table(stage: &Stage) {
     let lawful = super::table::codes_of("SUBACK");
     let mut client = stage.client("c");
-    let filters = ["a#", "#/", "a+", "$share/g", "$share//t", "$share/+/t", "$share/g/", "$SYS/#", "#", "+/+"];
+    let filters =
+        ["a#", "#/", "a+", "$share/g", "$share//t", "$share/+/t", "$share/g/", "$SYS/#", "#", "+/+"];
     for filter in filters {
         for qos in [0, 1, 2] {
             let codes = client.subscribe(&[(filter, 0x20 | qos)]);
@@ -213,7 +241,8 @@ fn mqtt5_3_3_4_3_deliveries_name_the_identifiers_that_there_are(stage: &Stage) {
     let mut ids: Vec<u32> = publishes.iter().flat_map(Publish::subscription_ids).collect();
     ids.sort_unstable();
     assert_eq!(ids, [1, 268_435_455]);
-    let publishes = overlapping(stage, &[("a/b", 0, None), ("a/#", 0, None), ("+/b", 0, None), ("#", 0, None)]);
+    let publishes =
+        overlapping(stage, &[("a/b", 0, None), ("a/#", 0, None), ("+/b", 0, None), ("#", 0, None)]);
     assert!(!publishes.is_empty() && publishes.iter().all(|publish| publish.subscription_ids().is_empty()));
 }
 

@@ -5,6 +5,18 @@ use super::stage::{Stage, assert_told, find};
 use crate::support::{Message, Property, Publish, RawClient, V5};
 use std::collections::HashMap;
 
+cases![
+    mqtt5_3_1_2_26_aliases_stay_within_what_the_client_announced,
+    mqtt5_3_3_2_11_no_alias_beyond_the_clients_maximum,
+    mqtt5_3_1_2_27_no_aliases_for_a_client_that_announced_none,
+    mqtt5_3_3_2_12_every_alias_up_to_the_announced_maximum_is_taken,
+    mqtt5_3_2_2_17_alias_above_the_brokers_maximum_is_refused,
+    mqtt5_3_3_2_9_alias_above_the_maximum_of_connack_is_refused,
+    mqtt5_3_2_2_18_any_alias_is_refused_where_none_was_announced,
+    mqtt5_3_3_2_8_alias_0_is_refused,
+    mqtt5_3_3_2_7_aliases_end_with_their_connection,
+];
+
 const INVALID: &[u8] = &[0x94];
 
 /// What the broker announced.
@@ -73,7 +85,7 @@ fn assert_alias_works(stage: &Stage, client: &mut RawClient, subscriber: &mut Ra
     client.deliver(&Message::new("", "uses").qos(1).with(Property::TopicAlias(alias)));
     for text in ["sets", "uses"] {
         let publish = subscriber.expect_publish();
-        assert_eq!((publish.text(), publish.topic), (text, stage.topic(&topic)));
+        assert_eq!((publish.text(), &publish.topic), (text, &stage.topic(&topic)));
     }
 }
 

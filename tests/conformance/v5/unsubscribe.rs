@@ -4,6 +4,19 @@ use super::cases;
 use super::stage::{EITHER, Stage, unsubscribe_packet};
 use crate::support::{Kind, Packet, Property};
 
+cases![
+    mqtt5_3_10_3_2_unsubscribe_without_a_filter_is_a_protocol_error,
+    mqtt5_3_10_4_1_only_the_very_filter_is_deleted,
+    mqtt5_3_10_4_2_nothing_is_queued_after_unsubscribe,
+    mqtt5_3_10_4_3_deliveries_begun_are_finished,
+    mqtt5_3_10_4_4_every_unsubscribe_is_answered,
+    mqtt5_3_10_4_5_unsuback_has_the_identifier_though_nothing_was_deleted,
+    mqtt5_3_10_4_6_many_filters_are_like_many_requests_with_one_answer,
+    mqtt5_3_11_3_1_unsuback_codes_follow_the_filters,
+    mqtt5_3_11_3_2_unsuback_codes_are_from_its_table,
+    mqtt5_unnumbered_invalid_filter_in_unsubscribe_is_answered_or_cut,
+];
+
 fn mqtt5_3_10_3_2_unsubscribe_without_a_filter_is_a_protocol_error(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 0);
     assert_eq!(client.unsubscribe(&[&stage.topic("t")]), [0]);
@@ -59,7 +72,9 @@ fn mqtt5_3_10_4_3_deliveries_begun_are_finished(stage: &Stage) {
 fn mqtt5_3_10_4_4_every_unsubscribe_is_answered(stage: &Stage) {
     let mut client = stage.client("c");
     let filter = stage.topic("t");
-    client.send(&(1..=20).flat_map(|id| unsubscribe_packet(id, &[], &[filter.as_bytes()])).collect::<Vec<u8>>());
+    client.send(
+        &(1..=20).flat_map(|id| unsubscribe_packet(id, &[], &[filter.as_bytes()])).collect::<Vec<u8>>(),
+    );
     for _ in 1..=20 {
         client.expect_packet(Kind::Unsuback);
     }
@@ -118,7 +133,10 @@ fn mqtt5_unnumbered_invalid_filter_in_unsubscribe_is_answered_or_cut(stage: &Sta
         client.send(&unsubscribe_packet(1, &[], &[filter.as_bytes()]));
         match client.receive() {
             Packet::Granted(unsuback) => {
-                assert!(matches!(unsuback.codes[..], [code] if code != 0 && lawful.contains(&code)), "{unsuback:?}");
+                assert!(
+                    matches!(unsuback.codes[..], [code] if code != 0 && lawful.contains(&code)),
+                    "{unsuback:?}"
+                );
             }
             Packet::Disconnect(disconnect) => assert!(matches!(disconnect.code, 0x81 | 0x82 | 0x8F)),
             other => panic!("{other:?}"),

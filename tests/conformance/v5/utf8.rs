@@ -1,7 +1,9 @@
 //! 1.5: strings, string pairs and variable byte integers.
 
 use super::cases;
-use super::stage::{MALFORMED, Stage, connect_packet, packet, property_set, publish_packet, string, unsubscribe_packet};
+use super::stage::{
+    MALFORMED, Stage, connect_packet, packet, property_set, publish_packet, string, unsubscribe_packet,
+};
 use crate::support::client::subscribe_packet;
 use crate::support::{Connect, Kind, Message, V5};
 
