@@ -3,8 +3,8 @@
 //! `cargo bench --bench subscription_index`; bytes are jemalloc's own count, printed first.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::QoS;
-use homing::routing::message::Message;
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::shared::Member;
 use homing::routing::subscription_tree::{
@@ -171,7 +171,11 @@ fn changing(c: &mut Criterion) {
 }
 
 fn message(topic: &str) -> Message {
-    Message::new(QoS::AtMostOnce, true, Instant::NEVER, topic, &[], b"21.5")
+    let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
+    Message::new(
+        Parts { qos, retain: true, expires, topic, forwarded: &[], payload: b"21.5" },
+        &mut Vec::new(),
+    )
 }
 
 fn retained(messages: &[Message]) -> Retained {

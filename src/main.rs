@@ -1,7 +1,7 @@
 //! The `homing` command: arguments, configuration, log, run. What a broker is, the library knows.
 
 use clap::{Args, Parser, Subcommand};
-use homing::broker::Broker;
+use homing::broker::{Broker, Signals};
 use homing::config::{Config, DEFAULT_FILE, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
 use std::io::{self, IsTerminal, Write};
@@ -137,6 +137,13 @@ fn serve(loaded: Loaded, settings: &Settings) -> ExitCode {
     start_log(&loaded.config);
     raise_descriptor_limit();
     let configuration = configuration_line(&loaded);
+    let signals = match Signals::catch() {
+        Ok(signals) => signals,
+        Err(error) => {
+            complain(&format!("cannot wait for signals: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
     let broker = match Broker::start(loaded.config) {
         Ok(broker) => broker,
         Err(error) => {
@@ -148,7 +155,7 @@ fn serve(loaded: Loaded, settings: &Settings) -> ExitCode {
         tracing::warn!(%address, "nothing is authenticated: whoever reaches this address may publish and subscribe");
     }
     say(&banner(broker.addresses(), &configuration, settings));
-    broker.run()
+    broker.run(signals)
 }
 
 fn start_log(config: &Config) {

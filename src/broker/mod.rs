@@ -24,6 +24,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
 use supervisor::Supervisor;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -96,23 +97,10 @@ impl Broker {
     }
 
     /// Runs until SIGTERM or SIGINT, then stops in order; a second signal exits at once. SIGHUP is ignored with a log line.
-    pub fn run(mut self) -> ExitCode {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                warn!(%error, "no event loop for signals");
-                return ExitCode::FAILURE;
-            }
-        };
+    pub fn run(mut self, signals: Signals) -> ExitCode {
+        let Signals { runtime, mut caught } = signals;
         runtime.block_on(async {
-            let mut signals = match Signals::new() {
-                Ok(signals) => signals,
-                Err(error) => {
-                    warn!(%error, "cannot wait for signals");
-                    return ExitCode::FAILURE;
-                }
-            };
-            let name = signals.next().await;
+            let name = caught.next().await;
             info!(signal = name, "stopping; a second signal exits at once");
             let (done, finished) = oneshot::channel();
             std::thread::spawn(move || {
@@ -121,9 +109,9 @@ impl Broker {
             });
             tokio::select! {
                 _ = finished => ExitCode::SUCCESS,
-                name = signals.next() => {
+                name = caught.next() => {
                     warn!(signal = name, "exiting at once");
-                    ExitCode::FAILURE
+                    std::process::exit(1)
                 }
             }
         })
@@ -136,22 +124,36 @@ impl Drop for Broker {
     }
 }
 
-/// The signals that end the broker, and the one that does not.
-struct Signals {
+/// The signals that end the broker, and the one that does not. Caught from before the broker starts, so that none that
+/// comes while it does ends the process unprepared.
+pub struct Signals {
+    runtime: Runtime,
+    caught: Caught,
+}
+
+struct Caught {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
 }
 
 impl Signals {
-    fn new() -> io::Result<Signals> {
-        Ok(Signals {
+    /// # Errors
+    /// The system refuses an event loop or a signal handler.
+    pub fn catch() -> io::Result<Signals> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let guard = runtime.enter();
+        let caught = Caught {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
-        })
+        };
+        drop(guard);
+        Ok(Signals { runtime, caught })
     }
+}
 
+impl Caught {
     /// The next signal to stop at.
     async fn next(&mut self) -> &'static str {
         loop {

@@ -116,7 +116,6 @@ impl Shell {
         let link = links.get_mut(id.slot as usize)?.take_if(|link| link.id == id)?;
         self.open.set(self.open.get() - 1);
         // One that moves takes its place there again.
-        self.statistics.connection_closed();
         if self.open.get() == 0 {
             self.emptied.notify_waiters();
         }
@@ -144,7 +143,7 @@ impl Shell {
 
     /// Called after the state machine was fed: wakes the flusher if there is something to do.
     pub fn turn_ended(&self) {
-        if !self.awake.get() && !self.core.borrow_mut().effects().is_empty() {
+        if !self.awake.get() && self.core.borrow().has_work() {
             self.awake.set(true);
             if let Some(waker) = &*self.flusher.borrow() {
                 waker.wake_by_ref();
@@ -254,9 +253,10 @@ impl Shell {
     /// Adds what this arbiter's message bodies and partial packets grew or shrank by to the broker's total.
     fn account(&self) {
         let partial = self.core.borrow().partial_bytes() as i64;
-        let delta = take_bodies_delta() + partial - self.partial.replace(partial);
-        if delta != 0 {
-            self.statistics.memory_changed(delta);
+        let grown = partial - self.partial.replace(partial);
+        let bodies = take_bodies_delta();
+        if bodies != 0 || grown != 0 {
+            self.statistics.memory_changed(bodies, grown);
         }
     }
 

@@ -1,16 +1,28 @@
 //! Figures that all arbiters share: connections, the memory budget, what each shard counted.
 
 use crate::routing::shard::{Common, Figures};
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Packets that are not whole may use this part of the memory budget: one in so many.
+const PARTIAL_SHARE: i64 = 4;
+
+/// Written only when it changes: every publish on every arbiter reads it.
+fn set(flag: &AtomicBool, value: bool) {
+    if flag.load(Ordering::Relaxed) != value {
+        flag.store(value, Ordering::Relaxed);
+    }
+}
 
 /// Shared by listeners, shards and whoever reports.
 #[derive(Debug)]
 pub struct Statistics {
     /// Sockets accepted and not yet closed, whatever they have said.
     connections: AtomicUsize,
-    /// Bytes of message bodies (retained ones among them) and of packets that are not whole yet.
-    memory: AtomicI64,
+    /// Bytes of message bodies, retained ones among them.
+    bodies: AtomicI64,
+    /// Bytes of packets that are not whole yet.
+    partial: AtomicI64,
     memory_budget: i64,
     common: Arc<Common>,
     /// As of each shard's last chore.
@@ -21,7 +33,8 @@ impl Statistics {
     pub fn new(shards: usize, memory_budget: u64, common: Arc<Common>) -> Statistics {
         Statistics {
             connections: AtomicUsize::new(0),
-            memory: AtomicI64::new(0),
+            bodies: AtomicI64::new(0),
+            partial: AtomicI64::new(0),
             memory_budget: i64::try_from(memory_budget).unwrap_or(i64::MAX),
             common,
             shards: (0..shards).map(|_| Mutex::default()).collect(),
@@ -42,17 +55,12 @@ impl Statistics {
     }
 
     /// A shard's bodies and partial packets grew or shrank; at most once per turn and shard.
-    pub fn memory_changed(&self, delta: i64) {
-        let total = self.memory.fetch_add(delta, Ordering::Relaxed) + delta;
-        let over = total > self.memory_budget;
-        // Written only when it changes: every publish on every arbiter reads it.
-        if self.common.over_budget.load(Ordering::Relaxed) != over {
-            self.common.over_budget.store(over, Ordering::Relaxed);
-        }
-    }
-
-    pub fn memory(&self) -> i64 {
-        self.memory.load(Ordering::Relaxed)
+    pub fn memory_changed(&self, bodies: i64, partial: i64) {
+        let bodies = self.bodies.fetch_add(bodies, Ordering::Relaxed) + bodies;
+        let partial = self.partial.fetch_add(partial, Ordering::Relaxed) + partial;
+        let budget = self.memory_budget;
+        set(&self.common.over_budget, bodies + partial > budget);
+        set(&self.common.over_partial, partial > budget / PARTIAL_SHARE);
     }
 
     pub fn report(&self, shard: usize, figures: Figures) {

@@ -51,6 +51,7 @@ impl Supervisor {
         let common = Arc::new(Common {
             retained: Mutex::new(Retained::new(retained)),
             over_budget: AtomicBool::new(false),
+            over_partial: AtomicBool::new(false),
         });
         let statistics = Arc::new(Statistics::new(count, limits.memory.bytes(), Arc::clone(&common)));
         let mut arbiters = Vec::new();

@@ -53,7 +53,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(seen, (0..60).collect());
+        assert_eq!(seen, (0..75).collect());
     }
 
     #[test]

@@ -99,10 +99,10 @@ mod tests {
     fn lateness_p99_is_the_next_power_of_two() {
         let statistics = ExpiryStatistics::default();
         assert_eq!(statistics.lateness_p99(), Duration::ZERO);
-        statistics.sent([990, 0, 0, 0], Duration::from_millis(3));
-        statistics.sent([0, 10, 0, 0], Duration::from_millis(900));
+        statistics.sent([990, 0, 0, 0, 0], Duration::from_millis(3));
+        statistics.sent([0, 10, 0, 0, 0], Duration::from_millis(900));
         assert_eq!(statistics.lateness_p99(), Duration::from_millis(4));
-        statistics.sent([0, 1, 0, 0], Duration::from_secs(3_600));
+        statistics.sent([0, 1, 0, 0, 0], Duration::from_secs(3_600));
         assert_eq!(statistics.lateness_p99(), Duration::from_millis(1024));
         assert_eq!(statistics.lateness_max(), Duration::from_secs(3_600));
         assert_eq!(statistics.fired(DeadlineKind::WriteIdle), 11);

@@ -90,8 +90,8 @@ fn deliveries_keep_nobody_alive(version: Version) {
         let subscribed = now();
         let mut publisher = broker.client(version, "p");
         let told = loop {
-            publisher.deliver(&Message::new("t", "x").qos(1));
-            match silent.next(now() + Duration::from_millis(20)) {
+            publisher.publish(&Message::new("t", "x"));
+            match silent.next(now() + PATIENCE) {
                 Event::Packet(Packet::Publish(_)) => {}
                 Event::Packet(Packet::Disconnect(d)) => break Some(d.code),
                 Event::Closed => break None,
@@ -174,13 +174,15 @@ fn slow_loris_connect_is_cut_though_bytes_keep_coming() {
     let broker = start_broker(|config| config.listeners.connect_timeout = Duration::from_millis(500));
     let before = now();
     let mut client = broker.open(V5);
+    // 20 bytes a second: each is something that came, none makes the CONNECT whole in time.
     for byte in Connect::new(V5, "a client identifier that takes its time").encode() {
         client.send(&[byte]);
-        if !matches!(client.next(now() + Duration::from_millis(50)), Event::Silence) {
-            break;
+        match client.next(now() + Duration::from_millis(50)) {
+            Event::Silence => {}
+            Event::Closed => break,
+            Event::Packet(packet) => panic!("{packet:?} after {:?}", before.elapsed()),
         }
     }
-    assert!(client.read_to_end().is_empty());
     assert!(before.elapsed() <= Duration::from_millis(500) + LATENESS, "{:?}", before.elapsed());
 }
 

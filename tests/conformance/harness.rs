@@ -122,6 +122,22 @@ impl Target {
         self.connect(&Connect::persistent(version, &self.id(name)))
     }
 
+    /// These bytes, on a connection that has been served so far, end it; a fresh one is then served as ever.
+    pub fn cuts(&self, version: Version, bytes: &[u8]) {
+        let mut client = self.client(version, "cut");
+        client.settle();
+        client.send(bytes);
+        client.expect_closed();
+        self.client(version, "cut").settle();
+    }
+
+    /// These bytes, instead of a lawful CONNECT, are answered by the close alone.
+    pub fn closes_unanswered(&self, version: Version, bytes: &[u8]) {
+        let mut client = self.open(version);
+        client.send(bytes);
+        assert_eq!(client.read_to_end(), [], "{bytes:02X?}");
+    }
+
     /// The positive control: the peer serves an ordinary exchange. Before a test that then waits for a close, or for
     /// nothing; and after one, to show that nobody else was hurt.
     pub fn serves(&self, version: Version) {

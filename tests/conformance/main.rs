@@ -13,7 +13,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-#[expect(dead_code, unused_imports, reason = "the other half belongs to the tests of the broker")]
+#[expect(dead_code, unused_imports, unused_macros, reason = "the other half is for the tests of the broker")]
 #[path = "../broker/launch.rs"]
 mod launch;
 

@@ -83,9 +83,29 @@ impl Connection {
             self.awaits_writable = false;
             self.shell.flush_one(self.id);
         }
-        self.read(cx);
-        if std::mem::take(&mut self.overdue) && self.state != State::Gone {
+        if std::mem::take(&mut self.overdue) {
+            self.read_empty();
             self.cut_if_due();
+        }
+        self.read(cx);
+    }
+
+    /// Takes in all that the kernel has of it.
+    fn read_empty(&mut self) {
+        let shell = Rc::clone(&self.shell);
+        while self.state == State::Open && shell.core.borrow().reads(self.id) {
+            let Some(transport) = &self.transport else { return };
+            let mut scratch = shell.scratch.borrow_mut();
+            let (read, more) = match transport.read_now(&mut scratch) {
+                Ok(Read::Some(n)) => (n, true),
+                Ok(Read::Last(n)) => (n, false),
+                // The reading side meets the same and ends the connection.
+                Ok(Read::End) | Err(_) => return,
+            };
+            self.take_in(scratch.get(..read).unwrap_or_default());
+            if !more {
+                return;
+            }
         }
     }
 
@@ -102,8 +122,8 @@ impl Connection {
             let mut scratch = shell.scratch.borrow_mut();
             let read = match transport.poll_read(cx, &mut scratch) {
                 Poll::Pending => return,
-                // There may be more: after the others. A verdict on its silence wants to know all that came.
-                Poll::Ready(Ok(Read::Some(n))) if reads < READS_PER_TURN || self.overdue => n,
+                Poll::Ready(Ok(Read::Some(n))) if reads < READS_PER_TURN => n,
+                // There may be more: after the others.
                 Poll::Ready(Ok(Read::Some(n))) => {
                     cx.waker().wake_by_ref();
                     self.take_in(scratch.get(..n).unwrap_or_default());
@@ -153,13 +173,18 @@ impl Connection {
         self.state = State::Gone;
         self.transport = None;
         self.shell.core.borrow_mut().closed(clock::now(), self.id, why);
+        // While the shell still knows its address.
         self.shell.log_events();
         self.shell.forget(self.id);
+        self.shell.statistics.connection_closed();
         self.shell.turn_ended();
     }
 
     /// A deadline is said to have passed, and the socket is read empty: what it held counts as come in time.
     fn cut_if_due(&mut self) {
+        if self.state == State::Gone {
+            return;
+        }
         let overdue = self.shell.core.borrow_mut().disconnect_if_due(clock::now(), self.id);
         if overdue == Overdue::Abandon {
             self.gone("takes no bytes");

@@ -57,6 +57,17 @@ impl Transport {
         }
     }
 
+    /// Reads what the kernel has now, whether or not the reactor has heard of it: after a pause of the whole process it has
+    /// not, though the bytes have long been there.
+    pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        match rustix::io::read(&self.0, &mut *buffer) {
+            Ok(0) => Ok(Read::End),
+            Ok(n) if n < buffer.len() => Ok(Read::Last(n)),
+            Ok(n) => Ok(Read::Some(n)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Whether the socket takes bytes, or arranges to be woken when it does.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.poll_write_ready(cx)

@@ -214,10 +214,18 @@ impl Session {
     }
 
     /// Writes every waiting acknowledgement that is due.
-    pub fn answer_due(&mut self, wire: &mut Wire) {
+    ///
+    /// # Errors
+    /// A 3.x client has waited in vain: there is no way to tell it but to close.
+    pub fn answer_due(&mut self, wire: &mut Wire) -> Result<(), Violation> {
         while let Some(due) = self.receiver.next_due() {
+            if due.held_too_long && !wire.version.is_v5() {
+                let what = "a receiver's queue had no room within limits.hold_timeout";
+                return Err(Violation { reason: ReasonCode::QUOTA_EXCEEDED, what });
+            }
             Session::answer(due, wire);
         }
+        Ok(())
     }
 }
 

@@ -142,7 +142,8 @@ impl Queue {
         std::mem::take(self).entries.into_iter()
     }
 
-    fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
+    /// Whether a message of this size fits as it is.
+    pub fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
         self.entries.len() < limits.messages && self.bytes + size <= limits.bytes
     }
 

@@ -20,6 +20,8 @@ pub enum Outcome {
     Unmatched,
     /// Everybody behind this gate who should have it refused it.
     Refused,
+    /// It was held for a receiver whose queue was full, and no room came in time.
+    HeldTooLong,
 }
 
 impl Outcome {
@@ -27,6 +29,7 @@ impl Outcome {
     pub fn or(self, other: Outcome) -> Outcome {
         match (self, other) {
             (Outcome::Taken, _) | (_, Outcome::Taken) => Outcome::Taken,
+            (Outcome::HeldTooLong, _) | (_, Outcome::HeldTooLong) => Outcome::HeldTooLong,
             (Outcome::Refused, _) | (_, Outcome::Refused) => Outcome::Refused,
             _ => Outcome::Unmatched,
         }
@@ -37,7 +40,7 @@ impl Outcome {
         match self {
             Outcome::Taken => ReasonCode::SUCCESS,
             Outcome::Unmatched => ReasonCode::NO_MATCHING_SUBSCRIBERS,
-            Outcome::Refused => ReasonCode::QUOTA_EXCEEDED,
+            Outcome::Refused | Outcome::HeldTooLong => ReasonCode::QUOTA_EXCEEDED,
         }
     }
 }
@@ -48,6 +51,8 @@ pub struct Due {
     pub packet_id: PacketId,
     pub qos: QoS,
     pub reason: ReasonCode,
+    /// 3.x, which cannot be told, gets no acknowledgement for this: its connection is closed.
+    pub held_too_long: bool,
 }
 
 /// What to do with an incoming QoS 2 PUBLISH.
@@ -119,7 +124,7 @@ impl Receiver {
     /// A message was routed: its acknowledgement now, if no gate is waited for and none before it waits.
     pub fn routed(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome) -> Option<Due> {
         if self.pending.is_empty() {
-            return Some(self.due(packet_id, qos, outcome.reason()));
+            return Some(self.due(packet_id, qos, outcome, None));
         }
         self.pending.push_back(Pending { packet_id, qos, gates: 0, outcome, refused: None });
         None
@@ -128,7 +133,7 @@ impl Receiver {
     /// A message was not routed: what its publisher is told, now if none before it waits.
     pub fn refuse(&mut self, packet_id: PacketId, qos: QoS, reason: ReasonCode) -> Option<Due> {
         if self.pending.is_empty() {
-            return Some(self.due(packet_id, qos, reason));
+            return Some(self.due(packet_id, qos, Outcome::Refused, Some(reason)));
         }
         let refused = Some(reason);
         self.pending.push_back(Pending { packet_id, qos, gates: 0, outcome: Outcome::Refused, refused });
@@ -160,7 +165,7 @@ impl Receiver {
         self.pending.front().filter(|p| p.gates == 0)?;
         let p = self.pending.pop_front()?;
         self.first = self.first.wrapping_add(1);
-        Some(self.due(p.packet_id, p.qos, p.refused.unwrap_or(p.outcome.reason())))
+        Some(self.due(p.packet_id, p.qos, p.outcome, p.refused))
     }
 
     /// The connection is gone: acknowledgements that wait are dropped, and late answers to them meet nothing. QoS 2
@@ -170,12 +175,13 @@ impl Receiver {
         self.pending = VecDeque::new();
     }
 
-    fn due(&mut self, packet_id: PacketId, qos: QoS, reason: ReasonCode) -> Due {
+    fn due(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, refused: Option<ReasonCode>) -> Due {
+        let reason = refused.unwrap_or(outcome.reason());
         if qos == QoS::ExactlyOnce && reason.is_error() {
             // 5.0 [MQTT-4.3.3-9]
             self.exactly_once.remove(packet_id);
         }
-        Due { packet_id, qos, reason }
+        Due { packet_id, qos, reason, held_too_long: outcome == Outcome::HeldTooLong }
     }
 }
 

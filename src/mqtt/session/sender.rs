@@ -114,6 +114,11 @@ impl Sender {
         self.queue.push(now, delivery, limits, losses)
     }
 
+    /// Whether the queue would take a message of this size now.
+    pub fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
+        self.queue.has_room(size, limits)
+    }
+
     /// Puts a delivery behind all others, whatever the limits: retained messages at a SUBSCRIBE.
     pub fn enqueue_retained(&mut self, delivery: Delivery) {
         self.queue.append(delivery);

@@ -1,6 +1,7 @@
 //! The store against the naive matcher, its limits and its deadlines.
 
 use super::*;
+use crate::mqtt::message::Parts;
 use crate::mqtt::packet::QoS;
 use crate::routing::subscription_tree::test_topics::{topic_filter, topic_name};
 use proptest::prelude::*;
@@ -13,7 +14,8 @@ fn message(topic: &str, payload: &str) -> Message {
 }
 
 fn expiring(topic: &str, payload: &str, expires: Instant) -> Message {
-    Message::new(QoS::AtLeastOnce, true, expires, topic, &[], payload.as_bytes())
+    let (qos, payload) = (QoS::AtLeastOnce, payload.as_bytes());
+    Message::new(Parts { qos, retain: true, expires, topic, forwarded: &[], payload }, &mut Vec::new())
 }
 
 fn store() -> Retained {

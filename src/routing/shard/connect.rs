@@ -137,6 +137,7 @@ impl Shard {
             connection: None,
             ends: Instant::NEVER,
             will_due: Instant::NEVER,
+            held: None,
             registered: Registered::default(),
         });
         let sessions = &self.sessions;

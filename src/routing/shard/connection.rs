@@ -68,8 +68,8 @@ pub enum Pause {
     Unanswered = 2,
     /// Another shard has as much from this one as it should.
     Peer = 4,
-    /// Its CONNECT is not answered yet.
-    Connack = 8,
+    /// Its SUBSCRIBE or UNSUBSCRIBE is not in force everywhere yet: what it pipelined behind waits.
+    Fence = 8,
 }
 
 impl Pauses {

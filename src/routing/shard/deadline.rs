@@ -154,11 +154,11 @@ impl Shard {
         }
     }
 
-    /// Session expiry or will delay, whichever is first.
+    /// Session expiry, will delay or the end of a hold, whichever is first.
     pub(super) fn register_session(&mut self, id: SessionId) {
         let interval = self.settings.expiry_interval;
         let Some(resident) = self.sessions.get_mut(id) else { return };
-        let deadline = resident.ends.min(resident.will_due);
+        let deadline = resident.ends.min(resident.will_due).min(resident.held_until());
         if resident.registered.needs(deadline, interval) {
             let (slot, generation) = (id.slot, id.generation);
             let kind = DeadlineKind::Session;
@@ -174,6 +174,7 @@ impl Shard {
             let will = resident.session.will.take();
             self.publish_will(now, id, will);
         }
+        self.give_up_held(now, id);
         if self.sessions.get(id).is_some_and(|r| r.ends <= now) {
             self.end_session(now, id);
             return;

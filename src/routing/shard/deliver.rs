@@ -2,7 +2,9 @@
 
 use super::connection::Connection;
 use super::effects::Why;
+use super::hold::Held;
 use super::route::{Publication, Target};
+use super::slots::Id;
 use super::{ConnectionId, Resident, Shard};
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::mqtt::session::loss::LossCause;
@@ -35,7 +37,9 @@ impl Shard {
     ) -> Outcome {
         let Shard { connections, sessions, settings, tally, pool, frames, scratch, effects, .. } = self;
         let policy = &settings.session.send;
-        let Some((_, resident)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
+        let Some((Id { generation, .. }, resident)) = sessions.at_mut(target.session.0) else {
+            return Outcome::Unmatched;
+        };
         // 3.1.1 [MQTT-3.8.4-6], 5.0 [MQTT-3.8.4-8]
         let qos = publication.parts.qos.min(target.qos);
         // 3.1.1 [MQTT-3.3.1-9]; 5.0 [MQTT-3.3.1-12], [MQTT-3.3.1-13]
@@ -92,6 +96,16 @@ impl Shard {
         let message = publication.message(scratch).clone();
         let ids = SubscriptionIds::from_several(target.ids);
         let delivery = Delivery { message, ids, qos, retain, share: share.cloned() };
+        if let Some(gate) = publication.gate
+            && qos != QoS::AtMostOnce
+            && resident.must_hold(&delivery, &policy.queue)
+        {
+            publication.held += 1;
+            resident.hold(Held { delivery, gate, until: now + settings.hold_timeout });
+            let id = Id::new(target.session.0, generation);
+            self.register_session(id);
+            return Outcome::Unmatched;
+        }
         match resident.session.sender.enqueue(now, delivery, &policy.queue, &mut tally.losses) {
             Ok(()) => Outcome::Taken,
             Err(_) => {

@@ -25,6 +25,15 @@ pub struct Publisher {
     pub session: SessionSlot,
 }
 
+/// Who waits until a message that is held for a full queue is taken or refused.
+#[derive(Clone, Copy, Debug)]
+pub enum Gate {
+    /// A publisher of this shard.
+    Here { session: SessionId, token: AckToken },
+    /// A publication in a peer's parcel.
+    Peer { shard: ShardId, number: u64, index: u32 },
+}
+
 /// All that one shard has for another in one turn.
 #[derive(Debug)]
 pub struct Parcel {
@@ -44,10 +53,18 @@ pub enum Item {
     },
     /// For the one member of a shared group that was chosen.
     Share(Share),
-    /// Answers the parcel of this number: what was not taken, by its place among that parcel's publications.
+    /// Answers the parcel of this number: what was not taken, by its place among that parcel's publications, and what
+    /// is held, with how many answers are to come.
     Ticket {
         number: u64,
         not_taken: Vec<(u32, Outcome)>,
+        held: Vec<(u32, u16)>,
+    },
+    /// One of those answers.
+    Late {
+        number: u64,
+        index: u32,
+        outcome: Outcome,
     },
     /// The sender has subscribers to this filter, or none any more.
     Interest {
@@ -124,6 +141,17 @@ pub struct Peer {
     outstanding: VecDeque<Outstanding>,
     load: usize,
     load_bytes: usize,
+    /// Acknowledgements of publications that the peer holds, with the answers that are to come.
+    late: Vec<Late>,
+}
+
+#[derive(Debug)]
+struct Late {
+    number: u64,
+    index: u32,
+    answers: u16,
+    outcome: Outcome,
+    acknowledgement: (SessionId, AckToken),
 }
 
 #[derive(Debug)]
@@ -149,6 +177,11 @@ impl Peer {
         }
         self.publications += 1;
         self.bytes += size;
+    }
+
+    /// Whether there is something for the next parcel.
+    pub fn has_outgoing(&self) -> bool {
+        !self.outgoing.is_empty()
     }
 
     /// Whether more publications should wait.
@@ -188,6 +221,36 @@ impl Peer {
         self.load -= front.publications as usize;
         self.load_bytes -= front.bytes;
         front.waiters
+    }
+
+    /// A waiter's publication is held: `answers` more are to come.
+    pub fn hold(
+        &mut self,
+        number: u64,
+        index: u32,
+        answers: u16,
+        outcome: Outcome,
+        acknowledgement: (SessionId, AckToken),
+    ) {
+        self.late.push(Late { number, index, answers, outcome, acknowledgement });
+    }
+
+    /// One of those answers: with the last, who waits for it and what it says.
+    pub fn late(
+        &mut self,
+        number: u64,
+        index: u32,
+        outcome: Outcome,
+    ) -> Option<((SessionId, AckToken), Outcome)> {
+        let at = self.late.iter().position(|l| (l.number, l.index) == (number, index))?;
+        let late = self.late.get_mut(at)?;
+        late.outcome = late.outcome.or(outcome);
+        late.answers = late.answers.saturating_sub(1);
+        if late.answers > 0 {
+            return None;
+        }
+        let late = self.late.remove(at);
+        Some((late.acknowledgement, late.outcome))
     }
 }
 

@@ -156,6 +156,7 @@ impl Shard {
         }
         self.publish_will(now, id, will);
         self.forget_client(id);
+        self.refuse_held(now, id);
         let Some(mut resident) = self.sessions.remove(id) else { return };
         let (in_flight, queued) = resident.session.sender.drain();
         let mut lost = 0;

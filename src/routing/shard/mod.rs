@@ -16,6 +16,7 @@
 //! | `exchange` | parcels and tickets between shards |
 //! | `deadline` | what the expiry actor is told, and its verdicts |
 //! | `parcels` | what came from a peer |
+//! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
 //! | `slots` | ids |
 
@@ -25,6 +26,7 @@ pub mod deadline;
 mod deliver;
 pub mod effects;
 pub mod exchange;
+mod hold;
 mod leave;
 mod parcels;
 mod publish;
@@ -46,8 +48,10 @@ use connection::{Connection, Leaves, Pause, Phase};
 use effects::{Effects, Event};
 use exchange::Peer;
 use hashbrown::{HashMap, HashTable};
+use hold::Held;
 pub use receive::Progress;
 use slots::{Id, Slots};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -87,6 +91,8 @@ pub struct Common {
     pub retained: Mutex<Retained>,
     /// Set while the broker's bodies, partial packets and retained messages exceed their budget.
     pub over_budget: AtomicBool,
+    /// Set while packets that are not whole hold more than their share of it: they cannot starve the messages.
+    pub over_partial: AtomicBool,
 }
 
 impl Common {
@@ -105,7 +111,13 @@ pub struct Resident {
     pub ends: Instant,
     /// When its will goes out; [`Instant::NEVER`] unless one waits.
     pub will_due: Instant,
-    /// What the expiry actor was told of the earlier of the two.
+    /// Messages that wait for room in its queue, under the policy `hold`.
+    #[expect(
+        clippy::box_collection,
+        reason = "8 bytes in every session where 32 would nearly always be empty"
+    )]
+    held: Option<Box<VecDeque<Held>>>,
+    /// What the expiry actor was told of the earliest of these.
     pub registered: crate::expiry::lazy::Registered,
 }
 
@@ -222,6 +234,11 @@ impl Shard {
         &mut self.effects
     }
 
+    /// Whether the turn left anything for the shell to do.
+    pub fn has_work(&self) -> bool {
+        !self.effects.is_empty() || self.peers.iter().any(Peer::has_outgoing)
+    }
+
     /// Ends the turn between shards: what each peer is sent.
     pub fn seal_parcels(&mut self) {
         for at in 0..self.peers.len() {
@@ -234,11 +251,6 @@ impl Shard {
     /// The outbox of a connection that is to be flushed.
     pub fn outbox(&mut self, id: ConnectionId) -> Option<&mut Outbox> {
         Some(&mut self.connections.get_mut(id)?.wire.outbox)
-    }
-
-    /// Whether so much waits to be written that it should be before more is read.
-    pub fn wants_flush(&self) -> bool {
-        self.unflushed >= TURN
     }
 
     /// All dirty connections were flushed.
@@ -288,6 +300,9 @@ impl Shard {
         if resident.session.sender.queued() > 0 {
             connection.wire.outbox.lend(&mut self.pool);
             resident.session.sender.pump(now, &mut connection.wire, policy, tally);
+            if let Some(session) = connection.session {
+                self.admit_held(now, session);
+            }
             self.touch(id);
             self.register_retransmit(id);
         }

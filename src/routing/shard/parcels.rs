@@ -1,7 +1,7 @@
 //! A parcel from another shard is taken apart here, and answered.
 
 use super::connection::Pause;
-use super::exchange::{Item, Parcel, Waiter};
+use super::exchange::{Gate, Item, Parcel, Waiter};
 use super::route::Publication;
 use super::{ConnectionId, SessionId, Shard};
 use crate::mqtt::session::receiver::{AckToken, Outcome};
@@ -14,11 +14,18 @@ impl Shard {
         let from = parcel.from;
         let mut publications = 0;
         let mut not_taken = Vec::new();
+        let mut held = Vec::new();
         for item in parcel.items {
             let outcome = match item {
                 Item::Publish { message, publisher } => {
                     let mut publication = Publication::of(&message, publisher);
-                    self.deliver_here(now, &mut publication)
+                    let (shard, number, index) = (from, parcel.number, publications);
+                    publication.gate = Some(Gate::Peer { shard, number, index });
+                    let outcome = self.deliver_here(now, &mut publication);
+                    if publication.held > 0 {
+                        held.push((publications, publication.held));
+                    }
+                    outcome
                 }
                 Item::Share(share) => self.take_share(now, &share),
                 other => {
@@ -34,14 +41,22 @@ impl Shard {
         if publications > 0
             && let Some(peer) = self.peers.get_mut(usize::from(from.0))
         {
-            peer.tell(Item::Ticket { number: parcel.number, not_taken });
+            peer.tell(Item::Ticket { number: parcel.number, not_taken, held });
         }
     }
 
     /// Everything in a parcel that is not a publication.
     fn take_item(&mut self, now: Instant, from: ShardId, item: Item) {
         match item {
-            Item::Ticket { number, not_taken } => self.take_ticket(now, from, number, &not_taken),
+            Item::Ticket { number, not_taken, held } => {
+                self.take_ticket(now, from, number, &not_taken, &held);
+            }
+            Item::Late { number, index, outcome } => {
+                let peer = self.peers.get_mut(usize::from(from.0));
+                if let Some(((session, token), outcome)) = peer.and_then(|p| p.late(number, index, outcome)) {
+                    self.gate_answered(now, session, token, outcome);
+                }
+            }
             Item::Interest { filter, interest } => self.tree.set_peer_interest(&filter, from, interest),
             Item::Join { group, filter, member } => {
                 self.join_group(&group, &filter, member);
@@ -73,12 +88,27 @@ impl Shard {
     }
 
     /// A ticket: what was not taken goes on or is told, and publishers that waited for room are read again.
-    fn take_ticket(&mut self, now: Instant, from: ShardId, number: u64, not_taken: &[(u32, Outcome)]) {
+    fn take_ticket(
+        &mut self,
+        now: Instant,
+        from: ShardId,
+        number: u64,
+        not_taken: &[(u32, Outcome)],
+        held: &[(u32, u16)],
+    ) {
         let Some(peer) = self.peers.get_mut(usize::from(from.0)) else { return };
         let waiters = peer.settle(number);
         for waiter in waiters {
-            let found = not_taken.binary_search_by_key(&waiter.index, |(index, _)| *index);
+            let index = waiter.index;
+            let found = not_taken.binary_search_by_key(&index, |(index, _)| *index);
             let outcome = found.map_or(Outcome::Taken, |at| not_taken[at].1);
+            let answers = held.binary_search_by_key(&index, |(index, _)| *index).map_or(0, |at| held[at].1);
+            if let (1.., Some(waits)) = (answers, waiter.acknowledgement) {
+                if let Some(peer) = self.peers.get_mut(usize::from(from.0)) {
+                    peer.hold(number, index, answers, outcome, waits);
+                }
+                continue;
+            }
             self.settle_waiter(now, waiter, outcome);
         }
         if self.peers.iter().all(|p| p.has_room()) {
@@ -105,17 +135,25 @@ impl Shard {
     }
 
     /// A gate of a publisher's acknowledgement answered: what is due goes out.
-    fn gate_answered(&mut self, now: Instant, session: SessionId, token: AckToken, outcome: Outcome) {
+    pub(super) fn gate_answered(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        token: AckToken,
+        outcome: Outcome,
+    ) {
         let Shard { connections, sessions, settings, pool, .. } = self;
         let Some(resident) = sessions.get_mut(session) else { return };
         resident.session.receiver.answer(token, outcome);
         let Some(id) = resident.connection else { return };
         let Some(connection) = connections.get_mut(id) else { return };
         connection.wire.outbox.lend(pool);
-        resident.session.answer_due(&mut connection.wire);
+        let answered = resident.session.answer_due(&mut connection.wire);
         let room = resident.session.receiver.unanswered() < usize::from(settings.session.receive_maximum);
         self.touch(id);
-        if room {
+        if let Err(violation) = answered {
+            self.fail(now, id, violation);
+        } else if room {
             self.unpause(now, id, Pause::Unanswered);
         }
     }

@@ -2,12 +2,16 @@
 
 use super::connection::{Pause, Phase};
 use super::effects::Why;
-use super::{ConnectionId, Shard};
+use super::{ConnectionId, Shard, TURN};
 use crate::mqtt::codec::{self, DecodeError, Decoded};
 use crate::mqtt::packet::{Packet, ReasonCode};
 use crate::mqtt::session::{Action, Violation};
 use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
+use std::sync::atomic::Ordering;
+
+/// Bytes of a packet that are kept even when partial packets use up their share of the memory.
+const SMALL_PARTIAL: usize = 4096;
 
 /// Where reading stands after some bytes were taken in.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,9 +41,6 @@ impl Shard {
         let Some(connection) = self.connections.get_mut(id) else { return Progress::Closed };
         if connection.is_closing() {
             return Progress::Closed;
-        }
-        if !input.is_empty() {
-            connection.keep_alive.heard(now);
         }
         if connection.partial.is_empty() {
             let (progress, taken) = self.packets(now, id, input);
@@ -86,7 +87,7 @@ impl Shard {
             Progress::Closed => return Progress::Closed,
             _ => {}
         }
-        let over = self.is_over_budget() && rest.len() > 4096;
+        let over = self.common.over_partial.load(Ordering::Relaxed) && rest.len() > SMALL_PARTIAL;
         if let Some(connection) = self.connections.get_mut(id) {
             self.partial_bytes += rest.len();
             connection.partial = rest;
@@ -95,7 +96,7 @@ impl Shard {
             // A packet that cannot be kept cannot be answered either.
             let why = Violation {
                 reason: ReasonCode::QUOTA_EXCEEDED,
-                what: "the broker's memory budget is used up",
+                what: "packets that are not whole use up their share of limits.memory",
             };
             self.fail(now, id, why);
             return Progress::Closed;
@@ -105,21 +106,28 @@ impl Shard {
 
     /// Handles whole packets; how many bytes they were.
     fn packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (Progress, usize) {
+        let (progress, taken) = self.handle_packets(now, id, input);
+        // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]: whole packets count, not bytes.
+        if taken > 0
+            && let Some(connection) = self.connections.get_mut(id)
+        {
+            connection.keep_alive.heard(now);
+        }
+        (progress, taken)
+    }
+
+    fn handle_packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (Progress, usize) {
         let mut taken = 0;
         while taken < input.len() {
-            let Some(connection) = self.connections.get_mut(id) else { return (Progress::Closed, taken) };
+            let Some(connection) = self.connections.get(id) else { return (Progress::Closed, taken) };
             if connection.pauses.any() {
                 return (Progress::Paused, taken);
             }
-            if self.wants_flush() {
+            if self.unflushed >= TURN {
                 return (Progress::Flush, taken);
             }
             let rest = &input[taken..];
             let limit = self.settings.packet_size;
-            let connection = match self.connections.get_mut(id) {
-                Some(connection) => connection,
-                None => return (Progress::Closed, taken),
-            };
             let decoded = match connection.phase {
                 Phase::AwaitingConnect => codec::decode_connect(rest, limit),
                 Phase::Established => codec::decode(rest, connection.wire.version, limit),
@@ -169,6 +177,9 @@ impl Shard {
         }
         match action {
             Action::None => {
+                if resident.held_until() != Instant::NEVER {
+                    self.admit_held(now, session_id);
+                }
                 self.register_retransmit(id);
                 Flow::Continue
             }

@@ -1,6 +1,6 @@
 //! From a publication to its receivers.
 
-use super::exchange::{Item, Publisher, Waiter};
+use super::exchange::{Gate, Item, Publisher, Waiter};
 use super::{SessionId, Shard};
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::QoS;
@@ -15,6 +15,10 @@ pub(super) struct Publication<'a> {
     pub parts: Parts<'a>,
     pub publisher: Option<Publisher>,
     message: Option<Message>,
+    /// Whom to tell of a message that is held; none where nobody waits: then it is refused instead.
+    pub gate: Option<Gate>,
+    /// How often it is held.
+    pub held: u16,
     /// Which of the shard's frames are laid out for this publication.
     pub framed: [bool; 6],
 }
@@ -22,7 +26,7 @@ pub(super) struct Publication<'a> {
 impl<'a> Publication<'a> {
     pub fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
         let publisher = publisher.map(|session| Publisher { shard: here, session });
-        Publication { parts, publisher, message: None, framed: [false; 6] }
+        Publication { parts, publisher, message: None, gate: None, held: 0, framed: [false; 6] }
     }
 
     /// Of a message that exists.
@@ -36,7 +40,8 @@ impl<'a> Publication<'a> {
             forwarded: message.forwarded(),
             payload: message.payload(),
         };
-        Publication { parts, publisher, message: Some(message.clone()), framed: [false; 6] }
+        let message = Some(message.clone());
+        Publication { parts, publisher, message, gate: None, held: 0, framed: [false; 6] }
     }
 
     /// The body that its receivers share; made when first asked for.
@@ -79,8 +84,11 @@ impl Shard {
     ) -> Routed {
         let mut matches = std::mem::take(&mut self.matches);
         self.tree.matches(publication.parts.topic, &mut matches);
-        let mut routed = Routed { outcome: Outcome::Unmatched, gates: 0, peer_full: false };
-        routed.outcome = self.deliver_matches(now, publication, &mut matches);
+        publication.gate = acknowledgement.map(|(session, token)| Gate::Here { session, token });
+        let outcome = self.deliver_matches(now, publication, &mut matches);
+        let mut routed = Routed { outcome, gates: publication.held, peer_full: false };
+        // A shared message that one member has no room for goes to another: it is not held.
+        publication.gate = None;
         if !matches.peers.is_empty() {
             self.forward(publication, &matches, acknowledgement, &mut routed);
         }

@@ -4,6 +4,7 @@
 //! the answer waits until each has passed it; then the retained messages are read. So what is published after the
 //! SUBACK reaches the subscriber live, and what was retained before it is read: nothing falls between.
 
+use super::connection::Pause;
 use super::exchange::{Item, Peer};
 use super::receive::Flow;
 use super::{ConnectionId, SessionId, Shard};
@@ -213,6 +214,9 @@ impl Shard {
             peer.tell(Item::Fence { token });
         }
         self.fences.insert(token, Fence { remaining, connection, session, answer });
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.pause(Pause::Fence, now);
+        }
     }
 
     /// A peer passed a fence.
@@ -223,6 +227,7 @@ impl Shard {
             && let Some(Fence { connection, session, answer, .. }) = self.fences.remove(&token)
         {
             self.answer(now, connection, session, answer);
+            self.unpause(now, connection, Pause::Fence);
         }
     }
 

@@ -1,24 +1,35 @@
-//! CONNECT accepted and refused.
+//! CONNECT as the opening of a connection, and the CONNACK to it: chapters 3.1.0, 3.1.2 (name and level), 3.1.4, 3.2.
 
 use crate::harness::{Target, cases};
-use crate::support::client::subscribe_packet;
-use crate::support::{Connect, Message, V31, V311, Version};
+use crate::support::client::{Event, subscribe_packet};
+use crate::support::{Connect, Kind, Message, Packet, V31, V311, Version, now};
 
 cases![
     mqtt311_3_1_0_1_connection_that_opens_with_another_packet_is_closed,
     mqtt311_3_1_0_2_second_connect_is_closed,
     mqtt31_second_connect_is_closed,
+    mqtt311_3_1_2_1_wrong_protocol_name_is_not_served,
+    mqtt31_protocol_name_is_not_that_of_3_1_1,
+    mqtt311_3_1_2_2_unsupported_level_is_told_so_and_closed,
+    mqtt311_3_1_2_3_reserved_connect_flag_is_closed,
+    mqtt311_3_1_4_1_malformed_connect_is_closed_without_connack,
+    mqtt311_3_1_4_2_second_connection_evicts_the_older,
+    mqtt31_second_connection_evicts_the_older,
+    mqtt311_3_1_4_4_valid_connect_is_answered_by_return_code_0,
+    mqtt311_3_1_4_5_what_follows_a_refused_connect_is_ignored,
+    mqtt311_3_2_0_1_connack_comes_first,
+    mqtt311_3_2_2_4_3_2_2_5_refusing_connack_shows_no_session_and_is_the_last,
+    mqtt31_connack_shows_no_session_present,
 ];
 
 fn mqtt311_3_1_0_1_connection_that_opens_with_another_packet_is_closed(broker: &Target) {
     broker.serves(V311);
     let publish = Message::new(broker.topic("t"), "x").qos(1).encode(V311, 1);
     let subscribe = subscribe_packet(V311, 1, &[], &[("t", 0)]);
-    for bytes in [publish, subscribe, vec![0xC0, 0], vec![0xE0, 0], vec![0x20, 2, 0, 0], vec![0x40, 2, 0, 1]]
+    let (unsubscribe, puback) = (vec![0xA2, 5, 0, 1, 0, 1, b't'], vec![0x40, 2, 0, 1]);
+    for bytes in [publish, subscribe, unsubscribe, puback, vec![0xC0, 0], vec![0xE0, 0], vec![0x20, 2, 0, 0]]
     {
-        let mut client = broker.open(V311);
-        client.send(&bytes);
-        client.expect_closed();
+        broker.closes_unanswered(V311, &bytes);
     }
 }
 
@@ -35,4 +46,188 @@ fn mqtt311_3_1_0_2_second_connect_is_closed(broker: &Target) {
 
 fn mqtt31_second_connect_is_closed(broker: &Target) {
     second_connect_is_closed(broker, V31);
+}
+
+fn mqtt311_3_1_2_1_wrong_protocol_name_is_not_served(broker: &Target) {
+    broker.serves(V311);
+    for name in ["", "mqtt", "MQT", "MQTTX", "MQIsdp", "HTTP"] {
+        let mut connect = Connect::new(V311, &broker.id("c"));
+        connect.protocol_name = name.as_bytes().to_vec();
+        let mut client = broker.open(V311);
+        // Behind it what would be answered to a client of 3.1.1.
+        client.send(&[connect.encode(), vec![0xC0, 0]].concat());
+        // Its level may be judged before its name.
+        match client.read_to_end().as_slice() {
+            [] => {}
+            [Packet::Connack(connack)] => assert_eq!(connack.code, 1, "{name:?}"),
+            other => panic!("{name:?}: {other:?}"),
+        }
+    }
+}
+
+fn mqtt31_protocol_name_is_not_that_of_3_1_1(broker: &Target) {
+    broker.serves(V31);
+    let mut connect = Connect::new(V31, &broker.id("c"));
+    connect.protocol_name = b"MQTT".to_vec();
+    let mut client = broker.open(V31);
+    client.send(&[connect.encode(), vec![0xC0, 0]].concat());
+    match client.read_to_end().as_slice() {
+        [] => {}
+        [Packet::Connack(connack)] => assert_eq!(connack.code, 1),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn mqtt311_3_1_2_2_unsupported_level_is_told_so_and_closed(broker: &Target) {
+    broker.serves(V311);
+    for level in [0, 1, 2, 6, 7, 0x84, 255] {
+        let mut connect = Connect::new(V311, &broker.id("c"));
+        connect.level = level;
+        let mut client = broker.open(V311);
+        client.send(&connect.encode());
+        assert_eq!(client.expect_connack().code, 1, "level {level}");
+        client.expect_closed();
+    }
+}
+
+fn mqtt311_3_1_2_3_reserved_connect_flag_is_closed(broker: &Target) {
+    let connect = Connect::new(V311, &broker.id("c"));
+    broker.connect(&connect).settle();
+    broker.closes_unanswered(V311, &connect.flags(0x01).encode());
+}
+
+fn mqtt311_3_1_4_1_malformed_connect_is_closed_without_connack(broker: &Target) {
+    let lawful = Connect::new(V311, &broker.id("c")).encode();
+    let mut client = broker.open(V311);
+    client.send(&lawful);
+    assert_eq!(client.expect_connack().code, 0);
+    client.disconnect();
+    let mut too_long = lawful.clone();
+    (too_long[1], _) = (too_long[1] + 1, too_long.push(b'x'));
+    let mut id_cut_short = lawful.clone();
+    (id_cut_short[1], _) = (id_cut_short[1] - 1, id_cut_short.pop());
+    // The body ends with the protocol level.
+    let header_cut_short = [&[0x10, 7], &lawful[2..9]].concat();
+    for (bytes, why) in [(too_long, "left over"), (id_cut_short, "id"), (header_cut_short, "header")] {
+        println!("{why}");
+        broker.closes_unanswered(V311, &bytes);
+    }
+}
+
+fn second_connection_evicts_the_older(broker: &Target, version: Version) {
+    for connect in [Connect::new, Connect::persistent] {
+        let connect = connect(version, &broker.id("c"));
+        let mut first = broker.connect(&connect);
+        first.settle();
+        let mut second = broker.connect(&connect);
+        first.expect_closed();
+        second.settle();
+        second.disconnect();
+    }
+}
+
+fn mqtt311_3_1_4_2_second_connection_evicts_the_older(broker: &Target) {
+    second_connection_evicts_the_older(broker, V311);
+}
+
+fn mqtt31_second_connection_evicts_the_older(broker: &Target) {
+    second_connection_evicts_the_older(broker, V31);
+}
+
+fn mqtt311_3_1_4_4_valid_connect_is_answered_by_return_code_0(broker: &Target) {
+    let id = broker.id("c");
+    for connect in [
+        Connect::new(V311, &id),
+        Connect::new(V311, &id).keep_alive(0),
+        Connect::new(V311, &id).keep_alive(65_535),
+        Connect::new(V311, &id).user_name(""),
+        Connect::new(V311, &id).user_name("user").password(b""),
+        Connect::persistent(V311, &id),
+    ] {
+        let mut client = broker.open(V311);
+        client.send(&connect.encode());
+        assert_eq!(client.expect_connack().code, 0, "{connect:?}");
+        client.settle();
+        client.disconnect();
+    }
+}
+
+fn mqtt311_3_1_4_5_what_follows_a_refused_connect_is_ignored(broker: &Target) {
+    let topic = broker.topic("t");
+    let mut watcher = broker.client(V311, "w");
+    watcher.subscribe(&[(&topic, 1)]);
+    let behind = |connect: Connect, payload| {
+        let publish = Message::new(&topic, payload).qos(1).retained().encode(V311, 1);
+        [connect.encode(), publish, vec![0xC0, 0]].concat()
+    };
+    // What follows an accepted one is not.
+    let mut accepted = broker.open(V311);
+    accepted.send(&behind(Connect::new(V311, &broker.id("c")), "accepted"));
+    assert_eq!(accepted.expect_connack().code, 0);
+    accepted.expect_ack(Kind::Puback, 1);
+    let publish = watcher.expect_publish();
+    assert_eq!(publish.text(), "accepted");
+    watcher.complete(&publish);
+
+    let mut refused = broker.open(V311);
+    refused.send(&behind(Connect::new(V311, "").clean(false), "refused"));
+    assert_eq!(refused.expect_connack().code, 2);
+    refused.expect_closed();
+    accepted.deliver(&Message::new(&topic, "marker").qos(1));
+    assert_eq!(watcher.expect_publish().text(), "marker");
+    let mut late = broker.client(V311, "late");
+    late.subscribe(&[(&topic, 1)]);
+    assert_eq!(late.expect_publish().text(), "accepted");
+}
+
+fn mqtt311_3_2_0_1_connack_comes_first(broker: &Target) {
+    let topic = broker.topic("t");
+    let mut subscriber = broker.persistent(V311, "s");
+    subscriber.subscribe(&[(&topic, 2)]);
+    subscriber.disconnect();
+    let mut publisher = broker.client(V311, "p");
+    for qos in [1, 2, 1, 2] {
+        publisher.deliver(&Message::new(&topic, "waiting").qos(qos));
+    }
+    // Messages wait, and another request is in the stream already.
+    let mut subscriber = broker.open(V311);
+    subscriber.send(&[Connect::persistent(V311, &broker.id("s")).encode(), vec![0xC0, 0]].concat());
+    assert_eq!(subscriber.receive().kind(), Kind::Connack);
+    subscriber.wait_for(Kind::Pingresp);
+    assert_eq!(subscriber.expect_publishes(4).len(), 4);
+}
+
+fn mqtt311_3_2_2_4_3_2_2_5_refusing_connack_shows_no_session_and_is_the_last(broker: &Target) {
+    let id = broker.id("c");
+    // There is a session on file for the id of the refused level.
+    let mut client = broker.connect(&Connect::persistent(V311, &id));
+    client.settle();
+    client.disconnect();
+    let refused = [
+        (Connect { level: 6, ..Connect::persistent(V311, &id) }, 1),
+        (Connect::new(V311, "").clean(false), 2),
+    ];
+    for (connect, code) in refused {
+        let mut client = broker.open(V311);
+        client.send(&connect.encode());
+        let connack = client.expect_connack();
+        assert_eq!((connack.code, connack.session_present), (code, false));
+        client.expect_closed();
+    }
+    assert!(broker.connect(&Connect::persistent(V311, &id)).session_present());
+}
+
+/// The byte is reserved in 3.1, whatever is on file.
+fn mqtt31_connack_shows_no_session_present(broker: &Target) {
+    let topic = broker.topic("t");
+    let mut client = broker.persistent(V31, "c");
+    client.subscribe(&[(&topic, 1)]);
+    client.disconnect();
+    broker.client(V311, "p").deliver(&Message::new(&topic, "waited").qos(1));
+    let mut client = broker.persistent(V31, "c");
+    assert!(!client.session_present());
+    match client.next(now() + crate::support::PATIENCE) {
+        Event::Packet(Packet::Publish(publish)) => assert_eq!(publish.text(), "waited"),
+        other => panic!("the session is there: {other:?}"),
+    }
 }

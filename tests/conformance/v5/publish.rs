@@ -14,10 +14,8 @@ cases![
     mqtt5_3_3_2_3_topic_of_a_delivery_matches_its_filter,
     mqtt5_3_3_4_1_publish_is_answered_by_its_qos,
     mqtt5_4_3_1_1_qos_0_is_sent_with_qos_0_and_without_dup,
-    mqtt5_4_3_2_1_new_qos_1_message_has_a_free_identifier,
-    mqtt5_4_3_2_2_first_try_at_qos_1_has_no_dup,
-    mqtt5_4_3_3_1_new_qos_2_message_has_a_free_identifier,
-    mqtt5_4_3_3_2_first_try_at_qos_2_has_no_dup,
+    mqtt5_4_3_2_1_4_3_2_2_new_qos_1_message_has_a_free_identifier_and_no_dup,
+    mqtt5_4_3_3_1_4_3_3_2_new_qos_2_message_has_a_free_identifier_and_no_dup,
     mqtt5_4_3_2_3_qos_1_message_is_pending_until_puback,
     mqtt5_4_3_3_3_qos_2_message_is_pending_until_pubrec,
     mqtt5_4_3_3_4_pubrec_is_answered_by_pubrel,
@@ -144,19 +142,11 @@ fn assert_first_tries(stage: &Stage, qos: u8) {
     }
 }
 
-fn mqtt5_4_3_2_1_new_qos_1_message_has_a_free_identifier(stage: &Stage) {
+fn mqtt5_4_3_2_1_4_3_2_2_new_qos_1_message_has_a_free_identifier_and_no_dup(stage: &Stage) {
     assert_first_tries(stage, 1);
 }
 
-fn mqtt5_4_3_2_2_first_try_at_qos_1_has_no_dup(stage: &Stage) {
-    assert_first_tries(stage, 1);
-}
-
-fn mqtt5_4_3_3_1_new_qos_2_message_has_a_free_identifier(stage: &Stage) {
-    assert_first_tries(stage, 2);
-}
-
-fn mqtt5_4_3_3_2_first_try_at_qos_2_has_no_dup(stage: &Stage) {
+fn mqtt5_4_3_3_1_4_3_3_2_new_qos_2_message_has_a_free_identifier_and_no_dup(stage: &Stage) {
     assert_first_tries(stage, 2);
 }
 

@@ -17,6 +17,7 @@ cases![
     mqtt5_3_3_1_13_retain_as_published_1_keeps_retain,
     mqtt5_unnumbered_retained_message_expires,
     mqtt5_unnumbered_shared_subscription_brings_no_retained_messages,
+    mqtt5_unnumbered_retained_message_names_the_subscription_that_asked,
 ];
 
 const RETAIN_AS_PUBLISHED: u8 = 0x08;
@@ -132,11 +133,11 @@ fn mqtt5_3_3_1_13_retain_as_published_1_keeps_retain(stage: &Stage) {
 }
 
 fn mqtt5_unnumbered_retained_message_expires(stage: &Stage) {
-    stage.deliver(&stage.message("t/short", "short").qos(1).retained().with(Property::MessageExpiry(1)));
+    stage.deliver(&stage.message("t/short", "short").qos(1).retained().with(Property::MessageExpiry(2)));
     stage.deliver(&stage.message("t/long", "long").qos(1).retained().with(Property::MessageExpiry(100)));
     assert_eq!(stage.retained("t/+").len(), 2);
     // Only time can make it expire.
-    stage.client("w").expect_nothing_for(Duration::from_millis(1400));
+    stage.client("w").expect_nothing_for(Duration::from_millis(2400));
     assert_eq!(stage.retained("t/+"), ["long"]);
 }
 
@@ -146,4 +147,13 @@ fn mqtt5_unnumbered_shared_subscription_brings_no_retained_messages(stage: &Stag
     assert_eq!(client.subscribe(&[(&format!("$share/g/{}", stage.topic("t")), 1)]), [1]);
     client.settle();
     assert_eq!(stage.retained("t"), ["kept"]);
+}
+
+fn mqtt5_unnumbered_retained_message_names_the_subscription_that_asked(stage: &Stage) {
+    stage.deliver(&stage.message("t", "kept").qos(1).retained());
+    let mut client = stage.client("c");
+    client.subscribe_with(&[Property::SubscriptionId(9)], &[(&stage.topic("#"), 0x20)]);
+    client.subscribe_with(&[Property::SubscriptionId(7)], &[(&stage.topic("t"), 0)]);
+    assert_eq!(client.expect_publish().subscription_ids(), [7]);
+    client.settle();
 }

@@ -3,7 +3,7 @@
 
 use crate::harness::Target;
 use crate::support::wire::{self, Put};
-use crate::support::{Connect, Kind, Message, Packet, Property, RawClient, V5, Will};
+use crate::support::{Connect, Kind, Message, Packet, Property, RawClient, V5, V311, Will};
 use homing::config::Config;
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
@@ -98,6 +98,11 @@ impl<'a> Stage<'a> {
         let code = publisher.deliver(message);
         publisher.disconnect();
         code
+    }
+
+    /// A client of 3.1.1, with a session that outlives its connection.
+    pub fn older(&self, name: &str) -> RawClient {
+        self.0.persistent(V311, name)
     }
 
     /// What a new subscriber finds retained on a topic of this test.

@@ -5,7 +5,7 @@ use super::stage::{
     EITHER, Stage, answer_to, connect_packet, packet, property_set, string, unsubscribe_packet,
 };
 use crate::support::client::Event;
-use crate::support::{Kind, Packet, Property, RawClient, now};
+use crate::support::{Kind, Packet, Property, RawClient, V5, now};
 
 cases![
     mqtt5_unnumbered_property_in_a_packet_it_may_not_be_in_is_refused,
@@ -287,4 +287,33 @@ fn mqtt5_3_14_2_1_disconnect_codes_are_from_its_table(stage: &Stage) {
         let expected = if lawful.contains(&code) { Fate::Accepted } else { Fate::Refused };
         assert_eq!(fate_of(stage, &mut client, true), expected, "DISCONNECT with 0x{code:02X}");
     }
+}
+
+/// The tests of all chapters lean on a reader that refuses codes out of place: it takes those of the table and no others.
+#[test]
+fn the_reader_knows_the_table_of_reason_codes() {
+    let taken = |first: u8, body: &dyn Fn(u8) -> Vec<u8>| -> Vec<u8> {
+        let reads = |code: &u8| {
+            let body = body(*code);
+            std::panic::catch_unwind(|| Packet::read(V5, first, &body, now())).is_ok()
+        };
+        (0..=255).filter(reads).collect()
+    };
+    let acknowledgement = |code: u8| vec![0, 1, code];
+    for (first, name) in [(0x40, "PUBACK"), (0x50, "PUBREC"), (0x62, "PUBREL"), (0x70, "PUBCOMP")] {
+        assert_eq!(taken(first, &acknowledgement), sorted(codes_of(name)), "{name}");
+    }
+    for (first, name) in [(0x90, "SUBACK"), (0xB0, "UNSUBACK")] {
+        assert_eq!(taken(first, &|code| vec![0, 1, 0, code]), sorted(codes_of(name)), "{name}");
+    }
+    assert_eq!(taken(0x20, &|code| vec![0, code, 0]), sorted(codes_of("CONNACK")));
+    // From a server neither the client's 0x04, nor 0x8C, which the table of DISCONNECT itself has not.
+    let mut disconnect = sorted(codes_of("DISCONNECT"));
+    disconnect.retain(|code| !matches!(code, 0x04 | 0x8C));
+    assert_eq!(taken(0xE0, &|code| vec![code]), disconnect);
+}
+
+fn sorted(mut codes: Vec<u8>) -> Vec<u8> {
+    codes.sort_unstable();
+    codes
 }
