@@ -15,6 +15,7 @@ cases![
     mqtt5_3_2_2_18_any_alias_is_refused_where_none_was_announced,
     mqtt5_3_3_2_8_alias_0_is_refused,
     mqtt5_3_3_2_7_aliases_end_with_their_connection,
+    mqtt5_3_3_2_7_aliases_of_the_broker_end_with_their_connection,
 ];
 
 const INVALID: &[u8] = &[0x94];
@@ -159,4 +160,27 @@ fn mqtt5_3_3_2_7_aliases_end_with_their_connection(stage: &Stage) {
     client.send(&Message::new("", "").with(Property::TopicAlias(1)).encode(V5, 0));
     assert_told(&mut client, &[0x82, 0x94], "an alias of the connection before");
     subscriber.settle();
+}
+
+/// What was sent by an alias is sent again by its name, or by an alias that the new connection has been told.
+fn mqtt5_3_3_2_7_aliases_of_the_broker_end_with_their_connection(stage: &Stage) {
+    let connect = stage.lasting("s").with(Property::TopicAliasMaximum(5));
+    let mut subscriber = stage.connect(&connect);
+    subscriber.subscribe(&[(&stage.topic("#"), 1)]);
+    for topic in ["a", "b", "a", "b"] {
+        stage.deliver(&stage.message(topic, topic).qos(1));
+    }
+    subscriber.expect_publishes(4);
+    subscriber.vanish();
+    let mut subscriber = stage.connect(&connect);
+    let mut known = HashMap::new();
+    for publish in subscriber.expect_publishes(4) {
+        assert!(publish.dup);
+        let topic = match alias(&publish) {
+            None => publish.topic.clone(),
+            Some(alias) if publish.topic.is_empty() => known.get(&alias).cloned().expect("told anew"),
+            Some(alias) => known.entry(alias).insert_entry(publish.topic.clone()).get().clone(),
+        };
+        assert_eq!(topic, stage.topic(publish.text()));
+    }
 }
