@@ -3,7 +3,7 @@
 //! Connections read and feed the machine one after the other; the flusher is woken with the first thing to do and so runs
 //! after those that were ready with it: one write per connection, one message per peer, one to the expiry actor.
 
-use super::connection::{Connection, Notice, Transport};
+use super::connection::{self, Connection, Notice, Transport};
 use super::log::EventLog;
 use super::message::{Adopt, Incoming};
 use super::shard::ShardActor;
@@ -15,7 +15,7 @@ use crate::mqtt::message::take_bodies_delta;
 use crate::routing::shard::connection::Leaves;
 use crate::routing::shard::{ConnectionId, Flushed, Shard};
 use crate::routing::subscription_tree::ShardId;
-use actix::{Actor, Addr};
+use actix::{Addr, WeakAddr};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ pub struct Shell {
 struct Link {
     id: ConnectionId,
     transport: Rc<Transport>,
-    actor: Addr<Connection>,
+    actor: WeakAddr<Connection>,
     peer: SocketAddr,
 }
 
@@ -94,10 +94,10 @@ impl Shell {
         let now = clock::now();
         let id = self.core.borrow_mut().accept(now);
         let connection = Connection::new(Rc::clone(self), id, Rc::clone(&transport));
-        let actor = connection.start();
+        let actor = connection::start(connection);
         if !unread.is_empty() {
             self.core.borrow_mut().keep_unread(id, unread);
-            actor.do_send(Notice::Read);
+            send(&actor, Notice::Read);
         }
         let mut links = self.links.borrow_mut();
         let at = id.slot as usize;
@@ -137,7 +137,7 @@ impl Shell {
         let links = self.links.borrow();
         let link = links.get(id.slot as usize).and_then(Option::as_ref).filter(|link| link.id == id);
         if let Some(link) = link {
-            link.actor.do_send(notice);
+            send(&link.actor, notice);
         }
     }
 
@@ -195,9 +195,9 @@ impl Shell {
         };
         match core.flushed(clock::now(), id, wrote) {
             Flushed::Drained | Flushed::Gone => {}
-            Flushed::Blocked => link.actor.do_send(Notice::AwaitWritable),
-            Flushed::Finished(Leaves::Client) => link.actor.do_send(Notice::Close),
-            Flushed::Finished(Leaves::Broker) => link.actor.do_send(Notice::Linger),
+            Flushed::Blocked => send(&link.actor, Notice::AwaitWritable),
+            Flushed::Finished(Leaves::Client) => send(&link.actor, Notice::Close),
+            Flushed::Finished(Leaves::Broker) => send(&link.actor, Notice::Linger),
         }
     }
 
@@ -276,6 +276,13 @@ impl Shell {
             self.core.borrow_mut().shut_down(now, id);
         }
         self.turn_ended();
+    }
+}
+
+/// Notices are rare, so an address is made for each and not kept.
+fn send(actor: &WeakAddr<Connection>, notice: Notice) {
+    if let Some(actor) = actor.upgrade() {
+        actor.do_send(notice);
     }
 }
 

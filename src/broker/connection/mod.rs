@@ -3,6 +3,7 @@
 //! Its context polls its own socket; what it reads it hands to the shard's state machine in the same turn. By mailbox it
 //! gets verdicts of the expiry actor and wake-ups, never messages: those are in its outbox.
 
+mod context;
 mod transport;
 
 use super::message::Incoming;
@@ -11,8 +12,8 @@ use crate::clock;
 use crate::routing::shard::deadline::Overdue;
 use crate::routing::shard::{ConnectionId, Progress};
 use crate::routing::subscription_tree::ShardId;
-use actix::{Actor, ActorContext, ActorFuture, AsyncContext, Context, Handler, Message};
-use std::pin::Pin;
+use actix::{Actor, Handler, Message};
+pub use context::{ConnectionContext, start};
 use std::rc::Rc;
 use std::task::{self, Poll};
 pub use transport::{Read, Transport};
@@ -109,6 +110,10 @@ impl Connection {
         }
     }
 
+    fn is_gone(&self) -> bool {
+        self.state == State::Gone
+    }
+
     /// Reads until the socket is empty, the turn is used up, or reading is paused.
     fn read(&mut self, cx: &mut task::Context<'_>) {
         let shell = Rc::clone(&self.shell);
@@ -194,13 +199,9 @@ impl Connection {
 }
 
 impl Actor for Connection {
-    type Context = Context<Connection>;
+    type Context = ConnectionContext;
 
-    fn started(&mut self, ctx: &mut Context<Connection>) {
-        ctx.spawn(Driver);
-    }
-
-    fn stopped(&mut self, _: &mut Context<Connection>) {
+    fn stopped(&mut self, _: &mut ConnectionContext) {
         self.gone("the arbiter stops");
     }
 }
@@ -208,8 +209,8 @@ impl Actor for Connection {
 impl Handler<Notice> for Connection {
     type Result = ();
 
-    /// The driver is polled after the mailbox in the same turn: what needs the socket's readiness is left to it.
-    fn handle(&mut self, notice: Notice, _: &mut Context<Connection>) {
+    /// The socket is polled after the mailbox in the same turn: what needs its readiness is left to that.
+    fn handle(&mut self, notice: Notice, _: &mut ConnectionContext) {
         match notice {
             Notice::Read => {
                 if self.shell.core.borrow().has_unread(self.id) {
@@ -235,26 +236,5 @@ impl Handler<Notice> for Connection {
             }
             Notice::Disconnect => self.overdue = true,
         }
-    }
-}
-
-/// Polls the socket within the actor's context. It has no state of its own, so spawning it allocates nothing.
-struct Driver;
-
-impl ActorFuture<Connection> for Driver {
-    type Output = ();
-
-    fn poll(
-        self: Pin<&mut Self>,
-        connection: &mut Connection,
-        ctx: &mut Context<Connection>,
-        cx: &mut task::Context<'_>,
-    ) -> Poll<()> {
-        connection.drive(cx);
-        if connection.state == State::Gone {
-            ctx.stop();
-            return Poll::Ready(());
-        }
-        Poll::Pending
     }
 }

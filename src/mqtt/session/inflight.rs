@@ -6,6 +6,7 @@
 //! that comes in order at once.
 
 use super::queue::Delivery;
+use super::seldom::Empty;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -83,6 +84,21 @@ fn packet_id(number: u64) -> PacketId {
 }
 
 const FIRST: PacketId = PacketId::new(1).expect("1 is not 0");
+
+static NOTHING: InFlight = InFlight {
+    publishes: VecDeque::new(),
+    sent: 0,
+    releases: VecDeque::new(),
+    outside_quota: 0,
+    next: 0,
+    oldest: 0,
+};
+
+impl Empty for InFlight {
+    fn empty() -> &'static InFlight {
+        &NOTHING
+    }
+}
 
 impl InFlight {
     /// Messages that are not finished.

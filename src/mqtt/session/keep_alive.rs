@@ -9,23 +9,24 @@ use std::time::Duration;
 /// The read-idle deadline of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepAlive {
-    /// How long a client may be silent; `None` for ever.
-    limit: Option<Duration>,
     heard: Instant,
-    /// Since when the broker has not been reading.
-    paused: Option<Instant>,
+    /// Since when the broker has not been reading; [`Instant::NEVER`] while it does.
+    paused: Instant,
+    /// How long a client may be silent; 0 for ever.
+    limit_ms: u32,
 }
 
 impl KeepAlive {
     /// A fixed time for the CONNECT to come.
     pub fn awaiting_connect(timeout: Duration, now: Instant) -> KeepAlive {
-        KeepAlive { limit: Some(timeout), heard: now, paused: None }
+        let limit_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        KeepAlive { heard: now, paused: Instant::NEVER, limit_ms }
     }
 
-    /// One and a half times the Keep Alive, in `Duration` arithmetic: 65,535 s and a half does not fit 16 bits.
+    /// One and a half times the Keep Alive, in milliseconds: 65,535 s and a half fits 32 bits, not 16.
     // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]
     pub fn start(&mut self, keep_alive_secs: u16, now: Instant) {
-        self.limit = (keep_alive_secs > 0).then(|| Duration::from_millis(u64::from(keep_alive_secs) * 1500));
+        self.limit_ms = u32::from(keep_alive_secs) * 1500;
         self.heard = now;
     }
 
@@ -38,22 +39,23 @@ impl KeepAlive {
     }
 
     pub fn pause(&mut self, now: Instant) {
-        self.paused.get_or_insert(now);
+        self.paused = self.paused.min(now);
     }
 
     /// The time not read is given back.
     pub fn resume(&mut self, now: Instant) {
-        if let Some(since) = self.paused.take() {
-            self.heard = self.heard + now.since(since);
+        if !self.paused.is_never() {
+            self.heard = self.heard + now.since(self.paused);
+            self.paused = Instant::NEVER;
         }
     }
 
     /// When the client is cut; [`Instant::NEVER`] without a keep alive and while the broker does not read.
     pub fn deadline(&self) -> Instant {
-        match self.limit {
-            Some(limit) if self.paused.is_none() => self.heard + limit,
-            _ => Instant::NEVER,
+        if self.limit_ms == 0 || !self.paused.is_never() {
+            return Instant::NEVER;
         }
+        self.heard + Duration::from_millis(self.limit_ms.into())
     }
 }
 

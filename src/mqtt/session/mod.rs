@@ -15,6 +15,7 @@
 //! | `subscription` | own filters, Subscription Identifiers |
 //! | `will` | when the Will Message goes out |
 //! | `wire` | the outbox and what the client can take |
+//! | `seldom` | parts that most sessions never need |
 //! | `loss` | why a message was given up |
 
 pub mod inflight;
@@ -23,6 +24,7 @@ pub mod loss;
 pub mod queue;
 pub mod receiver;
 pub mod retry;
+pub mod seldom;
 pub mod sender;
 pub mod subscription;
 pub mod topic_alias;

@@ -4,6 +4,7 @@
 //! decided by policy, after expired entries have made room. Control packets are never in here.
 
 use super::loss::{LossCause, Losses};
+use super::seldom::Empty;
 use super::subscription::SubscriptionIds;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
@@ -59,13 +60,25 @@ pub struct Queue {
     earliest_expiry: Instant,
 }
 
+static NOTHING: Queue = Queue::new();
+
 impl Default for Queue {
     fn default() -> Queue {
-        Queue { entries: VecDeque::new(), bytes: 0, at_most_once: 0, earliest_expiry: Instant::NEVER }
+        Queue::new()
+    }
+}
+
+impl Empty for Queue {
+    fn empty() -> &'static Queue {
+        &NOTHING
     }
 }
 
 impl Queue {
+    const fn new() -> Queue {
+        Queue { entries: VecDeque::new(), bytes: 0, at_most_once: 0, earliest_expiry: Instant::NEVER }
+    }
+
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -80,10 +80,14 @@ struct Pending {
 /// The receiving half of one session.
 #[derive(Debug, Default)]
 pub struct Receiver {
-    /// Identifiers between PUBLISH and PUBREL.
-    exactly_once: IdSet,
-    /// Acknowledgements in the order of their PUBLISHes; the first has the token `first`.
-    pending: VecDeque<Pending>,
+    /// Identifiers between PUBLISH and PUBREL; nothing for a client that never used QoS 2.
+    exactly_once: Option<Box<IdSet>>,
+    /// Acknowledgements in the order of their PUBLISHes; the first has the token `first`. Nothing where none ever waited.
+    #[expect(
+        clippy::box_collection,
+        reason = "8 bytes in every session where 32 would nearly always be empty"
+    )]
+    pending: Option<Box<VecDeque<Pending>>>,
     first: u32,
 }
 
@@ -91,70 +95,93 @@ impl Receiver {
     /// QoS 1 and 2 PUBLISHes that are not finished, as Receive Maximum counts them.
     // 5.0 [MQTT-3.3.4-7]
     pub fn unfinished(&self) -> usize {
-        let at_least_once = self.pending.iter().filter(|p| p.qos == QoS::AtLeastOnce).count();
-        self.exactly_once.len() + at_least_once
+        let at_least_once = self.waiting().filter(|p| p.qos == QoS::AtLeastOnce).count();
+        self.exactly_once.as_ref().map_or(0, |ids| ids.len()) + at_least_once
     }
 
     /// PUBLISHes whose PUBACK or PUBREC waits.
     pub fn unanswered(&self) -> usize {
-        self.pending.len()
+        self.pending.as_ref().map_or(0, |p| p.len())
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Pending> {
+        self.pending.iter().flat_map(|p| p.iter())
     }
 
     /// A QoS 2 PUBLISH came.
     // 5.0 [MQTT-4.3.3-10], 3.1.1 [MQTT-4.3.3-2]
     pub fn admit(&mut self, id: PacketId) -> Admission {
-        if self.exactly_once.insert(id) {
+        if self.exactly_once.get_or_insert_default().insert(id) {
             return Admission::New;
         }
-        let waits = self.pending.iter().any(|p| p.qos == QoS::ExactlyOnce && p.packet_id == id);
+        let waits = self.waiting().any(|p| p.qos == QoS::ExactlyOnce && p.packet_id == id);
         if waits { Admission::Pending } else { Admission::Repeated }
     }
 
     /// Whether this QoS 2 identifier stands between PUBLISH and PUBREL.
     pub fn is_known(&self, id: PacketId) -> bool {
-        self.exactly_once.contains(id)
+        self.exactly_once.as_ref().is_some_and(|ids| ids.contains(id))
     }
 
     /// PUBREL: whether the identifier was known. From here on it denotes a new message.
     // 5.0 [MQTT-4.3.3-11], [MQTT-4.3.3-12]
     pub fn release(&mut self, id: PacketId) -> bool {
-        self.exactly_once.remove(id)
+        self.exactly_once.as_mut().is_some_and(|ids| ids.remove(id))
     }
 
     /// A message was routed: its acknowledgement now, if no gate is waited for and none before it waits.
     pub fn routed(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome) -> Option<Due> {
-        if self.pending.is_empty() {
+        if self.unanswered() == 0 {
             return Some(self.due(packet_id, qos, outcome, None));
         }
-        self.pending.push_back(Pending { packet_id, qos, gates: 0, outcome, refused: None });
+        self.pending.get_or_insert_default().push_back(Pending {
+            packet_id,
+            qos,
+            gates: 0,
+            outcome,
+            refused: None,
+        });
         None
     }
 
     /// A message was not routed: what its publisher is told, now if none before it waits.
     pub fn refuse(&mut self, packet_id: PacketId, qos: QoS, reason: ReasonCode) -> Option<Due> {
-        if self.pending.is_empty() {
+        if self.unanswered() == 0 {
             return Some(self.due(packet_id, qos, Outcome::Refused, Some(reason)));
         }
         let refused = Some(reason);
-        self.pending.push_back(Pending { packet_id, qos, gates: 0, outcome: Outcome::Refused, refused });
+        self.pending.get_or_insert_default().push_back(Pending {
+            packet_id,
+            qos,
+            gates: 0,
+            outcome: Outcome::Refused,
+            refused,
+        });
         None
     }
 
     /// A message was routed and waits for `gates` answers (at least one).
     pub fn wait(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, gates: u16) -> AckToken {
         let token = self.next_token();
-        self.pending.push_back(Pending { packet_id, qos, gates, outcome, refused: None });
+        self.pending.get_or_insert_default().push_back(Pending {
+            packet_id,
+            qos,
+            gates,
+            outcome,
+            refused: None,
+        });
         token
     }
 
     /// The token the next call of [`Self::wait`] will give.
     pub fn next_token(&self) -> AckToken {
-        AckToken(self.first.wrapping_add(self.pending.len() as u32))
+        AckToken(self.first.wrapping_add(self.unanswered() as u32))
     }
 
     /// A gate answered. Stale tokens are ignored.
     pub fn answer(&mut self, token: AckToken, outcome: Outcome) {
-        if let Some(p) = self.pending.get_mut(token.0.wrapping_sub(self.first) as usize) {
+        let at = token.0.wrapping_sub(self.first) as usize;
+        if let Some(p) = self.pending.as_mut().and_then(|p| p.get_mut(at)) {
             p.gates = p.gates.saturating_sub(1);
             p.outcome = p.outcome.or(outcome);
         }
@@ -162,8 +189,7 @@ impl Receiver {
 
     /// The next acknowledgement that may leave.
     pub fn next_due(&mut self) -> Option<Due> {
-        self.pending.front().filter(|p| p.gates == 0)?;
-        let p = self.pending.pop_front()?;
+        let p = self.pending.as_mut()?.pop_front_if(|p| p.gates == 0)?;
         self.first = self.first.wrapping_add(1);
         Some(self.due(p.packet_id, p.qos, p.outcome, p.refused))
     }
@@ -171,15 +197,15 @@ impl Receiver {
     /// The connection is gone: acknowledgements that wait are dropped, and late answers to them meet nothing. QoS 2
     /// identifiers stay.
     pub fn end_connection(&mut self) {
-        self.first = self.first.wrapping_add(self.pending.len() as u32);
-        self.pending = VecDeque::new();
+        self.first = self.first.wrapping_add(self.unanswered() as u32);
+        self.pending = None;
     }
 
     fn due(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, refused: Option<ReasonCode>) -> Due {
         let reason = refused.unwrap_or(outcome.reason());
         if qos == QoS::ExactlyOnce && reason.is_error() {
             // 5.0 [MQTT-4.3.3-9]
-            self.exactly_once.remove(packet_id);
+            self.release(packet_id);
         }
         Due { packet_id, qos, reason, held_too_long: outcome == Outcome::HeldTooLong }
     }

@@ -4,6 +4,7 @@ use super::inflight::{InFlight, Received, Release, Unacked};
 use super::loss::{LossCause, Losses};
 use super::queue::{Delivery, Full, Queue, QueueLimits};
 use super::retry::{OnExhausted, RetryPolicy};
+use super::seldom::Seldom;
 use super::wire::{Sending, Wire};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
@@ -63,8 +64,8 @@ pub struct Retransmission {
 /// Queue and window of one session.
 #[derive(Debug, Default)]
 pub struct Sender {
-    window: InFlight,
-    queue: Queue,
+    window: Seldom<InFlight>,
+    queue: Seldom<Queue>,
 }
 
 impl Sender {
@@ -135,6 +136,9 @@ impl Sender {
     /// A connection began: PUBRELs go out at once, outside the quota; PUBLISHes follow with [`Self::pump`].
     // 3.1.1 and 5.0 [MQTT-4.4.0-1]
     pub fn resume(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, tally: &mut Tally) {
+        if self.window.is_empty() {
+            return;
+        }
         self.window.begin_connection();
         for release in self.window.releases() {
             tally.redelivered += 1;

@@ -43,9 +43,7 @@ impl Shard {
         if home != self.here {
             return Flow::Home(home);
         }
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.wire.version = connect.version;
-        }
+        self.learn_limits(id, connect);
         let existing = self.find_client(now, client_id);
         if let Err(refusal) = self.admit(connect, existing.is_some()) {
             self.refuse(now, id, client_id, &refusal);
@@ -55,6 +53,18 @@ impl Shard {
         let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id));
         self.establish(now, id, session_id, connect, assigned.as_deref(), resumed.is_some());
         Flow::Continue
+    }
+
+    /// What the client said of itself holds for the answer to its CONNECT already.
+    fn learn_limits(&mut self, id: ConnectionId, connect: &Connect<'_>) {
+        let most = self.settings.session.send.in_flight;
+        let Some(Connection { wire, .. }) = self.connections.get_mut(id) else { return };
+        let properties = &connect.properties;
+        let window = properties.receive_maximum.unwrap_or(u16::MAX).min(most);
+        wire.version = connect.version;
+        wire.problem_information = properties.request_problem_information.unwrap_or(true);
+        let aliases = properties.topic_alias_maximum.unwrap_or(0);
+        wire.set_limits(window, properties.maximum_packet_size, aliases);
     }
 
     /// A client id that no session has, of a session that lives here.
@@ -166,11 +176,7 @@ impl Shard {
         connection.phase = Phase::Established;
         connection.session = Some(session_id);
         connection.keep_alive.start(keep_alive, now);
-        let properties = &connect.properties;
-        let window = properties.receive_maximum.unwrap_or(u16::MAX).min(policy.in_flight);
         let wire = &mut connection.wire;
-        wire.problem_information = properties.request_problem_information.unwrap_or(true);
-        wire.set_limits(window, properties.maximum_packet_size, properties.topic_alias_maximum.unwrap_or(0));
         wire.outbox.lend(pool);
         resident.connection = Some(id);
         resident.session.expiry = expiry;
@@ -264,12 +270,14 @@ impl Shard {
             let answer = wire.version.is_v5() || ConnectReturnCode::from_reason(refusal.reason).is_some();
             if answer {
                 wire.outbox.lend(pool);
-                let mut properties = ConnackProperties::default();
-                if wire.version.is_v5() && wire.problem_information {
-                    properties.reason_string = Some(refusal.what);
-                }
-                let connack = Connack { session_present: false, reason: refusal.reason, properties };
-                let _ = wire.put(&Packet::Connack(Box::new(connack)));
+                let connack = |reason_string| {
+                    let properties = ConnackProperties { reason_string, ..Default::default() };
+                    let reason = refusal.reason;
+                    Packet::Connack(Box::new(Connack { session_present: false, reason, properties }))
+                };
+                // 5.0 [MQTT-3.2.2-19]; a client that cannot take even the bare packet gets none.
+                let text = wire.version.is_v5().then_some(refusal.what);
+                let _ = wire.put(&connack(text)).or_else(|_| wire.put(&connack(None)));
             }
         }
         self.begin_closing(now, id, Leaves::Broker);

@@ -150,7 +150,7 @@ impl Shard {
     pub(super) fn end_session(&mut self, now: Instant, id: SessionId) {
         let Some(resident) = self.sessions.get_mut(id) else { return };
         let will = resident.session.will.take();
-        let filters: Vec<Box<str>> = resident.session.subscriptions.drain().collect();
+        let filters = resident.session.subscriptions.drain();
         for filter in &filters {
             self.leave_filter(id, filter);
         }
