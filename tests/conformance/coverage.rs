@@ -162,6 +162,31 @@ fn every_statement_has_a_test_and_every_test_its_statement() {
 }
 
 #[test]
+fn what_does_not_pair_is_found() {
+    const CASES: &[Case] = &[
+        Case { name: "mqtt0_1_0_0_1_1_0_0_4_both", run: |_| {} },
+        Case { name: "mqtt0_1_0_0_9_no_such_statement", run: |_| {} },
+        Case { name: "of_no_version", run: |_| {} },
+    ];
+    let suite = Suite {
+        title: "0",
+        version: "0",
+        prefix: "mqtt0_",
+        unnumbered: &[],
+        statements: "id,role,testable,topic,requirement\nMQTT-1.0.0-1,both,yes,t,r\nMQTT-1.0.0-2,both,yes,t,r\n\
+                     MQTT-1.0.0-3,both,no,t,r\nMQTT-1.0.0-4,both,no,t,\"r, r\"",
+        cases: &[CASES],
+    };
+    let expected = [
+        "0 MQTT-1.0.0-2 has no test",
+        "0 MQTT-1.0.0-3 is not testable, and not_tested.csv does not say why",
+        "0 has no MQTT-1.0.0-9, which is in the name of [\"mqtt0_1_0_0_9_no_such_statement\"]",
+        "of_no_version does not belong under 0",
+    ];
+    assert_eq!(suite.mismatches(), expected);
+}
+
+#[test]
 fn not_tested_names_no_other_version() {
     let rows = include_str!("not_tested.csv").lines().skip(1);
     let mut versions = rows.filter_map(|row| row.split(',').next());

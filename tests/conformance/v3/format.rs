@@ -45,8 +45,9 @@ fn in_every_string(broker: &Target, text: &[u8]) {
 }
 
 fn mqtt311_1_5_3_1_string_that_is_not_utf_8_ends_the_connection(broker: &Target) {
-    // All planes are welcome, next to the surrogates too, and arrive as they were.
-    let topic = broker.topic("\u{D7FF}\u{E000}\u{10FFFF}é");
+    // All planes are welcome, next to the surrogates too, and arrive as they were. (Not so the non-characters: a server
+    // may close on them.)
+    let topic = broker.topic("\u{D7FF}\u{E000}\u{10FFFD}é");
     let mut client = broker.client(V311, "c");
     client.subscribe(&[(&topic, 0)]);
     client.deliver(&Message::new(&topic, "x").qos(1));
