@@ -133,7 +133,7 @@ fn mqtt5_3_1_3_3_client_id_field_is_obligatory(stage: &Stage) {
 }
 
 fn mqtt5_3_1_3_4_client_id_that_is_not_utf8_is_refused(stage: &Stage) {
-    stage.served(&stage.passing("\u{E9}\u{10FFFF}")).disconnect();
+    stage.served(&stage.passing("\u{E9}\u{10FFFD}")).disconnect();
     for bad in NOT_UTF8 {
         let connect = Connect { client_id: bad.to_vec(), ..stage.passing("") };
         stage.assert_refused(&connect.encode(), &[MALFORMED, 0x85], "client id");
@@ -141,7 +141,7 @@ fn mqtt5_3_1_3_4_client_id_that_is_not_utf8_is_refused(stage: &Stage) {
 }
 
 fn mqtt5_3_1_3_12_user_name_that_is_not_utf8_is_refused(stage: &Stage) {
-    stage.served(&stage.passing("c").user_name("\u{E9}\u{10FFFF}")).disconnect();
+    stage.served(&stage.passing("c").user_name("\u{E9}\u{10FFFD}")).disconnect();
     for bad in NOT_UTF8 {
         let connect = Connect { user_name: Some(bad.to_vec()), ..stage.passing("c") };
         stage.assert_refused(&connect.encode(), &[MALFORMED, 0x86], "user name");
