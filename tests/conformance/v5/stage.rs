@@ -144,7 +144,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The connection ends with a DISCONNECT that names one of `codes`.
+/// The connection ends with a DISCONNECT that names one of `codes`. The standard demands the close and advises the reason
+/// (4.13); this broker always tells it.
 pub fn assert_told(client: &mut RawClient, codes: &[u8], why: &str) {
     let told = client.expect_closed();
     assert!(told.is_some_and(|code| codes.contains(&code)), "{why}: told {told:02X?} of {codes:02X?}");
