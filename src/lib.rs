@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod expiry;
 pub mod health;
+pub mod load;
 pub mod mqtt;
 pub mod routing;
 pub mod time;

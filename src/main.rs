@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use homing::broker::{Broker, Signals};
 use homing::config::{Config, DEFAULT_FILE, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
+use homing::load::LoadArguments;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,6 +62,7 @@ enum Command {
         #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
         timeout: Duration,
     },
+    Load(LoadArguments),
 }
 
 #[derive(Args)]
@@ -89,13 +91,24 @@ struct Settings {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command, settings } = Arguments::parse();
+    let Arguments { command, settings } = match Arguments::try_parse() {
+        // A load test is often a line in a script, where a refusal should be one too.
+        Err(error) if error.use_stderr() && std::env::args().nth(1).is_some_and(|first| first == "load") => {
+            complain(&format!("load: {}", homing::load::one_line(&error)));
+            return ExitCode::from(REFUSED);
+        }
+        parsed => parsed.unwrap_or_else(|error| error.exit()),
+    };
+    if let Some(Command::Load(arguments)) = &command {
+        raise_descriptor_limit();
+        return homing::load::run(arguments);
+    }
     let loaded = match load(&settings) {
         Ok(loaded) => loaded,
         Err(refusal) => return refuse(&refusal),
     };
     match command {
-        None | Some(Command::Serve) => serve(loaded, &settings),
+        None | Some(Command::Serve | Command::Load(_)) => serve(loaded, &settings),
         Some(Command::CheckConfig) => {
             say(&check_config(&loaded));
             ExitCode::SUCCESS

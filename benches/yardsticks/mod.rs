@@ -1,6 +1,6 @@
 //! What the expiry queue is measured against: the same work done in the ways other brokers and runtimes do it.
 //!
-//! Each is written as its origin has it, not tuned to lose: the maps hash with foldhash, nothing is boxed needlessly.
+//! Each is written as its origin has it, not tuned to lose: nothing is boxed needlessly, and the maps may hash with foldhash too.
 
 pub mod delay_queue;
 pub mod hashed_wheel;

@@ -1,22 +1,39 @@
 //! ZooKeeper's `ExpiryQueue`: bucket by key, and a set of keys by bucket.
+//!
+//! With std's hasher it is the plain translation of the original's two `ConcurrentHashMap`s; foldhash is a favour to it.
 
 use super::{Expiry, bucket};
-use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use homing::expiry::queue::Key;
 use homing::time::Instant;
+use std::hash::BuildHasher;
 
-pub struct TwoMaps {
-    buckets: HashMap<Key, u64, RandomState>,
-    keys: HashMap<u64, HashSet<Key, RandomState>, RandomState>,
-    next: u64,
+#[derive(Default)]
+pub struct TwoMaps<S> {
+    buckets: HashMap<Key, u64, S>,
+    keys: HashMap<u64, HashSet<Key, S>, S>,
+    /// The first bucket not polled, less one.
+    passed: u64,
 }
 
-impl Expiry for TwoMaps {
-    const NAME: &'static str = "two maps";
+/// A hasher that the maps are measured with.
+pub trait Named: BuildHasher + Default {
+    const NAME: &'static str;
+}
+
+impl Named for std::hash::RandomState {
+    const NAME: &'static str = "two maps, std";
+}
+
+impl Named for foldhash::fast::RandomState {
+    const NAME: &'static str = "two maps, fold";
+}
+
+impl<S: Named> Expiry for TwoMaps<S> {
+    const NAME: &'static str = S::NAME;
 
     fn new() -> Self {
-        TwoMaps { buckets: HashMap::default(), keys: HashMap::default(), next: 1 }
+        TwoMaps::default()
     }
 
     fn update(&mut self, key: Key, deadline: Instant) {
@@ -38,12 +55,12 @@ impl Expiry for TwoMaps {
     }
 
     fn expire(&mut self, now: Instant, out: &mut Vec<Key>, round: &mut dyn FnMut(&mut Vec<Key>)) {
-        while self.next < bucket(now) {
-            for key in self.keys.remove(&self.next).into_iter().flatten() {
+        while self.passed + 1 < bucket(now) {
+            self.passed += 1;
+            for key in self.keys.remove(&self.passed).into_iter().flatten() {
                 self.buckets.remove(&key);
                 out.push(key);
             }
-            self.next += 1;
             round(out);
         }
     }

@@ -167,7 +167,7 @@ impl Shell {
     /// Writes what waits, and sends what is to be said.
     pub fn flush(&self) {
         for _ in 0..ROUNDS {
-            self.core.borrow_mut().flush_begins();
+            self.core.borrow_mut().flush_begins(clock::now());
             let dirty = std::mem::take(&mut self.core.borrow_mut().effects().dirty);
             for id in &dirty {
                 self.flush_one(*id);
@@ -189,8 +189,8 @@ impl Shell {
         let mut core = self.core.borrow_mut();
         let wrote = match core.outbox(id).map(|outbox| write(&link.transport, outbox)) {
             Some(Ok(wrote)) => wrote,
-            // The reading side meets the same error and ends the connection.
-            Some(Err(_)) => 0,
+            // The reading side would meet the same error, but need not be read now.
+            Some(Err(_)) => return send(&link.actor, Notice::Broken),
             None => return,
         };
         match core.flushed(clock::now(), id, wrote) {

@@ -53,6 +53,8 @@ pub enum Notice {
     Linger,
     /// Its last bytes are written and the peer has said that it leaves.
     Close,
+    /// A write failed for good.
+    Broken,
     /// The expiry actor: unacknowledged packets are due.
     Retransmit,
     /// The expiry actor: it was silent, or took no bytes, for too long.
@@ -83,6 +85,7 @@ impl Connection {
         {
             self.awaits_writable = false;
             self.shell.flush_one(self.id);
+            self.shell.turn_ended();
         }
         if std::mem::take(&mut self.overdue) {
             self.read_empty();
@@ -227,6 +230,7 @@ impl Handler<Notice> for Connection {
                 }
             }
             Notice::Close => self.gone("closed"),
+            Notice::Broken => self.gone("cannot be written to"),
             Notice::Retransmit => {
                 if let Some(transport) = &self.transport {
                     let unsent = transport.unsent();

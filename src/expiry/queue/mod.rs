@@ -2,28 +2,28 @@
 //!
 //! ZooKeeper's `ExpiryQueue` is the idea: a deadline counts as the end of the interval it is in, so that one that moves
 //! seldom changes its bucket and one tick takes out everything due. The two hash maps it keeps are not:
-//! a ring of lists holds the entries, an index by slot says where each one is. A deadline beyond
+//! a ring of buckets holds the slots, an index by slot says when each is due and where in its bucket it is. A deadline beyond
 //! the ring's span waits in its bucket and is passed over until its round has come, as in a hashed wheel.
 //!
-//! Costs: `update` and `remove` touch at most two entries and two index cells. `poll` looks at no more
-//! entries than its budget. 16 bytes a key, and under 2 for the tables that find chunks.
+//! Costs: `update` and `remove` touch at most two slots in buckets and two cells of the index; an update that changes
+//! nothing reads one cell. `poll` looks at no more slots than its budget. 20 bytes a key, and a chunk of slack a bucket.
 //!
 //! Not here: the owners' true deadlines. What is polled may be stale, since owners register lazily; they compare
 //! with their own deadline before they act, so a stale key is harmless.
 
-mod lists;
-mod positions;
+mod bucket;
+mod index;
 #[cfg(test)]
 mod tests;
 
 use crate::time::Instant;
-use lists::{Entry, Lists, NONE};
-use positions::Positions;
+use bucket::Bucket;
+use index::{Cell, Index};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Buckets in the ring: 256 s at an interval of 250 ms, so keep alives and all but the longest
-/// retransmit intervals never go round. 8 KiB of list heads.
+/// retransmit intervals never go round. 32 KiB of bucket heads.
 const SPAN: u32 = 1024;
 
 /// Dense slot plus generation: which owner and which life of it.
@@ -44,13 +44,13 @@ pub enum More {
 /// See the module's text.
 pub struct ExpiryQueue {
     interval_ms: u64,
-    /// Ring of `overdue` lists, one a bucket, then the list of what was registered too late for its bucket.
-    lists: Lists,
-    /// The number of buckets, a power of two, and of the list behind them.
-    overdue: u32,
-    positions: Positions,
+    /// The ring, a power of two, then the bucket of what was registered too late for its own.
+    buckets: Box<[Bucket]>,
+    index: Index,
     /// The first bucket not wholly polled, by number: it is due at `next * interval`.
     next: u64,
+    /// Slots of that bucket a poll has yet to look at, from its start; nothing while none has begun.
+    unseen: Option<u32>,
     len: usize,
 }
 
@@ -66,10 +66,10 @@ impl ExpiryQueue {
         let buckets = buckets.clamp(1, 1 << 20).next_power_of_two();
         ExpiryQueue {
             interval_ms,
-            lists: Lists::new(buckets + 1),
-            overdue: buckets,
-            positions: Positions::default(),
+            buckets: (0..=buckets).map(|_| Bucket::default()).collect(),
+            index: Index::default(),
             next: (now.as_millis() / interval_ms).saturating_add(1),
+            unseen: None,
             len: 0,
         }
     }
@@ -97,42 +97,41 @@ impl ExpiryQueue {
     /// newer one is registered. "Newer" is less than 2^31 ahead, wrapping, so generations may. A bucket
     /// already polled means the next poll. [`Instant::NEVER`] removes, and answers nothing.
     pub fn update(&mut self, key: Key, deadline: Instant) -> Option<Instant> {
-        let location = self.positions.of(key.slot);
-        let registered = (location != NONE).then(|| self.lists.entry(location));
-        if registered.is_some_and(|entry| is_older(key.generation, entry.generation)) {
-            return None;
-        }
         if deadline.is_never() {
-            if registered.is_some() {
-                self.take(location, key.slot);
-            }
+            self.forget(key);
             return None;
         }
         let tick = self.tick(deadline);
-        match registered {
-            Some(entry) if self.holds(location, entry, tick) => {
-                if entry.generation == key.generation {
-                    return None;
-                }
-                self.lists.entry_mut(location).generation = key.generation;
-            }
-            Some(_) => {
-                self.take(location, key.slot);
-                self.place(key, tick);
-            }
-            None => self.place(key, tick),
+        let old = self.index.cell(key.slot);
+        if old.tick == tick && old.generation == key.generation {
+            return None;
         }
-        Some(self.bucket(deadline))
+        if old.is_registered() && is_older(key.generation, old.generation) {
+            return None;
+        }
+        let open = if tick < self.first_open() { Cell::LATE } else { tick };
+        if old.tick == tick || old.tick == open {
+            self.index.cell_mut(key.slot).generation = key.generation;
+            return (old.generation != key.generation).then(|| self.boundary(tick));
+        }
+        // Before the push: of the same bucket, in another round, the position would not hold.
+        if old.is_registered() {
+            self.leave(old);
+        }
+        let position = self.bucket_of(open).push(key.slot);
+        let new = Cell { tick: open, generation: key.generation, position };
+        if old.is_registered() {
+            *self.index.cell_mut(key.slot) = new;
+        } else {
+            self.index.insert(key.slot, new);
+            self.len += 1;
+        }
+        Some(self.boundary(tick))
     }
 
     /// Forgets a key; false if it, in this generation, is not registered.
     pub fn remove(&mut self, key: Key) -> bool {
-        let location = self.positions.of(key.slot);
-        if location == NONE || self.lists.entry(location).generation != key.generation {
-            return false;
-        }
-        self.take(location, key.slot);
-        true
+        self.index.cell(key.slot).generation == key.generation && self.forget(key)
     }
 
     /// The end of the first bucket with anything in it; past if something is due since. Looks at each list head at most once.
@@ -142,11 +141,11 @@ impl ExpiryQueue {
         if self.len == 0 {
             return None;
         }
-        if self.lists.len(self.overdue) > 0 {
+        if self.late().len() > 0 {
             return Some(self.boundary(self.next - 1));
         }
-        (self.next..self.next + u64::from(self.overdue))
-            .find(|tick| self.lists.len(self.list(*tick)) > 0)
+        (self.next..self.next + self.span())
+            .find(|tick| self.buckets[self.at(*tick)].len() > 0)
             .map(|tick| self.boundary(tick))
     }
 
@@ -161,30 +160,32 @@ impl ExpiryQueue {
     /// however much is due; it goes on where it stopped. After a stall longer than the ring's span
     /// every bucket is visited once, not once a missed tick.
     pub fn poll(&mut self, now: Instant, budget: usize, out: &mut Vec<Key>) -> More {
-        let passed = (now.as_millis() / self.interval_ms).min(self.last_tick());
+        let passed = (now.as_millis() / self.interval_ms).min(u64::MAX - 1);
         let mut budget = budget.max(1);
-        self.poll_overdue(&mut budget, out);
+        let late = self.span() as usize;
+        let unseen = self.late().len();
+        self.sweep(late, unseen, passed, &mut budget, out);
         while self.next <= passed {
             self.skip(passed);
-            if !self.poll_bucket(passed, &mut budget, out) {
+            let at = self.at(self.next);
+            // Fewer are left if some were taken out since.
+            let unseen = self.buckets[at].len().min(self.unseen.unwrap_or(u32::MAX));
+            let unseen = self.sweep(at, unseen, passed, &mut budget, out);
+            self.unseen = (unseen > 0).then_some(unseen);
+            if unseen > 0 {
                 return More::Due;
             }
             self.next += 1;
         }
-        if self.lists.len(self.overdue) > 0 { More::Due } else { More::Nothing }
+        if self.late().len() > 0 { More::Due } else { More::Nothing }
     }
 
     /// Buckets with keys in them, earliest first, with the end and size of each. Walks over every key: for an operator's eyes.
     pub fn dump(&self) -> Vec<(Instant, usize)> {
         let mut sizes = BTreeMap::new();
-        for list in 0..self.overdue {
-            for entry in self.lists.iter(list) {
-                *sizes.entry(self.tick_of(list, entry.round)).or_insert(0) += 1;
-            }
-        }
-        let overdue = self.lists.len(self.overdue);
-        if overdue > 0 {
-            *sizes.entry(self.next - 1).or_insert(0) += overdue;
+        for cell in self.index.registered() {
+            let tick = if cell.tick == Cell::LATE { self.next - 1 } else { cell.tick };
+            *sizes.entry(tick).or_insert(0) += 1;
         }
         sizes.into_iter().map(|(tick, size)| (self.boundary(tick), size)).collect()
     }
@@ -195,102 +196,101 @@ impl ExpiryQueue {
         self.dump().into_iter().take_while(|(boundary, _)| *boundary <= until).map(|(_, size)| size).sum()
     }
 
-    /// Lists of the ring in use; those of several rounds share one. Looks at each list head.
+    /// Buckets of the ring in use; those of several rounds share one. Looks at each of them.
     pub fn buckets_in_use(&self) -> usize {
-        (0..=self.overdue).filter(|list| self.lists.len(*list) > 0).count()
+        self.buckets.iter().filter(|bucket| bucket.len() > 0).count()
     }
 
     /// Bytes this queue has from the allocator.
     pub fn allocated(&self) -> usize {
-        self.lists.allocated() + self.positions.allocated()
+        let slots: usize = self.buckets.iter().map(Bucket::allocated).sum();
+        slots + size_of_val::<[Bucket]>(&self.buckets) + self.index.allocated()
     }
 
     fn boundary(&self, tick: u64) -> Instant {
         Instant::from_millis(tick.saturating_mul(self.interval_ms))
     }
 
-    /// The number of the bucket for a deadline, clamped to what an entry can hold: 2^32 rounds of the ring, 139 years at 1 ms.
+    /// The number of the bucket for a deadline, from 1, and short of that of [`Cell::NOTHING`].
     fn tick(&self, deadline: Instant) -> u64 {
-        (deadline.as_millis() / self.interval_ms).saturating_add(1).min(self.last_tick())
+        (deadline.as_millis() / self.interval_ms).saturating_add(1).min(u64::MAX - 1)
     }
 
-    fn last_tick(&self) -> u64 {
-        (u64::from(u32::MAX) + 1) * u64::from(self.overdue) - 1
+    fn span(&self) -> u64 {
+        self.buckets.len() as u64 - 1
     }
 
-    fn list(&self, tick: u64) -> u32 {
-        (tick & u64::from(self.overdue - 1)) as u32
+    /// Where in the ring the bucket of this number is.
+    fn at(&self, tick: u64) -> usize {
+        (tick & (self.span() - 1)) as usize
     }
 
-    fn tick_of(&self, list: u32, round: u32) -> u64 {
-        u64::from(round) * u64::from(self.overdue) + u64::from(list)
+    fn late(&self) -> &Bucket {
+        &self.buckets[self.buckets.len() - 1]
     }
 
-    /// The first bucket that a new entry can go into: one for an earlier bucket belongs with the overdue.
+    fn bucket_of(&mut self, tick: u64) -> &mut Bucket {
+        let at = if tick == Cell::LATE { self.buckets.len() - 1 } else { self.at(tick) };
+        &mut self.buckets[at]
+    }
+
+    /// The first bucket that a key can yet be put into: one for an earlier bucket is late.
     fn first_open(&self) -> u64 {
-        // The walk over a bucket half polled does not see what is added behind it.
-        self.next + u64::from(self.lists.is_sweeping())
+        // A poll half through a bucket does not see what is added behind it.
+        self.next + u64::from(self.unseen.is_some())
     }
 
-    /// Whether an entry is where one of this tick belongs.
-    fn holds(&self, location: u32, entry: Entry, tick: u64) -> bool {
-        let list = self.lists.list_of(location);
-        if list == self.overdue { tick < self.first_open() } else { self.tick_of(list, entry.round) == tick }
-    }
-
-    fn place(&mut self, key: Key, tick: u64) {
-        let list = if tick < self.first_open() { self.overdue } else { self.list(tick) };
-        // At most `u32::MAX`: ticks are clamped to `last_tick`.
-        let round = (tick / u64::from(self.overdue)) as u32;
-        let Key { slot, generation } = key;
-        let location = self.lists.push(list, Entry { slot, generation, round });
-        self.positions.set(slot, location);
-        self.len += 1;
-    }
-
-    fn take(&mut self, location: u32, slot: u32) {
-        if let Some(moved) = self.lists.swap_remove(location) {
-            self.positions.set(moved, location);
+    /// Takes a key out unless a newer generation is registered.
+    fn forget(&mut self, key: Key) -> bool {
+        let cell = self.index.cell(key.slot);
+        if !cell.is_registered() || is_older(key.generation, cell.generation) {
+            return false;
         }
-        self.positions.set(slot, NONE);
+        self.leave(cell);
+        self.index.remove(key.slot);
         self.len -= 1;
+        true
     }
 
-    fn poll_overdue(&mut self, budget: &mut usize, out: &mut Vec<Key>) {
-        while *budget > 0 {
-            let Some(Entry { slot, generation, .. }) = self.lists.pop(self.overdue) else { return };
-            *budget -= 1;
-            self.len -= 1;
-            self.positions.set(slot, NONE);
-            out.push(Key { slot, generation });
-        }
+    /// Takes the slot of `cell`, which is no longer true after, out of its bucket.
+    fn leave(&mut self, cell: Cell) {
+        let moved = self.bucket_of(cell.tick).swap_remove(cell.position);
+        self.index.cell_mut(moved).position = cell.position;
     }
 
     /// Before a bucket is begun: passes over ticks whose buckets would only be visited again within `passed`.
     fn skip(&mut self, passed: u64) {
-        if self.lists.is_sweeping() {
+        if self.unseen.is_some() {
             return;
         }
         if self.len == 0 {
             self.next = passed;
         }
-        // The last `overdue` ticks visit every list once, and a visit takes all that is due by `passed`.
-        self.next = self.next.max((passed + 1).saturating_sub(u64::from(self.overdue)));
+        // The last ticks, as many as the ring has, visit every bucket once, and a visit takes all that is due by `passed`.
+        self.next = self.next.max((passed + 1).saturating_sub(self.span()));
     }
 
-    /// Takes what is due out of the bucket `next`; false if the budget ended before the bucket did.
-    fn poll_bucket(&mut self, passed: u64, budget: &mut usize, out: &mut Vec<Key>) -> bool {
-        let list = self.list(self.next);
-        self.lists.begin_sweep(list);
-        while *budget > 0 {
-            let Some((location, entry)) = self.lists.step_sweep() else { return true };
-            *budget -= 1;
-            if self.tick_of(list, entry.round) <= passed {
-                self.take(location, entry.slot);
-                out.push(Key { slot: entry.slot, generation: entry.generation });
+    /// Takes what is due by `passed` out of the bucket `at`. Looks at its first `unseen` slots, as far as the budget goes;
+    /// answers how many are left.
+    fn sweep(&mut self, at: usize, unseen: u32, passed: u64, budget: &mut usize, out: &mut Vec<Key>) -> u32 {
+        let bucket = &mut self.buckets[at];
+        let left = unseen.saturating_sub(u32::try_from(*budget).unwrap_or(u32::MAX));
+        *budget -= (unseen - left) as usize;
+        let before = out.len();
+        // From the end down, so that filling a hole with the last slot never hides one.
+        for position in (left..unseen).rev() {
+            let slot = bucket.slot(position);
+            let Some(generation) = self.index.take_due(slot, passed) else { continue };
+            out.push(Key { slot, generation });
+            if position + 1 == bucket.len() {
+                bucket.pop();
+            } else {
+                let moved = bucket.swap_remove(position);
+                self.index.cell_mut(moved).position = position;
             }
         }
-        !self.lists.sweep_has_more()
+        self.len -= out.len() - before;
+        left
     }
 }
 

@@ -158,6 +158,13 @@ impl InFlight {
         publishes.chain(self.releases.iter().map(|r| r.due)).min().unwrap_or(Instant::NEVER)
     }
 
+    /// When the PUBLISH and the PUBREL that were added last are, whichever is first.
+    pub fn newest_due(&self) -> Instant {
+        let publish = self.sent.checked_sub(1).and_then(|at| self.publishes.get(at)).map(|p| p.due);
+        let release = self.releases.back().map(|r| r.due);
+        publish.into_iter().chain(release).min().unwrap_or(Instant::NEVER)
+    }
+
     /// Takes a new message in, behind all others, under a free identifier. Nothing older may be unsent.
     // 3.1.1 [MQTT-2.3.1-4], 5.0 [MQTT-2.2.1-4], [MQTT-4.3.2-1], [MQTT-4.3.3-1]
     pub fn push(&mut self, delivery: Delivery, due: Instant) -> &mut Unacked {

@@ -222,6 +222,11 @@ impl Sender {
         self.window.earliest_due()
     }
 
+    /// When the packets sent last are: an upper bound for what [`Self::earliest_due`] can have become by them.
+    pub fn newest_due(&self) -> Instant {
+        self.window.newest_due()
+    }
+
     /// Sends again what is due, in order, a bounded number.
     ///
     /// `peer_has` is how far the peer's kernel took the stream of this connection: what ends behind it is with the

@@ -122,14 +122,18 @@ impl Shard {
     /// resume, if any.
     // 5.0 [MQTT-3.1.4-3], [MQTT-3.1.2-4], [MQTT-3.1.2-5]; 3.1.1 [MQTT-3.1.4-2], [MQTT-3.1.2-4], [MQTT-3.1.2-6]
     fn take_over(&mut self, now: Instant, id: SessionId, clean_start: bool) -> Option<SessionId> {
-        let ending = if clean_start { Ending::TakenOverAfresh } else { Ending::TakenOverResumed };
-        if let Some(old) = self.sessions.get(id)?.connection {
+        let resident = self.sessions.get(id)?;
+        // The old connection ends first, and with it a session that does not outlive it.
+        let ends = resident.connection.is_some() && resident.session.ends_with_connection();
+        let afresh = clean_start || ends;
+        let ending = if afresh { Ending::TakenOverAfresh } else { Ending::TakenOverResumed };
+        if let Some(old) = resident.connection {
             self.say_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);
             self.note_disconnected(old, Why::TakenOver);
             self.part(now, old, ending);
             self.begin_closing(now, old, Leaves::Broker);
         }
-        if clean_start {
+        if afresh {
             self.end_session(now, id);
             return None;
         }

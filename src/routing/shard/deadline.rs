@@ -128,15 +128,17 @@ impl Shard {
         self.register(DeadlineKind::WriteIdle, id, deadline);
     }
 
-    /// Cheap where nothing changes: a registration stands until its verdict, and an unacknowledged packet that is newer is
-    /// due later.
+    /// Cheap where nothing changes. While a registration stands, only a packet that was just sent can be due earlier than
+    /// what it was made for: with backoff, the older ones may be due much later.
     pub(super) fn register_retransmit(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get(id) else { return };
-        if connection.retransmit.is_registered() || connection.version().is_v5() {
+        if connection.version().is_v5() {
             return;
         }
-        let session = connection.session.and_then(|s| self.sessions.get(s));
-        let deadline = session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due());
+        let Some(session) = connection.session.and_then(|s| self.sessions.get(s)) else { return };
+        let sender = &session.session.sender;
+        let known = connection.retransmit.is_registered();
+        let deadline = if known { sender.newest_due() } else { sender.earliest_due() };
         self.register(DeadlineKind::Retransmit, id, deadline);
     }
 

@@ -5,7 +5,7 @@ use super::effects::Why;
 use super::hold::Held;
 use super::route::{Publication, Target};
 use super::slots::Id;
-use super::{ConnectionId, Resident, Shard};
+use super::{Resident, Shard};
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::mqtt::session::loss::LossCause;
 use crate::mqtt::session::queue::{Delivery, QueuePolicy};
@@ -50,7 +50,9 @@ impl Shard {
                 if !resident.session.sender.holds_at_most_once()
                     && connection.wire.outbox.len() >= policy.outbox
                 {
-                    tally.losses.count(LossCause::OutboxFull);
+                    if share.is_none() {
+                        tally.losses.count(LossCause::OutboxFull);
+                    }
                     return Outcome::Refused;
                 }
                 !resident.session.sender.holds_at_most_once()
@@ -109,19 +111,22 @@ impl Shard {
         match resident.session.sender.enqueue(now, delivery, &policy.queue, &mut tally.losses) {
             Ok(()) => Outcome::Taken,
             Err(_) => {
-                tally.losses.count(LossCause::QueueRefused);
-                let connection = resident.connection;
+                // A share may yet be another member's.
+                if share.is_none() {
+                    tally.losses.count(LossCause::QueueRefused);
+                }
                 if policy.queue.policy == QueuePolicy::Disconnect && qos != QoS::AtMostOnce {
-                    self.cut_full(now, connection);
+                    // Not now: its will would be routed in the midst of this publication.
+                    self.overfull.extend(resident.connection);
                 }
                 Outcome::Refused
             }
         }
     }
 
-    /// The policy `disconnect`: a connected receiver that does not keep up is told and cut; its session stays.
-    fn cut_full(&mut self, now: Instant, connection: Option<ConnectionId>) {
-        if let Some(id) = connection {
+    /// The policy `disconnect`: connected receivers that do not keep up are told and cut; their sessions stay.
+    pub(super) fn cut_overfull(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.overfull) {
             self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), Why::QueueFull);
         }
     }

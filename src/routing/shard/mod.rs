@@ -140,6 +140,8 @@ pub struct Shard {
     next_fence: u64,
     /// Connections that wait until a peer has room.
     waiting_for_peer: Vec<ConnectionId>,
+    /// Receivers to cut, under the policy `disconnect`.
+    overfull: Vec<ConnectionId>,
     /// Kept from publish to publish so that none allocates.
     matches: Matches,
     frames: [Frame; 6],
@@ -205,6 +207,7 @@ impl Shard {
             fences: HashMap::default(),
             next_fence: 0,
             waiting_for_peer: Vec::new(),
+            overfull: Vec::new(),
             matches: Matches::default(),
             frames: Default::default(),
             scratch: Vec::new(),
@@ -236,7 +239,7 @@ impl Shard {
 
     /// Whether the turn left anything for the shell to do.
     pub fn has_work(&self) -> bool {
-        !self.effects.is_empty() || self.peers.iter().any(Peer::has_outgoing)
+        !self.effects.is_empty() || !self.overfull.is_empty() || self.peers.iter().any(Peer::has_outgoing)
     }
 
     /// Ends the turn between shards: what each peer is sent.
@@ -253,8 +256,9 @@ impl Shard {
         Some(&mut self.connections.get_mut(id)?.wire.outbox)
     }
 
-    /// All dirty connections were flushed.
-    pub fn flush_begins(&mut self) {
+    /// All dirty connections are about to be flushed.
+    pub fn flush_begins(&mut self, now: Instant) {
+        self.cut_overfull(now);
         self.unflushed = 0;
     }
 

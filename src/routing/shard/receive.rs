@@ -119,7 +119,11 @@ impl Shard {
     fn handle_packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (Progress, usize) {
         let mut taken = 0;
         while taken < input.len() {
-            let Some(connection) = self.connections.get(id) else { return (Progress::Closed, taken) };
+            let Some(connection) = self.connections.get_mut(id) else { return (Progress::Closed, taken) };
+            if connection.wire.outbox.len() >= self.settings.session.send.outbox {
+                // It asks for more than it takes.
+                connection.pause(Pause::Outbox, now);
+            }
             if connection.pauses.any() {
                 return (Progress::Paused, taken);
             }
@@ -170,9 +174,6 @@ impl Shard {
             if !connection.dirty {
                 connection.dirty = true;
                 self.effects.dirty.push(id);
-            }
-            if connection.wire.outbox.len() >= settings.session.send.outbox {
-                connection.pause(Pause::Outbox, now);
             }
         }
         match action {

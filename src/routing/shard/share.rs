@@ -1,13 +1,15 @@
 //! Shared subscriptions: one member of the group gets the message.
 //!
-//! The publisher's shard chooses, among all members of all shards: those online in turn, then, for QoS 1 and 2, those
-//! whose session waits for them. A refusal, here or in a ticket, sends the message to the next.
+//! The publisher's shard chooses, among all members of all shards: those online in turn that can take more, then the other
+//! ones online, whose queue decides, then, for QoS 1 and 2, those whose session waits for them. A refusal, here or in a
+//! ticket, sends the message to the next; only when all have refused it is it lost, and counted.
 
 use super::exchange::{Item, Retry, Share, Waiter};
 use super::route::{Publication, Routed, Target};
 use super::{SessionId, Shard};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
+use crate::mqtt::session::loss::LossCause;
 use crate::mqtt::session::receiver::{AckToken, Outcome};
 use crate::mqtt::topic::TopicFilter;
 use crate::routing::shared::{Member, MemberAddress, Presence};
@@ -83,7 +85,11 @@ impl Shard {
             };
             return self.send_share(member, share, tried, acknowledgement);
         }
-        Shared::Settled(if tried.is_empty() { Outcome::Unmatched } else { Outcome::Refused })
+        if tried.is_empty() {
+            return Shared::Settled(Outcome::Unmatched);
+        }
+        self.tally.losses.count(LossCause::QueueRefused);
+        Shared::Settled(Outcome::Refused)
     }
 
     fn send_share(
@@ -119,11 +125,12 @@ impl Shard {
             connection.wire.outbox.len() < policy.outbox
                 && resident.session.sender.queued() < policy.queue.messages
         };
-        let online = members.choose(takes_more);
+        let untried = |m: &Member| !tried.contains(&m.address());
+        let online = members.choose(takes_more).or_else(|| members.choose(untried));
         if online.is_some() || qos == QoS::AtMostOnce {
             return online;
         }
-        members.choose_offline(|m| !tried.contains(&m.address()))
+        members.choose_offline(untried)
     }
 
     /// A share came for a session here.
@@ -168,7 +175,7 @@ impl Shard {
             None => Shared::Settled(Outcome::Unmatched),
         };
         if let Shared::Settled(Outcome::Unmatched | Outcome::Refused) = settled {
-            self.tally.losses.count(crate::mqtt::session::loss::LossCause::SessionEnded);
+            self.tally.losses.count(LossCause::SessionEnded);
         }
     }
 

@@ -13,6 +13,7 @@ use crate::mqtt::packet::{
     SubscriptionOptions, Unsuback, Unsubscribe,
 };
 use crate::mqtt::session::Violation;
+use crate::mqtt::session::loss::LossCause;
 use crate::mqtt::session::queue::Delivery;
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::topic::TopicFilter;
@@ -252,17 +253,24 @@ impl Shard {
         }
     }
 
-    /// Queues the retained messages that match, whatever the queue's limits: their own store bounds them, and each is a
-    /// reference. The window and the outbox pace them.
+    /// Queues the retained messages that match, beyond the queue's own limit: each is a reference, and there are at most as
+    /// many more as are retained. The window and the outbox pace them.
     // 3.1.1 [MQTT-3.3.1-8]
     fn send_retained(&mut self, now: Instant, id: ConnectionId, session: SessionId, wish: &RetainedWish) {
         let mut found = Vec::new();
-        self.common.retained().matching(&wish.filter, now, &mut found);
+        let retained = self.common.retained();
+        retained.matching(&wish.filter, now, &mut found);
+        let all = retained.len();
+        drop(retained);
         let Shard { connections, sessions, settings, tally, .. } = self;
         let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session)) else {
             return;
         };
-        for message in found {
+        // A client that asks again and again and acknowledges nothing gets them once.
+        let most = settings.session.send.queue.messages + all;
+        let room = most.saturating_sub(resident.session.sender.queued());
+        tally.losses.add(LossCause::QueueRefused, found.len().saturating_sub(room));
+        for message in found.into_iter().take(room) {
             let qos = message.header().qos.min(wish.qos);
             let ids = SubscriptionIds::from_index(wish.subscription_id);
             resident.session.sender.enqueue_retained(Delivery {

@@ -1,0 +1,210 @@
+//! `homing load` as it is typed. What the values mean together, [`super::plan`] decides.
+
+use crate::config::duration;
+use crate::mqtt::packet::{ProtocolVersion, QoS};
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const AFTER_HELP: &str = "\
+Examples:
+  homing load throughput --qos 2                       10 publishers, 10 subscribers, 10 s
+  homing load throughput --layout fan-out --subscribers 100 --pid $(pidof mosquitto)
+  homing load latency --rate 2000 --qos 1 --plot latency.svg
+  homing load redelivery --plan every-nth --observe 30s
+  homing load connections --connections 5000 --duration 60s
+
+Exit codes: 0 all that the QoS promises was kept; 1 it was not, or the broker cannot be
+reached; 2 arguments refused.
+
+Limits of rumqttc 0.25, the client underneath: no MQTT 3.1; it cannot withhold PUBCOMP;
+after a reconnect it publishes again with DUP=0 (so a publisher that loses its connection
+ends the run); it hands a repeated QoS 2 message up again (counted as redelivered); a
+PUBREC that refuses a message keeps its place in the window (5.0); it pings at Keep Alive
+whatever else goes on. A client takes 27 KiB (3.1.1) or 45 KiB (5.0) here. One thread does
+everything: above its limit the figures are those of this program, not of the broker.
+The broker's settings (--listen, --config, --set ...) mean nothing here.";
+
+/// Load a broker, this or any other, and check that it keeps what MQTT promises.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct LoadArguments {
+    #[command(subcommand)]
+    pub scenario: Scenario,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum Scenario {
+    /// As many messages as the broker takes, in a closed loop
+    Throughput(Throughput),
+    /// Messages at a fixed rate, each stamped with the time it was due
+    Latency(Latency),
+    /// Many connections at once, then idle with keep alive
+    Connections(Connections),
+    /// Subscribers that withhold acknowledgements by plan
+    Redelivery(Redelivery),
+    /// A queue built up for absent subscribers, then drained
+    Session(Session),
+}
+
+/// What every scenario takes.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Load")]
+pub struct Common {
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: String,
+    #[arg(long, default_value_t = 1883)]
+    pub port: u16,
+    /// MQTT version: 3.1.1 or 5
+    #[arg(long, value_name = "VERSION", default_value = "3.1.1", value_parser = version)]
+    pub mqtt: ProtocolVersion,
+    /// 0, 1 or 2, for publishers and subscribers [default: 0; redelivery and session: 1]
+    #[arg(long, value_parser = qos)]
+    pub qos: Option<QoS>,
+    /// Bytes of each payload; 24 at least
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    pub payload: usize,
+    /// Default: by scenario and layout
+    #[arg(long, value_name = "N")]
+    pub publishers: Option<u32>,
+    /// Default: by scenario and layout
+    #[arg(long, value_name = "N")]
+    pub subscribers: Option<u32>,
+    /// How long to publish, warm-up included [default: 10s, or until --messages are sent]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub duration: Option<Duration>,
+    /// Messages from each publisher, warm-up included
+    #[arg(long, value_name = "N")]
+    pub messages: Option<u64>,
+    /// Leave this much out of rate, latency and CPU; it is verified [default: 1s, with --messages off]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub warmup: Option<Duration>,
+    /// Unacknowledged QoS 1 and 2 messages of each publisher
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub window: u16,
+    /// How long nothing may move before the rest is given up
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    pub patience: Duration,
+    /// Process of a broker on this machine: its CPU per delivered message and its memory
+    #[arg(long)]
+    pub pid: Option<u32>,
+    /// One JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Draw rate and latency over time
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Throughput {
+    #[command(flatten)]
+    pub common: Common,
+    #[arg(long, value_enum, default_value_t = Layout::OneToOne)]
+    pub layout: Layout,
+    /// Messages of each publisher under way until all receivers have them
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub end_to_end: u32,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Latency {
+    #[command(flatten)]
+    pub common: Common,
+    #[arg(long, value_enum, default_value_t = Layout::OneToOne)]
+    pub layout: Layout,
+    /// Messages per second of all publishers together
+    #[arg(long, value_name = "PER SECOND", default_value_t = 1000)]
+    pub rate: u32,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Connections {
+    #[command(flatten)]
+    pub common: Common,
+    /// Connections to open; --duration is how long they then stay idle
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub connections: u32,
+    /// Connections that may be under way at once
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub concurrency: u32,
+    /// Keep Alive; rumqttc pings at this interval, and takes 5 s at least with --mqtt 5
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
+    pub keep_alive: Duration,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Redelivery {
+    #[command(flatten)]
+    pub common: Common,
+    /// Which PUBACKs (QoS 1) or PUBRECs (QoS 2) to withhold
+    #[arg(long, value_enum, default_value_t = Withhold::Never)]
+    pub plan: Withhold,
+    /// Of --plan every-nth and crash
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub nth: u64,
+    /// Of --plan late: how long after its first transmission a message is acknowledged
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
+    pub late: Duration,
+    /// How long at most to watch what comes again before the subscribers return
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    pub observe: Duration,
+    /// How long the subscribers are away before they return
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
+    pub away: Duration,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Session {
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Who publishes to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// Publisher i to subscriber i
+    OneToOne,
+    /// Each on its own topic, all subscribers on all topics by a wildcard
+    FanIn,
+    /// All on one topic, which all subscribers have
+    FanOut,
+    /// All on one topic, which the subscribers share
+    Shared,
+}
+
+/// Which acknowledgements a subscriber withholds until it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Withhold {
+    /// It never acknowledges
+    Never,
+    /// The first transmission of every nth message goes unanswered
+    EveryNth,
+    /// All come late
+    Late,
+    /// Every nth stays unanswered, and the connection is cut while messages come
+    Crash,
+}
+
+fn version(text: &str) -> Result<ProtocolVersion, &'static str> {
+    match text {
+        "3.1.1" => Ok(ProtocolVersion::V3_1_1),
+        "5" | "5.0" => Ok(ProtocolVersion::V5),
+        _ => Err("must be 3.1.1 or 5 (rumqttc has no 3.1)"),
+    }
+}
+
+fn qos(text: &str) -> Result<QoS, &'static str> {
+    text.parse().ok().and_then(QoS::from_bits).ok_or("must be 0, 1 or 2")
+}
+
+/// clap's complaint as one line: what is wrong, without usage.
+pub fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let meant = |line: &&str| !line.is_empty() && !line.starts_with("For more information");
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:")).filter(meant);
+    let line = lines.collect::<Vec<_>>().join(" ");
+    line.trim_start_matches("error: ").to_owned()
+}

@@ -1,0 +1,94 @@
+//! MQTT 3.1.1 of rumqttc: its options, and its events in the words of [`super`].
+
+use super::{Acks, Broken, Event, Message, Options, REQUESTS, Session};
+use crate::mqtt::packet::QoS;
+use bytes::Bytes;
+use rumqttc::{
+    AsyncClient, ConnectionError, EventLoop, MqttOptions, Outgoing, Packet, Publish, StateError,
+    SubscribeReasonCode,
+};
+
+pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
+    let mut mqtt = MqttOptions::new(options.client_id.clone(), super::host(options), options.port);
+    let packet = super::packet_size(options.payload);
+    mqtt.set_keep_alive(options.keep_alive)
+        .set_clean_session(options.session == Session::Clean)
+        .set_manual_acks(options.acks == Acks::ByHand)
+        .set_inflight(super::identifier_range(options.window))
+        .set_max_packet_size(packet, packet);
+    let (client, mut event_loop) = AsyncClient::new(mqtt, REQUESTS);
+    let mut network = rumqttc::NetworkOptions::new();
+    network.set_tcp_nodelay(true);
+    event_loop.set_network_options(network);
+    for id in &options.known_ids {
+        let known = Packet::Publish(placeholder(QoS::ExactlyOnce, *id));
+        drop(event_loop.state.handle_incoming_packet(known));
+    }
+    // 100 events of room are much for one of ten thousand idle clients; it grows where it is needed.
+    event_loop.state.events = std::collections::VecDeque::new();
+    (client, event_loop)
+}
+
+/// All that an acknowledgement is made from.
+pub fn placeholder(qos: QoS, id: u16) -> Publish {
+    let mut publish = Publish::from_bytes(String::new(), self::qos(qos), Bytes::new());
+    publish.pkid = id;
+    publish
+}
+
+pub fn qos(qos: QoS) -> rumqttc::QoS {
+    match qos {
+        QoS::AtMostOnce => rumqttc::QoS::AtMostOnce,
+        QoS::AtLeastOnce => rumqttc::QoS::AtLeastOnce,
+        QoS::ExactlyOnce => rumqttc::QoS::ExactlyOnce,
+    }
+}
+
+fn our_qos(qos: rumqttc::QoS) -> QoS {
+    match qos {
+        rumqttc::QoS::AtMostOnce => QoS::AtMostOnce,
+        rumqttc::QoS::AtLeastOnce => QoS::AtLeastOnce,
+        rumqttc::QoS::ExactlyOnce => QoS::ExactlyOnce,
+    }
+}
+
+pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
+    match event_loop.poll().await {
+        Ok(event) => Ok(translate(event)),
+        Err(ConnectionError::Io(cause) | ConnectionError::MqttState(StateError::Io(cause))) => {
+            Err(Broken(cause.to_string()))
+        }
+        Err(cause) => Err(Broken(cause.to_string())),
+    }
+}
+
+pub fn translate(event: rumqttc::Event) -> Event {
+    match event {
+        rumqttc::Event::Incoming(packet) => incoming(packet),
+        rumqttc::Event::Outgoing(Outgoing::Publish(id)) => Event::Sent { id },
+        rumqttc::Event::Outgoing(Outgoing::PingReq) => Event::Pinged,
+        rumqttc::Event::Outgoing(Outgoing::Disconnect) => Event::Left,
+        rumqttc::Event::Outgoing(_) => Event::Other,
+    }
+}
+
+fn incoming(packet: Packet) -> Event {
+    match packet {
+        Packet::ConnAck(connack) => Event::Connected { session_present: connack.session_present },
+        Packet::SubAck(suback) => {
+            let refused = suback.return_codes.contains(&SubscribeReasonCode::Failure);
+            Event::Subscribed { refused }
+        }
+        Packet::Publish(publish) => Event::Message(Message {
+            payload: publish.payload,
+            qos: our_qos(publish.qos),
+            dup: publish.dup,
+            id: publish.pkid,
+        }),
+        Packet::PubAck(puback) => Event::Finished { id: puback.pkid, refused: false },
+        Packet::PubComp(pubcomp) => Event::Finished { id: pubcomp.pkid, refused: false },
+        Packet::PubRel(pubrel) => Event::Released { id: pubrel.pkid },
+        Packet::PingResp => Event::Ponged,
+        _ => Event::Other,
+    }
+}

@@ -1,0 +1,111 @@
+//! MQTT 5.0 of rumqttc: its options, and its events in the words of [`super`].
+
+use super::{Acks, Broken, Event, Message, Options, REQUESTS, Session};
+use crate::mqtt::packet::QoS;
+use bytes::Bytes;
+use rumqttc::Outgoing;
+use rumqttc::v5::mqttbytes::v5::{Packet, PubAckReason, PubRecReason, Publish, SubscribeReasonCode};
+use rumqttc::v5::{AsyncClient, ConnectionError, EventLoop, MqttOptions, StateError};
+
+/// What rumqttc reads at most unless Maximum Packet Size says otherwise.
+const DEFAULT_PACKET_SIZE: usize = 10 * 1024;
+
+pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
+    let mut mqtt = MqttOptions::new(options.client_id.clone(), super::host(options), options.port);
+    mqtt.set_keep_alive(options.keep_alive)
+        .set_clean_start(options.session == Session::Clean)
+        .set_manual_acks(options.acks == Acks::ByHand)
+        // Without it every client has room for 65,535 messages in flight: 13.8 MiB.
+        .set_outgoing_inflight_upper_limit(super::identifier_range(options.window));
+    let mut network = rumqttc::NetworkOptions::new();
+    network.set_tcp_nodelay(true);
+    mqtt.set_network_options(network);
+    let packet = super::packet_size(options.payload);
+    if packet > DEFAULT_PACKET_SIZE {
+        mqtt.set_max_packet_size(Some(u32::try_from(packet).unwrap_or(u32::MAX)));
+    }
+    if options.session == Session::Kept {
+        mqtt.set_session_expiry_interval(Some(super::SESSION_EXPIRY_S));
+    }
+    let (client, mut event_loop) = AsyncClient::new(mqtt, REQUESTS);
+    for id in &options.known_ids {
+        let known = Packet::Publish(placeholder(QoS::ExactlyOnce, *id));
+        drop(event_loop.state.handle_incoming_packet(known));
+    }
+    // 100 events of room are much for one of ten thousand idle clients; it grows where it is needed.
+    event_loop.state.events = std::collections::VecDeque::new();
+    (client, event_loop)
+}
+
+/// All that an acknowledgement is made from.
+pub fn placeholder(qos: QoS, id: u16) -> Publish {
+    let mut publish = Publish::new("", self::qos(qos), Bytes::new(), None);
+    publish.pkid = id;
+    publish
+}
+
+pub fn qos(qos: QoS) -> rumqttc::v5::mqttbytes::QoS {
+    use rumqttc::v5::mqttbytes::QoS as Theirs;
+    match qos {
+        QoS::AtMostOnce => Theirs::AtMostOnce,
+        QoS::AtLeastOnce => Theirs::AtLeastOnce,
+        QoS::ExactlyOnce => Theirs::ExactlyOnce,
+    }
+}
+
+fn our_qos(qos: rumqttc::v5::mqttbytes::QoS) -> QoS {
+    use rumqttc::v5::mqttbytes::QoS as Theirs;
+    match qos {
+        Theirs::AtMostOnce => QoS::AtMostOnce,
+        Theirs::AtLeastOnce => QoS::AtLeastOnce,
+        Theirs::ExactlyOnce => QoS::ExactlyOnce,
+    }
+}
+
+pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
+    match event_loop.poll().await {
+        Ok(event) => Ok(translate(event)),
+        Err(ConnectionError::Io(cause) | ConnectionError::MqttState(StateError::Io(cause))) => {
+            Err(Broken(cause.to_string()))
+        }
+        Err(cause) => Err(Broken(cause.to_string())),
+    }
+}
+
+pub fn translate(event: rumqttc::v5::Event) -> Event {
+    match event {
+        rumqttc::v5::Event::Incoming(packet) => incoming(packet),
+        rumqttc::v5::Event::Outgoing(Outgoing::Publish(id)) => Event::Sent { id },
+        rumqttc::v5::Event::Outgoing(Outgoing::PingReq) => Event::Pinged,
+        rumqttc::v5::Event::Outgoing(Outgoing::Disconnect) => Event::Left,
+        rumqttc::v5::Event::Outgoing(_) => Event::Other,
+    }
+}
+
+fn incoming(packet: Packet) -> Event {
+    match packet {
+        Packet::ConnAck(connack) => Event::Connected { session_present: connack.session_present },
+        Packet::SubAck(suback) => {
+            let granted = |code: &SubscribeReasonCode| matches!(code, SubscribeReasonCode::Success(_));
+            Event::Subscribed { refused: !suback.return_codes.iter().all(granted) }
+        }
+        Packet::Publish(publish) => Event::Message(Message {
+            payload: publish.payload,
+            qos: our_qos(publish.qos),
+            dup: publish.dup,
+            id: publish.pkid,
+        }),
+        Packet::PubAck(puback) => {
+            let taken = [PubAckReason::Success, PubAckReason::NoMatchingSubscribers].contains(&puback.reason);
+            Event::Finished { id: puback.pkid, refused: !taken }
+        }
+        Packet::PubRec(pubrec) => {
+            let taken = [PubRecReason::Success, PubRecReason::NoMatchingSubscribers].contains(&pubrec.reason);
+            if taken { Event::Other } else { Event::Finished { id: pubrec.pkid, refused: true } }
+        }
+        Packet::PubComp(pubcomp) => Event::Finished { id: pubcomp.pkid, refused: false },
+        Packet::PubRel(pubrel) => Event::Released { id: pubrel.pkid },
+        Packet::PingResp(_) => Event::Ponged,
+        _ => Event::Other,
+    }
+}

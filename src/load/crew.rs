@@ -1,0 +1,220 @@
+//! The clients as tasks: connecting many, publishing, receiving, leaving.
+
+use super::client::{self, Broken, Connection, Event, Options, Sender};
+use super::pace::Alarm;
+use super::run::Run;
+use crate::mqtt::packet::QoS;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Clients that connect at the same time.
+const CONNECTING: usize = 100;
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// A connected client.
+pub type Client = (Sender, Connection);
+
+/// When a publisher sends.
+pub enum Pace {
+    /// As soon as its flow is open.
+    Closed,
+    /// At `first`, and then every `every` nanoseconds, whatever became of the others.
+    Fixed { first: u64, every: f64, alarm: Alarm },
+}
+
+/// Connects clients, 100 at a time, each with its subscription if it has one.
+///
+/// # Errors
+/// The first that fails; or that the run was abandoned meanwhile.
+pub async fn connect(run: &Run, clients: Vec<(Options, Option<String>)>) -> Result<Vec<Client>, Broken> {
+    let mut connected = Vec::new();
+    let mut waiting = clients.into_iter();
+    loop {
+        let mut tasks = JoinSet::new();
+        for (index, (options, filter)) in waiting.by_ref().take(CONNECTING).enumerate() {
+            let qos = run.wire.qos;
+            tasks.spawn_local(async move { (index, enter(&options, filter.as_deref(), qos).await) });
+        }
+        if tasks.is_empty() {
+            return Ok(connected);
+        }
+        let mut batch = Vec::new();
+        while let Some(joined) = unless_abandoned(run, tasks.join_next()).await? {
+            let (index, client) = joined.map_err(|error| Broken(error.to_string()))?;
+            batch.push((index, client?));
+        }
+        batch.sort_by_key(|(index, _)| *index);
+        connected.extend(batch.into_iter().map(|(_, client)| client));
+    }
+}
+
+/// What a future gives, unless the run is abandoned first.
+pub async fn unless_abandoned<T>(run: &Run, future: impl Future<Output = T>) -> Result<T, Broken> {
+    tokio::select! {
+        output = future => Ok(output),
+        () = run.abandoned() => {
+            Err(Broken(run.failure().unwrap_or_else(|| "interrupted while connecting".to_owned())))
+        }
+    }
+}
+
+async fn enter(options: &Options, filter: Option<&str>, qos: QoS) -> Result<Client, Broken> {
+    let (sender, mut connection, _) = client::connect(options).await?;
+    if let Some(filter) = filter {
+        subscribe(&sender, &mut connection, filter, qos).await?;
+    }
+    Ok((sender, connection))
+}
+
+async fn subscribe(
+    sender: &Sender,
+    connection: &mut Connection,
+    filter: &str,
+    qos: QoS,
+) -> Result<(), Broken> {
+    sender.subscribe(filter, qos).await.map_err(|gone| Broken(gone.to_string()))?;
+    loop {
+        match connection.next().await {
+            Ok(Event::Subscribed { refused: false }) => return Ok(()),
+            Ok(Event::Subscribed { refused: true }) => {
+                return Err(Broken(format!("the broker refuses the subscription to {filter}")));
+            }
+            Ok(_) => {}
+            Err(Broken(cause)) => return Err(Broken(format!("no answer to SUBSCRIBE {filter}: {cause}"))),
+        }
+    }
+}
+
+/// Gives a publisher's messages to its client until its flow or the run ends.
+pub async fn produce(run: Rc<Run>, publisher: usize, sender: Sender, pace: Pace) {
+    let Some(topic) = run.topology.topics.get(publisher).cloned() else { return };
+    let mut ticks = 0_u64;
+    while run.may_send(publisher).await {
+        let due = match &pace {
+            Pace::Closed => None,
+            Pace::Fixed { first, every, alarm } => {
+                let due = first + (ticks as f64 * every) as u64;
+                tokio::select! {
+                    rung = alarm.until(due) => if let Err(error) = rung {
+                        return run.fail(format!("no timer: {error}"));
+                    },
+                    () = run.stopped() => return,
+                }
+                ticks += 1;
+                Some(due)
+            }
+        };
+        let Some(payload) = run.take(publisher, due) else { return };
+        if sender.publish(&topic, run.wire.qos, payload).await.is_err() {
+            // The task that ran its connection has said why.
+            return;
+        }
+    }
+}
+
+/// Runs a publisher's connection.
+pub async fn run_publisher(run: Rc<Run>, publisher: usize, mut connection: Connection) {
+    loop {
+        match connection.next().await {
+            Ok(Event::Sent { id }) => run.sent(publisher, id),
+            Ok(Event::Finished { id, refused }) => run.finished(publisher, id, refused),
+            Ok(Event::Left) => return,
+            Ok(_) => {}
+            Err(Broken(cause)) => return broke(&run, "publisher", publisher, &cause),
+        }
+    }
+}
+
+/// Runs the connection of a subscriber whose client acknowledges at once.
+pub async fn run_subscriber(run: Rc<Run>, receiver: usize, mut connection: Connection) {
+    loop {
+        match connection.next().await {
+            Ok(Event::Message(message)) => {
+                run.arrived(receiver, &message);
+                if message.qos == QoS::AtLeastOnce {
+                    run.closed(receiver, message.id);
+                }
+            }
+            Ok(Event::Released { id }) => run.closed(receiver, id),
+            Ok(Event::Left) => return,
+            Ok(_) => {}
+            Err(Broken(cause)) => return broke(&run, "subscriber", receiver, &cause),
+        }
+    }
+}
+
+fn broke(run: &Run, role: &str, index: usize, cause: &str) {
+    run.fail(format!("the connection of {role} {index} broke: {cause}"));
+}
+
+/// The tasks and senders of a run's clients.
+#[derive(Default)]
+pub struct Crew {
+    senders: Vec<Sender>,
+    connections: JoinSet<()>,
+    pub producers: JoinSet<()>,
+}
+
+impl Crew {
+    /// Connects all subscribers, then all publishers; the publishers are idle until [`Crew::publish`].
+    ///
+    /// # Errors
+    /// As [`connect`].
+    pub async fn assemble(run: &Rc<Run>) -> Result<Crew, Broken> {
+        let mut crew = Crew::default();
+        let filters = run.topology.filters.iter().enumerate();
+        let clients = filters.map(|(index, filter)| (run.wire.options("s", index), Some(filter.clone())));
+        crew.receive(run, clients.collect()).await?;
+        crew.publishers(run).await?;
+        Ok(crew)
+    }
+
+    /// Connects subscribers that acknowledge at once.
+    ///
+    /// # Errors
+    /// As [`connect`].
+    pub async fn receive(
+        &mut self,
+        run: &Rc<Run>,
+        clients: Vec<(Options, Option<String>)>,
+    ) -> Result<(), Broken> {
+        for (index, (sender, connection)) in connect(run, clients).await?.into_iter().enumerate() {
+            self.senders.push(sender);
+            self.connections.spawn_local(run_subscriber(Rc::clone(run), index, connection));
+        }
+        Ok(())
+    }
+
+    /// Connects the publishers. They come last in the list of senders.
+    ///
+    /// # Errors
+    /// As [`connect`].
+    pub async fn publishers(&mut self, run: &Rc<Run>) -> Result<(), Broken> {
+        let clients = (0..run.topology.topics.len()).map(|index| (run.wire.options("p", index), None));
+        for (index, (sender, connection)) in connect(run, clients.collect()).await?.into_iter().enumerate() {
+            self.senders.push(sender);
+            self.connections.spawn_local(run_publisher(Rc::clone(run), index, connection));
+        }
+        Ok(())
+    }
+
+    /// Lets the publishers send, each at its own pace.
+    pub fn publish(&mut self, run: &Rc<Run>, mut pace: impl FnMut(usize) -> Pace) {
+        let first = self.senders.len().saturating_sub(run.topology.topics.len());
+        for (index, sender) in self.senders.iter().skip(first).enumerate() {
+            self.producers.spawn_local(produce(Rc::clone(run), index, sender.clone(), pace(index)));
+        }
+    }
+
+    /// DISCONNECT from everyone; who does not get away in time is cut.
+    pub async fn leave(mut self) {
+        for sender in &self.senders {
+            // Those that are gone have left already.
+            let _ = sender.disconnect();
+        }
+        let all = async { while self.connections.join_next().await.is_some() {} };
+        drop(tokio::time::timeout(GOODBYE, all).await);
+    }
+}

@@ -1,0 +1,93 @@
+//! `homing load`: a load tester on rumqttc that works against any MQTT broker, and checks what it measures.
+//!
+//! Every message carries its publisher, its place in that publisher's sequence and the time it was due, so that loss, duplicates and
+//! disorder are counted, not assumed. It shares no code with the broker but a few names ([`crate::mqtt::packet`]).
+//!
+//! | file | concern |
+//! |---|---|
+//! | `args`, `plan` | what was typed; what it means, or why it is refused |
+//! | `client` | rumqttc, 3.1.1 and 5.0, behind one face |
+//! | `verify` | the books: what was sent against what came (pure) |
+//! | `flow` | a publisher's closed loop (pure) |
+//! | `run`, `crew`, `watch`, `pace` | what a run shares; its clients as tasks; when it is over; a fine alarm |
+//! | `record`, `process` | latency and rate; a broker's CPU and memory |
+//! | `withhold`, `subscriber` | which acknowledgements are withheld; a subscriber that does so, and comes back |
+//! | `progress`, `report`, `plot` | what is shown meanwhile, said at the end, drawn |
+//! | `scenario` | one file each |
+//!
+//! One thread and one runtime of its own. Every queue is bounded by a window; what grows with time is one bit per message behind a
+//! loss (`verify::Seen`) and one slot per quarter second, both up to a limit.
+
+mod args;
+mod client;
+mod crew;
+mod flow;
+mod pace;
+mod plan;
+mod plot;
+mod process;
+mod progress;
+mod record;
+mod report;
+mod run;
+mod scenario;
+mod subscriber;
+mod verify;
+mod watch;
+mod withhold;
+
+pub use args::{LoadArguments, one_line};
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use tokio::runtime;
+use tokio::task::LocalSet;
+
+/// Arguments that make no sense together, as clap answers those that make none alone.
+const REFUSED: u8 = 2;
+
+/// Why there is no report, in one line.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    Refused(#[from] plan::Refused),
+    #[error(transparent)]
+    Broken(#[from] client::Broken),
+    #[error("no event loop: {0}")]
+    Runtime(#[from] io::Error),
+}
+
+/// Runs a scenario to its end and says how it went. 0: nothing forbidden was seen; 1: something was, or the broker cannot be
+/// reached; 2: the arguments make no sense.
+pub fn run(arguments: &LoadArguments) -> ExitCode {
+    match perform(arguments) {
+        Ok(report) => conclude(arguments, &report),
+        Err(trouble) => {
+            complain(&trouble.to_string());
+            if matches!(trouble, Trouble::Refused(_)) { ExitCode::from(REFUSED) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn perform(arguments: &LoadArguments) -> Result<report::Report, Trouble> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, scenario::perform(&arguments.scenario))
+}
+
+fn conclude(arguments: &LoadArguments, report: &report::Report) -> ExitCode {
+    let common = arguments.scenario.common();
+    let text = if common.json { report.json() } else { report.table() };
+    // A reader that has gone away (`homing load | head -1`) changes nothing.
+    drop(writeln!(io::stdout().lock(), "{text}"));
+    if let Some(path) = &common.plot
+        && let Err(error) = std::fs::write(path, plot::draw(report))
+    {
+        complain(&format!("cannot write {}: {error}", path.display()));
+        return ExitCode::FAILURE;
+    }
+    report.exit_code()
+}
+
+fn complain(text: &str) {
+    drop(writeln!(io::stderr().lock(), "homing: load: {text}"));
+}

@@ -1,0 +1,177 @@
+//! What a scenario will do, decided and checked before anything is opened.
+
+use super::args::{Common, Layout};
+use super::client::{Acks, Options, Session};
+use super::verify;
+use crate::mqtt::packet::{ProtocolVersion, QoS};
+use std::time::Duration;
+
+/// Clients on each side at most: beyond, descriptors and ports end first.
+const CLIENTS: u32 = 100_000;
+/// MQTT's largest packet, less room for its head.
+const PAYLOAD: usize = 268_435_455 - 1024;
+
+/// Arguments that make no sense, as one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
+/// Refuses unless `holds`, in the words of `why`.
+pub fn require(holds: bool, why: &str) -> Result<(), Refused> {
+    if holds { Ok(()) } else { Err(Refused(why.to_owned())) }
+}
+
+/// Where and in which words: what all clients of a run have in common.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    pub host: String,
+    pub port: u16,
+    pub version: ProtocolVersion,
+    pub qos: QoS,
+    pub payload: usize,
+    pub window: u16,
+    /// Random enough that two runs against one broker do not meet.
+    pub run: u32,
+}
+
+/// How much and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    pub duration: Option<Duration>,
+    pub messages: Option<u64>,
+    pub warmup: Duration,
+    pub patience: Duration,
+}
+
+/// Who publishes to which topics, and who hears it.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// Each publisher's topic.
+    pub topics: Vec<String>,
+    /// Each subscriber's filter.
+    pub filters: Vec<String>,
+    /// Each subscriber's audience; those who share a subscription are one.
+    pub audiences: Vec<u32>,
+    /// Audiences that each message goes to.
+    pub copies: u32,
+}
+
+impl Wire {
+    pub fn new(common: &Common, qos: QoS, run: u32) -> Result<Wire, Refused> {
+        let least = verify::LENGTH;
+        require(
+            common.payload >= least,
+            &format!("--payload must be at least {least}: publisher, sequence and time"),
+        )?;
+        require(
+            common.payload <= PAYLOAD,
+            &format!("--payload must be at most {PAYLOAD}: MQTT has no larger packets"),
+        )?;
+        require((1..=16_000).contains(&common.window), "--window must be from 1 to 16000")?;
+        require(common.port != 0, "--port must not be 0")?;
+        require(!common.host.is_empty(), "--host must not be empty")?;
+        Ok(Wire {
+            host: common.host.clone(),
+            port: common.port,
+            version: common.mqtt,
+            qos,
+            payload: common.payload,
+            window: common.window,
+            run,
+        })
+    }
+
+    /// A client that acknowledges at once and whose session ends with it.
+    pub fn options(&self, role: &str, index: usize) -> Options {
+        Options {
+            host: self.host.clone(),
+            port: self.port,
+            version: self.version,
+            client_id: format!("load{:08x}-{role}{index}", self.run),
+            keep_alive: Duration::from_secs(60),
+            session: Session::Clean,
+            acks: Acks::AtOnce,
+            window: self.window,
+            payload: self.payload,
+            known_ids: Vec::new(),
+        }
+    }
+}
+
+impl Extent {
+    pub fn new(common: &Common, default: Duration) -> Result<Extent, Refused> {
+        require(common.messages != Some(0), "--messages must not be 0")?;
+        require(common.duration != Some(Duration::ZERO), "--duration must not be 0")?;
+        require(!common.patience.is_zero(), "--patience must not be 0")?;
+        let duration =
+            if common.messages.is_some() { common.duration } else { common.duration.or(Some(default)) };
+        let default = if common.messages.is_some() { Duration::ZERO } else { Duration::from_secs(1) };
+        let warmup = common.warmup.unwrap_or(match duration {
+            // A second of warm-up would leave nothing.
+            Some(duration) if duration < Duration::from_secs(4) => duration / 4,
+            _ => default,
+        });
+        require(
+            duration.is_none_or(|duration| warmup < duration),
+            "--warmup must be shorter than --duration, which includes it",
+        )?;
+        Ok(Extent { duration, messages: common.messages, warmup, patience: common.patience })
+    }
+}
+
+impl Topology {
+    pub fn new(layout: Layout, common: &Common, run: u32) -> Result<Topology, Refused> {
+        let (publishers, subscribers) = clients(layout, common)?;
+        let topic = |name: &str| format!("homing-load/{run:08x}/{name}");
+        let numbered = |count: u32| (0..count).map(|index| topic(&index.to_string())).collect::<Vec<_>>();
+        let repeated = |text: String, count: u32| vec![text; count as usize];
+        let everyone = || (0..subscribers).collect::<Vec<_>>();
+        Ok(match layout {
+            Layout::OneToOne => Topology {
+                topics: numbered(publishers),
+                filters: numbered(subscribers),
+                audiences: everyone(),
+                copies: 1,
+            },
+            Layout::FanIn => Topology {
+                topics: numbered(publishers),
+                filters: repeated(topic("+"), subscribers),
+                audiences: everyone(),
+                copies: subscribers,
+            },
+            Layout::FanOut => Topology {
+                topics: repeated(topic("all"), publishers),
+                filters: repeated(topic("all"), subscribers),
+                audiences: everyone(),
+                copies: subscribers,
+            },
+            Layout::Shared => Topology {
+                topics: repeated(topic("all"), publishers),
+                filters: repeated(format!("$share/load/{}", topic("all")), subscribers),
+                audiences: vec![0; subscribers as usize],
+                copies: 1,
+            },
+        })
+    }
+}
+
+/// How many publishers and subscribers.
+fn clients(layout: Layout, common: &Common) -> Result<(u32, u32), Refused> {
+    let (publishers, subscribers) = match layout {
+        Layout::OneToOne => {
+            let publishers = common.publishers.or(common.subscribers).unwrap_or(10);
+            (publishers, common.subscribers.unwrap_or(publishers))
+        }
+        Layout::FanIn => (common.publishers.unwrap_or(10), common.subscribers.unwrap_or(1)),
+        Layout::FanOut => (common.publishers.unwrap_or(1), common.subscribers.unwrap_or(10)),
+        Layout::Shared => (common.publishers.unwrap_or(10), common.subscribers.unwrap_or(10)),
+    };
+    let allowed = 1..=CLIENTS;
+    require(allowed.contains(&publishers), &format!("--publishers must be from 1 to {CLIENTS}"))?;
+    require(allowed.contains(&subscribers), &format!("--subscribers must be from 1 to {CLIENTS}"))?;
+    require(
+        layout != Layout::OneToOne || publishers == subscribers,
+        "--publishers and --subscribers must be the same one-to-one",
+    )?;
+    Ok((publishers, subscribers))
+}

@@ -1,0 +1,67 @@
+//! What is shown while it runs, on standard error: a bar on a terminal, a line each second elsewhere.
+
+use super::record::Slot;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{self, IsTerminal, Write};
+
+/// Steps of a whole bar.
+const STEPS: u64 = 1000;
+
+/// A running display.
+pub enum Progress {
+    Bar(ProgressBar),
+    Lines { phase: &'static str, next_at_s: f64 },
+}
+
+impl Progress {
+    /// Starts it; `phase` says what is going on.
+    pub fn new(phase: &'static str) -> Progress {
+        if !io::stderr().is_terminal() {
+            return Progress::Lines { phase, next_at_s: 1.0 };
+        }
+        let bar = ProgressBar::new(STEPS);
+        if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {elapsed} {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_prefix(phase);
+        Progress::Bar(bar)
+    }
+
+    /// Shows rate and latency; `done` is from 0 to 1.
+    pub fn show(&mut self, done: f64, slot: &Slot) {
+        self.say(done, slot.at_s, &describe(slot));
+    }
+
+    /// Shows what else there is to show.
+    pub fn say(&mut self, done: f64, at_s: f64, text: &str) {
+        match self {
+            Progress::Bar(bar) => {
+                bar.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
+                bar.set_message(text.to_owned());
+            }
+            Progress::Lines { phase, next_at_s } => {
+                if at_s >= *next_at_s {
+                    *next_at_s = at_s.floor() + 1.0;
+                    let line = format!("{phase} {at_s:6.1} s  {text}");
+                    // Whoever closed standard error does not want it.
+                    drop(writeln!(io::stderr().lock(), "{line}"));
+                }
+            }
+        }
+    }
+
+    /// Takes the bar away, so that the table stands alone.
+    pub fn finish(&mut self) {
+        if let Progress::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn describe(slot: &Slot) -> String {
+    let rate = format!("{:8.0}/s", slot.per_s);
+    match (slot.p50_ms, slot.p99_ms) {
+        (Some(p50), Some(p99)) => format!("{rate}  p50 {p50:.3} ms  p99 {p99:.3} ms"),
+        _ => rate,
+    }
+}

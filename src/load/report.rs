@@ -1,0 +1,166 @@
+//! What is said at the end: a table that a person reads, or one JSON object; and the exit code.
+
+use super::process::Cost;
+use super::record::{Quantiles, Slot};
+use super::verify::Counts;
+use serde::Serialize;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+/// Everything about a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub scenario: &'static str,
+    pub broker: String,
+    pub mqtt: String,
+    pub qos: u8,
+    pub payload: usize,
+    pub publishers: usize,
+    pub subscribers: usize,
+    pub counts: Counts,
+    /// Seconds that rate and cost are measured over.
+    pub measured_s: f64,
+    pub rate_per_s: f64,
+    /// Milliseconds.
+    pub latency_ms: Option<Quantiles>,
+    /// Of the broker, by `--pid`.
+    pub cost: Option<Cost>,
+    /// What the cost is divided by.
+    pub cost_per: &'static str,
+    /// What this scenario alone measures.
+    pub figures: Vec<Figure>,
+    /// What may not be, a line each.
+    pub forbidden: Vec<String>,
+    /// Why it ended before its end.
+    pub failure: Option<String>,
+    pub interrupted: bool,
+    pub slots: Vec<Slot>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    pub name: &'static str,
+    pub value: f64,
+    pub unit: &'static str,
+}
+
+impl Figure {
+    pub fn new(name: &'static str, value: f64, unit: &'static str) -> Figure {
+        Figure { name, value, unit }
+    }
+
+    /// The quantiles of a histogram of this scenario's own, under the names given for p50, p99 and max.
+    pub fn quantiles(names: [&'static str; 3], quantiles: Option<Quantiles>) -> Vec<Figure> {
+        let Some(quantiles) = quantiles else { return Vec::new() };
+        let values = [quantiles.p50, quantiles.p99, quantiles.max];
+        names.into_iter().zip(values).map(|(name, value)| Figure::new(name, value, "ms")).collect()
+    }
+}
+
+impl Report {
+    pub fn exit_code(&self) -> ExitCode {
+        if self.forbidden.is_empty() && self.failure.is_none() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+
+    pub fn json(&self) -> String {
+        // Numbers and strings only: it cannot fail, and an empty line would say that it did.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{}  {}  MQTT {}{}{}\n\n",
+            self.scenario,
+            self.broker,
+            self.mqtt,
+            self.traffic(),
+            if self.interrupted { "  (interrupted)" } else { "" }
+        );
+        if self.counts.sent > 0 {
+            text += &self.counted();
+        }
+        if let Some(latency) = &self.latency_ms {
+            text +=
+                "\n  latency ms         p50         p90         p99       p99.9         max\n            ";
+            for value in [latency.p50, latency.p90, latency.p99, latency.p99_9, latency.max] {
+                push(&mut text, format_args!("{value:>12.3}"));
+            }
+            text.push('\n');
+        }
+        text += &self.measured();
+        for line in &self.forbidden {
+            push(&mut text, format_args!("\n  FORBIDDEN  {line}"));
+        }
+        if let Some(failure) = &self.failure {
+            push(&mut text, format_args!("\n  ENDED EARLY  {failure}"));
+        }
+        if self.forbidden.is_empty() && self.failure.is_none() {
+            text += "\n  nothing forbidden was seen";
+        }
+        text
+    }
+
+    /// Nothing where nobody publishes.
+    fn traffic(&self) -> String {
+        if self.publishers == 0 {
+            return String::new();
+        }
+        let (publishers, subscribers) = (self.publishers, self.subscribers);
+        format!("  QoS {}  {} B  {publishers} publishers  {subscribers} subscribers", self.qos, self.payload)
+    }
+
+    fn counted(&self) -> String {
+        let counts = &self.counts;
+        let columns: [(&str, u64); 6] = [
+            ("sent", counts.sent),
+            ("delivered", counts.delivered),
+            ("lost", counts.lost),
+            ("duplicated", counts.duplicated),
+            ("out of order", counts.out_of_order),
+            ("redelivered", counts.redelivered),
+        ];
+        let (mut head, mut row) = (String::new(), String::new());
+        for (name, value) in columns {
+            push(&mut head, format_args!("{name:>14}"));
+            push(&mut row, format_args!("{value:>14}"));
+        }
+        push(&mut head, format_args!("{:>14}\n", "rate"));
+        push(&mut row, format_args!("{:>12.0}/s\n", self.rate_per_s));
+        for (name, value) in [("refused by the broker", counts.refused), ("not ours", counts.foreign)] {
+            if value > 0 {
+                push(&mut row, format_args!("  {value} {name}\n"));
+            }
+        }
+        head + &row
+    }
+
+    fn measured(&self) -> String {
+        let mut text = String::new();
+        if !self.figures.is_empty() {
+            text.push('\n');
+        }
+        for Figure { name, value, unit } in &self.figures {
+            let digits = if value.fract() == 0.0 { 0 } else { 3 };
+            push(&mut text, format_args!("  {name:<34}{value:>14.digits$} {unit}\n"));
+        }
+        if let Some(cost) = &self.cost {
+            push(&mut text, format_args!("\n  broker CPU {:.3} s", cost.cpu_s));
+            if let Some(cpu) = cost.cpu_us_per_message {
+                push(&mut text, format_args!(" = {cpu:.2} us per {}", self.cost_per));
+            }
+            let mebibytes = |bytes: u64| bytes as f64 / 1_048_576.0;
+            let (rss, peak) = (mebibytes(cost.rss_bytes), mebibytes(cost.rss_peak_bytes));
+            push(&mut text, format_args!(", RSS {rss:.1} MiB, peak {peak:.1} MiB\n"));
+        }
+        text
+    }
+}
+
+/// Writing to a string does not fail.
+fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    let _ = text.write_fmt(arguments);
+}

@@ -1,0 +1,232 @@
+//! What the clients of a run share: the books, the record, the publishers' flows, and whether it is time to stop.
+//!
+//! One thread, so cells do; nothing here is borrowed across an await.
+
+use super::client::Message;
+use super::flow::{Bounds, Flow};
+use super::plan::{Extent, Topology, Wire};
+use super::record::{Latencies, Record};
+use super::verify::{Arrival, Ledger, Stamp, Verdict};
+use crate::clock;
+use crate::mqtt::packet::QoS;
+use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a QoS 0 publisher waits for what may never come, before it goes on without.
+const WRITE_OFF: Duration = Duration::from_secs(1);
+
+/// A run in progress.
+pub struct Run {
+    pub wire: Wire,
+    pub topology: Topology,
+    pub ledger: RefCell<Ledger>,
+    pub record: RefCell<Record>,
+    /// How late messages of a fixed rate left.
+    pub lateness: RefCell<Latencies>,
+    flows: Vec<(RefCell<Flow>, Notify)>,
+    ending: Cell<bool>,
+    changed: Notify,
+    interrupted: Cell<bool>,
+    failure: RefCell<Option<String>>,
+    /// Counts everything that moves, for the watch over patience.
+    moved: Cell<u64>,
+}
+
+impl Run {
+    pub fn new(wire: Wire, topology: Topology, extent: &Extent, end_to_end: Option<u32>) -> Rc<Run> {
+        let bounds = Bounds {
+            messages: extent.messages,
+            window: u32::from(wire.window),
+            end_to_end,
+            copies: topology.copies,
+        };
+        let flow = |_: &String| (RefCell::new(Flow::new(bounds)), Notify::new());
+        Rc::new(Run {
+            ledger: RefCell::new(Ledger::new(wire.version, wire.qos, topology.copies, &topology.audiences)),
+            record: RefCell::new(Record::new(clock::nanos(), extent.warmup)),
+            lateness: RefCell::default(),
+            flows: topology.topics.iter().map(flow).collect(),
+            ending: Cell::new(false),
+            changed: Notify::new(),
+            interrupted: Cell::new(false),
+            failure: RefCell::new(None),
+            moved: Cell::new(0),
+            wire,
+            topology,
+        })
+    }
+
+    /// Starts the clock: everything before was preparation.
+    pub fn start(&self, warmup: Duration) {
+        self.record.replace(Record::new(clock::nanos(), warmup));
+    }
+
+    /// No more messages.
+    pub fn stop(&self) {
+        self.ending.set(true);
+        self.changed.notify_waiters();
+        for (_, wake) in &self.flows {
+            wake.notify_one();
+        }
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.ending.get()
+    }
+
+    /// Returns when it is ending.
+    pub async fn stopped(&self) {
+        let changed = self.changed.notified();
+        if !self.is_ending() {
+            changed.await;
+        }
+    }
+
+    /// Returns when someone pressed ctrl-c, or something broke.
+    pub async fn abandoned(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.interrupted() || self.failure.borrow().is_some() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Someone pressed ctrl-c.
+    pub fn interrupt(&self) {
+        self.interrupted.set(true);
+        self.stop();
+    }
+
+    pub fn interrupted(&self) -> bool {
+        self.interrupted.get()
+    }
+
+    /// Something broke that makes going on pointless. The first cause is kept.
+    pub fn fail(&self, cause: String) {
+        self.failure.borrow_mut().get_or_insert(cause);
+        self.stop();
+    }
+
+    pub fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    pub fn moved(&self) -> u64 {
+        self.moved.get()
+    }
+
+    fn moves(&self) {
+        self.moved.set(self.moved.get() + 1);
+    }
+
+    /// Takes the next message of a publisher for sending; `due` is when it should leave.
+    pub fn take(&self, publisher: usize, due: Option<u64>) -> Option<Bytes> {
+        let mut flow = self.flows.get(publisher)?.0.borrow_mut();
+        let qos0 = self.wire.qos == QoS::AtMostOnce;
+        let sequence = if qos0 { flow.take_unacknowledged() } else { flow.take() };
+        self.ledger.borrow_mut().sent();
+        let now = clock::nanos();
+        if let Some(due) = due {
+            self.lateness.borrow_mut().add(now.saturating_sub(due));
+        }
+        let publisher = u32::try_from(publisher).ok()?;
+        let stamp = Stamp { run: self.wire.run, publisher, sequence, time: due.unwrap_or(now) };
+        Some(stamp.payload(self.wire.payload))
+    }
+
+    /// Returns when the publisher may send, or must not any more; whether it may.
+    pub async fn may_send(&self, publisher: usize) -> bool {
+        let Some((flow, wake)) = self.flows.get(publisher) else { return false };
+        loop {
+            if self.is_ending() || flow.borrow().exhausted() {
+                return false;
+            }
+            if flow.borrow().is_open() {
+                return true;
+            }
+            if self.wire.qos != QoS::AtMostOnce {
+                wake.notified().await;
+            } else if tokio::time::timeout(WRITE_OFF, wake.notified()).await.is_err() {
+                flow.borrow_mut().write_off();
+            }
+        }
+    }
+
+    /// A publisher's message is on the wire.
+    pub fn sent(&self, publisher: usize, id: u16) {
+        self.with_flow(publisher, |flow| flow.sent(id));
+    }
+
+    /// A publisher's message is done with.
+    pub fn finished(&self, publisher: usize, id: u16, refused: bool) {
+        self.with_flow(publisher, |flow| {
+            let sequence = flow.finished(id);
+            if let Some(sequence) = sequence.filter(|_| refused) {
+                flow.refused(sequence);
+                self.ledger.borrow_mut().refused();
+            }
+        });
+    }
+
+    fn with_flow(&self, publisher: usize, change: impl FnOnce(&mut Flow)) {
+        if let Some((flow, wake)) = self.flows.get(publisher) {
+            let mut flow = flow.borrow_mut();
+            change(&mut flow);
+            self.moves();
+            if flow.is_open() {
+                wake.notify_one();
+            }
+        }
+    }
+
+    /// Books a message; says what it was and which, or nothing where it is not of this run.
+    pub fn arrived(&self, receiver: usize, message: &Message) -> Option<(Verdict, Stamp)> {
+        let now = clock::nanos();
+        let ours = |stamp: &Stamp| stamp.run == self.wire.run && message.payload.len() == self.wire.payload;
+        let Some(stamp) = Stamp::read(&message.payload).filter(ours) else {
+            self.ledger.borrow_mut().foreign();
+            return None;
+        };
+        let verdict = self.ledger.borrow_mut().arrived(Arrival {
+            receiver,
+            publisher: stamp.publisher,
+            sequence: stamp.sequence,
+            qos: message.qos,
+            dup: message.dup,
+            id: message.id,
+        });
+        if verdict == Verdict::First {
+            self.record.borrow_mut().arrived(stamp, now);
+            self.with_flow(stamp.publisher as usize, |flow| flow.arrived(stamp.sequence));
+        }
+        self.moves();
+        Some((verdict, stamp))
+    }
+
+    /// The handshake of a received message is over.
+    pub fn closed(&self, receiver: usize, id: u16) {
+        self.ledger.borrow_mut().closed(receiver, id);
+        self.moves();
+    }
+
+    /// Whether everything has come, and everyone has had their acknowledgements.
+    pub fn complete(&self) -> bool {
+        self.ledger.borrow().complete() && self.settled()
+    }
+
+    /// Whether every publisher has had its acknowledgements.
+    pub fn settled(&self) -> bool {
+        self.flows.iter().all(|(flow, _)| flow.borrow().is_settled())
+    }
+
+    /// How far the publishers are, from 0 to 1, where they have a number of messages to send.
+    pub fn sent_of(&self, messages: u64) -> f64 {
+        let all = messages.saturating_mul(self.flows.len() as u64);
+        self.ledger.borrow().counts().sent as f64 / all as f64
+    }
+}

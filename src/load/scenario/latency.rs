@@ -1,0 +1,54 @@
+//! Messages at a fixed rate. Each is stamped with the time it was *due*, so that a stall shows in every message it delayed, and
+//! not in one alone.
+
+use super::{prepare, report, watch_for_interrupt};
+use crate::clock;
+use crate::load::Trouble;
+use crate::load::args::Latency;
+use crate::load::crew::{Crew, Pace};
+use crate::load::pace::Alarm;
+use crate::load::plan::{Topology, require};
+use crate::load::progress::Progress;
+use crate::load::report::{Figure, Report};
+use crate::load::run::Run;
+use crate::load::watch::{self, Meter};
+
+const NANOS_PER_S: f64 = 1e9;
+/// From the call to the first message, so that no publisher begins late.
+const LEAD_NS: u64 = 20_000_000;
+
+pub async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
+    let common = &arguments.common;
+    let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;
+    require((1..=1_000_000).contains(&arguments.rate), "--rate must be from 1 to 1000000 per second")?;
+    let topology = Topology::new(arguments.layout, common, wire.run)?;
+    let publishers = topology.topics.len();
+    let run = Run::new(wire, topology, &extent, None);
+    watch_for_interrupt(&run);
+
+    let mut crew = Crew::assemble(&run).await?;
+    let mut alarms = (0..publishers).map(|_| Alarm::new()).collect::<Result<Vec<_>, _>>()?;
+    let (mut progress, mut meter) = (Progress::new("latency"), Meter::new(common.pid));
+    run.start(extent.warmup);
+    // The publishers take turns: one message of all of them together every 1/rate seconds.
+    let spacing = NANOS_PER_S / f64::from(arguments.rate);
+    let start = clock::nanos() + LEAD_NS;
+    crew.publish(&run, |index| match alarms.pop() {
+        Some(alarm) => Pace::Fixed {
+            first: start + (index as f64 * spacing) as u64,
+            every: spacing * publishers as f64,
+            alarm,
+        },
+        None => Pace::Closed,
+    });
+    watch::publishing(&run, &extent, &mut crew.producers, &mut progress, &mut meter).await;
+    watch::draining(&run, &extent, &mut progress, &mut meter).await;
+    progress.finish();
+    let offered = Figure::new("offered rate", f64::from(arguments.rate), "messages/s");
+    let mut figures = vec![offered];
+    let lateness = run.lateness.borrow().quantiles();
+    figures.extend(Figure::quantiles(["left late, p50", "left late, p99", "left late, max"], lateness));
+    let report = report("latency", &run, &meter, figures);
+    crew.leave().await;
+    Ok(report)
+}

@@ -1,0 +1,135 @@
+//! Subscribers that withhold acknowledgements by plan, are cut off, and come back: what the broker sends again, when, and whether every
+//! message arrives in the end.
+//!
+//! Phases: *live* (publish, then observe), *away*, *back* (everything is answered), *again* (nothing may come any more).
+
+use super::{prepare, report, watch_for_interrupt};
+use crate::clock;
+use crate::load::Trouble;
+use crate::load::args::{Layout, Redelivery};
+use crate::load::client::Acks;
+use crate::load::crew::{self, Crew, Pace};
+use crate::load::plan::{Extent, Topology, require};
+use crate::load::progress::Progress;
+use crate::load::record::seconds;
+use crate::load::report::{Figure, Report};
+use crate::load::run::Run;
+use crate::load::subscriber::{self, Phase, Sightings, Subscriber};
+use crate::load::watch::{self, Meter};
+use crate::load::withhold::Policy;
+use crate::mqtt::packet::QoS;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::watch as channel;
+use tokio::task::JoinSet;
+
+/// Messages of each publisher unless told: what any broker queues for one session.
+const MESSAGES: u64 = 100;
+/// How long nothing may come after the end.
+const SILENCE: Duration = Duration::from_millis(500);
+const GOODBYE: Duration = Duration::from_secs(2);
+
+pub async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
+    let common = &arguments.common;
+    let qos = common.qos.unwrap_or(QoS::AtLeastOnce);
+    require(
+        qos != QoS::AtMostOnce,
+        "redelivery needs --qos 1 or 2: QoS 0 has no acknowledgement to withhold",
+    )?;
+    require(arguments.nth > 0, "--nth must not be 0")?;
+    let (wire, extent) = prepare(common, qos)?;
+    let messages = common.messages.unwrap_or(MESSAGES);
+    let extent =
+        Extent { messages: Some(messages), duration: common.duration, warmup: Duration::ZERO, ..extent };
+    let topology = Topology::new(Layout::OneToOne, common, wire.run)?;
+    let run = Run::new(wire, topology, &extent, None);
+    watch_for_interrupt(&run);
+
+    let (announce, phases) = channel::channel(Phase::Live);
+    let sightings = Rc::new(RefCell::new(Sightings::default()));
+    let policy = Policy { plan: arguments.plan, nth: arguments.nth, late: arguments.late };
+    let clients =
+        run.topology.filters.iter().enumerate().map(|(receiver, filter)| {
+            (subscriber::options(&run, receiver, Acks::ByHand), Some(filter.clone()))
+        });
+    let mut subscribers = JoinSet::new();
+    for (receiver, (sender, connection)) in
+        crew::connect(&run, clients.collect()).await?.into_iter().enumerate()
+    {
+        let subscriber = Subscriber {
+            run: Rc::clone(&run),
+            receiver,
+            policy,
+            crash_after: messages.div_ceil(2),
+            phases: phases.clone(),
+            sightings: Rc::clone(&sightings),
+        };
+        subscribers.spawn_local(subscriber.live(sender, connection));
+    }
+    let mut crew = Crew::default();
+    crew.publishers(&run).await?;
+
+    let (mut progress, mut meter) = (Progress::new("redelivery"), Meter::new(common.pid));
+    run.start(Duration::ZERO);
+    crew.publish(&run, |_| Pace::Closed);
+    watch::publishing(&run, &extent, &mut crew.producers, &mut progress, &mut meter).await;
+    let drained_s = observe_and_return(arguments, &run, &extent, &announce, &mut progress).await;
+    meter.end(run.record.borrow().measured());
+    progress.finish();
+
+    let report = report("redelivery", &run, &meter, figures(&sightings.borrow(), drained_s));
+    announce.send_replace(Phase::Done);
+    let all = async { while subscribers.join_next().await.is_some() {} };
+    drop(tokio::time::timeout(GOODBYE, all).await);
+    crew.leave().await;
+    if run.failure().is_none() {
+        subscriber::clear_sessions(&run).await?;
+    }
+    Ok(report)
+}
+
+/// From the last message published to the end; how long the return took to bring everything.
+async fn observe_and_return(
+    arguments: &Redelivery,
+    run: &Run,
+    extent: &Extent,
+    announce: &channel::Sender<Phase>,
+    progress: &mut Progress,
+) -> f64 {
+    let finished = |run: &Run| run.complete() && run.ledger.borrow().open() == 0;
+    pause(run, arguments.observe, finished).await;
+    announce.send_replace(Phase::Away);
+    pause(run, arguments.away, |_| false).await;
+    let returned = clock::nanos();
+    announce.send_replace(Phase::Back);
+    let all = watch::quiet(run, extent.patience, progress, finished).await;
+    let drained_s = seconds(clock::nanos().saturating_sub(returned));
+    if all {
+        announce.send_replace(Phase::Again);
+        pause(run, SILENCE, |_| false).await;
+    }
+    drained_s
+}
+
+/// Waits for `time`, unless it is `done`, interrupted or broken before.
+async fn pause(run: &Run, time: Duration, done: impl Fn(&Run) -> bool) {
+    let over = |run: &Run| done(run) || run.interrupted() || run.failure().is_some();
+    let watching = async {
+        while !over(run) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    drop(tokio::time::timeout(time, watching).await);
+}
+
+fn figures(seen: &Sightings, drained_s: f64) -> Vec<Figure> {
+    let mut figures = vec![Figure::new("resent on a live connection", seen.resent_live as f64, "messages")];
+    let names = ["  after, p50", "  after, p99", "  after, max"];
+    figures.extend(Figure::quantiles(names, seen.gaps.quantiles()));
+    figures.push(Figure::new("redelivered at the return", seen.redelivered_at_return as f64, "messages"));
+    figures.push(Figure::new("all acknowledged after the return", drained_s, "s"));
+    figures.push(Figure::new("came after all was acknowledged", seen.after_the_end as f64, "messages"));
+    figures.push(Figure::new("connections cut by the broker", seen.cut_by_broker as f64, ""));
+    figures
+}

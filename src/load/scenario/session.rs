@@ -1,0 +1,72 @@
+//! A queue for subscribers that are away, then drained at their return. The rate, and the broker's cost, are those of the drain.
+
+use super::{prepare, report, watch_for_interrupt};
+use crate::clock;
+use crate::load::Trouble;
+use crate::load::args::{Layout, Session};
+use crate::load::client::Acks;
+use crate::load::crew::{self, Crew, Pace};
+use crate::load::plan::{Extent, Topology, require};
+use crate::load::progress::Progress;
+use crate::load::record::seconds;
+use crate::load::report::{Figure, Report};
+use crate::load::run::Run;
+use crate::load::subscriber;
+use crate::load::watch::{self, Meter};
+use crate::mqtt::packet::QoS;
+use std::time::Duration;
+
+/// Messages of each publisher unless told: Homing and mosquitto queue 1,000 for one session.
+const MESSAGES: u64 = 500;
+
+pub async fn perform(arguments: &Session) -> Result<Report, Trouble> {
+    let common = &arguments.common;
+    let qos = common.qos.unwrap_or(QoS::AtLeastOnce);
+    require(qos != QoS::AtMostOnce, "session needs --qos 1 or 2: QoS 0 is not queued for who is away")?;
+    let (wire, extent) = prepare(common, qos)?;
+    let messages = common.messages.or(common.duration.is_none().then_some(MESSAGES));
+    let extent = Extent { messages, duration: common.duration, warmup: Duration::ZERO, ..extent };
+    let topology = Topology::new(Layout::OneToOne, common, wire.run)?;
+    let run = Run::new(wire, topology, &extent, None);
+    watch_for_interrupt(&run);
+
+    let subscribers = |run: &Run, with_filter: Option<()>| {
+        let filters = run.topology.filters.iter().enumerate();
+        let client = |(receiver, filter): (usize, &String)| {
+            (subscriber::options(run, receiver, Acks::AtOnce), with_filter.map(|()| filter.clone()))
+        };
+        filters.map(client).collect::<Vec<_>>()
+    };
+    for client in crew::connect(&run, subscribers(&run, Some(()))).await? {
+        subscriber::leave(client).await;
+    }
+    let mut crew = Crew::default();
+    crew.publishers(&run).await?;
+    let (mut progress, mut meter) = (Progress::new("session"), Meter::new(None));
+    let began = clock::nanos();
+    crew.publish(&run, |_| Pace::Closed);
+    watch::publishing(&run, &extent, &mut crew.producers, &mut progress, &mut meter).await;
+    watch::quiet(&run, extent.patience, &mut progress, Run::settled).await;
+    let built_s = seconds(clock::nanos().saturating_sub(began));
+    let queued = run.ledger.borrow().counts().sent;
+
+    let mut meter = Meter::new(common.pid);
+    run.start(Duration::ZERO);
+    meter.begin(0);
+    if !run.interrupted() {
+        crew.receive(&run, subscribers(&run, None)).await?;
+    }
+    watch::draining(&run, &extent, &mut progress, &mut meter).await;
+    progress.finish();
+    let figures = vec![
+        Figure::new("queued while away", queued as f64, "messages"),
+        Figure::new("queued at", queued as f64 / built_s, "messages/s"),
+        Figure::new("drained in", run.record.borrow().measured_s(), "s"),
+    ];
+    let report = report("session", &run, &meter, figures);
+    crew.leave().await;
+    if run.failure().is_none() {
+        subscriber::clear_sessions(&run).await?;
+    }
+    Ok(report)
+}

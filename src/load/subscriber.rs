@@ -1,0 +1,283 @@
+//! A subscriber with a session of its own that withholds acknowledgements, is cut off, and comes back.
+//!
+//! It goes through the phases that the scenario announces. Where the broker cuts the connection it comes back at once: a broker that
+//! does so to have its messages redelivered is right.
+
+use super::args::Withhold;
+use super::client::{self, Acks, Broken, Connection, Event, Message, Options, Sender, Session};
+use super::record::Latencies;
+use super::run::Run;
+use super::verify::Verdict;
+use super::withhold::{Answer, Policy};
+use crate::clock;
+use crate::mqtt::packet::QoS;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Before coming back to a broker that closed the connection.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Times that a broker may cut one subscriber before it is taken for broken.
+const CUTS: u32 = 1000;
+
+/// What all subscribers do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Acknowledging by plan.
+    Live,
+    /// Cut off.
+    Away,
+    /// Acknowledging everything.
+    Back,
+    /// Left in order and came again: nothing may come any more.
+    Again,
+    /// Left for good.
+    Done,
+}
+
+/// What all subscribers saw.
+#[derive(Debug, Default)]
+pub struct Sightings {
+    /// Messages that came again on the connection that had them.
+    pub resent_live: u64,
+    /// Between two transmissions of one message on one connection.
+    pub gaps: Latencies,
+    pub redelivered_at_return: u64,
+    /// Anything at all after everything was acknowledged.
+    pub after_the_end: u64,
+    pub cut_by_broker: u64,
+}
+
+pub struct Subscriber {
+    pub run: Rc<Run>,
+    pub receiver: usize,
+    pub policy: Policy,
+    /// With [`Withhold::Crash`]: first transmissions after which it cuts its own connection.
+    pub crash_after: u64,
+    pub phases: watch::Receiver<Phase>,
+    pub sightings: Rc<RefCell<Sightings>>,
+}
+
+/// What it knows of its session.
+#[derive(Default)]
+struct Memory {
+    /// Every QoS 2 identifier it ever had; see [`Options::known_ids`].
+    ids: HashSet<u16>,
+    /// When each open message came last on this connection.
+    last: HashMap<u16, u64>,
+    /// Those whose acknowledgement is on its way, late.
+    pending: Rc<RefCell<HashSet<u16>>>,
+    firsts: u64,
+    crashed: bool,
+}
+
+/// Why a connection is no longer run.
+enum Stop {
+    Phase,
+    Crashed,
+    Cut(Broken),
+}
+
+/// How a persistent subscriber connects.
+pub fn options(run: &Run, receiver: usize, acks: Acks) -> Options {
+    Options { session: Session::Kept, acks, ..run.wire.options("s", receiver) }
+}
+
+impl Subscriber {
+    /// Lives through the phases, beginning on a connection that has its subscription.
+    pub async fn live(mut self, sender: Sender, connection: Connection) {
+        let mut memory = Memory::default();
+        let mut client = Some((sender, connection));
+        let mut cuts = 0;
+        loop {
+            let phase = *self.phases.borrow_and_update();
+            let away = phase == Phase::Away || (phase == Phase::Live && memory.crashed);
+            if phase == Phase::Done {
+                return;
+            }
+            if away {
+                client = None;
+                if self.phases.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            let stop = match client.as_mut() {
+                Some((sender, connection)) => {
+                    let stop = self.attend(phase, sender, connection, &mut memory).await;
+                    self.catch_up(phase, connection, &mut memory);
+                    stop
+                }
+                None => match self.come_back(&memory).await {
+                    Ok(back) => {
+                        client = Some(back);
+                        memory.last.clear();
+                        memory.pending = Rc::default();
+                        continue;
+                    }
+                    Err(Broken(cause)) => return self.run.fail(cause),
+                },
+            };
+            match stop {
+                Stop::Crashed => memory.crashed = true,
+                Stop::Phase => {
+                    if matches!(*self.phases.borrow(), Phase::Again | Phase::Done)
+                        && let Some(client) = client.take()
+                    {
+                        leave(client).await;
+                    }
+                }
+                Stop::Cut(Broken(cause)) => {
+                    client = None;
+                    cuts += 1;
+                    self.sightings.borrow_mut().cut_by_broker += 1;
+                    if cuts > CUTS {
+                        let receiver = self.receiver;
+                        return self.run.fail(format!("subscriber {receiver} was cut {cuts} times: {cause}"));
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn come_back(&self, memory: &Memory) -> Result<(Sender, Connection), Broken> {
+        let known_ids = memory.ids.iter().copied().collect();
+        let options = Options { known_ids, ..options(&self.run, self.receiver, Acks::ByHand) };
+        let (sender, connection, present) = client::connect(&options).await?;
+        if !present {
+            return Err(Broken(format!("the broker has forgotten the session of {}", options.client_id)));
+        }
+        self.run.ledger.borrow_mut().reconnected(self.receiver);
+        Ok((sender, connection))
+    }
+
+    /// Runs one connection until the phase changes or it ends.
+    async fn attend(
+        &mut self,
+        phase: Phase,
+        sender: &Sender,
+        connection: &mut Connection,
+        memory: &mut Memory,
+    ) -> Stop {
+        loop {
+            let event = tokio::select! {
+                event = connection.next() => event,
+                _ = self.phases.changed() => return Stop::Phase,
+            };
+            match event {
+                Ok(Event::Message(message)) => {
+                    self.receive(phase, sender, &message, memory);
+                    let crash = self.policy.plan == Withhold::Crash && phase == Phase::Live;
+                    if crash && memory.firsts >= self.crash_after {
+                        return Stop::Crashed;
+                    }
+                }
+                Ok(Event::Released { id }) => self.released(id, memory),
+                Ok(_) => {}
+                Err(broken) => return Stop::Cut(broken),
+            }
+        }
+    }
+
+    /// Books what came and was not handed up before the connection is cut; it is not acknowledged.
+    fn catch_up(&self, phase: Phase, connection: &mut Connection, memory: &mut Memory) {
+        while let Some(event) = connection.buffered() {
+            match event {
+                Event::Message(message) => {
+                    self.take(phase, &message, memory);
+                }
+                Event::Released { id } => self.released(id, memory),
+                _ => {}
+            }
+        }
+    }
+
+    fn released(&self, id: u16, memory: &mut Memory) {
+        memory.last.remove(&id);
+        self.run.closed(self.receiver, id);
+    }
+
+    fn receive(&self, phase: Phase, sender: &Sender, message: &Message, memory: &mut Memory) {
+        let Some((verdict, sequence)) = self.take(phase, message, memory) else { return };
+        let live = phase == Phase::Live;
+        let answer = if live { self.policy.answer(sequence, verdict) } else { Answer::Now };
+        match answer {
+            Answer::Now => acknowledge(&self.run, self.receiver, sender, message),
+            Answer::Withheld => {}
+            Answer::After(late) => self.acknowledge_late(late, sender, message, memory),
+        }
+    }
+
+    /// Books a message: what it was, and its place in the sequence.
+    fn take(&self, phase: Phase, message: &Message, memory: &mut Memory) -> Option<(Verdict, u64)> {
+        memory.ids.insert(message.id);
+        let (verdict, stamp) = self.run.arrived(self.receiver, message)?;
+        self.book(phase, verdict, message.id, memory);
+        memory.firsts += u64::from(verdict == Verdict::First);
+        Some((verdict, stamp.sequence))
+    }
+
+    fn book(&self, phase: Phase, verdict: Verdict, id: u16, memory: &mut Memory) {
+        let now = clock::nanos();
+        let before = memory.last.insert(id, now);
+        let mut seen = self.sightings.borrow_mut();
+        if phase == Phase::Again {
+            seen.after_the_end += 1;
+        }
+        if verdict != Verdict::Redelivered {
+            return;
+        }
+        match before {
+            Some(before) => {
+                seen.resent_live += 1;
+                seen.gaps.add(now.saturating_sub(before));
+            }
+            None => seen.redelivered_at_return += 1,
+        }
+    }
+
+    /// Once for each message, however often it comes meanwhile.
+    fn acknowledge_late(&self, late: Duration, sender: &Sender, message: &Message, memory: &Memory) {
+        if !memory.pending.borrow_mut().insert(message.id) {
+            return;
+        }
+        let (run, receiver, sender) = (Rc::clone(&self.run), self.receiver, sender.clone());
+        let (message, pending) = (message.clone(), Rc::clone(&memory.pending));
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(late).await;
+            pending.borrow_mut().remove(&message.id);
+            acknowledge(&run, receiver, &sender, &message);
+        });
+    }
+}
+
+/// PUBACK, which ends the handshake, or PUBREC, which does not.
+fn acknowledge(run: &Run, receiver: usize, sender: &Sender, message: &Message) {
+    // Where the connection has ended the message comes again on the next.
+    if sender.acknowledge(message.qos, message.id).is_ok() && message.qos == QoS::AtLeastOnce {
+        run.closed(receiver, message.id);
+    }
+}
+
+/// DISCONNECT, after all that was asked for before.
+pub async fn leave((sender, mut connection): (Sender, Connection)) {
+    if sender.disconnect().is_err() {
+        return;
+    }
+    while !matches!(connection.next().await, Ok(Event::Left) | Err(_)) {}
+}
+
+/// Ends the sessions of a run's subscribers, so that nothing of it stays in the broker.
+///
+/// # Errors
+/// The broker cannot be reached any more.
+pub async fn clear_sessions(run: &Run) -> Result<(), Broken> {
+    for receiver in 0..run.topology.filters.len() {
+        let (sender, connection, _) = client::connect(&run.wire.options("s", receiver)).await?;
+        leave((sender, connection)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,360 @@
+//! The books: every message sent, every one received, and what the QoS does not allow between the two.
+//!
+//! *Redelivered* is a message that comes again while its handshake is open (or marked DUP at QoS 1): lawful, and counted apart,
+//! because rumqttc hands a QoS 2 message up at each transmission. *Duplicated* is one that comes again after that: lawful at QoS 1
+//! alone. *Out of order* is a first transmission that comes after that of a later message of the same publisher.
+
+use super::Seen;
+use crate::mqtt::packet::{ProtocolVersion, QoS};
+use std::collections::HashMap;
+
+/// One PUBLISH as a receiver had it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    pub receiver: usize,
+    pub publisher: u32,
+    pub sequence: u64,
+    pub qos: QoS,
+    pub dup: bool,
+    pub id: u16,
+}
+
+/// What it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    First,
+    Redelivered,
+    Duplicated,
+}
+
+/// The sums; copies, not publishes, except for `sent` and `refused`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    pub sent: u64,
+    /// Publishes that the broker answered with a reason code that says no (5.0).
+    pub refused: u64,
+    pub delivered: u64,
+    pub lost: u64,
+    pub duplicated: u64,
+    pub out_of_order: u64,
+    pub redelivered: u64,
+    /// Redelivered, but not marked DUP.
+    pub unmarked: u64,
+    /// Redelivered on the connection that had it already, in 5.0.
+    pub resent_live: u64,
+    /// A new message under an identifier whose handshake is open.
+    pub id_taken: u64,
+    pub wrong_qos: u64,
+    /// Not sent by this run, or broken.
+    pub foreign: u64,
+}
+
+/// A message whose handshake a receiver has not finished.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    publisher: u32,
+    sequence: u64,
+    /// The receiver's connection that had it last.
+    connection: u32,
+}
+
+#[derive(Debug, Default)]
+struct Receiver {
+    audience: u32,
+    connection: u32,
+    /// By packet identifier, so 65,535 at most.
+    open: HashMap<u16, Open>,
+    /// The newest first transmission from each publisher.
+    newest: HashMap<u32, u64>,
+}
+
+/// The books of one run.
+#[derive(Debug)]
+pub struct Ledger {
+    version: ProtocolVersion,
+    qos: QoS,
+    /// Audiences that each message goes to.
+    copies: u64,
+    receivers: Vec<Receiver>,
+    /// What an audience has had from a publisher.
+    streams: HashMap<(u32, u32), Seen>,
+    counts: Counts,
+}
+
+impl Ledger {
+    /// `audiences[r]` is the audience that receiver `r` belongs to. Each message goes to `copies` audiences, once to each: those who
+    /// share a subscription are one.
+    pub fn new(version: ProtocolVersion, qos: QoS, copies: u32, audiences: &[u32]) -> Ledger {
+        let receiver = |audience: &u32| Receiver { audience: *audience, ..Receiver::default() };
+        Ledger {
+            version,
+            qos,
+            copies: u64::from(copies),
+            receivers: audiences.iter().map(receiver).collect(),
+            streams: HashMap::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub fn sent(&mut self) {
+        self.counts.sent += 1;
+    }
+
+    pub fn refused(&mut self) {
+        self.counts.refused += 1;
+    }
+
+    pub fn foreign(&mut self) {
+        self.counts.foreign += 1;
+    }
+
+    /// Books a message.
+    pub fn arrived(&mut self, arrival: Arrival) -> Verdict {
+        if arrival.qos != self.qos {
+            self.counts.wrong_qos += 1;
+        }
+        let Some(receiver) = self.receivers.get_mut(arrival.receiver) else {
+            self.counts.foreign += 1;
+            return Verdict::Duplicated;
+        };
+        let stream = self.streams.entry((receiver.audience, arrival.publisher)).or_default();
+        if stream.insert(arrival.sequence) {
+            self.counts.delivered += 1;
+            self.counts.out_of_order += u64::from(receiver.is_late(arrival));
+            self.counts.id_taken += u64::from(receiver.begin(arrival, self.qos));
+            return Verdict::First;
+        }
+        match receiver.resume(arrival) {
+            Some(connection) => {
+                self.counts.redelivered += 1;
+                // 5.0 [MQTT-3.3.1-1], 3.1.1 [MQTT-3.3.1-1]
+                self.counts.unmarked += u64::from(!arrival.dup);
+                // 5.0 [MQTT-4.4.0-1]; 3.1.1 leaves it open
+                let live = connection == receiver.connection && self.version.is_v5();
+                self.counts.resent_live += u64::from(live);
+                Verdict::Redelivered
+            }
+            // It crossed our PUBACK.
+            None if arrival.dup && arrival.qos == QoS::AtLeastOnce => {
+                self.counts.redelivered += 1;
+                Verdict::Redelivered
+            }
+            None => {
+                self.counts.duplicated += 1;
+                Verdict::Duplicated
+            }
+        }
+    }
+
+    /// The handshake of `id` is over for the receiver: it had PUBREL, or sent PUBACK.
+    pub fn closed(&mut self, receiver: usize, id: u16) {
+        if let Some(receiver) = self.receivers.get_mut(receiver) {
+            receiver.open.remove(&id);
+        }
+    }
+
+    /// The receiver has another connection.
+    pub fn reconnected(&mut self, receiver: usize) {
+        if let Some(receiver) = self.receivers.get_mut(receiver) {
+            receiver.connection += 1;
+        }
+    }
+
+    /// Handshakes that receivers have not finished.
+    pub fn open(&self) -> usize {
+        self.receivers.iter().map(|receiver| receiver.open.len()).sum()
+    }
+
+    /// Whether everything that was sent has come.
+    pub fn complete(&self) -> bool {
+        self.counts.delivered >= self.expected()
+    }
+
+    fn expected(&self) -> u64 {
+        self.counts.sent.saturating_sub(self.counts.refused) * self.copies
+    }
+
+    /// The sums, with everything that has not come as lost.
+    pub fn counts(&self) -> Counts {
+        Counts { lost: self.expected().saturating_sub(self.counts.delivered), ..self.counts }
+    }
+}
+
+impl Receiver {
+    /// Whether a later one of the same publisher came before.
+    fn is_late(&mut self, arrival: Arrival) -> bool {
+        let newest = self.newest.entry(arrival.publisher).or_insert(arrival.sequence);
+        let late = arrival.sequence < *newest;
+        *newest = arrival.sequence.max(*newest);
+        late
+    }
+
+    /// Opens its handshake; whether another one's was open under the identifier.
+    fn begin(&mut self, arrival: Arrival, qos: QoS) -> bool {
+        if qos == QoS::AtMostOnce || arrival.qos == QoS::AtMostOnce {
+            return false;
+        }
+        let connection = self.connection;
+        let open = Open { publisher: arrival.publisher, sequence: arrival.sequence, connection };
+        self.open.insert(arrival.id, open).is_some()
+    }
+
+    /// Finds the open handshake of a message that has come before, and says which connection had it last.
+    fn resume(&mut self, arrival: Arrival) -> Option<u32> {
+        let open = self.open.get_mut(&arrival.id)?;
+        let same = open.publisher == arrival.publisher && open.sequence == arrival.sequence;
+        same.then(|| std::mem::replace(&mut open.connection, self.connection))
+    }
+}
+
+impl Counts {
+    /// What the QoS or the version forbids, a line each.
+    pub fn forbidden(&self, qos: QoS) -> Vec<String> {
+        let level = qos.bits();
+        let mut breaches = Vec::new();
+        let mut breach = |count: u64, what: &str| {
+            if count > 0 {
+                breaches.push(format!("{count} {what}"));
+            }
+        };
+        if qos != QoS::AtMostOnce {
+            breach(self.lost, &format!("lost, and QoS {level} loses nothing"));
+        }
+        if qos != QoS::AtLeastOnce {
+            breach(self.duplicated, &format!("duplicated, and QoS {level} never does"));
+        }
+        breach(self.out_of_order, "out of order ([MQTT-4.6.0-5], [MQTT-4.6.0-6])");
+        breach(self.unmarked, "redelivered without DUP ([MQTT-3.3.1-1])");
+        breach(self.resent_live, "resent on a live 5.0 connection ([MQTT-4.4.0-1])");
+        breach(self.id_taken, "under a packet identifier in use ([MQTT-2.2.1-3], 3.1.1 [MQTT-2.3.1-4])");
+        breach(self.wrong_qos, &format!("not at QoS {level}"));
+        breaches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(version: ProtocolVersion, qos: QoS) -> Ledger {
+        Ledger::new(version, qos, 1, &[0])
+    }
+
+    fn arrival(sequence: u64, qos: QoS, id: u16) -> Arrival {
+        Arrival { receiver: 0, publisher: 0, sequence, qos, dup: false, id }
+    }
+
+    fn forbidden(ledger: &Ledger, qos: QoS) -> String {
+        ledger.counts().forbidden(qos).join("; ")
+    }
+
+    #[test]
+    fn loss_is_forbidden_at_qos_1_and_2_alone() {
+        for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let mut ledger = ledger(ProtocolVersion::V5, qos);
+            for _ in 0..3 {
+                ledger.sent();
+            }
+            ledger.arrived(arrival(0, qos, 1));
+            ledger.arrived(arrival(2, qos, 2));
+            assert_eq!((ledger.counts().lost, ledger.complete()), (1, false));
+            assert_eq!(forbidden(&ledger, qos).contains("1 lost"), qos != QoS::AtMostOnce);
+        }
+    }
+
+    #[test]
+    fn a_refused_publish_is_not_lost() {
+        let mut ledger = ledger(ProtocolVersion::V5, QoS::AtLeastOnce);
+        ledger.sent();
+        ledger.refused();
+        assert!(ledger.complete());
+        assert_eq!((ledger.counts().lost, ledger.counts().refused), (0, 1));
+    }
+
+    #[test]
+    fn a_second_copy_is_forbidden_at_qos_0_and_2_alone() {
+        for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let mut ledger = ledger(ProtocolVersion::V3_1_1, qos);
+            ledger.sent();
+            assert_eq!(ledger.arrived(arrival(0, qos, 1)), Verdict::First);
+            ledger.closed(0, 1);
+            assert_eq!(ledger.arrived(arrival(0, qos, 2)), Verdict::Duplicated);
+            assert_eq!(forbidden(&ledger, qos).contains("1 duplicated"), qos != QoS::AtLeastOnce);
+        }
+    }
+
+    #[test]
+    fn a_qos_2_message_repeated_before_its_pubrel_is_counted_apart() {
+        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::ExactlyOnce);
+        ledger.sent();
+        ledger.arrived(arrival(0, QoS::ExactlyOnce, 1));
+        let again = Arrival { dup: true, ..arrival(0, QoS::ExactlyOnce, 1) };
+        assert_eq!(ledger.arrived(again), Verdict::Redelivered);
+        assert_eq!(forbidden(&ledger, QoS::ExactlyOnce), "");
+        ledger.closed(0, 1);
+        assert_eq!(ledger.arrived(again), Verdict::Duplicated, "after PUBREL, DUP or not");
+    }
+
+    #[test]
+    fn mqtt311_3_3_1_1_redelivery_without_dup_is_forbidden() {
+        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
+        ledger.arrived(arrival(0, QoS::AtLeastOnce, 1));
+        assert_eq!(ledger.arrived(arrival(0, QoS::AtLeastOnce, 1)), Verdict::Redelivered);
+        assert_eq!(ledger.counts().unmarked, 1);
+    }
+
+    #[test]
+    fn mqtt5_4_4_0_1_redelivery_is_for_another_connection() {
+        for version in [ProtocolVersion::V3_1_1, ProtocolVersion::V5] {
+            let mut ledger = ledger(version, QoS::AtLeastOnce);
+            let again = Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };
+            ledger.arrived(arrival(0, QoS::AtLeastOnce, 1));
+            ledger.reconnected(0);
+            ledger.arrived(again);
+            assert_eq!(ledger.counts().resent_live, 0);
+            ledger.arrived(again);
+            assert_eq!(ledger.counts().resent_live, u64::from(version.is_v5()));
+        }
+    }
+
+    #[test]
+    fn a_message_that_crossed_its_puback_is_redelivered() {
+        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
+        ledger.arrived(arrival(0, QoS::AtLeastOnce, 1));
+        ledger.closed(0, 1);
+        let again = Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };
+        assert_eq!(ledger.arrived(again), Verdict::Redelivered);
+    }
+
+    #[test]
+    fn order_is_that_of_first_transmissions_from_one_publisher() {
+        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
+        for (publisher, sequence, id) in [(0, 0, 1), (1, 5, 2), (0, 2, 3), (1, 6, 4), (0, 1, 5)] {
+            ledger.arrived(Arrival { publisher, ..arrival(sequence, QoS::AtLeastOnce, id) });
+        }
+        assert_eq!(ledger.counts().out_of_order, 1);
+        ledger.arrived(Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) });
+        assert_eq!(ledger.counts().out_of_order, 1, "a redelivered one is in order wherever it comes");
+    }
+
+    #[test]
+    fn those_who_share_a_subscription_are_one_audience() {
+        let mut ledger = Ledger::new(ProtocolVersion::V5, QoS::AtMostOnce, 1, &[0, 0]);
+        for sequence in 0..2 {
+            ledger.sent();
+            let receiver = if sequence == 0 { 1 } else { 0 };
+            ledger.arrived(Arrival { receiver, ..arrival(sequence, QoS::AtMostOnce, 0) });
+        }
+        assert!(ledger.complete());
+        ledger.arrived(arrival(0, QoS::AtMostOnce, 0));
+        assert_eq!(ledger.counts().duplicated, 1, "to another member is twice all the same");
+    }
+
+    #[test]
+    fn a_new_message_under_an_open_identifier_is_forbidden() {
+        let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::ExactlyOnce);
+        ledger.arrived(arrival(0, QoS::ExactlyOnce, 1));
+        ledger.arrived(arrival(1, QoS::ExactlyOnce, 1));
+        assert_eq!(ledger.counts().id_taken, 1);
+    }
+}

@@ -1,0 +1,88 @@
+//! Which sequence numbers have come, in a bit each for what is not yet without gaps.
+//!
+//! Everything below `base` has come, so an orderly stream costs one number. A stream with a hole costs one bit for each message
+//! after it, [`SPAN`] at most; then the hole is closed, and a message that comes later than that is taken for a repeated one.
+
+use std::collections::VecDeque;
+
+/// Sequence numbers that are told apart beyond the oldest hole: 128 KiB of bits.
+const SPAN: u64 = 1 << 20;
+
+/// The numbers that have come.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// All below have come, or are given up. A multiple of 64.
+    base: u64,
+    bits: VecDeque<u64>,
+}
+
+impl Seen {
+    /// Whether this is the first time.
+    pub fn insert(&mut self, sequence: u64) -> bool {
+        let Some(offset) = sequence.checked_sub(self.base) else { return false };
+        let (word, bit) = (offset / 64, 1_u64 << (offset % 64));
+        if word >= SPAN / 64 {
+            self.forget(word - SPAN / 64 + 1);
+            return self.insert(sequence);
+        }
+        let word = usize::try_from(word).unwrap_or(usize::MAX);
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        let Some(bits) = self.bits.get_mut(word) else { return false };
+        if *bits & bit != 0 {
+            return false;
+        }
+        *bits |= bit;
+        while self.bits.front() == Some(&u64::MAX) {
+            self.forget(1);
+        }
+        true
+    }
+
+    fn forget(&mut self, words: u64) {
+        for _ in 0..words.min(self.bits.len() as u64) {
+            self.bits.pop_front();
+        }
+        self.base += words * 64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn an_orderly_stream_takes_no_room() {
+        let mut seen = Seen::default();
+        for sequence in 0..100_000 {
+            assert!(seen.insert(sequence));
+            assert!(!seen.insert(sequence));
+        }
+        assert!(seen.bits.len() <= 1);
+    }
+
+    #[test]
+    fn a_hole_is_given_up_when_it_is_too_old() {
+        let mut seen = Seen::default();
+        for sequence in 1..3 * SPAN {
+            assert!(seen.insert(sequence));
+        }
+        assert!(seen.bits.len() as u64 <= SPAN / 64);
+        assert!(!seen.insert(0), "too late to tell");
+        assert!(seen.insert(u64::MAX / 2), "and a far jump costs no more");
+        assert!(seen.bits.len() as u64 <= SPAN / 64);
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_set(sequences in proptest::collection::vec(0_u64..500, 0..1000)) {
+            let (mut seen, mut set) = (Seen::default(), HashSet::new());
+            for sequence in sequences {
+                prop_assert_eq!(seen.insert(sequence), set.insert(sequence));
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The eye on a run: progress while it publishes, patience while it drains, the broker's cost over both.
+
+use super::plan::Extent;
+use super::process::{self, Cost, Reading};
+use super::progress::Progress;
+use super::record::seconds;
+use super::run::Run;
+use crate::clock;
+use crate::mqtt::packet::QoS;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+/// One slot of the record, and how often the display changes.
+const SLOT: Duration = Duration::from_millis(250);
+/// How often a drain is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a QoS 0 run, or one that was interrupted, waits for stragglers.
+const STRAGGLERS: Duration = Duration::from_secs(1);
+
+/// Reads the broker's cost over what counts.
+pub struct Meter {
+    pid: Option<u32>,
+    first: Option<(Reading, u64)>,
+    cost: Option<Cost>,
+}
+
+impl Meter {
+    pub fn new(pid: Option<u32>) -> Meter {
+        Meter { pid, first: None, cost: None }
+    }
+
+    /// The first reading, once. A process that is gone has no cost; that the broker is gone is seen elsewhere.
+    pub fn begin(&mut self, messages: u64) {
+        if self.first.is_none() {
+            self.first = self.read().map(|reading| (reading, messages));
+        }
+    }
+
+    /// The last reading, once.
+    pub fn end(&mut self, messages: u64) {
+        if let (None, Some((first, before)), Some(last)) = (self.cost, self.first, self.read()) {
+            self.cost = Some(last.since(&first, messages.saturating_sub(before)));
+        }
+    }
+
+    fn read(&self) -> Option<Reading> {
+        self.pid.and_then(|pid| process::read(pid).ok())
+    }
+
+    pub fn cost(&self) -> Option<Cost> {
+        self.cost
+    }
+}
+
+/// Watches until the publishers are done, the time is over, or something stops the run; then stops it.
+pub async fn publishing(
+    run: &Run,
+    extent: &Extent,
+    producers: &mut JoinSet<()>,
+    progress: &mut Progress,
+    meter: &mut Meter,
+) {
+    let start = Instant::now();
+    let end = extent.duration.map(|duration| start + duration);
+    let mut ticks = interval(SLOT);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let mut timed_out = false;
+    loop {
+        let now = clock::nanos();
+        if run.record.borrow().counts(now) {
+            meter.begin(run.record.borrow().measured());
+        }
+        tokio::select! {
+            _ = ticks.tick() => {
+                let slot = run.record.borrow_mut().slot(clock::nanos());
+                progress.show(done(run, extent, slot.at_s), &slot);
+            }
+            joined = producers.join_next() => if joined.is_none() { break },
+            () = sleep_until(end.unwrap_or(start)), if end.is_some() => { timed_out = true; break }
+            () = run.stopped() => { timed_out = true; break }
+        }
+    }
+    if timed_out {
+        run.record.borrow_mut().end(clock::nanos());
+        meter.end(run.record.borrow().measured());
+    }
+    run.stop();
+    while producers.join_next().await.is_some() {}
+}
+
+fn done(run: &Run, extent: &Extent, at_s: f64) -> f64 {
+    let time = extent.duration.map_or(0.0, |duration| at_s / duration.as_secs_f64());
+    extent.messages.map_or(time, |messages| run.sent_of(messages).max(time))
+}
+
+/// Waits for what is still under way, as long as anything moves; whether all came.
+pub async fn draining(run: &Run, extent: &Extent, progress: &mut Progress, meter: &mut Meter) -> bool {
+    let stragglers = run.wire.qos == QoS::AtMostOnce || run.interrupted();
+    let patience = if stragglers { extent.patience.min(STRAGGLERS) } else { extent.patience };
+    let all = quiet(run, patience, progress, |run| run.complete()).await;
+    run.record.borrow_mut().close(clock::nanos());
+    meter.end(run.record.borrow().measured());
+    all
+}
+
+/// Waits until `done`, or until nothing has moved for `patience`, or the run failed; whether it was done.
+pub async fn quiet(
+    run: &Run,
+    patience: Duration,
+    progress: &mut Progress,
+    done: impl Fn(&Run) -> bool,
+) -> bool {
+    let (mut moved, mut since, mut shown) = (run.moved(), clock::nanos(), clock::nanos());
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        if done(run) {
+            return true;
+        }
+        let now = clock::nanos();
+        if run.moved() != moved {
+            (moved, since) = (run.moved(), now);
+        }
+        if run.failure().is_some() || seconds(now - since) >= patience.as_secs_f64() {
+            return false;
+        }
+        if seconds(now - shown) >= SLOT.as_secs_f64() {
+            shown = now;
+            let slot = run.record.borrow_mut().slot(now);
+            progress.show(1.0, &slot);
+        }
+        looks.tick().await;
+    }
+}

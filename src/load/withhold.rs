@@ -1,0 +1,57 @@
+//! Which acknowledgements a subscriber withholds: a decision for each message that comes (pure).
+
+use super::args::Withhold;
+use super::verify::Verdict;
+use std::time::Duration;
+
+/// A plan with its numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    pub plan: Withhold,
+    pub nth: u64,
+    pub late: Duration,
+}
+
+/// What becomes of a message's acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Now,
+    After(Duration),
+    Withheld,
+}
+
+impl Policy {
+    /// For a message that came before the subscriber's return; after it everything is answered.
+    pub fn answer(&self, sequence: u64, verdict: Verdict) -> Answer {
+        let chosen = sequence % self.nth == self.nth - 1;
+        let first = verdict == Verdict::First;
+        match self.plan {
+            Withhold::Never => Answer::Withheld,
+            Withhold::EveryNth if chosen && first => Answer::Withheld,
+            Withhold::Crash if chosen => Answer::Withheld,
+            Withhold::Late => Answer::After(self.late),
+            Withhold::EveryNth | Withhold::Crash => Answer::Now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(plan: Withhold, verdict: Verdict) -> Vec<Answer> {
+        let policy = Policy { plan, nth: 3, late: Duration::from_secs(2) };
+        (0..4).map(|sequence| policy.answer(sequence, verdict)).collect()
+    }
+
+    #[test]
+    fn each_plan_withholds_what_it_says() {
+        use Answer::{After, Now, Withheld};
+        let late = After(Duration::from_secs(2));
+        assert_eq!(answers(Withhold::Never, Verdict::Redelivered), [Withheld; 4]);
+        assert_eq!(answers(Withhold::Late, Verdict::First), [late; 4]);
+        assert_eq!(answers(Withhold::EveryNth, Verdict::First), [Now, Now, Withheld, Now]);
+        assert_eq!(answers(Withhold::EveryNth, Verdict::Redelivered), [Now; 4]);
+        assert_eq!(answers(Withhold::Crash, Verdict::Redelivered), [Now, Now, Withheld, Now]);
+    }
+}
