@@ -9,7 +9,7 @@
 //! - [`fake`] runs them all against two listeners that are no brokers: a test that passes there shows nothing, and fails
 //!   the run. So a test that waits for a close, or for nothing to come, begins with an exchange that must succeed.
 
-#[expect(dead_code, unused_imports, reason = "each test binary uses its own part of the client")]
+#[expect(dead_code, reason = "each test binary uses its own part of the client")]
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -22,16 +22,27 @@ mod fake;
 mod harness;
 
 mod v3;
+mod v5;
 
 use coverage::Suite;
 
 /// What is paired with what.
-const SUITES: &[Suite] = &[Suite {
-    title: "MQTT 3.1.1",
-    version: "3.1.1",
-    prefix: "mqtt311_",
-    // 3.1 numbers no statements; its differences are tested beside what they differ from.
-    unnumbered: &["mqtt31_"],
-    statements: include_str!("mqtt-3.1.1.csv"),
-    cases: v3::CASES,
-}];
+const SUITES: &[Suite] = &[
+    Suite {
+        title: "MQTT 3.1.1",
+        version: "3.1.1",
+        prefix: "mqtt311_",
+        // 3.1 numbers no statements; its differences are tested beside what they differ from.
+        unnumbered: &["mqtt31_"],
+        statements: include_str!("mqtt-3.1.1.csv"),
+        cases: v3::CASES,
+    },
+    Suite {
+        title: "MQTT 5.0",
+        version: "5.0",
+        prefix: "mqtt5_",
+        unnumbered: &["mqtt5_unnumbered_"],
+        statements: include_str!("mqtt-5.0.csv"),
+        cases: v5::CASES,
+    },
+];

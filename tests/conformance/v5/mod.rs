@@ -1,0 +1,63 @@
+//! MQTT 5.0 by its statements, and by the rules that have no number.
+
+mod closing;
+mod connack;
+mod connect;
+mod flow_control;
+mod header;
+mod keep_alive;
+mod properties;
+mod publish;
+mod retained;
+mod session;
+mod shared;
+mod size_limit;
+mod stage;
+mod subscribe;
+mod table;
+mod topic;
+mod topic_alias;
+mod unsubscribe;
+mod utf8;
+mod will;
+
+use crate::harness::Case;
+
+pub const CASES: &[&[Case]] = &[
+    closing::CASES,
+    connack::CASES,
+    connect::CASES,
+    flow_control::CASES,
+    header::CASES,
+    keep_alive::CASES,
+    properties::CASES,
+    publish::CASES,
+    retained::CASES,
+    session::CASES,
+    shared::CASES,
+    size_limit::CASES,
+    subscribe::CASES,
+    table::CASES,
+    topic::CASES,
+    topic_alias::CASES,
+    unsubscribe::CASES,
+    utf8::CASES,
+    will::CASES,
+];
+
+/// [`crate::harness::cases`] for tests of a [`stage::Stage`]: all functions that are listed become tests and entries.
+macro_rules! cases {
+    ($($name:ident),+ $(,)?) => {
+        pub const CASES: &[$crate::harness::Case] = &[$($crate::harness::Case {
+            name: stringify!($name),
+            run: |target| $name(&$crate::v5::stage::Stage::of(target)),
+        }),+];
+
+        mod on_the_broker {
+            $(#[test] fn $name() {
+                super::$name(&$crate::v5::stage::Stage::of(&$crate::harness::Target::broker()));
+            })+
+        }
+    };
+}
+use cases;

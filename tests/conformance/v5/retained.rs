@@ -1,0 +1,159 @@
+//! Retained messages: 3.3.1.3 and the subscription options that concern them.
+
+use super::cases;
+use super::stage::Stage;
+use crate::support::{Property, RawClient};
+use std::time::Duration;
+
+cases![
+    mqtt5_3_3_1_5_retained_message_replaces_the_older_one,
+    mqtt5_3_3_1_6_empty_retained_message_is_delivered_and_erases,
+    mqtt5_3_3_1_7_empty_payload_is_not_kept,
+    mqtt5_3_3_1_8_message_without_retain_leaves_the_store_alone,
+    mqtt5_3_3_1_9_retain_handling_0_sends_at_each_subscribe,
+    mqtt5_3_3_1_10_retain_handling_1_sends_for_a_new_subscription_only,
+    mqtt5_3_3_1_11_retain_handling_2_sends_none,
+    mqtt5_3_3_1_12_retain_as_published_0_clears_retain,
+    mqtt5_3_3_1_13_retain_as_published_1_keeps_retain,
+    mqtt5_unnumbered_retained_message_expires,
+    mqtt5_unnumbered_shared_subscription_brings_no_retained_messages,
+    mqtt5_unnumbered_retained_message_names_the_subscription_that_asked,
+];
+
+const RETAIN_AS_PUBLISHED: u8 = 0x08;
+const RETAIN_HANDLING: [u8; 3] = [0x00, 0x10, 0x20];
+
+/// What a SUBSCRIBE brings from the retained messages.
+fn texts(client: &mut RawClient) -> Vec<String> {
+    client.drain().iter().map(|publish| publish.text().to_owned()).collect()
+}
+
+fn mqtt5_3_3_1_5_retained_message_replaces_the_older_one(stage: &Stage) {
+    for qos in [0, 1, 2] {
+        for text in ["first", "second"] {
+            let mut publisher = stage.client("p");
+            publisher.deliver(&stage.message("t", format!("{text}{qos}")).qos(qos).retained());
+            publisher.settle();
+        }
+        assert_eq!(stage.retained("t"), [format!("second{qos}")]);
+    }
+    stage.deliver(&stage.message("u", "other").qos(1).retained());
+    assert_eq!(stage.retained("t"), ["second2"]);
+}
+
+fn mqtt5_3_3_1_6_empty_retained_message_is_delivered_and_erases(stage: &Stage) {
+    let mut live = stage.subscriber("s", "t", 1);
+    for text in ["kept", ""] {
+        stage.deliver(&stage.message("t", text).qos(1).retained());
+        let publish = live.expect_publish();
+        assert_eq!(publish.text(), text);
+        live.complete(&publish);
+        let kept: &[&str] = if text.is_empty() { &[] } else { &["kept"] };
+        assert_eq!(stage.retained("t"), kept);
+    }
+}
+
+fn mqtt5_3_3_1_7_empty_payload_is_not_kept(stage: &Stage) {
+    stage.deliver(&stage.message("t", "").qos(1).retained());
+    stage.deliver(&stage.message("t/control", "kept").qos(1).retained());
+    assert_eq!(stage.retained("#"), ["kept"]);
+}
+
+fn mqtt5_3_3_1_8_message_without_retain_leaves_the_store_alone(stage: &Stage) {
+    stage.deliver(&stage.message("t", "kept").qos(1).retained());
+    stage.deliver(&stage.message("t", "passing").qos(1));
+    stage.deliver(&stage.message("t", "").qos(1));
+    stage.deliver(&stage.message("u", "passing").qos(1));
+    assert_eq!(stage.retained("#"), ["kept"]);
+}
+
+fn mqtt5_3_3_1_9_retain_handling_0_sends_at_each_subscribe(stage: &Stage) {
+    stage.deliver(&stage.message("a", "a").qos(1).retained());
+    stage.deliver(&stage.message("b", "b").qos(1).retained());
+    let mut client = stage.client("c");
+    for _ in 0..3 {
+        client.subscribe(&[(&stage.topic("+"), RETAIN_HANDLING[0])]);
+        let mut found = texts(&mut client);
+        found.sort();
+        assert_eq!(found, ["a", "b"]);
+    }
+}
+
+fn mqtt5_3_3_1_10_retain_handling_1_sends_for_a_new_subscription_only(stage: &Stage) {
+    stage.deliver(&stage.message("t", "kept").qos(1).retained());
+    let mut client = stage.connect(&stage.lasting("c"));
+    let subscribe = |client: &mut RawClient, qos: u8| {
+        client.subscribe(&[(&stage.topic("t"), RETAIN_HANDLING[1] | qos)]);
+        let found = client.drain();
+        found.iter().for_each(|publish| client.complete(publish));
+        found.len()
+    };
+    assert_eq!(subscribe(&mut client, 0), 1);
+    // With other options it is the same subscription.
+    assert_eq!(subscribe(&mut client, 0), 0);
+    assert_eq!(subscribe(&mut client, 1), 0);
+    client.disconnect();
+    // So it is for a session taken up.
+    let mut client = stage.connect(&stage.lasting("c"));
+    assert_eq!(subscribe(&mut client, 1), 0);
+    client.unsubscribe(&[&stage.topic("t")]);
+    assert_eq!(subscribe(&mut client, 1), 1);
+}
+
+fn mqtt5_3_3_1_11_retain_handling_2_sends_none(stage: &Stage) {
+    stage.deliver(&stage.message("t", "kept").qos(1).retained());
+    assert_eq!(stage.retained("t"), ["kept"]);
+    let mut client = stage.client("c");
+    for _ in 0..2 {
+        client.subscribe(&[(&stage.topic("t"), RETAIN_HANDLING[2])]);
+        client.settle();
+    }
+    stage.deliver(&stage.message("t", "live").qos(1));
+    assert_eq!(client.expect_publish().text(), "live");
+}
+
+/// What is sent because it is retained has RETAIN whatever the option says.
+fn flags(stage: &Stage, options: u8) -> [bool; 3] {
+    let mut client = stage.subscriber("c", "t", options);
+    let mut publisher = stage.client("p");
+    publisher.deliver(&stage.message("t", "retained").qos(1).retained());
+    let retained = client.expect_publish().retain;
+    publisher.deliver(&stage.message("t", "passing").qos(1));
+    let passing = client.expect_publish().retain;
+    client.subscribe(&[(&stage.topic("t"), options)]);
+    [retained, passing, client.expect_publish().retain]
+}
+
+fn mqtt5_3_3_1_12_retain_as_published_0_clears_retain(stage: &Stage) {
+    assert_eq!(flags(stage, 0), [false, false, true]);
+}
+
+fn mqtt5_3_3_1_13_retain_as_published_1_keeps_retain(stage: &Stage) {
+    assert_eq!(flags(stage, RETAIN_AS_PUBLISHED), [true, false, true]);
+}
+
+fn mqtt5_unnumbered_retained_message_expires(stage: &Stage) {
+    stage.deliver(&stage.message("t/short", "short").qos(1).retained().with(Property::MessageExpiry(2)));
+    stage.deliver(&stage.message("t/long", "long").qos(1).retained().with(Property::MessageExpiry(100)));
+    assert_eq!(stage.retained("t/+").len(), 2);
+    // Only time can make it expire.
+    stage.client("w").expect_nothing_for(Duration::from_millis(2400));
+    assert_eq!(stage.retained("t/+"), ["long"]);
+}
+
+fn mqtt5_unnumbered_shared_subscription_brings_no_retained_messages(stage: &Stage) {
+    stage.deliver(&stage.message("t", "kept").qos(1).retained());
+    let mut client = stage.client("c");
+    assert_eq!(client.subscribe(&[(&format!("$share/g/{}", stage.topic("t")), 1)]), [1]);
+    client.settle();
+    assert_eq!(stage.retained("t"), ["kept"]);
+}
+
+fn mqtt5_unnumbered_retained_message_names_the_subscription_that_asked(stage: &Stage) {
+    stage.deliver(&stage.message("t", "kept").qos(1).retained());
+    let mut client = stage.client("c");
+    client.subscribe_with(&[Property::SubscriptionId(9)], &[(&stage.topic("#"), 0x20)]);
+    client.subscribe_with(&[Property::SubscriptionId(7)], &[(&stage.topic("t"), 0)]);
+    assert_eq!(client.expect_publish().subscription_ids(), [7]);
+    client.settle();
+}

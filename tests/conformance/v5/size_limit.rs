@@ -1,0 +1,192 @@
+//! Maximum Packet Size in both directions, and explanations left out for its sake.
+
+use super::cases;
+use super::stage::{Stage, assert_told, last_words, unsubscribe_packet};
+use crate::support::client::subscribe_packet;
+use crate::support::wire::{Put, frame};
+use crate::support::{Kind, Message, Property, RawClient, V5};
+use std::io::Read;
+
+cases![
+    mqtt5_3_2_2_19_3_2_2_20_explanations_of_a_refusing_connack_fit_or_are_left_out,
+    mqtt5_3_1_2_24_3_2_2_20_connack_of_success_fits_or_is_not_sent,
+    mqtt5_3_4_2_2_3_4_2_3_explanations_of_puback_fit_or_are_left_out,
+    mqtt5_3_5_2_2_3_5_2_3_explanations_of_pubrec_fit_or_are_left_out,
+    mqtt5_3_6_2_2_3_6_2_3_explanations_of_pubrel_fit_or_are_left_out,
+    mqtt5_3_7_2_2_3_7_2_3_explanations_of_pubcomp_fit_or_are_left_out,
+    mqtt5_3_9_2_1_3_9_2_2_explanations_of_suback_fit_or_are_left_out,
+    mqtt5_3_11_2_1_3_11_2_2_explanations_of_unsuback_fit_or_are_left_out,
+    mqtt5_3_14_2_3_3_14_2_4_explanations_of_disconnect_fit_or_are_left_out,
+    mqtt5_3_1_2_24_no_packet_is_bigger_than_the_client_announced,
+    mqtt5_3_1_2_25_delivery_too_big_is_done_with,
+    mqtt5_3_2_2_15_packet_above_the_brokers_maximum_is_cut,
+];
+
+/// Room for a CONNACK and for every answer, and for hardly a sentence.
+const SMALL: u32 = 24;
+
+fn small(stage: &Stage, name: &str) -> RawClient {
+    stage.served(&stage.passing(name).with(Property::MaximumPacketSize(SMALL)))
+}
+
+/// The next packet with its fixed header. Nothing may have been read ahead.
+fn next_bytes(stage: &Stage, client: &RawClient) -> Vec<u8> {
+    let (mut stream, mut bytes) = (client.stream(), Vec::new());
+    stream.set_read_timeout(Some(stage.patience())).expect("a read timeout");
+    loop {
+        let whole = frame(&bytes).map(|(header, body)| header + body);
+        if whole == Some(bytes.len()) {
+            return bytes;
+        }
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a whole packet");
+        bytes.push(byte[0]);
+    }
+}
+
+/// The answer to these bytes is a packet of this type, and within the size that the client can take.
+fn assert_small_answer(stage: &Stage, bytes: &[u8], kind: Kind) {
+    let mut client = small(stage, "small");
+    client.send(bytes);
+    let answer = next_bytes(stage, &client);
+    assert_eq!(answer[0] >> 4, kind as u8, "{answer:02X?}");
+    assert!(answer.len() <= SMALL as usize, "{} bytes: {answer:02X?}", answer.len());
+}
+
+/// A client that cannot take an explanation is refused all the same.
+fn mqtt5_3_2_2_19_3_2_2_20_explanations_of_a_refusing_connack_fit_or_are_left_out(stage: &Stage) {
+    stage.client("control").disconnect();
+    let refused = |size: u32| {
+        let method = Property::AuthenticationMethod("none-such".to_owned());
+        stage.passing("c").with(method).with(Property::MaximumPacketSize(size)).encode()
+    };
+    let full = last_words(stage, &refused(1_000_000));
+    assert!(matches!(full[..], [0x20, _, 0, 0x80..=0xFF, ..]), "{full:02X?}");
+    for size in 1..=full.len() + 1 {
+        let said = last_words(stage, &refused(size as u32));
+        assert!(said.len() <= size, "{} of {size} bytes: {said:02X?}", said.len());
+    }
+}
+
+/// Where even what must be said does not fit, the client is not served.
+fn mqtt5_3_1_2_24_3_2_2_20_connack_of_success_fits_or_is_not_sent(stage: &Stage) {
+    let said = |size: u32| {
+        let connect = stage.passing("c").with(Property::MaximumPacketSize(size)).encode();
+        let said = last_words(stage, &[&connect[..], &[0xE0, 0]].concat()).len();
+        assert!(said <= size as usize, "{said} of {size} bytes");
+        said
+    };
+    assert!((1..=40).map(said).max() > Some(0), "40 bytes are room enough");
+}
+
+fn forged(qos: u8) -> Vec<u8> {
+    Message::new("$SYS/forged", "x").qos(qos).encode(V5, 1)
+}
+
+fn mqtt5_3_4_2_2_3_4_2_3_explanations_of_puback_fit_or_are_left_out(stage: &Stage) {
+    assert_small_answer(stage, &forged(1), Kind::Puback);
+}
+
+fn mqtt5_3_5_2_2_3_5_2_3_explanations_of_pubrec_fit_or_are_left_out(stage: &Stage) {
+    assert_small_answer(stage, &forged(2), Kind::Pubrec);
+}
+
+/// PUBREC and PUBREL for identifiers that nobody knows.
+const STRAY_PUBREC: [u8; 4] = [0x50, 2, 0, 77];
+const STRAY_PUBREL: [u8; 4] = [0x62, 2, 0, 77];
+
+fn mqtt5_3_6_2_2_3_6_2_3_explanations_of_pubrel_fit_or_are_left_out(stage: &Stage) {
+    assert_small_answer(stage, &STRAY_PUBREC, Kind::Pubrel);
+}
+
+fn mqtt5_3_7_2_2_3_7_2_3_explanations_of_pubcomp_fit_or_are_left_out(stage: &Stage) {
+    assert_small_answer(stage, &STRAY_PUBREL, Kind::Pubcomp);
+}
+
+fn refused_subscribe() -> Vec<u8> {
+    subscribe_packet(V5, 1, &[], &[("a#", 0)])
+}
+
+fn mqtt5_3_9_2_1_3_9_2_2_explanations_of_suback_fit_or_are_left_out(stage: &Stage) {
+    assert_small_answer(stage, &refused_subscribe(), Kind::Suback);
+}
+
+fn idle_unsubscribe() -> Vec<u8> {
+    unsubscribe_packet(1, &[], &[b"never/subscribed"])
+}
+
+fn mqtt5_3_11_2_1_3_11_2_2_explanations_of_unsuback_fit_or_are_left_out(stage: &Stage) {
+    assert_small_answer(stage, &idle_unsubscribe(), Kind::Unsuback);
+}
+
+/// Everything after which a client is told goodbye.
+fn mqtt5_3_14_2_3_3_14_2_4_explanations_of_disconnect_fit_or_are_left_out(stage: &Stage) {
+    for bytes in [
+        vec![0xF0, 0],
+        vec![0xE1, 0],
+        vec![0x36, 0],
+        stage.passing("small").encode(),
+        vec![0x30, 4, 0, 1, b'#', 0],
+    ] {
+        assert_small_answer(stage, &bytes, Kind::Disconnect);
+    }
+    let mut old = small(stage, "taken");
+    let _new = stage.client("taken");
+    assert!(next_bytes(stage, &old).len() <= SMALL as usize);
+    assert_eq!(old.expect_closed(), None);
+}
+
+fn mqtt5_3_1_2_24_no_packet_is_bigger_than_the_client_announced(stage: &Stage) {
+    let overhead = stage.message("t", "").qos(1).encode(V5, 1).len() as u32;
+    let room = |limit: u32| usize::try_from(limit - overhead).expect("a topic of a few bytes");
+    let limit = overhead + 6;
+    let mut exact = stage.connect(&stage.passing("e").with(Property::MaximumPacketSize(limit)));
+    exact.subscribe(&[(&stage.topic("t"), 1)]);
+    for size in [room(limit), room(limit) + 1, 10_000, room(limit)] {
+        stage.deliver(&stage.message("t", vec![b'x'; size]).qos(1));
+    }
+    for _ in 0..2 {
+        let publish = exact.expect_publish();
+        assert_eq!(publish.payload.len(), room(limit));
+        exact.complete(&publish);
+    }
+    exact.settle();
+    // Properties count too.
+    stage.deliver(&stage.message("t", "").qos(1).with(Property::user("long", "enough")));
+    exact.settle();
+}
+
+fn mqtt5_3_1_2_25_delivery_too_big_is_done_with(stage: &Stage) {
+    let connect = stage.lasting("c").with(Property::MaximumPacketSize(100)).with(Property::ReceiveMaximum(1));
+    let mut client = stage.connect(&connect);
+    client.subscribe(&[(&stage.topic("t"), 2)]);
+    for qos in [0, 1, 2, 1, 2] {
+        assert!(stage.deliver(&stage.message("t", [b'x'; 200]).qos(qos)) < 0x80);
+        stage.deliver(&stage.message("t", "fits").qos(qos));
+    }
+    // Neither stalled nor out of quota.
+    for _ in 0..5 {
+        let publish = client.expect_publish();
+        assert_eq!(publish.text(), "fits");
+        client.complete(&publish);
+    }
+    client.settle();
+    client.disconnect();
+    // Nor is it kept for a connection that could take it.
+    stage.connect(&stage.lasting("c")).settle();
+}
+
+fn mqtt5_3_2_2_15_packet_above_the_brokers_maximum_is_cut(stage: &Stage) {
+    let broker = stage.configured(|config| config.limits.packet_size = "1 KiB".parse().expect("a size"));
+    let stage = &Stage::of(&broker);
+    let mut client = stage.client("c");
+    assert!(client.connack().properties.contains(&Property::MaximumPacketSize(1024)));
+    let overhead = stage.message("t", "").qos(1).encode(V5, 1).len() + 1;
+    client.deliver(&stage.message("t", vec![b'x'; 1024 - overhead]).qos(1));
+    client.publish(&stage.message("t", vec![b'x'; 1025 - overhead]).qos(1));
+    assert_told(&mut client, &[0x95], "one byte too many");
+    // The length alone is enough.
+    let mut prefix = vec![0x30];
+    prefix.put_varint(268_435_455);
+    stage.assert_cut(&prefix, &[0x95], "256 MiB announced");
+}
