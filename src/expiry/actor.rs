@@ -4,7 +4,7 @@
 //! shards. It decides nothing: a verdict says that a registered bucket has ended, and the owner, who may have moved
 //! its deadline since, compares with its own before it acts. Not here: the owners' deadlines, and any per-connection state.
 //!
-//! Bounds: a round looks at [`ROUND`] entries, then the mailbox has its turn, since actix drains the mailbox before
+//! Bounds: a round looks at 8,192 entries, then the mailbox has its turn, since actix drains the mailbox before
 //! it polls futures. An empty queue does not wake at all.
 
 use super::deadline::DeadlineKind;

@@ -2,7 +2,7 @@
 //! standard's words.
 //!
 //! Not here: the index that finds the filters for a topic ([`crate::routing::subscription_tree`]);
-//! [`matches`] is the reference it is tested against, and good enough where one filter meets one topic
+//! [`matches()`] is the reference it is tested against, and good enough where one filter meets one topic
 //! (policy rules).
 //!
 //! Levels are compared byte for byte: no normalisation, no case folding (5.0 and 3.1.1 [MQTT-4.7.3-4]).

@@ -41,7 +41,7 @@ impl AsyncContext<Connection> for ConnectionContext {
         self.address.upgrade().unwrap_or_else(nobody)
     }
 
-    /// Connections spawn nothing: their socket is polled by [`Task`].
+    /// Connections spawn nothing: their socket is polled by their task.
     fn spawn<F>(&mut self, _: F) -> SpawnHandle
     where
         F: ActorFuture<Connection, Output = ()> + 'static,

@@ -20,7 +20,7 @@ pub struct Unacked {
     pub delivery: Delivery,
     /// How often it was sent again on this connection.
     pub attempts: u16,
-    /// How often it was sent, over all connections.
+    /// How often it was sent, over all connections; 0 where the only connection it was written to did not take all of it.
     pub transmissions: u16,
     /// When it is sent again on this connection, if it is.
     pub due: Instant,
@@ -231,6 +231,15 @@ impl InFlight {
             self.outside_quota -= usize::from(!r.in_quota);
         }
         true
+    }
+
+    /// The connection is gone, and its socket took `written` bytes: what does not end within them never came whole to anybody.
+    pub fn end_connection(&mut self, written: u64) {
+        for p in self.publishes.iter_mut().take(self.sent) {
+            if p.end_offset > written && p.transmissions == 1 {
+                p.transmissions = 0;
+            }
+        }
     }
 
     /// A new connection: nothing counts as sent, and PUBRELs hold no quota.

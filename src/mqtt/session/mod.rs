@@ -71,7 +71,7 @@ pub struct Session {
 pub enum Action<'a> {
     /// Nothing: what there was to answer is on the wire.
     None,
-    /// Route this message; then [`Session::routed`].
+    /// Route this message; then tell [`Receiver`] what became of it.
     Publish(Publish<'a>),
     Subscribe(Subscribe<'a>),
     Unsubscribe(Unsubscribe<'a>),

@@ -150,6 +150,13 @@ impl Sender {
         self.window.len()
     }
 
+    /// The connection is gone; `written`: bytes that its socket took.
+    pub fn end_connection(&mut self, written: u64) {
+        if !self.window.is_empty() {
+            self.window.end_connection(written);
+        }
+    }
+
     /// A connection began: PUBRELs go out at once, outside the quota; PUBLISHes follow with [`Self::pump`].
     // 3.1.1 and 5.0 [MQTT-4.4.0-1]
     pub fn resume(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, tally: &mut Tally) {
@@ -319,8 +326,9 @@ impl Sender {
 
     fn resend_carried_over(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, tally: &mut Tally) {
         let Some(p) = self.window.first_unsent() else { return };
-        // 3.1.1 and 5.0 [MQTT-3.3.1-1]
-        let sending = Sending { dup: true, ..sending(&p.delivery, Some(p.packet_id())) };
+        // 3.1.1 and 5.0 [MQTT-3.3.1-1]; what never left the broker is sent for the first time.
+        let dup = p.transmissions > 0;
+        let sending = Sending { dup, ..sending(&p.delivery, Some(p.packet_id())) };
         if wire.put_publish(now, &p.delivery.message, sending).is_err() {
             // 5.0 [MQTT-3.1.2-25]
             tally.losses.count(LossCause::TooLarge);

@@ -115,11 +115,14 @@ impl Shard {
 
     /// Takes connection and session apart: will, waiting acknowledgements, expiry.
     pub(super) fn part(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
-        let Some(session_id) = self.connections.get_mut(id).and_then(|c| c.session.take()) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(session_id) = connection.session.take() else { return };
+        let written = connection.wire.outbox.written();
         self.connected -= 1;
         let Some(resident) = self.sessions.get_mut(session_id) else { return };
         resident.connection = None;
         resident.session.receiver.end_connection();
+        resident.session.sender.end_connection(written);
         let expiry = resident.session.expiry_interval();
         let outlives = !expiry.is_zero();
         resident.ends = if outlives { now + expiry } else { now };
