@@ -112,6 +112,11 @@ impl Connection {
         }
     }
 
+    /// When a silent client is cut; a connection that is closing is not waited for.
+    pub fn read_deadline(&self) -> Instant {
+        if self.is_closing() { Instant::NEVER } else { self.keep_alive.deadline() }
+    }
+
     /// When a socket that takes no bytes is given up.
     pub fn write_deadline(&self, timeout: Duration) -> Instant {
         match (self.phase, self.blocked) {

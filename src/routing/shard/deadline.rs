@@ -41,7 +41,7 @@ impl Shard {
         let due = match kind {
             DeadlineKind::ReadIdle => {
                 connection.read_idle.fired();
-                connection.keep_alive.deadline()
+                connection.read_deadline()
             }
             DeadlineKind::WriteIdle => {
                 connection.write_idle.fired();
@@ -49,8 +49,7 @@ impl Shard {
             }
             _ => {
                 connection.retransmit.fired();
-                let session = connection.session.and_then(|s| self.sessions.get(s));
-                session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due())
+                self.earliest_due(id)
             }
         };
         if due > now {
@@ -87,7 +86,11 @@ impl Shard {
         self.touch(id);
         match done.exhausted {
             Some(packet_id) => self.cut(now, id, None, Why::Exhausted { packet_id: packet_id.get() }),
-            None => self.register_retransmit(id),
+            // What was held back is due already: it waits for the next tick, or the tick would spread nothing.
+            None => {
+                let deadline = self.earliest_due(id).max(now);
+                self.register(DeadlineKind::Retransmit, id, deadline);
+            }
         }
     }
 
@@ -102,8 +105,8 @@ impl Shard {
             self.cut(now, id, None, why);
             return Overdue::Abandon;
         }
-        let heard = connection.keep_alive.deadline();
-        if heard <= now && !connection.is_closing() {
+        let heard = connection.read_deadline();
+        if heard <= now {
             let silent = now.since(connection.keep_alive.last_heard());
             if connection.phase == Phase::AwaitingConnect {
                 self.cut(now, id, None, Why::NoConnect);
@@ -118,7 +121,7 @@ impl Shard {
     }
 
     pub(super) fn register_read_idle(&mut self, id: ConnectionId) {
-        let deadline = self.connections.get(id).map_or(Instant::NEVER, |c| c.keep_alive.deadline());
+        let deadline = self.connections.get(id).map_or(Instant::NEVER, |c| c.read_deadline());
         self.register(DeadlineKind::ReadIdle, id, deadline);
     }
 
@@ -126,6 +129,11 @@ impl Shard {
         let timeout = self.settings.write_timeout;
         let deadline = self.connections.get(id).map_or(Instant::NEVER, |c| c.write_deadline(timeout));
         self.register(DeadlineKind::WriteIdle, id, deadline);
+    }
+
+    fn earliest_due(&self, id: ConnectionId) -> Instant {
+        let session = self.connections.get(id).and_then(|c| c.session).and_then(|s| self.sessions.get(s));
+        session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due())
     }
 
     /// Cheap where nothing changes. While a registration stands, only a packet that was just sent can be due earlier than
