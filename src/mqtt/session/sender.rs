@@ -400,3 +400,7 @@ fn write_release(now: Instant, r: &mut Release, wire: &mut Wire, policy: &SendPo
     r.due = policy.due(now, r.attempts, wire);
     r.end_offset = wire.outbox.end_offset();
 }
+
+#[cfg(test)]
+#[path = "sender_tests.rs"]
+mod tests;

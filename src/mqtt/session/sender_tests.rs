@@ -1,0 +1,225 @@
+//! Redelivery in driven time: what is sent again, when, in which order, and what is not.
+
+use super::super::queue::QueuePolicy;
+use super::super::subscription::SubscriptionIds;
+use super::*;
+use crate::mqtt::codec::{self, Decoded};
+use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::packet::{Packet, ProtocolVersion};
+use std::time::Duration;
+
+const SECOND: u64 = 1_000;
+
+fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+fn policy() -> SendPolicy {
+    SendPolicy {
+        queue: QueueLimits { messages: 100, bytes: 1 << 20, policy: QueuePolicy::Refuse },
+        retry: RetryPolicy {
+            interval: Duration::from_secs(1),
+            backoff: 2.0,
+            max_interval: Duration::from_secs(8),
+            jitter: 0.0,
+            attempts: 3,
+            on_exhausted: OnExhausted::Disconnect,
+            resends_per_tick: 10,
+        },
+        outbox: 1 << 20,
+        in_flight: 10,
+    }
+}
+
+/// A session's sender with a connection whose socket takes everything.
+struct Bench {
+    sender: Sender,
+    wire: Wire,
+    policy: SendPolicy,
+    tally: Tally,
+}
+
+impl Bench {
+    fn new(version: ProtocolVersion) -> Bench {
+        let mut wire = Wire::new(version, 1);
+        wire.set_limits(10, None, 0);
+        Bench { sender: Sender::default(), wire, policy: policy(), tally: Tally::default() }
+    }
+
+    fn deliver(&mut self, now: Instant, text: &str, qos: QoS) {
+        let parts = Parts {
+            qos,
+            retain: false,
+            expires: Instant::NEVER,
+            topic: "t",
+            forwarded: &[],
+            payload: text.as_bytes(),
+        };
+        let message = Message::new(parts, &mut Vec::new());
+        let delivery = Delivery { message, ids: SubscriptionIds::None, qos, retain: false, share: None };
+        let limits = self.policy.queue.clone();
+        assert_eq!(self.sender.enqueue(now, delivery, &limits, &mut self.tally.losses), Ok(()));
+        self.sender.pump(now, &mut self.wire, &self.policy, &mut self.tally);
+    }
+
+    /// What is written, as `id text`, `DUP id text` or `PUBREL id`; the socket takes it all.
+    fn written(&mut self) -> Vec<String> {
+        let bytes = self.wire.outbox.front().to_vec();
+        self.wire.outbox.advance(bytes.len());
+        self.wire.outbox.reset_if_drained();
+        let (mut rest, mut out) = (&bytes[..], Vec::new());
+        while !rest.is_empty() {
+            let Ok(Decoded::Packet { packet, length }) = codec::decode(rest, self.wire.version, u32::MAX)
+            else {
+                panic!("no whole packet: {rest:?}");
+            };
+            out.push(match packet {
+                Packet::Publish(p) => {
+                    let dup = if p.dup { "DUP " } else { "" };
+                    let id = p.packet_id.map_or(0, |id| id.get());
+                    format!("{dup}{id} {}", String::from_utf8_lossy(p.payload))
+                }
+                Packet::Pubrel(p) => format!("PUBREL {}", p.packet_id),
+                other => other.name().to_owned(),
+            });
+            rest = &rest[length..];
+        }
+        out
+    }
+
+    fn retransmit(&mut self, now: Instant) -> Retransmission {
+        let peer_has = self.wire.outbox.written();
+        self.sender.retransmit(now, peer_has, true, &mut self.wire, &self.policy)
+    }
+
+    fn id(n: u16) -> PacketId {
+        PacketId::new(n).unwrap_or_else(|| unreachable!())
+    }
+}
+
+#[test]
+fn mqtt311_4_6_0_1_resends_keep_the_order_of_the_first_sending() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    b.deliver(at(0), "a", QoS::AtLeastOnce);
+    b.deliver(at(400), "b", QoS::AtLeastOnce);
+    assert_eq!(b.written(), ["1 a", "2 b"]);
+    assert_eq!(b.sender.earliest_due(), at(SECOND));
+    b.retransmit(at(SECOND));
+    assert_eq!(b.written(), ["DUP 1 a"]);
+    b.retransmit(at(1_400));
+    assert_eq!(b.written(), ["DUP 2 b"]);
+    // Backoff: two seconds after each resend.
+    assert_eq!(b.sender.earliest_due(), at(3 * SECOND));
+    b.retransmit(at(4 * SECOND));
+    assert_eq!(b.written(), ["DUP 1 a", "DUP 2 b"]);
+}
+
+#[test]
+fn mqtt5_4_4_0_1_nothing_is_ever_due_on_a_live_connection() {
+    let mut b = Bench::new(ProtocolVersion::V5);
+    b.deliver(at(0), "a", QoS::AtLeastOnce);
+    b.deliver(at(0), "b", QoS::ExactlyOnce);
+    assert_eq!(b.written(), ["1 a", "2 b"]);
+    assert_eq!(b.sender.earliest_due(), Instant::NEVER);
+    let done = b.retransmit(at(1_000 * SECOND));
+    assert_eq!((done.publishes, done.releases, done.exhausted), (0, 0, None));
+    assert!(b.written().is_empty());
+}
+
+#[test]
+fn what_the_peers_kernel_has_not_got_is_not_resent_and_counts_no_attempt() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    b.deliver(at(0), "a", QoS::AtLeastOnce);
+    b.written();
+    for round in 1..20 {
+        let now = at(round * SECOND);
+        let done = b.sender.retransmit(now, 0, true, &mut b.wire, &b.policy);
+        assert_eq!((done.publishes, done.network, done.exhausted), (0, true, None));
+        assert_eq!(b.sender.earliest_due(), at((round + 1) * SECOND));
+    }
+    b.retransmit(at(20 * SECOND));
+    assert_eq!(b.written(), ["DUP 1 a"]);
+}
+
+#[test]
+fn mqtt311_4_3_3_1_after_pubrec_only_the_pubrel_is_resent() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    b.deliver(at(0), "a", QoS::ExactlyOnce);
+    b.written();
+    let (wire, policy, losses) = (&mut b.wire, &b.policy, &mut b.tally.losses);
+    b.sender.receive(at(10), Bench::id(1), ReasonCode::SUCCESS, wire, policy, losses);
+    assert_eq!(b.written(), ["PUBREL 1"]);
+    b.retransmit(at(1_010));
+    assert_eq!(b.written(), ["PUBREL 1"]);
+    assert!(b.sender.complete(Bench::id(1)));
+    assert_eq!(b.sender.earliest_due(), Instant::NEVER);
+}
+
+#[test]
+fn attempts_used_up_close_the_connection_only_where_the_session_outlives_it() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    b.deliver(at(0), "a", QoS::AtLeastOnce);
+    b.written();
+    for now in [1, 3, 7] {
+        assert_eq!(b.retransmit(at(now * SECOND)).publishes, 1);
+        b.written();
+    }
+    // 1, 2, 4, then at the cap of 8 seconds.
+    assert_eq!(b.sender.earliest_due(), at(15 * SECOND));
+    assert_eq!(b.retransmit(at(15 * SECOND)).exhausted, Some(Bench::id(1)));
+    let written = b.wire.outbox.written();
+    let done = b.sender.retransmit(at(15 * SECOND), written, false, &mut b.wire, &b.policy);
+    assert_eq!((done.publishes, done.exhausted), (1, None));
+}
+
+#[test]
+fn a_tick_resends_a_bounded_number_oldest_first() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    b.policy.retry.resends_per_tick = 2;
+    for text in ["a", "b", "c"] {
+        b.deliver(at(0), text, QoS::AtLeastOnce);
+    }
+    b.written();
+    b.retransmit(at(SECOND));
+    assert_eq!(b.written(), ["DUP 1 a", "DUP 2 b"]);
+    assert!(b.sender.earliest_due() <= at(SECOND));
+    b.retransmit(at(1_250));
+    assert_eq!(b.written(), ["DUP 3 c"]);
+}
+
+#[test]
+fn mqtt311_4_4_0_1_reconnect_sends_pubrels_and_what_was_in_flight_before_anything_new() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    for (text, qos) in [("a", QoS::ExactlyOnce), ("b", QoS::AtLeastOnce), ("c", QoS::AtLeastOnce)] {
+        b.deliver(at(0), text, qos);
+    }
+    b.written();
+    let (wire, policy, losses) = (&mut b.wire, &b.policy, &mut b.tally.losses);
+    b.sender.receive(at(1), Bench::id(1), ReasonCode::SUCCESS, wire, policy, losses);
+    b.written();
+    b.sender.end_connection(b.wire.outbox.written());
+    b.wire = Wire::new(ProtocolVersion::V3_1_1, 2);
+    b.wire.set_limits(1, None, 0);
+    b.sender.resume(at(9), &mut b.wire, &b.policy, &mut b.tally);
+    b.deliver(at(9), "d", QoS::AtLeastOnce);
+    assert_eq!(b.written(), ["PUBREL 1", "DUP 2 b"]);
+    for (id, next) in [(2, "DUP 3 c"), (3, "4 d")] {
+        assert!(b.sender.acknowledge(Bench::id(id), ReasonCode::SUCCESS, &mut b.tally.losses));
+        b.sender.pump(at(10), &mut b.wire, &b.policy, &mut b.tally);
+        assert_eq!(b.written(), [next]);
+    }
+}
+
+#[test]
+fn what_the_socket_never_took_is_sent_for_the_first_time_at_reconnect() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    b.deliver(at(0), "a", QoS::AtLeastOnce);
+    b.written();
+    b.deliver(at(0), "b", QoS::AtLeastOnce);
+    b.sender.end_connection(b.wire.outbox.written());
+    b.wire = Wire::new(ProtocolVersion::V3_1_1, 2);
+    b.wire.set_limits(10, None, 0);
+    b.sender.resume(at(9), &mut b.wire, &b.policy, &mut b.tally);
+    b.sender.pump(at(9), &mut b.wire, &b.policy, &mut b.tally);
+    assert_eq!(b.written(), ["DUP 1 a", "2 b"]);
+}
