@@ -1,5 +1,6 @@
 //! Connects, refusals, disconnects and redeliveries, as log lines: bounded in rate, with a count of what was left out.
 
+use crate::mqtt::session::stall::StallCause;
 use crate::routing::shard::ConnectionId;
 use crate::routing::shard::effects::{Event, Why};
 use crate::time::Instant;
@@ -78,8 +79,13 @@ fn line(event: &Event, address: &impl Fn(ConnectionId) -> Option<SocketAddr>) {
         Event::Redelivered { client_id, publishes, releases } => {
             debug!(client_id = %client_id.escape_debug(), publishes, releases, "redelivered");
         }
-        Event::Stalled { client_id } => {
-            debug!(client_id = %client_id.escape_debug(), cause = "network", "redelivery waits");
+        Event::Stalled { client_id, stall } => {
+            let client_id = client_id.escape_debug();
+            let cause = stall.cause.name();
+            match stall.cause {
+                StallCause::Application => warn!(%client_id, cause, stall = %stall, "stalled"),
+                _ => debug!(%client_id, cause, stall = %stall, "stalled"),
+            }
         }
         Event::SessionExpired { client_id, lost } => {
             info!(client_id = %client_id.escape_debug(), messages_lost = lost, "session expired");
@@ -99,12 +105,8 @@ impl std::fmt::Display for Why {
             Why::WriteTimeout { waiting_bytes } => {
                 write!(f, "took no bytes for listeners.write_timeout; {waiting_bytes} bytes wait")
             }
-            Why::Exhausted { packet_id } => {
-                write!(
-                    f,
-                    "packet {packet_id} unacknowledged after redelivery.attempts; to be redelivered at return"
-                )
-            }
+            Why::Exhausted(stall) => write!(f, "redelivery.attempts used up: {stall}; redelivered at return"),
+            Why::AckTimeout(stall) => write!(f, "redelivery.ack_timeout: {stall}"),
             Why::QueueFull => f.write_str("its queue is full (limits.queue_policy disconnect)"),
             Why::Shutdown => f.write_str("the broker stops"),
         }

@@ -3,7 +3,7 @@
 use crate::config::{self, Config};
 use crate::mqtt::session::SessionPolicy;
 use crate::mqtt::session::queue::{QueueLimits, QueuePolicy};
-use crate::mqtt::session::retry::{OnExhausted, RetryPolicy};
+use crate::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use crate::mqtt::session::sender::SendPolicy;
 use crate::routing::shard::Settings;
 use std::time::Duration;
@@ -52,6 +52,15 @@ fn send_policy(config: &Config) -> SendPolicy {
                 config::OnExhausted::Keep => OnExhausted::Keep,
             },
             resends_per_tick: redelivery.resends_per_tick as usize,
+        },
+        ack: AckPolicy {
+            timeout: redelivery.ack_timeout,
+            max_timeout: redelivery.max_ack_timeout,
+            on_timeout: match redelivery.on_ack_timeout {
+                config::OnAckTimeout::Auto => OnAckTimeout::Auto,
+                config::OnAckTimeout::Alarm => OnAckTimeout::Alarm,
+                config::OnAckTimeout::Disconnect => OnAckTimeout::Disconnect,
+            },
         },
         outbox: limits.outbox.as_usize(),
         in_flight: limits.in_flight,

@@ -25,7 +25,7 @@ pub use limits::{Limits, QueuePolicy};
 pub use listeners::Listeners;
 pub use log::{Log, LogFormat};
 pub use problem::{Problem, Refusal, Setting};
-pub use redelivery::{OnExhausted, Redelivery};
+pub use redelivery::{OnAckTimeout, OnExhausted, Redelivery};
 pub use runtime::Runtime;
 pub use size::{ByteSize, InvalidSize};
 pub use sources::{DEFAULT_FILE, Loaded, Sources};

@@ -1,7 +1,7 @@
-//! `[redelivery]`: when an unacknowledged QoS 1 or 2 message goes out again on a live 3.1 or 3.1.1 connection.
+//! `[redelivery]`: what happens about a QoS 1 or 2 message that stays unacknowledged on a live connection. 3.1 and 3.1.1
+//! are sent it again; 5.0 never is (5.0 [MQTT-4.4.0-1]), so there it is told of, or the connection is cut.
 //!
-//! Redelivery at reconnect is the standard's and has no switch; 5.0 clients are never resent to on a live connection
-//! (5.0 [MQTT-4.4.0-1]), so nothing here concerns them.
+//! Redelivery at reconnect is the standard's and has no switch.
 
 use super::schema::{Key, Rule, days};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,28 @@ pub struct Redelivery {
     pub on_exhausted: OnExhausted,
     /// Resends to one connection within one expiry interval, so that a full window does not go out at once.
     pub resends_per_tick: u32,
+    /// 5.0: how long the client's kernel may have a packet that is not acknowledged; zero is for ever.
+    #[serde(with = "super::duration")]
+    pub ack_timeout: Duration,
+    /// What each cut for the same message doubles `ack_timeout` to at most, for that session; not below it.
+    #[serde(with = "super::duration")]
+    pub max_ack_timeout: Duration,
+    /// 5.0: what happens then.
+    pub on_ack_timeout: OnAckTimeout,
+}
+
+/// What happens to a 5.0 connection whose client does not acknowledge in time. The message is never given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnAckTimeout {
+    /// DISCONNECT 0x97 where the session outlives the connection, so that the client comes back and is redelivered to;
+    /// elsewhere as [`OnAckTimeout::Alarm`].
+    #[default]
+    Auto,
+    /// A log line and a count, once every `ack_timeout`.
+    Alarm,
+    /// DISCONNECT 0x97, even where the session and with it the message ends.
+    Disconnect,
 }
 
 /// What happens when a packet's attempts are used up. The message is never given up.
@@ -57,6 +79,9 @@ impl Default for Redelivery {
             attempts: 5,
             on_exhausted: OnExhausted::Disconnect,
             resends_per_tick: 100,
+            ack_timeout: Duration::from_secs(60),
+            max_ack_timeout: Duration::from_secs(3600),
+            on_ack_timeout: OnAckTimeout::Auto,
         }
     }
 }
@@ -69,4 +94,7 @@ pub(super) const KEYS: &[Key] = &[
     Key::new("redelivery.attempts", Rule::Integer(0, 1_000_000)),
     Key::new("redelivery.on_exhausted", Rule::OneOf(&["disconnect", "keep"])),
     Key::new("redelivery.resends_per_tick", Rule::Integer(1, 65_535)),
+    Key::new("redelivery.ack_timeout", Rule::DurationOrOff(0, days(1))),
+    Key::new("redelivery.max_ack_timeout", Rule::Duration(0, days(7))),
+    Key::new("redelivery.on_ack_timeout", Rule::OneOf(&["auto", "alarm", "disconnect"])),
 ];

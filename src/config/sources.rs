@@ -146,6 +146,11 @@ fn contradictions(config: &Config, merged: &Value) -> Vec<Problem> {
             "the longest spacing must not be below the first",
         ),
         (
+            config.redelivery.max_ack_timeout < config.redelivery.ack_timeout,
+            ("redelivery.max_ack_timeout", "redelivery.ack_timeout"),
+            "the longest ack timeout must not be below the first",
+        ),
+        (
             !config.keep_alive.allow_never && config.keep_alive.maximum.is_zero(),
             ("keep_alive.allow_never", "keep_alive.maximum"),
             "clients that may not ask for \"never\" need a maximum of at least \"1s\" to be held to",

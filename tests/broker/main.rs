@@ -10,6 +10,7 @@ mod support;
 
 mod launch;
 
+mod ack_timeout;
 mod bad_input;
 mod connect;
 mod flow_control;

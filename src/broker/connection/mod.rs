@@ -238,8 +238,8 @@ impl Handler<Notice> for Connection {
             Notice::Broken => self.gone("cannot be written to"),
             Notice::Retransmit => {
                 if let Some(transport) = &self.transport {
-                    let unsent = transport.unsent();
-                    self.shell.core.borrow_mut().retransmit(clock::now(), self.id, unsent);
+                    let view = transport.view();
+                    self.shell.core.borrow_mut().acknowledgement_due(clock::now(), self.id, view);
                     self.shell.turn_ended();
                 }
             }

@@ -3,6 +3,7 @@
 //! Reads and writes are tried, never awaited: who owns the connection polls for readiness. A short read says that the
 //! socket is empty, so readiness is cleared without the system call that would only answer "would block".
 
+use crate::mqtt::session::stall::SocketView;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
@@ -87,8 +88,36 @@ impl Transport {
         let _ = socket2::SockRef::from(&self.0).shutdown(Shutdown::Write);
     }
 
+    /// What became of the bytes that were written: one system call, and a second one where some are not with the peer's
+    /// kernel.
+    pub fn view(&self) -> SocketView {
+        match self.unsent() {
+            0 => SocketView::default(),
+            unsent => {
+                let (on_the_way, retransmits) = self.segments();
+                SocketView { unsent, on_the_way, retransmits }
+            }
+        }
+    }
+
+    /// Segments that the peer's kernel has yet to acknowledge, and how often the oldest was sent again.
+    fn segments(&self) -> (u32, u32) {
+        // SAFETY: a plain structure of integers, for which all zeroes is a value.
+        #[expect(unsafe_code, reason = "the structure has no constructor")]
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: `fd` is this socket's, open as long as `self` lives; the kernel writes at most `len` bytes, the size of the
+        // live local that the pointer is to, and the number it wrote to `len`.
+        #[expect(unsafe_code, reason = "no safe wrapper for TCP_INFO in the crates at hand")]
+        let answer = unsafe {
+            let (fd, to) = (self.0.as_raw_fd(), (&raw mut info).cast());
+            libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut len)
+        };
+        if answer == 0 { (info.tcpi_unacked, info.tcpi_retransmits.into()) } else { (0, 0) }
+    }
+
     /// Bytes that were written and that the peer's kernel has not acknowledged.
-    pub fn unsent(&self) -> usize {
+    fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: `fd` is this socket's, open as long as `self` lives; TIOCOUTQ writes one `int` to the pointer, which is
         // to a live local of that type.

@@ -7,6 +7,7 @@
 
 use super::queue::Delivery;
 use super::seldom::Empty;
+use super::stall::{Stall, StallCause};
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -22,8 +23,9 @@ pub struct Unacked {
     pub attempts: u16,
     /// How often it was sent, over all connections; 0 where the only connection it was written to did not take all of it.
     pub transmissions: u16,
-    /// When it is sent again on this connection, if it is.
+    /// When it is sent again on this connection, or found overdue (5.0), if it is.
     pub due: Instant,
+    pub first_sent: Instant,
     /// Where its last byte stands in the connection's stream.
     pub end_offset: u64,
     number: u64,
@@ -33,6 +35,11 @@ impl Unacked {
     pub fn packet_id(&self) -> PacketId {
         packet_id(self.number)
     }
+
+    pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
+        let Unacked { first_sent, transmissions, number, .. } = *self;
+        Stall { packet_id: self.packet_id(), age: now.since(first_sent), transmissions, cause, number }
+    }
 }
 
 /// A PUBREL without its PUBCOMP.
@@ -40,7 +47,11 @@ impl Unacked {
 pub struct Release {
     /// How often it was sent again on this connection.
     pub attempts: u16,
+    /// How often it was sent, over all connections.
+    pub transmissions: u16,
     pub due: Instant,
+    /// When its PUBLISH was.
+    pub first_sent: Instant,
     pub end_offset: u64,
     /// Whether it holds a unit of the send quota: not when it was carried over from an earlier connection.
     pub in_quota: bool,
@@ -50,6 +61,11 @@ pub struct Release {
 impl Release {
     pub fn packet_id(&self) -> PacketId {
         packet_id(self.number)
+    }
+
+    pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
+        let Release { first_sent, transmissions, number, .. } = *self;
+        Stall { packet_id: self.packet_id(), age: now.since(first_sent), transmissions, cause, number }
     }
 }
 
@@ -165,9 +181,22 @@ impl InFlight {
         publish.into_iter().chain(release).min().unwrap_or(Instant::NEVER)
     }
 
+    /// What was first sent before all else that is not finished. Whether the client's kernel has it is not known here.
+    pub fn oldest(&self, now: Instant) -> Option<Stall> {
+        let publish = self.publishes.front().map(|p| p.stall(now, StallCause::Application));
+        let releases = self.releases.iter().map(|r| r.stall(now, StallCause::Application));
+        releases.chain(publish).max_by_key(|stall| stall.age)
+    }
+
+    /// Whether the message with this running number is not finished.
+    pub fn holds(&self, number: u64) -> bool {
+        self.publishes.binary_search_by_key(&number, |p| p.number).is_ok()
+            || self.releases.iter().any(|r| r.number == number)
+    }
+
     /// Takes a new message in, behind all others, under a free identifier. Nothing older may be unsent.
     // 3.1.1 [MQTT-2.3.1-4], 5.0 [MQTT-2.2.1-4], [MQTT-4.3.2-1], [MQTT-4.3.3-1]
-    pub fn push(&mut self, delivery: Delivery, due: Instant) -> &mut Unacked {
+    pub fn push(&mut self, now: Instant, delivery: Delivery, due: Instant) -> &mut Unacked {
         debug_assert!(!self.has_unsent() && delivery.qos != QoS::AtMostOnce);
         let number = self.free_number();
         self.next = number + 1;
@@ -177,6 +206,7 @@ impl InFlight {
             attempts: 0,
             transmissions: 1,
             due,
+            first_sent: now,
             end_offset: 0,
             number,
         });
@@ -202,7 +232,9 @@ impl InFlight {
             self.outside_quota += usize::from(!in_quota);
             self.releases.push_back(Release {
                 attempts: 0,
+                transmissions: 0,
                 due: Instant::NEVER,
+                first_sent: p.first_sent,
                 end_offset: 0,
                 in_quota,
                 number: p.number,
@@ -334,7 +366,7 @@ mod tests {
     fn push(w: &mut InFlight, qos: QoS) -> PacketId {
         let delivery =
             Delivery { message: message(), ids: SubscriptionIds::None, qos, retain: false, share: None };
-        w.push(delivery, Instant::NEVER).packet_id()
+        w.push(Instant::ZERO, delivery, Instant::NEVER).packet_id()
     }
 
     #[test]

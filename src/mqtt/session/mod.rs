@@ -9,7 +9,9 @@
 //! | `sender` | outgoing: queue, window, retransmission |
 //! | `inflight` | the window: Packet Identifiers, PUBLISH and PUBREL in their orders |
 //! | `queue` | messages that wait, bounds and policy |
-//! | `retry` | intervals, backoff, jitter |
+//! | `retry` | intervals, backoff, jitter, ack timeout |
+//! | `stall` | which acknowledgement is overdue, and who holds the packet |
+//! | `patience` | what one session learnt about waiting |
 //! | `keep_alive` | the read-idle deadline |
 //! | `topic_alias` | aliases both ways |
 //! | `subscription` | own filters, Subscription Identifiers |
@@ -21,11 +23,13 @@
 pub mod inflight;
 pub mod keep_alive;
 pub mod loss;
+mod patience;
 pub mod queue;
 pub mod receiver;
 pub mod retry;
 pub mod seldom;
 pub mod sender;
+pub mod stall;
 pub mod subscription;
 pub mod topic_alias;
 pub mod will;
@@ -36,6 +40,7 @@ use crate::mqtt::packet::{
     Acknowledgement, Disconnect, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe,
 };
 use crate::time::Instant;
+use patience::Patience;
 use receiver::{Admission, Due, Receiver};
 use sender::{SendPolicy, Sender, Tally};
 use std::time::Duration;
@@ -64,6 +69,7 @@ pub struct Session {
     pub receiver: Receiver,
     pub subscriptions: Subscriptions,
     pub will: Option<Box<Will>>,
+    patience: Option<Box<Patience>>,
 }
 
 /// What the session asks of those around it.
@@ -98,6 +104,7 @@ impl Session {
             receiver: Receiver::default(),
             subscriptions: Subscriptions::default(),
             will: None,
+            patience: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! How long to wait for an acknowledgement, and what when it does not come.
+//! How long to wait for an acknowledgement, and what when it does not come: the operator's settings.
 
 use std::time::Duration;
 
@@ -31,19 +31,61 @@ pub enum OnExhausted {
 }
 
 impl RetryPolicy {
-    pub fn is_on(&self) -> bool {
-        !self.interval.is_zero()
-    }
-
     /// How long to wait after a packet was sent for the `round`-th time again (0: sent for the first time).
-    /// `seed` is the connection's own.
-    pub fn delay(&self, round: u16, seed: u64) -> Duration {
-        let cap = self.max_interval.max(self.interval).as_secs_f64();
-        let grown = self.interval.as_secs_f64() * self.backoff.max(1.0).powi(i32::from(round));
+    /// `interval` is the connection's own first one, and `seed` its own.
+    pub fn delay(&self, interval: Duration, round: u16, seed: u64) -> Duration {
+        let cap = self.max_interval.max(interval).as_secs_f64();
+        let grown = interval.as_secs_f64() * self.backoff.max(1.0).powi(i32::from(round));
         // `powi` may reach infinity; `min` brings it back.
         let base = grown.min(cap);
         let spread = if self.jitter > 0.0 { self.jitter * unit(seed, round) } else { 0.0 };
         Duration::from_secs_f64(base * (1.0 + spread))
+    }
+}
+
+/// The operator's settings for 5.0 connections, which are never resent to.
+#[derive(Clone, Debug)]
+pub struct AckPolicy {
+    /// How long the client's host may have a packet without an acknowledgement; zero: for ever.
+    pub timeout: Duration,
+    /// What the timeout grows to at most, doubled by each cut.
+    pub max_timeout: Duration,
+    pub on_timeout: OnAckTimeout,
+}
+
+/// What to do about a 5.0 connection whose client does not acknowledge in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnAckTimeout {
+    /// Cut it where the session outlives it, so that the message is redelivered; else tell of it.
+    Auto,
+    /// Tell of it.
+    Alarm,
+    /// Cut it, though its session may end with it.
+    Disconnect,
+}
+
+impl OnAckTimeout {
+    pub fn cuts(self, session_outlives: Outlives) -> bool {
+        match self {
+            OnAckTimeout::Auto => session_outlives == Outlives::Yes,
+            OnAckTimeout::Alarm => false,
+            OnAckTimeout::Disconnect => true,
+        }
+    }
+}
+
+/// Whether a session outlives its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlives {
+    Yes,
+    No,
+}
+
+impl AckPolicy {
+    /// The timeout of a session that was cut so often for one message.
+    pub fn after_cuts(&self, cuts: u32) -> Duration {
+        let doubled = self.timeout.saturating_mul(1_u32.checked_shl(cuts).unwrap_or(u32::MAX));
+        doubled.min(self.max_timeout.max(self.timeout))
     }
 }
 
@@ -74,9 +116,9 @@ mod tests {
     #[test]
     fn intervals_grow_by_the_backoff_up_to_the_cap() {
         let p = policy(0.0);
-        let secs: Vec<u64> = (0..6).map(|r| p.delay(r, 1).as_secs()).collect();
+        let secs: Vec<u64> = (0..6).map(|r| p.delay(p.interval, r, 1).as_secs()).collect();
         assert_eq!(secs, [20, 40, 80, 160, 300, 300]);
-        assert_eq!(p.delay(u16::MAX, 1).as_secs(), 300);
+        assert_eq!(p.delay(p.interval, u16::MAX, 1).as_secs(), 300);
     }
 
     #[test]
@@ -84,11 +126,22 @@ mod tests {
         let p = policy(0.2);
         let mut seen = std::collections::HashSet::new();
         for seed in 0..1000 {
-            let d = p.delay(0, seed);
+            let d = p.delay(p.interval, 0, seed);
             assert!(d >= Duration::from_secs(20) && d < Duration::from_secs(24), "{d:?}");
-            assert_eq!(d, p.delay(0, seed));
+            assert_eq!(d, p.delay(p.interval, 0, seed));
             seen.insert(d.as_millis() / 100);
         }
         assert!(seen.len() > 30, "spread over {} tenths of a second", seen.len());
+    }
+
+    #[test]
+    fn each_cut_doubles_the_ack_timeout_up_to_its_cap() {
+        let secs = Duration::from_secs;
+        let p = AckPolicy { timeout: secs(60), max_timeout: secs(300), on_timeout: OnAckTimeout::Auto };
+        let after: Vec<u64> = (0..5).map(|cuts| p.after_cuts(cuts).as_secs()).collect();
+        assert_eq!(after, [60, 120, 240, 300, 300]);
+        assert_eq!(p.after_cuts(u32::MAX), secs(300));
+        let off = AckPolicy { timeout: Duration::ZERO, ..p };
+        assert_eq!(off.after_cuts(9), Duration::ZERO);
     }
 }

@@ -3,8 +3,9 @@
 use super::inflight::{InFlight, Received, Release, Unacked};
 use super::loss::{LossCause, Losses};
 use super::queue::{Delivery, Full, Queue, QueueLimits};
-use super::retry::{OnExhausted, RetryPolicy};
+use super::retry::{AckPolicy, OnExhausted, RetryPolicy};
 use super::seldom::Seldom;
+use super::stall::{SocketView, Stall, StallCause};
 use super::wire::{Sending, Wire};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
@@ -21,6 +22,7 @@ const MOST_UNFINISHED: usize = 60_000;
 pub struct SendPolicy {
     pub queue: QueueLimits,
     pub retry: RetryPolicy,
+    pub ack: AckPolicy,
     /// Bytes in a connection's outbox beyond which QoS 0 is dropped and QoS 1 and 2 wait in the queue.
     pub outbox: usize,
     /// Unfinished deliveries per session at most.
@@ -28,13 +30,17 @@ pub struct SendPolicy {
 }
 
 impl SendPolicy {
-    /// When a packet that was sent for the `round`-th time again is to be sent once more on this connection.
+    /// When a packet that was sent for the `round`-th time again is to be sent once more on this connection, or in 5.0 to
+    /// be found overdue.
     // 5.0 [MQTT-4.4.0-1]; 3.1 and 3.1.1 leave it open.
-    fn due(&self, now: Instant, round: u16, wire: &Wire) -> Instant {
-        if wire.version.is_v5() || !self.retry.is_on() {
-            return Instant::NEVER;
+    pub fn due(&self, now: Instant, round: u16, wire: &Wire) -> Instant {
+        if wire.patience.is_zero() {
+            Instant::NEVER
+        } else if wire.version.is_v5() {
+            now + wire.patience
+        } else {
+            now + self.retry.delay(wire.patience, round, wire.seed)
         }
-        now + self.retry.delay(round, wire.seed)
     }
 }
 
@@ -45,6 +51,10 @@ pub struct Tally {
     pub sent: u64,
     /// PUBLISH and PUBREL packets written again, live and at reconnect.
     pub redelivered: u64,
+    /// Times that a connection was found to stall: an acknowledgement was overdue.
+    pub stalled: u64,
+    /// Connections cut for want of an acknowledgement.
+    pub cut: u64,
     pub losses: Losses,
 }
 
@@ -52,6 +62,8 @@ impl Tally {
     pub fn add(&mut self, other: &Tally) {
         self.sent += other.sent;
         self.redelivered += other.redelivered;
+        self.stalled += other.stalled;
+        self.cut += other.cut;
         self.losses.merge(&other.losses);
     }
 }
@@ -61,16 +73,16 @@ impl Tally {
 pub struct Retransmission {
     pub publishes: u32,
     pub releases: u32,
-    /// Some are not even with the peer's kernel: the network holds them, and no attempt was counted.
-    pub network: bool,
+    /// The first that is not even with the peer's kernel: the network holds it, and no attempt was counted.
+    pub network: Option<Stall>,
     /// The first packet that was sent as often as allowed, where that means that the connection is to be closed.
-    pub exhausted: Option<PacketId>,
+    pub exhausted: Option<Stall>,
 }
 
 /// Queue and window of one session.
 #[derive(Debug, Default)]
 pub struct Sender {
-    window: Seldom<InFlight>,
+    pub(super) window: Seldom<InFlight>,
     queue: Seldom<Queue>,
 }
 
@@ -92,7 +104,7 @@ impl Sender {
     /// [`Self::is_clear`].
     pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire, policy: &SendPolicy) -> PacketId {
         let due = policy.due(now, 0, wire);
-        self.window.push(delivery, due).packet_id()
+        self.window.push(now, delivery, due).packet_id()
     }
 
     /// The packet of the message taken in last is written: notes where it ends.
@@ -260,21 +272,22 @@ impl Sender {
         &mut self,
         now: Instant,
         peer_has: u64,
+        view: SocketView,
         outlives: bool,
         wire: &mut Wire,
         policy: &SendPolicy,
     ) -> Retransmission {
-        let mut done = Retransmission { publishes: 0, releases: 0, network: false, exhausted: None };
+        let mut done = Retransmission { publishes: 0, releases: 0, network: None, exhausted: None };
         let mut budget = policy.retry.resends_per_tick;
         // No older packet was sent again fewer times than this. 3.1.1 [MQTT-4.6.0-1], [MQTT-4.6.0-6]
         let mut floor = u16::MAX;
         for p in self.window.sent_publishes() {
             if p.due <= now {
                 if peer_has < p.end_offset {
-                    done.network = true;
+                    done.network.get_or_insert_with(|| p.stall(now, StallCause::of_network(view)));
                     p.due = policy.due(now, p.attempts, wire);
                 } else if is_exhausted(p.attempts, outlives, &policy.retry) {
-                    done.exhausted = Some(p.packet_id());
+                    done.exhausted = Some(p.stall(now, StallCause::Application));
                     return done;
                 } else if floor > p.attempts && budget > 0 && wire.outbox.len() < policy.outbox {
                     budget -= 1;
@@ -291,10 +304,10 @@ impl Sender {
         for r in self.window.releases() {
             if r.due <= now {
                 if peer_has < r.end_offset {
-                    done.network = true;
+                    done.network.get_or_insert_with(|| r.stall(now, StallCause::of_network(view)));
                     r.due = policy.due(now, r.attempts, wire);
                 } else if is_exhausted(r.attempts, outlives, &policy.retry) {
-                    done.exhausted = Some(r.packet_id());
+                    done.exhausted = Some(r.stall(now, StallCause::Application));
                     return done;
                 } else if floor > r.attempts && budget > 0 && wire.outbox.len() < policy.outbox {
                     budget -= 1;
@@ -359,7 +372,7 @@ impl Sender {
             }
             return;
         }
-        let p = self.window.push(delivery, due);
+        let p = self.window.push(now, delivery, due);
         let id = p.packet_id();
         if wire.put_publish(now, &p.delivery.message, sending(&p.delivery, Some(id))).is_err() {
             tally.losses.count(LossCause::TooLarge);
@@ -397,6 +410,7 @@ fn resend(now: Instant, p: &mut Unacked, wire: &mut Wire, policy: &SendPolicy) {
 
 fn write_release(now: Instant, r: &mut Release, wire: &mut Wire, policy: &SendPolicy) {
     wire.put_acknowledgement(AckKind::Pubrel, r.packet_id(), ReasonCode::SUCCESS);
+    r.transmissions = r.transmissions.saturating_add(1);
     r.due = policy.due(now, r.attempts, wire);
     r.end_offset = wire.outbox.end_offset();
 }

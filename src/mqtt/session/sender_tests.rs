@@ -1,6 +1,7 @@
 //! Redelivery in driven time: what is sent again, when, in which order, and what is not.
 
 use super::super::queue::QueuePolicy;
+use super::super::retry::OnAckTimeout;
 use super::super::subscription::SubscriptionIds;
 use super::*;
 use crate::mqtt::codec::{self, Decoded};
@@ -26,9 +27,23 @@ fn policy() -> SendPolicy {
             on_exhausted: OnExhausted::Disconnect,
             resends_per_tick: 10,
         },
+        ack: AckPolicy {
+            timeout: Duration::from_secs(60),
+            max_timeout: Duration::from_secs(300),
+            on_timeout: OnAckTimeout::Auto,
+        },
         outbox: 1 << 20,
         in_flight: 10,
     }
+}
+
+/// A connection of the version that began now.
+fn fresh_wire(version: ProtocolVersion, window: u16) -> Wire {
+    let mut wire = Wire::new(version, 1);
+    wire.set_limits(window, None, 0);
+    let policy = policy();
+    wire.patience = if version.is_v5() { policy.ack.timeout } else { policy.retry.interval };
+    wire
 }
 
 /// A session's sender with a connection whose socket takes everything.
@@ -41,8 +56,7 @@ struct Bench {
 
 impl Bench {
     fn new(version: ProtocolVersion) -> Bench {
-        let mut wire = Wire::new(version, 1);
-        wire.set_limits(10, None, 0);
+        let wire = fresh_wire(version, 10);
         Bench { sender: Sender::default(), wire, policy: policy(), tally: Tally::default() }
     }
 
@@ -89,7 +103,12 @@ impl Bench {
 
     fn retransmit(&mut self, now: Instant) -> Retransmission {
         let peer_has = self.wire.outbox.written();
-        self.sender.retransmit(now, peer_has, true, &mut self.wire, &self.policy)
+        self.retransmit_seen(now, peer_has, true)
+    }
+
+    fn retransmit_seen(&mut self, now: Instant, peer_has: u64, outlives: bool) -> Retransmission {
+        let view = SocketView::default();
+        self.sender.retransmit(now, peer_has, view, outlives, &mut self.wire, &self.policy)
     }
 
     fn id(n: u16) -> PacketId {
@@ -115,14 +134,16 @@ fn mqtt311_4_6_0_1_resends_keep_the_order_of_the_first_sending() {
 }
 
 #[test]
-fn mqtt5_4_4_0_1_nothing_is_ever_due_on_a_live_connection() {
+fn mqtt5_4_4_0_1_nothing_is_ever_resent_on_a_live_connection() {
     let mut b = Bench::new(ProtocolVersion::V5);
     b.deliver(at(0), "a", QoS::AtLeastOnce);
     b.deliver(at(0), "b", QoS::ExactlyOnce);
     assert_eq!(b.written(), ["1 a", "2 b"]);
-    assert_eq!(b.sender.earliest_due(), Instant::NEVER);
-    let done = b.retransmit(at(1_000 * SECOND));
-    assert_eq!((done.publishes, done.releases, done.exhausted), (0, 0, None));
+    // Due is here the ack timeout, which finds who holds the message and writes nothing.
+    assert_eq!(b.sender.earliest_due(), at(60 * SECOND));
+    let has = b.wire.outbox.written();
+    let found = b.sender.overdue(at(60 * SECOND), has, SocketView::default(), &b.wire, &b.policy);
+    assert_eq!(found.application.map(|stall| stall.packet_id), Some(Bench::id(1)));
     assert!(b.written().is_empty());
 }
 
@@ -133,8 +154,8 @@ fn what_the_peers_kernel_has_not_got_is_not_resent_and_counts_no_attempt() {
     b.written();
     for round in 1..20 {
         let now = at(round * SECOND);
-        let done = b.sender.retransmit(now, 0, true, &mut b.wire, &b.policy);
-        assert_eq!((done.publishes, done.network, done.exhausted), (0, true, None));
+        let done = b.retransmit_seen(now, 0, true);
+        assert_eq!((done.publishes, done.network.is_some(), done.exhausted), (0, true, None));
         assert_eq!(b.sender.earliest_due(), at((round + 1) * SECOND));
     }
     b.retransmit(at(20 * SECOND));
@@ -166,9 +187,10 @@ fn attempts_used_up_close_the_connection_only_where_the_session_outlives_it() {
     }
     // 1, 2, 4, then at the cap of 8 seconds.
     assert_eq!(b.sender.earliest_due(), at(15 * SECOND));
-    assert_eq!(b.retransmit(at(15 * SECOND)).exhausted, Some(Bench::id(1)));
+    let exhausted = b.retransmit(at(15 * SECOND)).exhausted.map(|stall| stall.packet_id);
+    assert_eq!(exhausted, Some(Bench::id(1)));
     let written = b.wire.outbox.written();
-    let done = b.sender.retransmit(at(15 * SECOND), written, false, &mut b.wire, &b.policy);
+    let done = b.retransmit_seen(at(15 * SECOND), written, false);
     assert_eq!((done.publishes, done.exhausted), (1, None));
 }
 
@@ -198,8 +220,7 @@ fn mqtt311_4_4_0_1_reconnect_sends_pubrels_and_what_was_in_flight_before_anythin
     b.sender.receive(at(1), Bench::id(1), ReasonCode::SUCCESS, wire, policy, losses);
     b.written();
     b.sender.end_connection(b.wire.outbox.written());
-    b.wire = Wire::new(ProtocolVersion::V3_1_1, 2);
-    b.wire.set_limits(1, None, 0);
+    b.wire = fresh_wire(ProtocolVersion::V3_1_1, 1);
     b.sender.resume(at(9), &mut b.wire, &b.policy, &mut b.tally);
     b.deliver(at(9), "d", QoS::AtLeastOnce);
     assert_eq!(b.written(), ["PUBREL 1", "DUP 2 b"]);
@@ -217,8 +238,7 @@ fn what_the_socket_never_took_is_sent_for_the_first_time_at_reconnect() {
     b.written();
     b.deliver(at(0), "b", QoS::AtLeastOnce);
     b.sender.end_connection(b.wire.outbox.written());
-    b.wire = Wire::new(ProtocolVersion::V3_1_1, 2);
-    b.wire.set_limits(10, None, 0);
+    b.wire = fresh_wire(ProtocolVersion::V3_1_1, 10);
     b.sender.resume(at(9), &mut b.wire, &b.policy, &mut b.tally);
     b.sender.pump(at(9), &mut b.wire, &b.policy, &mut b.tally);
     assert_eq!(b.written(), ["DUP 1 a", "2 b"]);

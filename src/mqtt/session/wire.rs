@@ -7,6 +7,7 @@ use crate::mqtt::outbox::Outbox;
 use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::time::Instant;
 use bytes::Bytes;
+use std::time::Duration;
 
 /// The writing half of one connection, as the session sees it.
 #[derive(Debug)]
@@ -22,6 +23,9 @@ pub struct Wire {
     pub problem_information: bool,
     /// Settles the jitter of this connection's resends.
     pub seed: u64,
+    /// How long it waits for an acknowledgement: before the first resend (3.x), before the ack timeout (5.0); zero: it
+    /// does not act.
+    pub patience: Duration,
 }
 
 /// A packet that the client said it cannot take.
@@ -48,6 +52,7 @@ impl Wire {
             aliases: None,
             problem_information: true,
             seed,
+            patience: Duration::ZERO,
         }
     }
 

@@ -195,6 +195,7 @@ impl Shard {
                 message_expiry: will.message_expiry,
             })
         });
+        wire.patience = resident.session.begin_patience(connect.version, policy);
         // A client whose Maximum Packet Size cannot take its CONNACK is left without one.
         let fits = wire.put(&Packet::Connack(Box::new(connack))).is_ok();
         if fits {

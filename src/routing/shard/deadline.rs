@@ -9,6 +9,8 @@ use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::session::retry::Outlives;
+use crate::mqtt::session::stall::SocketView;
 use crate::routing::shard::connection::Phase;
 use crate::routing::shard::slots::Id;
 use crate::time::Instant;
@@ -16,7 +18,8 @@ use crate::time::Instant;
 /// What the shell tells a connection's actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Summons {
-    /// Unacknowledged packets are due: look how far the peer's kernel has come, then [`Shard::retransmit`].
+    /// Unacknowledged packets are due: look how far the peer's kernel has come, then
+    /// [`Shard::acknowledgement_due`].
     Retransmit(ConnectionId),
     /// It was silent, or took no bytes, for too long: read the socket empty, then [`Shard::disconnect_if_due`].
     Disconnect(ConnectionId),
@@ -62,16 +65,50 @@ impl Shard {
         })
     }
 
-    /// Sends again what is due on a connection. `unsent` is what the kernel holds that the peer's has not got.
-    pub fn retransmit(&mut self, now: Instant, id: ConnectionId, unsent: usize) {
+    /// Acknowledgements are due on a connection: 3.x is sent again what its kernel has, 5.0 is told of or cut. `view` is
+    /// what the socket says of the bytes written to it.
+    pub fn acknowledgement_due(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
+        match self.connections.get(id) {
+            Some(connection) if connection.version().is_v5() => self.ack_timeout(now, id, view),
+            Some(_) => self.retransmit(now, id, view),
+            None => {}
+        }
+    }
+
+    // 5.0 [MQTT-4.4.0-1]
+    fn ack_timeout(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
+        let Shard { connections, sessions, settings, tally, effects, .. } = self;
+        let Some(connection) = connections.get(id) else { return };
+        let Some(resident) = connection.session.and_then(|s| sessions.get_mut(s)) else { return };
+        let (policy, session) = (&settings.session.send, &mut resident.session);
+        let peer_has = connection.wire.outbox.written().saturating_sub(view.unsent as u64);
+        let found = session.sender.overdue(now, peer_has, view, &connection.wire, policy);
+        let outlives = if session.ends_with_connection() { Outlives::No } else { Outlives::Yes };
+        if let Some(stall) = found.application
+            && policy.ack.on_timeout.cuts(outlives)
+        {
+            session.cut_for(stall.number);
+            tally.stalled += 1;
+            tally.cut += 1;
+            return self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), Why::AckTimeout(stall));
+        }
+        for stall in [found.application, found.network].into_iter().flatten() {
+            tally.stalled += 1;
+            effects.events.push(Event::Stalled { client_id: session.client_id.clone(), stall });
+        }
+        self.register_retransmit(id);
+    }
+
+    fn retransmit(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
         let Shard { connections, sessions, settings, tally, pool, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(resident) = connection.session.and_then(|s| sessions.get_mut(s)) else { return };
         connection.wire.outbox.lend(pool);
-        let peer_has = connection.wire.outbox.written().saturating_sub(unsent as u64);
+        let peer_has = connection.wire.outbox.written().saturating_sub(view.unsent as u64);
         let outlives = !resident.session.ends_with_connection();
         let sender = &mut resident.session.sender;
-        let done = sender.retransmit(now, peer_has, outlives, &mut connection.wire, &settings.session.send);
+        let (wire, policy) = (&mut connection.wire, &settings.session.send);
+        let done = sender.retransmit(now, peer_has, view, outlives, wire, policy);
         let again = u64::from(done.publishes) + u64::from(done.releases);
         tally.redelivered += again;
         tally.sent += u64::from(done.publishes);
@@ -80,12 +117,14 @@ impl Shard {
             let (publishes, releases) = (done.publishes, done.releases);
             Some(Event::Redelivered { client_id: client_id(), publishes, releases })
         } else {
-            done.network.then(|| Event::Stalled { client_id: client_id() })
+            done.network.map(|stall| Event::Stalled { client_id: client_id(), stall })
         };
+        tally.stalled += u64::from(event.is_some() || done.exhausted.is_some());
+        tally.cut += u64::from(done.exhausted.is_some());
         self.effects.events.extend(event);
         self.touch(id);
         match done.exhausted {
-            Some(packet_id) => self.cut(now, id, None, Why::Exhausted { packet_id: packet_id.get() }),
+            Some(stall) => self.cut(now, id, None, Why::Exhausted(stall)),
             // What was held back is due already: it waits for the next tick, or the tick would spread nothing.
             None => {
                 let deadline = self.earliest_due(id).max(now);
@@ -140,7 +179,7 @@ impl Shard {
     /// what it was made for: with backoff, the older ones may be due much later.
     pub(super) fn register_retransmit(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get(id) else { return };
-        if connection.version().is_v5() {
+        if connection.wire.patience.is_zero() {
             return;
         }
         let Some(session) = connection.session.and_then(|s| self.sessions.get(s)) else { return };

@@ -4,6 +4,7 @@ use super::ConnectionId;
 use super::exchange::Parcel;
 use crate::expiry::deadline::Registration;
 use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
+use crate::mqtt::session::stall::Stall;
 use crate::routing::subscription_tree::ShardId;
 use std::time::Duration;
 
@@ -59,9 +60,10 @@ pub enum Event {
         publishes: u32,
         releases: u32,
     },
-    /// Packets are due that the network holds.
+    /// An acknowledgement is overdue.
     Stalled {
         client_id: Box<str>,
+        stall: Stall,
     },
     SessionExpired {
         client_id: Box<str>,
@@ -89,9 +91,9 @@ pub enum Why {
         waiting_bytes: usize,
     },
     /// A packet was sent as often as allowed without its acknowledgement.
-    Exhausted {
-        packet_id: u16,
-    },
+    Exhausted(Stall),
+    /// A 5.0 client did not acknowledge in time what its host has.
+    AckTimeout(Stall),
     /// The receiver's queue is full and its policy is to disconnect.
     QueueFull,
     Shutdown,

@@ -45,10 +45,11 @@ impl Shard {
         }
         if let Some(reason) = reason {
             let text = match &why {
-                Why::Violation(_, what) => Some(&**what),
+                Why::Violation(_, what) => Some(what.clone()),
+                Why::AckTimeout(stall) => Some(stall.to_string().into()),
                 _ => None,
             };
-            self.say_disconnect(id, reason, text);
+            self.say_disconnect(id, reason, text.as_deref());
         }
         let ending = if why == Why::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
         self.note_disconnected(id, why);

@@ -1,0 +1,165 @@
+//! An acknowledgement that does not come in time: which packet waits, since when, and on whom.
+//!
+//! Not here: what is done about it. A 3.x connection is resent to (`sender`); a 5.0 connection never is
+//! (5.0 [MQTT-4.4.0-1]), so there the wait is told of, or the connection cut.
+
+use super::sender::{SendPolicy, Sender};
+use super::wire::Wire;
+use crate::mqtt::packet::PacketId;
+use crate::time::Instant;
+use std::fmt;
+use std::time::Duration;
+
+/// What the socket says of the bytes written to it, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketView {
+    /// Bytes written that the peer's kernel has not acknowledged.
+    pub unsent: usize,
+    /// Segments on their way, unacknowledged. Meaningful only with `unsent`.
+    pub on_the_way: u32,
+    /// Times that the oldest of those was sent again without an answer.
+    pub retransmits: u32,
+}
+
+/// Who holds the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StallCause {
+    /// The client's kernel has it: its application holds or dropped it.
+    Application,
+    /// The client's kernel takes no more bytes: nothing reads the socket.
+    Unread,
+    /// On its way; a slow link.
+    InTransit,
+    /// The client's host does not answer: a broken path, or half a connection.
+    Unanswered,
+}
+
+impl StallCause {
+    /// Of a packet that the peer's kernel has not got.
+    pub fn of_network(view: SocketView) -> StallCause {
+        match view {
+            SocketView { retransmits: 1.., .. } => StallCause::Unanswered,
+            SocketView { on_the_way: 0, .. } => StallCause::Unread,
+            _ => StallCause::InTransit,
+        }
+    }
+
+    /// The two that matter to a policy: the time counts against an application alone.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StallCause::Application => "application",
+            _ => "network",
+        }
+    }
+
+    pub const fn detail(self) -> &'static str {
+        match self {
+            StallCause::Application => "the client's host has it",
+            StallCause::Unread => "the client's host takes no more bytes",
+            StallCause::InTransit => "still on its way",
+            StallCause::Unanswered => "the client's host does not answer",
+        }
+    }
+}
+
+/// One packet without its acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    pub packet_id: PacketId,
+    /// Since the message was first sent, over all connections.
+    pub age: Duration,
+    /// How often the packet was sent, over all connections.
+    pub transmissions: u16,
+    pub cause: StallCause,
+    /// Its message's place in the session: tells two messages with one identifier apart.
+    pub number: u64,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stall { packet_id, age, transmissions, cause, .. } = self;
+        let (id, age, times) = (packet_id.get(), age.as_millis(), if *transmissions == 1 { "" } else { "s" });
+        let (name, detail) = (cause.name(), cause.detail());
+        write!(
+            f,
+            "packet {id} unacknowledged for {age} ms, sent {transmissions} time{times}; {name}: {detail}"
+        )
+    }
+}
+
+/// What was found due on a 5.0 connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overdue {
+    /// The oldest that the application has had for its ack timeout.
+    pub application: Option<Stall>,
+    /// The oldest that the client's kernel has not got; its time begins anew.
+    pub network: Option<Stall>,
+}
+
+impl Sender {
+    /// Looks at what is due on a 5.0 connection; all of it is due again one ack timeout from now.
+    ///
+    /// `peer_has` is how far the peer's kernel took the stream of this connection.
+    // 5.0 [MQTT-4.4.0-1]: nothing is written.
+    pub fn overdue(
+        &mut self,
+        now: Instant,
+        peer_has: u64,
+        view: SocketView,
+        wire: &Wire,
+        policy: &SendPolicy,
+    ) -> Overdue {
+        let mut found = Overdue::default();
+        let again = policy.due(now, 0, wire);
+        let mut note = |stall: Stall| {
+            let place = match stall.cause {
+                StallCause::Application => &mut found.application,
+                _ => &mut found.network,
+            };
+            if place.is_none_or(|other| other.age < stall.age) {
+                *place = Some(stall);
+            }
+        };
+        let cause = |end_offset| match peer_has < end_offset {
+            true => StallCause::of_network(view),
+            false => StallCause::Application,
+        };
+        for p in self.window.sent_publishes().filter(|p| p.due <= now) {
+            p.due = again;
+            note(p.stall(now, cause(p.end_offset)));
+        }
+        for r in self.window.releases().filter(|r| r.due <= now) {
+            r.due = again;
+            note(r.stall(now, cause(r.end_offset)));
+        }
+        found
+    }
+
+    /// The unacknowledged packet that was first sent before all others.
+    pub fn oldest_unacknowledged(&self, now: Instant) -> Option<Stall> {
+        self.window.oldest(now)
+    }
+
+    /// Whether this message is still unfinished.
+    pub fn is_unfinished(&self, number: u64) -> bool {
+        self.window.holds(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_socket_says_names_the_network() {
+        let view = |on_the_way, retransmits| SocketView { unsent: 9, on_the_way, retransmits };
+        assert_eq!(StallCause::of_network(view(3, 2)), StallCause::Unanswered);
+        assert_eq!(StallCause::of_network(view(0, 0)), StallCause::Unread);
+        assert_eq!(StallCause::of_network(view(3, 0)), StallCause::InTransit);
+        assert!(
+            [StallCause::Unread, StallCause::InTransit, StallCause::Unanswered]
+                .iter()
+                .all(|c| c.name() == "network")
+        );
+    }
+}
