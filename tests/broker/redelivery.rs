@@ -332,7 +332,7 @@ versions!(interval_zero_turns_live_redelivery_off { mqtt311_interval_zero_turns_
 fn what_the_peer_has_not_got_is_not_resent(version: Version) {
     let broker = start_broker(every_second);
     let mut slow = broker.open(version);
-    socket2::SockRef::from(slow.stream()).set_recv_buffer_size(8 * 1024).expect("SO_RCVBUF");
+    socket2::SockRef::from(slow.stream()).set_recv_buffer_size(64 * 1024).expect("SO_RCVBUF");
     slow.send(&Connect::new(version, "slow").encode());
     slow.expect_connack();
     slow.subscribe(&[("t", 1)]);

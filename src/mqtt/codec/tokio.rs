@@ -8,6 +8,9 @@ use bytes::{Bytes, BytesMut};
 use std::io;
 use tokio_util::codec::{Decoder, Encoder};
 
+/// Bytes of room made at once for a packet that is not whole: five bytes may claim a packet of 256 MiB.
+const RESERVED_AHEAD: usize = 64 * 1024;
+
 /// Reads and writes packets of one version.
 #[derive(Clone, Debug)]
 pub struct MqttCodec {
@@ -74,11 +77,13 @@ impl Decoder for MqttCodec {
         };
         match decoded {
             Decoded::Incomplete { needed } => {
-                src.reserve(needed.saturating_sub(src.len()));
+                src.reserve(needed.saturating_sub(src.len()).min(RESERVED_AHEAD));
                 Ok(None)
             }
             Decoded::Packet { packet, length } => {
-                if let Packet::Connect(connect) = packet {
+                if let Packet::Connect(connect) = packet
+                    && self.awaits_connect
+                {
                     self.version = connect.version;
                     self.awaits_connect = false;
                 }

@@ -210,8 +210,13 @@ impl Shard {
         if awaiting {
             self.refuse_undecodable(now, id, error);
         } else {
-            let why = Why::Violation(error.reason_code(), error.to_string().into());
-            self.cut(now, id, Some(error.reason_code()), why);
+            // A second CONNECT, whatever it names: 5.0 [MQTT-3.1.0-2]; the reason is none of DISCONNECT's, [MQTT-3.14.2-1].
+            let reason = match error.reason_code() {
+                ReasonCode::UNSUPPORTED_PROTOCOL_VERSION => ReasonCode::PROTOCOL_ERROR,
+                reason => reason,
+            };
+            let why = Why::Violation(reason, error.to_string().into());
+            self.cut(now, id, Some(reason), why);
         }
     }
 

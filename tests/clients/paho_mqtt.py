@@ -1,0 +1,142 @@
+"""paho-mqtt, in every version that it speaks."""
+
+import queue
+import sys
+import threading
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from matrix import PATIENCE, PORT, check_shared, run
+
+CLIENT = "paho-mqtt"
+
+
+class Peer:
+    """A connected client; `received` gets its messages, or is shared with others."""
+
+    def __init__(self, protocol, client_id, clean=True, will=None, received=None):
+        v5 = protocol == mqtt.MQTTv5
+        clean_session = None if v5 else clean
+        version = mqtt.CallbackAPIVersion.VERSION2
+        self.client = mqtt.Client(version, client_id, clean_session=clean_session, protocol=protocol)
+        self.client_id = client_id
+        self.received = received if received is not None else queue.Queue()
+        self.connected = queue.Queue()
+        self.subscribed = queue.Queue()
+        self.disconnected = threading.Event()
+        self.client.on_connect = lambda _client, _data, flags, reason, _properties: self.connected.put((flags, reason))
+        self.client.on_subscribe = lambda _client, _data, _id, reasons, _properties: self.subscribed.put(reasons)
+        self.client.on_message = lambda _client, _data, message: self.received.put((self.client_id, message))
+        self.client.on_disconnect = lambda *_: self.disconnected.set()
+        if will is not None:
+            self.client.will_set(will, "gone", qos=1)
+        options = {}
+        if v5:
+            properties = Properties(PacketTypes.CONNECT)
+            properties.SessionExpiryInterval = 0 if clean else 3600
+            options = {"clean_start": clean, "properties": properties}
+        self.client.connect("127.0.0.1", PORT, **options)
+        self.client.loop_start()
+        flags, reason = self.connected.get(timeout=PATIENCE)
+        assert not reason.is_failure, reason
+        self.session_present = flags.session_present
+
+    def subscribe(self, topic, qos=2):
+        self.client.subscribe(topic, qos)
+        reasons = self.subscribed.get(timeout=PATIENCE)
+        assert [reason.value for reason in reasons] == [qos], reasons
+        return self
+
+    def publish(self, topic, text, qos, retain=False):
+        info = self.client.publish(topic, text, qos, retain)
+        info.wait_for_publish(PATIENCE)
+        assert info.is_published(), f"QoS {qos} was not acknowledged"
+
+    def message(self):
+        _, message = self.received.get(timeout=PATIENCE)
+        return message.qos, message.retain, message.payload.decode()
+
+    def stop(self):
+        self.client.disconnect()
+        assert self.disconnected.wait(PATIENCE), "no end"
+        self.client.loop_stop()
+
+    def die(self):
+        """Its socket closes without DISCONNECT."""
+        self.client.loop_stop()
+        self.client.socket().close()
+
+
+def cases(version, protocol):
+    def peer(role, **options):
+        return Peer(protocol, f"paho-{version}-{role}", **options)
+
+    def connect(_topic):
+        first = peer("connect")
+        assert not first.session_present
+        first.stop()
+
+    def at_qos(qos):
+        def case(topic):
+            subscriber, publisher = peer("subscriber").subscribe(topic), peer("publisher")
+            for n in range(10):
+                publisher.publish(topic, f"message {n}", qos)
+            for n in range(10):
+                assert subscriber.message() == (qos, False, f"message {n}")
+            subscriber.stop()
+            publisher.stop()
+
+        case.__name__ = f"qos_{qos}"
+        return case
+
+    def retained(topic):
+        publisher = peer("publisher")
+        publisher.publish(topic, "kept", 1, retain=True)
+        late = peer("late").subscribe(topic)
+        assert late.message() == (1, True, "kept")
+        publisher.publish(topic, "", 1, retain=True)
+        late.stop()
+        publisher.stop()
+
+    def will(topic):
+        observer = peer("observer").subscribe(topic)
+        peer("mortal", will=topic).die()
+        assert observer.message() == (1, False, "gone")
+        observer.stop()
+
+    def persistent_session(topic):
+        absentee = peer("absentee", clean=False).subscribe(topic, qos=1)
+        assert not absentee.session_present
+        absentee.stop()
+        publisher = peer("publisher")
+        for n in range(10):
+            publisher.publish(topic, f"message {n}", 1)
+        back = peer("absentee", clean=False)
+        # 3.1 has no Session Present.
+        assert back.session_present or version == "3.1"
+        for n in range(10):
+            assert back.message() == (1, False, f"message {n}")
+        back.stop()
+        publisher.stop()
+        peer("absentee").stop()
+
+    def shared_subscription(topic):
+        received = queue.Queue()
+        members = [peer(f"member{n}", received=received).subscribe(f"$share/group/{topic}", qos=1) for n in range(2)]
+        publisher = peer("publisher")
+        sent = [f"message {n}" for n in range(20)]
+        for text in sent:
+            publisher.publish(topic, text, 1)
+        arrived = [received.get(timeout=PATIENCE) for _ in sent]
+        for member in [*members, publisher]:
+            member.stop()
+        by_member = [[m.payload.decode() for who, m in arrived if who == member.client_id] for member in members]
+        check_shared(by_member, sent)
+
+    return [connect, at_qos(0), at_qos(1), at_qos(2), retained, will, persistent_session, shared_subscription]
+
+
+versions = [("3.1", mqtt.MQTTv31), ("3.1.1", mqtt.MQTTv311), ("5.0", mqtt.MQTTv5)]
+sys.exit(min(1, sum(run(CLIENT, version, cases(version, protocol)) for version, protocol in versions)))

@@ -1,0 +1,12 @@
+//! Whole shards in virtual time: see `tests/in_memory/script.rs`.
+#![no_main]
+
+#[path = "../../../src/mqtt/codec/cases.rs"]
+#[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
+mod cases;
+#[path = "../../in_memory/script.rs"]
+mod script;
+#[path = "../../in_memory/world.rs"]
+mod world;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| script::run(input));

@@ -1,0 +1,64 @@
+//! What fuzzing found, kept; and its seeds, which every run of the tests goes through.
+
+use crate::cases::{FIRST_PACKETS, LATER_PACKETS};
+use crate::world::{self, World};
+use crate::{decoder, script};
+
+#[test]
+fn a_claimed_length_makes_the_tokio_codec_reserve_little() {
+    decoder::check(b"\x03\x03\xA2\xED\xED\xED\x03\0\x01\0");
+}
+
+#[test]
+fn a_connect_that_is_not_awaited_does_not_settle_the_version_of_the_tokio_codec() {
+    decoder::check(b"\x02\x03\x10\x0E\0\x04MQTT\x05\x02\0<\0\0\x01a\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+}
+
+#[test]
+fn mqtt5_3_1_0_2_a_second_connect_of_another_protocol_is_a_protocol_error() {
+    let mut world = World::new(&world::settings(), 1);
+    let client = world.open();
+    world.send(client, b"\x10\x0E\0\x04MQTT\x05\x02\0\x3C\0\0\x01a");
+    let connack = world.links[client].received.len();
+    assert!(connack > 0 && world.is_open(client));
+    world.send(client, b"\x10\x05\0\x01t\x02\x01");
+    // DISCONNECT with 0x84 is none that 5.0 [MQTT-3.14.2-1] knows.
+    assert!(matches!(world.links[client].received[connack..], [0xE0, _, 0x82, ..]));
+    assert!(!world.is_open(client));
+}
+
+#[test]
+fn a_connection_that_lingers_beyond_its_keep_alive_ends() {
+    script::run(
+        // A PINGREQ with flags, then 400 s.
+        b"\0\0\0\x10\x10\x0E\0\x04MQTT\x05\x02\0\x01\0\0\x01a\0\x01\xC1\x54",
+    );
+}
+
+#[test]
+fn every_wire_case_holds_what_the_fuzz_targets_check() {
+    for case in FIRST_PACKETS.iter().chain(LATER_PACKETS) {
+        for selector in 0..8 {
+            for seed in [0, 3] {
+                decoder::check(&[&[selector, seed], case.bytes].concat());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_wire_case_behind_every_connect_holds_what_the_fuzz_targets_check() {
+    for first in FIRST_PACKETS {
+        for later in LATER_PACKETS {
+            for settings in [[0, 0], [1, 0xFF]] {
+                let mut steps = settings.to_vec();
+                for packet in [first.bytes, later.bytes] {
+                    steps.push(0);
+                    steps.push(packet.len() as u8);
+                    steps.extend(packet);
+                }
+                script::run(&steps);
+            }
+        }
+    }
+}

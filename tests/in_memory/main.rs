@@ -1,0 +1,16 @@
+//! The codec and whole shards fed with bytes in virtual time, without sockets: however a stream is split, whatever is in it.
+//!
+//! `decoder` and `script` say what must hold for any bytes; the fuzz targets in `fuzz/` run the same functions, and what they
+//! found is kept in `findings`.
+
+#[path = "../../src/mqtt/codec/cases.rs"]
+#[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
+mod cases;
+mod decoder;
+mod findings;
+mod script;
+mod splits;
+mod world;
+
+#[global_allocator]
+static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
