@@ -188,8 +188,9 @@ impl Connection {
         self.shell.core.borrow_mut().closed(clock::now(), self.id, why);
         // While the shell still knows its address.
         self.shell.log_events();
-        self.shell.forget(self.id);
+        // Before the socket closes with its last owner: who sees that may connect at once.
         self.shell.statistics.connection_closed();
+        self.shell.forget(self.id);
         self.shell.turn_ended();
     }
 
