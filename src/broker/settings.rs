@@ -25,6 +25,11 @@ pub fn settings(config: &Config, shards: usize) -> Settings {
         allow_never: config.keep_alive.allow_never,
         hold_timeout: limits.hold_timeout,
         expiry_interval: config.expiry.interval,
+        last_disconnects: if config.sys.interval.is_zero() {
+            0
+        } else {
+            (config.sys.last_disconnects as usize).div_ceil(shards.max(1))
+        },
     }
 }
 

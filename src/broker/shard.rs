@@ -44,6 +44,8 @@ impl ShardActor {
         {
             self.sys_due = now + interval;
             let statistics = Arc::clone(&self.shell.statistics);
+            // Its answer is shown the next time.
+            self.shell.survey_deadlines();
             sys::publish(&mut self.shell.core.borrow_mut(), now, &statistics, &self.common);
             self.shell.turn_ended();
         }

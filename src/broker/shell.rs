@@ -10,7 +10,7 @@ use super::shard::ShardActor;
 use super::statistics::Statistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
-use crate::expiry::message::Register;
+use crate::expiry::message::{Register, Survey};
 use crate::mqtt::message::take_bodies_delta;
 use crate::routing::shard::connection::Leaves;
 use crate::routing::shard::{ConnectionId, Flushed, Shard};
@@ -283,6 +283,13 @@ impl Shell {
         self.core.borrow_mut().chore(now, now + every);
         self.statistics.report(usize::from(self.here.0), self.core.borrow().figures());
         self.turn_ended();
+    }
+
+    /// Asks the expiry actor to count what is due soon.
+    pub fn survey_deadlines(&self) {
+        if let Some(expiry) = self.expiry.get() {
+            expiry.do_send(Survey);
+        }
     }
 
     /// Ends every connection in order.

@@ -1,5 +1,6 @@
 //! Figures that all arbiters share: connections, the memory budget, what each shard counted.
 
+use crate::expiry::statistics::ExpiryStatistics;
 use crate::routing::shard::{Common, Figures};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,7 @@ pub struct Statistics {
     partial: AtomicI64,
     memory_budget: i64,
     common: Arc<Common>,
+    pub expiry: Arc<ExpiryStatistics>,
     /// As of each shard's last chore.
     shards: Vec<Mutex<Figures>>,
 }
@@ -37,6 +39,7 @@ impl Statistics {
             partial: AtomicI64::new(0),
             memory_budget: i64::try_from(memory_budget).unwrap_or(i64::MAX),
             common,
+            expiry: Arc::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }

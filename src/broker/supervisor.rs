@@ -10,7 +10,6 @@ use super::shell::Shell;
 use super::statistics::Statistics;
 use crate::config::Config;
 use crate::expiry::actor::ExpiryActor;
-use crate::expiry::statistics::ExpiryStatistics;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::shard::{Common, Shard};
 use crate::routing::subscription_tree::ShardId;
@@ -67,8 +66,9 @@ impl Supervisor {
         let recipients = shards.iter().map(|s| s.clone().recipient()).collect();
         let expiry_arbiter = arbiter("homing-expiry")?;
         let interval = config.expiry.interval;
+        let figures = Arc::clone(&statistics.expiry);
         let expiry = ExpiryActor::start_in_arbiter(&expiry_arbiter.handle(), move |_| {
-            ExpiryActor::new(interval, recipients, Arc::new(ExpiryStatistics::default()))
+            ExpiryActor::new(interval, recipients, figures)
         });
         arbiters.push(expiry_arbiter);
         for shard in &shards {

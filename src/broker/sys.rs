@@ -1,9 +1,12 @@
 //! `$SYS/broker/...`: what an operator reads with any MQTT client.
 
 use super::statistics::Statistics;
+use crate::expiry::deadline::DeadlineKind;
+use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
 use crate::mqtt::session::loss::LossCause;
 use crate::routing::shard::{Common, Shard};
 use crate::time::Instant;
+use std::time::Duration;
 
 /// Publishes every figure, retained, from the shard that does so for all.
 pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common: &Common) {
@@ -29,9 +32,29 @@ pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common:
     for (name, value) in figures {
         shard.publish_own(now, &format!("$SYS/broker/{name}"), value.as_bytes());
     }
+    publish_expiry(shard, now, &statistics.expiry);
     for cause in LossCause::ALL {
         let topic = format!("$SYS/broker/messages/dropped/{}", cause.name());
         shard.publish_own(now, &topic, tally.losses.of(cause).to_string().as_bytes());
+    }
+}
+
+/// What the expiry queue holds, and how late it was: `$SYS/broker/expiry/...`.
+fn publish_expiry(shard: &mut Shard, now: Instant, expiry: &ExpiryStatistics) {
+    let mut tell = |name: &str, value: u64| {
+        shard.publish_own(now, &format!("$SYS/broker/expiry/{name}"), value.to_string().as_bytes());
+    };
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    tell("keys", expiry.keys());
+    tell("buckets", expiry.buckets_in_use());
+    tell("ticks", expiry.ticks());
+    tell("lateness/max_ms", ms(expiry.lateness_max()));
+    tell("lateness/p99_ms", ms(expiry.lateness_p99()));
+    for (secs, keys) in AHEAD.into_iter().zip(expiry.due()) {
+        tell(&format!("due/{secs}s"), keys);
+    }
+    for kind in DeadlineKind::ALL {
+        tell(&format!("fired/{}", kind.name()), expiry.fired(kind));
     }
 }
 

@@ -7,15 +7,20 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sys {
-    /// How often the `$SYS/broker/...` topics are published; zero is never.
+    /// How often the `$SYS/broker/...` topics are published; zero is never, and no `last_disconnects` either.
     #[serde(with = "super::duration")]
     pub interval: Duration,
+    /// Clients at most of which it is kept why they were last disconnected; 0 keeps none.
+    pub last_disconnects: u32,
 }
 
 impl Default for Sys {
     fn default() -> Sys {
-        Sys { interval: Duration::from_secs(10) }
+        Sys { interval: Duration::from_secs(10), last_disconnects: 1_000 }
     }
 }
 
-pub(super) const KEYS: &[Key] = &[Key::new("sys.interval", Rule::DurationOrOff(0, days(1)))];
+pub(super) const KEYS: &[Key] = &[
+    Key::new("sys.interval", Rule::DurationOrOff(0, days(1))),
+    Key::new("sys.last_disconnects", Rule::Integer(0, 1_000_000)),
+];

@@ -8,10 +8,10 @@
 //! it polls futures. An empty queue does not wake at all.
 
 use super::deadline::DeadlineKind;
-use super::message::{PollNow, Register, Verdict, Verdicts};
+use super::message::{PollNow, Register, Survey, Verdict, Verdicts};
 use super::queue::{ExpiryQueue, Key, More};
 use super::slot::SlotSpace;
-use super::statistics::ExpiryStatistics;
+use super::statistics::{AHEAD, ExpiryStatistics};
 use crate::clock;
 use crate::time::Instant;
 use actix::{Actor, ActorFuture, AsyncContext, Context, Handler, Recipient};
@@ -120,6 +120,15 @@ impl Handler<PollNow> for ExpiryActor {
 
     fn handle(&mut self, _: PollNow, _: &mut Self::Context) {
         self.wake = Some(Instant::ZERO);
+    }
+}
+
+impl Handler<Survey> for ExpiryActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Survey, _: &mut Self::Context) {
+        let now = clock::now();
+        self.statistics.surveyed(self.queue.due_within_each(AHEAD.map(|s| now + Duration::from_secs(s))));
     }
 }
 

@@ -27,6 +27,17 @@ impl DeadlineKind {
         DeadlineKind::Chore,
     ];
     pub const COUNT: usize = Self::ALL.len();
+
+    /// As in topics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DeadlineKind::ReadIdle => "read_idle",
+            DeadlineKind::WriteIdle => "write_idle",
+            DeadlineKind::Retransmit => "retransmit",
+            DeadlineKind::Session => "session",
+            DeadlineKind::Chore => "chore",
+        }
+    }
 }
 
 /// One deadline of a shard's, to be registered, moved or, with [`Instant::NEVER`], forgotten.

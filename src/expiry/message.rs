@@ -44,3 +44,11 @@ pub struct PollNow;
 impl actix::Message for PollNow {
     type Result = ();
 }
+
+/// Count what is due soon, for whoever shows it. Looks at every key once, 16 bytes each.
+#[derive(Debug)]
+pub struct Survey;
+
+impl actix::Message for Survey {
+    type Result = ();
+}

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Powers of two of milliseconds told apart; the last stands for all beyond 8 s.
 const LATENESS_BUCKETS: usize = 15;
 
+/// How far a survey looks ahead, in seconds.
+pub const AHEAD: [u64; 3] = [1, 10, 60];
+
 /// Shared between the expiry actor, which alone writes, and its readers.
 #[derive(Debug, Default)]
 pub struct ExpiryStatistics {
@@ -19,6 +22,8 @@ pub struct ExpiryStatistics {
     /// How many verdicts were less than 2^index ms late.
     lateness: [AtomicU64; LATENESS_BUCKETS],
     longest_catch_up: AtomicU64,
+    /// As of the last survey.
+    due: [AtomicU64; AHEAD.len()],
 }
 
 impl ExpiryStatistics {
@@ -65,6 +70,17 @@ impl ExpiryStatistics {
     /// Rounds of the longest catch-up: 1 where no tick ever exceeded its budget.
     pub fn longest_catch_up(&self) -> u64 {
         self.longest_catch_up.load(Relaxed)
+    }
+
+    /// Keys whose buckets end within each of [`AHEAD`], as of the last survey.
+    pub fn due(&self) -> [u64; AHEAD.len()] {
+        self.due.each_ref().map(|count| count.load(Relaxed))
+    }
+
+    pub(super) fn surveyed(&self, due: [usize; AHEAD.len()]) {
+        for (place, count) in self.due.iter().zip(due) {
+            place.store(count as u64, Relaxed);
+        }
     }
 
     pub(super) fn registered(&self, keys: usize) {

@@ -7,6 +7,7 @@
 //!
 //! Levels are compared byte for byte: no normalisation, no case folding (5.0 and 3.1.1 [MQTT-4.7.3-4]).
 
+use std::borrow::Cow;
 use thiserror::Error;
 
 const SHARE_PREFIX: &str = "$share/";
@@ -153,6 +154,25 @@ pub fn matches(filter: &str, topic: &str) -> bool {
     levels.next().is_none()
 }
 
+/// A text as one level of a topic name: what would part levels or be a wildcard is written as its number, `%2F`.
+pub fn escape_level(text: &str) -> Cow<'_, str> {
+    const SPECIAL: [char; 4] = ['/', '+', '#', '%'];
+    if !text.contains(SPECIAL) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '/' => escaped.push_str("%2F"),
+            '+' => escaped.push_str("%2B"),
+            '#' => escaped.push_str("%23"),
+            '%' => escaped.push_str("%25"),
+            other => escaped.push(other),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,5 +273,11 @@ mod tests {
         assert!(!matches("a", "A"));
         // The same glyph, composed and decomposed.
         assert!(!matches("\u{e9}", "e\u{301}"));
+    }
+
+    #[test]
+    fn any_client_id_is_one_level() {
+        assert_eq!(escape_level("plain-1"), "plain-1");
+        assert_eq!(escape_level("a/+/#/100%"), "a%2F%2B%2F%23%2F100%25");
     }
 }

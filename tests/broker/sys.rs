@@ -1,7 +1,7 @@
 //! What the broker says of itself under `$SYS/broker`.
 
 use crate::launch::{on_one_and_three_arbiters, start_broker, versions};
-use crate::support::{Message, PATIENCE, RawClient, V5, V31, V311, Version, now};
+use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V31, V311, Version, now};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -91,5 +91,103 @@ fn mqtt5_4_7_2_1_wildcards_alone_do_not_see_the_brokers_topics() {
         own.subscribe(&[("$SYS/#", 0)]);
         own.expect_publishes(30);
         all.settle();
+    });
+}
+
+/// What is kept of a client's last disconnection, once it is there.
+fn last_disconnect(watcher: &mut RawClient, client_id: &str) -> serde_json::Value {
+    let topic = format!("$SYS/broker/clients/{client_id}/last-disconnect");
+    watcher.subscribe(&[(&topic, 0)]);
+    let publish = watcher.expect_publish();
+    watcher.unsubscribe(&[&topic]);
+    assert_eq!(publish.topic, topic);
+    serde_json::from_str(publish.text()).expect("JSON")
+}
+
+fn why_a_client_was_cut_is_kept(version: Version) {
+    for arbiters in [1, 3] {
+        let broker = start_broker(|config| {
+            config.redelivery.interval = Duration::from_millis(300);
+            config.redelivery.attempts = 1;
+            config.redelivery.ack_timeout = Duration::from_millis(500);
+            config.runtime.arbiters = arbiters;
+        });
+        // One level of the topic, whatever the client id.
+        let mut subscriber = broker.persistent(version, "a/+");
+        subscriber.subscribe(&[("t", 1), ("$SYS/broker/clients/+/last-disconnect", 0)]);
+        let mut publisher = broker.client(version, "p");
+        publisher.deliver(&Message::new("t", "x").qos(1));
+        let first = subscriber.expect_publish();
+        let last = subscriber.read_to_end();
+        // Nothing stands behind the DISCONNECT: it does not read of its own end.
+        assert_eq!(last.len(), 1, "{last:?}");
+        let mut watcher = broker.client(version, "watcher");
+        let record = last_disconnect(&mut watcher, "a%2F%2B");
+        let (cause, sent) = if version == V5 { ("ack_timeout", 1) } else { ("attempts_used_up", 2) };
+        assert_eq!(record["cause"], cause, "{record}");
+        let oldest = &record["oldest_unacknowledged"];
+        assert_eq!(oldest["packet_id"], first.id, "{record}");
+        assert_eq!(oldest["transmissions"], sent, "{record}");
+        let age = oldest["age_ms"].as_u64().expect("an age");
+        assert!((500..3000).contains(&age), "{record}");
+        assert!(record["lateness_ms"].as_u64().expect("a lateness") < 1000, "{record}");
+        assert_eq!((&record["in_flight"], &record["queued"]), (&1.into(), &0.into()), "{record}");
+        assert!(record["last_packet_ms_ago"].as_u64().expect("a time") <= age + 1000, "{record}");
+    }
+}
+versions!(why_a_client_was_cut_is_kept {
+    mqtt31_why_a_client_was_cut_is_kept: V31,
+    mqtt311_why_a_client_was_cut_is_kept: V311,
+    mqtt5_why_a_client_was_cut_is_kept: V5,
+});
+
+fn keep_alive_is_told_with_its_lateness(version: Version) {
+    let broker = start_broker(|_| {});
+    let mut silent = broker.connect(&Connect::new(version, "silent").keep_alive(1));
+    silent.read_to_end();
+    let record = last_disconnect(&mut broker.client(version, "watcher"), "silent");
+    assert_eq!(record["cause"], "keep_alive", "{record}");
+    let silent = record["last_packet_ms_ago"].as_u64().expect("a time");
+    assert!((1500..3000).contains(&silent), "{record}");
+    assert_eq!(record["lateness_ms"].as_u64(), Some(silent - 1500), "{record}");
+    assert!(record["oldest_unacknowledged"].is_null(), "{record}");
+}
+versions!(keep_alive_is_told_with_its_lateness {
+    mqtt31_keep_alive_cut_is_told_with_its_lateness: V31,
+    mqtt311_keep_alive_cut_is_told_with_its_lateness: V311,
+    mqtt5_keep_alive_cut_is_told_with_its_lateness: V5,
+});
+
+#[test]
+fn last_disconnects_are_bounded_and_leave_out_what_clients_asked_for() {
+    let broker = start_broker(|config| config.sys.last_disconnects = 2);
+    broker.client(V311, "plain").disconnect();
+    for id in ["one", "two", "one", "three"] {
+        broker.client(V311, id).vanish();
+    }
+    let mut watcher = broker.client(V5, "watcher");
+    watcher.subscribe(&[("$SYS/broker/clients/+/last-disconnect", 0)]);
+    let mut kept: Vec<String> = watcher.drain().into_iter().map(|publish| publish.topic).collect();
+    kept.sort();
+    let expected = ["three", "two"].map(|id| format!("$SYS/broker/clients/{id}/last-disconnect"));
+    assert_eq!(kept, expected);
+}
+
+#[test]
+fn the_expiry_queue_can_be_looked_at() {
+    let broker = start_broker(|config| config.sys.interval = Duration::from_millis(200));
+    let mut watcher = broker.connect(&Connect::new(V5, "watcher").keep_alive(30));
+    watcher.subscribe(&[("$SYS/broker/expiry/#", 0)]);
+    let number = |values: &HashMap<String, String>, name: &str| {
+        values.get(&format!("expiry/{name}")).and_then(|value| value.parse::<u64>().ok())
+    };
+    // The keep alive ends in 45 s; the shard's regular work comes every second.
+    read_until(&mut watcher, |values| {
+        number(values, "keys").is_some_and(|keys| keys >= 2)
+            && number(values, "buckets").is_some_and(|buckets| buckets >= 1)
+            && number(values, "due/60s") > number(values, "due/1s")
+            && number(values, "fired/chore").is_some_and(|fired| fired >= 1)
+            && number(values, "lateness/max_ms").is_some()
+            && number(values, "lateness/p99_ms").is_some()
     });
 }

@@ -37,8 +37,9 @@ impl Unacked {
     }
 
     pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
-        let Unacked { first_sent, transmissions, number, .. } = *self;
-        Stall { packet_id: self.packet_id(), age: now.since(first_sent), transmissions, cause, number }
+        let Unacked { first_sent, transmissions, number, due, .. } = *self;
+        let (packet_id, age, late) = (self.packet_id(), now.since(first_sent), now.since(due));
+        Stall { packet_id, age, transmissions, cause, number, late }
     }
 }
 
@@ -64,8 +65,9 @@ impl Release {
     }
 
     pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
-        let Release { first_sent, transmissions, number, .. } = *self;
-        Stall { packet_id: self.packet_id(), age: now.since(first_sent), transmissions, cause, number }
+        let Release { first_sent, transmissions, number, due, .. } = *self;
+        let (packet_id, age, late) = (self.packet_id(), now.since(first_sent), now.since(due));
+        Stall { packet_id, age, transmissions, cause, number, late }
     }
 }
 

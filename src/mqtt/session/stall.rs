@@ -73,6 +73,8 @@ pub struct Stall {
     pub cause: StallCause,
     /// Its message's place in the session: tells two messages with one identifier apart.
     pub number: u64,
+    /// How long after its deadline this was found; zero where that is yet to come.
+    pub late: Duration,
 }
 
 impl fmt::Display for Stall {
@@ -125,12 +127,12 @@ impl Sender {
             false => StallCause::Application,
         };
         for p in self.window.sent_publishes().filter(|p| p.due <= now) {
-            p.due = again;
             note(p.stall(now, cause(p.end_offset)));
+            p.due = again;
         }
         for r in self.window.releases().filter(|r| r.due <= now) {
-            r.due = again;
             note(r.stall(now, cause(r.end_offset)));
+            r.due = again;
         }
         found
     }

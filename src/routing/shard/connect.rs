@@ -129,8 +129,9 @@ impl Shard {
         let ending = if afresh { Ending::TakenOverAfresh } else { Ending::TakenOverResumed };
         if let Some(old) = resident.connection {
             self.say_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);
-            self.note_disconnected(old, Why::TakenOver);
+            let record = self.note_disconnected(now, old, Why::TakenOver);
             self.part(now, old, ending);
+            self.keep_last_disconnect(now, record);
             self.begin_closing(now, old, Leaves::Broker);
         }
         if afresh {

@@ -98,3 +98,22 @@ pub enum Why {
     QueueFull,
     Shutdown,
 }
+
+impl Why {
+    /// As in topics and records.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Why::Client(_) => "client",
+            Why::Network(_) => "network",
+            Why::Violation(..) => "violation",
+            Why::TakenOver => "taken_over",
+            Why::KeepAlive { .. } => "keep_alive",
+            Why::NoConnect => "no_connect",
+            Why::WriteTimeout { .. } => "write_timeout",
+            Why::Exhausted(_) => "attempts_used_up",
+            Why::AckTimeout(_) => "ack_timeout",
+            Why::QueueFull => "queue_full",
+            Why::Shutdown => "shutdown",
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::connection::{Leaves, Phase};
 use super::effects::{Event, Why};
+use super::last_disconnect::Record;
 use super::route::Publication;
 use super::{ConnectionId, SessionId, Shard};
 use crate::mqtt::message::Parts;
@@ -23,8 +24,9 @@ impl Shard {
     /// The socket is gone: closed by the peer, failed, or finished after [`Self::cut`].
     pub fn closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
         if self.connections.get(id).is_some_and(|c| c.session.is_some()) {
-            self.note_disconnected(id, Why::Network(network.into()));
+            let record = self.note_disconnected(now, id, Why::Network(network.into()));
             self.part(now, id, Ending::Abnormal);
+            self.keep_last_disconnect(now, record);
         }
         if let Some(connection) = self.connections.remove(id) {
             self.partial_bytes -= connection.partial.len();
@@ -52,8 +54,9 @@ impl Shard {
             self.say_disconnect(id, reason, text.as_deref());
         }
         let ending = if why == Why::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
-        self.note_disconnected(id, why);
+        let record = self.note_disconnected(now, id, why);
         self.part(now, id, ending);
+        self.keep_last_disconnect(now, record);
         self.begin_closing(now, id, Leaves::Broker);
     }
 
@@ -79,8 +82,9 @@ impl Shard {
         // 3.1.1 and 5.0 [MQTT-3.14.4-3]: only a plain DISCONNECT throws the will away.
         let normal = disconnect.reason == ReasonCode::NORMAL_DISCONNECTION;
         let ending = if normal { Ending::Normal } else { Ending::Abnormal };
-        self.note_disconnected(id, Why::Client(disconnect.reason));
+        let record = self.note_disconnected(now, id, Why::Client(disconnect.reason));
         self.part(now, id, ending);
+        self.keep_last_disconnect(now, record);
         self.begin_closing(now, id, Leaves::Client);
     }
 
@@ -233,12 +237,15 @@ impl Shard {
         self.route(now, &mut publication, None);
     }
 
-    /// Before connection and session are parted.
-    pub(super) fn note_disconnected(&mut self, id: ConnectionId, why: Why) {
-        let Some(connection) = self.connections.get(id) else { return };
+    /// Before connection and session are parted; what it answers is kept after, since the client must not get it itself behind
+    /// its DISCONNECT.
+    pub(super) fn note_disconnected(&mut self, now: Instant, id: ConnectionId, why: Why) -> Option<Record> {
+        let record = self.last_disconnect(now, id, &why);
+        let connection = self.connections.get(id)?;
         let version = connection.version();
         let session = connection.session.and_then(|s| self.sessions.get(s));
         let client_id = session.map(|r| r.session.client_id.clone());
         self.note(Event::Disconnected { connection: id, client_id, version, why });
+        record
     }
 }

@@ -18,6 +18,7 @@
 //! | `parcels` | what came from a peer |
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
+//! | `last_disconnect` | why a client was last disconnected |
 //! | `slots` | ids |
 
 mod connect;
@@ -27,6 +28,7 @@ mod deliver;
 pub mod effects;
 pub mod exchange;
 mod hold;
+mod last_disconnect;
 mod leave;
 mod parcels;
 mod publish;
@@ -49,6 +51,7 @@ use effects::{Effects, Event};
 use exchange::Peer;
 use hashbrown::{HashMap, HashTable};
 use hold::Held;
+use last_disconnect::LastDisconnects;
 pub use receive::Progress;
 use slots::{Id, Slots};
 use std::collections::VecDeque;
@@ -82,6 +85,8 @@ pub struct Settings {
     /// How long a publisher's acknowledgement waits for room under the policy `hold`.
     pub hold_timeout: Duration,
     pub expiry_interval: Duration,
+    /// Clients of this shard at most of which it is kept why they were last disconnected.
+    pub last_disconnects: usize,
 }
 
 /// What all shards of a broker share. The retained messages have one order per topic, so they stand in one place; the
@@ -142,6 +147,7 @@ pub struct Shard {
     waiting_for_peer: Vec<ConnectionId>,
     /// Receivers to cut, under the policy `disconnect`.
     overfull: Vec<ConnectionId>,
+    last_disconnects: LastDisconnects,
     /// Kept from publish to publish so that none allocates.
     matches: Matches,
     frames: [Frame; 6],
@@ -208,6 +214,7 @@ impl Shard {
             next_fence: 0,
             waiting_for_peer: Vec::new(),
             overfull: Vec::new(),
+            last_disconnects: LastDisconnects::default(),
             matches: Matches::default(),
             frames: Default::default(),
             scratch: Vec::new(),

@@ -1,0 +1,102 @@
+//! Why a client was last disconnected: kept for each client id, readable like a retained message, bounded in number.
+//!
+//! Not kept: a client's own plain DISCONNECT, which needs no explanation and is by far the most frequent, and the
+//! broker's own stop. A record costs one retained message and is made when a connection ends, never before.
+
+use super::connection::Connection;
+use super::effects::Why;
+use super::{ConnectionId, Shard};
+use crate::mqtt::packet::ReasonCode;
+use crate::mqtt::session::Session;
+use crate::mqtt::session::stall::Stall;
+use crate::mqtt::topic::escape_level;
+use crate::time::Instant;
+use serde_json::json;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Bytes of a client id at most: longer ones would not leave room in a topic once they are escaped.
+const LONGEST_CLIENT_ID: usize = 1024;
+
+/// The topics of the records there are, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct LastDisconnects(VecDeque<Box<str>>);
+
+/// One record, taken before connection and session are parted, published after.
+#[derive(Debug)]
+pub(super) struct Record {
+    topic: Box<str>,
+    text: String,
+}
+
+impl Shard {
+    /// What there is to say of a connection that ends now, if it is kept.
+    pub(super) fn last_disconnect(&self, now: Instant, id: ConnectionId, why: &Why) -> Option<Record> {
+        let plain = *why == Why::Client(ReasonCode::NORMAL_DISCONNECTION) || *why == Why::Shutdown;
+        if plain || self.settings.last_disconnects == 0 || self.is_over_budget() {
+            return None;
+        }
+        let connection = self.connections.get(id)?;
+        let session = &self.sessions.get(connection.session?)?.session;
+        if session.client_id.len() > LONGEST_CLIENT_ID {
+            return None;
+        }
+        let level = escape_level(&session.client_id);
+        let topic = format!("$SYS/broker/clients/{level}/last-disconnect").into();
+        let text = describe(now, connection, session, why, self.settings.write_timeout);
+        Some(Record { topic, text })
+    }
+
+    /// Keeps a record, in place of the oldest where there are as many as may be.
+    pub(super) fn keep_last_disconnect(&mut self, now: Instant, record: Option<Record>) {
+        let Some(Record { topic, text }) = record else { return };
+        let known = self.common.retained().find(&topic, now).is_some();
+        self.publish_own(now, &topic, text.as_bytes());
+        if known {
+            return;
+        }
+        self.last_disconnects.0.push_back(topic);
+        while self.last_disconnects.0.len() > self.settings.last_disconnects {
+            if let Some(oldest) = self.last_disconnects.0.pop_front() {
+                self.common.retained().remove(&oldest);
+            }
+        }
+    }
+}
+
+fn describe(
+    now: Instant,
+    connection: &Connection,
+    session: &Session,
+    why: &Why,
+    timeout: Duration,
+) -> String {
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let stall = |stall: &Stall| {
+        json!({
+            "packet_id": stall.packet_id.get(),
+            "age_ms": ms(stall.age),
+            "transmissions": stall.transmissions,
+        })
+    };
+    let late = match why {
+        Why::KeepAlive { .. } => Some(now.since(connection.keep_alive.deadline())),
+        Why::WriteTimeout { .. } => Some(now.since(connection.write_deadline(timeout))),
+        Why::Exhausted(stall) | Why::AckTimeout(stall) => Some(stall.late),
+        _ => None,
+    };
+    let since_heard = now.since(connection.keep_alive.last_heard());
+    json!({
+        "cause": why.name(),
+        "text": why.to_string(),
+        "version": connection.version().to_string(),
+        "uptime_ms": now.as_millis(),
+        "last_packet_ms_ago": ms(since_heard),
+        // How long after its deadline it was cut; null where there was none.
+        "lateness_ms": late.map(ms),
+        "oldest_unacknowledged": session.sender.oldest_unacknowledged(now).as_ref().map(stall),
+        "in_flight": session.sender.in_flight(),
+        "queued": session.sender.queued(),
+    })
+    .to_string()
+}
