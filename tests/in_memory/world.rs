@@ -60,6 +60,7 @@ pub fn settings() -> Settings {
         topic_levels: 16,
         subscriptions_per_client: 100,
         topic_alias_maximum: 10,
+        last_disconnects: 16,
         keep_alive_maximum: 0,
         allow_never: true,
         hold_timeout: Duration::from_secs(10),

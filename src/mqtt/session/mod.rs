@@ -192,7 +192,13 @@ impl Session {
                     wire.put_acknowledgement(AckKind::Pubrec, id, ReasonCode::SUCCESS);
                     return Action::None;
                 }
-                Admission::Pending => return Action::None,
+                Admission::Pending => {
+                    // Its gates may have answered while there was nobody to tell.
+                    return match self.answer_due(wire) {
+                        Ok(()) => Action::None,
+                        Err(violation) => Action::Fail(violation),
+                    };
+                }
             }
         }
         Action::Publish(publish)

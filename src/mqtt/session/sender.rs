@@ -158,6 +158,11 @@ impl Sender {
         self.queue.len()
     }
 
+    /// Bytes of the messages that wait, each in full.
+    pub fn queued_bytes(&self) -> usize {
+        self.queue.bytes()
+    }
+
     pub fn in_flight(&self) -> usize {
         self.window.len()
     }

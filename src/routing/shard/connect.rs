@@ -207,7 +207,7 @@ impl Shard {
         self.admit_held(now, session_id);
         self.touch(id);
         self.register_read_idle(id);
-        self.register_retransmit(id);
+        self.register_retransmit(now, id);
         self.set_presence(session_id, Presence::Online);
         self.note(Event::Connected {
             connection: id,

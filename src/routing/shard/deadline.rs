@@ -96,7 +96,7 @@ impl Shard {
             tally.stalled += 1;
             effects.events.push(Event::Stalled { client_id: session.client_id.clone(), stall });
         }
-        self.register_retransmit(id);
+        self.register_retransmit(now, id);
     }
 
     fn retransmit(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
@@ -125,11 +125,7 @@ impl Shard {
         self.touch(id);
         match done.exhausted {
             Some(stall) => self.cut(now, id, None, Why::Exhausted(stall)),
-            // What was held back is due already: it waits for the next tick, or the tick would spread nothing.
-            None => {
-                let deadline = self.earliest_due(id).max(now);
-                self.register(DeadlineKind::Retransmit, id, deadline);
-            }
+            None => self.register_retransmit(now, id),
         }
     }
 
@@ -177,7 +173,7 @@ impl Shard {
 
     /// Cheap where nothing changes. While a registration stands, only a packet that was just sent can be due earlier than
     /// what it was made for: with backoff, the older ones may be due much later.
-    pub(super) fn register_retransmit(&mut self, id: ConnectionId) {
+    pub(super) fn register_retransmit(&mut self, now: Instant, id: ConnectionId) {
         let Some(connection) = self.connections.get(id) else { return };
         if connection.wire.patience.is_zero() {
             return;
@@ -186,7 +182,8 @@ impl Shard {
         let sender = &session.session.sender;
         let known = connection.retransmit.is_registered();
         let deadline = if known { sender.newest_due() } else { sender.earliest_due() };
-        self.register(DeadlineKind::Retransmit, id, deadline);
+        // What a tick held back is due already: it waits for the next, or the tick would spread nothing.
+        self.register(DeadlineKind::Retransmit, id, deadline.max(now));
     }
 
     fn register(&mut self, kind: DeadlineKind, id: ConnectionId, deadline: Instant) {

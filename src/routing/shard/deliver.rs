@@ -90,7 +90,7 @@ impl Shard {
                     }
                     if packet_id.is_some() {
                         let id = *id;
-                        self.register_retransmit(id);
+                        self.register_retransmit(now, id);
                     }
                     Outcome::Taken
                 }

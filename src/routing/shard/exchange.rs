@@ -179,6 +179,11 @@ impl Peer {
         self.bytes += size;
     }
 
+    /// Publications without a ticket, and waiters whose publication the peer holds.
+    pub fn unsettled(&self) -> usize {
+        self.load + self.publications as usize + self.late.len()
+    }
+
     /// Whether there is something for the next parcel.
     pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()

@@ -34,6 +34,11 @@ impl Resident {
             && (self.held.is_some() || !self.session.sender.make_room(now, size, limits, losses))
     }
 
+    /// How many wait.
+    pub(super) fn held_messages(&self) -> usize {
+        self.held.as_ref().map_or(0, |h| h.len())
+    }
+
     pub(super) fn holds(&self) -> bool {
         self.held.is_some()
     }

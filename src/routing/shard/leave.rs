@@ -25,11 +25,22 @@ impl Shard {
     pub fn closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
         if self.connections.get(id).is_some_and(|c| c.session.is_some()) {
             let record = self.note_disconnected(now, id, Why::Network(network.into()));
+            self.note_unwritten(id);
             self.part(now, id, Ending::Abnormal);
             self.keep_last_disconnect(now, record);
         }
         if let Some(connection) = self.connections.remove(id) {
             self.partial_bytes -= connection.partial.len();
+        }
+    }
+
+    /// The socket is gone with bytes that it never took. Not said where the broker ends a connection: what waits then is
+    /// still written.
+    fn note_unwritten(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let written = connection.wire.outbox.written();
+        if let Some(resident) = connection.session.and_then(|s| self.sessions.get_mut(s)) {
+            resident.session.sender.end_connection(written);
         }
     }
 
@@ -122,12 +133,10 @@ impl Shard {
     pub(super) fn part(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(session_id) = connection.session.take() else { return };
-        let written = connection.wire.outbox.written();
         self.connected -= 1;
         let Some(resident) = self.sessions.get_mut(session_id) else { return };
         resident.connection = None;
         resident.session.receiver.end_connection();
-        resident.session.sender.end_connection(written);
         let expiry = resident.session.expiry_interval();
         let outlives = !expiry.is_zero();
         resident.ends = if outlives { now + expiry } else { now };

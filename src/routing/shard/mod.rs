@@ -19,8 +19,10 @@
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
 //! | `last_disconnect` | why a client was last disconnected |
+//! | `census` | what it holds, counted |
 //! | `slots` | ids |
 
+pub mod census;
 mod connect;
 pub mod connection;
 pub mod deadline;
@@ -315,7 +317,7 @@ impl Shard {
                 self.admit_held(now, session);
             }
             self.touch(id);
-            self.register_retransmit(id);
+            self.register_retransmit(now, id);
         }
         if waited {
             self.unpause(now, id, Pause::Outbox);

@@ -127,7 +127,7 @@ impl Shard {
         let Waiter { acknowledgement, share, .. } = waiter;
         let outcome = match share {
             Some(retry) if outcome != Outcome::Taken => {
-                match self.share_refused(now, *retry, acknowledgement) {
+                match self.share_refused(now, *retry, outcome, acknowledgement) {
                     Some(outcome) => outcome,
                     None => return,
                 }
@@ -150,7 +150,11 @@ impl Shard {
         let Shard { connections, sessions, settings, pool, .. } = self;
         let Some(resident) = sessions.get_mut(session) else { return };
         resident.session.receiver.answer(token, outcome);
-        let Some(id) = resident.connection else { return };
+        let Some(id) = resident.connection else {
+            // Nobody to tell: what is settled is settled in silence.
+            while resident.session.receiver.next_due().is_some() {}
+            return;
+        };
         let Some(connection) = connections.get_mut(id) else { return };
         connection.wire.outbox.lend(pool);
         let answered = resident.session.answer_due(&mut connection.wire);

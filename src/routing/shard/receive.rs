@@ -187,7 +187,7 @@ impl Shard {
                 if resident.held_until() != Instant::NEVER {
                     self.admit_held(now, session_id);
                 }
-                self.register_retransmit(id);
+                self.register_retransmit(now, id);
                 Flow::Continue
             }
             Action::Publish(publish) => self.publish(now, id, session_id, publish),

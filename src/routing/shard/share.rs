@@ -35,7 +35,8 @@ impl Shard {
         acknowledgement: Option<(SessionId, AckToken)>,
         routed: &mut Routed,
     ) {
-        match self.share_to_next(now, group, publication, Vec::new(), acknowledgement) {
+        let nobody = (Vec::new(), LossCause::QueueRefused);
+        match self.share_to_next(now, group, publication, nobody, acknowledgement) {
             Shared::Settled(outcome) => routed.outcome = routed.outcome.or(outcome),
             Shared::Underway { peer_full } => {
                 routed.gates += u16::from(acknowledgement.is_some());
@@ -50,7 +51,7 @@ impl Shard {
         now: Instant,
         group: GroupId,
         publication: &mut Publication<'_>,
-        mut tried: Vec<MemberAddress>,
+        (mut tried, cause): (Vec<MemberAddress>, LossCause),
         acknowledgement: Option<(SessionId, AckToken)>,
     ) -> Shared {
         let Some(share) = self.shares.get(&group).cloned() else {
@@ -88,7 +89,9 @@ impl Shard {
         if tried.is_empty() {
             return Shared::Settled(Outcome::Unmatched);
         }
-        self.tally.losses.count(LossCause::QueueRefused);
+        // QoS 0 waits in no queue.
+        let at_most_once = publication.parts.qos == QoS::AtMostOnce;
+        self.tally.losses.count(if at_most_once { LossCause::OutboxFull } else { cause });
         Shared::Settled(Outcome::Refused)
     }
 
@@ -137,7 +140,7 @@ impl Shard {
     pub(super) fn take_share(&mut self, now: Instant, share: &Share) -> Outcome {
         let current = self.sessions.at(share.session.0).map(|(id, _)| id.generation);
         if current != Some(share.generation) {
-            return Outcome::Refused;
+            return Outcome::Unmatched;
         }
         let ids = [share.subscription_id];
         let target = Target {
@@ -155,11 +158,16 @@ impl Shard {
         &mut self,
         now: Instant,
         retry: Retry,
+        outcome: Outcome,
         acknowledgement: Option<(SessionId, AckToken)>,
     ) -> Option<Outcome> {
         let Some(group) = self.group_of(&retry.share.filter) else { return Some(Outcome::Refused) };
         let mut publication = Publication::of(&retry.share.message, None);
-        match self.share_to_next(now, group, &mut publication, retry.tried, acknowledgement) {
+        // The member's session has ended, or its queue was full.
+        let ended = outcome == Outcome::Unmatched;
+        let cause = if ended { LossCause::SessionEnded } else { LossCause::QueueRefused };
+        let tried = (retry.tried, cause);
+        match self.share_to_next(now, group, &mut publication, tried, acknowledgement) {
             Shared::Settled(Outcome::Unmatched) => Some(Outcome::Refused),
             Shared::Settled(outcome) => Some(outcome),
             Shared::Underway { .. } => None,
@@ -171,10 +179,14 @@ impl Shard {
     pub(super) fn share_again(&mut self, now: Instant, message: Message, share: &Arc<Box<str>>) {
         let mut publication = Publication::of(&message, None);
         let settled = match self.group_of(share) {
-            Some(group) => self.share_to_next(now, group, &mut publication, Vec::new(), None),
+            Some(group) => {
+                let nobody = (Vec::new(), LossCause::SessionEnded);
+                self.share_to_next(now, group, &mut publication, nobody, None)
+            }
             None => Shared::Settled(Outcome::Unmatched),
         };
-        if let Shared::Settled(Outcome::Unmatched | Outcome::Refused) = settled {
+        // What was refused is counted already.
+        if let Shared::Settled(Outcome::Unmatched) = settled {
             self.tally.losses.count(LossCause::SessionEnded);
         }
     }

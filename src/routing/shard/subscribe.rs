@@ -289,7 +289,7 @@ impl Shard {
         }
         resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
         self.touch(id);
-        self.register_retransmit(id);
+        self.register_retransmit(now, id);
     }
 
     /// The shards other than this one.

@@ -1,0 +1,65 @@
+//! What a shard holds right now, counted: for tests that nothing leaks and that bounds hold.
+//!
+//! Walks over every session and connection: never for a turn's work.
+
+use super::Shard;
+use super::exchange::Peer;
+
+/// See the module's text. After every client has left and every session has ended, all of it is zero, and equal to the
+/// default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    pub connections: usize,
+    /// Connections that are established.
+    pub connected: usize,
+    pub sessions: usize,
+    /// Entries of the table of client ids.
+    pub clients: usize,
+    /// Filters and groups in the index, this shard's and what it knows of its peers'.
+    pub index_entries: usize,
+    /// Shared groups whose filter is kept.
+    pub shares: usize,
+    /// SUBACKs and UNSUBACKs that wait until every peer has passed.
+    pub fences: usize,
+    /// Publications to peers without a ticket, and those that peers hold.
+    pub outstanding: usize,
+    /// Connections that wait until a peer has room.
+    pub waiting_for_peer: usize,
+    /// Acknowledgements to publishers that wait.
+    pub unanswered: usize,
+    /// Messages that wait for room, under the policy `hold`.
+    pub held: usize,
+    pub partial_bytes: usize,
+    /// The most messages in one session's queue, and their bytes.
+    pub longest_queue: usize,
+    pub largest_queue: usize,
+    /// The most unfinished deliveries of one session.
+    pub widest_window: usize,
+    /// The most bytes in one connection's outbox.
+    pub fullest_outbox: usize,
+}
+
+impl Shard {
+    pub fn census(&self) -> Census {
+        let residents = || self.sessions.iter().map(|(_, resident)| resident);
+        let sender = || residents().map(|r| &r.session.sender);
+        Census {
+            connections: self.connections.len(),
+            connected: self.connected,
+            sessions: self.sessions.len(),
+            clients: self.clients.len(),
+            index_entries: self.tree.entries(),
+            shares: self.shares.len(),
+            fences: self.fences.len(),
+            outstanding: self.peers.iter().map(Peer::unsettled).sum(),
+            waiting_for_peer: self.waiting_for_peer.len(),
+            unanswered: residents().map(|r| r.session.receiver.unanswered()).sum(),
+            held: residents().map(|r| r.held_messages()).sum(),
+            partial_bytes: self.partial_bytes,
+            longest_queue: sender().map(|s| s.queued()).max().unwrap_or(0),
+            largest_queue: sender().map(|s| s.queued_bytes()).max().unwrap_or(0),
+            widest_window: sender().map(|s| s.in_flight()).max().unwrap_or(0),
+            fullest_outbox: self.connections.iter().map(|(_, c)| c.wire.outbox.len()).max().unwrap_or(0),
+        }
+    }
+}

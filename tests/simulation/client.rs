@@ -1,0 +1,538 @@
+//! A client of its own making: lawful in what it sends, unreliable in everything else.
+//!
+//! `receive` has what it does with what comes, and what it holds the broker to.
+
+use crate::oracle::{Message, Subscription};
+use crate::plan::{Manners, Sessions};
+use crate::topics::{FILTERS, TOPICS, Topic};
+use crate::trace::trace;
+use crate::world::{Event, Phase, World};
+use homing::mqtt::codec::{self, AckKind};
+use homing::mqtt::packet::{
+    Acknowledgement, Connect, ConnectProperties, Disconnect, Packet, PacketId, Properties, ProtocolVersion,
+    Publish, PublishProperties, QoS, ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
+    Unsubscribe,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Unfinished publishes of a client at most, whatever the broker allows.
+const MOST_UNFINISHED: usize = 8;
+/// A connection without CONNACK for so long is given up.
+const PATIENCE_MS: u64 = 4_000;
+
+/// What a CONNECT says of the session.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// Seconds that hold.
+    pub expiry: u32,
+    pub keep_alive: u16,
+    /// What its DISCONNECT says instead.
+    pub last_expiry: Option<u32>,
+}
+
+pub struct Client {
+    pub manners: Manners,
+    pub(crate) connection: Option<Connection>,
+    /// The oracle's number of the session it was last joined to.
+    pub(crate) session: Option<usize>,
+    pub(crate) unfinished: Vec<Outgoing>,
+    next_id: u16,
+    /// Until when it does not read.
+    pub stalled_until: u64,
+    said_goodbye: Option<u64>,
+    left: bool,
+}
+
+pub(crate) struct Connection {
+    pub socket: usize,
+    pub established: bool,
+    opened: u64,
+    last_sent: u64,
+    /// Bytes of a packet that is not whole.
+    pub partial: Vec<u8>,
+    /// Bytes of whole packets read.
+    pub read: u64,
+    pub present: bool,
+    /// A PUBLISH came that was never sent before.
+    pub new_begun: bool,
+    pub receive_maximum: u16,
+    /// SUBSCRIBE or UNSUBSCRIBE that waits for its answer: indices into the session's subscriptions.
+    pub asked: Option<(u16, Vec<usize>)>,
+    /// Acknowledgements kept back.
+    pub owed: BTreeSet<(u8, u16)>,
+    /// PUBRECs sent and PUBRELs received, by identifier.
+    pub pubrecs: BTreeMap<u16, u32>,
+    pub pubrels: BTreeMap<u16, u32>,
+}
+
+/// A publish that is not finished.
+pub(crate) struct Outgoing {
+    pub id: u16,
+    pub message: usize,
+    pub qos: QoS,
+    pub released: bool,
+    padding: usize,
+}
+
+impl Client {
+    pub fn new(manners: Manners) -> Client {
+        Client {
+            manners,
+            connection: None,
+            session: None,
+            unfinished: Vec::new(),
+            next_id: 0,
+            stalled_until: 0,
+            said_goodbye: None,
+            left: false,
+        }
+    }
+
+    pub fn socket(&self) -> Option<usize> {
+        self.connection.as_ref().map(|c| c.socket)
+    }
+
+    pub fn lose_connection(&mut self) {
+        self.connection = None;
+        self.stalled_until = 0;
+    }
+
+    pub fn has_left(&self) -> bool {
+        self.left && self.connection.is_none()
+    }
+
+    fn id(&mut self) -> u16 {
+        loop {
+            self.next_id = self.next_id.wrapping_add(1).max(1);
+            if self.unfinished.iter().all(|o| o.id != self.next_id) {
+                return self.next_id;
+            }
+        }
+    }
+
+    /// Everything it published is acknowledged, and it is connected.
+    pub fn check_settled(&self) -> Result<(), String> {
+        let name = &self.manners.name;
+        if !self.connection.as_ref().is_some_and(|c| c.established) {
+            return Err(format!("{name} does not get connected when all is quiet"));
+        }
+        match self.unfinished.first() {
+            Some(o) => Err(format!(
+                "{name} waits for the acknowledgement of {} ({:?}, message {}, released: {}) when all is quiet",
+                o.id, o.qos, o.message, o.released
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn packet_id(id: u16) -> PacketId {
+    PacketId::new(id).expect("clients count from 1")
+}
+
+impl World {
+    pub(crate) fn send(&mut self, client: usize, packet: &Packet<'_>) {
+        let version = self.clients[client].manners.version;
+        let Some(connection) = self.clients[client].connection.as_mut() else { return };
+        connection.last_sent = self.now;
+        let socket = connection.socket;
+        trace!(self, "client {client} on {socket} sends {}", brief(packet));
+        let mut bytes = Vec::new();
+        codec::encode(packet, version, &mut bytes).expect("a lawful packet");
+        self.send_up(socket, &bytes);
+    }
+
+    pub fn phase_begins(&mut self, client: usize) {
+        if self.phase == Phase::Settling {
+            self.clients[client].stalled_until = 0;
+            if let Some(socket) = self.clients[client].socket() {
+                self.wake_client(socket);
+            }
+            self.pay_all(client);
+        }
+    }
+
+    /// Sends every acknowledgement that was kept back.
+    fn pay_all(&mut self, client: usize) {
+        let Some(connection) = self.clients[client].connection.as_mut() else { return };
+        for (kind, id) in std::mem::take(&mut connection.owed) {
+            self.acknowledge(client, ack_kind(kind), id);
+        }
+    }
+
+    pub fn acknowledge_late(&mut self, client: usize, socket: usize, kind: AckKind, id: u16) {
+        let Some(connection) = self.clients[client].connection.as_mut() else { return };
+        if connection.socket == socket && connection.owed.remove(&(kind as u8, id)) {
+            self.acknowledge(client, kind, id);
+        }
+    }
+
+    pub(crate) fn acknowledge(&mut self, client: usize, kind: AckKind, id: u16) {
+        let c = &mut self.clients[client];
+        let (Some(connection), Some(session)) = (c.connection.as_mut(), c.session) else { return };
+        if kind == AckKind::Pubrec {
+            *connection.pubrecs.entry(id).or_default() += 1;
+        }
+        if let Some(incoming) = self.oracle.sessions[session].incoming.get_mut(&id) {
+            incoming.answered |= kind != AckKind::Pubcomp;
+            incoming.recorded |= kind == AckKind::Pubrec;
+            incoming.finished |= kind != AckKind::Pubrec;
+        }
+        let ack = Acknowledgement::success(packet_id(id));
+        let packet = match kind {
+            AckKind::Puback => Packet::Puback(ack),
+            AckKind::Pubrec => Packet::Pubrec(ack),
+            _ => Packet::Pubcomp(ack),
+        };
+        self.send(client, &packet);
+    }
+
+    pub fn step(&mut self, client: usize) {
+        match self.phase {
+            Phase::Chaos => self.misbehave(client),
+            Phase::Settling => self.behave(client),
+            Phase::Leaving => self.leave_for_good(client),
+            Phase::Over => return,
+        }
+        self.ping(client);
+        // Pings alone need no haste.
+        let pace = if self.phase == Phase::Chaos { self.plan.step_ms } else { 600 };
+        let at = self.now + self.rng.between(1, pace);
+        self.schedule(at, Event::Step { client });
+    }
+
+    fn ping(&mut self, client: usize) {
+        let keep_alive = u64::from(self.clients[client].manners.keep_alive) * 1_000;
+        if let Some(c) = &self.clients[client].connection
+            && c.established
+            && keep_alive > 0
+            && self.now > c.last_sent + keep_alive * 7 / 10
+        {
+            self.send(client, &Packet::Pingreq);
+        }
+    }
+
+    /// Whether it may go on; connects, or waits.
+    fn is_established(&mut self, client: usize) -> bool {
+        match &self.clients[client].connection {
+            Some(c) if c.established => return true,
+            Some(c) if self.now < c.opened + PATIENCE_MS => return false,
+            Some(c) => {
+                let socket = c.socket;
+                self.vanish(socket);
+            }
+            None => {}
+        }
+        self.connect(client);
+        false
+    }
+
+    fn misbehave(&mut self, client: usize) {
+        if self.clients[client].connection.is_none() && self.rng.percent(60) {
+            return;
+        }
+        if self.rng.percent(self.plan.cruelty)
+            && let Some(socket) = self.clients[client].socket()
+        {
+            return self.hurt(client, socket);
+        }
+        if !self.is_established(client) {
+            return;
+        }
+        if self.rng.percent(self.clients[client].manners.publishes) {
+            for _ in 0..self.rng.between(1, 3) {
+                self.publish(client);
+            }
+        } else if self.rng.percent(50) {
+            self.change_subscriptions(client);
+        }
+    }
+
+    fn hurt(&mut self, client: usize, socket: usize) {
+        let established = self.clients[client].connection.as_ref().is_some_and(|c| c.established);
+        match self.rng.below(7) {
+            0 => self.reset(socket),
+            1 => self.vanish(socket),
+            2 => self.close_up(socket),
+            3 if established => {
+                self.send(client, &Packet::Disconnect(Disconnect::new(ReasonCode::NORMAL_DISCONNECTION)));
+                self.close_up(socket);
+            }
+            // It takes its own connection over.
+            4 | 5 => {
+                if self.rng.percent(50) {
+                    self.vanish(socket);
+                }
+                trace!(self, "client {client} takes over its connection {socket}");
+                return self.connect(client);
+            }
+            _ => {
+                self.clients[client].stalled_until = self.now + self.rng.between(500, 6_000);
+                trace!(self, "client {client} reads nothing until {}", self.clients[client].stalled_until);
+                return;
+            }
+        }
+        trace!(self, "client {client} loses its connection {socket}");
+        self.clients[client].lose_connection();
+    }
+
+    fn behave(&mut self, client: usize) {
+        if self.is_established(client) {
+            self.pay_all(client);
+        }
+    }
+
+    fn leave_for_good(&mut self, client: usize) {
+        let c = &mut self.clients[client];
+        if c.connection.is_none() && c.said_goodbye.is_some_and(|when| self.now < when + PATIENCE_MS) {
+            // What it said may have come too late: its connection was cut, and its session goes on.
+            c.left = !self.oracle.has_session(client);
+            return;
+        }
+        if c.left || !self.is_established(client) {
+            return;
+        }
+        let socket = self.clients[client].socket().unwrap_or_default();
+        let v5 = self.clients[client].manners.version.is_v5();
+        if self.sockets[socket].offer.expiry > 0 && !v5 {
+            // A session of 3.1.1 that was kept ends with the next clean one.
+            return self.connect(client);
+        }
+        let mut disconnect = Disconnect::new(ReasonCode::NORMAL_DISCONNECTION);
+        if v5 {
+            disconnect.session_expiry = Some(0);
+            self.sockets[socket].offer.last_expiry = Some(0);
+        }
+        self.send(client, &Packet::Disconnect(disconnect));
+        self.close_up(socket);
+        self.clients[client].lose_connection();
+        self.clients[client].said_goodbye = Some(self.now);
+    }
+
+    fn connect(&mut self, client: usize) {
+        let manners = self.clients[client].manners.clone();
+        let clean = match manners.sessions {
+            Sessions::Clean => true,
+            Sessions::Kept => false,
+            Sessions::Mixed => self.phase == Phase::Chaos && self.rng.percent(50),
+        };
+        let clean = clean || self.phase == Phase::Leaving;
+        let v5 = manners.version.is_v5();
+        let expiry = match (v5, clean) {
+            // 5.0 knows clean sessions that are then kept.
+            (true, true) if self.phase == Phase::Chaos && self.rng.percent(20) => manners.expiry,
+            (_, true) => 0,
+            (true, false) => manners.expiry,
+            (false, false) => self.plan.settings.session_expiry,
+        };
+        let offer = Offer { expiry, keep_alive: manners.keep_alive, last_expiry: None };
+        let socket = self.open(client, offer);
+        self.clients[client].stalled_until = 0;
+        self.clients[client].connection = Some(Connection {
+            socket,
+            established: false,
+            opened: self.now,
+            last_sent: self.now,
+            partial: Vec::new(),
+            read: 0,
+            present: false,
+            new_begun: false,
+            receive_maximum: u16::MAX,
+            asked: None,
+            owed: BTreeSet::new(),
+            pubrecs: BTreeMap::new(),
+            pubrels: BTreeMap::new(),
+        });
+        let mut properties = ConnectProperties::default();
+        if v5 {
+            properties.session_expiry = Some(expiry);
+            properties.receive_maximum = manners.receive_maximum;
+        }
+        let connect = Connect {
+            version: manners.version,
+            clean_start: clean,
+            keep_alive: manners.keep_alive,
+            properties,
+            client_id: &manners.name,
+            will: None,
+            user_name: None,
+            password: None,
+        };
+        trace!(self, "client {client} connects by socket {socket}: clean {clean}, expiry {expiry} s");
+        self.send(client, &Packet::Connect(Box::new(connect)));
+    }
+
+    /// CONNACK came: what was not finished goes again, or is forgotten with the session.
+    // 3.1.1 and 5.0 [MQTT-4.4.0-1]
+    pub(crate) fn established(&mut self, client: usize) {
+        let c = &mut self.clients[client];
+        let Some(connection) = c.connection.as_mut() else { return };
+        connection.established = true;
+        let joined = self.oracle.joined.get(&connection.socket).copied();
+        let afresh = joined != c.session;
+        c.session = joined;
+        if afresh {
+            // A QoS 2 message must not be sent as a new one: it may have been received.
+            c.unfinished.retain(|o| o.qos == QoS::AtLeastOnce);
+            for at in 0..c.unfinished.len() {
+                c.unfinished[at].id = 0;
+            }
+            for at in 0..c.unfinished.len() {
+                c.unfinished[at].id = c.id();
+            }
+        }
+        for at in 0..self.clients[client].unfinished.len() {
+            let Outgoing { id, released, .. } = self.clients[client].unfinished[at];
+            if released {
+                self.send(client, &Packet::Pubrel(Acknowledgement::success(packet_id(id))));
+            } else {
+                self.send_publish(client, at, !afresh);
+            }
+        }
+        if afresh {
+            self.change_subscriptions(client);
+        }
+    }
+
+    fn publish(&mut self, client: usize) {
+        let c = &self.clients[client];
+        let Some(connection) = &c.connection else { return };
+        let qos = self.rng.pick(&[
+            QoS::AtMostOnce,
+            QoS::AtLeastOnce,
+            QoS::AtLeastOnce,
+            QoS::ExactlyOnce,
+            QoS::ExactlyOnce,
+        ]);
+        let room = usize::from(connection.receive_maximum).min(MOST_UNFINISHED);
+        if qos != QoS::AtMostOnce && c.unfinished.len() >= room {
+            return;
+        }
+        let topic = Topic(self.rng.below(TOPICS.len() as u64) as u8);
+        let message = self.oracle.messages.len();
+        self.oracle.messages.push(Message {
+            publisher: client,
+            topic,
+            qos,
+            first_sent: self.now,
+            sends: 0,
+            acknowledged: None,
+            refused: false,
+        });
+        let roomy = self.plan.send_buffer.min(self.plan.receive_buffer) >= 1_000;
+        let padding = match self.rng.below(40) {
+            0 if roomy => 9_000,
+            1..10 if roomy => 300,
+            10..20 => 20,
+            _ => 0,
+        };
+        let id = if qos == QoS::AtMostOnce { 0 } else { self.clients[client].id() };
+        self.clients[client].unfinished.push(Outgoing { id, message, qos, released: false, padding });
+        let at = self.clients[client].unfinished.len() - 1;
+        self.send_publish(client, at, false);
+        if qos == QoS::AtMostOnce {
+            self.clients[client].unfinished.pop();
+        }
+    }
+
+    fn send_publish(&mut self, client: usize, at: usize, dup: bool) {
+        let Outgoing { id, message, qos, padding, .. } = self.clients[client].unfinished[at];
+        let mut payload = (message as u32).to_be_bytes().to_vec();
+        payload.resize(4 + padding, b'.');
+        let m = &mut self.oracle.messages[message];
+        m.sends += 1;
+        let publish = Publish {
+            dup,
+            qos,
+            retain: false,
+            topic: m.topic.name(),
+            packet_id: PacketId::new(id),
+            properties: PublishProperties::default(),
+            payload: &payload,
+        };
+        trace!(self, "client {client} publishes message {message}");
+        self.send(client, &Packet::Publish(publish));
+    }
+
+    fn change_subscriptions(&mut self, client: usize) {
+        let c = &self.clients[client];
+        let (Some(connection), Some(session)) = (&c.connection, c.session) else { return };
+        if connection.asked.is_some() {
+            return;
+        }
+        let v5 = c.manners.version == ProtocolVersion::V5;
+        let log = &self.oracle.sessions[session];
+        let active: Vec<&str> =
+            log.subscriptions.iter().filter(|s| s.leaving.is_none()).map(|s| s.filter).collect();
+        let id = self.clients[client].id();
+        let filter = self.rng.pick(&FILTERS);
+        if !active.is_empty() && self.rng.percent(30) {
+            let filter = active[self.rng.below(active.len() as u64) as usize];
+            let affected = self.supersede(session, filter);
+            self.note_asked(client, id, affected);
+            let unsubscribe = Unsubscribe {
+                packet_id: packet_id(id),
+                properties: Properties::EMPTY,
+                filters: vec![filter],
+            };
+            return self.send(client, &Packet::Unsubscribe(unsubscribe));
+        }
+        self.supersede(session, filter);
+        // A member of a shared group at QoS 0 may lose what another would not have.
+        let lowest = if filter.starts_with("$share") { QoS::AtLeastOnce } else { QoS::AtMostOnce };
+        let qos = self.rng.pick(&[lowest, QoS::AtLeastOnce, QoS::ExactlyOnce, QoS::ExactlyOnce]);
+        let log = &mut self.oracle.sessions[session];
+        log.subscriptions.push(Subscription { filter, qos, in_force: None, leaving: None, left: None });
+        let at = log.subscriptions.len() - 1;
+        self.note_asked(client, id, vec![at]);
+        let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
+        let subscribe = Subscribe {
+            packet_id: packet_id(id),
+            subscription_id: (v5 && self.rng.percent(30)).then_some(7),
+            properties: Properties::EMPTY,
+            filters: vec![SubscribeFilter { filter, options }],
+        };
+        self.send(client, &Packet::Subscribe(subscribe));
+    }
+
+    /// The session's subscriptions to this filter no longer count on.
+    fn supersede(&mut self, session: usize, filter: &str) -> Vec<usize> {
+        let subscriptions = &mut self.oracle.sessions[session].subscriptions;
+        let mut affected = Vec::new();
+        for (at, s) in subscriptions.iter_mut().enumerate().filter(|(_, s)| s.filter == filter) {
+            s.leaving.get_or_insert(self.now);
+            affected.push(at);
+        }
+        affected
+    }
+
+    fn note_asked(&mut self, client: usize, id: u16, subscriptions: Vec<usize>) {
+        if let Some(connection) = self.clients[client].connection.as_mut() {
+            connection.asked = Some((id, subscriptions));
+        }
+    }
+}
+
+fn ack_kind(kind: u8) -> AckKind {
+    [AckKind::Puback, AckKind::Pubrec, AckKind::Pubrel, AckKind::Pubcomp]
+        .into_iter()
+        .find(|k| *k as u8 == kind)
+        .expect("made from one")
+}
+
+/// A packet in a trace.
+pub(crate) fn brief(packet: &Packet<'_>) -> String {
+    match packet {
+        Packet::Publish(p) => {
+            format!("PUBLISH dup {} {:?} id {:?} {}", p.dup, p.qos, p.packet_id.map(PacketId::get), p.topic)
+        }
+        Packet::Puback(a) | Packet::Pubrec(a) | Packet::Pubrel(a) | Packet::Pubcomp(a) => {
+            format!("{} {} {:?}", packet.name(), a.packet_id, a.reason)
+        }
+        Packet::Subscribe(s) => format!("SUBSCRIBE {} {:?}", s.packet_id, s.filters[0].filter),
+        Packet::Unsubscribe(u) => format!("UNSUBSCRIBE {} {:?}", u.packet_id, u.filters),
+        Packet::Connack(c) => format!("CONNACK present {} {:?}", c.session_present, c.reason),
+        Packet::Disconnect(d) => format!("DISCONNECT {:?} {:?}", d.reason, d.reason_string),
+        other => other.name().into(),
+    }
+}

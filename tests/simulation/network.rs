@@ -1,0 +1,235 @@
+//! Sockets that are slow, split what they carry, take only part of what they are given, and break.
+//!
+//! Bytes on their way up are in events; those on their way down stay in the broker's kernel until the client's has them,
+//! which is what TIOCOUTQ counts.
+
+use crate::client::Offer;
+use crate::trace::trace;
+use crate::world::{Event, Phase, World};
+use homing::routing::shard::ConnectionId;
+
+pub struct Socket {
+    pub client: usize,
+    /// What its CONNECT says.
+    pub offer: Offer,
+    /// Where it is in the broker: none while it moves, and once it is closed.
+    pub home: Option<(usize, ConnectionId)>,
+    pub closed: bool,
+    /// Since when the broker is closing it.
+    pub closing: Option<u64>,
+    /// In the broker's kernel, unread.
+    pub up: Vec<u8>,
+    up_arrival: u64,
+    pub up_ended: bool,
+    pub read_scheduled: bool,
+    /// In the broker's kernel, not in the client's.
+    pub send_queue: Vec<u8>,
+    moving: bool,
+    /// In the client's kernel, unread.
+    pub receive_queue: Vec<u8>,
+    client_read_scheduled: bool,
+    /// The broker writes no more.
+    pub finished: bool,
+    /// The client has read all there was.
+    end_seen: bool,
+    /// Nothing passes any more, either way.
+    pub cut: bool,
+    /// Where the broker's stream ended when; each time it grew.
+    pub appended: Vec<(u64, u64)>,
+    /// When its present home took it in.
+    pub accepted: u64,
+    /// When the broker last took in bytes from it, or was not reading it.
+    pub heard: u64,
+    /// When it last took bytes of the broker's, or none waited.
+    pub took: u64,
+    pub waits: bool,
+}
+
+impl Socket {
+    fn new(client: usize, offer: Offer, now: u64) -> Socket {
+        Socket {
+            client,
+            offer,
+            home: None,
+            closed: false,
+            closing: None,
+            up: Vec::new(),
+            up_arrival: now,
+            up_ended: false,
+            read_scheduled: false,
+            send_queue: Vec::new(),
+            moving: false,
+            receive_queue: Vec::new(),
+            client_read_scheduled: false,
+            finished: false,
+            end_seen: false,
+            cut: false,
+            appended: Vec::new(),
+            accepted: now,
+            heard: now,
+            took: now,
+            waits: false,
+        }
+    }
+
+    /// When the broker appended the packet that ends at this offset of its stream.
+    pub fn appended_at(&self, offset: u64) -> u64 {
+        let at = self.appended.partition_point(|(end, _)| *end < offset);
+        self.appended.get(at).map_or(0, |(_, when)| *when)
+    }
+}
+
+/// The first `n` bytes.
+pub fn take(bytes: &mut Vec<u8>, n: usize) -> Vec<u8> {
+    let rest = bytes.split_off(n.min(bytes.len()));
+    std::mem::replace(bytes, rest)
+}
+
+impl World {
+    fn delay(&mut self) -> u64 {
+        let most =
+            if self.phase == Phase::Chaos { self.plan.network_ms } else { self.plan.network_ms.min(5) };
+        self.rng.between(0, most)
+    }
+
+    /// A client opens a connection; some shard's listener accepts it.
+    pub fn open(&mut self, client: usize, offer: Offer) -> usize {
+        let socket = self.sockets.len();
+        self.sockets.push(Socket::new(client, offer, self.now));
+        let shard = self.rng.below(u64::from(self.plan.shards)) as usize;
+        self.schedule(self.now, Event::Adopt { shard, socket, unread: Vec::new() });
+        socket
+    }
+
+    /// A client writes.
+    pub fn send_up(&mut self, socket: usize, bytes: &[u8]) {
+        let mut rest = bytes.to_vec();
+        while !rest.is_empty() {
+            let n = if self.rng.percent(20) {
+                self.rng.between(1, rest.len() as u64) as usize
+            } else {
+                rest.len()
+            };
+            let bytes = take(&mut rest, n);
+            let at = (self.now + self.delay()).max(self.sockets[socket].up_arrival);
+            self.sockets[socket].up_arrival = at;
+            self.schedule(at, Event::UpArrives { socket, bytes });
+        }
+    }
+
+    /// A client closes its side; what it wrote before still arrives.
+    pub fn close_up(&mut self, socket: usize) {
+        let at = (self.now + self.delay()).max(self.sockets[socket].up_arrival);
+        self.sockets[socket].up_arrival = at;
+        self.schedule(at, Event::UpEnds { socket });
+    }
+
+    /// The connection breaks, with what is under way; the broker learns of it.
+    pub fn reset(&mut self, socket: usize) {
+        self.sockets[socket].cut = true;
+        let at = self.now + self.delay();
+        self.schedule(at, Event::UpEnds { socket });
+    }
+
+    /// The connection breaks, and nobody is told.
+    pub fn vanish(&mut self, socket: usize) {
+        self.sockets[socket].cut = true;
+    }
+
+    pub fn up_arrives(&mut self, socket: usize, bytes: &[u8]) {
+        let s = &mut self.sockets[socket];
+        if s.cut || s.closed {
+            return;
+        }
+        s.up.extend_from_slice(bytes);
+        self.wake_reader(socket);
+    }
+
+    pub fn up_ends(&mut self, socket: usize) {
+        self.sockets[socket].up_ended = true;
+        self.wake_reader(socket);
+    }
+
+    pub fn wake_reader(&mut self, socket: usize) {
+        let s = &mut self.sockets[socket];
+        if !s.read_scheduled && s.home.is_some() && (!s.up.is_empty() || s.up_ended) {
+            s.read_scheduled = true;
+            self.schedule(self.now, Event::Readable { socket });
+        }
+    }
+
+    /// The broker's kernel has bytes for the client, or an end.
+    pub fn wake_sender(&mut self, socket: usize) {
+        let s = &mut self.sockets[socket];
+        if !s.moving && !s.cut && (!s.send_queue.is_empty() || s.finished) {
+            s.moving = true;
+            let at = self.now + self.delay();
+            self.schedule(at, Event::DownMoves { socket });
+        }
+    }
+
+    pub fn down_moves(&mut self, socket: usize) {
+        let capacity = self.plan.receive_buffer;
+        let s = &mut self.sockets[socket];
+        s.moving = false;
+        if s.cut {
+            return;
+        }
+        let room = capacity.saturating_sub(s.receive_queue.len()).min(s.send_queue.len());
+        if room > 0 {
+            let n = if self.rng.percent(30) { self.rng.between(1, room as u64) as usize } else { room };
+            let bytes = take(&mut s.send_queue, n);
+            s.receive_queue.extend_from_slice(&bytes);
+            self.schedule(self.now, Event::Writable { socket });
+        }
+        self.wake_client(socket);
+        // Without room the client's next read wakes it.
+        let s = &self.sockets[socket];
+        if s.receive_queue.len() < capacity && !s.send_queue.is_empty() {
+            self.wake_sender(socket);
+        }
+    }
+
+    /// There is something for the client to read, or the end.
+    pub fn wake_client(&mut self, socket: usize) {
+        let s = &mut self.sockets[socket];
+        let readable = !s.receive_queue.is_empty() || s.finished && s.send_queue.is_empty();
+        if readable && !s.client_read_scheduled && !s.cut {
+            s.client_read_scheduled = true;
+            let at = self.now + self.rng.below(2);
+            self.schedule(at, Event::ClientReads { socket });
+        }
+    }
+
+    pub fn client_reads(&mut self, socket: usize) {
+        let s = &mut self.sockets[socket];
+        s.client_read_scheduled = false;
+        if s.cut || s.end_seen {
+            return;
+        }
+        let client = s.client;
+        let current = self.clients[client].socket() == Some(socket);
+        let stalled = self.clients[client].stalled_until;
+        if current && stalled > self.now {
+            self.sockets[socket].client_read_scheduled = true;
+            self.schedule(stalled, Event::ClientReads { socket });
+            return;
+        }
+        let s = &mut self.sockets[socket];
+        let bytes = std::mem::take(&mut s.receive_queue);
+        let ended = s.finished && s.send_queue.is_empty();
+        if current && !bytes.is_empty() {
+            self.client_takes(client, socket, &bytes);
+        }
+        if ended {
+            trace!(self, "socket {socket}: the client sees its end");
+            if self.clients[client].socket() == Some(socket) {
+                self.clients[client].lose_connection();
+            }
+            self.sockets[socket].end_seen = true;
+            self.close_up(socket);
+            return;
+        }
+        self.wake_sender(socket);
+    }
+}

@@ -1,0 +1,196 @@
+//! What one seed plays: the broker's settings, the clients' manners, how slow and how cruel everything is.
+
+use crate::rng::Rng;
+use homing::mqtt::packet::ProtocolVersion;
+use homing::mqtt::session::SessionPolicy;
+use homing::mqtt::session::queue::{QueueLimits, QueuePolicy};
+use homing::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
+use homing::mqtt::session::sender::SendPolicy;
+use homing::routing::shard::Settings;
+use std::time::Duration;
+
+pub struct Plan {
+    pub shards: u8,
+    pub settings: Settings,
+    pub clients: Vec<Manners>,
+    /// How long the clients misbehave.
+    pub chaos_ms: u64,
+    /// The most that each takes, in milliseconds.
+    pub parcel_ms: u64,
+    pub register_ms: u64,
+    pub verdict_ms: u64,
+    pub turn_ms: u64,
+    pub network_ms: u64,
+    /// Bytes in the kernel's buffers, at most.
+    pub send_buffer: usize,
+    pub receive_buffer: usize,
+    /// Entries the expiry queue looks at in one round.
+    pub poll_budget: usize,
+    /// Of 100 steps of a client those that hurt.
+    pub cruelty: u64,
+    /// Between two steps of a client, at most.
+    pub step_ms: u64,
+}
+
+/// How one client behaves.
+#[derive(Clone)]
+pub struct Manners {
+    pub name: String,
+    pub version: ProtocolVersion,
+    pub sessions: Sessions,
+    /// Seconds a 5.0 session outlives its connection, where it is to.
+    pub expiry: u32,
+    pub receive_maximum: Option<u16>,
+    /// Seconds.
+    pub keep_alive: u16,
+    /// Of 100 acknowledgements those that it keeps back.
+    pub withholds: u64,
+    /// Of 100 of its doings those that are publishes.
+    pub publishes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sessions {
+    Clean,
+    Kept,
+    Mixed,
+}
+
+/// What a kept session's expiry is when it is to outlast the simulation.
+pub const LONG: u32 = 3600;
+
+/// Messages in a queue that no plan fills.
+const ROOMY: usize = 100_000;
+
+impl Plan {
+    pub fn new(rng: &mut Rng) -> Plan {
+        let shards = rng.between(2, 4) as u8;
+        let clients = (0..rng.between(3, 6)).map(|n| manners(rng, n)).collect();
+        let slow = rng.pick(&[1, 5, 20, 80]);
+        Plan {
+            shards,
+            settings: settings(rng),
+            clients,
+            chaos_ms: rng.between(3_000, 8_000),
+            parcel_ms: rng.pick(&[1, 5, 40, 200]),
+            register_ms: rng.pick(&[1, 10, 80]),
+            verdict_ms: rng.pick(&[1, 10, 80]),
+            turn_ms: rng.pick(&[1, 2, 4]),
+            network_ms: slow,
+            send_buffer: rng.pick(&[64, 200, 1_000, 16_000]),
+            receive_buffer: rng.pick(&[64, 200, 1_000, 16_000]),
+            poll_budget: rng.pick(&[1, 3, 100]),
+            cruelty: rng.pick(&[3, 10, 20]),
+            step_ms: rng.pick(&[120, 250, 600]),
+        }
+    }
+
+    /// How much later than its bucket a verdict may be acted on: twice the ways there and back, since a deadline that
+    /// moved is registered again, and rounds of the poll between.
+    pub fn lateness_ms(&self) -> u64 {
+        2 * (self.register_ms + self.verdict_ms) + 4 * self.turn_ms + 100
+    }
+
+    pub fn interval_ms(&self) -> u64 {
+        self.settings.expiry_interval.as_millis() as u64
+    }
+
+    pub fn retry(&self) -> &RetryPolicy {
+        &self.settings.session.send.retry
+    }
+
+    /// Whether all comes to rest once the clients behave. Under the policy `disconnect` it need not: a client whose window
+    /// and queue are full is cut by the next message, before it has acknowledged anything, at each return.
+    pub fn settles(&self) -> bool {
+        self.settings.session.send.queue.policy != QueuePolicy::Disconnect
+    }
+
+    /// Whether a queue in this plan may overflow.
+    pub fn loses(&self) -> bool {
+        self.settings.session.send.queue.messages < ROOMY
+    }
+}
+
+fn manners(rng: &mut Rng, n: u64) -> Manners {
+    Manners {
+        name: format!("client-{n}-{}", rng.below(1000)),
+        version: rng.pick(&[
+            ProtocolVersion::V3_1_1,
+            ProtocolVersion::V3_1_1,
+            ProtocolVersion::V5,
+            ProtocolVersion::V5,
+        ]),
+        sessions: rng.pick(&[
+            Sessions::Clean,
+            Sessions::Kept,
+            Sessions::Kept,
+            Sessions::Kept,
+            Sessions::Mixed,
+        ]),
+        expiry: rng.pick(&[LONG, LONG, LONG, 1, 3]),
+        receive_maximum: rng.pick(&[None, Some(1), Some(2), Some(5)]),
+        keep_alive: rng.pick(&[0, 1, 2, 3]),
+        withholds: rng.pick(&[0, 10, 50, 80]),
+        publishes: rng.pick(&[10, 50, 90]),
+    }
+}
+
+fn settings(rng: &mut Rng) -> Settings {
+    let queue = if rng.percent(75) {
+        QueueLimits {
+            messages: ROOMY,
+            bytes: 1 << 26,
+            policy: rng.pick(&[QueuePolicy::Refuse, QueuePolicy::Hold]),
+        }
+    } else {
+        let policy = rng.pick(&[
+            QueuePolicy::Refuse,
+            QueuePolicy::DropOldest,
+            QueuePolicy::Disconnect,
+            QueuePolicy::Hold,
+            QueuePolicy::Hold,
+        ]);
+        QueueLimits { messages: rng.between(1, 5) as usize, bytes: 1 << 26, policy }
+    };
+    // Who has as many publishes held as it may have is not read, nor are its acknowledgements, which would make room:
+    // clients that hear each other, or themselves, then wait in a circle. So here nobody has so many.
+    let circle = queue.policy == QueuePolicy::Hold && queue.messages < ROOMY;
+    let receive_maximum = if circle { 20 } else { rng.pick(&[1, 3, 20]) };
+    let retry = RetryPolicy {
+        interval: Duration::from_millis(rng.pick(&[0, 500, 1_000, 2_000, 2_000])),
+        backoff: rng.pick(&[1.0, 1.5, 2.0]),
+        max_interval: Duration::from_secs(4),
+        jitter: rng.pick(&[0.0, 0.2]),
+        attempts: rng.pick(&[0, 1, 3]),
+        on_exhausted: rng.pick(&[OnExhausted::Disconnect, OnExhausted::Keep]),
+        resends_per_tick: rng.pick(&[1, 2, 100]),
+    };
+    // A verdict on the application is the policy's own; here a live 5.0 connection is left alone.
+    let ack =
+        AckPolicy { timeout: Duration::ZERO, max_timeout: Duration::ZERO, on_timeout: OnAckTimeout::Auto };
+    Settings {
+        session: SessionPolicy {
+            send: SendPolicy {
+                queue,
+                retry,
+                ack,
+                outbox: rng.pick(&[100, 400, 4_000, 100_000]),
+                in_flight: rng.pick(&[1, 4, 20]),
+            },
+            receive_maximum,
+        },
+        packet_size: 1 << 20,
+        connect_timeout: Duration::from_millis(rng.between(1_000, 3_000)),
+        write_timeout: Duration::from_millis(rng.between(1_500, 5_000)),
+        sessions: 1_000,
+        session_expiry: LONG,
+        topic_levels: 16,
+        subscriptions_per_client: 100,
+        topic_alias_maximum: 0,
+        last_disconnects: 0,
+        keep_alive_maximum: 0,
+        allow_never: true,
+        hold_timeout: Duration::from_millis(rng.between(500, 3_000)),
+        expiry_interval: Duration::from_millis(rng.pick(&[50, 250, 400])),
+    }
+}

@@ -1,0 +1,361 @@
+//! Virtual time and everything that is under way in it.
+
+use crate::broker::{Expiry, Node};
+use crate::client::Client;
+use crate::network::Socket;
+use crate::oracle::Oracle;
+use crate::plan::Plan;
+use crate::rng::Rng;
+use crate::trace::{Trace, trace};
+use homing::expiry::deadline::{DeadlineKind, Registration};
+use homing::mqtt::codec::AckKind;
+use homing::mqtt::message::take_bodies_delta;
+use homing::routing::retained::{Retained, RetainedLimits};
+use homing::routing::shard::census::Census;
+use homing::routing::shard::exchange::Parcel;
+use homing::routing::shard::{Common, Shard};
+use homing::routing::subscription_tree::ShardId;
+use homing::time::Instant;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+/// Something that will happen.
+#[derive(Debug)]
+pub enum Event {
+    /// A shard's flusher runs.
+    Turn(usize),
+    Parcel {
+        to: usize,
+        parcel: Parcel,
+    },
+    Register {
+        shard: usize,
+        batch: Vec<Registration>,
+    },
+    Poll {
+        wake: u64,
+    },
+    Verdicts {
+        shard: usize,
+        batch: Vec<(DeadlineKind, u32, u32)>,
+    },
+    /// A socket comes to a shard.
+    Adopt {
+        shard: usize,
+        socket: usize,
+        unread: Vec<u8>,
+    },
+    /// Bytes reach the broker's kernel.
+    UpArrives {
+        socket: usize,
+        bytes: Vec<u8>,
+    },
+    /// The client's side is closed, and the broker's kernel knows.
+    UpEnds {
+        socket: usize,
+    },
+    /// The broker's reactor says that a socket is readable.
+    Readable {
+        socket: usize,
+    },
+    Writable {
+        socket: usize,
+    },
+    /// Bytes pass from the broker's kernel to the client's.
+    DownMoves {
+        socket: usize,
+    },
+    ClientReads {
+        socket: usize,
+    },
+    /// A client does what it does next.
+    Step {
+        client: usize,
+    },
+    /// A client sends an acknowledgement that it kept back.
+    Acknowledge {
+        client: usize,
+        socket: usize,
+        kind: AckKind,
+        packet_id: u16,
+    },
+    /// Looks for what should have happened by now.
+    Sweep,
+}
+
+struct Entry {
+    at: u64,
+    serial: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> Ordering {
+        (self.at, self.serial).cmp(&(other.at, other.serial))
+    }
+}
+
+/// What the clients are at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Chaos,
+    /// Everybody comes back, reads and acknowledges; nothing is cut.
+    Settling,
+    /// Every session is ended in order.
+    Leaving,
+    /// Nobody is left; stale deadlines run out.
+    Over,
+}
+
+pub struct World {
+    pub plan: Plan,
+    pub rng: Rng,
+    pub now: u64,
+    pub phase: Phase,
+    pub nodes: Vec<Node>,
+    pub expiry: Expiry,
+    pub sockets: Vec<Socket>,
+    pub clients: Vec<Client>,
+    pub oracle: Oracle,
+    pub trace: Trace,
+    pub failure: Option<String>,
+    pub events: u64,
+    pending: BinaryHeap<Reverse<Entry>>,
+    serial: u64,
+}
+
+const SWEEP_MS: u64 = 500;
+/// Regular work of a shard: seldom, so that the long end costs few events.
+pub const CHORE_MS: u64 = 500_000;
+const SETTLING_MS: u64 = 20_000;
+const LEAVING_MS: u64 = 15_000;
+/// Beyond the longest session expiry.
+const OVER_MS: u64 = 4_000_000;
+
+impl World {
+    pub fn new(seed: u64, trace: Trace) -> World {
+        let mut rng = Rng::new(seed);
+        let plan = Plan::new(&mut rng);
+        let common = Arc::new(Common {
+            retained: Mutex::new(Retained::new(RetainedLimits::UNLIMITED)),
+            over_budget: AtomicBool::new(false),
+            over_partial: AtomicBool::new(false),
+        });
+        let nodes = (0..plan.shards)
+            .map(|n| {
+                let seed = rng.next();
+                let core =
+                    Shard::new(ShardId(n), plan.shards, plan.settings.clone(), Arc::clone(&common), seed);
+                Node::new(core, plan.shards)
+            })
+            .collect();
+        let clients: Vec<Client> = plan.clients.iter().cloned().map(Client::new).collect();
+        World {
+            expiry: Expiry::new(plan.settings.expiry_interval, plan.shards),
+            oracle: Oracle::new(clients.len()),
+            plan,
+            rng,
+            now: 0,
+            phase: Phase::Chaos,
+            nodes,
+            sockets: Vec::new(),
+            clients,
+            trace,
+            failure: None,
+            events: 0,
+            pending: BinaryHeap::new(),
+            serial: 0,
+        }
+    }
+
+    /// Plays it to the end.
+    pub fn play(&mut self) -> Result<(), String> {
+        take_bodies_delta();
+        for shard in 0..self.nodes.len() {
+            let now = self.instant();
+            self.nodes[shard].core.chore(now, Instant::from_millis(CHORE_MS));
+            self.after_core(shard);
+        }
+        for client in 0..self.clients.len() {
+            let at = self.rng.below(500);
+            self.schedule(at, Event::Step { client });
+        }
+        self.schedule(SWEEP_MS, Event::Sweep);
+        self.run_until(self.plan.chaos_ms)?;
+        self.begin(Phase::Settling);
+        self.run_until(self.now + SETTLING_MS)?;
+        if self.plan.settles() {
+            self.check_settled()?;
+        }
+        self.begin(Phase::Leaving);
+        self.run_until(self.now + LEAVING_MS)?;
+        self.check_nothing_left()?;
+        self.begin(Phase::Over);
+        self.run_until(self.now + OVER_MS)?;
+        self.check_no_deadline_left()
+    }
+
+    fn begin(&mut self, phase: Phase) {
+        trace!(self, "== {phase:?}");
+        self.phase = phase;
+        for client in 0..self.clients.len() {
+            self.phase_begins(client);
+        }
+    }
+
+    pub fn instant(&self) -> Instant {
+        Instant::from_millis(self.now)
+    }
+
+    pub fn schedule(&mut self, at: u64, event: Event) {
+        self.serial += 1;
+        self.pending.push(Reverse(Entry { at: at.max(self.now), serial: self.serial, event }));
+    }
+
+    pub fn fail(&mut self, what: String) {
+        trace!(self, "FAILURE {what}");
+        self.failure.get_or_insert(what);
+    }
+
+    pub fn check(&mut self, result: Result<(), String>) {
+        if let Err(what) = result {
+            self.fail(what);
+        }
+    }
+
+    fn run_until(&mut self, end: u64) -> Result<(), String> {
+        while self.pending.peek().is_some_and(|Reverse(e)| e.at <= end)
+            && let Some(Reverse(entry)) = self.pending.pop()
+        {
+            self.now = entry.at;
+            self.events += 1;
+            self.happen(entry.event);
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
+            if self.events > 2_000_000 {
+                return Err("it never comes to rest".into());
+            }
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Turn(shard) => self.turn(shard),
+            Event::Parcel { to, parcel } => self.parcel(to, parcel),
+            Event::Register { shard, batch } => self.register(shard, &batch),
+            Event::Poll { wake } => self.poll(wake),
+            Event::Verdicts { shard, batch } => self.verdicts(shard, &batch),
+            Event::Adopt { shard, socket, unread } => self.adopt(shard, socket, unread),
+            Event::UpArrives { socket, bytes } => self.up_arrives(socket, &bytes),
+            Event::UpEnds { socket } => self.up_ends(socket),
+            Event::Readable { socket } => self.readable(socket),
+            Event::Writable { socket } => self.writable(socket),
+            Event::DownMoves { socket } => self.down_moves(socket),
+            Event::ClientReads { socket } => self.client_reads(socket),
+            Event::Step { client } => self.step(client),
+            Event::Acknowledge { client, socket, kind, packet_id } => {
+                self.acknowledge_late(client, socket, kind, packet_id);
+            }
+            Event::Sweep => self.sweep(),
+        }
+    }
+
+    fn sweep(&mut self) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.sweep_broker();
+        self.sweep_clients();
+        let result =
+            self.oracle.sessions_end_in_time(self.now, self.plan.interval_ms() + self.plan.lateness_ms());
+        self.check(result);
+        let messages = self.plan.settings.session.send.queue.messages;
+        for node in &self.nodes {
+            let census = node.core.census();
+            if census.longest_queue > messages {
+                self.failure.get_or_insert(format!("a queue of {} messages", census.longest_queue));
+            }
+        }
+        self.schedule(self.now + SWEEP_MS, Event::Sweep);
+    }
+
+    fn check_settled(&mut self) -> Result<(), String> {
+        let mut losses = homing::mqtt::session::loss::Losses::default();
+        for node in &self.nodes {
+            losses.merge(&node.core.figures().tally.losses);
+        }
+        for client in &self.clients {
+            client.check_settled()?;
+        }
+        self.oracle.check_delivered(
+            &losses,
+            self.plan.loses(),
+            2 * (self.plan.parcel_ms + self.plan.turn_ms),
+        )?;
+        for (shard, node) in self.nodes.iter().enumerate() {
+            let Census {
+                fences,
+                outstanding,
+                waiting_for_peer,
+                unanswered,
+                held,
+                longest_queue,
+                widest_window,
+                ..
+            } = node.core.census();
+            let waits = [fences, outstanding, waiting_for_peer, unanswered, held];
+            if waits != [0; 5] {
+                return Err(format!("shard {shard} still waits when all is quiet: {:?}", node.core.census()));
+            }
+            let offline = node.core.figures().sessions > node.core.figures().connected;
+            if !offline && (longest_queue, widest_window) != (0, 0) {
+                return Err(format!(
+                    "shard {shard} has not delivered when all is quiet: {:?}",
+                    node.core.census()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_nothing_left(&self) -> Result<(), String> {
+        for (shard, node) in self.nodes.iter().enumerate() {
+            let census = node.core.census();
+            if census != Census::default() {
+                return Err(format!("shard {shard} leaks: {census:?}"));
+            }
+        }
+        if let Some(client) = self.clients.iter().find(|c| !c.has_left()) {
+            return Err(format!("{} has not left", client.manners.name));
+        }
+        match take_bodies_delta() {
+            0 => Ok(()),
+            bytes => Err(format!("{bytes} bytes of message bodies leak")),
+        }
+    }
+
+    fn check_no_deadline_left(&self) -> Result<(), String> {
+        let left = self.expiry.len();
+        // The shards' regular work.
+        if left > self.nodes.len() { Err(format!("{left} deadlines are left")) } else { Ok(()) }
+    }
+}
