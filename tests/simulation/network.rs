@@ -36,6 +36,8 @@ pub struct Socket {
     pub cut: bool,
     /// Where the broker's stream ended when; each time it grew.
     pub appended: Vec<(u64, u64)>,
+    /// Where it ended in the client's kernel when.
+    arrived: Vec<(u64, u64)>,
     /// When its present home took it in.
     pub accepted: u64,
     /// When the broker last took in bytes from it, or was not reading it.
@@ -65,11 +67,18 @@ impl Socket {
             end_seen: false,
             cut: false,
             appended: Vec::new(),
+            arrived: Vec::new(),
             accepted: now,
             heard: now,
             took: now,
             waits: false,
         }
+    }
+
+    /// When the client's kernel had the stream up to this offset.
+    pub fn arrived_at(&self, offset: u64) -> u64 {
+        let at = self.arrived.partition_point(|(end, _)| *end < offset);
+        self.arrived.get(at).map_or(u64::MAX, |(_, when)| *when)
     }
 
     /// When the broker appended the packet that ends at this offset of its stream.
@@ -180,6 +189,8 @@ impl World {
             let n = if self.rng.percent(30) { self.rng.between(1, room as u64) as usize } else { room };
             let bytes = take(&mut s.send_queue, n);
             s.receive_queue.extend_from_slice(&bytes);
+            let before = s.arrived.last().map_or(0, |(end, _)| *end);
+            s.arrived.push((before + n as u64, self.now));
             self.schedule(self.now, Event::Writable { socket });
         }
         self.wake_client(socket);

@@ -42,6 +42,8 @@ pub struct Incoming {
     pub socket: usize,
     pub receptions: u32,
     pub appended: u64,
+    /// Where that copy ends in the connection's stream.
+    pub end: u64,
     pub received: u64,
     /// PUBACK or PUBREC was sent on this connection.
     pub answered: bool,

@@ -214,7 +214,8 @@ impl World {
         let v5 = self.clients[client].manners.version.is_v5();
         let Some(connection) = self.clients[client].connection.as_mut() else { return Ok(0) };
         let socket = connection.socket;
-        let appended = self.sockets[socket].appended_at(connection.read);
+        let end = connection.read;
+        let appended = self.sockets[socket].appended_at(end);
         let log = &mut self.oracle.sessions[session];
         let order = log.next_order;
         let carried_over = connection.present && !connection.new_begun;
@@ -232,6 +233,7 @@ impl World {
                     socket,
                     receptions: 1,
                     appended,
+                    end,
                     received: self.now,
                     answered: false,
                     recorded: false,
@@ -260,10 +262,14 @@ impl World {
         }
         let before = if here { incoming.receptions } else { 0 };
         let earlier = std::mem::replace(&mut incoming.appended, appended);
+        let earlier_end = std::mem::replace(&mut incoming.end, end);
         incoming.receptions = before + 1;
         incoming.received = self.now;
         if !here {
             (incoming.socket, incoming.answered, incoming.finished) = (socket, false, false);
+        }
+        if here && appended < self.sockets[socket].arrived_at(earlier_end) {
+            return Err(format!("PUBLISH {id} is sent again while the network still has it"));
         }
         if here {
             self.check_resend(session, id, before, appended - earlier)?;
