@@ -19,6 +19,7 @@
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
 //! | `last_disconnect` | why a client was last disconnected |
+//! | `wish` | what a client asks for about its own redelivery |
 //! | `slots` | ids |
 
 mod connect;
@@ -37,6 +38,7 @@ mod route;
 mod share;
 pub mod slots;
 mod subscribe;
+mod wish;
 
 use crate::mqtt::outbox::Outbox;
 use crate::mqtt::session::sender::Tally;
