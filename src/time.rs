@@ -2,6 +2,8 @@
 //!
 //! Nothing here reads a clock; [`crate::clock`] does, and hands the value in.
 
+pub mod duration;
+
 use std::ops::{Add, Sub};
 use std::time::Duration;
 

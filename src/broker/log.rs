@@ -2,7 +2,7 @@
 
 use crate::mqtt::session::stall::StallCause;
 use crate::routing::shard::ConnectionId;
-use crate::routing::shard::effects::{Event, Why};
+use crate::routing::shard::effects::Event;
 use crate::time::Instant;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -87,28 +87,12 @@ fn line(event: &Event, address: &impl Fn(ConnectionId) -> Option<SocketAddr>) {
                 _ => debug!(%client_id, cause, stall = %stall, "stalled"),
             }
         }
+        Event::WishUnreadable { client_id, wish, text } => {
+            let (client_id, text) = (client_id.escape_debug(), text.escape_debug());
+            warn!(%client_id, wish, %text, "not a duration such as \"5s\", and ignored");
+        }
         Event::SessionExpired { client_id, lost } => {
             info!(client_id = %client_id.escape_debug(), messages_lost = lost, "session expired");
-        }
-    }
-}
-
-impl std::fmt::Display for Why {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Why::Client(reason) => write!(f, "DISCONNECT from the client ({reason})"),
-            Why::Network(cause) => write!(f, "network: {cause}"),
-            Why::Violation(reason, what) => write!(f, "{what} ({reason})"),
-            Why::TakenOver => f.write_str("taken over by another connection of this client"),
-            Why::KeepAlive { silent } => write!(f, "keep alive: silent for {} ms", silent.as_millis()),
-            Why::NoConnect => f.write_str("no CONNECT within listeners.connect_timeout"),
-            Why::WriteTimeout { waiting_bytes } => {
-                write!(f, "took no bytes for listeners.write_timeout; {waiting_bytes} bytes wait")
-            }
-            Why::Exhausted(stall) => write!(f, "redelivery.attempts used up: {stall}; redelivered at return"),
-            Why::AckTimeout(stall) => write!(f, "redelivery.ack_timeout: {stall}"),
-            Why::QueueFull => f.write_str("its queue is full (limits.queue_policy disconnect)"),
-            Why::Shutdown => f.write_str("the broker stops"),
         }
     }
 }

@@ -49,6 +49,7 @@ fn send_policy(config: &Config) -> SendPolicy {
         retry: RetryPolicy {
             interval: redelivery.interval,
             backoff: redelivery.backoff,
+            min_interval: redelivery.min_interval,
             max_interval: redelivery.max_interval,
             jitter: redelivery.jitter,
             attempts: u16::try_from(redelivery.attempts).unwrap_or(u16::MAX),

@@ -15,6 +15,9 @@ pub struct Redelivery {
     pub interval: Duration,
     /// What the spacing is multiplied by after each resend.
     pub backoff: f64,
+    /// The shortest `interval` or `ack_timeout` that a client is granted, unless the longest is shorter still.
+    #[serde(with = "super::duration")]
+    pub min_interval: Duration,
     /// The longest spacing; not below `interval`.
     #[serde(with = "super::duration")]
     pub max_interval: Duration,
@@ -74,6 +77,7 @@ impl Default for Redelivery {
         Redelivery {
             interval: Duration::from_secs(20),
             backoff: 2.0,
+            min_interval: Duration::from_secs(1),
             max_interval: Duration::from_secs(300),
             jitter: 0.2,
             attempts: 5,
@@ -89,6 +93,7 @@ impl Default for Redelivery {
 pub(super) const KEYS: &[Key] = &[
     Key::new("redelivery.interval", Rule::DurationOrOff(0, days(1))),
     Key::new("redelivery.backoff", Rule::Number(1.0, 10.0)),
+    Key::new("redelivery.min_interval", Rule::Duration(1, days(1))),
     Key::new("redelivery.max_interval", Rule::Duration(0, days(7))),
     Key::new("redelivery.jitter", Rule::Number(0.0, 1.0)),
     Key::new("redelivery.attempts", Rule::Integer(0, 1_000_000)),

@@ -26,3 +26,4 @@ mod shared;
 mod subscription;
 mod sys;
 mod will;
+mod wishes;

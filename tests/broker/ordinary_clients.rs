@@ -3,8 +3,8 @@
 //! What it cannot do is left to the raw client: it forgets incoming QoS 2 identifiers at every error, hands a repeated
 //! QoS 2 PUBLISH to the application again, republishes with DUP 0, cannot withhold PUBCOMP and does not speak 3.1.
 
-use crate::launch::{TestBroker, on_one_and_three_arbiters};
-use crate::support::{PATIENCE, now};
+use crate::launch::{TestBroker, on_one_and_three_arbiters, start_broker};
+use crate::support::{Message, PATIENCE, V5, now};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -202,3 +202,42 @@ flows!(
         options
     }
 );
+
+/// It reconnects by itself, as an application would see it: an error, then the message again.
+#[test]
+fn mqtt5_rumqttc_comes_back_after_an_ack_timeout_and_receives_the_message() {
+    use rumqttc::v5::mqttbytes::QoS;
+    use rumqttc::v5::mqttbytes::v5::ConnectProperties;
+    use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
+
+    let broker = start_broker(|config| config.redelivery.ack_timeout = Duration::from_millis(500));
+    let mut options = MqttOptions::new("forgetful", "127.0.0.1", broker.address().port());
+    options.set_manual_acks(true);
+    options.set_clean_start(false);
+    let session = ConnectProperties { session_expiry_interval: Some(60), ..ConnectProperties::new() };
+    options.set_connect_properties(session);
+    let (client, mut connection) = Client::new(options, 10);
+    client.subscribe("t", QoS::AtLeastOnce).expect("room for a request");
+    let (mut deliveries, mut connections, deadline) = (Vec::new(), 0, now() + PATIENCE);
+    while deliveries.len() < 2 {
+        let left = deadline.saturating_duration_since(now());
+        match connection.recv_timeout(left).expect("in time") {
+            Ok(Event::Incoming(Incoming::ConnAck(_))) => connections += 1,
+            Ok(Event::Incoming(Incoming::SubAck(_))) => {
+                broker.client(V5, "p").deliver(&Message::new("t", "x").qos(1));
+            }
+            // Forgotten on the first connection.
+            Ok(Event::Incoming(Incoming::Publish(publish))) => deliveries.push((connections, publish)),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let [(1, first), (2, again)] = deliveries.as_slice() else { panic!("{deliveries:?}") };
+    assert_eq!((first.dup, again.dup), (false, true));
+    assert_eq!((first.pkid, &first.payload), (again.pkid, &again.payload));
+    client.ack(again).expect("room for a request");
+    // Acknowledged this time: it is not cut for it again.
+    let quiet = now() + Duration::from_millis(1500);
+    while let Ok(event) = connection.recv_timeout(quiet.saturating_duration_since(now())) {
+        event.expect("connected");
+    }
+}

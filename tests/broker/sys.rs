@@ -181,9 +181,9 @@ fn the_expiry_queue_can_be_looked_at() {
     let number = |values: &HashMap<String, String>, name: &str| {
         values.get(&format!("expiry/{name}")).and_then(|value| value.parse::<u64>().ok())
     };
-    // The keep alive ends in 45 s; the shard's regular work comes every second.
+    // The keep alive ends in 45 s. The regular work that publishes this is registered again only after it.
     read_until(&mut watcher, |values| {
-        number(values, "keys").is_some_and(|keys| keys >= 2)
+        number(values, "keys").is_some_and(|keys| keys >= 1)
             && number(values, "buckets").is_some_and(|buckets| buckets >= 1)
             && number(values, "due/60s") > number(values, "due/1s")
             && number(values, "fired/chore").is_some_and(|fired| fired >= 1)

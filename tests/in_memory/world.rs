@@ -34,6 +34,7 @@ const BUCKET_MS: u64 = 250;
 pub fn settings() -> Settings {
     let queue = QueueLimits { messages: 1_000, bytes: 1 << 20, policy: QueuePolicy::Refuse };
     let retry = RetryPolicy {
+        min_interval: Duration::from_millis(100),
         interval: Duration::from_secs(20),
         backoff: 2.0,
         max_interval: Duration::from_secs(300),

@@ -157,6 +157,7 @@ fn settings(rng: &mut Rng) -> Settings {
     let circle = queue.policy == QueuePolicy::Hold && queue.messages < ROOMY;
     let receive_maximum = if circle { 20 } else { rng.pick(&[1, 3, 20]) };
     let retry = RetryPolicy {
+        min_interval: Duration::from_millis(100),
         interval: Duration::from_millis(rng.pick(&[0, 500, 1_000, 2_000, 2_000])),
         backoff: rng.pick(&[1.0, 1.5, 2.0]),
         max_interval: Duration::from_secs(4),

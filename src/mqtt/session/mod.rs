@@ -11,7 +11,7 @@
 //! | `queue` | messages that wait, bounds and policy |
 //! | `retry` | intervals, backoff, jitter, ack timeout |
 //! | `stall` | which acknowledgement is overdue, and who holds the packet |
-//! | `patience` | what one session learnt about waiting |
+//! | `patience` | how long one session waits: the client's wish, and what its cuts taught |
 //! | `keep_alive` | the read-idle deadline |
 //! | `topic_alias` | aliases both ways |
 //! | `subscription` | own filters, Subscription Identifiers |
@@ -23,7 +23,7 @@
 pub mod inflight;
 pub mod keep_alive;
 pub mod loss;
-mod patience;
+pub mod patience;
 pub mod queue;
 pub mod receiver;
 pub mod retry;

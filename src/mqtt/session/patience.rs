@@ -1,19 +1,50 @@
-//! How long one session waits for an acknowledgement, where that is not simply what the operator set.
+//! How long one session waits for an acknowledgement, where that is not simply what the operator set: what its client
+//! asked for, within the operator's bounds, and what its cuts taught.
 //!
-//! Absent from a session that was never cut for want of an acknowledgement.
+//! Absent from a session that never asked and was never cut.
 
 use super::Session;
 use super::sender::SendPolicy;
 use crate::mqtt::packet::ProtocolVersion;
+use crate::time::duration;
 use std::time::Duration;
 
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
 pub struct Patience {
+    retry_interval: Option<Duration>,
+    ack_timeout: Option<Duration>,
     /// The message that the session was cut for last, and how often in a row.
     cut_by: u64,
     cuts: u32,
 }
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// The first spacing of resends on its 3.1 and 3.1.1 connections.
+    RetryInterval,
+    /// The ack timeout of its 5.0 connections.
+    AckTimeout,
+}
+
+impl Wish {
+    /// As in user properties and topics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Wish::RetryInterval => "retry-interval",
+            Wish::AckTimeout => "ack-timeout",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Wish> {
+        [Wish::RetryInterval, Wish::AckTimeout].into_iter().find(|wish| wish.name() == name)
+    }
+}
+
+/// A wish that does not read as a duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
 
 impl Session {
     /// How long a connection that begins now waits for an acknowledgement: before its first resend (3.x), before its
@@ -22,20 +53,63 @@ impl Session {
     /// Once the message that the session was cut for is finished, the next connection is held to the plain ack timeout
     /// again.
     pub fn begin_patience(&mut self, version: ProtocolVersion, policy: &SendPolicy) -> Duration {
-        if self.patience.as_ref().is_some_and(|p| !self.sender.is_unfinished(p.cut_by)) {
-            self.patience = None;
+        let sender = &self.sender;
+        if let Some(patience) = self.patience.as_mut().filter(|p| !sender.is_unfinished(p.cut_by)) {
+            patience.cuts = 0;
         }
-        if !version.is_v5() {
-            return policy.retry.interval;
-        }
-        policy.ack.after_cuts(self.patience.as_ref().map_or(0, |p| p.cuts))
+        self.patience(version, policy)
     }
 
-    /// The session's connection is cut for this message: the next one waits twice as long, if it is the same again.
+    /// The same in the midst of a connection.
+    pub fn patience(&self, version: ProtocolVersion, policy: &SendPolicy) -> Duration {
+        if !version.is_v5() {
+            return self.granted(Wish::RetryInterval, policy);
+        }
+        let cuts = self.patience.as_ref().map_or(0, |p| p.cuts);
+        policy.ack.after_cuts(self.granted(Wish::AckTimeout, policy), cuts)
+    }
+
+    /// What holds of what a client may ask for. Zero is off.
+    pub fn granted(&self, wish: Wish, policy: &SendPolicy) -> Duration {
+        let patience = self.patience.as_deref();
+        match wish {
+            Wish::RetryInterval => patience.and_then(|p| p.retry_interval).unwrap_or(policy.retry.interval),
+            Wish::AckTimeout => patience.and_then(|p| p.ack_timeout).unwrap_or(policy.ack.timeout),
+        }
+    }
+
+    /// Takes a client's wish, brought within the operator's bounds; it lasts with the session.
+    ///
+    /// # Errors
+    /// [`Unreadable`], and what held goes on.
+    pub fn ask(&mut self, wish: Wish, text: &str, policy: &SendPolicy) -> Result<(), Unreadable> {
+        let asked = duration::parse(text).map_err(|_| Unreadable)?;
+        let most = match wish {
+            Wish::RetryInterval => policy.retry.max_interval,
+            Wish::AckTimeout => policy.ack.max_timeout,
+        };
+        // Off is no interval, so the bounds do not concern it.
+        let granted =
+            if asked.is_zero() { asked } else { asked.min(most).max(policy.retry.min_interval.min(most)) };
+        let patience = self.patience.get_or_insert_default();
+        match wish {
+            Wish::RetryInterval => patience.retry_interval = Some(granted),
+            Wish::AckTimeout => patience.ack_timeout = Some(granted),
+        }
+        Ok(())
+    }
+
+    /// The session's connection is cut for this message: the next one waits twice as long, and twice that if it is cut for the
+    /// same again.
     pub fn cut_for(&mut self, number: u64) {
         let patience = self.patience.get_or_insert_default();
         let again = patience.cuts > 0 && patience.cut_by == number;
         patience.cuts = if again { patience.cuts.saturating_add(1) } else { 1 };
         patience.cut_by = number;
     }
+}
+
+/// A granted value, as a client reads it.
+pub fn format(granted: Duration) -> String {
+    if granted.is_zero() { "off".to_owned() } else { duration::format(granted) }
 }

@@ -9,6 +9,8 @@ pub struct RetryPolicy {
     pub interval: Duration,
     /// Each interval is this times the one before; 1 or more.
     pub backoff: f64,
+    /// No client is granted a shorter first interval or ack timeout.
+    pub min_interval: Duration,
     /// No interval is longer, jitter apart.
     pub max_interval: Duration,
     /// Share of the interval that is added at random, 0 to 1: once per connection and round, so that it spreads
@@ -82,10 +84,10 @@ pub enum Outlives {
 }
 
 impl AckPolicy {
-    /// The timeout of a session that was cut so often for one message.
-    pub fn after_cuts(&self, cuts: u32) -> Duration {
-        let doubled = self.timeout.saturating_mul(1_u32.checked_shl(cuts).unwrap_or(u32::MAX));
-        doubled.min(self.max_timeout.max(self.timeout))
+    /// The timeout of a session that was granted `timeout` and cut so often for one message.
+    pub fn after_cuts(&self, timeout: Duration, cuts: u32) -> Duration {
+        let doubled = timeout.saturating_mul(1_u32.checked_shl(cuts).unwrap_or(u32::MAX));
+        doubled.min(self.max_timeout.max(timeout))
     }
 }
 
@@ -105,6 +107,7 @@ mod tests {
         RetryPolicy {
             interval: Duration::from_secs(20),
             backoff: 2.0,
+            min_interval: Duration::from_secs(1),
             max_interval: Duration::from_secs(300),
             jitter,
             attempts: 5,
@@ -138,10 +141,9 @@ mod tests {
     fn each_cut_doubles_the_ack_timeout_up_to_its_cap() {
         let secs = Duration::from_secs;
         let p = AckPolicy { timeout: secs(60), max_timeout: secs(300), on_timeout: OnAckTimeout::Auto };
-        let after: Vec<u64> = (0..5).map(|cuts| p.after_cuts(cuts).as_secs()).collect();
+        let after: Vec<u64> = (0..5).map(|cuts| p.after_cuts(p.timeout, cuts).as_secs()).collect();
         assert_eq!(after, [60, 120, 240, 300, 300]);
-        assert_eq!(p.after_cuts(u32::MAX), secs(300));
-        let off = AckPolicy { timeout: Duration::ZERO, ..p };
-        assert_eq!(off.after_cuts(9), Duration::ZERO);
+        assert_eq!(p.after_cuts(p.timeout, u32::MAX), secs(300));
+        assert_eq!(p.after_cuts(Duration::ZERO, 9), Duration::ZERO);
     }
 }

@@ -20,6 +20,7 @@ fn policy() -> SendPolicy {
         queue: QueueLimits { messages: 100, bytes: 1 << 20, policy: QueuePolicy::Refuse },
         retry: RetryPolicy {
             interval: Duration::from_secs(1),
+            min_interval: Duration::from_millis(100),
             backoff: 2.0,
             max_interval: Duration::from_secs(8),
             jitter: 0.0,

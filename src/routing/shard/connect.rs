@@ -173,7 +173,9 @@ impl Shard {
     ) {
         let keep_alive = self.granted_keep_alive(connect);
         let expiry = self.granted_expiry(connect);
-        let connack = self.connack(connect, assigned, present, keep_alive, expiry);
+        let mut connack = self.connack(connect, assigned, present, keep_alive, expiry);
+        let granted = self.learn_wishes(session_id, connect);
+        connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
         let Shard { connections, sessions, settings, tally, pool, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(resident) = sessions.get_mut(session_id) else { return };
@@ -198,7 +200,16 @@ impl Shard {
         });
         wire.patience = resident.session.begin_patience(connect.version, policy);
         // A client whose Maximum Packet Size cannot take its CONNACK is left without one.
-        let fits = wire.put(&Packet::Connack(Box::new(connack))).is_ok();
+        let mut packet = Packet::Connack(Box::new(connack));
+        let mut fits = wire.put(&packet).is_ok();
+        if let Packet::Connack(connack) = &mut packet
+            && !fits
+            && !granted.is_empty()
+        {
+            // 5.0 [MQTT-3.2.2-20]
+            connack.properties.user_properties.clear();
+            fits = wire.put(&packet).is_ok();
+        }
         if fits {
             resident.session.sender.resume(now, wire, policy, tally);
             resident.session.sender.pump(now, wire, policy, tally);

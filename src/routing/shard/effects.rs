@@ -6,6 +6,7 @@ use crate::expiry::deadline::Registration;
 use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
 use crate::mqtt::session::stall::Stall;
 use crate::routing::subscription_tree::ShardId;
+use std::fmt;
 use std::time::Duration;
 
 /// The lists are taken by the shell and come back empty.
@@ -65,6 +66,12 @@ pub enum Event {
         client_id: Box<str>,
         stall: Stall,
     },
+    /// A client asked for something that does not read as a duration.
+    WishUnreadable {
+        client_id: Box<str>,
+        wish: &'static str,
+        text: Box<str>,
+    },
     SessionExpired {
         client_id: Box<str>,
         lost: usize,
@@ -114,6 +121,26 @@ impl Why {
             Why::AckTimeout(_) => "ack_timeout",
             Why::QueueFull => "queue_full",
             Why::Shutdown => "shutdown",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Client(reason) => write!(f, "DISCONNECT from the client ({reason})"),
+            Why::Network(cause) => write!(f, "network: {cause}"),
+            Why::Violation(reason, what) => write!(f, "{what} ({reason})"),
+            Why::TakenOver => f.write_str("taken over by another connection of this client"),
+            Why::KeepAlive { silent } => write!(f, "keep alive: silent for {} ms", silent.as_millis()),
+            Why::NoConnect => f.write_str("no CONNECT within listeners.connect_timeout"),
+            Why::WriteTimeout { waiting_bytes } => {
+                write!(f, "took no bytes for listeners.write_timeout; {waiting_bytes} bytes wait")
+            }
+            Why::Exhausted(stall) => write!(f, "redelivery.attempts used up: {stall}; redelivered at return"),
+            Why::AckTimeout(stall) => write!(f, "redelivery.ack_timeout: {stall}"),
+            Why::QueueFull => f.write_str("its queue is full (limits.queue_policy disconnect)"),
+            Why::Shutdown => f.write_str("the broker stops"),
         }
     }
 }

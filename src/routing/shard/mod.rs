@@ -20,6 +20,7 @@
 //! | `leave` | connections and sessions that end, wills |
 //! | `last_disconnect` | why a client was last disconnected |
 //! | `census` | what it holds, counted |
+//! | `wish` | what a client asks for about its own redelivery |
 //! | `slots` | ids |
 
 pub mod census;
@@ -39,6 +40,7 @@ mod route;
 mod share;
 pub mod slots;
 mod subscribe;
+mod wish;
 
 use crate::mqtt::outbox::Outbox;
 use crate::mqtt::session::sender::Tally;

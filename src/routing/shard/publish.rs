@@ -3,6 +3,7 @@
 use super::connection::Pause;
 use super::receive::Flow;
 use super::route::{Publication, Routed};
+use super::wish::Asked;
 use super::{ConnectionId, SessionId, Shard};
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::{Publish, QoS, ReasonCode};
@@ -78,6 +79,11 @@ impl Shard {
         topic: &str,
     ) -> Flow {
         if let Some((reason, cause)) = self.refusal(publish, topic) {
+            let (reason, cause) = match self.ask_by_publish(id, session, topic, publish.payload) {
+                Asked::NoWish => (reason, Some(cause)),
+                Asked::Unreadable => (ReasonCode::PAYLOAD_FORMAT_INVALID, None),
+                Asked::Granted => (ReasonCode::SUCCESS, None),
+            };
             return self.refuse_publish(now, id, session, publish, reason, cause);
         }
         let parts = Parts {
@@ -175,7 +181,7 @@ impl Shard {
         (levels(topic) > self.settings.topic_levels).then_some(LossCause::TopicTooDeep)
     }
 
-    /// Answers a PUBLISH that is not routed: 5.0 is told; 3.x has no code, so it gets its acknowledgement where the
+    /// Answers a PUBLISH that is not routed, for the `cause` that is counted or as a wish of the client's: 5.0 is told; 3.x has no code, so it gets its acknowledgement where the
     /// message is nobody's (3.1.1 [MQTT-3.3.5-2]), and is closed where the message would be lost.
     fn refuse_publish(
         &mut self,
@@ -184,12 +190,14 @@ impl Shard {
         session: SessionId,
         publish: &Publish<'_>,
         reason: ReasonCode,
-        cause: LossCause,
+        cause: Option<LossCause>,
     ) -> Flow {
-        self.tally.losses.count(cause);
+        if let Some(cause) = cause {
+            self.tally.losses.count(cause);
+        }
         let Some(packet_id) = publish.packet_id else { return Flow::Continue };
         let v5 = self.connections.get(id).is_some_and(|c| c.version().is_v5());
-        if !v5 && cause == LossCause::MemoryBudget {
+        if !v5 && cause == Some(LossCause::MemoryBudget) {
             if let Some(resident) = self.sessions.get_mut(session) {
                 resident.session.receiver.release(packet_id);
             }
@@ -197,7 +205,7 @@ impl Shard {
             return Flow::Closed;
         }
         let due = self.settle(now, id, session, |receiver| {
-            if v5 {
+            if v5 && reason.is_error() {
                 receiver.refuse(packet_id, publish.qos, reason)
             } else {
                 receiver.routed(packet_id, publish.qos, Outcome::Taken)

@@ -267,6 +267,7 @@ impl Shard {
         while self.common.retained().matching_from(&mut cursor, &wish.filter, now, AT_ONCE, &mut found)
             == retained::Progress::More
         {}
+        found.extend(self.granted_message(id, session, &wish.filter));
         let all = self.common.retained().len();
         let Shard { connections, sessions, settings, tally, .. } = self;
         let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session)) else {
