@@ -36,12 +36,16 @@ impl RetryPolicy {
     /// How long to wait after a packet was sent for the `round`-th time again (0: sent for the first time).
     /// `interval` is the connection's own first one, and `seed` its own.
     pub fn delay(&self, interval: Duration, round: u16, seed: u64) -> Duration {
+        // Asked for every QoS 1 and 2 message to a 3.x client, and then with round 0.
+        let base = if round == 0 { interval } else { self.grown(interval, round) };
+        if self.jitter > 0.0 { base.mul_f64(1.0 + self.jitter * unit(seed, round)) } else { base }
+    }
+
+    fn grown(&self, interval: Duration, round: u16) -> Duration {
         let cap = self.max_interval.max(interval).as_secs_f64();
         let grown = interval.as_secs_f64() * self.backoff.max(1.0).powi(i32::from(round));
         // `powi` may reach infinity; `min` brings it back.
-        let base = grown.min(cap);
-        let spread = if self.jitter > 0.0 { self.jitter * unit(seed, round) } else { 0.0 };
-        Duration::from_secs_f64(base * (1.0 + spread))
+        Duration::from_secs_f64(grown.min(cap))
     }
 }
 
