@@ -15,6 +15,7 @@ use crate::mqtt::message::take_bodies_delta;
 use crate::routing::shard::connection::Leaves;
 use crate::routing::shard::{ConnectionId, Flushed, Shard};
 use crate::routing::subscription_tree::ShardId;
+use crate::time::Instant;
 use actix::{Addr, WeakAddr};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -124,7 +125,6 @@ impl Shell {
         let mut links = self.links.borrow_mut();
         let link = links.get_mut(id.slot as usize)?.take_if(|link| link.id == id)?;
         self.open.set(self.open.get() - 1);
-        // One that moves takes its place there again.
         if self.open.get() == 0 {
             self.emptied.notify_waiters();
         }
@@ -144,8 +144,7 @@ impl Shell {
 
     pub fn notify(&self, id: ConnectionId, notice: Notice) {
         let links = self.links.borrow();
-        let link = links.get(id.slot as usize).and_then(Option::as_ref).filter(|link| link.id == id);
-        if let Some(link) = link {
+        if let Some(link) = find(&links, id) {
             send(&link.actor, notice);
         }
     }
@@ -176,10 +175,12 @@ impl Shell {
     /// Writes what waits, and sends what is to be said.
     pub fn flush(&self) {
         for _ in 0..ROUNDS {
-            self.core.borrow_mut().flush_begins(clock::now());
+            // Once for all that are flushed: a fan-out flushes many.
+            let now = clock::now();
+            self.core.borrow_mut().flush_begins(now);
             let dirty = std::mem::take(&mut self.core.borrow_mut().effects().dirty);
             for id in &dirty {
-                self.flush_one(*id);
+                self.flush_one(now, *id);
             }
             self.give_back_dirty(dirty);
             self.send_out();
@@ -190,11 +191,9 @@ impl Shell {
     }
 
     /// One write for one connection.
-    pub fn flush_one(&self, id: ConnectionId) {
+    pub fn flush_one(&self, now: Instant, id: ConnectionId) {
         let links = self.links.borrow();
-        let Some(link) = links.get(id.slot as usize).and_then(Option::as_ref).filter(|l| l.id == id) else {
-            return;
-        };
+        let Some(link) = find(&links, id) else { return };
         let mut core = self.core.borrow_mut();
         let wrote = match core.outbox(id).map(|outbox| write(&link.transport, outbox)) {
             Some(Ok(wrote)) => wrote,
@@ -202,7 +201,7 @@ impl Shell {
             Some(Err(_)) => return send(&link.actor, Notice::Broken),
             None => return,
         };
-        match core.flushed(clock::now(), id, wrote) {
+        match core.flushed(now, id, wrote) {
             Flushed::Drained | Flushed::Gone => {}
             Flushed::Blocked => send(&link.actor, Notice::AwaitWritable),
             Flushed::Finished(Leaves::Client) => send(&link.actor, Notice::Close),
@@ -252,10 +251,7 @@ impl Shell {
             return;
         }
         let links = self.links.borrow();
-        let address = |id: ConnectionId| {
-            let link = links.get(id.slot as usize).and_then(Option::as_ref).filter(|l| l.id == id);
-            link.map(|l| l.peer)
-        };
+        let address = |id: ConnectionId| find(&links, id).map(|link| link.peer);
         self.log.borrow_mut().write(clock::now(), &events, address);
     }
 
@@ -302,6 +298,11 @@ impl Shell {
         }
         self.turn_ended();
     }
+}
+
+/// The connection's way out, unless its slot is another's by now.
+fn find(links: &[Option<Link>], id: ConnectionId) -> Option<&Link> {
+    links.get(id.slot as usize)?.as_ref().filter(|link| link.id == id)
 }
 
 /// Notices are rare, so an address is made for each and not kept.

@@ -84,7 +84,7 @@ impl Connection {
             && transport.poll_write_ready(cx).is_ready()
         {
             self.awaits_writable = false;
-            self.shell.flush_one(self.id);
+            self.shell.flush_one(clock::now(), self.id);
             self.shell.turn_ended();
         }
         if std::mem::take(&mut self.overdue) {
@@ -140,7 +140,7 @@ impl Connection {
                 Poll::Ready(Ok(Read::Last(n))) => n,
                 Poll::Ready(Ok(Read::End)) => {
                     // It may have closed its side alone, and still read the answers.
-                    shell.flush_one(self.id);
+                    shell.flush_one(clock::now(), self.id);
                     return self.gone("closed by the peer");
                 }
                 Poll::Ready(Err(error)) => return self.gone(&error.to_string()),

@@ -1,6 +1,6 @@
 //! The pure half of one network connection: what it has read of a packet, what it waits to write, its deadlines.
 
-use super::SessionId;
+use super::{ConnectionId, SessionId};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::mqtt::session::keep_alive::KeepAlive;
@@ -109,6 +109,14 @@ impl Connection {
             read_idle: Registered::default(),
             write_idle: Registered::default(),
             retransmit: Registered::default(),
+        }
+    }
+
+    /// Puts it on the list of those to flush, if it is not there.
+    pub fn mark_dirty(&mut self, id: ConnectionId, list: &mut Vec<ConnectionId>) {
+        if !self.dirty {
+            self.dirty = true;
+            list.push(id);
         }
     }
 

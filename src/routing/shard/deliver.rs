@@ -84,10 +84,7 @@ impl Shard {
                     }
                     tally.sent += 1;
                     self.unflushed += connection.wire.outbox.len() - before;
-                    if !connection.dirty {
-                        connection.dirty = true;
-                        effects.dirty.push(*id);
-                    }
+                    connection.mark_dirty(*id, &mut effects.dirty);
                     if packet_id.is_some() {
                         let id = *id;
                         self.register_retransmit(now, id);

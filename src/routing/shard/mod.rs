@@ -351,9 +351,8 @@ impl Shard {
     /// Notes that a connection has something to write, if it has.
     fn touch(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if !connection.dirty && (!connection.wire.outbox.is_empty() || connection.is_closing()) {
-            connection.dirty = true;
-            self.effects.dirty.push(id);
+        if !connection.wire.outbox.is_empty() || connection.is_closing() {
+            connection.mark_dirty(id, &mut self.effects.dirty);
         }
     }
 

@@ -152,10 +152,7 @@ impl Shard {
         connection.wire.outbox.lend(pool);
         Session::answer(due, &mut connection.wire);
         *unflushed += 4;
-        if !connection.dirty {
-            connection.dirty = true;
-            effects.dirty.push(id);
-        }
+        connection.mark_dirty(id, &mut effects.dirty);
     }
 
     /// Why a PUBLISH is not routed, if so: what a 5.0 client is told, and the cause that is counted.

@@ -177,10 +177,7 @@ impl Shard {
         let appended = connection.wire.outbox.len().saturating_sub(before);
         if appended > 0 {
             self.unflushed += appended;
-            if !connection.dirty {
-                connection.dirty = true;
-                self.effects.dirty.push(id);
-            }
+            connection.mark_dirty(id, &mut self.effects.dirty);
         }
         match action {
             Action::None => {
