@@ -1,0 +1,9 @@
+//! From a shard's changes to what has to be written, pure.
+//!
+//! | file | what |
+//! |---|---|
+//! | `record` | the changes, the batches they are committed in, and what is found at the start |
+//! | `group` | what several batches come to, and which may be committed together |
+
+pub mod group;
+pub mod record;
