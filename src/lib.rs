@@ -51,6 +51,7 @@ pub mod clock;
 pub mod config;
 pub mod expiry;
 pub mod health;
+pub mod journal;
 pub mod load;
 pub mod mqtt;
 pub mod routing;

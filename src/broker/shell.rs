@@ -202,7 +202,7 @@ impl Shell {
             None => return,
         };
         match core.flushed(now, id, wrote) {
-            Flushed::Drained | Flushed::Gone => {}
+            Flushed::Drained | Flushed::Fenced | Flushed::Gone => {}
             Flushed::Blocked => send(&link.actor, Notice::AwaitWritable),
             Flushed::Finished(Leaves::Client) => send(&link.actor, Notice::Close),
             Flushed::Finished(Leaves::Broker) => send(&link.actor, Notice::Linger),

@@ -54,6 +54,7 @@ impl Supervisor {
             retained: Mutex::new(Retained::new(retained)),
             over_budget: AtomicBool::new(false),
             over_partial: AtomicBool::new(false),
+            store_full: AtomicBool::new(false),
         });
         let statistics = Arc::new(Statistics::new(count, limits.memory.bytes(), Arc::clone(&common)));
         let mut arbiters = Vec::new();

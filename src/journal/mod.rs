@@ -3,7 +3,9 @@
 //! | file | what |
 //! |---|---|
 //! | `record` | the changes, the batches they are committed in, and what is found at the start |
+//! | `ledger` | the shard's side: what it changed since its last batch |
 //! | `group` | what several batches come to, and which may be committed together |
 
 pub mod group;
+pub mod ledger;
 pub mod record;

@@ -3,6 +3,7 @@
 //! The outbox knows no socket: whoever flushes it asks for the pieces, writes, and says how much was taken. It owns a
 //! buffer only while something waits, so an idle connection costs none.
 
+use crate::journal::record::Lsn;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -20,6 +21,13 @@ pub struct Outbox {
     shared: Option<Box<Shared>>,
     /// Bytes the socket took since the connection began.
     written: u64,
+    /// Where in the stream what must not leave before a commit begins, in rising order of both; `None` where nothing
+    /// ever waited for one.
+    #[expect(
+        clippy::box_collection,
+        reason = "8 bytes in every connection where 32 would nearly always be empty"
+    )]
+    fences: Option<Box<VecDeque<(u64, Lsn)>>>,
 }
 
 #[derive(Debug, Default)]
@@ -64,23 +72,61 @@ impl Outbox {
         self.written + self.len() as u64
     }
 
+    /// What is appended from here on does not leave before this is committed; nor, since the stream has one order, does
+    /// anything behind it.
+    pub fn fence(&mut self, lsn: Lsn) {
+        let at = self.end_offset();
+        let fences = self.fences.get_or_insert_default();
+        if fences.back().is_none_or(|(_, last)| *last < lsn) {
+            fences.push_back((at, lsn));
+        }
+    }
+
+    /// Everything up to this is committed.
+    pub fn committed(&mut self, lsn: Lsn) {
+        if let Some(fences) = &mut self.fences {
+            while fences.pop_front_if(|(_, waits)| *waits <= lsn).is_some() {}
+        }
+    }
+
+    /// Bytes that wait and may leave.
+    pub fn writable(&self) -> usize {
+        let len = self.len();
+        match self.fences.as_ref().and_then(|f| f.front()) {
+            Some((at, _)) => len.min(at.saturating_sub(self.written) as usize),
+            None => len,
+        }
+    }
+
     /// Whether one plain write of [`Self::front`] is all there is.
     pub fn is_contiguous(&self) -> bool {
         self.shared.is_none()
     }
 
-    /// The bytes up to the first shared piece.
+    /// The bytes up to the first shared piece that may leave.
     pub fn front(&self) -> &[u8] {
         let end = match self.shared.as_ref().and_then(|s| s.pieces.front()) {
             Some((at, _)) => *at,
             None => self.buffer.len(),
         };
-        &self.buffer[self.taken..end]
+        &self.buffer[self.taken..end.min(self.taken + self.writable())]
     }
 
-    /// All that waits, in order, as far as one vectored write takes.
+    /// All that may leave, in order, as far as one vectored write takes.
     pub fn pieces(&self) -> Vec<IoSlice<'_>> {
-        let mut out = Vec::with_capacity(8);
+        let mut pieces = self.all_pieces();
+        let mut left = self.writable();
+        pieces.retain_mut(|piece| {
+            let all: &[u8] = piece;
+            *piece = &all[..all.len().min(left)];
+            left -= piece.len();
+            !piece.is_empty()
+        });
+        pieces.into_iter().map(IoSlice::new).collect()
+    }
+
+    fn all_pieces(&self) -> Vec<&[u8]> {
+        let mut out: Vec<&[u8]> = Vec::with_capacity(8);
         let mut at = self.taken;
         if let Some(shared) = &self.shared {
             let mut skip = shared.taken;
@@ -89,15 +135,15 @@ impl Outbox {
                     return out;
                 }
                 if *before > at {
-                    out.push(IoSlice::new(&self.buffer[at..*before]));
+                    out.push(&self.buffer[at..*before]);
                     at = *before;
                 }
-                out.push(IoSlice::new(&bytes[skip..]));
+                out.push(&bytes[skip..]);
                 skip = 0;
             }
         }
         if at < self.buffer.len() {
-            out.push(IoSlice::new(&self.buffer[at..]));
+            out.push(&self.buffer[at..]);
         }
         out
     }

@@ -8,6 +8,8 @@
 use super::queue::Delivery;
 use super::seldom::Empty;
 use super::stall::{Stall, StallCause};
+use crate::journal::ledger::Entry;
+use crate::journal::record::Flight;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -36,6 +38,18 @@ impl Unacked {
         packet_id(self.number)
     }
 
+    /// Its place in the window, for the store.
+    pub fn flight(&self) -> Flight {
+        Flight { running: self.number, transmissions: self.transmissions }
+    }
+
+    /// Records where it stands now.
+    pub fn record(&self) {
+        if let Some(entry) = &self.delivery.stored {
+            entry.sent(self.flight());
+        }
+    }
+
     pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
         let Unacked { first_sent, transmissions, number, due, .. } = *self;
         let (packet_id, age, late) = (self.packet_id(), now.since(first_sent), now.since(due));
@@ -56,6 +70,8 @@ pub struct Release {
     pub end_offset: u64,
     /// Whether it holds a unit of the send quota: not when it was carried over from an earlier connection.
     pub in_quota: bool,
+    /// Its row in the store, if it has one.
+    pub stored: Option<Box<Entry>>,
     number: u64,
 }
 
@@ -103,18 +119,13 @@ fn packet_id(number: u64) -> PacketId {
 
 const FIRST: PacketId = PacketId::new(1).expect("1 is not 0");
 
-static NOTHING: InFlight = InFlight {
-    publishes: VecDeque::new(),
-    sent: 0,
-    releases: VecDeque::new(),
-    outside_quota: 0,
-    next: 0,
-    oldest: 0,
-};
+thread_local! {
+    static NOTHING: &'static InFlight = Box::leak(Box::default());
+}
 
 impl Empty for InFlight {
     fn empty() -> &'static InFlight {
-        &NOTHING
+        NOTHING.with(|nothing| *nothing)
     }
 }
 
@@ -216,6 +227,44 @@ impl InFlight {
         &mut self.publishes[last]
     }
 
+    /// A delivery that was in flight when the broker ended, behind those before it.
+    pub fn restore(&mut self, now: Instant, delivery: Delivery, flight: Flight) {
+        let Flight { running: number, transmissions } = flight;
+        self.restored(number);
+        let (attempts, due, first_sent, end_offset) = (0, Instant::NEVER, now, 0);
+        self.publishes.push_back(Unacked {
+            delivery,
+            attempts,
+            transmissions,
+            due,
+            first_sent,
+            end_offset,
+            number,
+        });
+    }
+
+    /// A PUBREL, likewise.
+    pub fn restore_release(&mut self, now: Instant, stored: Box<Entry>, flight: Flight) {
+        let Flight { running: number, transmissions } = flight;
+        self.restored(number);
+        self.outside_quota += 1;
+        self.releases.push_back(Release {
+            attempts: 0,
+            transmissions,
+            due: Instant::NEVER,
+            first_sent: now,
+            end_offset: 0,
+            in_quota: false,
+            stored: Some(stored),
+            number,
+        });
+    }
+
+    fn restored(&mut self, number: u64) {
+        self.oldest = if self.is_empty() { number } else { self.oldest.min(number) };
+        self.next = self.next.max(number + 1);
+    }
+
     /// PUBACK: finishes a QoS 1 message.
     pub fn acknowledge(&mut self, id: PacketId) -> Option<Unacked> {
         let at = self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::AtLeastOnce)?;
@@ -230,8 +279,12 @@ impl InFlight {
             return if again { Received::Again } else { Received::Unknown };
         };
         let in_quota = at < self.sent;
-        if let Some(p) = self.remove(at) {
+        if let Some(mut p) = self.remove(at) {
             self.outside_quota += usize::from(!in_quota);
+            let mut stored = p.delivery.stored.take();
+            if let Some(entry) = &mut stored {
+                entry.received();
+            }
             self.releases.push_back(Release {
                 attempts: 0,
                 transmissions: 0,
@@ -239,6 +292,7 @@ impl InFlight {
                 first_sent: p.first_sent,
                 end_offset: 0,
                 in_quota,
+                stored,
                 number: p.number,
             });
         }
@@ -366,8 +420,14 @@ mod tests {
     }
 
     fn push(w: &mut InFlight, qos: QoS) -> PacketId {
-        let delivery =
-            Delivery { message: message(), ids: SubscriptionIds::None, qos, retain: false, share: None };
+        let delivery = Delivery {
+            message: message(),
+            ids: SubscriptionIds::None,
+            qos,
+            retain: false,
+            share: None,
+            stored: None,
+        };
         w.push(Instant::ZERO, delivery, Instant::NEVER).packet_id()
     }
 

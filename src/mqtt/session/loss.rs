@@ -26,10 +26,14 @@ pub enum LossCause {
     NegativelyAcknowledged,
     /// A retained message beyond the bounds on their number or bytes.
     RetainedFull,
+    /// The store had lost it.
+    Unreadable,
+    /// The store has no room.
+    StoreFull,
 }
 
 impl LossCause {
-    pub const ALL: [LossCause; 11] = [
+    pub const ALL: [LossCause; 13] = [
         LossCause::QueueRefused,
         LossCause::QueueOverflow,
         LossCause::Expired,
@@ -41,6 +45,8 @@ impl LossCause {
         LossCause::TopicTooDeep,
         LossCause::NegativelyAcknowledged,
         LossCause::RetainedFull,
+        LossCause::Unreadable,
+        LossCause::StoreFull,
     ];
 
     /// As in topics and logs.
@@ -57,6 +63,8 @@ impl LossCause {
             LossCause::TopicTooDeep => "topic_too_deep",
             LossCause::NegativelyAcknowledged => "negatively_acknowledged",
             LossCause::RetainedFull => "retained_full",
+            LossCause::Unreadable => "unreadable",
+            LossCause::StoreFull => "store_full",
         }
     }
 }

@@ -35,6 +35,7 @@ pub mod topic_alias;
 pub mod will;
 pub mod wire;
 
+use crate::journal::ledger::Account;
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{
     Acknowledgement, Disconnect, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe,
@@ -43,6 +44,7 @@ use crate::time::Instant;
 use patience::Patience;
 use receiver::{Admission, Due, Receiver};
 use sender::{SendPolicy, Sender, Tally};
+use std::rc::Rc;
 use std::time::Duration;
 use subscription::Subscriptions;
 use will::Will;
@@ -70,6 +72,8 @@ pub struct Session {
     pub subscriptions: Subscriptions,
     pub will: Option<Box<Will>>,
     patience: Option<Box<Patience>>,
+    /// Of a session that the store has.
+    account: Option<Rc<Account>>,
 }
 
 /// What the session asks of those around it.
@@ -105,7 +109,20 @@ impl Session {
             subscriptions: Subscriptions::default(),
             will: None,
             patience: None,
+            account: None,
         }
+    }
+
+    /// Its account in the store, if it is there.
+    pub fn account(&self) -> Option<&Rc<Account>> {
+        self.account.as_ref()
+    }
+
+    /// It is in the store from here on.
+    pub fn keep_account(&mut self, account: Account) {
+        let account = Rc::new(account);
+        self.receiver.keep_account(Rc::clone(&account));
+        self.account = Some(account);
     }
 
     /// Whether it ends with its connection.
@@ -207,6 +224,10 @@ impl Session {
     fn release<'a>(&mut self, ack: Acknowledgement<'_>, wire: &mut Wire) -> Action<'a> {
         let known = self.receiver.release(ack.packet_id);
         let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
+        if let Some(lsn) = self.account.as_ref().and_then(|a| a.pending()) {
+            // That the identifier is free is recorded first.
+            wire.outbox.fence(lsn);
+        }
         wire.put_acknowledgement(AckKind::Pubcomp, ack.packet_id, reason);
         Action::None
     }

@@ -99,6 +99,19 @@ impl Session {
         Ok(())
     }
 
+    /// What the client asked for: retry interval and ack timeout, for the store.
+    pub fn wishes(&self) -> (Option<Duration>, Option<Duration>) {
+        self.patience.as_ref().map_or((None, None), |p| (p.retry_interval, p.ack_timeout))
+    }
+
+    /// What the store had of it.
+    pub fn restore_wishes(&mut self, retry_interval: Option<Duration>, ack_timeout: Option<Duration>) {
+        if retry_interval.is_some() || ack_timeout.is_some() {
+            let patience = self.patience.get_or_insert_default();
+            (patience.retry_interval, patience.ack_timeout) = (retry_interval, ack_timeout);
+        }
+    }
+
     /// The session's connection is cut for this message: the next one waits twice as long, and twice that if it is cut for the
     /// same again.
     pub fn cut_for(&mut self, number: u64) {

@@ -2,10 +2,15 @@
 //!
 //! Bounded in number and bytes; each message is charged its full size in each queue. What the bound does not admit is
 //! decided by policy, after expired entries have made room. Control packets are never in here.
+//!
+//! Of a long queue whose deliveries are in the store, only the head is in memory: behind it stand entries without their
+//! messages, some 100 B each, which are read back in pages as the head drains.
 
 use super::loss::{LossCause, Losses};
 use super::seldom::Empty;
 use super::subscription::SubscriptionIds;
+use crate::journal::ledger::Entry;
+use crate::journal::record::{BodyNumber, EntryNumber, ReadEntry};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::time::Instant;
@@ -13,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A message with what its delivery adds to it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Delivery {
     pub message: Message,
     pub ids: SubscriptionIds,
@@ -22,7 +27,12 @@ pub struct Delivery {
     pub retain: bool,
     /// The shared subscription it came by, in full: at the end of the session it may be another member's.
     pub share: Option<Arc<Box<str>>>,
+    /// Its row in the store, if it has one: gone with it.
+    pub stored: Option<Box<Entry>>,
 }
+
+/// Entries that are read back at once.
+const PAGE: usize = 256;
 
 /// The bounds of a queue.
 #[derive(Clone, Debug)]
@@ -49,10 +59,23 @@ pub enum QueuePolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
+/// Deliveries that a queue keeps in memory, messages included, where the store has the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// Of a client that is away: nobody takes them soon.
+    Offline = 64,
+    Online = 256,
+}
+
 /// Deliveries in order.
 #[derive(Debug)]
 pub struct Queue {
     entries: VecDeque<Delivery>,
+    /// Those behind them whose messages are in the store alone.
+    paged: VecDeque<Box<Entry>>,
+    /// Whether the first of `paged` were asked for.
+    asked: bool,
+    /// Of all messages.
     bytes: usize,
     /// Entries at QoS 0: while there are any, later QoS 0 messages go behind them.
     at_most_once: u32,
@@ -60,7 +83,9 @@ pub struct Queue {
     earliest_expiry: Instant,
 }
 
-static NOTHING: Queue = Queue::new();
+thread_local! {
+    static NOTHING: &'static Queue = Box::leak(Box::default());
+}
 
 impl Default for Queue {
     fn default() -> Queue {
@@ -70,21 +95,28 @@ impl Default for Queue {
 
 impl Empty for Queue {
     fn empty() -> &'static Queue {
-        &NOTHING
+        NOTHING.with(|nothing| *nothing)
     }
 }
 
 impl Queue {
     const fn new() -> Queue {
-        Queue { entries: VecDeque::new(), bytes: 0, at_most_once: 0, earliest_expiry: Instant::NEVER }
+        Queue {
+            entries: VecDeque::new(),
+            paged: VecDeque::new(),
+            asked: false,
+            bytes: 0,
+            at_most_once: 0,
+            earliest_expiry: Instant::NEVER,
+        }
     }
 
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() + self.paged.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.paged.is_empty()
     }
 
     /// Bytes of the messages, each in full.
@@ -104,30 +136,84 @@ impl Queue {
         &mut self,
         now: Instant,
         delivery: Delivery,
+        head: Head,
         limits: &QueueLimits,
         losses: &mut Losses,
     ) -> Result<(), Full> {
         let size = delivery.message.size();
         self.make_room(now, size, limits, losses);
         if limits.policy == QueuePolicy::DropOldest && size <= limits.bytes {
-            while !self.has_room(size, limits) && self.pop().is_some() {
+            while !self.has_room(size, limits) && self.drop_oldest() {
                 losses.count(LossCause::QueueOverflow);
             }
         }
         if !self.has_room(size, limits) {
             return Err(Full);
         }
-        self.append(delivery);
+        self.append(delivery, head);
         Ok(())
+    }
+
+    /// Whether there was one.
+    fn drop_oldest(&mut self) -> bool {
+        if self.pop().is_some() {
+            return true;
+        }
+        let oldest = self.paged.pop_front();
+        self.bytes -= oldest.as_ref().map_or(0, |e| e.size());
+        oldest.is_some()
     }
 
     /// Takes a delivery in whatever the limits say: for retained messages at a SUBSCRIBE, which their own store
     /// bounds.
-    pub fn append(&mut self, delivery: Delivery) {
+    pub fn append(&mut self, mut delivery: Delivery, head: Head) {
         self.bytes += delivery.message.size();
         self.at_most_once += u32::from(delivery.qos == QoS::AtMostOnce);
         self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
-        self.entries.push_back(delivery);
+        let behind = !self.paged.is_empty() || self.entries.len() >= head as usize;
+        match delivery.stored.take_if(|_| behind) {
+            Some(entry) => self.paged.push_back(entry),
+            None => self.entries.push_back(delivery),
+        }
+    }
+
+    /// A delivery that the store has, behind all others: at the start.
+    pub fn restore(&mut self, entry: Box<Entry>) {
+        self.bytes += entry.size();
+        self.earliest_expiry = self.earliest_expiry.min(entry.expires());
+        self.paged.push_back(entry);
+    }
+
+    /// The next entries to read back, if it is time and they were not asked for.
+    pub fn next_page(&mut self) -> Option<Vec<(EntryNumber, BodyNumber)>> {
+        if self.asked || self.paged.is_empty() || self.entries.len() >= Head::Offline as usize / 2 {
+            return None;
+        }
+        self.asked = true;
+        let named = |e: &Box<Entry>| Some((e.number(), e.body()?.number()));
+        Some(self.paged.iter().take(PAGE).filter_map(named).collect())
+    }
+
+    /// What was asked for came: `wanted` as it was asked, `read` what there was of it. What is missing is given up.
+    pub fn take_page(
+        &mut self,
+        wanted: &[(EntryNumber, BodyNumber)],
+        read: Vec<ReadEntry>,
+        losses: &mut Losses,
+    ) {
+        self.asked = false;
+        let mut read = read.into_iter().peekable();
+        for (number, _) in wanted {
+            let found = read.next_if(|r| r.number == *number);
+            // Expired or dropped since it was asked for.
+            let Some(stored) = self.paged.pop_front_if(|e| e.number() == *number) else { continue };
+            let Some(ReadEntry { message, qos, retain, ids, share, .. }) = found else {
+                self.bytes -= stored.size();
+                losses.count(LossCause::Unreadable);
+                continue;
+            };
+            self.entries.push_back(Delivery { message, ids, qos, retain, share, stored: Some(stored) });
+        }
     }
 
     pub fn front(&self) -> Option<&Delivery> {
@@ -139,7 +225,9 @@ impl Queue {
         self.bytes -= delivery.message.size();
         self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
         if self.entries.is_empty() {
-            self.earliest_expiry = Instant::NEVER;
+            if self.paged.is_empty() {
+                self.earliest_expiry = Instant::NEVER;
+            }
             // A drained backlog gives its room back; a short queue keeps its.
             if self.entries.capacity() > 256 {
                 self.entries = VecDeque::new();
@@ -148,14 +236,15 @@ impl Queue {
         Some(delivery)
     }
 
-    /// Empties it.
-    pub fn drain(&mut self) -> impl Iterator<Item = Delivery> {
-        std::mem::take(self).entries.into_iter()
+    /// Empties it; answers also how many there were whose messages are not in memory.
+    pub fn drain(&mut self) -> (impl Iterator<Item = Delivery>, usize) {
+        let all = std::mem::take(self);
+        (all.entries.into_iter(), all.paged.len())
     }
 
     /// Whether a message of this size fits as it is.
     pub fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
-        self.entries.len() < limits.messages && self.bytes + size <= limits.bytes
+        self.len() < limits.messages && self.bytes + size <= limits.bytes
     }
 
     /// Whether a message of this size fits once what has expired is gone.
@@ -176,7 +265,7 @@ impl Queue {
         if self.earliest_expiry > now {
             return;
         }
-        let Queue { entries, bytes, at_most_once, earliest_expiry } = self;
+        let Queue { entries, paged, bytes, at_most_once, earliest_expiry, .. } = self;
         *earliest_expiry = Instant::NEVER;
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
@@ -186,6 +275,16 @@ impl Queue {
                 *at_most_once -= u32::from(d.qos == QoS::AtMostOnce);
             } else {
                 *earliest_expiry = (*earliest_expiry).min(d.message.header().expires);
+            }
+            !expired
+        });
+        paged.retain(|e| {
+            let expired = e.expires() <= now;
+            if expired {
+                losses.count(LossCause::Expired);
+                *bytes -= e.size();
+            } else {
+                *earliest_expiry = (*earliest_expiry).min(e.expires());
             }
             !expired
         });
@@ -212,6 +311,7 @@ mod tests {
             qos: QoS::AtLeastOnce,
             retain: false,
             share: None,
+            stored: None,
         }
     }
 
@@ -225,10 +325,10 @@ mod tests {
         let l = limits(QueuePolicy::Refuse);
         let soon = Instant::from_millis(10);
         for expires in [Instant::NEVER, soon, Instant::NEVER] {
-            assert_eq!(q.push(Instant::ZERO, delivery(expires), &l, &mut losses), Ok(()));
+            assert_eq!(q.push(Instant::ZERO, delivery(expires), Head::Online, &l, &mut losses), Ok(()));
         }
-        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Err(Full));
-        assert_eq!(q.push(soon, delivery(Instant::NEVER), &l, &mut losses), Ok(()));
+        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), Head::Online, &l, &mut losses), Err(Full));
+        assert_eq!(q.push(soon, delivery(Instant::NEVER), Head::Online, &l, &mut losses), Ok(()));
         assert_eq!((q.len(), losses.of(LossCause::Expired), losses.total()), (3, 1, 1));
     }
 
@@ -237,7 +337,10 @@ mod tests {
         let (mut q, mut losses) = (Queue::default(), Losses::default());
         let l = limits(QueuePolicy::DropOldest);
         for _ in 0..5 {
-            assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Ok(()));
+            assert_eq!(
+                q.push(Instant::ZERO, delivery(Instant::NEVER), Head::Online, &l, &mut losses),
+                Ok(())
+            );
         }
         assert_eq!((q.len(), losses.of(LossCause::QueueOverflow)), (3, 2));
     }
@@ -247,9 +350,9 @@ mod tests {
         let (mut q, mut losses) = (Queue::default(), Losses::default());
         let size = delivery(Instant::NEVER).message.size();
         let l = QueueLimits { messages: 100, bytes: 2 * size, policy: QueuePolicy::Refuse };
-        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Ok(()));
-        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Ok(()));
-        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), &l, &mut losses), Err(Full));
+        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), Head::Online, &l, &mut losses), Ok(()));
+        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), Head::Online, &l, &mut losses), Ok(()));
+        assert_eq!(q.push(Instant::ZERO, delivery(Instant::NEVER), Head::Online, &l, &mut losses), Err(Full));
         q.pop();
         assert_eq!(q.bytes(), size);
         q.pop();

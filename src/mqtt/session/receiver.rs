@@ -4,8 +4,10 @@
 //! leaves when every gate it waits for has answered (other shards, the store), in the order the PUBLISHes came; where
 //! nothing is waited for, which is the rule on one shard, it leaves at once and nothing is kept.
 
+use crate::journal::ledger::Account;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// Which waiting acknowledgement a gate's answer is for; counts up per session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,8 @@ pub struct Receiver {
     )]
     pending: Option<Box<VecDeque<Pending>>>,
     first: u32,
+    /// Where the identifiers are recorded, of a session that the store has.
+    account: Option<Rc<Account>>,
 }
 
 impl Receiver {
@@ -150,7 +154,21 @@ impl Receiver {
     // 5.0 [MQTT-4.3.3-11], [MQTT-4.3.3-12]
     pub fn release(&mut self, id: PacketId) -> bool {
         let sets = self.exactly_once.iter_mut().chain(&mut self.carried_over);
-        sets.into_iter().any(|ids| ids.remove(id))
+        let known = sets.into_iter().any(|ids| ids.remove(id));
+        if let (true, Some(account)) = (known, &self.account) {
+            account.incoming_done(id);
+        }
+        known
+    }
+
+    /// The session is in the store from here on.
+    pub fn keep_account(&mut self, account: Rc<Account>) {
+        self.account = Some(account);
+    }
+
+    /// An identifier that the store had: its message is taken over.
+    pub fn restore(&mut self, id: PacketId) {
+        self.carried_over.get_or_insert_default().insert(id);
     }
 
     /// A message was routed: its acknowledgement now, if no gate is waited for and none before it waits.

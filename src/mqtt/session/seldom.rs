@@ -8,7 +8,15 @@ pub struct Seldom<T>(Option<Box<T>>);
 
 /// What reads as nothing.
 pub trait Empty: Default + 'static {
+    /// One for each thread, never freed: it may hold what cannot be shared, though this one holds nothing.
     fn empty() -> &'static Self;
+}
+
+impl<T> Seldom<T> {
+    /// The value, once it was changed: cheaper to ask than to read the empty one.
+    pub fn get(&self) -> Option<&T> {
+        self.0.as_deref()
+    }
 }
 
 impl<T> Default for Seldom<T> {

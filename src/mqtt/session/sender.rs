@@ -2,11 +2,13 @@
 
 use super::inflight::{InFlight, Received, Release, Unacked};
 use super::loss::{LossCause, Losses};
-use super::queue::{Delivery, Full, Queue, QueueLimits};
+use super::queue::{Delivery, Full, Head, Queue, QueueLimits};
 use super::retry::{AckPolicy, OnExhausted, RetryPolicy};
 use super::seldom::Seldom;
 use super::stall::{SocketView, Stall, StallCause};
 use super::wire::{Sending, Wire};
+use crate::journal::ledger::Entry;
+use crate::journal::record::{BodyNumber, EntryNumber, Flight, ReadEntry};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::time::Instant;
@@ -89,7 +91,7 @@ pub struct Sender {
 impl Sender {
     /// Whether a new QoS 1 or 2 message can go out at once: nothing older waits, and window and outbox have room.
     pub fn is_clear(&self, wire: &Wire, policy: &SendPolicy) -> bool {
-        self.queue.is_empty()
+        self.queue.get().is_none_or(Queue::is_empty)
             && !self.window.has_unsent()
             && self.has_quota(wire, policy)
             && wire.outbox.len() < policy.outbox
@@ -97,14 +99,20 @@ impl Sender {
 
     /// Whether a QoS 0 message must go behind others in the queue to keep its order.
     pub fn holds_at_most_once(&self) -> bool {
-        self.queue.has_at_most_once()
+        self.queue.get().is_some_and(Queue::has_at_most_once)
     }
 
-    /// Takes a message into the window whose packet the caller writes now; answers its identifier. Only when
+    /// Takes a message into the window whose packet the caller writes now; answers its place there. Only when
     /// [`Self::is_clear`].
-    pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire, policy: &SendPolicy) -> PacketId {
+    pub fn begin(
+        &mut self,
+        now: Instant,
+        delivery: Delivery,
+        wire: &Wire,
+        policy: &SendPolicy,
+    ) -> &mut Unacked {
         let due = policy.due(now, 0, wire);
-        self.window.push(now, delivery, due).packet_id()
+        self.window.push(now, delivery, due)
     }
 
     /// The packet of the message taken in last is written: notes where it ends.
@@ -127,10 +135,11 @@ impl Sender {
         &mut self,
         now: Instant,
         delivery: Delivery,
+        head: Head,
         limits: &QueueLimits,
         losses: &mut Losses,
     ) -> Result<(), Full> {
-        self.queue.push(now, delivery, limits, losses)
+        self.queue.push(now, delivery, head, limits, losses)
     }
 
     /// Whether the queue takes a message of this size, once what has expired is gone.
@@ -146,12 +155,43 @@ impl Sender {
 
     /// Whether something waits that [`Self::pump`] may send.
     pub fn has_waiting(&self) -> bool {
-        !self.queue.is_empty() || self.window.has_unsent()
+        self.queue.get().is_some_and(|q| !q.is_empty()) || self.window.has_unsent()
     }
 
     /// Puts a delivery behind all others, whatever the limits: retained messages at a SUBSCRIBE.
     pub fn enqueue_retained(&mut self, delivery: Delivery) {
-        self.queue.append(delivery);
+        self.queue.append(delivery, Head::Online);
+    }
+
+    /// What the store had of this session, one by one in the order of their numbers: a delivery that waits,
+    pub fn restore_queued(&mut self, entry: Box<Entry>) {
+        self.queue.restore(entry);
+    }
+
+    /// one that was sent,
+    pub fn restore_sent(&mut self, now: Instant, delivery: Delivery, flight: Flight) {
+        self.window.restore(now, delivery, flight);
+    }
+
+    /// and one of which the client has the message and PUBCOMP is still to come.
+    pub fn restore_release(&mut self, now: Instant, entry: Box<Entry>, flight: Flight) {
+        self.window.restore_release(now, entry, flight);
+    }
+
+    /// Entries to read back from the store, if it is time.
+    pub fn next_page(&mut self) -> Option<Vec<(EntryNumber, BodyNumber)>> {
+        // An empty queue is not allocated for being asked.
+        if self.queue.get().is_none_or(Queue::is_empty) { None } else { self.queue.next_page() }
+    }
+
+    /// They came.
+    pub fn take_page(
+        &mut self,
+        wanted: &[(EntryNumber, BodyNumber)],
+        read: Vec<ReadEntry>,
+        losses: &mut Losses,
+    ) {
+        self.queue.take_page(wanted, read, losses);
     }
 
     pub fn queued(&self) -> usize {
@@ -328,9 +368,10 @@ impl Sender {
         done
     }
 
-    /// The session ends: what is not finished, oldest first, unsent or not.
-    pub fn drain(&mut self) -> (impl Iterator<Item = Unacked>, impl Iterator<Item = Delivery>) {
-        (self.window.drain_publishes(), self.queue.drain())
+    /// The session ends: what is not finished, oldest first, unsent or not, and how many more the store alone has.
+    pub fn drain(&mut self) -> (impl Iterator<Item = Unacked>, impl Iterator<Item = Delivery>, usize) {
+        let (queued, unread) = self.queue.drain();
+        (self.window.drain_publishes(), queued, unread)
     }
 
     /// Whether another PUBLISH may go out: within the client's Receive Maximum, and within what one session may leave
@@ -356,6 +397,7 @@ impl Sender {
         p.transmissions = p.transmissions.saturating_add(1);
         p.due = policy.due(now, 0, wire);
         p.end_offset = wire.outbox.end_offset();
+        p.record();
         tally.sent += 1;
         tally.redelivered += 1;
         self.window.mark_sent();
@@ -379,6 +421,11 @@ impl Sender {
         }
         let p = self.window.push(now, delivery, due);
         let id = p.packet_id();
+        p.record();
+        if p.delivery.qos == QoS::ExactlyOnce {
+            // Its identifier is recorded before it is shown.
+            wire.wait_for(p.delivery.stored.as_deref());
+        }
         if wire.put_publish(now, &p.delivery.message, sending(&p.delivery, Some(id))).is_err() {
             tally.losses.count(LossCause::TooLarge);
             self.undo(id);
@@ -411,9 +458,12 @@ fn resend(now: Instant, p: &mut Unacked, wire: &mut Wire, policy: &SendPolicy) {
     p.transmissions = p.transmissions.saturating_add(1);
     p.due = policy.due(now, p.attempts, wire);
     p.end_offset = wire.outbox.end_offset();
+    p.record();
 }
 
 fn write_release(now: Instant, r: &mut Release, wire: &mut Wire, policy: &SendPolicy) {
+    // That its PUBREC came is recorded before it is answered.
+    wire.wait_for(r.stored.as_deref());
     wire.put_acknowledgement(AckKind::Pubrel, r.packet_id(), ReasonCode::SUCCESS);
     r.transmissions = r.transmissions.saturating_add(1);
     r.due = policy.due(now, r.attempts, wire);

@@ -71,9 +71,10 @@ impl Bench {
             payload: text.as_bytes(),
         };
         let message = Message::new(parts, &mut Vec::new());
-        let delivery = Delivery { message, ids: SubscriptionIds::None, qos, retain: false, share: None };
+        let delivery =
+            Delivery { message, ids: SubscriptionIds::None, qos, retain: false, share: None, stored: None };
         let limits = self.policy.queue.clone();
-        assert_eq!(self.sender.enqueue(now, delivery, &limits, &mut self.tally.losses), Ok(()));
+        assert_eq!(self.sender.enqueue(now, delivery, Head::Online, &limits, &mut self.tally.losses), Ok(()));
         self.sender.pump(now, &mut self.wire, &self.policy, &mut self.tally);
     }
 

@@ -1,6 +1,7 @@
 //! What a session may write to: the outbox of its connection, and what the client at its other end can take.
 
 use super::topic_alias::{Naming, OutgoingAliases};
+use crate::journal::ledger::Entry;
 use crate::mqtt::codec::{self, AckKind, PublishHead};
 use crate::mqtt::message::{LARGE_PAYLOAD, Message};
 use crate::mqtt::outbox::Outbox;
@@ -66,6 +67,14 @@ impl Wire {
     /// Whether every PUBLISH to it is the same but for its Packet Identifier: no aliases.
     pub fn takes_frames(&self) -> bool {
         self.aliases.is_none()
+    }
+
+    /// What is appended from here on leaves when all that was recorded until now is committed, if the delivery it is about
+    /// is in the store at all.
+    pub fn wait_for(&mut self, entry: Option<&Entry>) {
+        if let Some(lsn) = entry.and_then(Entry::pending) {
+            self.outbox.fence(lsn);
+        }
     }
 
     /// Appends a PUBLISH of `message`.

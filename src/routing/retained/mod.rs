@@ -15,6 +15,7 @@ mod filter_walk;
 #[cfg(test)]
 mod tests;
 
+use crate::journal::record::RetainedRecord;
 use crate::mqtt::topic;
 use crate::routing::message::Message;
 use crate::time::Instant;
@@ -58,6 +59,13 @@ pub struct Retained {
     topics: BTreeSet<Box<[u8]>>,
     deadlines: BTreeSet<Deadline>,
     bytes: usize,
+    /// What changed since the store was told, in the order it did; `None` where there is no store.
+    changes: Option<Vec<RetainedRecord>>,
+}
+
+/// Whether the store keeps what is retained for a topic: not what the broker says of itself.
+pub fn is_kept(topic: &str) -> bool {
+    !topic.starts_with("$SYS/")
 }
 
 impl Retained {
@@ -69,7 +77,18 @@ impl Retained {
             topics: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             bytes: 0,
+            changes: None,
         }
+    }
+
+    /// Records what changes from here on.
+    pub fn record_changes(&mut self) {
+        self.changes.get_or_insert_default();
+    }
+
+    /// What changed since the last call.
+    pub fn take_changes(&mut self) -> Vec<RetainedRecord> {
+        self.changes.as_mut().map(mem::take).unwrap_or_default()
     }
 
     /// Retains the message for its topic in place of the one before, which is answered.
@@ -82,6 +101,9 @@ impl Retained {
             }
         }
         let deadline = Deadline::of(&message);
+        if let Some(changes) = self.changes.as_mut().filter(|_| is_kept(message.topic())) {
+            changes.push(RetainedRecord::Set(message.clone()));
+        }
         self.bytes += message.size();
         let replaced = self.put(message);
         if let Some(old) = &replaced {
@@ -98,6 +120,9 @@ impl Retained {
         let (removed, _) = found.remove();
         self.topics.remove(&*ordered(topic));
         self.forget(&removed);
+        if let Some(changes) = self.changes.as_mut().filter(|_| is_kept(topic)) {
+            changes.push(RetainedRecord::Removed(topic.into()));
+        }
         if self.messages.len() * 4 <= self.messages.capacity() {
             let hasher = &self.hasher;
             self.messages.shrink_to(self.messages.len() * 2, |m| hasher.hash_one(m.topic()));

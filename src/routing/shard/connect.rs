@@ -49,8 +49,12 @@ impl Shard {
             self.refuse(now, id, client_id, &refusal);
             return Flow::Closed;
         }
+        let was_stored = existing.is_some_and(|session| self.is_stored(session));
         let resumed = existing.and_then(|session| self.take_over(now, session, connect.clean_start));
         let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id));
+        if was_stored {
+            self.fence(id);
+        }
         self.establish(now, id, session_id, connect, assigned.as_deref(), resumed.is_some());
         Flow::Continue
     }
@@ -147,17 +151,23 @@ impl Shard {
     }
 
     fn begin_session(&mut self, client_id: &str) -> SessionId {
-        let id = self.sessions.insert(Resident {
+        self.insert_session(Resident {
             session: Session::new(client_id, 0),
             connection: None,
             ends: Instant::NEVER,
             will_due: Instant::NEVER,
             held: None,
             registered: Registered::default(),
-        });
+        })
+    }
+
+    /// Takes in a session whose client has none here.
+    pub(super) fn insert_session(&mut self, resident: Resident) -> SessionId {
+        let hashed = hash(&resident.session.client_id);
+        let id = self.sessions.insert(resident);
         let sessions = &self.sessions;
         let rehash = |slot: &u32| sessions.at(*slot).map_or(0, |(_, r)| hash(&r.session.client_id));
-        self.clients.insert_unique(hash(client_id), id.slot, rehash);
+        self.clients.insert_unique(hashed, id.slot, rehash);
         id
     }
 
@@ -176,7 +186,7 @@ impl Shard {
         let mut connack = self.connack(connect, assigned, present, keep_alive, expiry);
         let granted = self.learn_wishes(session_id, connect);
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
-        let Shard { connections, sessions, settings, tally, pool, .. } = self;
+        let Shard { connections, sessions, settings, pool, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(resident) = sessions.get_mut(session_id) else { return };
         let policy = &settings.session.send;
@@ -199,6 +209,14 @@ impl Shard {
             })
         });
         wire.patience = resident.session.begin_patience(connect.version, policy);
+        self.record_session(session_id);
+        if self.is_stored(session_id) {
+            self.fence(id);
+        }
+        let Shard { connections, sessions, settings, tally, .. } = self;
+        let Some(Connection { wire, .. }) = connections.get_mut(id) else { return };
+        let Some(resident) = sessions.get_mut(session_id) else { return };
+        let policy = &settings.session.send;
         // A client whose Maximum Packet Size cannot take its CONNACK is left without one.
         let mut packet = Packet::Connack(Box::new(connack));
         let mut fits = wire.put(&packet).is_ok();
@@ -219,6 +237,7 @@ impl Shard {
         self.touch(id);
         self.register_read_idle(id);
         self.register_retransmit(now, id);
+        self.fetch(session_id);
         self.set_presence(session_id, Presence::Online);
         self.note(Event::Connected {
             connection: id,

@@ -25,6 +25,8 @@ pub struct Connection {
     pub aliases: Option<Box<IncomingAliases>>,
     /// On the shard's list of those to flush.
     pub dirty: bool,
+    /// On the list of those whose outbox waits for a commit.
+    pub fenced: bool,
     /// When its socket first refused bytes that still wait.
     pub blocked: Option<Instant>,
     pub read_idle: Registered,
@@ -105,6 +107,7 @@ impl Connection {
             pauses: Pauses::default(),
             aliases: None,
             dirty: false,
+            fenced: false,
             blocked: None,
             read_idle: Registered::default(),
             write_idle: Registered::default(),

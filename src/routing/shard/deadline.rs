@@ -219,6 +219,7 @@ impl Shard {
             resident.will_due = Instant::NEVER;
             let will = resident.session.will.take();
             self.publish_will(now, id, will);
+            self.record_session(id);
         }
         self.give_up_held(now, id);
         if self.sessions.get(id).is_some_and(|r| r.ends <= now) {

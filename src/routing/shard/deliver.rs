@@ -3,6 +3,7 @@
 use super::connection::{Connection, Pause};
 use super::effects::Why;
 use super::hold::Held;
+use super::record::owe;
 use super::route::{Publication, Target};
 use super::slots::Id;
 use super::{Resident, Shard};
@@ -35,6 +36,8 @@ impl Shard {
         publication: &mut Publication<'_>,
         share: Option<&Arc<Box<str>>>,
     ) -> Outcome {
+        // What it comes from is recorded already, what it leads to will be: either way in the batch that is being filled.
+        let whole = if publication.whole { self.ledger().and_then(|l| l.pending()) } else { None };
         let Shard { connections, sessions, settings, tally, pool, frames, scratch, effects, here, .. } = self;
         let policy = &settings.session.send;
         let Some((Id { generation, .. }, resident)) = sessions.at_mut(target.session.0) else {
@@ -69,11 +72,23 @@ impl Shard {
         {
             connection.wire.outbox.lend(pool);
             let before = connection.wire.outbox.len();
+            if let Some(lsn) = whole {
+                connection.wire.outbox.fence(lsn);
+            }
             let packet_id = (qos != QoS::AtMostOnce).then(|| {
                 let message = publication.message(scratch).clone();
                 let ids = SubscriptionIds::from_several(target.ids);
-                let delivery = Delivery { message, ids, qos, retain, share: share.cloned() };
-                resident.session.sender.begin(now, delivery, &connection.wire, policy)
+                let delivery = Delivery { message, ids, qos, retain, share: share.cloned(), stored: None };
+                let account = resident.session.account().cloned();
+                let unacked = resident.session.sender.begin(now, delivery, &connection.wire, policy);
+                let flight = Some(unacked.flight());
+                let entry = owe(account.as_ref(), &mut publication.body, &unacked.delivery, flight);
+                unacked.delivery.stored = entry;
+                if qos == QoS::ExactlyOnce {
+                    // Its identifier is recorded before it is shown.
+                    connection.wire.wait_for(unacked.delivery.stored.as_deref());
+                }
+                unacked.packet_id()
             });
             let sending = Sending { dup: false, qos, retain, packet_id, ids: target.ids };
             let written = write(now, connection, sending, publication, frames, scratch);
@@ -100,7 +115,10 @@ impl Shard {
         let starves = waits || own;
         let message = publication.message(scratch).clone();
         let ids = SubscriptionIds::from_several(target.ids);
-        let delivery = Delivery { message, ids, qos, retain, share: share.cloned() };
+        let mut delivery = Delivery { message, ids, qos, retain, share: share.cloned(), stored: None };
+        if qos != QoS::AtMostOnce {
+            delivery.stored = owe(resident.session.account(), &mut publication.body, &delivery, None);
+        }
         if let Some(gate) = publication.gate
             && qos != QoS::AtMostOnce
             && !starves
@@ -112,7 +130,8 @@ impl Shard {
             self.register_session(id);
             return Outcome::Unmatched;
         }
-        match resident.session.sender.enqueue(now, delivery, &policy.queue, &mut tally.losses) {
+        let head = resident.head();
+        match resident.session.sender.enqueue(now, delivery, head, &policy.queue, &mut tally.losses) {
             Ok(()) => Outcome::Taken,
             Err(_) => {
                 // A share may yet be another member's.

@@ -1,6 +1,7 @@
 //! What a shard asks of its shell at the end of a turn.
 
 use super::ConnectionId;
+use super::commit::PageRequest;
 use super::exchange::Parcel;
 use crate::expiry::deadline::Registration;
 use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
@@ -19,6 +20,8 @@ pub struct Effects {
     /// What the expiry actor is to be told.
     pub registrations: Vec<Registration>,
     pub parcels: Vec<(ShardId, Parcel)>,
+    /// What is to be read back from the store.
+    pub pages: Vec<PageRequest>,
     /// For the log.
     pub events: Vec<Event>,
 }
@@ -29,6 +32,7 @@ impl Effects {
             && self.resume.is_empty()
             && self.registrations.is_empty()
             && self.parcels.is_empty()
+            && self.pages.is_empty()
             && self.events.is_empty()
     }
 }

@@ -5,6 +5,7 @@
 //! publishers while that is too much: nothing between shards is ever dropped.
 
 use super::SessionId;
+use crate::journal::record::{Lsn, MoveNumber};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::session::receiver::{AckToken, Outcome};
@@ -50,6 +51,8 @@ pub enum Item {
     Publish {
         message: Message,
         publisher: Option<Publisher>,
+        /// What it leads to there is committed with what it leads to elsewhere, and nothing of it leaves before.
+        part_of: Option<MoveNumber>,
     },
     /// For the one member of a shared group that was chosen.
     Share(Share),
@@ -109,6 +112,8 @@ pub struct Share {
     pub qos: QoS,
     pub retain: bool,
     pub subscription_id: u32,
+    /// As in [`Item::Publish`].
+    pub part_of: Option<MoveNumber>,
 }
 
 /// Who waits for the answer to one publication.
@@ -141,8 +146,51 @@ pub struct Peer {
     outstanding: VecDeque<Outstanding>,
     load: usize,
     load_bytes: usize,
+    /// Answers that wait until what they answer is committed, in their order.
+    held_back: VecDeque<HeldBack>,
     /// Acknowledgements of publications that the peer holds, with the answers that are to come.
     late: Vec<Late>,
+}
+
+/// How far the answer to a publication has to wait for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    Now,
+    /// Until this is committed.
+    Committed(Lsn),
+    /// Until then, or until every receiver is done with the message.
+    Finished(Lsn),
+}
+
+/// What all publications of a parcel need together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs {
+    lsn: Option<Lsn>,
+    unfinished: u32,
+    /// Whether it takes the commit, though all is finished.
+    commit: bool,
+}
+
+impl Needs {
+    pub fn add(&mut self, one: Readiness) {
+        match one {
+            Readiness::Now => {}
+            Readiness::Committed(lsn) => {
+                self.lsn = Some(lsn);
+                self.commit = true;
+            }
+            Readiness::Finished(lsn) => {
+                self.lsn = Some(lsn);
+                self.unfinished += 1;
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct HeldBack {
+    needs: Needs,
+    item: Item,
 }
 
 #[derive(Debug)]
@@ -166,6 +214,48 @@ impl Peer {
     /// Adds something other than a publication.
     pub fn tell(&mut self, item: Item) {
         self.outgoing.push(item);
+    }
+
+    /// Adds the ticket of a parcel, when what it answers is safe.
+    pub fn answer(&mut self, ticket: Item, needs: Needs) {
+        if needs.lsn.is_none() && self.held_back.is_empty() {
+            return self.tell(ticket);
+        }
+        self.held_back.push_back(HeldBack { needs, item: ticket });
+    }
+
+    /// Adds a late answer, behind the tickets that wait.
+    pub fn tell_late(&mut self, late: Item) {
+        self.answer(late, Needs::default());
+    }
+
+    /// Everything up to this is committed.
+    pub fn committed(&mut self, lsn: Lsn) {
+        for held in &mut self.held_back {
+            match held.needs.lsn {
+                Some(waits) if waits > lsn => break,
+                _ => held.needs = Needs::default(),
+            }
+        }
+        self.let_go();
+    }
+
+    /// A message of the parcel of this number is done with.
+    pub fn finished_one(&mut self, parcel: u64) {
+        let same = |h: &&mut HeldBack| matches!(h.item, Item::Ticket { number, .. } if number == parcel);
+        if let Some(held) = self.held_back.iter_mut().find(same) {
+            held.needs.unfinished = held.needs.unfinished.saturating_sub(1);
+            if held.needs.unfinished == 0 && !held.needs.commit {
+                held.needs.lsn = None;
+            }
+        }
+        self.let_go();
+    }
+
+    fn let_go(&mut self) {
+        while let Some(held) = self.held_back.pop_front_if(|h| h.needs.lsn.is_none()) {
+            self.outgoing.push(held.item);
+        }
     }
 
     /// Adds a publication; `waiter` makes who waits for it of its place.

@@ -75,15 +75,16 @@ impl Shard {
                 return;
             }
             let Some(Held { delivery, gate, .. }) = resident.pop_held() else { return };
+            let head = resident.head();
             let sender = &mut resident.session.sender;
-            let taken = sender.enqueue(now, delivery, &policy.queue, &mut tally.losses).is_ok();
+            let taken = sender.enqueue(now, delivery, head, &policy.queue, &mut tally.losses).is_ok();
             if let Some((connection_id, connection)) =
                 resident.connection.and_then(|c| Some((c, connections.get_mut(c)?)))
             {
                 resident.session.sender.pump(now, &mut connection.wire, policy, tally);
                 self.touch(connection_id);
             }
-            self.answer_gate(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
+            self.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
         }
     }
 
@@ -108,12 +109,12 @@ impl Shard {
         }
     }
 
-    fn answer_gate(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
+    pub(super) fn answer_gate(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
         match gate {
             Gate::Here { session, token } => self.gate_answered(now, session, token, outcome),
             Gate::Peer { shard, number, index } => {
                 if let Some(peer) = self.peers.get_mut(usize::from(shard.0)) {
-                    peer.tell(Item::Late { number, index, outcome });
+                    peer.tell_late(Item::Late { number, index, outcome });
                 }
             }
         }

@@ -5,6 +5,7 @@ use super::effects::{Event, Why};
 use super::last_disconnect::Record;
 use super::route::Publication;
 use super::{ConnectionId, SessionId, Shard};
+use crate::journal::record;
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::{Disconnect, Packet, QoS, ReasonCode};
 use crate::mqtt::session::loss::LossCause;
@@ -160,6 +161,10 @@ impl Shard {
         if !outlives && !taken_over {
             self.end_session(now, session_id);
         } else {
+            // At a stop it stays as it was: to the store it ends as in a crash, and its will waits for the restart.
+            if ending != Ending::Shutdown {
+                self.record_session(session_id);
+            }
             self.register_session(session_id);
         }
     }
@@ -170,6 +175,9 @@ impl Shard {
         let Some(resident) = self.sessions.get_mut(id) else { return };
         let will = resident.session.will.take();
         let filters = resident.session.subscriptions.drain();
+        if let Some(account) = resident.session.account() {
+            account.ledger.record(record::Record::SessionEnded(account.key));
+        }
         for filter in &filters {
             self.leave_filter(id, filter);
         }
@@ -177,19 +185,21 @@ impl Shard {
         self.forget_client(id);
         self.refuse_held(now, id);
         let Some(mut resident) = self.sessions.remove(id) else { return };
-        let (in_flight, queued) = resident.session.sender.drain();
-        let mut lost = 0;
+        let (in_flight, queued, unread) = resident.session.sender.drain();
+        let mut lost = unread;
         for p in in_flight {
             // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
-            let Delivery { message, qos, share, .. } = p.delivery;
+            let Delivery { message, qos, share, stored, .. } = p.delivery;
             match share {
-                Some(share) if qos == QoS::AtLeastOnce => self.share_again(now, message, &share),
+                Some(share) if qos == QoS::AtLeastOnce => {
+                    self.share_again(now, message, &share, stored.is_some());
+                }
                 _ => lost += 1,
             }
         }
         for d in queued {
             match d.share {
-                Some(share) => self.share_again(now, d.message, &share),
+                Some(share) => self.share_again(now, d.message, &share, d.stored.is_some()),
                 None => lost += 1,
             }
         }
@@ -240,6 +250,8 @@ impl Shard {
             payload: &will.payload,
         };
         let mut publication = Publication::new(parts, Some(SessionSlot(id.slot)), self.here);
+        // That it goes out is recorded with what it leads to.
+        publication.whole = self.is_stored(id);
         if will.retain {
             self.retain(now, &mut publication);
         }

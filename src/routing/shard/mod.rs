@@ -16,6 +16,9 @@
 //! | `exchange` | parcels and tickets between shards |
 //! | `deadline` | what the expiry actor is told, and its verdicts |
 //! | `parcels` | what came from a peer |
+//! | `commit` | what waits until the store has it |
+//! | `record` | what the store is told of sessions |
+//! | `recover` | what the store had |
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
 //! | `last_disconnect` | why a client was last disconnected |
@@ -24,6 +27,7 @@
 //! | `slots` | ids |
 
 pub mod census;
+pub mod commit;
 mod connect;
 pub mod connection;
 pub mod deadline;
@@ -36,6 +40,8 @@ mod leave;
 mod parcels;
 mod publish;
 pub mod receive;
+mod record;
+mod recover;
 mod route;
 mod share;
 pub mod slots;
@@ -49,6 +55,7 @@ use crate::mqtt::session::{Session, SessionPolicy};
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::{GroupId, Matches, ShardId, SubscriptionTree};
 use crate::time::Instant;
+use commit::Stored;
 pub use connect::home_of;
 use connection::{Connection, Leaves, Pause, Phase};
 use effects::{Effects, Event};
@@ -102,6 +109,8 @@ pub struct Common {
     pub over_budget: AtomicBool,
     /// Set while packets that are not whole hold more than their share of it: they cannot starve the messages.
     pub over_partial: AtomicBool,
+    /// Set while the store has no room: what would have to be stored is refused.
+    pub store_full: AtomicBool,
 }
 
 impl Common {
@@ -151,6 +160,8 @@ pub struct Shard {
     waiting_for_peer: Vec<ConnectionId>,
     /// Receivers to cut, under the policy `disconnect`.
     overfull: Vec<ConnectionId>,
+    /// Where sessions are stored.
+    stored: Option<Box<Stored>>,
     last_disconnects: LastDisconnects,
     /// Kept from publish to publish so that none allocates.
     matches: Matches,
@@ -218,6 +229,7 @@ impl Shard {
             next_fence: 0,
             waiting_for_peer: Vec::new(),
             overfull: Vec::new(),
+            stored: None,
             last_disconnects: LastDisconnects::default(),
             matches: Matches::default(),
             frames: Default::default(),
@@ -250,7 +262,10 @@ impl Shard {
 
     /// Whether the turn left anything for the shell to do.
     pub fn has_work(&self) -> bool {
-        !self.effects.is_empty() || !self.overfull.is_empty() || self.peers.iter().any(Peer::has_outgoing)
+        !self.effects.is_empty()
+            || !self.overfull.is_empty()
+            || self.peers.iter().any(Peer::has_outgoing)
+            || self.ledger().is_some_and(|l| l.has_begun())
     }
 
     /// Ends the turn between shards: what each peer is sent.
@@ -264,12 +279,17 @@ impl Shard {
 
     /// The outbox of a connection that is to be flushed.
     pub fn outbox(&mut self, id: ConnectionId) -> Option<&mut Outbox> {
-        Some(&mut self.connections.get_mut(id)?.wire.outbox)
+        let outbox = &mut self.connections.get_mut(id)?.wire.outbox;
+        if let Some(stored) = &self.stored {
+            outbox.committed(stored.ledger.last_committed());
+        }
+        Some(outbox)
     }
 
     /// All dirty connections are about to be flushed.
     pub fn flush_begins(&mut self, now: Instant) {
         self.cut_overfull(now);
+        self.release_finished(now);
         self.unflushed = 0;
     }
 
@@ -285,9 +305,19 @@ impl Shard {
             if self.pool.len() < POOLED && (1..=POOLED_CAPACITY).contains(&buffer.capacity()) {
                 self.pool.push(buffer);
             }
+        } else if connection.wire.outbox.writable() == 0 {
+            // Not the socket's doing.
+            connection.blocked = None;
+            if let Some(stored) = &mut self.stored
+                && !connection.fenced
+            {
+                connection.fenced = true;
+                stored.fenced.push(id);
+            }
         } else if wrote > 0 || connection.blocked.is_none() {
             connection.blocked = Some(now);
         }
+        let fenced = connection.fenced;
         let closing = connection.is_closing();
         if drained && let Phase::Closing { leaves, .. } = connection.phase {
             return Flushed::Finished(leaves);
@@ -298,7 +328,11 @@ impl Shard {
         if !closing && wrote > 0 {
             self.has_room(now, id);
         }
-        if drained { Flushed::Drained } else { Flushed::Blocked }
+        match (drained, fenced) {
+            (true, _) => Flushed::Drained,
+            (_, true) => Flushed::Fenced,
+            _ => Flushed::Blocked,
+        }
     }
 
     /// Bytes left the outbox: what waited for that goes on.
@@ -315,11 +349,15 @@ impl Shard {
         if resident.session.sender.has_waiting() || resident.holds() {
             connection.wire.outbox.lend(&mut self.pool);
             resident.session.sender.pump(now, &mut connection.wire, policy, tally);
-            if let Some(session) = connection.session {
+            let session = connection.session;
+            if let Some(session) = session {
                 self.admit_held(now, session);
             }
             self.touch(id);
             self.register_retransmit(now, id);
+            if let Some(session) = session {
+                self.fetch(session);
+            }
         }
         if waited {
             self.unpause(now, id, Pause::Outbox);
@@ -381,6 +419,8 @@ pub enum Flushed {
     Drained,
     /// The socket takes no more for now.
     Blocked,
+    /// What waits may not leave before it is committed.
+    Fenced,
     /// Nothing waits, and the connection is to be closed.
     Finished(Leaves),
     /// There is no such connection any more.

@@ -1,9 +1,11 @@
 //! A parcel from another shard is taken apart here, and answered.
 
+use super::commit::early;
 use super::connection::Pause;
-use super::exchange::{Gate, Item, Parcel, Waiter};
+use super::exchange::{Gate, Item, Needs, Parcel, Readiness, Waiter};
 use super::route::Publication;
 use super::{ConnectionId, SessionId, Shard};
+use crate::journal::record::MoveNumber;
 use crate::mqtt::session::receiver::{AckToken, Outcome};
 use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
@@ -17,19 +19,28 @@ impl Shard {
         let mut not_taken = Vec::new();
         let mut held = Vec::new();
         let mut others = Vec::new();
+        let mut needs = Needs::default();
         for item in parcel.items {
             let outcome = match item {
-                Item::Publish { message, publisher } => {
+                Item::Publish { message, publisher, part_of } => {
                     let mut publication = Publication::of(&message, publisher);
                     let (shard, number, index) = (from, parcel.number, publications);
                     publication.gate = Some(Gate::Peer { shard, number, index });
+                    self.begin_part(&mut publication, part_of);
                     let outcome = self.deliver_here(now, &mut publication);
+                    needs.add(self.end_part(&publication, from, parcel.number));
                     if publication.held > 0 {
                         held.push((publications, publication.held));
                     }
                     outcome
                 }
-                Item::Share(share) => self.take_share(now, &share),
+                Item::Share(share) => {
+                    let mut publication = Publication::of(&share.message, None);
+                    self.begin_part(&mut publication, share.part_of);
+                    let outcome = self.take_share(now, &share, &mut publication);
+                    needs.add(self.end_part(&publication, from, parcel.number));
+                    outcome
+                }
                 other => {
                     others.push(other);
                     continue;
@@ -43,10 +54,30 @@ impl Shard {
         if publications > 0
             && let Some(peer) = self.peers.get_mut(usize::from(from.0))
         {
-            peer.tell(Item::Ticket { number: parcel.number, not_taken, held });
+            peer.answer(Item::Ticket { number: parcel.number, not_taken, held }, needs);
         }
         for item in others {
             self.take_item(now, from, item);
+        }
+    }
+
+    fn begin_part(&mut self, publication: &mut Publication<'_>, part_of: Option<MoveNumber>) {
+        publication.whole = part_of.is_some();
+        if let (Some(number), Some(ledger)) = (part_of, self.ledger()) {
+            ledger.begin_part(number);
+        }
+    }
+
+    /// Answers how far the ticket has to wait for what the publication led to.
+    fn end_part(&mut self, publication: &Publication<'_>, from: ShardId, number: u64) -> Readiness {
+        let Some(ledger) = self.ledger() else { return Readiness::Now };
+        ledger.end_part();
+        if publication.whole {
+            return Readiness::Committed(ledger.lsn());
+        }
+        match &publication.body {
+            Some(body) => self.gate_ticket(from, number, body, early(publication.parts.qos)),
+            None => Readiness::Now,
         }
     }
 
@@ -128,7 +159,13 @@ impl Shard {
         let outcome = match share {
             Some(retry) if outcome != Outcome::Taken => {
                 match self.share_refused(now, *retry, outcome, acknowledgement) {
-                    Some(outcome) => outcome,
+                    Some((outcome, true)) => {
+                        if let Some((session, token)) = acknowledgement {
+                            self.answer_when_committed(now, Gate::Here { session, token }, outcome);
+                        }
+                        return;
+                    }
+                    Some((outcome, false)) => outcome,
                     None => return,
                 }
             }

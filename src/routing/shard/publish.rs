@@ -1,6 +1,8 @@
 //! A PUBLISH from a client: may it in, what is it called, where does it go, what is its publisher told.
 
+use super::commit::{Early, Waits, early};
 use super::connection::Pause;
+use super::exchange::Gate;
 use super::receive::Flow;
 use super::route::{Publication, Routed};
 use super::wish::Asked;
@@ -12,8 +14,10 @@ use crate::mqtt::session::receiver::{Due, Outcome};
 use crate::mqtt::session::topic_alias::IncomingAliases;
 use crate::mqtt::session::{Session, Violation};
 use crate::mqtt::topic::levels;
+use crate::routing::retained;
 use crate::routing::subscription_tree::SessionSlot;
 use crate::time::Instant;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Topics that are the broker's own: what a client publishes there is acknowledged or refused, dropped and counted.
@@ -95,14 +99,24 @@ impl Shard {
             payload: publish.payload,
         };
         let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), self.here);
+        let mut waits = self.take_over_incoming(session, publish, &mut publication);
         if publish.retain {
-            self.retain(now, &mut publication);
+            waits |= self.retain(now, &mut publication);
         }
         let token = match publish.packet_id {
             Some(_) => self.sessions.get(session).map(|r| (session, r.session.receiver.next_token())),
             None => None,
         };
-        let routed = self.route(now, &mut publication, token);
+        let mut routed = self.route(now, &mut publication, token);
+        if let Some((session, token)) = token
+            && (waits || publication.body.is_some())
+            && let Some(stored) = &mut self.stored
+        {
+            let (gate, outcome) = (Gate::Here { session, token }, Outcome::Unmatched);
+            let early = publication.body.as_ref().filter(|_| !waits && early(publish.qos) == Early::Yes);
+            stored.gate(Waits::Publisher { gate, outcome }, early);
+            routed.gates += 1;
+        }
         if routed.peer_full {
             self.wait_for_peer(now, id);
         }
@@ -122,6 +136,24 @@ impl Shard {
             self.acknowledge(id, due);
         }
         Flow::Continue
+    }
+
+    /// A QoS 2 PUBLISH to a stored session: its identifier is recorded with all that it leads to. Whether it is such a one.
+    fn take_over_incoming(
+        &mut self,
+        session: SessionId,
+        publish: &Publish<'_>,
+        publication: &mut Publication<'_>,
+    ) -> bool {
+        let Some(packet_id) = publish.packet_id.filter(|_| publish.qos == QoS::ExactlyOnce) else {
+            return false;
+        };
+        let Some(account) = self.sessions.get(session).and_then(|r| r.session.account()) else {
+            return false;
+        };
+        account.incoming(packet_id);
+        publication.whole = true;
+        true
     }
 
     /// Tells the receiving half what became of a PUBLISH; pauses a client with too many unanswered.
@@ -164,10 +196,14 @@ impl Shard {
         }
         // A publish that erases a retained message frees memory.
         let erases = publish.retain && publish.payload.is_empty();
-        if self.is_over_budget() && !erases {
+        if erases {
+            return None;
+        }
+        if self.is_over_budget() {
             return Some((ReasonCode::QUOTA_EXCEEDED, LossCause::MemoryBudget));
         }
-        None
+        let full = self.common.store_full.load(Ordering::Relaxed) && publish.qos != QoS::AtMostOnce;
+        full.then_some((ReasonCode::QUOTA_EXCEEDED, LossCause::StoreFull))
     }
 
     /// Why a client may not publish to a topic, if so.
@@ -194,11 +230,17 @@ impl Shard {
         }
         let Some(packet_id) = publish.packet_id else { return Flow::Continue };
         let v5 = self.connections.get(id).is_some_and(|c| c.version().is_v5());
-        if !v5 && cause == Some(LossCause::MemoryBudget) {
+        if let Some(LossCause::MemoryBudget | LossCause::StoreFull) = cause
+            && !v5
+        {
             if let Some(resident) = self.sessions.get_mut(session) {
                 resident.session.receiver.release(packet_id);
             }
-            self.fail(now, id, Violation { reason, what: "the broker's memory budget is used up" });
+            let what = match cause {
+                Some(LossCause::StoreFull) => "the store has no room",
+                _ => "the broker's memory budget is used up",
+            };
+            self.fail(now, id, Violation { reason, what });
             return Flow::Closed;
         }
         let due = self.settle(now, id, session, |receiver| {
@@ -215,16 +257,21 @@ impl Shard {
     /// Sets, replaces or erases the retained message of a topic.
     // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
     // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
-    pub(super) fn retain(&mut self, now: Instant, publication: &mut Publication<'_>) {
+    /// Answers whether the store will have it, and its publisher therefore waits.
+    pub(super) fn retain(&mut self, now: Instant, publication: &mut Publication<'_>) -> bool {
         let topic = publication.parts.topic;
         if publication.parts.payload.is_empty() {
             self.common.retained().remove(topic);
-            return;
+        } else {
+            let message = publication.message(&mut self.scratch).clone();
+            if self.common.retained().set(message, now).is_err() {
+                self.tally.losses.count(LossCause::RetainedFull);
+            }
         }
-        let message = publication.message(&mut self.scratch).clone();
-        if self.common.retained().set(message, now).is_err() {
-            self.tally.losses.count(LossCause::RetainedFull);
-        }
+        let Some(ledger) = self.ledger().filter(|_| retained::is_kept(topic)) else { return false };
+        // The change itself is in an order that all shards share; this shard's batch follows it.
+        ledger.begin();
+        true
     }
 
     /// Publishes a message of the broker's own, retained.

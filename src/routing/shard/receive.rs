@@ -185,6 +185,7 @@ impl Shard {
                     self.admit_held(now, session_id);
                 }
                 self.register_retransmit(now, id);
+                self.fetch(session_id);
                 Flow::Continue
             }
             Action::Publish(publish) => self.publish(now, id, session_id, publish),

@@ -2,11 +2,14 @@
 
 use super::exchange::{Gate, Item, Publisher, Waiter};
 use super::{SessionId, Shard};
+use crate::journal::ledger::Body;
+use crate::journal::record::MoveNumber;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::QoS;
 use crate::mqtt::session::receiver::{AckToken, Outcome};
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, Subscriber};
 use crate::time::Instant;
+use std::rc::Rc;
 
 /// A message on its way, before and after it has a body of its own: at QoS 0, with receivers that take it at once, it
 /// never gets one.
@@ -19,6 +22,12 @@ pub(super) struct Publication<'a> {
     pub gate: Option<Gate>,
     /// How often it is held.
     pub held: u16,
+    /// Its row in the store, once a receiver here is in there.
+    pub body: Option<Rc<Body>>,
+    /// What it leads to, in all shards, is committed at once, with what this shard has recorded of where it comes from; and
+    /// nothing of it leaves before.
+    pub whole: bool,
+    moving: Option<MoveNumber>,
     /// Which of the shard's frames are laid out for this publication.
     pub framed: [bool; 6],
 }
@@ -26,7 +35,17 @@ pub(super) struct Publication<'a> {
 impl<'a> Publication<'a> {
     pub fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
         let publisher = publisher.map(|session| Publisher { shard: here, session });
-        Publication { parts, publisher, message: None, gate: None, held: 0, framed: [false; 6] }
+        Publication {
+            parts,
+            publisher,
+            message: None,
+            gate: None,
+            held: 0,
+            body: None,
+            whole: false,
+            moving: None,
+            framed: [false; 6],
+        }
     }
 
     /// Of a message that exists.
@@ -40,8 +59,10 @@ impl<'a> Publication<'a> {
             forwarded: message.forwarded(),
             payload: message.payload(),
         };
-        let message = Some(message.clone());
-        Publication { parts, publisher, message, gate: None, held: 0, framed: [false; 6] }
+        let mut publication = Publication::new(parts, None, ShardId(0));
+        publication.publisher = publisher;
+        publication.message = Some(message.clone());
+        publication
     }
 
     /// The body that its receivers share; made when first asked for.
@@ -132,14 +153,25 @@ impl Shard {
     ) {
         let message = publication.message(&mut self.scratch).clone();
         for shard in matches.peers.iter() {
+            let part_of = self.next_part(publication);
             let Some(peer) = self.peers.get_mut(usize::from(shard.0)) else { continue };
             let waiter =
                 acknowledgement.map(|ack| Waiter { index: 0, acknowledgement: Some(ack), share: None });
             routed.gates += u16::from(waiter.is_some());
-            let item = Item::Publish { message: message.clone(), publisher: publication.publisher };
+            let item = Item::Publish { message: message.clone(), publisher: publication.publisher, part_of };
             peer.publish(item, message.size(), waiter);
             routed.peer_full |= peer.is_full();
         }
+    }
+}
+
+impl Shard {
+    /// One more peer takes part in what has to be committed at once: in which move, if it has to.
+    pub(super) fn next_part(&self, publication: &mut Publication<'_>) -> Option<MoveNumber> {
+        let ledger = self.ledger().filter(|_| publication.whole)?;
+        let number = *publication.moving.get_or_insert_with(|| ledger.begin_move());
+        ledger.add_part(number);
+        Some(number)
     }
 }
 

@@ -74,6 +74,7 @@ impl Shard {
                     _ => continue,
                 }
             }
+            let part_of = self.next_part(publication);
             let message = publication.message(&mut self.scratch).clone();
             let share = Share {
                 message,
@@ -83,6 +84,7 @@ impl Shard {
                 qos,
                 retain,
                 subscription_id: member.subscription_id,
+                part_of,
             };
             return self.send_share(member, share, tried, acknowledgement);
         }
@@ -137,7 +139,12 @@ impl Shard {
     }
 
     /// A share came for a session here.
-    pub(super) fn take_share(&mut self, now: Instant, share: &Share) -> Outcome {
+    pub(super) fn take_share(
+        &mut self,
+        now: Instant,
+        share: &Share,
+        publication: &mut Publication<'_>,
+    ) -> Outcome {
         let current = self.sessions.at(share.session.0).map(|(id, _)| id.generation);
         if current != Some(share.generation) {
             return Outcome::Unmatched;
@@ -149,35 +156,45 @@ impl Shard {
             retain_as_published: share.retain,
             ids: if share.subscription_id == 0 { &[] } else { &ids },
         };
-        let mut publication = Publication::of(&share.message, None);
-        self.deliver_shared(now, &target, &mut publication, Some(&share.filter))
+        self.deliver_shared(now, &target, publication, Some(&share.filter))
     }
 
-    /// A ticket refused a share: the next member. Answers what became of it, or nothing while it is underway.
+    /// A ticket refused a share: the next member. Answers what became of it and whether it is stored here now, or nothing
+    /// while it is underway.
     pub(super) fn share_refused(
         &mut self,
         now: Instant,
         retry: Retry,
         outcome: Outcome,
         acknowledgement: Option<(SessionId, AckToken)>,
-    ) -> Option<Outcome> {
-        let Some(group) = self.group_of(&retry.share.filter) else { return Some(Outcome::Refused) };
+    ) -> Option<(Outcome, bool)> {
+        let Some(group) = self.group_of(&retry.share.filter) else { return Some((Outcome::Refused, false)) };
         let mut publication = Publication::of(&retry.share.message, None);
         // The member's session has ended, or its queue was full.
         let ended = outcome == Outcome::Unmatched;
         let cause = if ended { LossCause::SessionEnded } else { LossCause::QueueRefused };
         let tried = (retry.tried, cause);
-        match self.share_to_next(now, group, &mut publication, tried, acknowledgement) {
-            Shared::Settled(Outcome::Unmatched) => Some(Outcome::Refused),
-            Shared::Settled(outcome) => Some(outcome),
+        let settled = self.share_to_next(now, group, &mut publication, tried, acknowledgement);
+        let stored = publication.body.is_some();
+        match settled {
+            Shared::Settled(Outcome::Unmatched) => Some((Outcome::Refused, stored)),
+            Shared::Settled(outcome) => Some((outcome, stored)),
             Shared::Underway { .. } => None,
         }
     }
 
     /// A member's session ended with a message that it had not acknowledged: another member gets it.
     // 5.0 [MQTT-4.8.2-5] forbids it for QoS 2 alone.
-    pub(super) fn share_again(&mut self, now: Instant, message: Message, share: &Arc<Box<str>>) {
+    /// `stored`: that it is no longer this one's is recorded with who has it now.
+    pub(super) fn share_again(
+        &mut self,
+        now: Instant,
+        message: Message,
+        share: &Arc<Box<str>>,
+        stored: bool,
+    ) {
         let mut publication = Publication::of(&message, None);
+        publication.whole = stored;
         let settled = match self.group_of(share) {
             Some(group) => {
                 let nobody = (Vec::new(), LossCause::SessionEnded);

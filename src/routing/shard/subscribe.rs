@@ -7,10 +7,11 @@
 use super::connection::Pause;
 use super::exchange::{Item, Peer};
 use super::receive::Flow;
+use super::record::owe;
 use super::{ConnectionId, SessionId, Shard};
 use crate::mqtt::packet::{
     Packet, PacketId, Properties, QoS, ReasonCode, RetainHandling, Suback, Subscribe, SubscribeFilter,
-    SubscriptionOptions, Unsuback, Unsubscribe,
+    Unsuback, Unsubscribe,
 };
 use crate::mqtt::session::Violation;
 use crate::mqtt::session::loss::LossCause;
@@ -109,20 +110,13 @@ impl Shard {
             return Err(ReasonCode::QUOTA_EXCEEDED);
         }
         own.insert(asked.filter);
+        self.record_subscription(session, asked.filter, &asked.options, subscription_id);
+        let options = PackedOptions::new(&asked.options);
         if let Some(group) = filter.share_name {
-            self.enter_group(session, group, filter.filter, &asked.options, subscription_id);
+            self.enter_group(session, group, filter.filter, options, subscription_id);
             return Ok(());
         }
-        let subscriber = Subscriber {
-            session: SessionSlot(session.slot),
-            options: PackedOptions::new(&asked.options),
-            subscription_id,
-        };
-        if let Subscribed::New { first_here: true } = self.tree.subscribe(filter.filter, subscriber) {
-            for peer in self.other_peers() {
-                peer.tell(Item::Interest { filter: filter.filter.into(), interest: Interest::Present });
-            }
-        }
+        self.enter_index(session, filter.filter, options, subscription_id);
         // 3.1.1 [MQTT-3.3.1-6], [MQTT-3.8.4-3]; 5.0 [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
         let wanted = match asked.options.retain_handling {
             RetainHandling::SendAtSubscribe => true,
@@ -136,19 +130,35 @@ impl Shard {
         Ok(())
     }
 
-    fn enter_group(
+    /// Enters a plain filter into the index.
+    pub(super) fn enter_index(
+        &mut self,
+        session: SessionId,
+        filter: &str,
+        options: PackedOptions,
+        subscription_id: u32,
+    ) {
+        let subscriber = Subscriber { session: SessionSlot(session.slot), options, subscription_id };
+        if let Subscribed::New { first_here: true } = self.tree.subscribe(filter, subscriber) {
+            for peer in self.other_peers() {
+                peer.tell(Item::Interest { filter: filter.into(), interest: Interest::Present });
+            }
+        }
+    }
+
+    pub(super) fn enter_group(
         &mut self,
         session: SessionId,
         group: &str,
         filter: &str,
-        options: &SubscriptionOptions,
+        options: PackedOptions,
         subscription_id: u32,
     ) {
         let member = Member {
             shard: self.here,
             session: SessionSlot(session.slot),
             generation: session.generation,
-            options: PackedOptions::new(options),
+            options,
             subscription_id,
             online: true,
         };
@@ -173,6 +183,9 @@ impl Shard {
         };
         for filter in &unsubscribe.filters {
             let own = self.sessions.get_mut(session).is_some_and(|r| r.session.subscriptions.remove(filter));
+            if own {
+                self.record_unsubscription(session, filter);
+            }
             // 3.1.1 and 5.0 [MQTT-3.10.4-1]
             let removed = own && self.leave_filter(session, filter);
             let valid = TopicFilter::parse(filter, usize::MAX).is_ok();
@@ -240,6 +253,9 @@ impl Shard {
     /// subscription.
     // 3.1.1 and 5.0 [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.10.4-4], [MQTT-3.10.4-5]
     fn answer(&mut self, now: Instant, id: ConnectionId, session: SessionId, answer: Answer) {
+        if self.is_stored(session) {
+            self.fence(id);
+        }
         let Shard { connections, pool, unflushed, .. } = self;
         let Some(connection) = connections.get_mut(id).filter(|c| c.session == Some(session)) else { return };
         connection.wire.outbox.lend(pool);
@@ -280,17 +296,16 @@ impl Shard {
         for message in found.into_iter().take(room) {
             let qos = message.header().qos.min(wish.qos);
             let ids = SubscriptionIds::from_index(wish.subscription_id);
-            resident.session.sender.enqueue_retained(Delivery {
-                message,
-                ids,
-                qos,
-                retain: true,
-                share: None,
-            });
+            let mut delivery = Delivery { message, ids, qos, retain: true, share: None, stored: None };
+            if qos != QoS::AtMostOnce {
+                delivery.stored = owe(resident.session.account(), &mut None, &delivery, None);
+            }
+            resident.session.sender.enqueue_retained(delivery);
         }
         resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
         self.touch(id);
         self.register_retransmit(now, id);
+        self.fetch(session);
     }
 
     /// The shards other than this one.

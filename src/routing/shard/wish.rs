@@ -80,6 +80,7 @@ impl Shard {
             return Asked::Unreadable;
         }
         connection.wire.patience = session.patience(connection.version(), policy);
+        self.record_session(session_id);
         Asked::Granted
     }
 

@@ -39,6 +39,16 @@ impl PackedOptions {
         PackedOptions(options.qos.bits() | no_local | as_published)
     }
 
+    /// As the Subscription Options byte of 5.0, but for Retain Handling, which is spent at the SUBSCRIBE.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// From [`Self::bits`].
+    pub const fn from_bits(bits: u8) -> PackedOptions {
+        PackedOptions(bits & 0b1111)
+    }
+
     /// The QoS granted.
     pub fn qos(self) -> QoS {
         // Made from a `QoS`, so the bits are never 3.

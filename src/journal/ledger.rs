@@ -1,0 +1,398 @@
+//! The shard's side: what it changed since its last batch, and who waits until that is safe.
+//!
+//! A row of the store lives as long as the value it stands for: an [`Entry`] that is dropped, wherever and for whatever
+//! reason its delivery came to an end, records that it is done, and so does a [`Body`] with its last entry. So no way out
+//! of a queue or a window can forget its row.
+//!
+//! One ledger per shard, behind an `Rc`: nothing of it ever leaves the shard's thread but sealed batches.
+
+use super::record::{
+    Batch, BodyNumber, DelayedNumber, EntryNumber, Flight, Lsn, Move, MoveNumber, Part, Record, SessionKey,
+    StoredDelayed, StoredEntry,
+};
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::{PacketId, QoS};
+use crate::mqtt::session::subscription::SubscriptionIds;
+use crate::time::Instant;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Shards there can be at most; numbers of one are congruent to it modulo this, so no two give the same.
+const STRIDE: u64 = 64;
+
+/// Which waiting gate is meant; counts up per shard, 0 is none.
+pub type GateNumber = u64;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Ledger {
+    shard: u8,
+    next_number: Cell<u64>,
+    next_move: Cell<u64>,
+    /// Of the batch that is being filled.
+    lsn: Cell<Lsn>,
+    committed: Cell<Lsn>,
+    /// Whether the batch that is being filled has something that somebody may wait for.
+    begun: Cell<bool>,
+    filling: RefCell<Filling>,
+}
+
+#[derive(Debug, Default)]
+struct Filling {
+    records: Vec<Record>,
+    moves: Vec<Move>,
+    parts: Vec<Part>,
+    /// Whether what is put goes to the last part.
+    in_part: bool,
+    /// Gates whose message is finished with every receiver.
+    finished: Vec<GateNumber>,
+}
+
+impl Ledger {
+    /// Of this shard; `next_number` is above all that were ever given.
+    pub fn new(shard: u8, next_number: u64) -> Rc<Ledger> {
+        let next = (next_number / STRIDE + 1) * STRIDE + u64::from(shard);
+        Rc::new(Ledger {
+            shard,
+            next_number: Cell::new(next),
+            next_move: Cell::new(u64::from(shard)),
+            lsn: Cell::new(Lsn(1)),
+            committed: Cell::new(Lsn(0)),
+            begun: Cell::new(false),
+            filling: RefCell::default(),
+        })
+    }
+
+    fn number(&self) -> u64 {
+        let number = self.next_number.get();
+        self.next_number.set(number + STRIDE);
+        number
+    }
+
+    pub fn session_key(&self) -> SessionKey {
+        SessionKey(self.number())
+    }
+
+    /// Records a change.
+    pub fn record(&self, record: Record) {
+        self.begun.set(true);
+        self.filling.borrow_mut().records.push(record);
+    }
+
+    /// Records something new, in the part that is open if one is.
+    fn put(&self, record: Record) {
+        self.begun.set(true);
+        let filling = &mut *self.filling.borrow_mut();
+        match filling.parts.last_mut() {
+            Some(part) if filling.in_part => part.records.push(record),
+            _ => filling.records.push(record),
+        }
+    }
+
+    /// Somebody will wait for something that is not in this batch but goes with it: retained messages.
+    pub fn begin(&self) {
+        self.begun.set(true);
+    }
+
+    /// Whether anything was recorded since the last batch.
+    pub fn has_begun(&self) -> bool {
+        self.begun.get()
+    }
+
+    /// What has to be committed so that all that was recorded until now is safe; `None` if it is.
+    pub fn pending(&self) -> Option<Lsn> {
+        let lsn = self.lsn.get();
+        let last = if self.begun.get() { lsn } else { Lsn(lsn.0 - 1) };
+        (last > self.committed.get()).then_some(last)
+    }
+
+    /// The batch that is being filled.
+    pub fn lsn(&self) -> Lsn {
+        self.lsn.get()
+    }
+
+    /// Ends the turn: the batch to commit, if there is anything in it.
+    pub fn seal(&self) -> Option<Batch> {
+        if !self.begun.replace(false) {
+            return None;
+        }
+        let lsn = self.lsn.get();
+        self.lsn.set(Lsn(lsn.0 + 1));
+        let filling = &mut *self.filling.borrow_mut();
+        filling.in_part = false;
+        Some(Batch {
+            shard: self.shard,
+            lsn,
+            records: std::mem::take(&mut filling.records),
+            moves: std::mem::take(&mut filling.moves),
+            parts: std::mem::take(&mut filling.parts),
+        })
+    }
+
+    /// Everything up to this batch is safe.
+    pub fn committed(&self, lsn: Lsn) {
+        self.committed.set(lsn.max(self.committed.get()));
+    }
+
+    /// How far that is.
+    pub fn last_committed(&self) -> Lsn {
+        self.committed.get()
+    }
+
+    /// Begins a move: the batch that is being filled is committed with every part of it.
+    pub fn begin_move(&self) -> MoveNumber {
+        let number = MoveNumber(self.next_move.get());
+        self.next_move.set(number.0 + STRIDE);
+        self.begun.set(true);
+        self.filling.borrow_mut().moves.push(Move { number, parts: 0 });
+        number
+    }
+
+    /// Another shard takes part in the move, which was begun in this batch.
+    pub fn add_part(&self, of: MoveNumber) {
+        let filling = &mut *self.filling.borrow_mut();
+        if let Some(found) = filling.moves.iter_mut().rev().find(|m| m.number == of) {
+            found.parts += 1;
+        }
+    }
+
+    /// What is put from here to [`Self::end_part`] is this shard's part of another's move.
+    pub fn begin_part(&self, of: MoveNumber) {
+        self.begun.set(true);
+        let filling = &mut *self.filling.borrow_mut();
+        filling.parts.push(Part { of, records: Vec::new() });
+        filling.in_part = true;
+    }
+
+    pub fn end_part(&self) {
+        self.filling.borrow_mut().in_part = false;
+    }
+
+    /// Gates whose messages were finished since the last call.
+    pub fn take_finished(&self) -> Vec<GateNumber> {
+        std::mem::take(&mut self.filling.borrow_mut().finished)
+    }
+
+    pub fn has_finished(&self) -> bool {
+        !self.filling.borrow().finished.is_empty()
+    }
+
+    /// Records a message that entries will share.
+    pub fn body(self: &Rc<Ledger>, message: &Message) -> Rc<Body> {
+        let number = BodyNumber(self.number());
+        self.put(Record::Body { number, message: message.clone() });
+        self.known_body(number, message.size() as u32, message.header().expires)
+    }
+
+    /// One that is in the store already.
+    pub fn known_body(self: &Rc<Ledger>, number: BodyNumber, size: u32, expires: Instant) -> Rc<Body> {
+        Rc::new(Body { ledger: Rc::clone(self), number, size, expires, gate: Cell::new(0) })
+    }
+
+    /// Records a delivery.
+    pub fn entry(self: &Rc<Ledger>, session: SessionKey, body: &Rc<Body>, owed: Owed<'_>) -> Box<Entry> {
+        let number = EntryNumber(self.number());
+        self.put(Record::Entry(Box::new(StoredEntry {
+            number,
+            session,
+            body: body.number,
+            qos: owed.qos,
+            retain: owed.retain,
+            ids: owed.ids.clone(),
+            share: owed.share.cloned(),
+            flight: owed.flight,
+        })));
+        self.known_entry(number, Some(Rc::clone(body)))
+    }
+
+    /// One that is in the store already.
+    pub fn known_entry(self: &Rc<Ledger>, number: EntryNumber, body: Option<Rc<Body>>) -> Box<Entry> {
+        Box::new(Entry { ledger: Rc::clone(self), number, body })
+    }
+
+    /// Records a message to publish later.
+    pub fn delayed(&self, due: Instant, message: Message) -> DelayedNumber {
+        let number = DelayedNumber(self.number());
+        self.record(Record::Delayed(Box::new(StoredDelayed { number, due, message })));
+        number
+    }
+}
+
+/// What a delivery adds to its message.
+#[derive(Clone, Copy, Debug)]
+pub struct Owed<'a> {
+    pub qos: QoS,
+    pub retain: bool,
+    pub ids: &'a SubscriptionIds,
+    pub share: Option<&'a Arc<Box<str>>>,
+    /// Where it is sent at once.
+    pub flight: Option<Flight>,
+}
+
+/// A message in the store, for as long as an entry refers to it.
+#[derive(Debug)]
+pub struct Body {
+    ledger: Rc<Ledger>,
+    number: BodyNumber,
+    size: u32,
+    expires: Instant,
+    /// Who is told at once when every entry is done, though nothing is committed.
+    gate: Cell<GateNumber>,
+}
+
+impl Body {
+    pub fn number(&self) -> BodyNumber {
+        self.number
+    }
+
+    pub fn releases(&self, gate: GateNumber) {
+        self.gate.set(gate);
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.ledger.record(Record::BodyDone(self.number));
+        if self.gate.get() != 0 {
+            self.ledger.filling.borrow_mut().finished.push(self.gate.get());
+        }
+    }
+}
+
+/// A delivery in the store, for as long as it is owed.
+#[derive(Debug)]
+pub struct Entry {
+    ledger: Rc<Ledger>,
+    number: EntryNumber,
+    /// None once PUBREC came.
+    body: Option<Rc<Body>>,
+}
+
+impl Entry {
+    pub fn number(&self) -> EntryNumber {
+        self.number
+    }
+
+    pub fn body(&self) -> Option<&Rc<Body>> {
+        self.body.as_ref()
+    }
+
+    /// As [`Message::size`] of its message, which need not be in memory.
+    pub fn size(&self) -> usize {
+        self.body.as_ref().map_or(0, |b| b.size as usize)
+    }
+
+    pub fn expires(&self) -> Instant {
+        self.body.as_ref().map_or(Instant::NEVER, |b| b.expires)
+    }
+
+    /// It has a place in the window, or was sent again.
+    pub fn sent(&self, flight: Flight) {
+        self.ledger.record(Record::Sent { number: self.number, flight });
+    }
+
+    /// PUBREC came.
+    pub fn received(&mut self) {
+        self.ledger.record(Record::Received(self.number));
+        self.body = None;
+    }
+
+    /// What has to be committed before what was recorded last may be shown.
+    pub fn pending(&self) -> Option<Lsn> {
+        self.ledger.pending()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.ledger.record(Record::EntryDone(self.number));
+    }
+}
+
+/// A session's account in the ledger of its shard.
+#[derive(Debug)]
+pub struct Account {
+    pub key: SessionKey,
+    pub ledger: Rc<Ledger>,
+}
+
+impl Account {
+    /// A QoS 2 PUBLISH is taken over.
+    pub fn incoming(&self, packet_id: PacketId) {
+        self.ledger.put(Record::Incoming { session: self.key, packet_id });
+    }
+
+    /// Its identifier is free again.
+    pub fn incoming_done(&self, packet_id: PacketId) {
+        self.ledger.record(Record::IncomingDone { session: self.key, packet_id });
+    }
+
+    pub fn pending(&self) -> Option<Lsn> {
+        self.ledger.pending()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::message::Parts;
+
+    fn message() -> Message {
+        let parts = Parts {
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            expires: Instant::NEVER,
+            topic: "t",
+            forwarded: &[],
+            payload: b"x",
+        };
+        Message::new(parts, &mut Vec::new())
+    }
+
+    fn owed() -> Owed<'static> {
+        Owed { qos: QoS::AtLeastOnce, retain: false, ids: &SubscriptionIds::None, share: None, flight: None }
+    }
+
+    #[test]
+    fn a_body_is_done_with_its_last_entry_and_releases_its_gate() {
+        let ledger = Ledger::new(3, 1000);
+        let body = ledger.body(&message());
+        body.releases(7);
+        let first = ledger.entry(SessionKey(1), &body, owed());
+        let second = ledger.entry(SessionKey(2), &body, owed());
+        drop(body);
+        drop(first);
+        assert!(ledger.take_finished().is_empty());
+        drop(second);
+        assert_eq!(ledger.take_finished(), [7]);
+        let batch = ledger.seal().expect("records");
+        assert_eq!((batch.shard, batch.lsn, batch.records.len()), (3, Lsn(1), 6));
+        assert!(matches!(batch.records.last(), Some(Record::BodyDone(_))));
+    }
+
+    #[test]
+    fn what_is_pending_is_the_batch_that_holds_the_last_record() {
+        let ledger = Ledger::new(0, 0);
+        assert_eq!(ledger.pending(), None);
+        ledger.begin();
+        assert_eq!(ledger.pending(), Some(Lsn(1)));
+        assert!(ledger.seal().is_some() && ledger.seal().is_none());
+        assert_eq!(ledger.pending(), Some(Lsn(1)));
+        ledger.committed(Lsn(1));
+        assert_eq!(ledger.pending(), None);
+    }
+
+    #[test]
+    fn what_is_put_in_a_part_goes_with_the_move_and_what_is_done_does_not() {
+        let ledger = Ledger::new(1, 0);
+        let own = ledger.body(&message());
+        ledger.begin_part(MoveNumber(9));
+        let body = ledger.body(&message());
+        drop(own);
+        ledger.end_part();
+        drop(body);
+        let batch = ledger.seal().expect("records");
+        assert_eq!((batch.records.len(), batch.parts.len(), batch.parts[0].records.len()), (3, 1, 1));
+    }
+}

@@ -1,0 +1,88 @@
+//! What the store is told of sessions.
+
+use super::{Resident, SessionId, Shard};
+use crate::journal::ledger::{Account, Body, Entry, Owed};
+use crate::journal::record::{Flight, Record, StoredSession, StoredSubscription};
+use crate::mqtt::packet::SubscriptionOptions;
+use crate::mqtt::session::queue::{Delivery, Head};
+use crate::routing::subscription_tree::PackedOptions;
+use std::rc::Rc;
+
+impl Resident {
+    /// How much of a long queue is kept in memory.
+    pub(super) fn head(&self) -> Head {
+        if self.connection.is_some() { Head::Online } else { Head::Offline }
+    }
+
+    /// What is recorded of it, if it is in the store.
+    fn record(&self) -> Option<Record> {
+        let session = &self.session;
+        let account = session.account()?;
+        let (retry_interval, ack_timeout) = session.wishes();
+        Some(Record::Session(Box::new(StoredSession {
+            key: account.key,
+            client_id: session.client_id.clone(),
+            expiry: session.expiry,
+            connected: self.connection.is_some(),
+            ends: self.ends,
+            will: session.will.clone(),
+            will_due: self.will_due,
+            retry_interval,
+            ack_timeout,
+        })))
+    }
+}
+
+/// The row of a delivery to a session that is in the store; its message's row is made with the first.
+pub(super) fn owe(
+    account: Option<&Rc<Account>>,
+    body: &mut Option<Rc<Body>>,
+    delivery: &Delivery,
+    flight: Option<Flight>,
+) -> Option<Box<Entry>> {
+    let Account { key, ledger } = &**account?;
+    let body = body.get_or_insert_with(|| ledger.body(&delivery.message));
+    let Delivery { qos, retain, ids, share, .. } = delivery;
+    Some(ledger.entry(*key, body, Owed { qos: *qos, retain: *retain, ids, share: share.as_ref(), flight }))
+}
+
+impl Shard {
+    /// Gives a session that outlives its connection an account, if there is a store, and records how it stands.
+    pub(super) fn record_session(&mut self, id: SessionId) {
+        let ledger = self.ledger().cloned();
+        let (Some(ledger), Some(resident)) = (ledger, self.sessions.get_mut(id)) else { return };
+        if resident.session.account().is_none() && resident.session.expiry > 0 {
+            let key = ledger.session_key();
+            resident.session.keep_account(Account { key, ledger: Rc::clone(&ledger) });
+        }
+        if let Some(record) = resident.record() {
+            ledger.record(record);
+        }
+    }
+
+    /// Whether a session is in the store.
+    pub(super) fn is_stored(&self, id: SessionId) -> bool {
+        self.sessions.get(id).is_some_and(|r| r.session.account().is_some())
+    }
+
+    pub(super) fn record_subscription(
+        &self,
+        id: SessionId,
+        filter: &str,
+        options: &SubscriptionOptions,
+        subscription_id: u32,
+    ) {
+        let Some(account) = self.sessions.get(id).and_then(|r| r.session.account()) else { return };
+        account.ledger.record(Record::Subscribed(Box::new(StoredSubscription {
+            session: account.key,
+            filter: filter.into(),
+            options: PackedOptions::new(options).bits(),
+            subscription_id,
+        })));
+    }
+
+    pub(super) fn record_unsubscription(&self, id: SessionId, filter: &str) {
+        let Some(account) = self.sessions.get(id).and_then(|r| r.session.account()) else { return };
+        account.ledger.record(Record::Unsubscribed { session: account.key, filter: filter.into() });
+    }
+}

@@ -1,0 +1,149 @@
+//! What the store had: sessions as they were when the broker ended.
+
+use super::{Resident, SessionId, Shard};
+use crate::expiry::lazy::Registered;
+use crate::journal::ledger::{Account, Body, Ledger};
+use crate::journal::record::{
+    BodyNumber, EntryNumber, ReadEntry, RecoveredBody, RecoveredEntry, RecoveredSession, StoredSession,
+};
+use crate::mqtt::packet::QoS;
+use crate::mqtt::session::Session;
+use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::session::queue::Delivery;
+use crate::mqtt::topic::TopicFilter;
+use crate::routing::shared::Presence;
+use crate::routing::subscription_tree::PackedOptions;
+use crate::time::Instant;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What was in flight, read back with its messages.
+pub type InFlightRead = HashMap<EntryNumber, ReadEntry, FixedState>;
+
+type Bodies = HashMap<BodyNumber, Rc<Body>, FixedState>;
+
+impl Shard {
+    /// Takes up the sessions that live here, after [`Shard::keep_in_store`]. `down`: how long the broker was, as far as is known.
+    ///
+    /// Every session is without a connection: one that had one expires from when the broker ended, and its will goes out
+    /// unless the client is back within the will delay from now. What was sent is sent again with DUP at its return, with
+    /// the same identifiers in the same order.
+    pub fn recover(
+        &mut self,
+        now: Instant,
+        down: Duration,
+        sessions: Vec<RecoveredSession>,
+        mut in_flight: InFlightRead,
+    ) {
+        let Some(ledger) = self.ledger().cloned() else { return };
+        let mut bodies = Bodies::default();
+        for recovered in sessions {
+            self.recover_session(now, down, recovered, &ledger, &mut bodies, &mut in_flight);
+        }
+    }
+
+    fn recover_session(
+        &mut self,
+        now: Instant,
+        down: Duration,
+        recovered: RecoveredSession,
+        ledger: &Rc<Ledger>,
+        bodies: &mut Bodies,
+        in_flight: &mut InFlightRead,
+    ) {
+        let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
+        let mut session = Session::new(&stored.client_id, stored.expiry);
+        session.keep_account(Account { key: stored.key, ledger: Rc::clone(ledger) });
+        session.restore_wishes(stored.retry_interval, stored.ack_timeout);
+        incoming.into_iter().for_each(|id| session.receiver.restore(id));
+        // Window before queue, each in its order.
+        entries.sort_by_key(|e| (e.flight.is_none(), e.flight.map(|f| f.running), e.number));
+        for entry in entries {
+            let body = entry.body.map(|b| body(ledger, bodies, b));
+            let message = in_flight.remove(&entry.number);
+            if restore(now, &mut session, ledger, &entry, body, message).is_none() {
+                self.tally.losses.count(LossCause::Unreadable);
+            }
+        }
+        let (ends, will_due) = deadlines(now, down, &stored, session.expiry_interval());
+        session.will = stored.will;
+        let id = self.insert_session(Resident {
+            session,
+            connection: None,
+            ends,
+            will_due,
+            held: None,
+            registered: Registered::default(),
+        });
+        for subscription in subscriptions {
+            let options = PackedOptions::from_bits(subscription.options);
+            self.restore_subscription(id, &subscription.filter, options, subscription.subscription_id);
+        }
+        // Counted from here should the broker end again.
+        self.record_session(id);
+        self.register_session(id);
+    }
+
+    fn restore_subscription(&mut self, id: SessionId, full: &str, options: PackedOptions, identifier: u32) {
+        let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return };
+        if let Some(resident) = self.sessions.get_mut(id) {
+            resident.session.subscriptions.insert(full);
+        }
+        match filter.share_name {
+            Some(group) => {
+                self.enter_group(id, group, filter.filter, options, identifier);
+                self.set_presence(id, Presence::Offline);
+            }
+            None => self.enter_index(id, filter.filter, options, identifier),
+        }
+    }
+}
+
+fn body(ledger: &Rc<Ledger>, bodies: &mut Bodies, known: RecoveredBody) -> Rc<Body> {
+    let RecoveredBody { number, size, expires } = known;
+    let body = bodies.entry(number).or_insert_with(|| ledger.known_body(number, size, expires));
+    Rc::clone(body)
+}
+
+/// Puts one entry where it was; `None` where its message should have been read and was not.
+fn restore(
+    now: Instant,
+    session: &mut Session,
+    ledger: &Rc<Ledger>,
+    entry: &RecoveredEntry,
+    body: Option<Rc<Body>>,
+    read: Option<ReadEntry>,
+) -> Option<()> {
+    let has_body = body.is_some();
+    let stored = ledger.known_entry(entry.number, body);
+    match (entry.flight, has_body) {
+        (None, _) => session.sender.restore_queued(stored),
+        (Some(flight), false) if entry.qos == QoS::ExactlyOnce => {
+            session.sender.restore_release(now, stored, flight);
+        }
+        (Some(flight), _) => {
+            let ReadEntry { message, qos, retain, ids, share, .. } = read?;
+            let delivery = Delivery { message, ids, qos, retain, share, stored: Some(stored) };
+            session.sender.restore_sent(now, delivery, flight);
+        }
+    }
+    Some(())
+}
+
+/// When the session ends and when its will goes out.
+fn deadlines(now: Instant, down: Duration, stored: &StoredSession, expiry: Duration) -> (Instant, Instant) {
+    if !stored.connected {
+        return (stored.ends, stored.will_due);
+    }
+    let ends = if expiry == Duration::MAX { Instant::NEVER } else { now + expiry.saturating_sub(down) };
+    let will_due = stored.will.as_ref().map_or(Instant::NEVER, |will| now + will.delay.min(expiry));
+    (ends, will_due)
+}
+
+/// Entries whose messages [`Shard::recover`] needs: those that were in flight.
+pub fn in_flight(sessions: &[RecoveredSession]) -> Vec<(EntryNumber, BodyNumber)> {
+    let entries = sessions.iter().flat_map(|s| &s.entries).filter(|e| e.flight.is_some());
+    entries.filter_map(|e| Some((e.number, e.body?.number))).collect()
+}
