@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Layers from the ground up; within one, modules may use each other.
 const LAYERS: [(&str, &[&str]); 4] = [
-    ("pure", &["time", "mqtt", "routing", "expiry"]),
+    ("pure", &["time", "mqtt", "routing", "journal", "expiry"]),
     ("services", &["clock", "store", "auth", "config"]),
     ("actors", &["broker", "expiry::actor", "expiry::message"]),
     ("edge", &["net", "admin", "cluster", "load", "health", "cli", "main", "lib"]),

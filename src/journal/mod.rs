@@ -3,7 +3,9 @@
 //! | file | what |
 //! |---|---|
 //! | `record` | the changes, the batches they are committed in, and what is found at the start |
-//! | `group` | what several batches come to, and which may be committed together |
+//! | `group` | what several batches come to |
+//! | `backlog` | which batches may be committed together |
 
+pub mod backlog;
 pub mod group;
 pub mod record;
