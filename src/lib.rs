@@ -23,8 +23,8 @@
 //! |---|---|
 //! | edge | [`health`], [`load`], the `homing` command |
 //! | actors | [`broker`], [`expiry::actor`] |
-//! | services | [`config`] |
-//! | pure | [`mqtt`], [`routing`], [`expiry::queue`], [`expiry::lazy`], [`time`] |
+//! | services | [`config`], [`store`] |
+//! | pure | [`mqtt`], [`routing`], [`journal`], [`expiry::queue`], [`expiry::lazy`], [`time`] |
 //!
 //! The pure rooms know no clock, no async, no chance, no log, and do not panic on what a peer sent; time is an argument.
 //! [`clock`] is the only file that reads one. What a shard decides runs under actix and in a simulation alike.
@@ -55,4 +55,5 @@ pub mod journal;
 pub mod load;
 pub mod mqtt;
 pub mod routing;
+pub mod store;
 pub mod time;

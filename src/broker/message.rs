@@ -2,7 +2,10 @@
 
 use super::shard::ShardActor;
 use crate::expiry::actor::ExpiryActor;
+use crate::journal::record::{Committed, ReadEntry};
+use crate::routing::shard::commit::PageRequest;
 use crate::routing::shard::exchange::Parcel;
+use crate::store::writer::ToStore;
 use actix::{Addr, Message};
 use std::net::{SocketAddr, TcpStream};
 
@@ -29,9 +32,33 @@ pub struct Introduce {
     /// In the order of their numbers, oneself included.
     pub shards: Vec<Addr<ShardActor>>,
     pub expiry: Addr<ExpiryActor>,
+    pub store: Option<ToStore>,
 }
 
 impl Message for Introduce {
+    type Result = ();
+}
+
+impl Message for Committed {
+    type Result = ();
+}
+
+/// What a queue had in the store.
+#[derive(Debug)]
+pub struct Page {
+    pub request: PageRequest,
+    pub entries: Vec<ReadEntry>,
+}
+
+impl Message for Page {
+    type Result = ();
+}
+
+/// Answered when all that was sent to a shard before is handled.
+#[derive(Debug)]
+pub struct Settle;
+
+impl Message for Settle {
     type Result = ();
 }
 

@@ -15,10 +15,12 @@ mod settings;
 pub mod shard;
 mod shell;
 mod statistics;
+mod storage;
 mod supervisor;
 mod sys;
 
 use crate::config::Config;
+use crate::store::{Store, StoreError};
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -27,13 +29,14 @@ use supervisor::Supervisor;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// A running broker. Dropping it stops it in order.
 pub struct Broker {
     addresses: Vec<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    failed: Option<oneshot::Receiver<StoreError>>,
 }
 
 /// Why a broker does not start, in one line that names the address or key.
@@ -43,6 +46,8 @@ pub enum StartError {
     Bind { address: SocketAddr, cause: io::Error },
     #[error("cannot start a thread or its event loop: {0} (runtime.arbiters sets how many there are)")]
     Thread(#[from] io::Error),
+    #[error("the store cannot be used: {0} (store.path, or --data-dir)")]
+    Store(#[from] StoreError),
     #[error("the broker stopped while it started")]
     Died,
 }
@@ -53,6 +58,14 @@ impl Broker {
     /// # Errors
     /// An address that cannot be bound; a thread or event loop that the system refuses.
     pub fn start(config: Config) -> Result<Broker, StartError> {
+        Broker::start_with(config, None)
+    }
+
+    /// The same with a store, whose sessions, queues and retained messages it takes up.
+    ///
+    /// # Errors
+    /// Also a store that cannot be read.
+    pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
         let mut listeners = Vec::new();
         for address in &config.listeners.addresses {
             listeners.push(listener::bind(*address, config.listeners.backlog)?);
@@ -60,11 +73,12 @@ impl Broker {
         let addresses = listeners.iter().map(|(_, address)| *address).collect();
         let (stop, stopped) = oneshot::channel();
         let (ready, started) = std::sync::mpsc::channel();
+        let (fails, failed) = oneshot::channel();
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
                 let listeners = listeners.into_iter().map(|(listener, _)| listener).collect();
-                match Supervisor::start(&config, listeners).await {
+                match Supervisor::start(&config, listeners, store, fails).await {
                     Ok(supervisor) => {
                         let _ = ready.send(Ok(()));
                         let _ = stopped.await;
@@ -77,7 +91,7 @@ impl Broker {
             });
         })?;
         started.recv().map_err(|_| StartError::Died)??;
-        Ok(Broker { addresses, stop: Some(stop), thread: Some(thread) })
+        Ok(Broker { addresses, stop: Some(stop), thread: Some(thread), failed: Some(failed) })
     }
 
     /// The addresses that are listened on, with the ports that were chosen for 0.
@@ -96,11 +110,30 @@ impl Broker {
         }
     }
 
+    /// Waits until what the store keeps is not known any more: from then on nothing is acknowledged.
+    async fn store_failure(failed: Option<oneshot::Receiver<StoreError>>) -> StoreError {
+        match failed {
+            Some(failed) => match failed.await {
+                Ok(cause) => cause,
+                // There is no store, or it was stopped in order.
+                Err(_) => std::future::pending().await,
+            },
+            None => std::future::pending().await,
+        }
+    }
+
     /// Runs until SIGTERM or SIGINT, then stops in order; a second signal exits at once. SIGHUP is ignored with a log line.
     pub fn run(mut self, signals: Signals) -> ExitCode {
         let Signals { runtime, mut caught } = signals;
+        let failed = self.failed.take();
         runtime.block_on(async {
-            let name = caught.next().await;
+            let name = tokio::select! {
+                name = caught.next() => name,
+                cause = Broker::store_failure(failed) => {
+                    error!(%cause, "the store failed; exiting at once, since nothing can be promised any more");
+                    std::process::exit(1)
+                }
+            };
             info!(signal = name, "stopping; a second signal exits at once");
             let (done, finished) = oneshot::channel();
             std::thread::spawn(move || {

@@ -1,12 +1,13 @@
 //! The shard actor: one per arbiter, around its shell.
 
 use super::connection::Notice;
-use super::message::{Adopt, Introduce, Stop};
+use super::message::{Adopt, Introduce, Page, Settle, Stop};
 use super::shell::Shell;
 use super::sys;
 use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::Verdicts;
+use crate::journal::record::Committed;
 use crate::routing::shard::Common;
 use crate::routing::shard::deadline::Summons;
 use crate::routing::shard::exchange::Parcel;
@@ -69,8 +70,10 @@ impl Handler<Introduce> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, message: Introduce, _: &mut Context<ShardActor>) {
-        self.shell.introduce(message.shards, message.expiry);
+        self.shell.introduce(message);
         self.chore();
+        // What peers must know is on its way to them before this is answered.
+        self.shell.flush();
     }
 }
 
@@ -108,6 +111,31 @@ impl Handler<Verdicts> for ShardActor {
     }
 }
 
+impl Handler<Settle> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Settle, _: &mut Context<ShardActor>) {
+        self.shell.flush();
+    }
+}
+
+impl Handler<Committed> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, committed: Committed, _: &mut Context<ShardActor>) {
+        self.shell.committed(committed.lsn);
+    }
+}
+
+impl Handler<Page> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, page: Page, _: &mut Context<ShardActor>) {
+        self.shell.core.borrow_mut().take_page(clock::now(), &page.request, page.entries);
+        self.shell.turn_ended();
+    }
+}
+
 impl Handler<Parcel> for ShardActor {
     type Result = ();
 
@@ -127,6 +155,8 @@ impl Handler<Stop> for ShardActor {
             while shell.open() > 0 {
                 shell.emptied.notified().await;
             }
+            // The last of it to the store.
+            shell.flush();
         })
     }
 }

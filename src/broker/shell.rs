@@ -5,16 +5,19 @@
 
 use super::connection::{self, Connection, Notice, Transport};
 use super::log::EventLog;
-use super::message::{Adopt, Incoming};
+use super::message::{Adopt, Incoming, Introduce};
 use super::shard::ShardActor;
 use super::statistics::Statistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::{Register, Survey};
+use crate::journal::record::Lsn;
 use crate::mqtt::message::take_bodies_delta;
+use crate::routing::shard::commit::PageRequest;
 use crate::routing::shard::connection::Leaves;
 use crate::routing::shard::{ConnectionId, Flushed, Shard};
 use crate::routing::subscription_tree::ShardId;
+use crate::store::{self, writer::SessionToken, writer::ToStore};
 use crate::time::Instant;
 use actix::{Addr, WeakAddr};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -52,6 +55,7 @@ pub struct Shell {
     awake: Cell<bool>,
     shards: OnceCell<Vec<Addr<ShardActor>>>,
     expiry: OnceCell<Addr<ExpiryActor>>,
+    store: OnceCell<ToStore>,
     pub statistics: Arc<Statistics>,
     log: RefCell<EventLog>,
 }
@@ -79,14 +83,18 @@ impl Shell {
             awake: Cell::new(false),
             shards: OnceCell::new(),
             expiry: OnceCell::new(),
+            store: OnceCell::new(),
             statistics,
             log: RefCell::new(log),
         })
     }
 
-    pub fn introduce(&self, shards: Vec<Addr<ShardActor>>, expiry: Addr<ExpiryActor>) {
-        let _ = self.shards.set(shards);
-        let _ = self.expiry.set(expiry);
+    pub fn introduce(&self, all: Introduce) {
+        let _ = self.shards.set(all.shards);
+        let _ = self.expiry.set(all.expiry);
+        if let Some(store) = all.store {
+            let _ = self.store.set(store);
+        }
         self.turn_ended();
     }
 
@@ -220,6 +228,7 @@ impl Shell {
     }
 
     fn send_out(&self) {
+        self.send_to_store();
         let mut core = self.core.borrow_mut();
         core.seal_parcels();
         let effects = core.effects();
@@ -242,6 +251,35 @@ impl Shell {
             }
         }
         self.log_events();
+    }
+
+    /// Before the parcels: no part of a move may come to the store before the batch that the move stands in.
+    fn send_to_store(&self) {
+        let Some(store) = self.store.get() else { return };
+        let mut core = self.core.borrow_mut();
+        if std::mem::take(&mut core.effects().retained) {
+            let common = core.common();
+            let mut retained = common.retained();
+            let changes = retained.take_changes();
+            // Still locked: they have one order.
+            store.retained(changes);
+        }
+        if let Some(batch) = core.seal_batch() {
+            store.send(batch);
+        }
+        let pages = std::mem::take(&mut core.effects().pages);
+        let shard = self.here.0;
+        for PageRequest { session, wanted } in pages {
+            let session = SessionToken { slot: session.slot, generation: session.generation };
+            store.read(store::writer::PageRequest { shard, session, wanted });
+        }
+    }
+
+    /// The store has everything up to this batch.
+    pub fn committed(&self, lsn: Lsn) {
+        self.core.borrow_mut().committed(clock::now(), lsn);
+        self.statistics.store_accounted();
+        self.turn_ended();
     }
 
     /// Writes what happened into the log, with the addresses that only the shell knows.
@@ -315,7 +353,7 @@ fn send(actor: &WeakAddr<Connection>, notice: Notice) {
 /// Writes as much as the socket takes.
 fn write(transport: &Transport, outbox: &mut crate::mqtt::outbox::Outbox) -> io::Result<usize> {
     let mut wrote = 0;
-    while !outbox.is_empty() {
+    while outbox.writable() > 0 {
         let result = if outbox.is_contiguous() {
             transport.try_write(outbox.front())
         } else {

@@ -2,8 +2,9 @@
 
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::routing::shard::{Common, Figures};
+use crate::store::writer::Statistics as StoreStatistics;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Packets that are not whole may use this part of the memory budget: one in so many.
 const PARTIAL_SHARE: i64 = 4;
@@ -27,6 +28,8 @@ pub struct Statistics {
     memory_budget: i64,
     common: Arc<Common>,
     pub expiry: Arc<ExpiryStatistics>,
+    /// Once the store's threads have started.
+    store: OnceLock<Arc<StoreStatistics>>,
     /// As of each shard's last chore.
     shards: Vec<Mutex<Figures>>,
 }
@@ -40,6 +43,7 @@ impl Statistics {
             memory_budget: i64::try_from(memory_budget).unwrap_or(i64::MAX),
             common,
             expiry: Arc::default(),
+            store: OnceLock::new(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }
@@ -64,6 +68,24 @@ impl Statistics {
         let budget = self.memory_budget;
         set(&self.common.over_budget, bodies + partial > budget);
         set(&self.common.over_partial, partial > budget / PARTIAL_SHARE);
+    }
+
+    /// The store's threads have started.
+    pub fn set_store(&self, statistics: Arc<StoreStatistics>) {
+        let _ = self.store.set(statistics);
+    }
+
+    /// What the store has done, if there is one.
+    pub fn store(&self) -> Option<&StoreStatistics> {
+        self.store.get().map(|s| &**s)
+    }
+
+    /// Takes over what bodies the store's threads made and dropped.
+    pub fn store_accounted(&self) {
+        let bodies = self.store().map_or(0, |s| s.bodies.swap(0, Ordering::Relaxed));
+        if bodies != 0 {
+            self.memory_changed(bodies, 0);
+        }
     }
 
     pub fn report(&self, shard: usize, figures: Figures) {

@@ -3,16 +3,21 @@
 use super::StartError;
 use super::listener::Acceptor;
 use super::log::EventLog;
-use super::message::{Introduce, Stop};
+use super::message::{Introduce, Settle, Stop};
 use super::settings::settings;
 use super::shard::ShardActor;
 use super::shell::Shell;
 use super::statistics::Statistics;
+use super::storage::{self, Share};
+use crate::clock;
 use crate::config::Config;
 use crate::expiry::actor::ExpiryActor;
+use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::shard::{Common, Shard};
 use crate::routing::subscription_tree::ShardId;
+use crate::store::writer::{Options, Writer};
+use crate::store::{Store, StoreError};
 use actix::{Actor, Addr};
 use actix_rt::Arbiter;
 use rustix::process::{Resource, getrlimit};
@@ -22,14 +27,15 @@ use std::net::TcpListener;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
 /// How long the shards may take to tell their clients that the broker stops, and to close.
 const STOP: Duration = Duration::from_secs(4);
 
-/// How long the arbiters' threads may take to end after that.
-const JOIN: Duration = Duration::from_secs(2);
+/// How long the arbiters' threads may take to end after that, and the last commits.
+const JOIN: Duration = Duration::from_secs(10);
 
 /// Descriptors that are not connections: listeners, event loops, log, reserve.
 const OTHER_DESCRIPTORS: u64 = 64;
@@ -39,12 +45,19 @@ pub struct Supervisor {
     acceptors: Vec<JoinHandle<()>>,
     shards: Vec<Addr<ShardActor>>,
     arbiters: Vec<Arbiter>,
+    writer: Option<Writer>,
 }
 
 impl Supervisor {
     /// Starts the expiry actor and the shards, introduces them, then accepts.
-    pub async fn start(config: &Config, listeners: Vec<TcpListener>) -> Result<Supervisor, StartError> {
+    pub async fn start(
+        config: &Config,
+        listeners: Vec<TcpListener>,
+        store: Option<Box<dyn Store>>,
+        failed: oneshot::Sender<StoreError>,
+    ) -> Result<Supervisor, StartError> {
         let count = config.runtime.arbiter_count().clamp(1, 64);
+        let mut opened = store.map(|store| storage::open(store, count as u8)).transpose()?;
         let limits = &config.limits;
         let retained = RetainedLimits {
             messages: limits.retained_messages as usize,
@@ -57,11 +70,16 @@ impl Supervisor {
             store_full: AtomicBool::new(false),
         });
         let statistics = Arc::new(Statistics::new(count, limits.memory.bytes(), Arc::clone(&common)));
+        if let Some(opened) = &mut opened {
+            take_up_retained(&common, std::mem::take(&mut opened.retained));
+        }
+        let mut shares = opened.as_mut().map_or_else(Vec::new, |o| std::mem::take(&mut o.shares)).into_iter();
         let mut arbiters = Vec::new();
         let mut shards = Vec::new();
         for number in 0..count {
             let arbiter = arbiter(&format!("homing-{number}"))?;
-            shards.push(start_shard(config, &arbiter, number, count, &common, &statistics));
+            let share = shares.next();
+            shards.push(start_shard(config, &arbiter, (number, count), &common, &statistics, share));
             arbiters.push(arbiter);
         }
         let recipients = shards.iter().map(|s| s.clone().recipient()).collect();
@@ -72,9 +90,23 @@ impl Supervisor {
             ExpiryActor::new(interval, recipients, figures)
         });
         arbiters.push(expiry_arbiter);
+        let writer = match opened {
+            Some(opened) => {
+                Some(opened.start(Options::default(), shards.clone(), Arc::clone(&common), failed)?)
+            }
+            None => None,
+        };
+        if let Some(writer) = &writer {
+            statistics.set_store(writer.statistics());
+        }
         for shard in &shards {
-            let introduce = Introduce { shards: shards.clone(), expiry: expiry.clone() };
+            let store = writer.as_ref().map(Writer::to_store);
+            let introduce = Introduce { shards: shards.clone(), expiry: expiry.clone(), store };
             shard.send(introduce).await.map_err(|_| StartError::Died)?;
+        }
+        // What the recovered sessions are subscribed to is known to every shard before anybody can publish.
+        for shard in &shards {
+            shard.send(Settle).await.map_err(|_| StartError::Died)?;
         }
         let limit = connection_limit(limits.connections);
         let mut acceptors = Vec::new();
@@ -83,7 +115,7 @@ impl Supervisor {
             let acceptor = Acceptor::new(listener, shards.clone(), statistics, limit)?;
             acceptors.push(actix_rt::spawn(acceptor.run()));
         }
-        Ok(Supervisor { acceptors, shards, arbiters })
+        Ok(Supervisor { acceptors, shards, arbiters, writer })
     }
 
     /// Stops accepting, then the shards, then their threads.
@@ -100,6 +132,7 @@ impl Supervisor {
         if tokio::time::timeout(STOP, all).await.is_err() {
             warn!("some clients did not close in time");
         }
+        let writer = self.writer;
         for arbiter in &self.arbiters {
             arbiter.stop();
         }
@@ -108,6 +141,10 @@ impl Supervisor {
         std::thread::spawn(move || {
             for arbiter in arbiters {
                 let _ = arbiter.join();
+            }
+            // Last: everything that the shards said is committed.
+            if let Some(writer) = writer {
+                writer.stop();
             }
             let _ = done.send(());
         });
@@ -126,10 +163,10 @@ fn arbiter(name: &str) -> io::Result<Arbiter> {
 fn start_shard(
     config: &Config,
     arbiter: &Arbiter,
-    number: usize,
-    count: usize,
+    (number, count): (usize, usize),
     common: &Arc<Common>,
     statistics: &Arc<Statistics>,
+    share: Option<Share>,
 ) -> Addr<ShardActor> {
     let settings = settings(config, count);
     let (common, statistics) = (Arc::clone(common), Arc::clone(statistics));
@@ -137,10 +174,25 @@ fn start_shard(
     let lines = config.log.events_per_second;
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
-        let core = Shard::new(here, count as u8, settings, Arc::clone(&common), random_seed());
+        let mut core = Shard::new(here, count as u8, settings, Arc::clone(&common), random_seed());
+        if let Some(Share { next_number, down, sessions, in_flight }) = share {
+            core.keep_in_store(next_number);
+            core.recover(clock::now(), down, sessions, in_flight);
+        }
         let shell = Shell::new(core, statistics, EventLog::new(lines));
         ShardActor::new(shell, common, sys)
     })
+}
+
+/// Retained messages as the store had them; from here on it is told of changes.
+fn take_up_retained(common: &Common, messages: Vec<Message>) {
+    let mut retained = common.retained();
+    let now = clock::now();
+    let refused = messages.into_iter().filter(|m| retained.set(m.clone(), now).is_err()).count();
+    if refused > 0 {
+        warn!(refused, "retained messages beyond limits.retained_messages or limits.retained_bytes");
+    }
+    retained.record_changes();
 }
 
 /// Different in every process and for every shard: the standard library's hash keys are random.

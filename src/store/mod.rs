@@ -3,24 +3,43 @@
 //! Shards record changes ([`crate::journal`]); the committing thread ([`writer`]) gathers what all of them recorded while the last
 //! commit was under way into one transaction of a [`Store`], and tells each how far it is safe. Reading back goes past
 //! it, through a [`Reader`] of its own, and meets only what is committed.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`memory`] | keeps it as long as the process lives: for tests, and for a simulation that crashes and recovers |
+//! | [`writer`] | the committing thread and the reading one |
+//! | `wall` | this process's times as others can read them |
 
+pub mod memory;
+mod wall;
 pub mod writer;
 
-use crate::journal::record::{
-    BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RetainedRecord, StoredDelayed,
-};
-use crate::journal::group::Group;
-use crate::time::Instant;
+#[cfg(test)]
+mod tests;
 
-/// The same moment on both clocks: what the store needs to write this process's times so that another can read them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use crate::clock;
+use crate::journal::group::Group;
+use crate::journal::record::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed};
+use crate::time::Instant;
+use std::time::Duration;
+
+/// The same moment on both clocks: what the store needs to write this process's times so that another can read them. One
+/// serves as long as the store is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     pub monotonic: Instant,
     /// Milliseconds since 1970.
     pub unix_millis: u64,
 }
 
-/// Keeps what it is given, whole groups at a time.
+impl Moment {
+    /// This one.
+    pub fn now() -> Moment {
+        Moment { monotonic: clock::now(), unix_millis: clock::unix_millis() }
+    }
+}
+
+/// Keeps what it is given, whole groups at a time. [`Store::recover`] comes first.
 pub trait Store: Send {
     /// All that is kept, as of `now`; messages to be published later only where they are due within `horizon`.
     ///
@@ -31,10 +50,23 @@ pub trait Store: Send {
     fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError>;
 
     /// Makes every change of the group in one transaction; on return it is as safe as the durability says.
-    fn commit(&mut self, now: Moment, group: &Group) -> Result<(), StoreError>;
+    ///
+    /// After [`StoreError::Full`] nothing of it is done, and the store has opened what reserve it had, so that the same group,
+    /// or one that frees more, can be tried again.
+    fn commit(&mut self, group: &Group) -> Result<(), StoreError>;
 
     /// Notes that the broker is alive: sessions that were connected when it dies expire counted from here.
-    fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError>;
+    fn heartbeat(&mut self, now: Instant) -> Result<(), StoreError>;
+
+    /// Forces to the disk what `commit` left to the system. Nothing to do where a commit does that itself.
+    fn sync(&mut self) -> Result<(), StoreError>;
+
+    /// Whether there is room for new messages, and not only for what frees room. Asked after each commit, and now and then
+    /// while there is none.
+    fn has_room(&mut self) -> Result<bool, StoreError>;
+
+    /// What the store takes, free pages and all.
+    fn bytes(&self) -> u64;
 
     /// Another way in, for reading only, from another thread.
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError>;
@@ -43,12 +75,11 @@ pub trait Store: Send {
 /// Reads back what is committed.
 pub trait Reader: Send {
     /// These entries with their messages, in the order asked; one that is gone is left out.
-    fn entries(&mut self, now: Moment, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError>;
+    fn entries(&mut self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError>;
 
     /// Messages due from `from` on and before `until`, at most `most`, in the order they are due.
     fn delayed(
         &mut self,
-        now: Moment,
         from: (Instant, DelayedNumber),
         until: Instant,
         most: usize,

@@ -3,11 +3,15 @@
 //! - `HOMING_TEST_COMMAND="mosquitto -p {port}"` starts that program for each test, on a free port, and ends it with the test.
 //! - `HOMING_TEST_ADDRESS=127.0.0.1:1883` uses a broker that runs already; run such tests on one thread.
 //!
-//! Neither can be configured from here: a test that needs a setting fails against them, which is to be expected.
+//! - `HOMING_TEST_STORE=memory` gives the brokers in this process a store.
+//!
+//! The first two cannot be configured from here: a test that needs a setting fails against them, which is to be expected.
 
 use crate::support::{Connect, PATIENCE, RawClient, Version, now};
 use homing::broker::Broker;
 use homing::config::Config;
+use homing::store::Store;
+use homing::store::memory::Memory;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -32,7 +36,16 @@ pub fn start_broker(configure: impl FnOnce(&mut Config)) -> TestBroker {
     config.runtime.arbiters = 1;
     config.listeners.addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     configure(&mut config);
-    TestBroker::InProcess(Broker::start(config).expect("the broker starts"))
+    let store = store_in_memory();
+    TestBroker::InProcess(Broker::start_with(config, store).expect("the broker starts"))
+}
+
+/// With `HOMING_TEST_STORE=memory` every broker has a store that lasts as long as it does: every gate and fence is in
+/// force, and nothing else may differ.
+fn store_in_memory() -> Option<Box<dyn Store>> {
+    let wanted = std::env::var("HOMING_TEST_STORE").ok()?;
+    assert_eq!(wanted, "memory", "HOMING_TEST_STORE is \"memory\" or not set");
+    Some(Box::new(Memory::default()))
 }
 
 /// One arbiter, all defaults.

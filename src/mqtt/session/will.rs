@@ -4,7 +4,7 @@ use crate::mqtt::packet::QoS;
 use std::time::Duration;
 
 /// What is published when the connection ends other than by a plain DISCONNECT.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Will {
     pub topic: Box<str>,
     pub qos: QoS,

@@ -253,6 +253,7 @@ impl Shard {
         const EXPIRED_AT_ONCE: usize = 1_000;
         if self.here.0 == 0 {
             let gone = self.common.retained().expire(now, EXPIRED_AT_ONCE);
+            self.effects.retained |= gone > 0;
             self.tally.losses.add(LossCause::Expired, gone);
         }
         self.effects.registrations.push(Registration {

@@ -22,6 +22,8 @@ pub struct Effects {
     pub parcels: Vec<(ShardId, Parcel)>,
     /// What is to be read back from the store.
     pub pages: Vec<PageRequest>,
+    /// Whether retained messages changed that the store keeps: to be sent before this turn's batch.
+    pub retained: bool,
     /// For the log.
     pub events: Vec<Event>,
 }

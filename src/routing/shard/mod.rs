@@ -41,7 +41,7 @@ mod parcels;
 mod publish;
 pub mod receive;
 mod record;
-mod recover;
+pub mod recover;
 mod route;
 mod share;
 pub mod slots;
@@ -392,6 +392,11 @@ impl Shard {
         if !connection.wire.outbox.is_empty() || connection.is_closing() {
             connection.mark_dirty(id, &mut self.effects.dirty);
         }
+    }
+
+    /// What it shares with the others.
+    pub fn common(&self) -> Arc<Common> {
+        Arc::clone(&self.common)
     }
 
     fn is_over_budget(&self) -> bool {

@@ -271,6 +271,7 @@ impl Shard {
         let Some(ledger) = self.ledger().filter(|_| retained::is_kept(topic)) else { return false };
         // The change itself is in an order that all shards share; this shard's batch follows it.
         ledger.begin();
+        self.effects.retained = true;
         true
     }
 

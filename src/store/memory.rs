@@ -1,0 +1,310 @@
+//! A store that lives as long as the process. What is committed is one value, which can be copied: a simulation that
+//! crashes goes on from the copy.
+
+use super::wall::with_expiry;
+use super::{BodyCopy, Moment, Reader, Store, StoreError};
+use crate::journal::group::{Group, Operation};
+use crate::journal::record::{
+    BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody, RecoveredEntry,
+    RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
+    StoredSubscription,
+};
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::PacketId;
+use crate::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tracing::warn;
+
+/// The store and, by [`Clone`], other hands on the same.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Shared with readers; held for the length of one call.
+    image: Arc<Mutex<Image>>,
+    opened: Moment,
+}
+
+/// All that is committed. Times are kept as wall-clock time, as in any store.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    sessions: BTreeMap<SessionKey, KeptSession>,
+    subscriptions: BTreeMap<(SessionKey, Box<str>), StoredSubscription>,
+    incoming: BTreeSet<(SessionKey, PacketId)>,
+    bodies: BTreeMap<BodyNumber, Kept>,
+    entries: BTreeMap<EntryNumber, KeptEntry>,
+    retained: BTreeMap<Box<str>, Kept>,
+    delayed: BTreeMap<DelayedNumber, (u64, Kept)>,
+    highest_number: u64,
+    /// Zero: the broker never ran.
+    heartbeat: u64,
+}
+
+#[derive(Clone, Debug)]
+struct KeptSession {
+    session: StoredSession,
+    ends: u64,
+    will_due: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    message: Message,
+    expires: u64,
+}
+
+#[derive(Clone, Debug)]
+struct KeptEntry {
+    entry: StoredEntry,
+    received: bool,
+}
+
+impl Memory {
+    /// A store that begins with what another held when it was copied.
+    pub fn from_image(image: Image) -> Memory {
+        Memory { image: Arc::new(Mutex::new(image)), opened: Moment::default() }
+    }
+
+    /// A copy of what is committed.
+    pub fn image(&self) -> Image {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Image> {
+        // A panic elsewhere ends the process; in tests the image of the last whole commit is as good as any.
+        self.image.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for Memory {
+    fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
+        let heartbeat = self.lock().heartbeat;
+        self.opened = now.not_before(heartbeat);
+        let mut image = self.lock();
+        image.mend();
+        Ok(image.recovered(self.opened, horizon))
+    }
+
+    fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError> {
+        let mut image = self.lock();
+        for copy in copies {
+            let Some(body) = image.bodies.get(&copy.from).cloned() else { continue };
+            image.bodies.insert(copy.to, body);
+            image.highest_number = image.highest_number.max(copy.to.0);
+            for number in &copy.entries {
+                if let Some(kept) = image.entries.get_mut(number) {
+                    kept.entry.body = copy.to;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, group: &Group) -> Result<(), StoreError> {
+        let (mut image, now) = (self.lock(), self.opened);
+        image.highest_number = image.highest_number.max(group.highest_number());
+        for record in group.retained() {
+            match record {
+                RetainedRecord::Set(message) => {
+                    image.retained.insert(message.topic().into(), Kept::new(message, now));
+                }
+                RetainedRecord::Removed(topic) => drop(image.retained.remove(topic)),
+            }
+        }
+        group.operations().for_each(|operation| image.apply(now, operation));
+        Ok(())
+    }
+
+    fn heartbeat(&mut self, now: Instant) -> Result<(), StoreError> {
+        self.lock().heartbeat = self.opened.to_wall(now);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn has_room(&mut self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    fn bytes(&self) -> u64 {
+        let image = self.lock();
+        let delayed = image.delayed.values().map(|(_, kept)| kept);
+        let kept = image.bodies.values().chain(image.retained.values()).chain(delayed);
+        kept.map(|kept| kept.message.size() as u64).sum()
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl Reader for Memory {
+    fn entries(&mut self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError> {
+        let (image, now, mut scratch) = (self.lock(), self.opened, Vec::new());
+        let read = wanted.iter().filter_map(|(number, body)| {
+            let entry = &image.entries.get(number)?.entry;
+            Some(ReadEntry {
+                number: *number,
+                message: image.bodies.get(body)?.at(now, &mut scratch),
+                qos: entry.qos,
+                retain: entry.retain,
+                ids: entry.ids.clone(),
+                share: entry.share.clone(),
+            })
+        });
+        Ok(read.collect())
+    }
+
+    fn delayed(
+        &mut self,
+        from: (Instant, DelayedNumber),
+        until: Instant,
+        most: usize,
+    ) -> Result<Vec<StoredDelayed>, StoreError> {
+        let now = self.opened;
+        Ok(self.lock().due(now, (now.to_wall(from.0), from.1), now.to_wall(until), most))
+    }
+}
+
+impl Kept {
+    fn new(message: &Message, now: Moment) -> Kept {
+        Kept { message: message.clone(), expires: now.to_wall(message.header().expires) }
+    }
+
+    fn at(&self, now: Moment, scratch: &mut Vec<u8>) -> Message {
+        with_expiry(&self.message, now.from_wall(self.expires), scratch)
+    }
+}
+
+impl Image {
+    fn apply(&mut self, now: Moment, operation: &Operation) {
+        match operation {
+            Operation::Session(session) => {
+                let kept = KeptSession {
+                    session: (**session).clone(),
+                    ends: now.to_wall(session.ends),
+                    will_due: now.to_wall(session.will_due),
+                };
+                self.sessions.insert(session.key, kept);
+            }
+            Operation::SessionEnded(key) => self.end_session(*key),
+            Operation::Subscribed(subscription) => {
+                let at = (subscription.session, subscription.filter.clone());
+                self.subscriptions.insert(at, (**subscription).clone());
+            }
+            Operation::Unsubscribed { session, filter } => {
+                self.subscriptions.remove(&(*session, filter.clone()));
+            }
+            Operation::Body { number, message } => {
+                self.bodies.insert(*number, Kept::new(message, now));
+            }
+            Operation::BodyDone(number) => drop(self.bodies.remove(number)),
+            Operation::Entry { entry, received } => {
+                let kept = KeptEntry { entry: (**entry).clone(), received: *received };
+                self.entries.insert(entry.number, kept);
+            }
+            Operation::EntryChanged { number, flight, received } => {
+                if let Some(kept) = self.entries.get_mut(number) {
+                    kept.entry.flight = flight.or(kept.entry.flight);
+                    kept.received |= received;
+                }
+            }
+            Operation::EntryDone(number) => drop(self.entries.remove(number)),
+            Operation::Incoming { session, packet_id } => {
+                self.incoming.insert((*session, *packet_id));
+            }
+            Operation::IncomingDone { session, packet_id } => {
+                self.incoming.remove(&(*session, *packet_id));
+            }
+            Operation::Delayed(delayed) => {
+                let kept = (now.to_wall(delayed.due), Kept::new(&delayed.message, now));
+                self.delayed.insert(delayed.number, kept);
+            }
+            Operation::DelayedDone(number) => drop(self.delayed.remove(number)),
+        }
+    }
+
+    fn end_session(&mut self, key: SessionKey) {
+        self.sessions.remove(&key);
+        self.subscriptions.retain(|(session, _), _| *session != key);
+        self.incoming.retain(|(session, _)| *session != key);
+    }
+
+    /// Takes out what refers to nothing, or is referred to by nothing.
+    fn mend(&mut self) {
+        let Image { sessions, subscriptions, incoming, bodies, entries, .. } = self;
+        let before = (subscriptions.len(), incoming.len(), entries.len(), bodies.len());
+        subscriptions.retain(|(session, _), _| sessions.contains_key(session));
+        incoming.retain(|(session, _)| sessions.contains_key(session));
+        entries.retain(|_, kept| {
+            let has_body = kept.received || bodies.contains_key(&kept.entry.body);
+            has_body && sessions.contains_key(&kept.entry.session)
+        });
+        let waiting = entries.values().filter(|kept| !kept.received);
+        let referred: BTreeSet<BodyNumber> = waiting.map(|kept| kept.entry.body).collect();
+        bodies.retain(|number, _| referred.contains(number));
+        let after = (subscriptions.len(), incoming.len(), entries.len(), bodies.len());
+        if before != after {
+            warn!(?before, ?after, "the store had subscriptions, identifiers, entries or bodies of nobody's");
+        }
+    }
+
+    fn recovered(&self, now: Moment, horizon: Duration) -> Recovered {
+        let down = if self.heartbeat == 0 { 0 } else { now.unix_millis - self.heartbeat };
+        let mut sessions: BTreeMap<SessionKey, RecoveredSession> = BTreeMap::new();
+        for (key, kept) in &self.sessions {
+            let session = StoredSession {
+                ends: now.from_wall(kept.ends),
+                will_due: now.from_wall(kept.will_due),
+                ..kept.session.clone()
+            };
+            let (subscriptions, incoming, entries) = (Vec::new(), Vec::new(), Vec::new());
+            sessions.insert(*key, RecoveredSession { session, subscriptions, incoming, entries });
+        }
+        for ((key, _), subscription) in &self.subscriptions {
+            sessions.entry(*key).and_modify(|s| s.subscriptions.push(subscription.clone()));
+        }
+        for (key, packet_id) in &self.incoming {
+            sessions.entry(*key).and_modify(|s| s.incoming.push(*packet_id));
+        }
+        for kept in self.entries.values() {
+            let entry = self.recovered_entry(now, kept);
+            sessions.entry(kept.entry.session).and_modify(|s| s.entries.push(entry));
+        }
+        let mut scratch = Vec::new();
+        Recovered {
+            next_number: self.highest_number + 1,
+            down: Duration::from_millis(down),
+            sessions: sessions.into_values().collect(),
+            retained: self.retained.values().map(|kept| kept.at(now, &mut scratch)).collect(),
+            delayed: self.due(now, (0, DelayedNumber(0)), now.to_wall(now.monotonic + horizon), usize::MAX),
+        }
+    }
+
+    fn recovered_entry(&self, now: Moment, kept: &KeptEntry) -> RecoveredEntry {
+        let StoredEntry { number, body, qos, flight, .. } = kept.entry;
+        let body = self.bodies.get(&body).filter(|_| !kept.received).map(|body_kept| RecoveredBody {
+            number: body,
+            size: body_kept.message.size() as u32,
+            expires: now.from_wall(body_kept.expires),
+        });
+        RecoveredEntry { number, body, qos, flight }
+    }
+
+    /// Delayed messages from the one on and due before, in the order they are due.
+    fn due(&self, now: Moment, from: (u64, DelayedNumber), until: u64, most: usize) -> Vec<StoredDelayed> {
+        let mut scratch = Vec::new();
+        let is_due = |at: &(u64, DelayedNumber)| *at >= from && at.0 < until;
+        let all = self.delayed.iter().map(|(number, (due, kept))| ((*due, *number), kept));
+        let mut due: Vec<_> = all.filter(|(at, _)| is_due(at)).collect();
+        due.sort_by_key(|(at, _)| *at);
+        let of = |((due, number), kept): ((u64, DelayedNumber), &Kept)| StoredDelayed {
+            number,
+            due: now.from_wall(due),
+            message: kept.at(now, &mut scratch),
+        };
+        due.into_iter().take(most).map(of).collect()
+    }
+}

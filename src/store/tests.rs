@@ -1,0 +1,365 @@
+//! What every store does, whatever it keeps things in.
+
+use super::memory::{Image, Memory};
+use super::{BodyCopy, Moment, Store};
+use crate::journal::group::Group;
+use crate::journal::record::{
+    BodyNumber, DelayedNumber, EntryNumber, Flight, Record, Recovered, RetainedRecord, SessionKey,
+    StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
+};
+use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::mqtt::session::subscription::SubscriptionIds;
+use crate::mqtt::session::will::Will;
+use crate::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One that is closed and opened again, as by a process that ends without a word.
+pub trait Reopen {
+    fn open(&mut self) -> Box<dyn Store>;
+}
+
+#[derive(Default)]
+struct InMemory {
+    last: Option<Memory>,
+}
+
+impl Reopen for InMemory {
+    fn open(&mut self) -> Box<dyn Store> {
+        let image = self.last.as_ref().map_or_else(Image::default, Memory::image);
+        let memory = Memory::from_image(image);
+        self.last = Some(memory.clone());
+        Box::new(memory)
+    }
+}
+
+const S: fn(u64) -> Duration = Duration::from_secs;
+const MS: fn(u64) -> Instant = Instant::from_millis;
+
+fn moment(monotonic: u64, unix_millis: u64) -> Moment {
+    Moment { monotonic: MS(monotonic), unix_millis }
+}
+
+fn first() -> Moment {
+    moment(1_000, 1_700_000_000_000)
+}
+
+/// Two seconds of wall clock later, in a process that has just begun.
+fn second() -> Moment {
+    moment(10, 1_700_000_002_000)
+}
+
+pub fn message(topic: &str, expires: Instant, payload: &[u8]) -> Message {
+    let parts =
+        Parts { qos: QoS::ExactlyOnce, retain: true, expires, topic, forwarded: b"\x01\x01", payload };
+    Message::new(parts, &mut Vec::new())
+}
+
+pub fn session(key: u64, client_id: &str) -> StoredSession {
+    StoredSession {
+        key: SessionKey(key),
+        client_id: client_id.into(),
+        version: ProtocolVersion::V5,
+        expiry: 3600,
+        connected: true,
+        ends: Instant::NEVER,
+        will: None,
+        will_due: Instant::NEVER,
+        retry_interval: None,
+        ack_timeout: None,
+    }
+}
+
+pub fn entry(number: u64, session: u64, body: u64) -> StoredEntry {
+    StoredEntry {
+        number: EntryNumber(number),
+        session: SessionKey(session),
+        body: BodyNumber(body),
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        ids: SubscriptionIds::None,
+        share: None,
+        flight: None,
+    }
+}
+
+pub fn body(number: u64, message: Message) -> Record {
+    Record::Body { number: BodyNumber(number), message }
+}
+
+fn incoming(session: u64, id: u16) -> Record {
+    Record::Incoming { session: SessionKey(session), packet_id: PacketId::new(id).unwrap() }
+}
+
+pub fn commit(store: &mut dyn Store, records: Vec<Record>) {
+    let mut group = Group::default();
+    records.into_iter().for_each(|record| group.fold(record));
+    group.seal();
+    store.commit(&group).unwrap();
+}
+
+fn recover(store: &mut dyn Store, at: Moment) -> Recovered {
+    store.recover(at, S(60)).unwrap()
+}
+
+/// The store after it was told these, committed one after the other, and opened anew.
+fn reopened(kind: &mut dyn Reopen, groups: Vec<Vec<Record>>) -> (Box<dyn Store>, Recovered) {
+    let mut store = kind.open();
+    recover(&mut *store, first());
+    groups.into_iter().for_each(|records| commit(&mut *store, records));
+    drop(store);
+    let mut store = kind.open();
+    let recovered = recover(&mut *store, second());
+    (store, recovered)
+}
+
+fn a_session_comes_back_as_it_was(kind: &mut dyn Reopen) {
+    let will = Will {
+        topic: "w".into(),
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        payload: b"gone".as_slice().into(),
+        forwarded: b"\x01\x00".as_slice().into(),
+        delay: S(5),
+        message_expiry: Some(7),
+    };
+    let kept = StoredSession {
+        version: ProtocolVersion::V3_1_1,
+        connected: false,
+        ends: MS(11_000),
+        will: Some(Box::new(will)),
+        will_due: MS(6_000),
+        retry_interval: Some(Duration::ZERO),
+        ack_timeout: Some(Duration::from_millis(1500)),
+        ..session(4, "a client")
+    };
+    let subscription = |filter: &str, options, subscription_id| StoredSubscription {
+        session: SessionKey(4),
+        filter: filter.into(),
+        options,
+        subscription_id,
+    };
+    let subscriptions = [subscription("$share/g/a/#", 1, 0), subscription("b", 0b10_1110, 268_435_455)];
+    let mut records = vec![Record::Session(Box::new(session(4, "a client")))];
+    records.extend(subscriptions.iter().cloned().map(|s| Record::Subscribed(Box::new(s))));
+    records.extend([incoming(4, 65_535), incoming(4, 2)]);
+    let unsubscribed = Record::Unsubscribed { session: SessionKey(4), filter: "c".into() };
+    let done = Record::IncomingDone { session: SessionKey(4), packet_id: PacketId::new(2).unwrap() };
+    let changes = vec![
+        Record::Session(Box::new(kept.clone())),
+        unsubscribed,
+        done,
+        Record::Session(Box::new(session(5, ""))),
+    ];
+    let (_, mut recovered) = reopened(kind, vec![records, changes]);
+    assert_eq!((recovered.sessions.len(), recovered.next_number), (2, 6));
+    recovered.sessions.sort_by_key(|s| s.session.key);
+    let back = recovered.sessions.remove(0);
+    let expected = StoredSession { ends: MS(8_010), will_due: MS(3_010), ..kept };
+    assert_eq!(back.session, expected, "times are on the clock of the process that reads them");
+    let mut filters = back.subscriptions;
+    filters.sort_by(|a, b| a.filter.cmp(&b.filter));
+    assert_eq!(filters, subscriptions);
+    assert_eq!(back.incoming, [PacketId::new(65_535).unwrap()]);
+    assert!(back.entries.is_empty());
+}
+
+fn entries_come_back_in_order_with_what_became_of_them(kind: &mut dyn Reopen) {
+    let flight = |running| Flight { running, transmissions: 3 };
+    let shared = StoredEntry {
+        qos: QoS::ExactlyOnce,
+        retain: true,
+        ids: SubscriptionIds::from_several(&[7, 1]),
+        share: Some(Arc::new("$share/g/t".into())),
+        ..entry(12, 1, 3)
+    };
+    let expires = MS(31_000);
+    let large = vec![b'x'; LARGE_PAYLOAD];
+    let (_, recovered) = reopened(kind, vec![]);
+    assert_eq!((recovered.sessions.len(), recovered.retained.len(), recovered.next_number), (0, 0, 1));
+    let (store, recovered) = reopened(
+        kind,
+        vec![
+            vec![
+                Record::Session(Box::new(session(1, "c"))),
+                body(2, message("t/1", expires, b"one")),
+                body(3, message("t/2", Instant::NEVER, &large)),
+                Record::Entry(Box::new(entry(11, 1, 2))),
+                Record::Entry(Box::new(shared)),
+                Record::Entry(Box::new(entry(10, 1, 2))),
+                Record::Entry(Box::new(entry(13, 1, 3))),
+            ],
+            vec![
+                Record::Sent { number: EntryNumber(10), flight: flight(5) },
+                Record::Sent { number: EntryNumber(12), flight: flight(6) },
+                Record::Received(EntryNumber(10)),
+                Record::EntryDone(EntryNumber(13)),
+            ],
+        ],
+    );
+    let entries = &recovered.sessions[0].entries;
+    assert_eq!(entries.iter().map(|e| e.number.0).collect::<Vec<_>>(), [10, 11, 12]);
+    assert_eq!((entries[0].body, entries[0].flight), (None, Some(flight(5))));
+    let one = entries[1].body.unwrap();
+    assert_eq!((one.number, one.expires, entries[1].flight), (BodyNumber(2), MS(28_010), None));
+    assert_eq!(one.size as usize, message("t/1", expires, b"one").size());
+    assert_eq!((entries[2].flight, entries[2].qos), (Some(flight(6)), QoS::ExactlyOnce));
+    assert!(entries[2].body.unwrap().expires.is_never());
+
+    let wanted = [
+        (EntryNumber(12), BodyNumber(3)),
+        (EntryNumber(99), BodyNumber(2)),
+        (EntryNumber(11), BodyNumber(2)),
+    ];
+    let read = store.reader().unwrap().entries(&wanted).unwrap();
+    assert_eq!(read.iter().map(|e| e.number.0).collect::<Vec<_>>(), [12, 11], "one is gone");
+    assert_eq!(read[0].ids.as_slice(), [7, 1]);
+    assert_eq!(read[0].share.as_ref().map(|s| &***s), Some("$share/g/t"));
+    assert!(read[0].retain && !read[1].retain);
+    let m = &read[0].message;
+    assert_eq!((m.topic(), m.forwarded(), m.payload()), ("t/2", &b"\x01\x01"[..], &large[..]));
+    assert_eq!((m.header().qos, m.header().retain), (QoS::ExactlyOnce, true));
+    assert_eq!(read[1].message.header().expires, MS(28_010));
+}
+
+fn an_ended_session_leaves_nothing(kind: &mut dyn Reopen) {
+    let subscription =
+        StoredSubscription { session: SessionKey(1), filter: "a".into(), options: 1, subscription_id: 0 };
+    let begun = vec![
+        Record::Session(Box::new(session(1, "c"))),
+        Record::Subscribed(Box::new(subscription.clone())),
+        incoming(1, 1),
+    ];
+    let (mut store, recovered) = reopened(kind, vec![begun, vec![Record::SessionEnded(SessionKey(1))]]);
+    assert!(recovered.sessions.is_empty());
+    assert_eq!(recovered.next_number, 2, "its number is not given again");
+    commit(&mut *store, vec![Record::Session(Box::new(session(2, "c")))]);
+    drop(store);
+    let recovered = recover(&mut *kind.open(), second());
+    let only = &recovered.sessions[0];
+    assert!(only.subscriptions.is_empty() && only.incoming.is_empty());
+}
+
+fn what_refers_to_nothing_is_mended(kind: &mut dyn Reopen) {
+    let records = vec![
+        Record::Session(Box::new(session(1, "c"))),
+        incoming(8, 1),
+        body(2, message("t", Instant::NEVER, b"")),
+        body(3, message("t", Instant::NEVER, b"nobody's")),
+        Record::Entry(Box::new(entry(10, 1, 2))),
+        Record::Entry(Box::new(entry(11, 1, 99))),
+        Record::Entry(Box::new(entry(12, 9, 2))),
+    ];
+    let (store, recovered) = reopened(kind, vec![records]);
+    let entries = &recovered.sessions[0].entries;
+    assert_eq!(entries.iter().map(|e| e.number.0).collect::<Vec<_>>(), [10]);
+    let wanted = [(EntryNumber(10), BodyNumber(2)), (EntryNumber(12), BodyNumber(2))];
+    assert_eq!(store.reader().unwrap().entries(&wanted).unwrap().len(), 1);
+}
+
+fn the_last_retained_message_of_a_topic_comes_back(kind: &mut dyn Reopen) {
+    let mut store = kind.open();
+    recover(&mut *store, first());
+    let mut group = Group::default();
+    let set = |topic, payload| RetainedRecord::Set(message(topic, MS(21_000), payload));
+    for record in [set("a", b"1"), set("b", b"2")] {
+        group.retain(record);
+    }
+    store.commit(&group).unwrap();
+    group.clear();
+    for record in [set("a", b"3"), RetainedRecord::Removed("b".into()), RetainedRecord::Removed("c".into())] {
+        group.retain(record);
+    }
+    store.commit(&group).unwrap();
+    drop(store);
+    let recovered = recover(&mut *kind.open(), second());
+    let [only] = &recovered.retained[..] else { panic!("{:?}", recovered.retained) };
+    assert_eq!((only.topic(), only.payload(), only.header().expires), ("a", &b"3"[..], MS(18_010)));
+}
+
+fn delayed_messages_come_back_in_the_order_they_are_due(kind: &mut dyn Reopen) {
+    let delayed = |number: u64, due| {
+        let message = message(&format!("t/{number}"), Instant::NEVER, b"");
+        Record::Delayed(Box::new(StoredDelayed { number: DelayedNumber(number), due: MS(due), message }))
+    };
+    // The second process is 2 s later, at 10 ms: what was due at 3,000 is due at its start.
+    let records = vec![
+        delayed(1, 50_000),
+        delayed(2, 20_000),
+        delayed(3, 1_500),
+        delayed(4, 70_000),
+        delayed(5, 70_000),
+    ];
+    let (store, recovered) =
+        reopened(kind, vec![records, vec![delayed(6, 900_000), Record::DelayedDone(DelayedNumber(2))]]);
+    let found = |delayed: &[StoredDelayed]| delayed.iter().map(|d| (d.number.0, d.due)).collect::<Vec<_>>();
+    assert_eq!(found(&recovered.delayed), [(3, MS(0)), (1, MS(47_010))]);
+    let mut reader = store.reader().unwrap();
+    let far = reader.delayed((MS(60_010), DelayedNumber(0)), MS(100_000), 10).unwrap();
+    assert_eq!(found(&far), [(4, MS(67_010)), (5, MS(67_010))]);
+    let next = reader.delayed((MS(67_010), DelayedNumber(5)), Instant::NEVER, 1).unwrap();
+    assert_eq!(found(&next), [(5, MS(67_010))], "from this one on");
+}
+
+fn time_while_it_was_down_counts_from_the_last_heartbeat(kind: &mut dyn Reopen) {
+    let mut store = kind.open();
+    assert_eq!(recover(&mut *store, first()).down, Duration::ZERO, "it never ran");
+    store.heartbeat(MS(1_500)).unwrap();
+    drop(store);
+    assert_eq!(recover(&mut *kind.open(), second()).down, Duration::from_millis(1_500));
+    // A wall clock that went backwards: no time has passed, and what is kept is not further away than it was.
+    let mut store = kind.open();
+    let before = moment(10, 1_600_000_000_000);
+    assert_eq!(recover(&mut *store, before).down, Duration::ZERO);
+    commit(
+        &mut *store,
+        vec![
+            Record::Session(Box::new(session(1, "c"))),
+            body(2, message("t", MS(1_010), b"")),
+            Record::Entry(Box::new(entry(3, 1, 2))),
+        ],
+    );
+    drop(store);
+    let recovered = recover(&mut *kind.open(), before);
+    assert_eq!(recovered.sessions[0].entries[0].body.unwrap().expires, MS(1_010));
+}
+
+fn an_entry_that_moves_gets_a_body_of_its_own(kind: &mut dyn Reopen) {
+    let records = vec![
+        Record::Session(Box::new(session(1, "c"))),
+        Record::Session(Box::new(session(2, "d"))),
+        body(3, message("t", Instant::NEVER, b"x")),
+        Record::Entry(Box::new(entry(4, 1, 3))),
+        Record::Entry(Box::new(entry(5, 2, 3))),
+    ];
+    let (mut store, _) = reopened(kind, vec![records]);
+    let copy = BodyCopy { from: BodyNumber(3), to: BodyNumber(6), entries: vec![EntryNumber(5)] };
+    store.copy_bodies(&[copy]).unwrap();
+    commit(&mut *store, vec![Record::EntryDone(EntryNumber(4)), Record::BodyDone(BodyNumber(3))]);
+    drop(store);
+    let mut store = kind.open();
+    let recovered = recover(&mut *store, second());
+    assert_eq!(recovered.next_number, 7);
+    let read = store.reader().unwrap().entries(&[(EntryNumber(5), BodyNumber(6))]).unwrap();
+    assert_eq!(read[0].message.payload(), b"x");
+}
+
+/// One `#[test]` for each behaviour, with a store of this kind.
+macro_rules! stores {
+    ($($module:ident: $kind:expr => $($name:ident),+ $(,)?;)+) => {
+        $(mod $module { $(#[test] fn $name() { super::$name(&mut $kind); })+ })+
+    };
+}
+
+stores! {
+    memory: super::InMemory::default() =>
+        a_session_comes_back_as_it_was,
+        entries_come_back_in_order_with_what_became_of_them,
+        an_ended_session_leaves_nothing,
+        what_refers_to_nothing_is_mended,
+        the_last_retained_message_of_a_topic_comes_back,
+        delayed_messages_come_back_in_the_order_they_are_due,
+        time_while_it_was_down_counts_from_the_last_heartbeat,
+        an_entry_that_moves_gets_a_body_of_its_own;
+}

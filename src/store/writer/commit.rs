@@ -1,0 +1,227 @@
+//! Group commit.
+
+use super::{Notice, Options, Request, Statistics};
+use crate::clock;
+use crate::journal::backlog::{Backlog, Bounds};
+use crate::journal::group::Group;
+use crate::journal::record::Committed;
+use crate::store::{Store, StoreError};
+use crate::time::Instant;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
+use tracing::{error, info, warn};
+
+/// Between two attempts to write when there is no room, and between two questions whether there is some again.
+const RETRY: Duration = Duration::from_millis(250);
+/// How often a broker that stops tries to write what there is no room for.
+const LAST_ATTEMPTS: u32 = 8;
+
+/// Commits until it is told to stop, or fails.
+pub(super) fn run(
+    store: Box<dyn Store>,
+    options: Options,
+    queued: &Receiver<Request>,
+    on: &impl Fn(Notice),
+    statistics: &Statistics,
+) {
+    let now = clock::now();
+    let mut commits = Commits {
+        store,
+        options,
+        on,
+        statistics,
+        backlog: Backlog::default(),
+        group: Group::default(),
+        waiters: Vec::new(),
+        next_heartbeat: now,
+        next_sync: options.sync.map_or(Instant::NEVER, |interval| now + interval),
+        next_attempt: now,
+        is_full: false,
+        is_blocked: false,
+        is_stopping: false,
+    };
+    if let Err(failure) = commits.run(queued) {
+        error!(%failure, "the store failed; what it holds is not known any more");
+        on(Notice::Failed(failure));
+    }
+}
+
+struct Commits<'a, F> {
+    store: Box<dyn Store>,
+    options: Options,
+    on: &'a F,
+    statistics: &'a Statistics,
+    backlog: Backlog,
+    /// What the next transaction writes. It stays when there is no room, and later batches are folded into it, so that what
+    /// frees room gets there and what cancels out needs none.
+    group: Group,
+    /// Who is told when the group is committed.
+    waiters: Vec<Committed>,
+    next_heartbeat: Instant,
+    next_sync: Instant,
+    /// While there is no room.
+    next_attempt: Instant,
+    /// There is no room for new messages, and the broker knows.
+    is_full: bool,
+    /// Not even the group could be written.
+    is_blocked: bool,
+    is_stopping: bool,
+}
+
+impl<F: Fn(Notice)> Commits<'_, F> {
+    fn run(&mut self, queued: &Receiver<Request>) -> Result<(), StoreError> {
+        self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
+        let mut attempts_left = LAST_ATTEMPTS;
+        loop {
+            // After a full group there is mostly more to take, and nothing to wait for.
+            let may_wait = self.is_blocked || !self.has_work();
+            self.receive(queued, may_wait);
+            let now = clock::now();
+            let is_attempt = !self.is_blocked || now >= self.next_attempt;
+            if self.has_work() && is_attempt {
+                self.write(now)?;
+                attempts_left -= u32::from(self.is_stopping && self.is_blocked);
+            }
+            self.housekeep(now)?;
+            self.statistics.count_bodies();
+            self.statistics.backlog.store(self.backlog.records() as u64, Ordering::Relaxed);
+            if self.is_stopping && (!self.has_work() || attempts_left == 0) {
+                return self.finish();
+            }
+        }
+    }
+
+    /// Takes in what is queued; waits for one message or the next thing to do if it may.
+    fn receive(&mut self, queued: &Receiver<Request>, may_wait: bool) {
+        if may_wait {
+            let until = self.next_deadline().since(clock::now());
+            match queued.recv_timeout(until) {
+                Ok(request) => self.accept(request),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Whoever could tell it to stop is gone.
+                Err(RecvTimeoutError::Disconnected) => self.is_stopping = true,
+            }
+        }
+        loop {
+            match queued.try_recv() {
+                Ok(request) => self.accept(request),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let attempt = if self.is_full { self.next_attempt } else { Instant::NEVER };
+        self.next_heartbeat.min(self.next_sync).min(attempt)
+    }
+
+    fn accept(&mut self, request: Request) {
+        match request {
+            Request::Batch(batch) => self.backlog.push(batch),
+            // Into the next transaction, whatever else is in it: so they are never behind a batch that came after.
+            Request::Retained(records) => records.into_iter().for_each(|record| self.group.retain(record)),
+            Request::Stop => self.is_stopping = true,
+        }
+    }
+
+    /// Folds in what may be committed, unless the group is full of what could not be written.
+    fn has_work(&mut self) -> bool {
+        self.backlog.take(self.bounds(), &mut self.group, &mut self.waiters);
+        self.group.recorded() > 0 || !self.waiters.is_empty()
+    }
+
+    fn bounds(&self) -> Bounds {
+        let mut bounds = self.options.bounds;
+        if self.is_blocked {
+            // Whatever comes is folded in: it is in memory anyway, and room may be what it brings.
+            (bounds.records, bounds.bytes) = (u64::MAX, usize::MAX);
+        }
+        bounds
+    }
+
+    fn write(&mut self, now: Instant) -> Result<(), StoreError> {
+        self.group.seal();
+        if !self.group.is_empty() {
+            let began = clock::nanos();
+            let outcome = self.store.commit(&self.group);
+            let took = Duration::from_nanos(clock::nanos() - began);
+            match outcome {
+                Ok(()) => self.statistics.wrote(took),
+                Err(StoreError::Full(why)) => {
+                    self.no_room(now, &why);
+                    return Ok(());
+                }
+                Err(failure) => return Err(failure),
+            }
+            self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
+        }
+        self.is_blocked = false;
+        self.statistics.committed(self.group.recorded(), self.group.cancelled());
+        self.group.clear();
+        for committed in self.waiters.drain(..) {
+            (self.on)(Notice::Committed(committed));
+        }
+        if !self.is_full && !self.store.has_room()? {
+            self.say_full(now, "the store has reached its size limit");
+        }
+        Ok(())
+    }
+
+    fn no_room(&mut self, now: Instant, why: &str) {
+        // The first attempt has opened the reserve, so the next may follow at once.
+        self.next_attempt = if self.is_blocked { now + RETRY } else { now };
+        self.is_blocked = true;
+        if !self.is_full {
+            self.say_full(self.next_attempt, why);
+        }
+    }
+
+    /// Once, and not with every attempt.
+    fn say_full(&mut self, next_attempt: Instant, why: &str) {
+        self.is_full = true;
+        self.next_attempt = next_attempt;
+        warn!(why, "the store has no room: QoS 1 and 2 messages are refused until it has");
+        (self.on)(Notice::Full(true));
+    }
+
+    fn housekeep(&mut self, now: Instant) -> Result<(), StoreError> {
+        if now >= self.next_heartbeat {
+            self.next_heartbeat = now + self.options.heartbeat;
+            tolerate_full(self.store.heartbeat(now))?;
+        }
+        if now >= self.next_sync {
+            self.next_sync = self.options.sync.map_or(Instant::NEVER, |interval| now + interval);
+            self.store.sync()?;
+        }
+        if self.is_full && !self.is_blocked && now >= self.next_attempt {
+            self.next_attempt = now + RETRY;
+            if self.store.has_room()? {
+                self.is_full = false;
+                info!("the store has room again");
+                (self.on)(Notice::Full(false));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), StoreError> {
+        let left = self.group.recorded() + self.backlog.records() as u64;
+        if left > 0 {
+            warn!(
+                records = left,
+                "stopping with changes that could not be written; nothing of them was acknowledged"
+            );
+        }
+        tolerate_full(self.store.heartbeat(clock::now()))?;
+        self.store.sync()
+    }
+}
+
+/// A heartbeat that does not fit is missed; the group that does not fit says so.
+fn tolerate_full(outcome: Result<(), StoreError>) -> Result<(), StoreError> {
+    match outcome {
+        Err(StoreError::Full(_)) => Ok(()),
+        other => other,
+    }
+}

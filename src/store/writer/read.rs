@@ -1,0 +1,65 @@
+//! Reading back, on a thread of its own: a long queue that drains does not wait for commits, nor they for it.
+
+use super::{Notice, Statistics};
+use crate::journal::record::{BodyNumber, DelayedNumber, EntryNumber};
+use crate::store::{Reader, StoreError};
+use crate::time::Instant;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+
+/// A session as its shard knows it: a page that comes too late must not go to a successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionToken {
+    pub slot: u32,
+    pub generation: u32,
+}
+
+/// Messages of a queue, by number.
+#[derive(Clone, Debug)]
+pub struct PageRequest {
+    pub shard: u8,
+    pub session: SessionToken,
+    pub wanted: Vec<(EntryNumber, BodyNumber)>,
+}
+
+/// A message to the reading thread.
+pub(super) enum Read {
+    Page(PageRequest),
+    Delayed { shard: u8, from: (Instant, DelayedNumber), until: Instant, most: usize },
+    Stop,
+}
+
+/// Answers until it is told to stop, or cannot read.
+pub(super) fn run(
+    mut reader: Box<dyn Reader>,
+    asked: &Receiver<Read>,
+    on: &impl Fn(Notice),
+    statistics: &Statistics,
+) {
+    for read in asked {
+        let answer = match read {
+            Read::Page(request) => page(&mut *reader, request, statistics),
+            Read::Delayed { shard, from, until, most } => {
+                let delayed = reader.delayed(from, until, most);
+                delayed.map(|delayed| Notice::Delayed { shard, until, delayed })
+            }
+            Read::Stop => return,
+        };
+        match answer {
+            Ok(notice) => on(notice),
+            Err(error) => return on(Notice::Failed(error)),
+        }
+        statistics.count_bodies();
+    }
+}
+
+fn page(
+    reader: &mut dyn Reader,
+    request: PageRequest,
+    statistics: &Statistics,
+) -> Result<Notice, StoreError> {
+    let PageRequest { shard, session, wanted } = request;
+    let entries = reader.entries(&wanted)?;
+    statistics.read.fetch_add(entries.len() as u64, Ordering::Relaxed);
+    Ok(Notice::Page { shard, session, wanted, entries })
+}
