@@ -17,6 +17,12 @@ pub enum Durability {
     /// Nothing: sessions, queues and retained messages live in memory.
     #[default]
     None,
+    /// It has been given to the system: it survives the process, not the machine.
+    Os,
+    /// As `os`, and it is forced to the disk at least every `store.interval`.
+    Interval,
+    /// It is on the disk.
+    Commit,
 }
 
 pub(super) const KEYS: &[Key] = &[Key::new("store.durability", Rule::OneOf(&["none"]))];

@@ -124,6 +124,10 @@ impl Store for Memory {
         Ok(())
     }
 
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn has_room(&mut self) -> Result<bool, StoreError> {
         Ok(true)
     }

@@ -7,10 +7,12 @@
 //! | file | what |
 //! |---|---|
 //! | [`memory`] | keeps it as long as the process lives: for tests, and for a simulation that crashes and recovers |
+//! | [`sqlite`] | keeps it in a file |
 //! | [`writer`] | the committing thread and the reading one |
 //! | `wall` | this process's times as others can read them |
 
 pub mod memory;
+pub mod sqlite;
 mod wall;
 pub mod writer;
 
@@ -60,6 +62,9 @@ pub trait Store: Send {
 
     /// Forces to the disk what `commit` left to the system. Nothing to do where a commit does that itself.
     fn sync(&mut self) -> Result<(), StoreError>;
+
+    /// What can wait until those who wait for a commit were told: called after each.
+    fn tidy(&mut self) -> Result<(), StoreError>;
 
     /// Whether there is room for new messages, and not only for what frees room. Asked after each commit, and now and then
     /// while there is none.

@@ -162,6 +162,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         for committed in self.waiters.drain(..) {
             (self.on)(Notice::Committed(committed));
         }
+        self.store.tidy()?;
         if !self.is_full && !self.store.has_room()? {
             self.say_full(now, "the store has reached its size limit");
         }

@@ -1,0 +1,313 @@
+//! The store in an SQLite file: `homing.db` in the data directory, with a write-ahead log.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`directory`] | the lock and the reserve |
+//! | [`schema`] | the tables and their version |
+//! | `write` | a group as statements |
+//! | `recover` | all that was kept, at the start |
+//! | `read` | pages of queues, delayed messages |
+//! | `row` | rows as values |
+//! | `error` | which errors mean that there is no room |
+
+pub mod directory;
+mod error;
+mod read;
+mod recover;
+mod row;
+pub mod schema;
+mod write;
+
+use super::{BodyCopy, Moment, Reader, Store, StoreError};
+use crate::config::Durability;
+use crate::journal::group::Group;
+use crate::journal::record::Recovered;
+use crate::time::Instant;
+use directory::{Directory, RESERVE};
+use error::{failed, refused};
+use read::SqliteReader;
+use recover::Recovery;
+use rusqlite::{CachedStatement, Connection, OpenFlags, Transaction, TransactionBehavior, params};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+use write::Statements;
+
+/// Pages in the write-ahead log from which on it is written back into the database, once those who waited were told. A
+/// longer one spreads the write-back over more commits, and costs the disk and a start after a crash as much more.
+const CHECKPOINT_PAGES: i32 = 4096;
+/// What the write-ahead log is cut to when it was longer: a commit of many messages, or a reader that held it.
+const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
+/// KiB of pages kept in memory by the writing connection: the ends of tables and the inner nodes, not the queues.
+const CACHE_KIB: u32 = 16 * 1024;
+/// Somebody has the file open with `sqlite3`, and a transaction under way.
+const BUSY: Duration = Duration::from_secs(10);
+/// Numbers that are noted as given at once: the note is one page more in a transaction.
+const NUMBER_BLOCK: u64 = 1 << 20;
+
+/// How it is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub durability: Durability,
+    /// Bytes of `homing.db` at most; None: what the disk holds.
+    pub size_limit: Option<u64>,
+}
+
+pub struct Sqlite {
+    connection: Connection,
+    directory: Directory,
+    options: Options,
+    opened: Moment,
+    page_size: u64,
+    /// Pages in the write-ahead log after the last commit.
+    log_pages: Arc<AtomicI32>,
+    /// The write-ahead log, where it is synced here and not by each commit.
+    log: Option<File>,
+    /// Numbers below this are noted as given.
+    noted: u64,
+    /// The reserve was opened, and is not back yet.
+    is_relieved: bool,
+    bytes: u64,
+}
+
+impl Sqlite {
+    /// Opens the store in a directory, which is created where it is missing.
+    ///
+    /// # Errors
+    /// The directory cannot be used or is in use; its file is not ours, or of a newer version.
+    pub fn open(path: &Path, options: Options) -> Result<Sqlite, StoreError> {
+        let directory = Directory::open(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(directory.database(), flags).map_err(failed)?;
+        let in_directory = |error| match error {
+            StoreError::Full(why) => StoreError::Full(format!("{}: {why}", path.display())),
+            StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", path.display())),
+        };
+        let log_pages = set_up(&mut connection, options).map_err(failed).map_err(in_directory)?;
+        schema::prepare(&connection).map_err(in_directory)?;
+        let page_size = pragma(&connection, "page_size")?;
+        let mut store = Sqlite {
+            connection,
+            directory,
+            options,
+            opened: Moment::default(),
+            page_size,
+            log_pages,
+            log: None,
+            noted: 0,
+            is_relieved: false,
+            bytes: 0,
+        };
+        store.is_relieved = !store.directory.restore_reserve()?;
+        store.limit_size()?;
+        store.measure()?;
+        if options.durability == Durability::Interval {
+            store.open_log()?;
+        }
+        Ok(store)
+    }
+
+    fn limit_size(&self) -> Result<(), StoreError> {
+        let Some(bytes) = self.options.size_limit else { return Ok(()) };
+        let pages = (bytes / self.page_size).max(1) as i64;
+        let set = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+        self.connection.pragma_update_and_check(None, "max_page_count", pages, set).map_err(failed)?;
+        Ok(())
+    }
+
+    /// The file is there from the first write on; its entry in the directory is made safe once.
+    fn open_log(&mut self) -> Result<(), StoreError> {
+        self.beat(0).map_err(failed)?;
+        let path = self.directory.write_ahead_log();
+        let explain = |error| StoreError::Failed(format!("{}: {error}", path.display()));
+        self.log = Some(File::open(&path).map_err(explain)?);
+        directory::sync(self.directory.path()).map_err(explain)
+    }
+
+    /// Bytes in use and free ones, as of the last commit.
+    fn measure(&mut self) -> Result<(u64, u64), StoreError> {
+        let pages: u64 = pragma(&self.connection, "page_count")?;
+        let free: u64 = pragma(&self.connection, "freelist_count")?;
+        self.bytes = pages * self.page_size;
+        Ok(((pages - free) * self.page_size, free * self.page_size))
+    }
+
+    fn meta(&self, name: &str) -> Result<u64, StoreError> {
+        let sql = "SELECT ifnull((SELECT value FROM meta WHERE name = ?), 0)";
+        self.connection.query_row(sql, [name], |row| row::number(row, 0)).map_err(failed)
+    }
+
+    fn beat(&self, heartbeat: u64) -> rusqlite::Result<()> {
+        let sql = "INSERT INTO meta VALUES ('heartbeat_ms', ?1) \
+            ON CONFLICT DO UPDATE SET value = max(value, excluded.value)";
+        self.connection.prepare_cached(sql)?.execute([heartbeat as i64]).map(drop)
+    }
+
+    /// The transaction of a group. What fails in it takes it back.
+    fn write(&self, group: &Group, noted: u64) -> rusqlite::Result<()> {
+        let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+        if noted != self.noted {
+            note_numbers(&transaction, noted)?;
+        }
+        Statements::new(&transaction, self.opened)?.write(group)?;
+        transaction.commit()
+    }
+
+    /// There is no room, or it has failed; in the first case the reserve is opened.
+    fn refuse(&mut self, error: rusqlite::Error) -> StoreError {
+        let refusal = refused(error, self.directory.path());
+        if matches!(refusal, StoreError::Full(_)) {
+            self.directory.free_reserve();
+            self.is_relieved = true;
+        }
+        refusal
+    }
+}
+
+impl Store for Sqlite {
+    fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
+        let heartbeat = self.meta("heartbeat_ms")?;
+        self.opened = now.not_before(heartbeat);
+        let down = if heartbeat == 0 { 0 } else { self.opened.unix_millis - heartbeat };
+        let read = || {
+            let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+            let recovered = Recovery::new(&transaction, self.opened).run(horizon)?;
+            note_numbers(&transaction, recovered.next_number)?;
+            transaction.commit()?;
+            Ok(recovered)
+        };
+        let recovered = match read() {
+            Ok(recovered) => recovered,
+            Err(error) => return Err(self.refuse(error)),
+        };
+        self.noted = recovered.next_number;
+        Ok(Recovered { down: Duration::from_millis(down), ..recovered })
+    }
+
+    fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError> {
+        let highest = copies.iter().map(|copy| copy.to.0 + 1).max().unwrap_or(0);
+        let noted = self.noted.max(highest);
+        let copy_all = || {
+            let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+            note_numbers(&transaction, noted)?;
+            copies.iter().try_for_each(|copy| copy_body(&transaction, copy))?;
+            transaction.commit()
+        };
+        match copy_all() {
+            Ok(()) => self.noted = noted,
+            Err(error) => return Err(self.refuse(error)),
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, group: &Group) -> Result<(), StoreError> {
+        let next = group.highest_number() + 1;
+        let noted = if next > self.noted { next + NUMBER_BLOCK } else { self.noted };
+        match self.write(group, noted) {
+            Ok(()) => self.noted = noted,
+            Err(error) => return Err(self.refuse(error)),
+        }
+        Ok(())
+    }
+
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        if self.log_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
+            return Ok(());
+        }
+        self.log_pages.store(0, Ordering::Relaxed);
+        // As far as readers let it: the next one goes on from there. SQLite's own would not say that it failed.
+        let written = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        match written.map_err(|error| self.refuse(error)) {
+            // All of it is still in the log.
+            Err(StoreError::Full(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn heartbeat(&mut self, now: Instant) -> Result<(), StoreError> {
+        match self.beat(self.opened.to_wall(now)) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.refuse(error)),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        log.sync_data().map_err(|error| StoreError::Failed(format!("a sync of the write-ahead log: {error}")))
+    }
+
+    fn has_room(&mut self) -> Result<bool, StoreError> {
+        let (used, free) = self.measure()?;
+        if self.options.size_limit.is_some_and(|limit| used + RESERVE > limit) {
+            return Ok(false);
+        }
+        if !self.is_relieved || free >= RESERVE {
+            return Ok(true);
+        }
+        self.is_relieved = !self.directory.restore_reserve()?;
+        Ok(!self.is_relieved)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(self.directory.database(), flags).map_err(failed)?;
+        connection.busy_timeout(BUSY).map_err(failed)?;
+        Ok(Box::new(SqliteReader { connection, opened: self.opened }))
+    }
+}
+
+/// What holds for the connection; answers where the pages in the write-ahead log are counted.
+fn set_up(connection: &mut Connection, options: Options) -> rusqlite::Result<Arc<AtomicI32>> {
+    connection.busy_timeout(BUSY)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    let synchronous = match options.durability {
+        Durability::Commit => "FULL",
+        // Safe against a torn file; what was committed since the last sync of ours may go with the power.
+        Durability::Interval => "NORMAL",
+        Durability::Os | Durability::None => "OFF",
+    };
+    connection.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; \
+         PRAGMA journal_size_limit = {JOURNAL_BYTES}; PRAGMA cache_size = -{CACHE_KIB}; \
+         PRAGMA temp_store = MEMORY;"
+    ))?;
+    let log_pages = Arc::new(AtomicI32::new(0));
+    let counter = Arc::clone(&log_pages);
+    // In place of SQLite's own checkpoint within a commit: see `tidy`.
+    connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
+        counter.store(pages, Ordering::Relaxed);
+        Ok(())
+    }))?;
+    Ok(log_pages)
+}
+
+fn pragma(connection: &Connection, name: &str) -> Result<u64, StoreError> {
+    connection.pragma_query_value(None, name, |row| row::number(row, 0)).map_err(failed)
+}
+
+fn note_numbers(connection: &Connection, next_number: u64) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO meta VALUES ('next_number', ?)";
+    connection.prepare_cached(sql)?.execute([next_number as i64]).map(drop)
+}
+
+fn copy_body(connection: &Connection, copy: &BodyCopy) -> rusqlite::Result<()> {
+    let mut insert: CachedStatement<'_> = connection.prepare_cached(
+        "INSERT INTO body SELECT ?2, size, expires_ms, qos, retain, topic, properties, payload \
+         FROM body WHERE number = ?1",
+    )?;
+    insert.execute([copy.from.0 as i64, copy.to.0 as i64])?;
+    let mut refer =
+        connection.prepare_cached("UPDATE entry SET body = ?2 WHERE number = ?1 AND body IS NOT NULL")?;
+    copy.entries
+        .iter()
+        .try_for_each(|entry| refer.execute(params![entry.0 as i64, copy.to.0 as i64]).map(drop))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Reading back through a connection of its own, which sees what is committed and nothing else.
+
+use super::error::failed;
+use super::row;
+use crate::journal::record::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, StoredDelayed};
+use crate::store::{Moment, Reader, StoreError};
+use crate::time::Instant;
+use rusqlite::{Connection, OptionalExtension, Result, Row, params};
+use std::sync::Arc;
+
+const ENTRY: &str = "SELECT e.retain, e.subscription_ids, e.share, \
+    b.expires_ms, b.qos, b.retain, b.topic, b.properties, b.payload \
+    FROM entry e JOIN body b ON b.number = ?2 WHERE e.number = ?1";
+
+pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain, topic, properties, payload \
+    FROM delayed WHERE due_ms >= ?1 AND due_ms < ?3 AND (due_ms > ?1 OR number >= ?2) \
+    ORDER BY due_ms, number LIMIT ?4";
+
+pub struct SqliteReader {
+    pub(super) connection: Connection,
+    pub(super) opened: Moment,
+}
+
+impl Reader for SqliteReader {
+    fn entries(&mut self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError> {
+        self.read_entries(wanted).map_err(failed)
+    }
+
+    fn delayed(
+        &mut self,
+        from: (Instant, DelayedNumber),
+        until: Instant,
+        most: usize,
+    ) -> Result<Vec<StoredDelayed>, StoreError> {
+        delayed(&self.connection, self.opened, from, until, most).map_err(failed)
+    }
+}
+
+impl SqliteReader {
+    /// In one transaction: a page is of one moment, and the file is locked once for it.
+    fn read_entries(&self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let mut statement = transaction.prepare_cached(ENTRY)?;
+        let (mut scratch, mut read) = (Vec::new(), Vec::with_capacity(wanted.len()));
+        for (number, body) in wanted {
+            let key = params![number.0 as i64, body.0 as i64];
+            let found = statement.query_row(key, |row| entry(row, *number, self.opened, &mut scratch));
+            read.extend(found.optional()?);
+        }
+        Ok(read)
+    }
+}
+
+fn entry(row: &Row<'_>, number: EntryNumber, opened: Moment, scratch: &mut Vec<u8>) -> Result<ReadEntry> {
+    let share: Option<Box<str>> = row.get(2)?;
+    Ok(ReadEntry {
+        number,
+        message: row::message(row, 3, opened, [6, 7, 8], scratch)?,
+        retain: row.get(0)?,
+        ids: row::ids(row, 1)?,
+        share: share.map(Arc::new),
+    })
+}
+
+pub(super) fn delayed(
+    connection: &Connection,
+    opened: Moment,
+    from: (Instant, DelayedNumber),
+    until: Instant,
+    most: usize,
+) -> Result<Vec<StoredDelayed>> {
+    let mut statement = connection.prepare_cached(DELAYED)?;
+    let bounds = params![
+        opened.to_wall(from.0) as i64,
+        from.1.0 as i64,
+        opened.to_wall(until) as i64,
+        i64::try_from(most).unwrap_or(i64::MAX),
+    ];
+    let mut scratch = Vec::new();
+    let rows = statement.query_map(bounds, |row| {
+        Ok(StoredDelayed {
+            number: DelayedNumber(row::number(row, 0)?),
+            due: row::instant(row, 1, opened)?,
+            message: row::message(row, 2, opened, [5, 6, 7], &mut scratch)?,
+        })
+    });
+    rows?.collect()
+}

@@ -1,0 +1,208 @@
+//! What was kept, at the start: read table by table, each once and in the order of its keys.
+//!
+//! What must hold is checked on the way, and what does not is taken out and said: nothing that the broker writes leads there,
+//! but a file that other hands were on may.
+
+use super::{read, row};
+use crate::journal::record::{
+    BodyNumber, DelayedNumber, EntryNumber, Recovered, RecoveredBody, RecoveredEntry, RecoveredSession,
+    SessionKey, StoredSubscription,
+};
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::PacketId;
+use crate::store::Moment;
+use crate::time::Instant;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use rusqlite::{Connection, Result, Row};
+use std::time::Duration;
+use tracing::warn;
+
+type ByNumber<T> = HashMap<u64, T, FixedState>;
+
+struct Body {
+    known: RecoveredBody,
+    is_referred_to: bool,
+}
+
+/// What was found that must not be, by table and key.
+#[derive(Default)]
+struct Orphans {
+    subscriptions: Vec<(SessionKey, Box<str>)>,
+    incoming: Vec<(SessionKey, u16)>,
+    entries: Vec<EntryNumber>,
+    bodies: Vec<BodyNumber>,
+}
+
+pub struct Recovery<'c> {
+    connection: &'c Connection,
+    opened: Moment,
+    orphans: Orphans,
+    sessions: Vec<RecoveredSession>,
+    /// Where each stands in the list.
+    places: ByNumber<usize>,
+}
+
+impl<'c> Recovery<'c> {
+    pub fn new(connection: &'c Connection, opened: Moment) -> Recovery<'c> {
+        let (sessions, places) = (Vec::new(), ByNumber::default());
+        Recovery { connection, opened, orphans: Orphans::default(), sessions, places }
+    }
+
+    /// In the connection's transaction, if there is one.
+    pub fn run(mut self, horizon: Duration) -> Result<Recovered> {
+        self.sessions()?;
+        self.subscriptions()?;
+        self.incoming()?;
+        let mut bodies = self.bodies()?;
+        self.entries(&mut bodies)?;
+        let nobodys = bodies.values().filter(|body| !body.is_referred_to);
+        self.orphans.bodies = nobodys.map(|body| body.known.number).collect();
+        self.mend()?;
+        let first = (Instant::ZERO, DelayedNumber(0));
+        let until = self.opened.monotonic + horizon;
+        Ok(Recovered {
+            next_number: self.next_number()?,
+            down: Duration::ZERO,
+            retained: self.retained()?,
+            delayed: read::delayed(self.connection, self.opened, first, until, usize::MAX)?,
+            sessions: self.sessions,
+        })
+    }
+
+    fn each(&self, sql: &str, mut on: impl FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
+        let mut statement = self.connection.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            on(row)?;
+        }
+        Ok(())
+    }
+
+    fn sessions(&mut self) -> Result<()> {
+        let (mut sessions, mut places) = (Vec::new(), ByNumber::default());
+        self.each("SELECT * FROM session ORDER BY number", |row| {
+            let session = row::session(row, self.opened)?;
+            places.insert(session.key.0, sessions.len());
+            let (subscriptions, incoming, entries) = (Vec::new(), Vec::new(), Vec::new());
+            sessions.push(RecoveredSession { session, subscriptions, incoming, entries });
+            Ok(())
+        })?;
+        (self.sessions, self.places) = (sessions, places);
+        Ok(())
+    }
+
+    fn subscriptions(&mut self) -> Result<()> {
+        let (mut sessions, mut orphans) = (std::mem::take(&mut self.sessions), Vec::new());
+        self.each("SELECT session, filter, options, subscription_id FROM subscription", |row| {
+            let found = StoredSubscription {
+                session: SessionKey(row::number(row, 0)?),
+                filter: row.get(1)?,
+                options: row.get(2)?,
+                subscription_id: row.get(3)?,
+            };
+            match self.places.get(&found.session.0) {
+                Some(at) => sessions[*at].subscriptions.push(found),
+                None => orphans.push((found.session, found.filter)),
+            }
+            Ok(())
+        })?;
+        (self.sessions, self.orphans.subscriptions) = (sessions, orphans);
+        Ok(())
+    }
+
+    fn incoming(&mut self) -> Result<()> {
+        let (mut sessions, mut orphans) = (std::mem::take(&mut self.sessions), Vec::new());
+        self.each("SELECT session, packet_id FROM incoming", |row| {
+            let (session, packet_id) = (SessionKey(row::number(row, 0)?), row.get(1)?);
+            match (self.places.get(&session.0), PacketId::new(packet_id)) {
+                (Some(at), Some(packet_id)) => sessions[*at].incoming.push(packet_id),
+                _ => orphans.push((session, packet_id)),
+            }
+            Ok(())
+        })?;
+        (self.sessions, self.orphans.incoming) = (sessions, orphans);
+        Ok(())
+    }
+
+    fn bodies(&self) -> Result<ByNumber<Body>> {
+        let mut bodies = ByNumber::default();
+        self.each("SELECT number, size, expires_ms FROM body", |row| {
+            let known = RecoveredBody {
+                number: BodyNumber(row::number(row, 0)?),
+                size: row.get(1)?,
+                expires: row::instant(row, 2, self.opened)?,
+            };
+            bodies.insert(known.number.0, Body { known, is_referred_to: false });
+            Ok(())
+        })?;
+        Ok(bodies)
+    }
+
+    fn entries(&mut self, bodies: &mut ByNumber<Body>) -> Result<()> {
+        let (mut sessions, mut orphans) = (std::mem::take(&mut self.sessions), Vec::new());
+        let sql =
+            "SELECT number, session, body, qos, packet_number, transmissions FROM entry ORDER BY number";
+        self.each(sql, |row| {
+            let number = EntryNumber(row::number(row, 0)?);
+            let session = self.places.get(&row::number(row, 1)?).map(|at| &mut sessions[*at]);
+            let body: Option<i64> = row.get(2)?;
+            let found = body.map(|body| bodies.get_mut(&(body as u64)));
+            let (Some(session), None | Some(Some(_))) = (session, &found) else {
+                orphans.push(number);
+                return Ok(());
+            };
+            let body = found.flatten().map(|body| {
+                body.is_referred_to = true;
+                body.known
+            });
+            let (qos, flight) = (row::qos(row, 3)?, row::flight(row, 4)?);
+            session.entries.push(RecoveredEntry { number, body, qos, flight });
+            Ok(())
+        })?;
+        (self.sessions, self.orphans.entries) = (sessions, orphans);
+        Ok(())
+    }
+
+    fn retained(&self) -> Result<Vec<Message>> {
+        let (mut retained, mut scratch) = (Vec::new(), Vec::new());
+        self.each("SELECT topic, expires_ms, qos, retain, properties, payload FROM retained", |row| {
+            retained.push(row::message(row, 1, self.opened, [0, 4, 5], &mut scratch)?);
+            Ok(())
+        })?;
+        Ok(retained)
+    }
+
+    /// Above what the store noted, and what it holds all the same.
+    fn next_number(&self) -> Result<u64> {
+        let highest = "SELECT max( \
+            ifnull((SELECT value FROM meta WHERE name = 'next_number'), 1), \
+            ifnull((SELECT max(number) + 1 FROM session), 1), ifnull((SELECT max(number) + 1 FROM entry), 1), \
+            ifnull((SELECT max(number) + 1 FROM body), 1), ifnull((SELECT max(number) + 1 FROM delayed), 1))";
+        self.connection.query_row(highest, [], |row| row::number(row, 0))
+    }
+
+    fn mend(&self) -> Result<()> {
+        let Orphans { subscriptions, incoming, entries, bodies } = &self.orphans;
+        let found = (subscriptions.len(), incoming.len(), entries.len(), bodies.len());
+        if found == (0, 0, 0, 0) {
+            return Ok(());
+        }
+        warn!(
+            subscriptions = found.0,
+            incoming = found.1,
+            entries = found.2,
+            messages = found.3,
+            "the store held what belongs to no session or has no message; it was taken out"
+        );
+        let prepare = |sql| self.connection.prepare(sql);
+        let mut delete = prepare("DELETE FROM subscription WHERE session = ? AND filter = ?")?;
+        subscriptions.iter().try_for_each(|(s, f)| delete.execute((s.0 as i64, f)).map(drop))?;
+        let mut delete = prepare("DELETE FROM incoming WHERE session = ? AND packet_id = ?")?;
+        incoming.iter().try_for_each(|(s, id)| delete.execute((s.0 as i64, id)).map(drop))?;
+        let mut delete = prepare("DELETE FROM entry WHERE number = ?")?;
+        entries.iter().try_for_each(|number| delete.execute([number.0 as i64]).map(drop))?;
+        let mut delete = prepare("DELETE FROM body WHERE number = ?")?;
+        bodies.iter().try_for_each(|number| delete.execute([number.0 as i64]).map(drop))
+    }
+}

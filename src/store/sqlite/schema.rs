@@ -1,0 +1,147 @@
+//! The tables. An operator may open a copy with `sqlite3`: columns say what they hold, and times are milliseconds since 1970.
+//!
+//! Every look-up is by primary key; what would want another index is read whole, once, at the start. A number never comes
+//! twice, so no table needs AUTOINCREMENT and its table of its own.
+
+use super::error::failed;
+use crate::store::StoreError;
+use rusqlite::Connection;
+
+/// `PRAGMA user_version`. A change to the tables raises it, with a step in [`prepare`] that brings older files along, and a
+/// file of the version before among the tests.
+pub const VERSION: i32 = 1;
+
+/// `PRAGMA application_id`: "Homi". `file` shows it, and another program's database is not taken for ours.
+pub const APPLICATION_ID: i32 = 0x486F_6D69;
+
+const TABLES: &str = "
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE session (
+    number INTEGER PRIMARY KEY,
+    client_id TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    expiry_seconds INTEGER NOT NULL,
+    connected INTEGER NOT NULL,
+    ends_ms INTEGER NOT NULL,
+    will_due_ms INTEGER NOT NULL,
+    retry_interval_ms INTEGER,
+    ack_timeout_ms INTEGER,
+    will_topic TEXT,
+    will_qos INTEGER,
+    will_retain INTEGER,
+    will_delay_ms INTEGER,
+    will_expiry_seconds INTEGER,
+    will_properties BLOB,
+    will_payload BLOB
+) STRICT;
+
+CREATE TABLE subscription (
+    session INTEGER NOT NULL,
+    filter TEXT NOT NULL,
+    options INTEGER NOT NULL,
+    subscription_id INTEGER NOT NULL,
+    PRIMARY KEY (session, filter)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE incoming (
+    session INTEGER NOT NULL,
+    packet_id INTEGER NOT NULL,
+    PRIMARY KEY (session, packet_id)
+) STRICT, WITHOUT ROWID;
+
+-- What recovery needs stands first: it reads neither payloads nor, where they are large, their pages.
+CREATE TABLE body (
+    number INTEGER PRIMARY KEY,
+    size INTEGER NOT NULL,
+    expires_ms INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    properties BLOB NOT NULL,
+    payload BLOB NOT NULL
+) STRICT;
+
+-- body is NULL once PUBREC came; packet_number and transmissions are, until it was sent.
+CREATE TABLE entry (
+    number INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    body INTEGER,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    packet_number INTEGER,
+    transmissions INTEGER,
+    subscription_ids TEXT,
+    share TEXT
+) STRICT;
+
+CREATE TABLE retained (
+    topic TEXT PRIMARY KEY,
+    expires_ms INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    properties BLOB NOT NULL,
+    payload BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE delayed (
+    number INTEGER PRIMARY KEY,
+    due_ms INTEGER NOT NULL,
+    expires_ms INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
+    retain INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    properties BLOB NOT NULL,
+    payload BLOB NOT NULL
+) STRICT;
+CREATE INDEX delayed_due ON delayed (due_ms);
+";
+
+/// Whose file it is, from its own mouth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Empty,
+    Ours(i32),
+    Foreign,
+}
+
+/// Makes the tables in an empty file; refuses a file of a newer version, and one that is not ours.
+pub fn prepare(connection: &Connection) -> Result<(), StoreError> {
+    match origin(connection)? {
+        Origin::Empty => create(connection),
+        Origin::Ours(VERSION) => Ok(()),
+        Origin::Ours(version) => Err(StoreError::Failed(format!(
+            "the store is of version {version}, and this program knows version {VERSION}: run the program that wrote it, or a newer one"
+        ))),
+        Origin::Foreign => Err(StoreError::Failed("the file is a database of another program".into())),
+    }
+}
+
+/// As [`prepare`], for who only reads.
+pub fn check_version(connection: &Connection) -> Result<(), StoreError> {
+    match origin(connection)? {
+        Origin::Empty => Err(StoreError::Failed("the store is empty: no broker has used it yet".into())),
+        _ => prepare(connection),
+    }
+}
+
+fn origin(connection: &Connection) -> Result<Origin, StoreError> {
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(failed);
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+    let (version, application) = (pragma("user_version")?, pragma("application_id")?);
+    Ok(match (application, version, tables) {
+        (0, 0, 0) => Origin::Empty,
+        (APPLICATION_ID, version, _) => Origin::Ours(version),
+        _ => Origin::Foreign,
+    })
+}
+
+/// In one transaction, version and all: a crash leaves an empty file or a whole one.
+fn create(connection: &Connection) -> Result<(), StoreError> {
+    let marks = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};");
+    connection.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {marks} COMMIT;")).map_err(failed)
+}

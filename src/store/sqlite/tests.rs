@@ -1,0 +1,198 @@
+//! What is peculiar to the store in a file.
+
+use super::*;
+use crate::journal::record::{BodyNumber, EntryNumber, Record, RecoveredBody, SessionKey};
+use crate::mqtt::packet::QoS;
+use crate::store::tests::{InFile, Reopen, body, commit, entry, message, session};
+use std::os::unix::fs::PermissionsExt;
+
+const MIB: u64 = 1024 * 1024;
+
+fn open(path: &Path) -> Result<Sqlite, StoreError> {
+    Sqlite::open(path, InFile::default().options)
+}
+
+fn why(result: Result<Sqlite, StoreError>) -> String {
+    match result {
+        Ok(_) => panic!("it was opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn group(records: impl IntoIterator<Item = Record>) -> Group {
+    let mut group = Group::default();
+    records.into_iter().for_each(|record| group.fold(record));
+    group
+}
+
+fn large(number: u64) -> [Record; 2] {
+    let message = message("t", Instant::NEVER, &vec![b'x'; MIB as usize]);
+    [body(number, message), Record::Entry(Box::new(entry(number, 1, number)))]
+}
+
+fn done(number: u64) -> [Record; 2] {
+    [Record::EntryDone(EntryNumber(number)), Record::BodyDone(BodyNumber(number))]
+}
+
+#[test]
+fn a_second_process_on_the_same_directory_is_refused_and_told_who_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a/b");
+    let first = open(&path).unwrap();
+    let refusal = why(open(&path));
+    let expected = format!(
+        "the data directory {} is in use by another process (pid {})",
+        path.display(),
+        std::process::id()
+    );
+    assert_eq!(refusal, expected);
+    drop(first);
+    open(&path).unwrap();
+}
+
+#[test]
+fn the_directory_and_what_is_in_it_is_nobody_elses_to_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    let mut store = open(&path).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o700);
+    let files: Vec<_> = std::fs::read_dir(&path).unwrap().map(|file| file.unwrap().path()).collect();
+    assert_eq!(files.len(), 5, "{files:?}");
+    assert!(files.iter().all(|file| mode(file) == 0o600), "{files:?}");
+    assert_eq!(path.join("reserve").metadata().unwrap().len(), RESERVE);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_refused_by_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let refusal = why(open(&file.join("data")));
+    assert!(refusal.contains("/file/data: "), "{refusal}");
+}
+
+#[test]
+fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
+    let newer = tempfile::tempdir().unwrap();
+    open(newer.path()).unwrap().connection.pragma_update(None, "user_version", schema::VERSION + 1).unwrap();
+    let refusal = why(open(newer.path()));
+    assert!(refusal.contains("of version 2, and this program knows version 1"), "{refusal}");
+
+    let foreign = tempfile::tempdir().unwrap();
+    let other = Connection::open(directory::database_in(foreign.path())).unwrap();
+    other.execute_batch("CREATE TABLE mine (x); PRAGMA user_version = 1").unwrap();
+    let refusal = why(open(foreign.path()));
+    assert!(refusal.contains("a database of another program"), "{refusal}");
+    other.query_row("SELECT count(*) FROM mine", [], |_| Ok(())).unwrap();
+
+    let garbage = tempfile::tempdir().unwrap();
+    std::fs::write(directory::database_in(garbage.path()), vec![7; 8192]).unwrap();
+    let refusal = why(open(garbage.path()));
+    assert!(refusal.contains("not a database"), "{refusal}");
+}
+
+#[test]
+fn a_store_of_version_1_opens_with_all_that_it_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory::database_in(directory.path())).unwrap();
+    old.execute_batch(include_str!("tests/version_1.sql")).unwrap();
+    drop(old);
+    let mut store = open(directory.path()).unwrap();
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000 };
+    let recovered = store.recover(now, Duration::from_secs(60)).unwrap();
+    assert_eq!((recovered.next_number, recovered.down), (100, Duration::from_secs(10)));
+    let [pigeon, old] = &recovered.sessions[..] else { panic!("{:?}", recovered.sessions) };
+    let will = pigeon.session.will.as_ref().unwrap();
+    assert_eq!((&*will.topic, will.qos, will.message_expiry), ("loft/lost", QoS::AtLeastOnce, Some(60)));
+    assert_eq!(pigeon.session.ack_timeout, Some(Duration::from_millis(1500)));
+    assert_eq!((pigeon.subscriptions.len(), pigeon.incoming.len(), pigeon.entries.len()), (1, 1, 1));
+    assert_eq!(old.session.ends, Instant::from_millis(590_005));
+    let expected = RecoveredBody { number: BodyNumber(10), size: 120, expires: Instant::from_millis(50_005) };
+    assert_eq!(old.entries[0].body, Some(expected));
+    assert_eq!((old.entries[1].body, old.entries[1].flight.unwrap().running), (None, 1));
+    assert_eq!(recovered.retained[0].payload(), b"42");
+    assert_eq!(recovered.delayed[0].due, Instant::from_millis(20_005));
+    let read = store.reader().unwrap().entries(&[(EntryNumber(20), BodyNumber(10))]).unwrap();
+    assert_eq!(read[0].ids.as_slice(), [7, 9]);
+}
+
+#[test]
+fn a_value_that_no_broker_wrote_is_refused_by_its_column() {
+    let mut file = InFile::default();
+    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
+    store.connection.execute("UPDATE session SET version = 9", []).unwrap();
+    drop(store);
+    let refusal = file.open().recover(Moment::now(), Duration::ZERO).unwrap_err().to_string();
+    assert!(refusal.contains("index: 2") && refusal.contains("9 is no lawful value"), "{refusal}");
+}
+
+#[test]
+fn what_is_full_says_so_frees_its_reserve_and_has_room_again() {
+    let mut file = InFile::default();
+    file.options.size_limit = Some(RESERVE + 8 * MIB);
+    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
+    let mut number = 1;
+    while store.has_room().unwrap() {
+        number += 1;
+        commit(&mut store, large(number).into());
+    }
+    assert!((7..=9).contains(&number), "{number}: what is left is for what was on its way");
+    let refused = loop {
+        number += 1;
+        if let Err(error) = store.commit(&group(large(number))) {
+            break error;
+        }
+    };
+    assert!(matches!(refused, StoreError::Full(_)), "{refused}");
+    assert!(!file.directory.path().join("reserve").exists());
+    assert!(!store.has_room().unwrap());
+    // What frees room goes through, also with what did not.
+    commit(&mut store, large(number).into_iter().chain(done(2)).chain(done(number)).collect());
+    for gone in 3..number {
+        commit(&mut store, done(gone).into());
+        store.tidy().unwrap();
+    }
+    assert!(store.has_room().unwrap());
+    commit(&mut store, large(number + 1).into());
+    drop(store);
+    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    let recovered = store.recover(Moment::now(), Duration::ZERO).unwrap();
+    assert_eq!(recovered.sessions[0].entries.len(), 1);
+    assert!(file.directory.path().join("reserve").exists());
+}
+
+#[test]
+fn the_write_ahead_log_is_written_back_and_begins_again() {
+    let file =
+        InFile { options: Options { durability: Durability::Os, size_limit: None }, ..InFile::default() };
+    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
+    for number in 2..102 {
+        commit(&mut store, large(number).into());
+        commit(&mut store, done(number).into());
+        store.tidy().unwrap();
+    }
+    let log = store.directory.write_ahead_log().metadata().unwrap().len();
+    assert!(log < 40 * MIB, "{log}");
+    assert!(store.bytes() < 8 * MIB, "{}", store.bytes());
+}
+
+#[test]
+fn an_interval_store_syncs_its_log_when_it_is_told() {
+    let file = InFile {
+        options: Options { durability: Durability::Interval, size_limit: None },
+        ..InFile::default()
+    };
+    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
+    store.sync().unwrap();
+    assert!(store.log.is_some());
+    assert_eq!(SessionKey(1), store.recover(Moment::now(), Duration::ZERO).unwrap().sessions[0].session.key);
+}

@@ -1,0 +1,201 @@
+//! One group as statements. Each is prepared once for the connection and taken from its cache once for a group.
+
+use crate::journal::group::{Group, Operation};
+use crate::journal::record::{RetainedRecord, StoredEntry, StoredSession};
+use crate::mqtt::message::Message;
+use crate::mqtt::session::subscription::SubscriptionIds;
+use crate::store::Moment;
+use rusqlite::{CachedStatement, Connection, Result, params};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The statements of a group.
+pub struct Statements<'c> {
+    opened: Moment,
+    session: CachedStatement<'c>,
+    session_ended: [CachedStatement<'c>; 3],
+    subscribed: CachedStatement<'c>,
+    unsubscribed: CachedStatement<'c>,
+    body: CachedStatement<'c>,
+    body_done: CachedStatement<'c>,
+    entry: CachedStatement<'c>,
+    entry_changed: CachedStatement<'c>,
+    entry_done: CachedStatement<'c>,
+    incoming: CachedStatement<'c>,
+    incoming_done: CachedStatement<'c>,
+    retained: CachedStatement<'c>,
+    retained_removed: CachedStatement<'c>,
+    delayed: CachedStatement<'c>,
+    delayed_done: CachedStatement<'c>,
+}
+
+impl<'c> Statements<'c> {
+    pub fn new(connection: &'c Connection, opened: Moment) -> Result<Statements<'c>> {
+        let prepare = |sql| connection.prepare_cached(sql);
+        Ok(Statements {
+            opened,
+            session: prepare(
+                "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            )?,
+            session_ended: [
+                prepare("DELETE FROM session WHERE number = ?")?,
+                prepare("DELETE FROM subscription WHERE session = ?")?,
+                prepare("DELETE FROM incoming WHERE session = ?")?,
+            ],
+            subscribed: prepare("INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?)")?,
+            unsubscribed: prepare("DELETE FROM subscription WHERE session = ? AND filter = ?")?,
+            body: prepare("INSERT INTO body VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?,
+            body_done: prepare("DELETE FROM body WHERE number = ?")?,
+            entry: prepare("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            entry_changed: prepare(
+                "UPDATE entry SET packet_number = coalesce(?2, packet_number), \
+                 transmissions = coalesce(?3, transmissions), body = iif(?4, NULL, body) WHERE number = ?1",
+            )?,
+            entry_done: prepare("DELETE FROM entry WHERE number = ?")?,
+            incoming: prepare("INSERT OR REPLACE INTO incoming VALUES (?, ?)")?,
+            incoming_done: prepare("DELETE FROM incoming WHERE session = ? AND packet_id = ?")?,
+            retained: prepare("INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?)")?,
+            retained_removed: prepare("DELETE FROM retained WHERE topic = ?")?,
+            delayed: prepare("INSERT INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?,
+            delayed_done: prepare("DELETE FROM delayed WHERE number = ?")?,
+        })
+    }
+
+    pub fn write(&mut self, group: &Group) -> Result<()> {
+        group.retained().iter().try_for_each(|record| self.retain(record))?;
+        group.operations().try_for_each(|operation| self.apply(operation))
+    }
+
+    fn retain(&mut self, record: &RetainedRecord) -> Result<()> {
+        match record {
+            RetainedRecord::Set(m) => self.retained.execute(params![
+                m.topic(),
+                self.opened.expiry(m),
+                m.header().qos.bits(),
+                m.header().retain,
+                m.forwarded(),
+                m.payload(),
+            ])?,
+            RetainedRecord::Removed(topic) => self.retained_removed.execute([topic])?,
+        };
+        Ok(())
+    }
+
+    fn apply(&mut self, operation: &Operation) -> Result<()> {
+        match operation {
+            Operation::Session(session) => self.put_session(session)?,
+            Operation::SessionEnded(key) => {
+                for statement in &mut self.session_ended {
+                    statement.execute([key.0 as i64])?;
+                }
+                0
+            }
+            Operation::Subscribed(s) => self.subscribed.execute(params![
+                s.session.0 as i64,
+                s.filter,
+                s.options,
+                s.subscription_id
+            ])?,
+            Operation::Unsubscribed { session, filter } => {
+                self.unsubscribed.execute(params![session.0 as i64, filter])?
+            }
+            Operation::Body { number, message: m } => self.body.execute(params![
+                number.0 as i64,
+                m.size() as i64,
+                self.opened.expiry(m),
+                m.header().qos.bits(),
+                m.header().retain,
+                m.topic(),
+                m.forwarded(),
+                m.payload(),
+            ])?,
+            Operation::BodyDone(number) => self.body_done.execute([number.0 as i64])?,
+            Operation::Entry { entry, received } => self.put_entry(entry, *received)?,
+            Operation::EntryChanged { number, flight, received } => self.entry_changed.execute(params![
+                number.0 as i64,
+                flight.map(|f| f.running as i64),
+                flight.map(|f| f.transmissions),
+                received,
+            ])?,
+            Operation::EntryDone(number) => self.entry_done.execute([number.0 as i64])?,
+            Operation::Incoming { session, packet_id } => {
+                self.incoming.execute(params![session.0 as i64, packet_id.get()])?
+            }
+            Operation::IncomingDone { session, packet_id } => {
+                self.incoming_done.execute(params![session.0 as i64, packet_id.get()])?
+            }
+            Operation::Delayed(delayed) => {
+                let m = &delayed.message;
+                self.delayed.execute(params![
+                    delayed.number.0 as i64,
+                    self.opened.to_wall(delayed.due) as i64,
+                    self.opened.expiry(m),
+                    m.header().qos.bits(),
+                    m.header().retain,
+                    m.topic(),
+                    m.forwarded(),
+                    m.payload(),
+                ])?
+            }
+            Operation::DelayedDone(number) => self.delayed_done.execute([number.0 as i64])?,
+        };
+        Ok(())
+    }
+
+    fn put_session(&mut self, session: &StoredSession) -> Result<usize> {
+        let will = session.will.as_deref();
+        self.session.execute(params![
+            session.key.0 as i64,
+            session.client_id,
+            session.version as u8,
+            session.expiry,
+            session.connected,
+            self.opened.to_wall(session.ends) as i64,
+            self.opened.to_wall(session.will_due) as i64,
+            session.retry_interval.map(millis),
+            session.ack_timeout.map(millis),
+            will.map(|w| &w.topic),
+            will.map(|w| w.qos.bits()),
+            will.map(|w| w.retain),
+            will.map(|w| millis(w.delay)),
+            will.and_then(|w| w.message_expiry),
+            will.map(|w| &w.forwarded),
+            will.map(|w| &w.payload),
+        ])
+    }
+
+    fn put_entry(&mut self, entry: &StoredEntry, received: bool) -> Result<usize> {
+        self.entry.execute(params![
+            entry.number.0 as i64,
+            entry.session.0 as i64,
+            (!received).then_some(entry.body.0 as i64),
+            entry.qos.bits(),
+            entry.retain,
+            entry.flight.map(|f| f.running as i64),
+            entry.flight.map(|f| f.transmissions),
+            ids_as_text(&entry.ids),
+            entry.share.as_deref(),
+        ])
+    }
+}
+
+impl Moment {
+    fn expiry(self, message: &Message) -> i64 {
+        self.to_wall(message.header().expires) as i64
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// `7,1`; none where there is none, which is nearly always.
+fn ids_as_text(ids: &SubscriptionIds) -> Option<String> {
+    let (first, rest) = ids.as_slice().split_first()?;
+    let mut text = first.to_string();
+    for id in rest {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ",{id}");
+    }
+    Some(text)
+}
