@@ -177,6 +177,11 @@ impl Shard {
     /// A member's session ended with a message that it had not acknowledged: another member gets it.
     // 5.0 [MQTT-4.8.2-5] forbids it for QoS 2 alone.
     pub(super) fn share_again(&mut self, now: Instant, message: Message, share: &Arc<Box<str>>) {
+        // 5.0 [MQTT-3.3.2-5]: delivery to that member has not begun, whatever this one had.
+        if message.is_expired(now) {
+            self.tally.losses.count(LossCause::Expired);
+            return;
+        }
         let mut publication = Publication::of(&message, None);
         let settled = match self.group_of(share) {
             Some(group) => {
