@@ -40,6 +40,8 @@ pub struct Client {
     pub(crate) identifiers: u32,
     /// Until when it does not read.
     pub stalled_until: u64,
+    /// Until when it does not come back.
+    away_until: u64,
     said_goodbye: Option<u64>,
     left: bool,
 }
@@ -101,6 +103,7 @@ impl Client {
             next_id: 0,
             identifiers: 0,
             stalled_until: 0,
+            away_until: 0,
             said_goodbye: None,
             left: false,
         }
@@ -246,7 +249,8 @@ impl World {
     }
 
     fn misbehave(&mut self, client: usize) {
-        if self.clients[client].connection.is_none() && self.rng.percent(60) {
+        let c = &self.clients[client];
+        if c.connection.is_none() && (self.now < c.away_until || self.rng.percent(60)) {
             return;
         }
         if self.rng.percent(self.plan.cruelty)
@@ -291,6 +295,9 @@ impl World {
             }
         }
         trace!(self, "client {client} loses its connection {socket}");
+        if self.rng.percent(self.clients[client].manners.strays) {
+            self.clients[client].away_until = self.now + self.rng.between(800, 3_500);
+        }
         self.clients[client].lose_connection();
     }
 

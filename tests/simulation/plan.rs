@@ -49,6 +49,8 @@ pub struct Manners {
     pub withholds: u64,
     /// Of 100 of its doings those that are publishes.
     pub publishes: u64,
+    /// Of 100 times that it loses its connection those that it stays away for a while.
+    pub strays: u64,
     /// Of 100 publishes those that are retained.
     pub retains: u64,
     /// Of 100 of its connections those with a will.
@@ -158,6 +160,7 @@ fn manners(rng: &mut Rng, n: u64) -> Manners {
         keep_alive: rng.pick(&[0, 1, 2, 3]),
         withholds: rng.pick(&[0, 10, 50, 80]),
         publishes: rng.pick(&[10, 50, 90]),
+        strays: rng.pick(&[0, 30, 60]),
         retains: rng.pick(&[0, 0, 10, 40]),
         wills: rng.pick(&[0, 50, 100]),
         alias_maximum: rng.pick(&[None, Some(1), Some(3)]).filter(|_| version.is_v5()),
