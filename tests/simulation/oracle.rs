@@ -102,6 +102,8 @@ pub struct Incoming {
     pub released: bool,
     /// PUBACK or PUBCOMP was sent.
     pub finished: bool,
+    /// It is of QoS 1, and the broker has crashed since: it may not know of it.
+    pub stale: bool,
 }
 
 /// One Session State, from its beginning to its end.
@@ -121,21 +123,32 @@ pub struct SessionLog {
     pub next_order: u64,
     /// Identifiers between PUBLISH and PUBREL.
     pub exactly_once: BTreeSet<u16>,
+    /// After a crash nobody but the broker knows what is left of it.
+    pub vague: bool,
 }
 
 /// The session of a client that lives now, as the standard has it.
-struct Live {
-    number: usize,
-    /// Milliseconds.
-    expiry: u64,
-    connected: Option<usize>,
-    ends: u64,
+pub struct Live {
+    pub number: usize,
+    /// Milliseconds; and the least and most that may be stored of it.
+    pub expiry: u64,
+    pub stored_expiry: (u64, u64),
+    pub connected: Option<usize>,
+    /// When it ends; a crash leaves it open from when on it may.
+    pub ends: u64,
+    pub may_end: u64,
+    /// Its client had CONNACK, which waits until the session is stored.
+    pub known: bool,
+    /// Whether a crash left it is not known.
+    pub doubtful: bool,
 }
 
 pub struct Oracle {
     pub messages: Vec<Message>,
     pub sessions: Vec<SessionLog>,
-    live: Vec<Option<Live>>,
+    pub live: Vec<Option<Live>>,
+    /// Sessions whose end may not be stored yet, by client.
+    pub ghosts: BTreeMap<usize, usize>,
     /// The session that each socket was joined to.
     pub joined: BTreeMap<usize, usize>,
     /// Sockets whose session was there before.
@@ -153,6 +166,7 @@ impl Oracle {
             messages: Vec::new(),
             sessions: Vec::new(),
             live: (0..clients).map(|_| None).collect(),
+            ghosts: BTreeMap::new(),
             joined: BTreeMap::new(),
             resumed: BTreeSet::new(),
             wills: Wills::new(clients),
@@ -183,40 +197,59 @@ impl Oracle {
         present: bool,
     ) -> Result<(), String> {
         let kept = self.live[client].take();
+        let former = kept.as_ref().filter(|l| l.stored_expiry.1 > 0).map(|l| l.number);
         if let Some(Live { connected: Some(other), .. }) = kept {
             return Err(format!("client {client} is connected by sockets {other} and {socket}"));
         }
-        let lives = kept.filter(|l| now < l.ends);
-        let expected = lives.is_some() && !clean;
-        if expected != present {
-            return Err(format!("client {client}: session present is {present}, not {expected}"));
+        let lives = kept.filter(|l| now < l.ends && !clean);
+        let must = lives.as_ref().is_some_and(|l| now < l.may_end && !l.doubtful);
+        if present && lives.is_none() || !present && must {
+            return Err(format!("client {client}: session present is {present}, not {}", !present));
         }
-        let number = match lives.filter(|_| !clean) {
-            Some(live) => live.number,
+        let expiry = u64::from(expiry) * 1_000;
+        let live = Live {
+            number: self.sessions.len(),
+            expiry,
+            stored_expiry: (0, expiry),
+            connected: Some(socket),
+            ends: u64::MAX,
+            may_end: u64::MAX,
+            known: false,
+            doubtful: false,
+        };
+        let live = match lives.filter(|_| present) {
+            Some(Live { number, stored_expiry: (least, most), known, doubtful, .. }) => {
+                self.sessions[number].vague |= doubtful;
+                Live { number, stored_expiry: (least.min(expiry), most.max(expiry)), known, ..live }
+            }
             None => {
+                if let Some(former) = former {
+                    self.ghosts.entry(client).or_insert(former);
+                }
                 self.sessions.push(SessionLog { client, ..SessionLog::default() });
-                self.sessions.len() - 1
+                live
             }
         };
-        self.end_others(now, client, number);
-        self.joined.insert(socket, number);
+        self.end_others(now, client, live.number);
+        self.joined.insert(socket, live.number);
         if present {
             self.resumed.insert(socket);
         }
-        let expiry = u64::from(expiry) * 1_000;
-        self.live[client] = Some(Live { number, expiry, connected: Some(socket), ends: u64::MAX });
+        self.live[client] = Some(live);
         Ok(())
+    }
+
+    /// CONNACK came: what it says is stored, and what was before is not any more.
+    pub fn connack_came(&mut self, client: usize, socket: usize) {
+        if let Some(live) = self.live[client].as_mut().filter(|l| l.connected == Some(socket)) {
+            live.known = true;
+            live.stored_expiry = (live.expiry, live.expiry);
+            self.ghosts.remove(&client);
+        }
     }
 
     pub fn has_session(&self, client: usize) -> bool {
         self.live[client].is_some()
-    }
-
-    /// Every session ends, with its connection if it has one.
-    pub fn end_all(&mut self, now: u64) {
-        for live in self.live.iter_mut().filter_map(Option::take) {
-            self.sessions[live.number].ended = Some(now);
-        }
     }
 
     fn end_others(&mut self, now: u64, client: usize, but: usize) {
@@ -232,12 +265,18 @@ impl Oracle {
         let Some(live) = self.live[client].as_mut().filter(|l| l.connected == Some(socket)) else { return 0 };
         if let Some(expiry) = expiry {
             live.expiry = u64::from(expiry) * 1_000;
+            let (least, most) = live.stored_expiry;
+            live.stored_expiry = (least.min(live.expiry), most.max(live.expiry));
         }
         live.connected = None;
         live.ends = now + live.expiry;
+        live.may_end = live.ends;
         let expiry = live.expiry;
         if expiry == 0 {
             let number = live.number;
+            if live.stored_expiry.1 > 0 {
+                self.ghosts.entry(client).or_insert(number);
+            }
             self.live[client] = None;
             self.sessions[number].ended = Some(now);
         }
@@ -246,9 +285,10 @@ impl Oracle {
 
     pub fn expired(&mut self, now: u64, client: usize) -> Result<(), String> {
         let Some(live) = self.live[client].take() else { return Ok(()) };
-        if live.connected.is_some() || now < live.ends {
+        if live.connected.is_some() || now < live.may_end && !live.doubtful {
             return Err(format!("the session of client {client} expired at {now}, not at {}", live.ends));
         }
+        self.ghosts.entry(client).or_insert(live.number);
         self.sessions[live.number].ended = Some(now);
         Ok(())
     }

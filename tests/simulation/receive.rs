@@ -149,6 +149,7 @@ impl World {
         if v5 && connack.alias_maximum != settings.topic_alias_maximum {
             return Err(format!("CONNACK allows {} aliases", connack.alias_maximum));
         }
+        self.oracle.connack_came(client, socket);
         connection.present = resumed;
         connection.receive_maximum = connack.receive_maximum;
         connection.own_alias_maximum = connack.alias_maximum;
@@ -247,8 +248,8 @@ impl World {
     }
 
     fn take(&mut self, session: usize, copy: &Arrival) -> Result<(), String> {
-        // Which of the messages without payload it is nobody knows.
-        if copy.message >= EMPTY {
+        // Which of the messages without payload it is nobody knows, nor what a vague session asked for.
+        if copy.message >= EMPTY || self.oracle.sessions[session].vague {
             return Ok(());
         }
         self.oracle.allow(session, copy)?;
@@ -265,6 +266,9 @@ impl World {
         let socket = connection.socket;
         let end = connection.read;
         let log = &mut self.oracle.sessions[session];
+        if log.incoming.get(&id).is_some_and(|i| i.stale || log.vague) {
+            log.incoming.remove(&id);
+        }
         let order = log.next_order;
         let carried_over = connection.present && !connection.new_begun;
         let incoming = match log.incoming.entry(id) {
@@ -289,6 +293,7 @@ impl World {
                     recorded: false,
                     released: false,
                     finished: false,
+                    stale: false,
                 });
                 return Ok((0, true));
             }
@@ -396,10 +401,11 @@ impl World {
         }
         let again = *pubrels - 1;
         let log = &mut self.oracle.sessions[session];
-        let Some(incoming) = log.incoming.get_mut(&id).filter(|i| i.recorded) else {
-            return Err(format!("PUBREL {id} without a PUBREC"));
-        };
-        incoming.released = true;
+        match log.incoming.get_mut(&id).filter(|i| i.recorded) {
+            Some(incoming) => incoming.released = true,
+            None if log.vague => {}
+            None => return Err(format!("PUBREL {id} without a PUBREC")),
+        }
         log.exactly_once.remove(&id);
         self.consider(client, AckKind::Pubcomp, id, again);
         Ok(())

@@ -79,7 +79,7 @@ impl Oracle {
         for (number, log) in self.sessions.iter().enumerate() {
             for topic in Topic::all() {
                 let copies = log.retained.get(&topic).map_or(&[][..], |copies| copies);
-                let must = |s: &Subscription| log.ended.is_none() && s.awaits.contains(&topic);
+                let must = |s: &Subscription| log.is_sure() && s.awaits.contains(&topic);
                 let must: Vec<bool> = log.subscriptions.iter().map(must).collect();
                 if !pairs(copies, &must) {
                     let asked: Vec<_> = log.subscriptions.iter().filter(|s| s.covers(topic)).collect();

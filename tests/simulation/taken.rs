@@ -180,7 +180,7 @@ impl Oracle {
                 // At the end of a member's session what it had goes to whoever is in the group then.
                 && s.leaving.is_none_or(|to| to > acknowledged && !message.topic.is_shared())
         };
-        let lives = self.sessions.iter().enumerate().filter(|(_, log)| log.ended.is_none());
+        let lives = self.sessions.iter().enumerate().filter(|(_, log)| log.is_sure());
         let mut asked = lives.filter(|(_, log)| log.subscriptions.iter().any(|s| due(s, log)));
         if !message.topic.is_shared() {
             return asked.filter(|(_, log)| !log.had(id)).map(|(number, _)| (id, number)).collect();
@@ -196,6 +196,11 @@ impl Oracle {
 }
 
 impl SessionLog {
+    /// It lives, and what it asked for is known.
+    pub fn is_sure(&self) -> bool {
+        self.ended.is_none() && !self.vague
+    }
+
     /// Whether it had a message, live or retained.
     fn had(&self, message: usize) -> bool {
         self.taken.contains_key(&message) || self.marked.contains_key(&message)

@@ -1,5 +1,6 @@
 //! When wills go out, as the standard has it.
 
+use crate::crash::Survival;
 use crate::oracle::Oracle;
 use homing::mqtt::packet::ReasonCode;
 use homing::routing::shard::effects::Why;
@@ -71,14 +72,19 @@ impl Oracle {
         }
     }
 
-    /// The broker crashed, and forgot those that had not gone out.
-    pub fn wills_crash(&mut self, now: u64) {
+    /// The broker crashed: it forgot those that had not gone out, or may bring them out when it is back.
+    pub fn wills_crash(&mut self, now: u64, survival: Survival) {
         for at in 0..self.wills.0.len() {
-            if let Some(Will { message, fate: Fate::Due(due), .. }) = self.wills.0[at].take()
-                && due > now
-            {
-                self.revoke_will(message);
+            let Some(Will { message, fate, .. }) = self.wills.0[at].take() else { continue };
+            match (survival, fate) {
+                (Survival::Committed, _) => self.messages[message].first_sent = now,
+                (Survival::Nothing, Fate::Due(due)) if due > now => self.revoke_will(message),
+                (Survival::Nothing, _) => {}
             }
+        }
+        // What is on its way to other shards, or not committed, may be lost.
+        for message in self.messages.iter_mut().filter(|m| m.is_will) {
+            message.acknowledged = message.acknowledged.filter(|at| *at <= now);
         }
     }
 
