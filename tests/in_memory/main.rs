@@ -1,7 +1,7 @@
 //! The codec and whole shards fed with bytes in virtual time, without sockets: however a stream is split, whatever is in it.
 //!
 //! `decoder` and `script` say what must hold for any bytes; the fuzz targets in `fuzz/` run the same functions, and what they
-//! found is kept in `findings`.
+//! found is kept in `findings`. `shares` has the choice in shared groups over several shards.
 
 #[path = "../../src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
@@ -9,6 +9,7 @@ mod cases;
 mod decoder;
 mod findings;
 mod script;
+mod shares;
 mod splits;
 mod world;
 

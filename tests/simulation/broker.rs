@@ -66,9 +66,9 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    pub fn new(interval: Duration, shards: u8) -> Expiry {
+    pub fn new(interval: Duration, shards: u8, now: Instant) -> Expiry {
         Expiry {
-            queue: ExpiryQueue::new(interval, Instant::ZERO),
+            queue: ExpiryQueue::new(interval, now),
             slots: SlotSpace::new(shards.into()),
             wake: None,
             verdict_arrival: vec![0; usize::from(shards)],
@@ -122,7 +122,9 @@ impl World {
                 let Some(link) = self.nodes[shard].link(*connection) else { return };
                 let socket = link.socket;
                 let s = &self.sockets[socket];
-                let (client, expiry) = (s.client, s.offer.expiry);
+                let (client, expiry, will) = (s.client, s.offer.expiry, s.offer.will);
+                let late = self.plan.late_ms();
+                self.oracle.will_begins(self.now, client, will, *session_present, late);
                 self.oracle.connected(self.now, client, socket, *clean_start, expiry, *session_present)
             }
             Happened::Disconnected { connection, client_id, why, .. } => {
@@ -133,7 +135,8 @@ impl World {
                 if client_id.is_some() {
                     let s = &self.sockets[socket];
                     let expiry = s.offer.last_expiry.filter(|_| matches!(why, Why::Client(_)));
-                    self.oracle.disconnected(self.now, s.client, socket, expiry);
+                    let expiry = self.oracle.disconnected(self.now, s.client, socket, expiry);
+                    self.oracle.will_parts(self.now, s.client, why, expiry, self.plan.late_ms());
                 }
                 timely
             }

@@ -1,22 +1,19 @@
 //! A client of its own making: lawful in what it sends, unreliable in everything else.
 //!
-//! `receive` has what it does with what comes, and what it holds the broker to.
+//! `publishing` and `subscribing` have what it sends, `receive` what it does with what comes, and what it holds the broker to.
 
-use crate::oracle::{Message, Subscription};
-use crate::plan::{Manners, Sessions};
-use crate::topics::{FILTERS, TOPICS, Topic};
+use crate::oracle::Message;
+use crate::plan::{LONG, Manners, Sessions};
+use crate::topics::{Topic, WILLS};
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
 use homing::mqtt::codec::{self, AckKind};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Disconnect, Packet, PacketId, Properties, ProtocolVersion,
-    Publish, PublishProperties, QoS, ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
-    Unsubscribe,
+    Acknowledgement, Connect, ConnectProperties, Disconnect, Packet, PacketId, Publish, QoS, ReasonCode,
+    WillMessage,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Unfinished publishes of a client at most, whatever the broker allows.
-const MOST_UNFINISHED: usize = 8;
 /// A connection without CONNACK for so long is given up.
 const PATIENCE_MS: u64 = 4_000;
 
@@ -28,6 +25,8 @@ pub struct Offer {
     pub keep_alive: u16,
     /// What its DISCONNECT says instead.
     pub last_expiry: Option<u32>,
+    /// Message and delay in seconds.
+    pub will: Option<(usize, u32)>,
 }
 
 pub struct Client {
@@ -37,8 +36,12 @@ pub struct Client {
     pub(crate) session: Option<usize>,
     pub(crate) unfinished: Vec<Outgoing>,
     next_id: u16,
+    /// Subscription Identifiers used.
+    pub(crate) identifiers: u32,
     /// Until when it does not read.
     pub stalled_until: u64,
+    /// Until when it does not come back.
+    away_until: u64,
     said_goodbye: Option<u64>,
     left: bool,
 }
@@ -53,16 +56,32 @@ pub(crate) struct Connection {
     /// Bytes of whole packets read.
     pub read: u64,
     pub present: bool,
+    /// When CONNACK came.
+    pub since: u64,
     /// A PUBLISH came that was never sent before.
     pub new_begun: bool,
     pub receive_maximum: u16,
-    /// SUBSCRIBE or UNSUBSCRIBE that waits for its answer: indices into the session's subscriptions.
-    pub asked: Option<(u16, Vec<usize>)>,
+    /// Topics that the broker has set aliases for, and those that this client has.
+    pub aliases: BTreeMap<u16, Topic>,
+    pub own_aliases: BTreeMap<u16, Topic>,
+    pub own_alias_maximum: u16,
+    /// SUBSCRIBEs and UNSUBSCRIBEs that wait for their answers, in order.
+    pub asked: VecDeque<Asked>,
     /// Acknowledgements kept back.
     pub owed: BTreeSet<(u8, u16)>,
     /// PUBRECs sent and PUBRELs received, by identifier.
     pub pubrecs: BTreeMap<u16, u32>,
     pub pubrels: BTreeMap<u16, u32>,
+}
+
+/// A SUBSCRIBE or UNSUBSCRIBE without its answer.
+pub(crate) struct Asked {
+    pub id: u16,
+    /// Of the session's subscriptions those that the answer begins, then those that it ends.
+    pub begins: Vec<usize>,
+    pub ends: Vec<usize>,
+    /// Of an UNSUBSCRIBE: whether there was such a subscription, where that is known.
+    pub unsubscribes: Option<Option<bool>>,
 }
 
 /// A publish that is not finished.
@@ -71,7 +90,7 @@ pub(crate) struct Outgoing {
     pub message: usize,
     pub qos: QoS,
     pub released: bool,
-    padding: usize,
+    pub padding: usize,
 }
 
 impl Client {
@@ -82,7 +101,9 @@ impl Client {
             session: None,
             unfinished: Vec::new(),
             next_id: 0,
+            identifiers: 0,
             stalled_until: 0,
+            away_until: 0,
             said_goodbye: None,
             left: false,
         }
@@ -101,7 +122,7 @@ impl Client {
         self.left && self.connection.is_none()
     }
 
-    fn id(&mut self) -> u16 {
+    pub(crate) fn id(&mut self) -> u16 {
         loop {
             self.next_id = self.next_id.wrapping_add(1).max(1);
             if self.unfinished.iter().all(|o| o.id != self.next_id) {
@@ -228,7 +249,8 @@ impl World {
     }
 
     fn misbehave(&mut self, client: usize) {
-        if self.clients[client].connection.is_none() && self.rng.percent(60) {
+        let c = &self.clients[client];
+        if c.connection.is_none() && (self.now < c.away_until || self.rng.percent(60)) {
             return;
         }
         if self.rng.percent(self.plan.cruelty)
@@ -255,7 +277,7 @@ impl World {
             1 => self.vanish(socket),
             2 => self.close_up(socket),
             3 if established => {
-                self.send(client, &Packet::Disconnect(Disconnect::new(ReasonCode::NORMAL_DISCONNECTION)));
+                self.say_goodbye(client, socket);
                 self.close_up(socket);
             }
             // It takes its own connection over.
@@ -273,7 +295,26 @@ impl World {
             }
         }
         trace!(self, "client {client} loses its connection {socket}");
+        if self.rng.percent(self.clients[client].manners.strays) {
+            self.clients[client].away_until = self.now + self.rng.between(800, 3_500);
+        }
         self.clients[client].lose_connection();
+    }
+
+    /// DISCONNECT, which in 5.0 may change how long the session lasts, and ask for the will.
+    fn say_goodbye(&mut self, client: usize, socket: usize) {
+        let mut disconnect = Disconnect::new(ReasonCode::NORMAL_DISCONNECTION);
+        if self.clients[client].manners.version.is_v5() {
+            if self.rng.percent(40) {
+                disconnect.reason = ReasonCode::DISCONNECT_WITH_WILL_MESSAGE;
+            }
+            if self.sockets[socket].offer.expiry > 0 && self.rng.percent(30) {
+                let expiry = self.rng.pick(&[0, 1, 2, LONG]);
+                disconnect.session_expiry = Some(expiry);
+                self.sockets[socket].offer.last_expiry = Some(expiry.min(self.plan.settings.session_expiry));
+            }
+        }
+        self.send(client, &Packet::Disconnect(disconnect));
     }
 
     fn behave(&mut self, client: usize) {
@@ -325,7 +366,9 @@ impl World {
             (true, false) => manners.expiry,
             (false, false) => self.plan.settings.session_expiry,
         };
-        let offer = Offer { expiry, keep_alive: manners.keep_alive, last_expiry: None };
+        let will = self.draw_will(client);
+        let granted = expiry.min(self.plan.settings.session_expiry);
+        let offer = Offer { expiry: granted, keep_alive: manners.keep_alive, last_expiry: None, will };
         let socket = self.open(client, offer);
         self.clients[client].stalled_until = 0;
         self.clients[client].connection = Some(Connection {
@@ -336,9 +379,13 @@ impl World {
             partial: Vec::new(),
             read: 0,
             present: false,
+            since: self.now,
             new_begun: false,
             receive_maximum: u16::MAX,
-            asked: None,
+            aliases: BTreeMap::new(),
+            own_aliases: BTreeMap::new(),
+            own_alias_maximum: 0,
+            asked: VecDeque::new(),
             owed: BTreeSet::new(),
             pubrecs: BTreeMap::new(),
             pubrels: BTreeMap::new(),
@@ -347,19 +394,57 @@ impl World {
         if v5 {
             properties.session_expiry = Some(expiry);
             properties.receive_maximum = manners.receive_maximum;
+            properties.topic_alias_maximum = manners.alias_maximum;
         }
+        let payload = will.map(|(message, _)| (message as u32).to_be_bytes());
+        let will = will.zip(payload.as_ref()).map(|((message, delay), payload)| {
+            let m = &self.oracle.messages[message];
+            WillMessage {
+                qos: m.qos,
+                retain: m.retain,
+                topic: m.topic.name(),
+                payload,
+                delay,
+                message_expiry: m.expiry,
+                forwarded: Default::default(),
+            }
+        });
         let connect = Connect {
             version: manners.version,
             clean_start: clean,
             keep_alive: manners.keep_alive,
             properties,
             client_id: &manners.name,
-            will: None,
+            will,
             user_name: None,
             password: None,
         };
         trace!(self, "client {client} connects by socket {socket}: clean {clean}, expiry {expiry} s");
         self.send(client, &Packet::Connect(Box::new(connect)));
+    }
+
+    /// The will of a connection to come: its message, which goes out if it does, and its delay in seconds.
+    fn draw_will(&mut self, client: usize) -> Option<(usize, u32)> {
+        if self.phase != Phase::Chaos || !self.rng.percent(self.clients[client].manners.wills) {
+            return None;
+        }
+        let v5 = self.clients[client].manners.version.is_v5();
+        let delay = if v5 { self.rng.pick(&[0, 0, 1, 2, 5]) } else { 0 };
+        let expiry = if v5 { self.rng.pick(&[None, None, Some(2)]) } else { None };
+        let message = self.oracle.enter(Message {
+            publisher: client,
+            topic: self.rng.pick(&WILLS),
+            qos: self.rng.pick(&[QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce]),
+            retain: self.rng.percent(30),
+            empty: false,
+            is_will: true,
+            expiry,
+            first_sent: u64::MAX,
+            sends: 0,
+            acknowledged: None,
+            refused: false,
+        });
+        Some((message, delay))
     }
 
     /// CONNACK came: what was not finished goes again, or is forgotten with the session.
@@ -368,6 +453,7 @@ impl World {
         let c = &mut self.clients[client];
         let Some(connection) = c.connection.as_mut() else { return };
         connection.established = true;
+        connection.since = self.now;
         let joined = self.oracle.joined.get(&connection.socket).copied();
         let afresh = joined != c.session;
         c.session = joined;
@@ -393,124 +479,6 @@ impl World {
             self.change_subscriptions(client);
         }
     }
-
-    fn publish(&mut self, client: usize) {
-        let c = &self.clients[client];
-        let Some(connection) = &c.connection else { return };
-        let qos = self.rng.pick(&[
-            QoS::AtMostOnce,
-            QoS::AtLeastOnce,
-            QoS::AtLeastOnce,
-            QoS::ExactlyOnce,
-            QoS::ExactlyOnce,
-        ]);
-        let room = usize::from(connection.receive_maximum).min(MOST_UNFINISHED);
-        if qos != QoS::AtMostOnce && c.unfinished.len() >= room {
-            return;
-        }
-        let topic = Topic(self.rng.below(TOPICS.len() as u64) as u8);
-        let message = self.oracle.messages.len();
-        self.oracle.messages.push(Message {
-            publisher: client,
-            topic,
-            qos,
-            first_sent: self.now,
-            sends: 0,
-            acknowledged: None,
-            refused: false,
-        });
-        let roomy = self.plan.send_buffer.min(self.plan.receive_buffer) >= 1_000;
-        let padding = match self.rng.below(40) {
-            0 if roomy => 9_000,
-            1..10 if roomy => 300,
-            10..20 => 20,
-            _ => 0,
-        };
-        let id = if qos == QoS::AtMostOnce { 0 } else { self.clients[client].id() };
-        self.clients[client].unfinished.push(Outgoing { id, message, qos, released: false, padding });
-        let at = self.clients[client].unfinished.len() - 1;
-        self.send_publish(client, at, false);
-        if qos == QoS::AtMostOnce {
-            self.clients[client].unfinished.pop();
-        }
-    }
-
-    fn send_publish(&mut self, client: usize, at: usize, dup: bool) {
-        let Outgoing { id, message, qos, padding, .. } = self.clients[client].unfinished[at];
-        let mut payload = (message as u32).to_be_bytes().to_vec();
-        payload.resize(4 + padding, b'.');
-        let m = &mut self.oracle.messages[message];
-        m.sends += 1;
-        let publish = Publish {
-            dup,
-            qos,
-            retain: false,
-            topic: m.topic.name(),
-            packet_id: PacketId::new(id),
-            properties: PublishProperties::default(),
-            payload: &payload,
-        };
-        trace!(self, "client {client} publishes message {message}");
-        self.send(client, &Packet::Publish(publish));
-    }
-
-    fn change_subscriptions(&mut self, client: usize) {
-        let c = &self.clients[client];
-        let (Some(connection), Some(session)) = (&c.connection, c.session) else { return };
-        if connection.asked.is_some() {
-            return;
-        }
-        let v5 = c.manners.version == ProtocolVersion::V5;
-        let log = &self.oracle.sessions[session];
-        let active: Vec<&str> =
-            log.subscriptions.iter().filter(|s| s.leaving.is_none()).map(|s| s.filter).collect();
-        let id = self.clients[client].id();
-        let filter = self.rng.pick(&FILTERS);
-        if !active.is_empty() && self.rng.percent(30) {
-            let filter = active[self.rng.below(active.len() as u64) as usize];
-            let affected = self.supersede(session, filter);
-            self.note_asked(client, id, affected);
-            let unsubscribe = Unsubscribe {
-                packet_id: packet_id(id),
-                properties: Properties::EMPTY,
-                filters: vec![filter],
-            };
-            return self.send(client, &Packet::Unsubscribe(unsubscribe));
-        }
-        self.supersede(session, filter);
-        // A member of a shared group at QoS 0 may lose what another would not have.
-        let lowest = if filter.starts_with("$share") { QoS::AtLeastOnce } else { QoS::AtMostOnce };
-        let qos = self.rng.pick(&[lowest, QoS::AtLeastOnce, QoS::ExactlyOnce, QoS::ExactlyOnce]);
-        let log = &mut self.oracle.sessions[session];
-        log.subscriptions.push(Subscription { filter, qos, in_force: None, leaving: None, left: None });
-        let at = log.subscriptions.len() - 1;
-        self.note_asked(client, id, vec![at]);
-        let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
-        let subscribe = Subscribe {
-            packet_id: packet_id(id),
-            subscription_id: (v5 && self.rng.percent(30)).then_some(7),
-            properties: Properties::EMPTY,
-            filters: vec![SubscribeFilter { filter, options }],
-        };
-        self.send(client, &Packet::Subscribe(subscribe));
-    }
-
-    /// The session's subscriptions to this filter no longer count on.
-    fn supersede(&mut self, session: usize, filter: &str) -> Vec<usize> {
-        let subscriptions = &mut self.oracle.sessions[session].subscriptions;
-        let mut affected = Vec::new();
-        for (at, s) in subscriptions.iter_mut().enumerate().filter(|(_, s)| s.filter == filter) {
-            s.leaving.get_or_insert(self.now);
-            affected.push(at);
-        }
-        affected
-    }
-
-    fn note_asked(&mut self, client: usize, id: u16, subscriptions: Vec<usize>) {
-        if let Some(connection) = self.clients[client].connection.as_mut() {
-            connection.asked = Some((id, subscriptions));
-        }
-    }
 }
 
 fn ack_kind(kind: u8) -> AckKind {
@@ -524,12 +492,21 @@ fn ack_kind(kind: u8) -> AckKind {
 pub(crate) fn brief(packet: &Packet<'_>) -> String {
     match packet {
         Packet::Publish(p) => {
-            format!("PUBLISH dup {} {:?} id {:?} {}", p.dup, p.qos, p.packet_id.map(PacketId::get), p.topic)
+            let id = p.packet_id.map_or(0, PacketId::get);
+            let Publish { dup, qos, retain, topic, properties, payload, .. } = p;
+            let message = payload.first_chunk().map(|m| u32::from_be_bytes(*m));
+            let (alias, ids) = (properties.topic_alias, &properties.subscription_ids);
+            format!(
+                "PUBLISH dup {dup} {qos:?} retain {retain} id {id} {topic} {alias:?} {ids:?}: {message:?}"
+            )
         }
         Packet::Puback(a) | Packet::Pubrec(a) | Packet::Pubrel(a) | Packet::Pubcomp(a) => {
             format!("{} {} {:?}", packet.name(), a.packet_id, a.reason)
         }
-        Packet::Subscribe(s) => format!("SUBSCRIBE {} {:?}", s.packet_id, s.filters[0].filter),
+        Packet::Subscribe(s) => {
+            let filters: Vec<_> = s.filters.iter().map(|f| (f.filter, f.options)).collect();
+            format!("SUBSCRIBE {} {:?} {filters:?}", s.packet_id, s.subscription_id)
+        }
         Packet::Unsubscribe(u) => format!("UNSUBSCRIBE {} {:?}", u.packet_id, u.filters),
         Packet::Connack(c) => format!("CONNACK present {} {:?}", c.session_present, c.reason),
         Packet::Disconnect(d) => format!("DISCONNECT {:?} {:?}", d.reason, d.reason_string),

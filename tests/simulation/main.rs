@@ -11,21 +11,26 @@
 //! | `world` | virtual time, the phases, what must hold at their ends |
 //! | `broker` | the shells and the expiry actor, as under actix |
 //! | `network` | sockets |
-//! | `client`, `receive` | clients, and what they hold the broker to |
+//! | `crash` | the broker ends without a word and begins again |
+//! | `client`, `publishing`, `subscribing`, `receive` | clients, and what they hold the broker to |
 //! | `oracle` | messages and sessions as the standard has them |
-//!
-//! Left out: crashes of the broker and the store, while sessions live in memory alone; wills, retained messages and
-//! message expiry, which other tests have.
+//! | `taken`, `retained`, `wills` | which messages a session may and must have, and when |
 
 mod broker;
 mod client;
+mod crash;
 mod network;
 mod oracle;
 mod plan;
+mod publishing;
 mod receive;
+mod retained;
 mod rng;
+mod subscribing;
+mod taken;
 mod topics;
 mod trace;
+mod wills;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

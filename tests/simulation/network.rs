@@ -32,6 +32,8 @@ pub struct Socket {
     pub finished: bool,
     /// The client has read all there was.
     end_seen: bool,
+    /// When a crash of the broker broke it.
+    pub broken: Option<u64>,
     /// Nothing passes any more, either way.
     pub cut: bool,
     /// Where the broker's stream ended when; each time it grew.
@@ -65,6 +67,7 @@ impl Socket {
             client_read_scheduled: false,
             finished: false,
             end_seen: false,
+            broken: None,
             cut: false,
             appended: Vec::new(),
             arrived: Vec::new(),
@@ -106,8 +109,28 @@ impl World {
         let socket = self.sockets.len();
         self.sockets.push(Socket::new(client, offer, self.now));
         let shard = self.rng.below(u64::from(self.plan.shards)) as usize;
-        self.schedule(self.now, Event::Adopt { shard, socket, unread: Vec::new() });
+        self.schedule(self.now.max(self.up_at), Event::Adopt { shard, socket, unread: Vec::new() });
         socket
+    }
+
+    /// The broker's process is gone, and its end of every connection with it: what the kernel had taken of it may still
+    /// arrive, or not.
+    pub fn break_all(&mut self) {
+        for socket in 0..self.sockets.len() {
+            let lost = self.rng.percent(50);
+            let s = &mut self.sockets[socket];
+            if s.closed {
+                continue;
+            }
+            (s.home, s.closed, s.finished) = (None, true, true);
+            s.broken = Some(self.now);
+            s.up.clear();
+            if lost {
+                s.send_queue.clear();
+            }
+            self.wake_sender(socket);
+            self.wake_client(socket);
+        }
     }
 
     /// A client writes.

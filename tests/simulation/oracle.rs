@@ -1,34 +1,81 @@
 //! What must be true, kept beside what happens: messages with their fate, sessions as the standard has them.
 
+use crate::retained::RetainedCopy;
 use crate::topics::{self, Topic};
-use homing::mqtt::packet::QoS;
-use homing::mqtt::session::loss::{LossCause, Losses};
+use crate::wills::Wills;
+use homing::mqtt::packet::{QoS, RetainHandling, SubscriptionOptions};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A message that a client published, whatever number of times it sent it.
+/// A message that a client published, whatever number of times it sent it, or a will.
 #[derive(Debug)]
 pub struct Message {
     pub publisher: usize,
     pub topic: Topic,
     pub qos: QoS,
+    pub retain: bool,
+    /// It has no payload: with RETAIN it erases.
+    pub empty: bool,
+    pub is_will: bool,
+    /// Seconds.
+    pub expiry: Option<u32>,
+    /// Of a will: when it goes out at the earliest; never, as long as it does not.
     pub first_sent: u64,
     pub sends: u32,
+    /// The broker has routed it by then.
     pub acknowledged: Option<u64>,
     /// With a reason code that says so.
     pub refused: bool,
+}
+
+impl Message {
+    /// Whether its Message Expiry Interval may have run out by then.
+    pub fn may_expire_by(&self, now: u64) -> bool {
+        self.expiry.is_some_and(|secs| self.first_sent.saturating_add(u64::from(secs) * 1_000) <= now)
+    }
 }
 
 /// One session's subscription, from SUBSCRIBE to UNSUBACK.
 #[derive(Debug)]
 pub struct Subscription {
     pub filter: &'static str,
-    pub qos: QoS,
+    pub options: SubscriptionOptions,
+    /// Its own: no two SUBSCRIBEs have the same.
+    pub id: Option<u32>,
+    pub asked: u64,
+    /// Whether the session had one to this filter; not always known.
+    pub replaces: Option<bool>,
     /// SUBACK came.
     pub in_force: Option<u64>,
     /// UNSUBSCRIBE, or a SUBSCRIBE that takes its place, was sent.
     pub leaving: Option<u64>,
-    /// UNSUBACK came.
+    /// UNSUBACK came, or the SUBACK of what takes its place.
     pub left: Option<u64>,
+    /// Topics whose retained message it must be sent.
+    pub awaits: Vec<Topic>,
+}
+
+impl Subscription {
+    pub fn covers(&self, topic: Topic) -> bool {
+        topics::matches(self.filter, topic)
+    }
+
+    /// Whether it asks for retained messages, as far as that is known.
+    // 3.1.1 [MQTT-3.3.1-6], [MQTT-3.8.4-3]; 5.0 [MQTT-3.3.1-9] to [MQTT-3.3.1-11], and none for shared subscriptions
+    pub fn wants_retained(&self) -> Option<bool> {
+        if topics::is_share(self.filter) {
+            return Some(false);
+        }
+        match self.options.retain_handling {
+            RetainHandling::SendAtSubscribe => Some(true),
+            RetainHandling::SendIfNew => self.replaces.map(|replaces| !replaces),
+            RetainHandling::DoNotSend => Some(false),
+        }
+    }
+
+    /// Every shard routes what is published from `since` on by it, and nothing has been asked that ends that.
+    pub fn stands_since(&self, since: u64) -> bool {
+        self.in_force.is_some_and(|from| from <= since) && self.leaving.is_none()
+    }
 }
 
 /// A QoS 1 or 2 delivery as the client sees it.
@@ -36,6 +83,8 @@ pub struct Subscription {
 pub struct Incoming {
     pub message: usize,
     pub qos: QoS,
+    pub retain: bool,
+    pub ids: Vec<u32>,
     /// Among all of its session, by first receipt.
     pub order: u64,
     /// The connection it was last received on, how often there, and when the broker appended that copy.
@@ -53,6 +102,8 @@ pub struct Incoming {
     pub released: bool,
     /// PUBACK or PUBCOMP was sent.
     pub finished: bool,
+    /// It is of QoS 1, and the broker has crashed since: it may not know of it.
+    pub stale: bool,
 }
 
 /// One Session State, from its beginning to its end.
@@ -61,31 +112,52 @@ pub struct SessionLog {
     pub client: usize,
     pub ended: Option<u64>,
     pub subscriptions: Vec<Subscription>,
-    /// How often each message was taken over, by received QoS.
+    /// How often each message was taken over without RETAIN, by received QoS, and with it.
     pub taken: BTreeMap<usize, [u32; 3]>,
+    pub marked: BTreeMap<usize, u32>,
+    /// Copies that came as the retained message of a topic.
+    pub retained: BTreeMap<Topic, Vec<RetainedCopy>>,
     /// The last message first received of each publisher, topic and QoS.
-    last: BTreeMap<(usize, Topic, u8), usize>,
+    pub last: BTreeMap<(usize, Topic, u8), usize>,
     pub incoming: BTreeMap<u16, Incoming>,
     pub next_order: u64,
     /// Identifiers between PUBLISH and PUBREL.
     pub exactly_once: BTreeSet<u16>,
+    /// After a crash nobody but the broker knows what is left of it.
+    pub vague: bool,
 }
 
 /// The session of a client that lives now, as the standard has it.
-struct Live {
-    number: usize,
-    /// Milliseconds.
-    expiry: u64,
-    connected: Option<usize>,
-    ends: u64,
+pub struct Live {
+    pub number: usize,
+    /// Milliseconds; and the least and most that may be stored of it.
+    pub expiry: u64,
+    pub stored_expiry: (u64, u64),
+    pub connected: Option<usize>,
+    /// When it ends; a crash leaves it open from when on it may.
+    pub ends: u64,
+    pub may_end: u64,
+    /// Its client had CONNACK, which waits until the session is stored.
+    pub known: bool,
+    /// Whether a crash left it is not known.
+    pub doubtful: bool,
 }
 
 pub struct Oracle {
     pub messages: Vec<Message>,
     pub sessions: Vec<SessionLog>,
-    live: Vec<Option<Live>>,
+    pub live: Vec<Option<Live>>,
+    /// Sessions whose end may not be stored yet, by client.
+    pub ghosts: BTreeMap<usize, usize>,
     /// The session that each socket was joined to.
     pub joined: BTreeMap<usize, usize>,
+    /// Sockets whose session was there before.
+    pub resumed: BTreeSet<usize>,
+    pub wills: Wills,
+    /// Messages with RETAIN, by topic.
+    pub retaining: BTreeMap<Topic, Vec<usize>>,
+    /// Those that a crash took, and when.
+    pub forgotten: BTreeMap<usize, u64>,
 }
 
 impl Oracle {
@@ -94,8 +166,23 @@ impl Oracle {
             messages: Vec::new(),
             sessions: Vec::new(),
             live: (0..clients).map(|_| None).collect(),
+            ghosts: BTreeMap::new(),
             joined: BTreeMap::new(),
+            resumed: BTreeSet::new(),
+            wills: Wills::new(clients),
+            retaining: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
         }
+    }
+
+    /// Enters a message; answers its number.
+    pub fn enter(&mut self, message: Message) -> usize {
+        let number = self.messages.len();
+        if message.retain {
+            self.retaining.entry(message.topic).or_default().push(number);
+        }
+        self.messages.push(message);
+        number
     }
 
     /// The broker accepted a CONNECT. `expiry` in seconds.
@@ -110,26 +197,55 @@ impl Oracle {
         present: bool,
     ) -> Result<(), String> {
         let kept = self.live[client].take();
+        let former = kept.as_ref().filter(|l| l.stored_expiry.1 > 0).map(|l| l.number);
         if let Some(Live { connected: Some(other), .. }) = kept {
             return Err(format!("client {client} is connected by sockets {other} and {socket}"));
         }
-        let lives = kept.filter(|l| now < l.ends);
-        let expected = lives.is_some() && !clean;
-        if expected != present {
-            return Err(format!("client {client}: session present is {present}, not {expected}"));
+        let lives = kept.filter(|l| now < l.ends && !clean);
+        let must = lives.as_ref().is_some_and(|l| now < l.may_end && !l.doubtful);
+        if present && lives.is_none() || !present && must {
+            return Err(format!("client {client}: session present is {present}, not {}", !present));
         }
-        let number = match lives.filter(|_| !clean) {
-            Some(live) => live.number,
+        let expiry = u64::from(expiry) * 1_000;
+        let live = Live {
+            number: self.sessions.len(),
+            expiry,
+            stored_expiry: (0, expiry),
+            connected: Some(socket),
+            ends: u64::MAX,
+            may_end: u64::MAX,
+            known: false,
+            doubtful: false,
+        };
+        let live = match lives.filter(|_| present) {
+            Some(Live { number, stored_expiry: (least, most), known, doubtful, .. }) => {
+                self.sessions[number].vague |= doubtful;
+                Live { number, stored_expiry: (least.min(expiry), most.max(expiry)), known, ..live }
+            }
             None => {
+                if let Some(former) = former {
+                    self.ghosts.entry(client).or_insert(former);
+                }
                 self.sessions.push(SessionLog { client, ..SessionLog::default() });
-                self.sessions.len() - 1
+                live
             }
         };
-        self.end_others(now, client, number);
-        self.joined.insert(socket, number);
-        let expiry = u64::from(expiry) * 1_000;
-        self.live[client] = Some(Live { number, expiry, connected: Some(socket), ends: u64::MAX });
+        self.end_others(now, client, live.number);
+        self.joined.insert(socket, live.number);
+        if present {
+            self.resumed.insert(socket);
+        }
+        self.live[client] = Some(live);
         Ok(())
+    }
+
+    /// CONNACK came: what it says is stored, and what was before is not any more.
+    pub fn connack_came(&mut self, client: usize, socket: usize) {
+        if let Some(live) = self.live[client].as_mut().filter(|l| l.connected == Some(socket)) {
+            live.known = true;
+            live.stored_expiry = (live.expiry, live.expiry);
+            self.ghosts.remove(&client);
+        }
     }
 
     pub fn has_session(&self, client: usize) -> bool {
@@ -144,26 +260,35 @@ impl Oracle {
         }
     }
 
-    /// `expiry`: what its DISCONNECT changed it to, in seconds.
-    pub fn disconnected(&mut self, now: u64, client: usize, socket: usize, expiry: Option<u32>) {
-        let Some(live) = self.live[client].as_mut().filter(|l| l.connected == Some(socket)) else { return };
+    /// `expiry`: what its DISCONNECT changed it to, in seconds. Answers how many milliseconds the session lasts.
+    pub fn disconnected(&mut self, now: u64, client: usize, socket: usize, expiry: Option<u32>) -> u64 {
+        let Some(live) = self.live[client].as_mut().filter(|l| l.connected == Some(socket)) else { return 0 };
         if let Some(expiry) = expiry {
             live.expiry = u64::from(expiry) * 1_000;
+            let (least, most) = live.stored_expiry;
+            live.stored_expiry = (least.min(live.expiry), most.max(live.expiry));
         }
         live.connected = None;
         live.ends = now + live.expiry;
-        if live.expiry == 0 {
+        live.may_end = live.ends;
+        let expiry = live.expiry;
+        if expiry == 0 {
             let number = live.number;
+            if live.stored_expiry.1 > 0 {
+                self.ghosts.entry(client).or_insert(number);
+            }
             self.live[client] = None;
             self.sessions[number].ended = Some(now);
         }
+        expiry
     }
 
     pub fn expired(&mut self, now: u64, client: usize) -> Result<(), String> {
         let Some(live) = self.live[client].take() else { return Ok(()) };
-        if live.connected.is_some() || now < live.ends {
+        if live.connected.is_some() || now < live.may_end && !live.doubtful {
             return Err(format!("the session of client {client} expired at {now}, not at {}", live.ends));
         }
+        self.ghosts.entry(client).or_insert(live.number);
         self.sessions[live.number].ended = Some(now);
         Ok(())
     }
@@ -179,115 +304,4 @@ impl Oracle {
         }
         Ok(())
     }
-
-    /// A session takes over a message: exactly once at QoS 2, in order, and only if it asked for it.
-    // 3.1.1 [MQTT-4.3.3-2], [MQTT-4.6.0-5], [MQTT-4.6.0-6]; 5.0 [MQTT-4.3.3-8], [MQTT-4.6.0-5], [MQTT-4.6.0-6]
-    pub fn take(&mut self, session: usize, id: usize, qos: QoS, loses: bool) -> Result<(), String> {
-        let message = &self.messages[id];
-        let log = &mut self.sessions[session];
-        let asked = log.subscriptions.iter().any(|s| {
-            topics::matches(s.filter, message.topic) && s.left.is_none_or(|left| message.first_sent <= left)
-        });
-        if !asked && !message.topic.is_shared() {
-            return Err(format!("session {session} did not ask for message {id}: {message:?}"));
-        }
-        let taken = log.taken.entry(id).or_default();
-        taken[usize::from(qos.bits())] += 1;
-        let first = taken.iter().sum::<u32>() == 1;
-        // What was published at QoS 1 may be routed as often as it is sent, whatever it is delivered at.
-        let exactly = qos == QoS::ExactlyOnce || qos == QoS::AtMostOnce && message.qos != QoS::AtLeastOnce;
-        if exactly && taken[usize::from(qos.bits())] > log_limit(log, message) {
-            return Err(format!("session {session} took message {id} twice at {qos:?}: {message:?}"));
-        }
-        if first && !message.topic.is_shared() {
-            let key = (message.publisher, message.topic, qos.bits());
-            let last = log.last.entry(key).or_insert(id);
-            // What its publisher repeats may have been refused the first time, or routed while nobody asked for it.
-            let stands = log.subscriptions.iter().any(|s| {
-                topics::matches(s.filter, message.topic)
-                    && s.qos > QoS::AtMostOnce
-                    && s.in_force.is_some_and(|from| from <= message.first_sent)
-                    && s.leaving.is_none()
-            });
-            let repeated = message.sends > 1 && (loses || qos == QoS::AtMostOnce || !stands);
-            if *last > id && !repeated {
-                return Err(format!("session {session} had message {id} after {last}: {message:?}"));
-            }
-            *last = id.max(*last);
-        }
-        if message.topic.is_shared() && exactly {
-            let members = self
-                .sessions
-                .iter()
-                .filter(|s| s.taken.get(&id).is_some_and(|t| t[usize::from(qos.bits())] > 0));
-            let groups = topics::groups_of(message.topic);
-            if members.count() > groups {
-                return Err(format!("message {id} went to more members than groups: {message:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// All is quiet: everything that was acknowledged is where it was asked for, or counted as given up.
-    /// `under_way_ms`: how long a parcel and its ticket may take.
-    // 3.1.1 [MQTT-4.3.2-2], [MQTT-4.5.0-1]; 5.0 [MQTT-4.3.2-4], [MQTT-4.5.0-1]
-    pub fn check_delivered(&self, losses: &Losses, loses: bool, under_way_ms: u64) -> Result<(), String> {
-        let mut missing = Vec::new();
-        for (id, message) in self.messages.iter().enumerate() {
-            let Some(acknowledged) = message.acknowledged.filter(|_| !message.refused) else { continue };
-            // A repeated QoS 2 PUBLISH is answered while what the first one led to may still be under way.
-            let repeated = message.qos == QoS::ExactlyOnce && message.sends > 1;
-            let acknowledged = acknowledged + if repeated { under_way_ms } else { 0 };
-            let due = |s: &Subscription| {
-                topics::matches(s.filter, message.topic)
-                    && s.qos > QoS::AtMostOnce
-                    && s.in_force.is_some_and(|from| from <= message.first_sent)
-                    // At the end of a member's session what it had goes to whoever is in the group then.
-                    && s.leaving.is_none_or(|to| to > acknowledged && !message.topic.is_shared())
-            };
-            let mut sessions = self.sessions.iter().enumerate().filter(|(_, s)| s.ended.is_none());
-            if !message.topic.is_shared() {
-                let without = sessions
-                    .filter(|(_, s)| s.subscriptions.iter().any(due) && !s.taken.contains_key(&id))
-                    .map(|(number, _)| (id, number));
-                missing.extend(without);
-            } else if message.qos == QoS::AtLeastOnce
-                && let Some((number, _)) = sessions.find(|(_, s)| s.subscriptions.iter().any(due))
-                && !self.sessions.iter().any(|s| s.taken.contains_key(&id))
-            {
-                missing.push((id, number));
-            }
-        }
-        let counted = [LossCause::QueueRefused, LossCause::QueueOverflow, LossCause::SessionEnded];
-        let counted: u64 = counted.into_iter().map(|cause| losses.of(cause)).sum();
-        let excused = if loses { counted } else { 0 };
-        if !loses && losses.of(LossCause::QueueRefused) + losses.of(LossCause::QueueOverflow) > 0 {
-            return Err(format!("messages were refused, though there was room: {losses:?}"));
-        }
-        if missing.len() as u64 > excused {
-            let (id, number) = missing[0];
-            return Err(format!(
-                "{} deliveries are missing, {excused} are accounted for ({losses:?}): {missing:?}; message {id} in \
-                 session {number} of client {}: {:?}",
-                missing.len(),
-                self.sessions[number].client,
-                self.messages[id]
-            ));
-        }
-        Ok(())
-    }
-}
-
-/// How often a session may take a message at QoS 0 or 2: once for each shared group it is in, else once.
-fn log_limit(log: &SessionLog, message: &Message) -> u32 {
-    if !message.topic.is_shared() {
-        return 1;
-    }
-    let filters: BTreeSet<&str> = log
-        .subscriptions
-        .iter()
-        .filter(|s| topics::matches(s.filter, message.topic))
-        .map(|s| s.filter)
-        .collect();
-    filters.len().max(1) as u32
 }

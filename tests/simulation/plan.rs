@@ -15,6 +15,8 @@ pub struct Plan {
     pub clients: Vec<Manners>,
     /// How long the clients misbehave.
     pub chaos_ms: u64,
+    /// When the broker crashes.
+    pub crashes: Vec<u64>,
     /// The most that each takes, in milliseconds.
     pub parcel_ms: u64,
     pub register_ms: u64,
@@ -47,6 +49,16 @@ pub struct Manners {
     pub withholds: u64,
     /// Of 100 of its doings those that are publishes.
     pub publishes: u64,
+    /// Of 100 times that it loses its connection those that it stays away for a while.
+    pub strays: u64,
+    /// Of 100 publishes those that are retained.
+    pub retains: u64,
+    /// Of 100 of its connections those with a will.
+    pub wills: u64,
+    /// Topic Aliases that a 5.0 client allows.
+    pub alias_maximum: Option<u16>,
+    /// Whether its subscriptions have identifiers.
+    pub identifies: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,11 +79,14 @@ impl Plan {
         let shards = rng.between(2, 4) as u8;
         let clients = (0..rng.between(3, 6)).map(|n| manners(rng, n)).collect();
         let slow = rng.pick(&[1, 5, 20, 80]);
+        let chaos_ms = rng.between(3_000, 8_000);
+        let crashes = rng.pick(&[0, 0, 0, 1, 2]);
         Plan {
             shards,
             settings: settings(rng),
             clients,
-            chaos_ms: rng.between(3_000, 8_000),
+            chaos_ms,
+            crashes: (0..crashes).map(|_| rng.below(chaos_ms)).collect(),
             parcel_ms: rng.pick(&[1, 5, 40, 200]),
             register_ms: rng.pick(&[1, 10, 80]),
             verdict_ms: rng.pick(&[1, 10, 80]),
@@ -89,6 +104,16 @@ impl Plan {
     /// moved is registered again, and rounds of the poll between.
     pub fn lateness_ms(&self) -> u64 {
         2 * (self.register_ms + self.verdict_ms) + 4 * self.turn_ms + 100
+    }
+
+    /// How much later than it could the broker does something that it does at a deadline and that has a way to other shards.
+    pub fn late_ms(&self) -> u64 {
+        self.interval_ms() + self.lateness_ms() + self.under_way_ms()
+    }
+
+    /// How long a parcel and its ticket may take.
+    pub fn under_way_ms(&self) -> u64 {
+        2 * (self.parcel_ms + self.turn_ms)
     }
 
     pub fn interval_ms(&self) -> u64 {
@@ -112,14 +137,17 @@ impl Plan {
 }
 
 fn manners(rng: &mut Rng, n: u64) -> Manners {
+    let version = rng.pick(&[
+        ProtocolVersion::V3_1,
+        ProtocolVersion::V3_1_1,
+        ProtocolVersion::V3_1_1,
+        ProtocolVersion::V5,
+        ProtocolVersion::V5,
+        ProtocolVersion::V5,
+    ]);
     Manners {
         name: format!("client-{n}-{}", rng.below(1000)),
-        version: rng.pick(&[
-            ProtocolVersion::V3_1_1,
-            ProtocolVersion::V3_1_1,
-            ProtocolVersion::V5,
-            ProtocolVersion::V5,
-        ]),
+        version,
         sessions: rng.pick(&[
             Sessions::Clean,
             Sessions::Kept,
@@ -132,6 +160,11 @@ fn manners(rng: &mut Rng, n: u64) -> Manners {
         keep_alive: rng.pick(&[0, 1, 2, 3]),
         withholds: rng.pick(&[0, 10, 50, 80]),
         publishes: rng.pick(&[10, 50, 90]),
+        strays: rng.pick(&[0, 30, 60]),
+        retains: rng.pick(&[0, 0, 10, 40]),
+        wills: rng.pick(&[0, 50, 100]),
+        alias_maximum: rng.pick(&[None, Some(1), Some(3)]).filter(|_| version.is_v5()),
+        identifies: version.is_v5() && rng.percent(75),
     }
 }
 
@@ -184,10 +217,10 @@ fn settings(rng: &mut Rng) -> Settings {
         connect_timeout: Duration::from_millis(rng.between(1_000, 3_000)),
         write_timeout: Duration::from_millis(rng.between(1_500, 5_000)),
         sessions: 1_000,
-        session_expiry: LONG,
+        session_expiry: rng.pick(&[LONG, LONG, LONG, LONG, 2]),
         topic_levels: 16,
         subscriptions_per_client: 100,
-        topic_alias_maximum: 0,
+        topic_alias_maximum: rng.pick(&[0, 1, 3]),
         last_disconnects: 0,
         keep_alive_maximum: 0,
         allow_never: true,

@@ -2,47 +2,72 @@
 
 use crate::client::{brief, packet_id};
 use crate::oracle::Incoming;
-use crate::topics::Topic;
+use crate::taken::Arrival;
+use crate::topics::{TOPICS, Topic};
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
 use homing::mqtt::codec::{self, AckKind, Decoded};
-use homing::mqtt::packet::{Acknowledgement, Packet, QoS, ReasonCode};
+use homing::mqtt::packet::{Acknowledgement, Packet, ProtocolVersion, QoS, ReasonCode};
 use std::collections::btree_map::Entry;
 
 /// A packet in what of it matters, free of its bytes.
 enum Got {
-    Connack { present: bool, reason: ReasonCode, receive_maximum: u16 },
-    Publish { dup: bool, qos: QoS, topic: Option<Topic>, id: u16, message: usize },
+    Connack(Connack),
+    Publish { copy: Arrival, topic: Option<Topic>, alias: Option<u16>, has_name: bool },
     Puback(u16, ReasonCode),
     Pubrec(u16, ReasonCode),
     Pubrel(u16),
     Pubcomp(u16),
     Suback(u16, Vec<ReasonCode>),
-    Unsuback(u16),
+    Unsuback(u16, Vec<ReasonCode>),
     Other,
 }
+
+struct Connack {
+    present: bool,
+    reason: ReasonCode,
+    receive_maximum: u16,
+    alias_maximum: u16,
+    expiry: Option<u32>,
+}
+
+/// What a message without payload counts as: its topic is added.
+const EMPTY: usize = usize::MAX - TOPICS.len();
 
 impl Got {
     fn from(packet: &Packet<'_>) -> Got {
         match packet {
-            Packet::Connack(c) => Got::Connack {
+            Packet::Connack(c) => Got::Connack(Connack {
                 present: c.session_present,
                 reason: c.reason,
                 receive_maximum: c.properties.receive_maximum.unwrap_or(u16::MAX),
-            },
+                alias_maximum: c.properties.topic_alias_maximum.unwrap_or(0),
+                expiry: c.properties.session_expiry,
+            }),
             Packet::Publish(p) => Got::Publish {
-                dup: p.dup,
-                qos: p.qos,
+                copy: Arrival {
+                    message: p.payload.first_chunk().map_or(EMPTY, |m| u32::from_be_bytes(*m) as usize),
+                    dup: p.dup,
+                    qos: p.qos,
+                    retain: p.retain,
+                    id: p.packet_id.map_or(0, |id| id.get()),
+                    ids: p.properties.subscription_ids.clone(),
+                    expiry: p.properties.message_expiry,
+                    // The rest the connection knows.
+                    v5: false,
+                    appended: 0,
+                    since: 0,
+                },
                 topic: Topic::of(p.topic),
-                id: p.packet_id.map_or(0, |id| id.get()),
-                message: p.payload.first_chunk().map_or(usize::MAX, |m| u32::from_be_bytes(*m) as usize),
+                alias: p.properties.topic_alias.map(|a| a.get()),
+                has_name: !p.topic.is_empty(),
             },
             Packet::Puback(a) => Got::Puback(a.packet_id.get(), a.reason),
             Packet::Pubrec(a) => Got::Pubrec(a.packet_id.get(), a.reason),
             Packet::Pubrel(a) => Got::Pubrel(a.packet_id.get()),
             Packet::Pubcomp(a) => Got::Pubcomp(a.packet_id.get()),
             Packet::Suback(s) => Got::Suback(s.packet_id.get(), s.reasons.clone()),
-            Packet::Unsuback(u) => Got::Unsuback(u.packet_id.get()),
+            Packet::Unsuback(u) => Got::Unsuback(u.packet_id.get(), u.reasons.clone()),
             _ => Got::Other,
         }
     }
@@ -82,23 +107,11 @@ impl World {
     fn got(&mut self, client: usize, got: Got) -> Result<(), String> {
         let Some(connection) = self.clients[client].connection.as_mut() else { return Ok(()) };
         match got {
-            Got::Connack { present, reason, receive_maximum } => {
-                if reason != ReasonCode::SUCCESS || connection.established {
-                    return Err(format!("CONNACK {reason:?}"));
-                }
-                connection.present = present;
-                connection.receive_maximum = receive_maximum;
-                self.established(client);
-                Ok(())
-            }
+            Got::Connack(connack) => self.got_connack(client, &connack),
             _ if !connection.established => Err("something came before CONNACK".into()),
-            Got::Publish { dup, qos, topic, id, message } => {
-                let same =
-                    self.oracle.messages.get(message).is_some_and(|m| Some(m.topic) == topic && m.qos >= qos);
-                if !same {
-                    return Err(format!("message {message} is not as it was published"));
-                }
-                self.got_publish(client, dup, qos, id, message)
+            Got::Publish { copy, topic, alias, has_name } => {
+                let topic = self.resolve(client, topic, alias, has_name)?;
+                self.got_publish(client, topic, copy)
             }
             Got::Puback(id, reason) => self.got_answer(client, id, QoS::AtLeastOnce, reason),
             Got::Pubrec(id, reason) => self.got_answer(client, id, QoS::ExactlyOnce, reason),
@@ -109,42 +122,70 @@ impl World {
                 Ok(())
             }
             Got::Suback(id, reasons) => self.got_suback(client, id, &reasons),
-            Got::Unsuback(id) => {
-                let now = self.now;
-                for s in self.answered_subscriptions(client, id)? {
-                    s.left.get_or_insert(now);
-                }
-                Ok(())
-            }
+            Got::Unsuback(id, reasons) => self.got_unsuback(client, id, &reasons),
             Got::Other => Ok(()),
         }
     }
 
-    fn answered_subscriptions(
-        &mut self,
-        client: usize,
-        id: u16,
-    ) -> Result<impl Iterator<Item = &mut crate::oracle::Subscription>, String> {
+    // 3.1.1 [MQTT-3.2.2-1] to -3; 5.0 [MQTT-3.2.2-2] to -4, [MQTT-3.2.2-17]
+    fn got_connack(&mut self, client: usize, connack: &Connack) -> Result<(), String> {
         let c = &mut self.clients[client];
-        let (Some(connection), Some(session)) = (c.connection.as_mut(), c.session) else {
-            return Err("an answer without a session".into());
-        };
-        let Some((_, at)) = connection.asked.take_if(|(asked, _)| *asked == id) else {
-            return Err(format!("SUBACK or UNSUBACK {id} that was not asked for"));
-        };
-        let subscriptions = self.oracle.sessions[session].subscriptions.iter_mut().enumerate();
-        Ok(subscriptions.filter(move |(n, _)| at.contains(n)).map(|(_, s)| s))
+        let Some(connection) = c.connection.as_mut() else { return Ok(()) };
+        let (socket, v5) = (connection.socket, c.manners.version.is_v5());
+        if connack.reason != ReasonCode::SUCCESS || connection.established {
+            return Err(format!("CONNACK {:?}", connack.reason));
+        }
+        let resumed = self.oracle.resumed.contains(&socket);
+        // 3.1 has no Session Present.
+        if connack.present != (resumed && c.manners.version != ProtocolVersion::V3_1) {
+            return Err(format!("CONNACK says session present {}", connack.present));
+        }
+        let settings = &self.plan.settings;
+        let granted = self.sockets[socket].offer.expiry;
+        let changed = v5 && granted == settings.session_expiry && connack.expiry.is_some();
+        if !changed && connack.expiry.is_some() {
+            return Err(format!("CONNACK grants an expiry of {:?}, not {granted}", connack.expiry));
+        }
+        if v5 && connack.alias_maximum != settings.topic_alias_maximum {
+            return Err(format!("CONNACK allows {} aliases", connack.alias_maximum));
+        }
+        self.oracle.connack_came(client, socket);
+        connection.present = resumed;
+        connection.receive_maximum = connack.receive_maximum;
+        connection.own_alias_maximum = connack.alias_maximum;
+        self.established(client);
+        Ok(())
     }
 
-    fn got_suback(&mut self, client: usize, id: u16, reasons: &[ReasonCode]) -> Result<(), String> {
-        let now = self.now;
-        for s in self.answered_subscriptions(client, id)? {
-            if reasons != [ReasonCode::from(s.qos)] {
-                return Err(format!("SUBACK {reasons:?} to {s:?}"));
-            }
-            s.in_force = Some(now);
+    /// The topic of a PUBLISH, by its alias where it has no name.
+    // 5.0 [MQTT-3.1.2-26], [MQTT-3.1.2-27], [MQTT-3.3.2-7] to -11
+    fn resolve(
+        &mut self,
+        client: usize,
+        topic: Option<Topic>,
+        alias: Option<u16>,
+        has_name: bool,
+    ) -> Result<Topic, String> {
+        let c = &mut self.clients[client];
+        let (Some(connection), most) = (c.connection.as_mut(), c.manners.alias_maximum.unwrap_or(0)) else {
+            return Err("PUBLISH without a connection".into());
+        };
+        if let Some(alias) = alias.filter(|a| *a == 0 || *a > most) {
+            return Err(format!("Topic Alias {alias} of {most}"));
         }
-        Ok(())
+        match (has_name, topic, alias) {
+            (true, Some(topic), alias) => {
+                if let Some(alias) = alias {
+                    connection.aliases.insert(alias, topic);
+                }
+                Ok(topic)
+            }
+            (false, _, Some(alias)) => {
+                let known = connection.aliases.get(&alias).copied();
+                known.ok_or_else(|| format!("Topic Alias {alias} stands for nothing"))
+            }
+            _ => Err("PUBLISH without a topic".into()),
+        }
     }
 
     /// PUBACK or PUBREC for a message of its own.
@@ -158,7 +199,11 @@ impl World {
         if qos == QoS::AtLeastOnce && c.unfinished[..at].iter().any(|o| o.qos == qos) {
             return Err(format!("PUBACK {id} before that of an older message"));
         }
-        let message = &mut self.oracle.messages[c.unfinished[at].message];
+        let number = c.unfinished[at].message;
+        if let Some(crash) = c.connection.as_ref().and_then(|c| self.sockets[c.socket].broken) {
+            self.oracle.acknowledged_before_crash(number, crash);
+        }
+        let message = &mut self.oracle.messages[number];
         message.acknowledged.get_or_insert(now);
         message.refused |= reason.is_error();
         if qos == QoS::ExactlyOnce && !reason.is_error() {
@@ -170,53 +215,60 @@ impl World {
         Ok(())
     }
 
-    fn got_publish(
-        &mut self,
-        client: usize,
-        dup: bool,
-        qos: QoS,
-        id: u16,
-        message: usize,
-    ) -> Result<(), String> {
-        let loses = self.plan.loses();
-        let Some(session) = self.clients[client].session else {
+    fn got_publish(&mut self, client: usize, topic: Topic, mut copy: Arrival) -> Result<(), String> {
+        let c = &self.clients[client];
+        let (Some(session), Some(connection)) = (c.session, &c.connection) else {
             return Err("PUBLISH without a session".into());
         };
-        if qos == QoS::AtMostOnce {
-            return self.oracle.take(session, message, qos, loses);
+        copy.v5 = c.manners.version.is_v5();
+        copy.appended = self.sockets[connection.socket].appended_at(connection.read);
+        copy.since = if connection.present { connection.since } else { 0 };
+        if copy.message == EMPTY {
+            copy.message += usize::from(topic.0);
+        } else if self.oracle.messages.get(copy.message).is_none_or(|m| m.topic != topic || m.empty) {
+            return Err(format!("message {} is not as it was published", copy.message));
         }
-        let again = self.place(client, session, dup, qos, id, message)?;
+        if copy.qos == QoS::AtMostOnce {
+            return self.take(session, &copy);
+        }
+        let (again, fresh) = self.place(client, session, &copy)?;
         self.check_window(client, session)?;
-        if qos == QoS::AtLeastOnce {
-            self.oracle.take(session, message, qos, loses)?;
-            self.consider(client, AckKind::Puback, id, again);
+        if copy.qos == QoS::AtLeastOnce {
+            if fresh {
+                self.take(session, &copy)?;
+            }
+            self.consider(client, AckKind::Puback, copy.id, again);
             return Ok(());
         }
-        if self.oracle.sessions[session].exactly_once.insert(id) {
-            self.oracle.take(session, message, qos, loses)?;
+        if self.oracle.sessions[session].exactly_once.insert(copy.id) {
+            self.take(session, &copy)?;
         }
-        self.consider(client, AckKind::Pubrec, id, again);
+        self.consider(client, AckKind::Pubrec, copy.id, again);
         Ok(())
     }
 
+    fn take(&mut self, session: usize, copy: &Arrival) -> Result<(), String> {
+        // Which of the messages without payload it is nobody knows, nor what a vague session asked for.
+        if copy.message >= EMPTY || self.oracle.sessions[session].vague {
+            return Ok(());
+        }
+        self.oracle.allow(session, copy)?;
+        self.oracle.check_order(session, copy, self.plan.loses())
+    }
+
     /// Enters a QoS 1 or 2 PUBLISH into the session's record, or finds it there. Answers how often it had come on this
-    /// connection.
+    /// connection, and whether it is entered.
     // 5.0 [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-2.2.1-4]; 3.1.1 [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-2.3.1-4]
-    fn place(
-        &mut self,
-        client: usize,
-        session: usize,
-        dup: bool,
-        qos: QoS,
-        id: u16,
-        message: usize,
-    ) -> Result<u32, String> {
+    fn place(&mut self, client: usize, session: usize, copy: &Arrival) -> Result<(u32, bool), String> {
+        let Arrival { message, dup, qos, id, appended, .. } = *copy;
         let v5 = self.clients[client].manners.version.is_v5();
-        let Some(connection) = self.clients[client].connection.as_mut() else { return Ok(0) };
+        let Some(connection) = self.clients[client].connection.as_mut() else { return Ok((0, false)) };
         let socket = connection.socket;
         let end = connection.read;
-        let appended = self.sockets[socket].appended_at(end);
         let log = &mut self.oracle.sessions[session];
+        if log.incoming.get(&id).is_some_and(|i| i.stale || log.vague) {
+            log.incoming.remove(&id);
+        }
         let order = log.next_order;
         let carried_over = connection.present && !connection.new_begun;
         let incoming = match log.incoming.entry(id) {
@@ -229,6 +281,8 @@ impl World {
                 vacant.insert(Incoming {
                     message,
                     qos,
+                    retain: copy.retain,
+                    ids: copy.ids.clone(),
                     order,
                     socket,
                     receptions: 1,
@@ -239,13 +293,16 @@ impl World {
                     recorded: false,
                     released: false,
                     finished: false,
+                    stale: false,
                 });
-                return Ok(0);
+                return Ok((0, true));
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
-        if (incoming.message, incoming.qos) != (message, qos) {
-            return Err(format!("identifier {id} denotes message {message} and {incoming:?}"));
+        if (incoming.message, incoming.qos) != (message, qos)
+            || (incoming.retain, &incoming.ids) != (copy.retain, &copy.ids)
+        {
+            return Err(format!("identifier {id} denotes {copy:?} and {incoming:?}"));
         }
         if !dup {
             return Err(format!("PUBLISH {id} again without DUP"));
@@ -276,7 +333,7 @@ impl World {
         } else {
             self.check_resumed(session, id, socket)?;
         }
-        Ok(before)
+        Ok((before, false))
     }
 
     /// A PUBLISH came for another time on one 3.x connection, `gap` after the time before.
@@ -344,10 +401,11 @@ impl World {
         }
         let again = *pubrels - 1;
         let log = &mut self.oracle.sessions[session];
-        let Some(incoming) = log.incoming.get_mut(&id).filter(|i| i.recorded) else {
-            return Err(format!("PUBREL {id} without a PUBREC"));
-        };
-        incoming.released = true;
+        match log.incoming.get_mut(&id).filter(|i| i.recorded) {
+            Some(incoming) => incoming.released = true,
+            None if log.vague => {}
+            None => return Err(format!("PUBREL {id} without a PUBREC")),
+        }
         log.exactly_once.remove(&id);
         self.consider(client, AckKind::Pubcomp, id, again);
         Ok(())

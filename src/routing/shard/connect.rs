@@ -143,10 +143,13 @@ impl Shard {
             return None;
         }
         let resident = self.sessions.get_mut(id)?;
-        // 5.0 [MQTT-3.1.3-9]: the client is back before the will delay ran out.
+        // 5.0 [MQTT-3.1.3-9]: a client that is back before its will delay ran out has no will to go out; one that is back
+        // after it, before the verdict came, has.
+        let is_due = resident.will_due <= now;
+        let will = resident.session.will.take().filter(|_| is_due);
         resident.will_due = Instant::NEVER;
-        resident.session.will = None;
         resident.ends = Instant::NEVER;
+        self.publish_will(now, id, will);
         Some(id)
     }
 

@@ -193,6 +193,11 @@ impl Shard {
         share: &Arc<Box<str>>,
         stored: bool,
     ) {
+        // 5.0 [MQTT-3.3.2-5]: delivery to that member has not begun, whatever this one had.
+        if message.is_expired(now) {
+            self.tally.losses.count(LossCause::Expired);
+            return;
+        }
         let mut publication = Publication::of(&message, None);
         publication.whole = stored;
         let settled = match self.group_of(share) {

@@ -1,0 +1,185 @@
+//! Crashes of the whole broker: memory is gone, every connection breaks, and clients come back.
+
+use crate::oracle::{Live, Oracle};
+use crate::trace::trace;
+use crate::world::World;
+use homing::mqtt::packet::QoS;
+
+/// What a crash leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Survival {
+    /// There is no store.
+    Nothing,
+    /// What was acknowledged, and of the rest nobody knows what.
+    Committed,
+}
+
+/// Between two notes of the broker that it is alive: a session that was connected at a crash expires counted from the last.
+const HEARTBEAT_MS: u64 = 10_000;
+
+impl World {
+    /// The broker's process ends without a word, and another begins in a while.
+    pub fn crash(&mut self) {
+        trace!(self, "== the broker crashes");
+        self.forget_the_brokers();
+        self.break_all();
+        self.up_at = self.now + self.rng.between(10, 1_500);
+        self.oracle.crashed(self.now, self.up_at, Survival::Nothing);
+        self.boot();
+    }
+}
+
+impl Oracle {
+    /// The broker's process is gone; it is back at `up_at`.
+    pub fn crashed(&mut self, now: u64, up_at: u64, survival: Survival) {
+        let kept = survival == Survival::Committed;
+        for client in 0..self.live.len() {
+            let ghost = self.ghosts.remove(&client);
+            let left = match self.live[client].take() {
+                Some(live) if kept && live.stored_expiry.1 > 0 => Some(survivor(live, now, up_at, ghost)),
+                Some(Live { number, .. }) => {
+                    self.sessions[number].ended = Some(now);
+                    ghost.map(returned).filter(|_| kept)
+                }
+                None => ghost.map(returned).filter(|_| kept),
+            };
+            if let Some(Live { number, .. }) = left {
+                let log = &mut self.sessions[number];
+                // Acknowledgements of QoS 1 are stored lazily, and so are the identifiers of what is sent.
+                for incoming in log.incoming.values_mut().filter(|i| i.qos == QoS::AtLeastOnce) {
+                    incoming.stale = true;
+                }
+            }
+            self.live[client] = left;
+        }
+        self.wills_crash(now, survival);
+        match survival {
+            Survival::Nothing => self.forget_retained(now),
+            Survival::Committed => {}
+        }
+    }
+
+    fn forget_retained(&mut self, now: u64) {
+        let Oracle { messages, retaining, forgotten, .. } = self;
+        for retaining in retaining.values_mut() {
+            retaining.retain(|m| {
+                let message = &messages[*m];
+                // What has no acknowledgement yet is sent again.
+                let again =
+                    message.acknowledged.is_none() && message.qos > QoS::AtMostOnce && !message.is_will;
+                if !again {
+                    forgotten.insert(*m, now);
+                }
+                again
+            });
+        }
+    }
+
+    /// An acknowledgement came that the broker had sent before it crashed.
+    pub fn acknowledged_before_crash(&mut self, message: usize, crash: u64) {
+        if let Some(retaining) = self.retaining.get_mut(&self.messages[message].topic) {
+            retaining.retain(|m| *m != message);
+        }
+        self.forgotten.insert(message, crash);
+    }
+}
+
+/// A session of which at least something was stored.
+fn survivor(live: Live, now: u64, up_at: u64, ghost: Option<usize>) -> Live {
+    let (least, most) = live.stored_expiry;
+    let ends = if live.connected.is_some() { 0 } else { live.ends };
+    Live {
+        connected: None,
+        may_end: live.may_end.min(now.saturating_sub(HEARTBEAT_MS) + least),
+        ends: ends.max(up_at.saturating_add(most)),
+        doubtful: !live.known || least == 0 || ghost.is_some(),
+        ..live
+    }
+}
+
+/// A session that had ended, and may be back because that was not stored.
+fn returned(number: usize) -> Live {
+    Live {
+        number,
+        expiry: 0,
+        stored_expiry: (0, u64::MAX),
+        connected: None,
+        ends: u64::MAX,
+        may_end: 0,
+        known: false,
+        doubtful: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that connected at 0 by socket 1, for a minute.
+    fn connected(clean: bool) -> Oracle {
+        let mut oracle = Oracle::new(1);
+        oracle.connected(0, 0, 1, clean, 60, false).unwrap();
+        oracle
+    }
+
+    /// Whether after a crash at 1,000 it may be told, at 20,000, that there is its session, and that there is none.
+    fn answers(connected: impl Fn() -> Oracle, survival: Survival) -> (bool, bool) {
+        let answer = |present| {
+            let mut oracle = connected();
+            oracle.crashed(1_000, 2_000, survival);
+            oracle.connected(20_000, 0, 2, false, 60, present).is_ok()
+        };
+        (answer(true), answer(false))
+    }
+
+    #[test]
+    fn a_session_that_its_client_knows_of_survives() {
+        let known = || {
+            let mut oracle = connected(false);
+            oracle.connack_came(0, 1);
+            oracle
+        };
+        assert_eq!(answers(known, Survival::Committed), (true, false));
+        assert_eq!(answers(known, Survival::Nothing), (false, true));
+    }
+
+    #[test]
+    fn a_session_without_connack_may_survive() {
+        assert_eq!(answers(|| connected(false), Survival::Committed), (true, true));
+    }
+
+    #[test]
+    fn an_end_that_nobody_was_told_of_may_be_forgotten() {
+        let left = || {
+            let mut oracle = connected(false);
+            oracle.connack_came(0, 1);
+            oracle.disconnected(500, 0, 1, Some(0));
+            oracle
+        };
+        assert_eq!(answers(left, Survival::Committed), (true, true));
+        let back = || {
+            let mut oracle = left();
+            oracle.connected(600, 0, 3, true, 0, false).unwrap();
+            oracle.connack_came(0, 3);
+            oracle
+        };
+        assert_eq!(answers(back, Survival::Committed), (false, true));
+    }
+
+    #[test]
+    fn expiry_counts_from_a_heartbeat_before_the_crash_to_its_return() {
+        let brief = || {
+            let mut oracle = Oracle::new(1);
+            oracle.connected(0, 0, 1, false, 15, false).unwrap();
+            oracle.connack_came(0, 1);
+            oracle.crashed(50_000, 51_000, Survival::Committed);
+            oracle
+        };
+        for (at, present) in [(54_000, false), (67_000, true)] {
+            assert!(brief().connected(at, 0, 2, false, 15, present).is_err(), "{present} at {at}");
+        }
+        for present in [true, false] {
+            assert!(brief().connected(60_000, 0, 2, false, 15, present).is_ok());
+        }
+    }
+}

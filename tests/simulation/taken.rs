@@ -1,0 +1,269 @@
+//! What a session may take, and what it must have had in the end.
+
+use crate::oracle::{Message, Oracle, SessionLog, Subscription};
+use crate::retained::RetainedCopy;
+use crate::topics;
+use homing::mqtt::packet::QoS;
+use homing::mqtt::session::loss::{LossCause, Losses};
+use std::collections::BTreeSet;
+
+/// A PUBLISH as a client has it.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    pub message: usize,
+    pub dup: bool,
+    pub qos: QoS,
+    pub retain: bool,
+    /// 0 at QoS 0.
+    pub id: u16,
+    pub ids: Vec<u32>,
+    /// Seconds.
+    pub expiry: Option<u32>,
+    pub v5: bool,
+    /// When the broker appended it.
+    pub appended: u64,
+    /// When its connection began; 0 where it resumed nothing.
+    pub since: u64,
+}
+
+impl Oracle {
+    /// A session takes over a message for the first time: only if it asked for it, as it asked for it.
+    pub fn allow(&mut self, session: usize, copy: &Arrival) -> Result<(), String> {
+        let message = &self.messages[copy.message];
+        if message.first_sent > copy.appended {
+            return Err(format!("message {} came too early: {message:?}", copy.message));
+        }
+        check_expiry(message, copy)?;
+        let log = &self.sessions[session];
+        let own = message.publisher == log.client;
+        let live: Vec<&Subscription> = log
+            .subscriptions
+            .iter()
+            .filter(|s| s.covers(message.topic) && s.left.is_none_or(|left| message.first_sent <= left))
+            .filter(|s| !(own && s.options.no_local))
+            .collect();
+        let as_published = message.retain && live.iter().any(|s| s.options.retain_as_published);
+        let fits = if live.is_empty() {
+            Err(format!("session {session} did not ask for message {}: {message:?}", copy.message))
+        } else if copy.retain && !as_published {
+            // 3.1.1 [MQTT-3.3.1-9]; 5.0 [MQTT-3.3.1-12], [MQTT-3.3.1-13]
+            Err(format!("RETAIN is set on {copy:?} of {message:?}"))
+        } else {
+            check_options(message, copy, &live)
+        };
+        if !copy.retain {
+            fits?;
+            let taken = self.sessions[session].taken.entry(copy.message).or_default();
+            taken[usize::from(copy.qos.bits())] += 1;
+            return Ok(());
+        }
+        let answers = self.retained_answers(session, copy);
+        if answers.is_empty() {
+            fits?;
+        } else {
+            let topic = message.topic;
+            let copy = RetainedCopy { answers, or_live: fits.is_ok() };
+            self.sessions[session].retained.entry(topic).or_default().push(copy);
+        }
+        *self.sessions[session].marked.entry(copy.message).or_default() += 1;
+        Ok(())
+    }
+
+    /// What comes live comes exactly once at QoS 2, and in order.
+    // 3.1.1 [MQTT-4.3.3-2], [MQTT-4.6.0-5], [MQTT-4.6.0-6]; 5.0 [MQTT-4.3.3-8], [MQTT-4.6.0-5], [MQTT-4.6.0-6]
+    pub fn check_order(&mut self, session: usize, copy: &Arrival, loses: bool) -> Result<(), String> {
+        let (id, qos) = (copy.message, copy.qos);
+        let message = &self.messages[id];
+        let log = &mut self.sessions[session];
+        let taken = log.taken.get(&id).copied().unwrap_or_default();
+        let first = taken.iter().sum::<u32>() == 1;
+        // What was published at QoS 1 may be routed as often as it is sent, whatever it is delivered at.
+        let exactly = qos == QoS::ExactlyOnce || qos == QoS::AtMostOnce && message.qos != QoS::AtLeastOnce;
+        if exactly && taken[usize::from(qos.bits())] > most(log, message) {
+            return Err(format!("session {session} took message {id} twice at {qos:?}: {message:?}"));
+        }
+        let marked = log.marked.get(&id).copied().unwrap_or(0);
+        let wants = |s: &&Subscription| s.covers(message.topic) && s.wants_retained() != Some(false);
+        let asked = log.subscriptions.iter().filter(wants).count() as u32;
+        if exactly && marked > 0 && marked + taken.iter().sum::<u32>() > most(log, message) + asked {
+            return Err(format!("session {session} took message {id} more often than asked: {message:?}"));
+        }
+        // Copies with RETAIN may be the retained ones of a SUBSCRIBE, which come when they are asked for; wills have no
+        // order among each other that their clients could know.
+        if first && !message.topic.is_shared() && !copy.retain && !message.is_will {
+            let key = (message.publisher, message.topic, qos.bits());
+            let last = log.last.entry(key).or_insert(id);
+            // What its publisher repeats may have been refused the first time, have expired since, or been routed while nobody
+            // asked for it.
+            let stands = log.subscriptions.iter().any(|s| {
+                s.covers(message.topic)
+                    && s.options.qos > QoS::AtMostOnce
+                    && s.stands_since(message.first_sent)
+            });
+            let renewed = message.expiry.is_some();
+            let repeated = message.sends > 1 && (loses || renewed || qos == QoS::AtMostOnce || !stands);
+            if *last > id && !repeated {
+                return Err(format!("session {session} had message {id} after {last}: {message:?}"));
+            }
+            *last = id.max(*last);
+        }
+        if message.topic.is_shared() && exactly {
+            let members = self
+                .sessions
+                .iter()
+                .filter(|s| s.taken.get(&id).is_some_and(|t| t[usize::from(qos.bits())] > 0));
+            let groups = topics::groups_of(message.topic);
+            if members.count() > groups {
+                return Err(format!("message {id} went to more members than groups: {message:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All is quiet: everything that was acknowledged is where it was asked for, or counted as given up.
+    /// `under_way_ms`: how long a parcel and its ticket may take.
+    // 3.1.1 [MQTT-4.3.2-2], [MQTT-4.5.0-1]; 5.0 [MQTT-4.3.2-4], [MQTT-4.5.0-1]
+    pub fn check_delivered(
+        &self,
+        now: u64,
+        losses: &Losses,
+        loses: bool,
+        under_way_ms: u64,
+    ) -> Result<(), String> {
+        let (mut missing, mut expired) = (Vec::new(), 0);
+        for (id, message) in self.messages.iter().enumerate() {
+            let Some(acknowledged) = message.acknowledged.filter(|_| !message.refused && !message.empty)
+            else {
+                continue;
+            };
+            // A repeated QoS 2 PUBLISH is answered while what the first one led to may still be under way.
+            let repeated = message.qos == QoS::ExactlyOnce && message.sends > 1;
+            let acknowledged = acknowledged + if repeated { under_way_ms } else { 0 };
+            let lacks = self.lacking(id, message, acknowledged);
+            if message.may_expire_by(now) {
+                expired += lacks.len();
+            } else {
+                missing.extend(lacks);
+            }
+        }
+        let counted = [LossCause::QueueRefused, LossCause::QueueOverflow, LossCause::SessionEnded];
+        let counted: u64 = counted.into_iter().map(|cause| losses.of(cause)).sum();
+        let excused = if loses { counted } else { 0 };
+        // 5.0 [MQTT-3.3.2-5]
+        if expired as u64 > losses.of(LossCause::Expired) + excused {
+            return Err(format!("{expired} deliveries that could expire are missing: {losses:?}"));
+        }
+        if !loses && losses.of(LossCause::QueueRefused) + losses.of(LossCause::QueueOverflow) > 0 {
+            return Err(format!("messages were refused, though there was room: {losses:?}"));
+        }
+        if missing.len() as u64 > excused {
+            let (id, number) = missing[0];
+            return Err(format!(
+                "{} deliveries are missing, {excused} are accounted for ({losses:?}): {missing:?}; message {id} in \
+                 session {number} of client {}: {:?}",
+                missing.len(),
+                self.sessions[number].client,
+                self.messages[id]
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sessions that should have had a message and have not.
+    fn lacking(&self, id: usize, message: &Message, acknowledged: u64) -> Vec<(usize, usize)> {
+        let due = |s: &Subscription, log: &SessionLog| {
+            s.covers(message.topic)
+                && s.options.qos > QoS::AtMostOnce
+                && message.qos > QoS::AtMostOnce
+                && !(s.options.no_local && log.client == message.publisher)
+                && s.in_force.is_some_and(|from| from <= message.first_sent)
+                // At the end of a member's session what it had goes to whoever is in the group then.
+                && s.leaving.is_none_or(|to| to > acknowledged && !message.topic.is_shared())
+        };
+        let lives = self.sessions.iter().enumerate().filter(|(_, log)| log.is_sure());
+        let mut asked = lives.filter(|(_, log)| log.subscriptions.iter().any(|s| due(s, log)));
+        if !message.topic.is_shared() {
+            return asked.filter(|(_, log)| !log.had(id)).map(|(number, _)| (id, number)).collect();
+        }
+        match asked.next() {
+            Some((number, _)) if message.qos == QoS::AtLeastOnce => {
+                let somebody = self.sessions.iter().any(|log| log.had(id));
+                if somebody { Vec::new() } else { vec![(id, number)] }
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl SessionLog {
+    /// It lives, and what it asked for is known.
+    pub fn is_sure(&self) -> bool {
+        self.ended.is_none() && !self.vague
+    }
+
+    /// Whether it had a message, live or retained.
+    fn had(&self, message: usize) -> bool {
+        self.taken.contains_key(&message) || self.marked.contains_key(&message)
+    }
+}
+
+/// QoS, RETAIN and Subscription Identifiers of a copy that came live.
+// 3.1.1 [MQTT-3.8.4-6], [MQTT-3.3.1-9]; 5.0 [MQTT-3.8.4-8], [MQTT-3.3.1-12], [MQTT-3.3.1-13], [MQTT-3.3.4-3] to -5
+fn check_options(message: &Message, copy: &Arrival, live: &[&Subscription]) -> Result<(), String> {
+    let shared = message.topic.is_shared();
+    let certain = || live.iter().filter(|s| !shared && s.stands_since(message.first_sent));
+    let most = live.iter().map(|s| s.options.qos).max().unwrap_or(QoS::AtMostOnce).min(message.qos);
+    let least = certain().map(|s| s.options.qos).max().unwrap_or(QoS::AtMostOnce).min(message.qos);
+    if copy.qos < least || copy.qos > most {
+        return Err(format!("{copy:?} is not at {least:?} to {most:?}: {message:?}"));
+    }
+    if message.retain && !copy.retain && certain().any(|s| s.options.retain_as_published) {
+        return Err(format!("{copy:?} has no RETAIN though it was to be as published: {message:?}"));
+    }
+    let carries = |id: u32| copy.ids.iter().filter(|i| **i == id).count();
+    // One for each that matches, though two of one SUBSCRIBE have the same.
+    let known = copy.ids.iter().all(|id| carries(*id) <= live.iter().filter(|s| s.id == Some(*id)).count());
+    let mut due = certain().filter_map(|s| s.id);
+    let complete = due.all(|id| carries(id) >= certain().filter(|s| s.id == Some(id)).count());
+    if !known || !complete || shared && copy.ids.len() > 1 || !copy.v5 && !copy.ids.is_empty() {
+        return Err(format!("the Subscription Identifiers of {copy:?} do not fit {live:?}"));
+    }
+    Ok(())
+}
+
+/// Nothing is sent for the first time once it has expired, and what is sent carries what remains.
+// 5.0 [MQTT-3.3.2-5], [MQTT-3.3.2-6]
+fn check_expiry(message: &Message, copy: &Arrival) -> Result<(), String> {
+    let Some(secs) = message.expiry else {
+        return match copy.expiry {
+            None => Ok(()),
+            Some(_) => Err(format!("{copy:?} has an expiry interval that nobody gave it")),
+        };
+    };
+    let life = u64::from(secs) * 1_000;
+    let routed = message.acknowledged.unwrap_or(u64::MAX);
+    // What was in flight on an earlier connection does not expire.
+    let begins = !copy.dup && message.first_sent >= copy.since;
+    if begins && copy.appended > routed.saturating_add(life) {
+        return Err(format!("{copy:?} is sent though it has expired: {message:?}"));
+    }
+    if !copy.v5 {
+        return Ok(());
+    }
+    let remained = |since: u64| life.saturating_sub(copy.appended.saturating_sub(since)).div_ceil(1_000);
+    let (least, most) = (remained(message.first_sent), remained(routed));
+    if copy.expiry.is_none_or(|secs| u64::from(secs) < least || u64::from(secs) > most) {
+        return Err(format!("{copy:?} should have {least} to {most} s left: {message:?}"));
+    }
+    Ok(())
+}
+
+/// How often a session may take a message at QoS 0 or 2: once for each shared group it is in, else once.
+fn most(log: &SessionLog, message: &Message) -> u32 {
+    if !message.topic.is_shared() {
+        return 1;
+    }
+    let filters: BTreeSet<&str> =
+        log.subscriptions.iter().filter(|s| s.covers(message.topic)).map(|s| s.filter).collect();
+    filters.len().max(1) as u32
+}

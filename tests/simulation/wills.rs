@@ -1,0 +1,100 @@
+//! When wills go out, as the standard has it.
+
+use crate::crash::Survival;
+use crate::oracle::Oracle;
+use homing::mqtt::packet::ReasonCode;
+use homing::routing::shard::effects::Why;
+
+/// The will of each client's session, while it is not settled whether it goes out.
+pub struct Wills(Vec<Option<Will>>);
+
+struct Will {
+    message: usize,
+    /// Milliseconds.
+    delay: u64,
+    fate: Fate,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Its connection lasts.
+    Armed,
+    /// Another connection of its client ended its own: that one's CONNECT settles it.
+    TakenOver { wait: u64 },
+    /// It goes out then, or at the end of the session.
+    Due(u64),
+}
+
+impl Wills {
+    pub fn new(clients: usize) -> Wills {
+        Wills((0..clients).map(|_| None).collect())
+    }
+}
+
+impl Oracle {
+    /// A connection began that has this will, if any, of a delay in seconds. `late`: how long the broker may take to bring
+    /// an earlier one out.
+    // 5.0 [MQTT-3.1.2-8], [MQTT-3.1.3-9]
+    pub fn will_begins(
+        &mut self,
+        now: u64,
+        client: usize,
+        will: Option<(usize, u32)>,
+        resumed: bool,
+        late: u64,
+    ) {
+        if let Some(Will { message, fate, .. }) = self.wills.0[client].take() {
+            match fate {
+                // The end of the session ends the delay.
+                Fate::Due(due) if !resumed => self.publish_will(message, due.min(now), due.min(now) + late),
+                Fate::Due(due) if due > now => self.revoke_will(message),
+                Fate::TakenOver { wait } if resumed && wait > 0 => {}
+                Fate::TakenOver { .. } => self.publish_will(message, now, now + late),
+                Fate::Due(_) | Fate::Armed => {}
+            }
+        }
+        self.wills.0[client] =
+            will.map(|(message, delay)| Will { message, delay: u64::from(delay) * 1_000, fate: Fate::Armed });
+    }
+
+    /// The connection ended, after its DISCONNECT changed the session's expiry.
+    // 3.1.1 [MQTT-3.1.2-8], [MQTT-3.1.2-10]; 5.0 [MQTT-3.1.2-8], [MQTT-3.1.2-10], [MQTT-3.14.4-3]
+    pub fn will_parts(&mut self, now: u64, client: usize, why: &Why, expiry: u64, late: u64) {
+        let Some(will) = self.wills.0[client].as_mut() else { return };
+        let (message, wait) = (will.message, will.delay.min(expiry));
+        match why {
+            Why::Client(ReasonCode::NORMAL_DISCONNECTION) => self.wills.0[client] = None,
+            Why::TakenOver => will.fate = Fate::TakenOver { wait },
+            _ => {
+                will.fate = Fate::Due(now + wait);
+                self.publish_will(message, now + wait, now + wait + late);
+            }
+        }
+    }
+
+    /// The broker crashed: it forgot those that had not gone out, or may bring them out when it is back.
+    pub fn wills_crash(&mut self, now: u64, survival: Survival) {
+        for at in 0..self.wills.0.len() {
+            let Some(Will { message, fate, .. }) = self.wills.0[at].take() else { continue };
+            match (survival, fate) {
+                (Survival::Committed, _) => self.messages[message].first_sent = now,
+                (Survival::Nothing, Fate::Due(due)) if due > now => self.revoke_will(message),
+                (Survival::Nothing, _) => {}
+            }
+        }
+        // What is on its way to other shards, or not committed, may be lost.
+        for message in self.messages.iter_mut().filter(|m| m.is_will) {
+            message.acknowledged = message.acknowledged.filter(|at| *at <= now);
+        }
+    }
+
+    fn publish_will(&mut self, message: usize, from: u64, until: u64) {
+        let message = &mut self.messages[message];
+        (message.first_sent, message.acknowledged, message.sends) = (from, Some(until), 1);
+    }
+
+    fn revoke_will(&mut self, message: usize) {
+        let message = &mut self.messages[message];
+        (message.first_sent, message.acknowledged, message.sends) = (u64::MAX, None, 0);
+    }
+}
