@@ -2,7 +2,7 @@
 
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::routing::shard::{Common, Figures};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Packets that are not whole may use this part of the memory budget: one in so many.
@@ -27,6 +27,8 @@ pub struct Statistics {
     memory_budget: i64,
     common: Arc<Common>,
     pub expiry: Arc<ExpiryStatistics>,
+    /// Events that no topic was told of, for want of rate.
+    events_left_out: AtomicU64,
     /// As of each shard's last chore.
     shards: Vec<Mutex<Figures>>,
 }
@@ -40,6 +42,7 @@ impl Statistics {
             memory_budget: i64::try_from(memory_budget).unwrap_or(i64::MAX),
             common,
             expiry: Arc::default(),
+            events_left_out: AtomicU64::new(0),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }
@@ -64,6 +67,14 @@ impl Statistics {
         let budget = self.memory_budget;
         set(&self.common.over_budget, bodies + partial > budget);
         set(&self.common.over_partial, partial > budget / PARTIAL_SHARE);
+    }
+
+    pub fn event_left_out(&self) {
+        self.events_left_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn events_left_out(&self) -> u64 {
+        self.events_left_out.load(Ordering::Relaxed)
     }
 
     pub fn report(&self, shard: usize, figures: Figures) {

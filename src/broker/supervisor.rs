@@ -1,6 +1,8 @@
 //! Who starts and stops whom, in which order.
 
 use super::StartError;
+use super::dump::{self, InspectShard};
+use super::events::EventTopics;
 use super::listener::Acceptor;
 use super::log::EventLog;
 use super::message::{Introduce, Stop};
@@ -8,8 +10,10 @@ use super::settings::settings;
 use super::shard::ShardActor;
 use super::shell::Shell;
 use super::statistics::Statistics;
+use crate::clock;
 use crate::config::Config;
 use crate::expiry::actor::ExpiryActor;
+use crate::expiry::message::Inspect;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::shard::{Common, Shard};
 use crate::routing::subscription_tree::ShardId;
@@ -38,7 +42,9 @@ const OTHER_DESCRIPTORS: u64 = 64;
 pub struct Supervisor {
     acceptors: Vec<JoinHandle<()>>,
     shards: Vec<Addr<ShardActor>>,
+    expiry: Addr<ExpiryActor>,
     arbiters: Vec<Arbiter>,
+    statistics: Arc<Statistics>,
 }
 
 impl Supervisor {
@@ -82,7 +88,17 @@ impl Supervisor {
             let acceptor = Acceptor::new(listener, shards.clone(), statistics, limit)?;
             acceptors.push(actix_rt::spawn(acceptor.run()));
         }
-        Ok(Supervisor { acceptors, shards, arbiters })
+        Ok(Supervisor { acceptors, shards, expiry, arbiters, statistics })
+    }
+
+    /// What the broker waits for, as a person reads it; nothing where a part of it has stopped.
+    pub async fn dump(&self) -> Option<String> {
+        let expiry = self.expiry.send(Inspect).await.ok()?;
+        let mut shards = Vec::new();
+        for shard in &self.shards {
+            shards.push(shard.send(InspectShard).await.ok()?);
+        }
+        Some(dump::render(&expiry, &self.statistics.expiry, shards, clock::now()))
     }
 
     /// Stops accepting, then the shards, then their threads.
@@ -134,10 +150,12 @@ fn start_shard(
     let (common, statistics) = (Arc::clone(common), Arc::clone(statistics));
     let sys = (number == 0 && !config.sys.interval.is_zero()).then_some(config.sys.interval);
     let lines = config.log.events_per_second;
+    let per_second = config.sys.events_per_second.div_ceil(count.max(1) as u32);
+    let topics = EventTopics::new(per_second, config.sys.events_per_client);
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
         let core = Shard::new(here, count as u8, settings, Arc::clone(&common), random_seed());
-        let shell = Shell::new(core, statistics, EventLog::new(lines));
+        let shell = Shell::new(core, statistics, EventLog::new(lines), topics);
         ShardActor::new(shell, common, sys)
     })
 }

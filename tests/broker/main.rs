@@ -13,6 +13,7 @@ mod launch;
 mod ack_timeout;
 mod bad_input;
 mod connect;
+mod events;
 mod flow_control;
 mod keep_alive;
 mod message_expiry;
@@ -21,9 +22,11 @@ mod properties;
 mod publish;
 mod redelivery;
 mod retained;
+
 mod session;
 mod shared;
 mod subscription;
 mod sys;
 mod will;
 mod wishes;
+

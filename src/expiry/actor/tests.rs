@@ -58,7 +58,7 @@ impl Fixture {
     }
 
     fn register(&self, shard: u16, batch: &[Registration]) {
-        self.expiry.do_send(Register { shard, batch: batch.to_vec() });
+        self.expiry.do_send(Register { shard, batch: batch.to_vec(), sent: clock::now() });
     }
 
     async fn next(&mut self, shard: usize) -> Verdicts {
@@ -89,7 +89,7 @@ fn a_verdict_comes_at_its_bucket_and_not_before() {
         let mut fixture = Fixture::start(1);
         let deadline = soon(30);
         fixture.register(0, &[retransmit(5, deadline)]);
-        let Verdicts { batch, tick } = fixture.next(0).await;
+        let Verdicts { batch, tick, .. } = fixture.next(0).await;
         assert!(clock::now() >= bucket(deadline));
         assert_eq!(tick, bucket(deadline));
         assert_eq!(batch, [Verdict { kind: DeadlineKind::Retransmit, slot: 5, generation: 1 }]);
@@ -151,7 +151,7 @@ fn a_catch_up_takes_several_rounds_and_the_mailbox_has_its_turn_between_them() {
         let keys = 6 * ROUND as u32;
         let overdue: Vec<_> = (1..=keys).map(|slot| retransmit(slot, Instant::ZERO)).collect();
         fixture.register(0, &overdue);
-        let late = Register { shard: 0, batch: vec![retransmit(0, Instant::ZERO)] };
+        let late = Register { shard: 0, batch: vec![retransmit(0, Instant::ZERO)], sent: clock::now() };
         *fixture.reply.borrow_mut() = Some((fixture.expiry.clone(), late));
         let mut slots = Vec::new();
         while slots.len() <= keys as usize {

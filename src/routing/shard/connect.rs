@@ -210,16 +210,23 @@ impl Shard {
             connack.properties.user_properties.clear();
             fits = wire.put(&packet).is_ok();
         }
+        let before = tally.redelivered;
+        let mut releases = 0;
         if fits {
             resident.session.sender.resume(now, wire, policy, tally);
+            releases = tally.redelivered - before;
             resident.session.sender.pump(now, wire, policy, tally);
         }
+        let publishes = tally.redelivered - before - releases;
         self.connected += 1;
         self.admit_held(now, session_id);
         self.touch(id);
         self.register_read_idle(id);
         self.register_retransmit(now, id);
         self.set_presence(session_id, Presence::Online);
+        if publishes + releases > 0 {
+            self.report_return(now, id, publishes, releases);
+        }
         self.note(Event::Connected {
             connection: id,
             client_id: assigned.unwrap_or(connect.client_id).into(),

@@ -2,6 +2,7 @@
 
 use super::ConnectionId;
 use super::exchange::Parcel;
+use super::report::Report;
 use crate::expiry::deadline::Registration;
 use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
 use crate::mqtt::session::stall::Stall;
@@ -21,6 +22,8 @@ pub struct Effects {
     pub parcels: Vec<(ShardId, Parcel)>,
     /// For the log.
     pub events: Vec<Event>,
+    /// For the event topics, where the operator wants them.
+    pub reports: Vec<Report>,
 }
 
 impl Effects {
@@ -30,6 +33,7 @@ impl Effects {
             && self.registrations.is_empty()
             && self.parcels.is_empty()
             && self.events.is_empty()
+            && self.reports.is_empty()
     }
 }
 
