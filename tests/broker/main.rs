@@ -22,6 +22,7 @@ mod properties;
 mod publish;
 mod redelivery;
 mod retained;
+mod scripted;
 
 mod session;
 mod shared;
@@ -29,4 +30,5 @@ mod subscription;
 mod sys;
 mod will;
 mod wishes;
+mod withheld;
 
