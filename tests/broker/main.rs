@@ -31,4 +31,3 @@ mod sys;
 mod will;
 mod wishes;
 mod withheld;
-
