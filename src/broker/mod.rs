@@ -74,7 +74,7 @@ impl Broker {
                     Ok(supervisor) => {
                         let _ = ready.send(Ok(()));
                         while let Some(answer) = requested.recv().await {
-                            let _ = answer.send(supervisor.dump().await.unwrap_or_default());
+                            let _ = answer.send(supervisor.dump().await);
                         }
                         supervisor.stop().await;
                     }

@@ -32,6 +32,9 @@ use tracing::warn;
 /// How long the shards may take to tell their clients that the broker stops, and to close.
 const STOP: Duration = Duration::from_secs(4);
 
+/// How long all arbiters together may take to say what they hold: a stop may wait behind it.
+const DUMP: Duration = Duration::from_secs(2);
+
 /// How long the arbiters' threads may take to end after that.
 const JOIN: Duration = Duration::from_secs(2);
 
@@ -91,8 +94,15 @@ impl Supervisor {
         Ok(Supervisor { acceptors, shards, expiry, arbiters, statistics })
     }
 
-    /// What the broker waits for, as a person reads it; nothing where a part of it has stopped.
-    pub async fn dump(&self) -> Option<String> {
+    /// What the broker waits for, as a person reads it.
+    pub async fn dump(&self) -> String {
+        match tokio::time::timeout(DUMP, self.inspect()).await {
+            Ok(Some(text)) => text,
+            Ok(None) | Err(_) => format!("homing: no dump: an arbiter did not answer within {DUMP:?}\n"),
+        }
+    }
+
+    async fn inspect(&self) -> Option<String> {
         let expiry = self.expiry.send(Inspect).await.ok()?;
         let mut shards = Vec::new();
         for shard in &self.shards {

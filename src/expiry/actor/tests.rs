@@ -198,3 +198,23 @@ fn a_polled_key_fires_again_only_when_registered_again() {
         assert_eq!(fixture.next(0).await.batch.len(), 1);
     });
 }
+
+#[test]
+fn an_inspection_tells_the_shards_and_kinds_apart() {
+    run(async || {
+        let fixture = Fixture::start(2);
+        let (near, far) = (soon(3_600_000), soon(7_200_000));
+        fixture.register(0, &[retransmit(0, far), retransmit(1, near)]);
+        let idle = Registration { kind: DeadlineKind::ReadIdle, slot: 7, generation: 0, deadline: far };
+        fixture.register(1, &[idle]);
+        let Inspection { interval, keys, buckets, shards } =
+            fixture.expiry.send(Inspect).await.expect("running");
+        assert_eq!((interval, keys, shards.len()), (INTERVAL, 3, 2));
+        assert_eq!(buckets, [(bucket(near), 1), (bucket(far), 2)]);
+        let told =
+            |shard: usize, kind| (shards[shard][kind as usize].keys, shards[shard][kind as usize].first);
+        assert_eq!(told(0, DeadlineKind::Retransmit), (2, Some(bucket(near))));
+        assert_eq!(told(0, DeadlineKind::ReadIdle), (0, None));
+        assert_eq!(told(1, DeadlineKind::ReadIdle), (1, Some(bucket(far))));
+    });
+}
