@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 use support::client::Event;
-use support::{Connect, Message, PATIENCE, Packet, Property, RawClient, V5, V311, Will, now};
+use support::{Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V311, Will, now};
 
 /// An orderly stop is bounded; this is more than the bound.
 const STOP: Duration = Duration::from_secs(10);
@@ -19,6 +19,8 @@ const STOP: Duration = Duration::from_secs(10);
 struct Homing {
     child: Child,
     address: SocketAddr,
+    /// What it prints from here on.
+    said: mpsc::Receiver<String>,
 }
 
 impl Homing {
@@ -33,8 +35,23 @@ impl Homing {
             .stderr(Stdio::piped())
             .spawn()
             .expect("homing starts");
-        let address = printed_address(&mut child);
-        Homing { child, address }
+        let said = said(&mut child);
+        let address = loop {
+            let line = said.recv_timeout(PATIENCE).expect("homing prints the address it listens on");
+            if let Some(address) = address_in(&line) {
+                break address;
+            }
+        };
+        Homing { child, address, said }
+    }
+
+    /// What it prints, to the first line that begins like that.
+    fn says(&self, last: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        while !lines.last().is_some_and(|line: &String| line.starts_with(last)) {
+            lines.push(self.said.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {last}: {lines:#?}")));
+        }
+        lines
     }
 
     fn signal(&self, signal: Signal) {
@@ -66,23 +83,21 @@ impl Drop for Homing {
     }
 }
 
-/// The address it says it listens on, wherever it says so. Both pipes are read to their end, so that it never blocks.
-fn printed_address(child: &mut Child) -> SocketAddr {
-    let (found, address) = mpsc::channel();
+/// What it prints, wherever. Both pipes are read to their end, so that it never blocks.
+fn said(child: &mut Child) -> mpsc::Receiver<String> {
+    let (say, said) = mpsc::channel();
     let pipes: [Box<dyn std::io::Read + Send>; 2] =
         [Box::new(child.stdout.take().expect("a pipe")), Box::new(child.stderr.take().expect("a pipe"))];
     for pipe in pipes {
-        let found = found.clone();
+        let say = say.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                 println!("homing: {line}");
-                if let Some(address) = address_in(&line) {
-                    let _ = found.send(address);
-                }
+                let _ = say.send(line);
             }
         });
     }
-    address.recv_timeout(PATIENCE).expect("homing prints the address it listens on")
+    said
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {
@@ -182,6 +197,41 @@ fn sighup_is_ignored() {
     homing.signal(Signal::HUP);
     client.settle();
     homing.connect(&Connect::new(V311, "d")).settle();
+}
+
+#[test]
+fn sigusr1_says_what_the_broker_waits_for_whatever_the_log_level() {
+    let homing = Homing::serve(&["--set", "runtime.arbiters=2", "--log-level", "error"]);
+    homing.signal(Signal::USR1);
+    let text = homing.says("no session has anything unacknowledged").join("\n");
+    assert!(text.contains("arbiter 0: ") && text.contains("arbiter 1: "), "{text}");
+
+    let mut away = homing.connect(&Connect::persistent(V5, "away"));
+    let mut here = homing.connect(&Connect::new(V311, "he\nre"));
+    away.subscribe(&[("a/b", 1)]);
+    here.subscribe(&[("a/b", 2)]);
+    let mut publisher = homing.connect(&Connect::new(V5, "p"));
+    for _ in 0..3 {
+        publisher.deliver(&Message::new("a/b", "x").qos(2));
+    }
+    let held = here.expect_publishes(3);
+    away.expect_publishes(3);
+    away.vanish();
+    let released = &held[1];
+    here.ack(Kind::Pubrec, released.id);
+    here.expect_ack(Kind::Pubrel, released.id);
+    // Two dumps, since the two lines are of one moment and come in either order.
+    homing.signal(Signal::USR1);
+    let mut lines = homing.says("  away (away): ");
+    homing.signal(Signal::USR1);
+    lines.extend(homing.says("  he\\nre (3.1.1): "));
+    let away = lines.iter().find(|line| line.starts_with("  away (away): PUBLISH ")).expect("a line");
+    assert!(away.contains("QoS 1, topic a/b, for ") && away.ends_with("; 3 in flight, 0 queued"), "{away}");
+    let here = lines.iter().find(|line| line.starts_with("  he\\nre (3.1.1): PUBLISH ")).expect("a line");
+    assert!(here.contains("; application: the client's host has it"), "{here}");
+    assert!(here.contains("; next deadline in ") && here.ends_with("; 3 in flight, 0 queued"), "{here}");
+    let retransmit = lines.iter().find(|line| line.starts_with("  retransmit ")).expect("a line");
+    assert!(retransmit.contains(" keys, the first in "), "{retransmit}");
 }
 
 #[test]

@@ -8,6 +8,8 @@
 //! | `supervisor` | the main arbiter | listeners, the order of start and stop |
 
 pub mod connection;
+mod dump;
+mod events;
 mod listener;
 mod log;
 pub mod message;
@@ -21,23 +23,27 @@ mod sys;
 
 use crate::config::Config;
 use crate::store::{Store, StoreError};
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
 use supervisor::Supervisor;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 /// A running broker. Dropping it stops it in order.
 pub struct Broker {
     addresses: Vec<SocketAddr>,
-    stop: Option<oneshot::Sender<()>>,
+    /// Each asks for a dump; that there are none any more stops it.
+    requests: Option<Requests>,
     thread: Option<JoinHandle<()>>,
     failed: Option<oneshot::Receiver<StoreError>>,
 }
+
+/// Where dumps are asked for, each with where its text goes.
+type Requests = mpsc::Sender<oneshot::Sender<String>>;
 
 /// Why a broker does not start, in one line that names the address or key.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +77,7 @@ impl Broker {
             listeners.push(listener::bind(*address, config.listeners.backlog)?);
         }
         let addresses = listeners.iter().map(|(_, address)| *address).collect();
-        let (stop, stopped) = oneshot::channel();
+        let (requests, mut requested) = mpsc::channel::<oneshot::Sender<String>>(1);
         let (ready, started) = std::sync::mpsc::channel();
         let (fails, failed) = oneshot::channel();
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
@@ -81,7 +87,9 @@ impl Broker {
                 match Supervisor::start(&config, listeners, store, fails).await {
                     Ok(supervisor) => {
                         let _ = ready.send(Ok(()));
-                        let _ = stopped.await;
+                        while let Some(answer) = requested.recv().await {
+                            let _ = answer.send(supervisor.dump().await);
+                        }
                         supervisor.stop().await;
                     }
                     Err(error) => {
@@ -91,7 +99,7 @@ impl Broker {
             });
         })?;
         started.recv().map_err(|_| StartError::Died)??;
-        Ok(Broker { addresses, stop: Some(stop), thread: Some(thread), failed: Some(failed) })
+        Ok(Broker { addresses, requests: Some(requests), thread: Some(thread), failed: Some(failed) })
     }
 
     /// The addresses that are listened on, with the ports that were chosen for 0.
@@ -99,12 +107,21 @@ impl Broker {
         &self.addresses
     }
 
+    /// What it waits for, as text for a person: the expiry queue by arbiter, and the sessions with the oldest unacknowledged
+    /// messages. Empty once it stops. Not from within a runtime.
+    pub fn dump(&self) -> String {
+        let Some(requests) = &self.requests else { return String::new() };
+        let (answer, text) = oneshot::channel();
+        if requests.blocking_send(answer).is_err() {
+            return String::new();
+        }
+        text.blocking_recv().unwrap_or_default()
+    }
+
     /// Stops in order: no new connections, DISCONNECT 0x8B to 5.0 clients, what waits is written. Returns within a few
     /// seconds, whatever the clients do.
     pub fn shutdown(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
+        self.requests = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -122,13 +139,14 @@ impl Broker {
         }
     }
 
-    /// Runs until SIGTERM or SIGINT, then stops in order; a second signal exits at once. SIGHUP is ignored with a log line.
+    /// Runs until SIGTERM or SIGINT, then stops in order; a second signal exits at once. SIGHUP is ignored with a log line;
+    /// SIGUSR1 writes [`Self::dump`] to standard error.
     pub fn run(mut self, signals: Signals) -> ExitCode {
         let Signals { runtime, mut caught } = signals;
         let failed = self.failed.take();
         runtime.block_on(async {
             let name = tokio::select! {
-                name = caught.next() => name,
+                name = caught.next(self.requests.as_ref()) => name,
                 cause = Broker::store_failure(failed) => {
                     error!(%cause, "the store failed; exiting at once, since nothing can be promised any more");
                     std::process::exit(1)
@@ -142,7 +160,7 @@ impl Broker {
             });
             tokio::select! {
                 _ = finished => ExitCode::SUCCESS,
-                name = caught.next() => {
+                name = caught.next(None) => {
                     warn!(signal = name, "exiting at once");
                     std::process::exit(1)
                 }
@@ -157,7 +175,7 @@ impl Drop for Broker {
     }
 }
 
-/// The signals that end the broker, and the one that does not. Caught from before the broker starts, so that none that
+/// The signals that end the broker, and those that do not. Caught from before the broker starts, so that none that
 /// comes while it does ends the process unprepared.
 pub struct Signals {
     runtime: Runtime,
@@ -168,6 +186,7 @@ struct Caught {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    user_1: Signal,
 }
 
 impl Signals {
@@ -180,6 +199,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
+            user_1: signal(SignalKind::user_defined1())?,
         };
         drop(guard);
         Ok(Signals { runtime, caught })
@@ -187,8 +207,8 @@ impl Signals {
 }
 
 impl Caught {
-    /// The next signal to stop at.
-    async fn next(&mut self) -> &'static str {
+    /// The next signal to stop at. Until then `dumps` is asked at each SIGUSR1.
+    async fn next(&mut self, dumps: Option<&Requests>) -> &'static str {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
@@ -196,7 +216,22 @@ impl Caught {
                 _ = self.hang_up.recv() => {
                     warn!("SIGHUP ignored: the configuration is read at start only");
                 }
+                _ = self.user_1.recv() => {
+                    if let Some(dumps) = dumps {
+                        write_dump(dumps).await;
+                    }
+                }
             }
         }
+    }
+}
+
+/// Writes a dump to standard error, whole: whoever asked for it may have set the log to anything.
+async fn write_dump(dumps: &Requests) {
+    let (answer, text) = oneshot::channel();
+    if dumps.send(answer).await.is_ok()
+        && let Ok(text) = text.await
+    {
+        drop(io::stderr().lock().write_all(text.as_bytes()));
     }
 }

@@ -30,6 +30,7 @@ pub fn settings(config: &Config, shards: usize) -> Settings {
         } else {
             (config.sys.last_disconnects as usize).div_ceil(shards.max(1))
         },
+        reports: config.sys.events,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The shard actor: one per arbiter, around its shell.
 
 use super::connection::Notice;
+use super::dump::InspectShard;
 use super::message::{Adopt, Introduce, Page, Settle, Stop};
 use super::shell::Shell;
 use super::sys;
@@ -12,7 +13,7 @@ use crate::routing::shard::Common;
 use crate::routing::shard::deadline::Summons;
 use crate::routing::shard::exchange::Parcel;
 use crate::time::Instant;
-use actix::{Actor, Context, Handler, ResponseFuture};
+use actix::{Actor, Context, Handler, MessageResult, ResponseFuture};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,6 +95,8 @@ impl Handler<Verdicts> for ShardActor {
     /// Each owning connection actor gets its own notice; sessions without one are seen to here.
     fn handle(&mut self, message: Verdicts, _: &mut Context<ShardActor>) {
         let now = clock::now();
+        self.shell.tick_late.set(now.since(message.tick));
+        self.shell.statistics.expiry.verdict_lag.add(now.since(message.sent), 1);
         for verdict in message.batch {
             if verdict.kind == DeadlineKind::Chore {
                 self.chore();
@@ -142,6 +145,14 @@ impl Handler<Parcel> for ShardActor {
     fn handle(&mut self, parcel: Parcel, _: &mut Context<ShardActor>) {
         self.shell.core.borrow_mut().take_parcel(clock::now(), parcel);
         self.shell.turn_ended();
+    }
+}
+
+impl Handler<InspectShard> for ShardActor {
+    type Result = MessageResult<InspectShard>;
+
+    fn handle(&mut self, _: InspectShard, _: &mut Context<ShardActor>) -> Self::Result {
+        MessageResult(self.shell.inspect())
     }
 }
 

@@ -4,6 +4,8 @@
 //! after those that were ready with it: one write per connection, one message per peer, one to the expiry actor.
 
 use super::connection::{self, Connection, Notice, Transport};
+use super::dump::{Asked, SESSIONS, ShardInspection};
+use super::events::{EventTopics, Scene};
 use super::log::EventLog;
 use super::message::{Adopt, Incoming, Introduce};
 use super::shard::ShardActor;
@@ -58,6 +60,9 @@ pub struct Shell {
     store: OnceCell<ToStore>,
     pub statistics: Arc<Statistics>,
     log: RefCell<EventLog>,
+    topics: RefCell<EventTopics>,
+    /// How long after its bucket's end the latest batch of verdicts came.
+    pub tick_late: Cell<Duration>,
 }
 
 /// A connection's way out.
@@ -69,7 +74,7 @@ struct Link {
 }
 
 impl Shell {
-    pub fn new(core: Shard, statistics: Arc<Statistics>, log: EventLog) -> Rc<Shell> {
+    pub fn new(core: Shard, statistics: Arc<Statistics>, log: EventLog, topics: EventTopics) -> Rc<Shell> {
         Rc::new(Shell {
             here: core.here,
             core: RefCell::new(core),
@@ -86,6 +91,8 @@ impl Shell {
             store: OnceCell::new(),
             statistics,
             log: RefCell::new(log),
+            topics: RefCell::new(topics),
+            tick_late: Cell::default(),
         })
     }
 
@@ -191,7 +198,7 @@ impl Shell {
                 self.flush_one(now, *id);
             }
             self.give_back_dirty(dirty);
-            self.send_out();
+            self.send_out(now);
             if self.core.borrow_mut().effects().dirty.is_empty() {
                 return;
             }
@@ -227,7 +234,7 @@ impl Shell {
         }
     }
 
-    fn send_out(&self) {
+    fn send_out(&self, now: Instant) {
         self.send_to_store();
         let mut core = self.core.borrow_mut();
         core.seal_parcels();
@@ -243,7 +250,7 @@ impl Shell {
             self.notify(id, Notice::Read);
         }
         if let (Some(expiry), false) = (self.expiry.get(), batch.is_empty()) {
-            expiry.do_send(Register { shard: u16::from(self.here.0), batch });
+            expiry.do_send(Register { shard: u16::from(self.here.0), batch, sent: now });
         }
         for (to, parcel) in parcels {
             if let Some(peer) = self.shards.get().and_then(|s| s.get(usize::from(to.0))) {
@@ -282,15 +289,27 @@ impl Shell {
         self.turn_ended();
     }
 
-    /// Writes what happened into the log, with the addresses that only the shell knows.
+    /// Writes what happened into the log and the event topics, with the addresses that only the shell knows.
     pub fn log_events(&self) {
-        let events = std::mem::take(&mut self.core.borrow_mut().effects().events);
-        if events.is_empty() {
+        let mut core = self.core.borrow_mut();
+        let events = std::mem::take(&mut core.effects().events);
+        let reports = std::mem::take(&mut core.effects().reports);
+        drop(core);
+        if events.is_empty() && reports.is_empty() {
             return;
         }
+        let now = clock::now();
         let links = self.links.borrow();
         let address = |id: ConnectionId| find(&links, id).map(|link| link.peer);
-        self.log.borrow_mut().write(clock::now(), &events, address);
+        self.log.borrow_mut().write(now, &events, address);
+        let (unix_ms, tick_late) = (clock::unix_millis(), self.tick_late.get());
+        for report in &reports {
+            let scene = Scene { unix_ms, address: address(report.connection), tick_late };
+            match self.topics.borrow_mut().compose(now, report, scene) {
+                Some((topic, text)) => self.core.borrow_mut().announce(now, &topic, text.as_bytes()),
+                None => self.statistics.event_left_out(),
+            }
+        }
     }
 
     /// Adds what this arbiter's message bodies and partial packets grew or shrank by to the broker's total.
@@ -317,6 +336,20 @@ impl Shell {
         self.core.borrow_mut().chore(now, now + every);
         self.statistics.report(usize::from(self.here.0), self.core.borrow().figures());
         self.turn_ended();
+    }
+
+    /// What a person is shown: each session's socket is asked who holds its oldest message.
+    pub fn inspect(&self) -> ShardInspection {
+        let (now, core, links) = (clock::now(), self.core.borrow(), self.links.borrow());
+        let mut waiting = Vec::new();
+        for mut found in core.waiting(now, SESSIONS) {
+            let link = found.connection.and_then(|(id, _)| find(&links, id));
+            let stall = link.and_then(|link| core.diagnose(now, link.id, link.transport.view()));
+            let asked = if stall.is_some() { Asked::Yes } else { Asked::No };
+            found.stall = stall.unwrap_or(found.stall);
+            waiting.push((found, asked));
+        }
+        ShardInspection { figures: core.figures(), open: self.open.get(), waiting }
     }
 
     /// Asks the expiry actor to count what is due soon.

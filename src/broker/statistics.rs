@@ -3,7 +3,7 @@
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::routing::shard::{Common, Figures};
 use crate::store::writer::Statistics as StoreStatistics;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Packets that are not whole may use this part of the memory budget: one in so many.
@@ -30,6 +30,8 @@ pub struct Statistics {
     pub expiry: Arc<ExpiryStatistics>,
     /// Once the store's threads have started.
     store: OnceLock<Arc<StoreStatistics>>,
+    /// Events that no topic was told of, for want of rate.
+    events_left_out: AtomicU64,
     /// As of each shard's last chore.
     shards: Vec<Mutex<Figures>>,
 }
@@ -44,6 +46,7 @@ impl Statistics {
             common,
             expiry: Arc::default(),
             store: OnceLock::new(),
+            events_left_out: AtomicU64::new(0),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }
@@ -86,6 +89,14 @@ impl Statistics {
         if bodies != 0 {
             self.memory_changed(bodies, 0);
         }
+    }
+
+    pub fn event_left_out(&self) {
+        self.events_left_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn events_left_out(&self) -> u64 {
+        self.events_left_out.load(Ordering::Relaxed)
     }
 
     pub fn report(&self, shard: usize, figures: Figures) {

@@ -1,6 +1,8 @@
 //! Who starts and stops whom, in which order.
 
 use super::StartError;
+use super::dump::{self, InspectShard};
+use super::events::EventTopics;
 use super::listener::Acceptor;
 use super::log::EventLog;
 use super::message::{Introduce, Settle, Stop};
@@ -12,6 +14,7 @@ use super::storage::{self, Share};
 use crate::clock;
 use crate::config::Config;
 use crate::expiry::actor::ExpiryActor;
+use crate::expiry::message::Inspect;
 use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::shard::{Common, Shard};
@@ -34,6 +37,9 @@ use tracing::warn;
 /// How long the shards may take to tell their clients that the broker stops, and to close.
 const STOP: Duration = Duration::from_secs(4);
 
+/// How long all arbiters together may take to say what they hold: a stop may wait behind it.
+const DUMP: Duration = Duration::from_secs(2);
+
 /// How long the arbiters' threads may take to end after that, and the last commits.
 const JOIN: Duration = Duration::from_secs(10);
 
@@ -44,8 +50,10 @@ const OTHER_DESCRIPTORS: u64 = 64;
 pub struct Supervisor {
     acceptors: Vec<JoinHandle<()>>,
     shards: Vec<Addr<ShardActor>>,
+    expiry: Addr<ExpiryActor>,
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
+    statistics: Arc<Statistics>,
 }
 
 impl Supervisor {
@@ -115,7 +123,24 @@ impl Supervisor {
             let acceptor = Acceptor::new(listener, shards.clone(), statistics, limit)?;
             acceptors.push(actix_rt::spawn(acceptor.run()));
         }
-        Ok(Supervisor { acceptors, shards, arbiters, writer })
+        Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, statistics })
+    }
+
+    /// What the broker waits for, as a person reads it.
+    pub async fn dump(&self) -> String {
+        match tokio::time::timeout(DUMP, self.inspect()).await {
+            Ok(Some(text)) => text,
+            Ok(None) | Err(_) => format!("homing: no dump: an arbiter did not answer within {DUMP:?}\n"),
+        }
+    }
+
+    async fn inspect(&self) -> Option<String> {
+        let expiry = self.expiry.send(Inspect).await.ok()?;
+        let mut shards = Vec::new();
+        for shard in &self.shards {
+            shards.push(shard.send(InspectShard).await.ok()?);
+        }
+        Some(dump::render(&expiry, &self.statistics.expiry, shards, clock::now()))
     }
 
     /// Stops accepting, then the shards, then their threads.
@@ -172,6 +197,8 @@ fn start_shard(
     let (common, statistics) = (Arc::clone(common), Arc::clone(statistics));
     let sys = (number == 0 && !config.sys.interval.is_zero()).then_some(config.sys.interval);
     let lines = config.log.events_per_second;
+    let per_second = config.sys.events_per_second.div_ceil(count.max(1) as u32);
+    let topics = EventTopics::new(per_second, config.sys.events_per_client);
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&common), random_seed());
@@ -179,7 +206,7 @@ fn start_shard(
             core.keep_in_store(next_number);
             core.recover(clock::now(), down, sessions, in_flight);
         }
-        let shell = Shell::new(core, statistics, EventLog::new(lines));
+        let shell = Shell::new(core, statistics, EventLog::new(lines), topics);
         ShardActor::new(shell, common, sys)
     })
 }

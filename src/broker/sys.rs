@@ -25,6 +25,7 @@ pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common:
         ("messages/redelivered", tally.redelivered.to_string()),
         ("redelivery/stalled", tally.stalled.to_string()),
         ("redelivery/cut", tally.cut.to_string()),
+        ("events/left-out", statistics.events_left_out().to_string()),
         ("subscriptions/count", total.subscriptions.to_string()),
         ("retained messages/count", retained.to_string()),
         ("heap/current", heap().to_string()),
@@ -48,8 +49,15 @@ fn publish_expiry(shard: &mut Shard, now: Instant, expiry: &ExpiryStatistics) {
     tell("keys", expiry.keys());
     tell("buckets", expiry.buckets_in_use());
     tell("ticks", expiry.ticks());
-    tell("lateness/max_ms", ms(expiry.lateness_max()));
-    tell("lateness/p99_ms", ms(expiry.lateness_p99()));
+    let late = [
+        ("lateness", &expiry.lateness),
+        ("mailbox/verdicts", &expiry.verdict_lag),
+        ("mailbox/registrations", &expiry.registration_lag),
+    ];
+    for (name, late) in late {
+        tell(&format!("{name}/max_ms"), ms(late.max()));
+        tell(&format!("{name}/p99_ms"), ms(late.p99()));
+    }
     for (secs, keys) in AHEAD.into_iter().zip(expiry.due()) {
         tell(&format!("due/{secs}s"), keys);
     }

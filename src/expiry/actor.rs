@@ -8,13 +8,13 @@
 //! it polls futures. An empty queue does not wake at all.
 
 use super::deadline::DeadlineKind;
-use super::message::{PollNow, Register, Survey, Verdict, Verdicts};
+use super::message::{Inspect, Inspection, PollNow, Register, Registered, Survey, Verdict, Verdicts};
 use super::queue::{ExpiryQueue, Key, More};
 use super::slot::SlotSpace;
 use super::statistics::{AHEAD, ExpiryStatistics};
 use crate::clock;
 use crate::time::Instant;
-use actix::{Actor, ActorFuture, AsyncContext, Context, Handler, Recipient};
+use actix::{Actor, ActorFuture, AsyncContext, Context, Handler, MessageResult, Recipient};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
@@ -83,7 +83,7 @@ impl ExpiryActor {
         for (shard, batch) in self.shards.iter().zip(&mut self.batches) {
             if !batch.is_empty() {
                 // A shard that is gone has no owners left to tell.
-                shard.do_send(Verdicts { batch: std::mem::take(batch), tick });
+                shard.do_send(Verdicts { batch: std::mem::take(batch), tick, sent: now });
             }
         }
         self.statistics.sent(fired, now.since(tick));
@@ -102,7 +102,8 @@ impl Actor for ExpiryActor {
 impl Handler<Register> for ExpiryActor {
     type Result = ();
 
-    fn handle(&mut self, Register { shard, batch }: Register, _: &mut Self::Context) {
+    fn handle(&mut self, Register { shard, batch, sent }: Register, _: &mut Self::Context) {
+        self.statistics.registration_lag.add(clock::now().since(sent), 1);
         assert!(usize::from(shard) < self.shards.len(), "a shard of this broker's");
         for registration in batch {
             let slot = self.slots.global(shard, registration.kind, registration.slot);
@@ -129,6 +130,22 @@ impl Handler<Survey> for ExpiryActor {
     fn handle(&mut self, _: Survey, _: &mut Self::Context) {
         let now = clock::now();
         self.statistics.surveyed(self.queue.due_within_each(AHEAD.map(|s| now + Duration::from_secs(s))));
+    }
+}
+
+impl Handler<Inspect> for ExpiryActor {
+    type Result = MessageResult<Inspect>;
+
+    fn handle(&mut self, _: Inspect, _: &mut Self::Context) -> Self::Result {
+        let mut shards = vec![[Registered::default(); DeadlineKind::COUNT]; self.shards.len()];
+        for (slot, ends) in self.queue.walk() {
+            let (shard, kind, _) = self.slots.local(slot);
+            let of_kind = &mut shards[usize::from(shard)][kind as usize];
+            of_kind.keys += 1;
+            of_kind.first = Some(of_kind.first.map_or(ends, |first| first.min(ends)));
+        }
+        let (interval, keys, buckets) = (self.queue.interval(), self.queue.len(), self.queue.dump());
+        MessageResult(Inspection { interval, keys, buckets, shards })
     }
 }
 

@@ -3,12 +3,15 @@
 use super::deadline::DeadlineKind;
 pub use super::deadline::Registration;
 use crate::time::Instant;
+use std::time::Duration;
 
 /// What one turn of a shard registers. Sent once a turn, and only if something has to be told ([`lazy`](super::lazy)).
 #[derive(Debug)]
 pub struct Register {
     pub shard: u16,
     pub batch: Vec<Registration>,
+    /// When it was sent.
+    pub sent: Instant,
 }
 
 impl actix::Message for Register {
@@ -31,6 +34,8 @@ pub struct Verdicts {
     pub batch: Vec<Verdict>,
     /// The end of the earliest bucket polled for this batch; the others follow, up to the time of the poll.
     pub tick: Instant,
+    /// When it was sent.
+    pub sent: Instant,
 }
 
 impl actix::Message for Verdicts {
@@ -51,4 +56,32 @@ pub struct Survey;
 
 impl actix::Message for Survey {
     type Result = ();
+}
+
+/// Say what is registered, for a person. Walks over every key: some 10 ms for a million of them, in which no verdict goes out.
+#[derive(Debug)]
+pub struct Inspect;
+
+impl actix::Message for Inspect {
+    type Result = Inspection;
+}
+
+/// The answer.
+#[derive(Debug)]
+pub struct Inspection {
+    /// The width of a bucket.
+    pub interval: Duration,
+    pub keys: usize,
+    /// The ends and sizes of buckets with keys in them, the earliest first; all of them.
+    pub buckets: Vec<(Instant, usize)>,
+    /// By shard, then by kind.
+    pub shards: Vec<[Registered; DeadlineKind::COUNT]>,
+}
+
+/// What one shard has registered of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registered {
+    pub keys: usize,
+    /// The end of the first bucket among them.
+    pub first: Option<Instant>,
 }

@@ -18,9 +18,13 @@ pub struct ExpiryStatistics {
     buckets_in_use: AtomicU64,
     ticks: AtomicU64,
     fired: [AtomicU64; DeadlineKind::COUNT],
-    lateness_max_ms: AtomicU64,
-    /// How many verdicts were less than 2^index ms late.
-    lateness: [AtomicU64; LATENESS_BUCKETS],
+    /// From a bucket's end to the round that polled it, by verdict. A round that polls several buckets counts the earliest
+    /// for all: an upper bound.
+    pub lateness: Lateness,
+    /// What a batch of verdicts spent in the mailbox of its shard.
+    pub verdict_lag: Lateness,
+    /// What a batch of registrations spent in the mailbox of the expiry actor.
+    pub registration_lag: Lateness,
     longest_catch_up: AtomicU64,
     /// As of the last survey.
     due: [AtomicU64; AHEAD.len()],
@@ -45,26 +49,6 @@ impl ExpiryStatistics {
     /// Verdicts sent since the start.
     pub fn fired(&self, kind: DeadlineKind) -> u64 {
         self.fired[kind as usize].load(Relaxed)
-    }
-
-    /// The longest time from a bucket's end to the round that polled it.
-    pub fn lateness_max(&self) -> Duration {
-        Duration::from_millis(self.lateness_max_ms.load(Relaxed))
-    }
-
-    /// What 99 % of all verdicts were less late than, to the next power of two of milliseconds.
-    ///
-    /// A round that polls several buckets counts the earliest for all: an upper bound.
-    pub fn lateness_p99(&self) -> Duration {
-        let counts = self.lateness.each_ref().map(|count| count.load(Relaxed));
-        let all: u64 = counts.iter().sum();
-        let mut seen = 0;
-        let index = counts.iter().position(|count| {
-            seen += count;
-            // In 128 bits, since a count may be near the end of 64.
-            u128::from(seen) * 100 >= u128::from(all) * 99
-        });
-        if all == 0 { Duration::ZERO } else { Duration::from_millis(1 << index.unwrap_or(0)) }
     }
 
     /// Rounds of the longest catch-up: 1 where no tick ever exceeded its budget.
@@ -93,10 +77,7 @@ impl ExpiryStatistics {
         }
         let verdicts = fired.iter().sum::<u64>();
         if verdicts > 0 {
-            let ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX);
-            let bits = (u64::BITS - ms.leading_zeros()) as usize;
-            self.lateness[bits.min(LATENESS_BUCKETS - 1)].fetch_add(verdicts, Relaxed);
-            self.lateness_max_ms.fetch_max(ms, Relaxed);
+            self.lateness.add(late, verdicts);
         }
     }
 
@@ -107,6 +88,42 @@ impl ExpiryStatistics {
     }
 }
 
+/// How late things were: the longest, and a histogram of powers of two. 128 bytes; any thread may add.
+#[derive(Debug, Default)]
+pub struct Lateness {
+    max_ms: AtomicU64,
+    /// How many were less than 2^index ms late.
+    counts: [AtomicU64; LATENESS_BUCKETS],
+}
+
+impl Lateness {
+    /// So many were so late.
+    pub fn add(&self, late: Duration, times: u64) {
+        let ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX);
+        let bits = (u64::BITS - ms.leading_zeros()) as usize;
+        self.counts[bits.min(LATENESS_BUCKETS - 1)].fetch_add(times, Relaxed);
+        self.max_ms.fetch_max(ms, Relaxed);
+    }
+
+    /// The latest.
+    pub fn max(&self) -> Duration {
+        Duration::from_millis(self.max_ms.load(Relaxed))
+    }
+
+    /// What 99 % were less late than, to the next power of two of milliseconds.
+    pub fn p99(&self) -> Duration {
+        let counts = self.counts.each_ref().map(|count| count.load(Relaxed));
+        let all: u64 = counts.iter().sum();
+        let mut seen = 0;
+        let index = counts.iter().position(|count| {
+            seen += count;
+            // In 128 bits, since a count may be near the end of 64.
+            u128::from(seen) * 100 >= u128::from(all) * 99
+        });
+        if all == 0 { Duration::ZERO } else { Duration::from_millis(1 << index.unwrap_or(0)) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,13 +131,13 @@ mod tests {
     #[test]
     fn lateness_p99_is_the_next_power_of_two() {
         let statistics = ExpiryStatistics::default();
-        assert_eq!(statistics.lateness_p99(), Duration::ZERO);
+        assert_eq!(statistics.lateness.p99(), Duration::ZERO);
         statistics.sent([990, 0, 0, 0, 0], Duration::from_millis(3));
         statistics.sent([0, 10, 0, 0, 0], Duration::from_millis(900));
-        assert_eq!(statistics.lateness_p99(), Duration::from_millis(4));
+        assert_eq!(statistics.lateness.p99(), Duration::from_millis(4));
         statistics.sent([0, 1, 0, 0, 0], Duration::from_secs(3_600));
-        assert_eq!(statistics.lateness_p99(), Duration::from_millis(1024));
-        assert_eq!(statistics.lateness_max(), Duration::from_secs(3_600));
+        assert_eq!(statistics.lateness.p99(), Duration::from_millis(1024));
+        assert_eq!(statistics.lateness.max(), Duration::from_secs(3_600));
         assert_eq!(statistics.fired(DeadlineKind::WriteIdle), 11);
     }
 }

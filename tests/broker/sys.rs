@@ -189,5 +189,10 @@ fn the_expiry_queue_can_be_looked_at() {
             && number(values, "fired/chore").is_some_and(|fired| fired >= 1)
             && number(values, "lateness/max_ms").is_some()
             && number(values, "lateness/p99_ms").is_some()
+            && ["verdicts", "registrations"].iter().all(|what| {
+                ["max_ms", "p99_ms"]
+                    .iter()
+                    .all(|of| number(values, &format!("mailbox/{what}/{of}")).is_some())
+            })
     });
 }

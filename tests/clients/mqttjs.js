@@ -23,7 +23,7 @@ class Peer {
     const clean = options.clean ?? true
     const all = { clientId: `mqttjs-${name}-${role}`, protocolVersion: level, reconnectPeriod: 0, clean, ...options }
     if (level === 3) all.protocolId = 'MQIsdp'
-    if (level === 5) all.properties = { sessionExpiryInterval: clean ? 0 : 3600 }
+    if (level === 5) all.properties = { sessionExpiryInterval: clean ? 0 : 3600, ...options.properties }
     const peer = new Peer()
     peer.received = []
     peer.waiting = []
@@ -143,6 +143,45 @@ const cases = {
   },
 }
 
+// Where nothing is resent on a live connection.
+const onlyV5 = {
+  async comes_back_after_an_ack_timeout(version, topic) {
+    const options = { clean: false, reconnectPeriod: 100, properties: { userProperties: { 'ack-timeout': '1s' } } }
+    const forgetful = await (await Peer.connect(version, 'forgetful', options)).subscribe(topic, 1)
+    const { client } = forgetful
+    const packets = []
+    const arrived = new Promise((resolve) => {
+      client.on('packetreceive', (packet) => {
+        if (packet.cmd !== 'publish') return
+        packets.push(packet)
+        if (packets.length === 2) resolve()
+      })
+    })
+    // An application that never says that it is done with a message: MQTT.js then holds its PUBACK, and all that follows.
+    const { handleMessage } = client
+    client.handleMessage = () => {}
+    const back = new Promise((resolve) => client.once('connect', resolve))
+    client.once('close', () => {
+      client.handleMessage = handleMessage
+    })
+    const publisher = await Peer.connect(version, 'publisher')
+    await publisher.publish(topic, 'held', 1)
+    const connack = await inTime(back, 'the return')
+    assert.strictEqual(connack.sessionPresent, true)
+    await inTime(arrived, 'the message at the return')
+    const [first, again] = packets
+    assert.deepStrictEqual([first.dup, again.dup], [false, true])
+    assert.deepStrictEqual([again.messageId, again.payload.toString()], [first.messageId, 'held'])
+    // What the client did not get to read: that it was cut for its ack timeout.
+    await publisher.subscribe('$SYS/broker/clients/mqttjs-5.0-forgetful/last-disconnect', 0)
+    const [, , record] = await publisher.message()
+    assert.strictEqual(JSON.parse(record).cause, 'ack_timeout')
+    await forgetful.stop()
+    await publisher.stop()
+    await (await Peer.connect(version, 'forgetful')).stop()
+  },
+}
+
 const versions = [
   { name: '3.1', level: 3 },
   { name: '3.1.1', level: 4 },
@@ -152,7 +191,8 @@ const versions = [
 async function main() {
   let failed = false
   for (const version of versions) {
-    for (const [name, run] of Object.entries(cases)) {
+    const all = version.level === 5 ? { ...cases, ...onlyV5 } : cases
+    for (const [name, run] of Object.entries(all)) {
       const begun = performance.now()
       try {
         await run(version, `mqttjs/${version.name}/${name}`)

@@ -16,32 +16,41 @@ CLIENT = "paho-mqtt"
 class Peer:
     """A connected client; `received` gets its messages, or is shared with others."""
 
-    def __init__(self, protocol, client_id, clean=True, will=None, received=None):
+    def __init__(self, protocol, client_id, clean=True, will=None, received=None, ack_timeout=None):
         v5 = protocol == mqtt.MQTTv5
         clean_session = None if v5 else clean
         version = mqtt.CallbackAPIVersion.VERSION2
-        self.client = mqtt.Client(version, client_id, clean_session=clean_session, protocol=protocol)
+        self.client = mqtt.Client(
+            version, client_id, clean_session=clean_session, protocol=protocol, manual_ack=ack_timeout is not None
+        )
         self.client_id = client_id
         self.received = received if received is not None else queue.Queue()
         self.connected = queue.Queue()
         self.subscribed = queue.Queue()
         self.disconnected = threading.Event()
+        self.told = queue.Queue()
         self.client.on_connect = lambda _client, _data, flags, reason, _properties: self.connected.put((flags, reason))
         self.client.on_subscribe = lambda _client, _data, _id, reasons, _properties: self.subscribed.put(reasons)
         self.client.on_message = lambda _client, _data, message: self.received.put((self.client_id, message))
-        self.client.on_disconnect = lambda *_: self.disconnected.set()
+        self.client.on_disconnect = self.on_disconnect
         if will is not None:
             self.client.will_set(will, "gone", qos=1)
         options = {}
         if v5:
             properties = Properties(PacketTypes.CONNECT)
             properties.SessionExpiryInterval = 0 if clean else 3600
+            if ack_timeout is not None:
+                properties.UserProperty = ("ack-timeout", ack_timeout)
             options = {"clean_start": clean, "properties": properties}
         self.client.connect("127.0.0.1", PORT, **options)
         self.client.loop_start()
         flags, reason = self.connected.get(timeout=PATIENCE)
         assert not reason.is_failure, reason
         self.session_present = flags.session_present
+
+    def on_disconnect(self, _client, _data, _flags, reason, _properties):
+        self.disconnected.set()
+        self.told.put(reason)
 
     def subscribe(self, topic, qos=2):
         self.client.subscribe(topic, qos)
@@ -135,7 +144,31 @@ def cases(version, protocol):
         by_member = [[m.payload.decode() for who, m in arrived if who == member.client_id] for member in members]
         check_shared(by_member, sent)
 
-    return [connect, at_qos(0), at_qos(1), at_qos(2), retained, will, persistent_session, shared_subscription]
+    def comes_back_after_an_ack_timeout(topic):
+        forgetful = peer("forgetful", clean=False, ack_timeout="1s").subscribe(topic, qos=1)
+        publisher = peer("publisher")
+        publisher.publish(topic, "held", 1)
+        _, first = forgetful.received.get(timeout=PATIENCE)
+        # Forgotten: the broker ends the connection, and the client comes back by itself.
+        reason = forgetful.told.get(timeout=PATIENCE)
+        assert reason.value == 0x97, reason
+        flags, reason = forgetful.connected.get(timeout=PATIENCE)
+        assert flags.session_present and not reason.is_failure, reason
+        _, again = forgetful.received.get(timeout=PATIENCE)
+        assert (again.dup, again.mid, again.payload) == (True, first.mid, b"held"), again
+        forgetful.client.ack(again.mid, again.qos)
+        publisher.publish(topic, "next", 1)
+        _, following = forgetful.received.get(timeout=PATIENCE)
+        assert (following.dup, following.payload) == (False, b"next"), following
+        forgetful.client.ack(following.mid, following.qos)
+        forgetful.stop()
+        publisher.stop()
+        peer("forgetful").stop()
+
+    # Where nothing is resent on a live connection.
+    only_v5 = [comes_back_after_an_ack_timeout] if protocol == mqtt.MQTTv5 else []
+    every = [connect, at_qos(0), at_qos(1), at_qos(2), retained, will, persistent_session, shared_subscription]
+    return every + only_v5
 
 
 versions = [("3.1", mqtt.MQTTv31), ("3.1.1", mqtt.MQTTv311), ("5.0", mqtt.MQTTv5)]

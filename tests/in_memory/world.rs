@@ -62,6 +62,7 @@ pub fn settings() -> Settings {
         subscriptions_per_client: 100,
         topic_alias_maximum: 10,
         last_disconnects: 16,
+        reports: false,
         keep_alive_maximum: 0,
         allow_never: true,
         hold_timeout: Duration::from_secs(10),

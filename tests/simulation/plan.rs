@@ -222,6 +222,7 @@ fn settings(rng: &mut Rng) -> Settings {
         subscriptions_per_client: 100,
         topic_alias_maximum: rng.pick(&[0, 1, 3]),
         last_disconnects: 0,
+        reports: false,
         keep_alive_maximum: 0,
         allow_never: true,
         hold_timeout: Duration::from_millis(rng.between(500, 3_000)),

@@ -361,6 +361,20 @@ impl RawClient {
         }
     }
 
+    /// Reads once, so many bytes at most; whether the stream goes on.
+    pub fn read_some(&mut self, bytes: usize) -> bool {
+        let mut scratch = vec![0; bytes];
+        self.stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a read timeout");
+        match self.stream.read(&mut scratch) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.unread.extend_from_slice(&scratch[..count]);
+                true
+            }
+            Err(e) => !is_gone(e.kind()),
+        }
+    }
+
     fn next_unread(&mut self, deadline: Instant) -> Event {
         let mut scratch = [0; 16 * 1024];
         loop {

@@ -58,7 +58,7 @@ impl Fixture {
     }
 
     fn register(&self, shard: u16, batch: &[Registration]) {
-        self.expiry.do_send(Register { shard, batch: batch.to_vec() });
+        self.expiry.do_send(Register { shard, batch: batch.to_vec(), sent: clock::now() });
     }
 
     async fn next(&mut self, shard: usize) -> Verdicts {
@@ -89,7 +89,7 @@ fn a_verdict_comes_at_its_bucket_and_not_before() {
         let mut fixture = Fixture::start(1);
         let deadline = soon(30);
         fixture.register(0, &[retransmit(5, deadline)]);
-        let Verdicts { batch, tick } = fixture.next(0).await;
+        let Verdicts { batch, tick, .. } = fixture.next(0).await;
         assert!(clock::now() >= bucket(deadline));
         assert_eq!(tick, bucket(deadline));
         assert_eq!(batch, [Verdict { kind: DeadlineKind::Retransmit, slot: 5, generation: 1 }]);
@@ -151,7 +151,7 @@ fn a_catch_up_takes_several_rounds_and_the_mailbox_has_its_turn_between_them() {
         let keys = 6 * ROUND as u32;
         let overdue: Vec<_> = (1..=keys).map(|slot| retransmit(slot, Instant::ZERO)).collect();
         fixture.register(0, &overdue);
-        let late = Register { shard: 0, batch: vec![retransmit(0, Instant::ZERO)] };
+        let late = Register { shard: 0, batch: vec![retransmit(0, Instant::ZERO)], sent: clock::now() };
         *fixture.reply.borrow_mut() = Some((fixture.expiry.clone(), late));
         let mut slots = Vec::new();
         while slots.len() <= keys as usize {
@@ -196,5 +196,25 @@ fn a_polled_key_fires_again_only_when_registered_again() {
         }
         fixture.register(0, &[retransmit(1, soon(60))]);
         assert_eq!(fixture.next(0).await.batch.len(), 1);
+    });
+}
+
+#[test]
+fn an_inspection_tells_the_shards_and_kinds_apart() {
+    run(async || {
+        let fixture = Fixture::start(2);
+        let (near, far) = (soon(3_600_000), soon(7_200_000));
+        fixture.register(0, &[retransmit(0, far), retransmit(1, near)]);
+        let idle = Registration { kind: DeadlineKind::ReadIdle, slot: 7, generation: 0, deadline: far };
+        fixture.register(1, &[idle]);
+        let Inspection { interval, keys, buckets, shards } =
+            fixture.expiry.send(Inspect).await.expect("running");
+        assert_eq!((interval, keys, shards.len()), (INTERVAL, 3, 2));
+        assert_eq!(buckets, [(bucket(near), 1), (bucket(far), 2)]);
+        let told =
+            |shard: usize, kind| (shards[shard][kind as usize].keys, shards[shard][kind as usize].first);
+        assert_eq!(told(0, DeadlineKind::Retransmit), (2, Some(bucket(near))));
+        assert_eq!(told(0, DeadlineKind::ReadIdle), (0, None));
+        assert_eq!(told(1, DeadlineKind::ReadIdle), (1, Some(bucket(far))));
     });
 }

@@ -81,9 +81,14 @@ impl Index {
         Some(generation)
     }
 
-    /// Every registration, by slot.
-    pub fn registered(&self) -> impl Iterator<Item = &Cell> {
-        self.segments.iter().flat_map(|segment| &segment.cells).filter(|cell| cell.is_registered())
+    /// Every registration with its slot, in the order of the slots.
+    pub fn registered(&self) -> impl Iterator<Item = (u32, &Cell)> {
+        let segments = self.segments.iter().enumerate();
+        let cells = segments.flat_map(|(number, segment)| {
+            let first = number * SEGMENT;
+            segment.cells.iter().enumerate().map(move |(at, cell)| ((first + at) as u32, cell))
+        });
+        cells.filter(|(_, cell)| cell.is_registered())
     }
 
     /// Bytes allocated, as asked of the allocator.

@@ -183,11 +183,16 @@ impl ExpiryQueue {
     /// Buckets with keys in them, earliest first, with the end and size of each. Walks over every key: for an operator's eyes.
     pub fn dump(&self) -> Vec<(Instant, usize)> {
         let mut sizes = BTreeMap::new();
-        for cell in self.index.registered() {
-            let tick = if cell.tick == Cell::LATE { self.next - 1 } else { cell.tick };
+        for (_, cell) in self.index.registered() {
+            let tick = self.ends(*cell);
             *sizes.entry(tick).or_insert(0) += 1;
         }
         sizes.into_iter().map(|(tick, size)| (self.boundary(tick), size)).collect()
+    }
+
+    /// Every key's slot, and the end of its bucket. Walks over every key, as [`dump`](Self::dump).
+    pub fn walk(&self) -> impl Iterator<Item = (u32, Instant)> {
+        self.index.registered().map(|(slot, cell)| (slot, self.boundary(self.ends(*cell))))
     }
 
     /// How many keys' buckets end within `ahead`. Walks over every key, as [`dump`](Self::dump).
@@ -199,8 +204,8 @@ impl ExpiryQueue {
     pub fn due_within_each<const N: usize>(&self, until: [Instant; N]) -> [usize; N] {
         let last = until.map(|until| until.as_millis() / self.interval_ms);
         let mut due = [0; N];
-        for cell in self.index.registered() {
-            let tick = if cell.tick == Cell::LATE { self.next - 1 } else { cell.tick };
+        for (_, cell) in self.index.registered() {
+            let tick = self.ends(*cell);
             for (count, last) in due.iter_mut().zip(last) {
                 *count += usize::from(tick <= last);
             }
@@ -217,6 +222,11 @@ impl ExpiryQueue {
     pub fn allocated(&self) -> usize {
         let slots: usize = self.buckets.iter().map(Bucket::allocated).sum();
         slots + size_of_val::<[Bucket]>(&self.buckets) + self.index.allocated()
+    }
+
+    /// The number of the bucket that a registration counts as: what came too late counts as the last one polled.
+    fn ends(&self, cell: Cell) -> u64 {
+        if cell.tick == Cell::LATE { self.next - 1 } else { cell.tick }
     }
 
     fn boundary(&self, tick: u64) -> Instant {

@@ -7,7 +7,7 @@
 
 use super::queue::Delivery;
 use super::seldom::Empty;
-use super::stall::{Stall, StallCause};
+use super::stall::{SocketView, Stall, StallCause};
 use crate::journal::ledger::Entry;
 use crate::journal::record::Flight;
 use crate::mqtt::packet::{PacketId, QoS};
@@ -53,7 +53,7 @@ impl Unacked {
     pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
         let Unacked { first_sent, transmissions, number, due, .. } = *self;
         let (packet_id, age, late) = (self.packet_id(), now.since(first_sent), now.since(due));
-        Stall { packet_id, age, transmissions, cause, number, late }
+        Stall { packet_id, age, transmissions, cause, number, late, view: SocketView::default() }
     }
 }
 
@@ -83,7 +83,7 @@ impl Release {
     pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
         let Release { first_sent, transmissions, number, due, .. } = *self;
         let (packet_id, age, late) = (self.packet_id(), now.since(first_sent), now.since(due));
-        Stall { packet_id, age, transmissions, cause, number, late }
+        Stall { packet_id, age, transmissions, cause, number, late, view: SocketView::default() }
     }
 }
 
@@ -194,10 +194,11 @@ impl InFlight {
         publish.into_iter().chain(release).min().unwrap_or(Instant::NEVER)
     }
 
-    /// What was first sent before all else that is not finished. Whether the client's kernel has it is not known here.
-    pub fn oldest(&self, now: Instant) -> Option<Stall> {
-        let publish = self.publishes.front().map(|p| p.stall(now, StallCause::Application));
-        let releases = self.releases.iter().map(|r| r.stall(now, StallCause::Application));
+    /// What was first sent before all else that is not finished; `cause` says who holds what ends at an offset of the
+    /// stream.
+    pub fn oldest(&self, now: Instant, cause: impl Fn(u64) -> StallCause) -> Option<Stall> {
+        let publish = self.publishes.front().map(|p| p.stall(now, cause(p.end_offset)));
+        let releases = self.releases.iter().map(|r| r.stall(now, cause(r.end_offset)));
         releases.chain(publish).max_by_key(|stall| stall.age)
     }
 
@@ -205,6 +206,12 @@ impl InFlight {
     pub fn holds(&self, number: u64) -> bool {
         self.publishes.binary_search_by_key(&number, |p| p.number).is_ok()
             || self.releases.iter().any(|r| r.number == number)
+    }
+
+    /// What was sent under this running number, while it waits for its PUBACK or PUBREC.
+    pub fn delivery(&self, number: u64) -> Option<&Delivery> {
+        let at = self.publishes.binary_search_by_key(&number, |p| p.number).ok()?;
+        Some(&self.publishes.get(at)?.delivery)
     }
 
     /// Takes a new message in, behind all others, under a free identifier. Nothing older may be unsent.

@@ -38,7 +38,7 @@ pub mod wire;
 use crate::journal::ledger::Account;
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{
-    Acknowledgement, Disconnect, Packet, Publish, QoS, ReasonCode, Subscribe, Unsubscribe,
+    Acknowledgement, Disconnect, Packet, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Unsubscribe,
 };
 use crate::time::Instant;
 use patience::Patience;
@@ -67,6 +67,8 @@ pub struct Session {
     pub client_id: Box<str>,
     /// Session Expiry Interval, seconds: 0 ends with the connection, 0xFFFF_FFFF never.
     pub expiry: u32,
+    /// Of its last connection.
+    pub version: ProtocolVersion,
     pub sender: Sender,
     pub receiver: Receiver,
     pub subscriptions: Subscriptions,
@@ -104,6 +106,7 @@ impl Session {
         Session {
             client_id: client_id.into(),
             expiry,
+            version: ProtocolVersion::V3_1_1,
             sender: Sender::default(),
             receiver: Receiver::default(),
             subscriptions: Subscriptions::default(),

@@ -71,14 +71,29 @@ impl Tally {
 }
 
 /// What became of the packets whose time had come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retransmission {
     pub publishes: u32,
     pub releases: u32,
+    /// The first of them, this transmission included.
+    pub resent: Option<Stall>,
+    /// The first of them that goes on though it had been sent as often as allowed.
+    pub kept: Option<Stall>,
     /// The first that is not even with the peer's kernel: the network holds it, and no attempt was counted.
     pub network: Option<Stall>,
     /// The first packet that was sent as often as allowed, where that means that the connection is to be closed.
     pub exhausted: Option<Stall>,
+}
+
+impl Retransmission {
+    /// One that is about to be sent for the `attempts + 1`-th time again.
+    fn note(&mut self, found: Stall, attempts: u16, view: SocketView, retry: &RetryPolicy) {
+        let stall = Stall { transmissions: found.transmissions.saturating_add(1), view, ..found };
+        self.resent.get_or_insert(stall);
+        if retry.attempts > 0 && attempts == retry.attempts {
+            self.kept.get_or_insert(stall);
+        }
+    }
 }
 
 /// Queue and window of one session.
@@ -322,21 +337,23 @@ impl Sender {
         wire: &mut Wire,
         policy: &SendPolicy,
     ) -> Retransmission {
-        let mut done = Retransmission { publishes: 0, releases: 0, network: None, exhausted: None };
+        let mut done = Retransmission::default();
         let mut budget = policy.retry.resends_per_tick;
         // No older packet was sent again fewer times than this. 3.1.1 [MQTT-4.6.0-1], [MQTT-4.6.0-6]
         let mut floor = u16::MAX;
         for p in self.window.sent_publishes() {
             if p.due <= now {
                 if peer_has < p.end_offset {
-                    done.network.get_or_insert_with(|| p.stall(now, StallCause::of_network(view)));
+                    let stall = p.stall(now, StallCause::of_network(view));
+                    done.network.get_or_insert(Stall { view, ..stall });
                     p.due = policy.due(now, p.attempts, wire);
                 } else if is_exhausted(p.attempts, outlives, &policy.retry) {
-                    done.exhausted = Some(p.stall(now, StallCause::Application));
+                    done.exhausted = Some(Stall { view, ..p.stall(now, StallCause::Application) });
                     return done;
                 } else if floor > p.attempts && budget > 0 && wire.outbox.len() < policy.outbox {
                     budget -= 1;
                     done.publishes += 1;
+                    done.note(p.stall(now, StallCause::Application), p.attempts, view, &policy.retry);
                     resend(now, p, wire, policy);
                 } else {
                     // Its elders are not there yet, or the tick's budget is spent: the next tick.
@@ -349,14 +366,16 @@ impl Sender {
         for r in self.window.releases() {
             if r.due <= now {
                 if peer_has < r.end_offset {
-                    done.network.get_or_insert_with(|| r.stall(now, StallCause::of_network(view)));
+                    let stall = r.stall(now, StallCause::of_network(view));
+                    done.network.get_or_insert(Stall { view, ..stall });
                     r.due = policy.due(now, r.attempts, wire);
                 } else if is_exhausted(r.attempts, outlives, &policy.retry) {
-                    done.exhausted = Some(r.stall(now, StallCause::Application));
+                    done.exhausted = Some(Stall { view, ..r.stall(now, StallCause::Application) });
                     return done;
                 } else if floor > r.attempts && budget > 0 && wire.outbox.len() < policy.outbox {
                     budget -= 1;
                     done.releases += 1;
+                    done.note(r.stall(now, StallCause::Application), r.attempts, view, &policy.retry);
                     r.attempts = r.attempts.saturating_add(1);
                     write_release(now, r, wire, policy);
                 } else {

@@ -3,6 +3,7 @@
 //! Not here: what is done about it. A 3.x connection is resent to (`sender`); a 5.0 connection never is
 //! (5.0 [MQTT-4.4.0-1]), so there the wait is told of, or the connection cut.
 
+use super::queue::Delivery;
 use super::sender::{SendPolicy, Sender};
 use super::wire::Wire;
 use crate::mqtt::packet::PacketId;
@@ -35,6 +36,11 @@ pub enum StallCause {
 }
 
 impl StallCause {
+    /// Of a packet that ends at `end_offset`, where the peer's kernel has the stream up to `peer_has`.
+    pub fn of(end_offset: u64, peer_has: u64, view: SocketView) -> StallCause {
+        if peer_has < end_offset { StallCause::of_network(view) } else { StallCause::Application }
+    }
+
     /// Of a packet that the peer's kernel has not got.
     pub fn of_network(view: SocketView) -> StallCause {
         match view {
@@ -75,6 +81,8 @@ pub struct Stall {
     pub number: u64,
     /// How long after its deadline this was found; zero where that is yet to come.
     pub late: Duration,
+    /// What the socket said, where it was asked.
+    pub view: SocketView,
 }
 
 impl fmt::Display for Stall {
@@ -119,13 +127,10 @@ impl Sender {
                 _ => &mut found.network,
             };
             if place.is_none_or(|other| other.age < stall.age) {
-                *place = Some(stall);
+                *place = Some(Stall { view, ..stall });
             }
         };
-        let cause = |end_offset| match peer_has < end_offset {
-            true => StallCause::of_network(view),
-            false => StallCause::Application,
-        };
+        let cause = |end_offset| StallCause::of(end_offset, peer_has, view);
         for p in self.window.sent_publishes().filter(|p| p.due <= now) {
             note(p.stall(now, cause(p.end_offset)));
             p.due = again;
@@ -137,9 +142,20 @@ impl Sender {
         found
     }
 
-    /// The unacknowledged packet that was first sent before all others.
+    /// The unacknowledged packet that was first sent before all others. Whether the client's kernel has it is not asked.
     pub fn oldest_unacknowledged(&self, now: Instant) -> Option<Stall> {
-        self.window.oldest(now)
+        self.window.oldest(now, |_| StallCause::Application)
+    }
+
+    /// The same on a live connection whose socket was asked.
+    pub fn oldest_diagnosed(&self, now: Instant, peer_has: u64, view: SocketView) -> Option<Stall> {
+        let oldest = self.window.oldest(now, |end_offset| StallCause::of(end_offset, peer_has, view))?;
+        Some(Stall { view, ..oldest })
+    }
+
+    /// The message with this running number, while it waits for its PUBACK or PUBREC.
+    pub fn unacknowledged(&self, number: u64) -> Option<&Delivery> {
+        self.window.delivery(number)
     }
 
     /// Whether this message is still unfinished.

@@ -200,6 +200,7 @@ impl Shard {
         wire.outbox.lend(pool);
         resident.connection = Some(id);
         resident.session.expiry = expiry;
+        resident.session.version = connect.version;
         resident.session.will = connect.will.as_ref().map(|will| {
             Box::new(Will {
                 topic: will.topic.into(),
@@ -231,10 +232,14 @@ impl Shard {
             connack.properties.user_properties.clear();
             fits = wire.put(&packet).is_ok();
         }
+        let before = tally.redelivered;
+        let mut releases = 0;
         if fits {
             resident.session.sender.resume(now, wire, policy, tally);
+            releases = tally.redelivered - before;
             resident.session.sender.pump(now, wire, policy, tally);
         }
+        let publishes = tally.redelivered - before - releases;
         self.connected += 1;
         self.admit_held(now, session_id);
         self.touch(id);
@@ -242,6 +247,9 @@ impl Shard {
         self.register_retransmit(now, id);
         self.fetch(session_id);
         self.set_presence(session_id, Presence::Online);
+        if publishes + releases > 0 {
+            self.report_return(now, id, publishes, releases);
+        }
         self.note(Event::Connected {
             connection: id,
             client_id: assigned.unwrap_or(connect.client_id).into(),

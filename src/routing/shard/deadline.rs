@@ -4,12 +4,14 @@
 //! moved is registered again when its verdict comes.
 
 use super::effects::{Event, Why};
+use super::report::{Occurrence, Redelivery, Then};
 use super::{ConnectionId, SessionId, Shard};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::session::loss::LossCause;
 use crate::mqtt::session::retry::Outlives;
+use crate::mqtt::session::sender::Retransmission;
 use crate::mqtt::session::stall::SocketView;
 use crate::routing::shard::connection::Phase;
 use crate::routing::shard::slots::Id;
@@ -96,6 +98,9 @@ impl Shard {
             tally.stalled += 1;
             effects.events.push(Event::Stalled { client_id: session.client_id.clone(), stall });
         }
+        for stall in [found.application, found.network].into_iter().flatten() {
+            self.report(id, Occurrence::Stalled, Some(stall));
+        }
         self.register_retransmit(now, id);
     }
 
@@ -122,10 +127,25 @@ impl Shard {
         tally.stalled += u64::from(event.is_some() || done.exhausted.is_some());
         tally.cut += u64::from(done.exhausted.is_some());
         self.effects.events.extend(event);
+        self.report_retransmission(id, &done);
         self.touch(id);
         match done.exhausted {
             Some(stall) => self.cut(now, id, None, Why::Exhausted(stall)),
             None => self.register_retransmit(now, id),
+        }
+    }
+
+    fn report_retransmission(&mut self, id: ConnectionId, done: &Retransmission) {
+        let Retransmission { publishes, releases, resent, kept, network, .. } = *done;
+        if let Some(stall) = resent {
+            let (publishes, releases) = (publishes.into(), releases.into());
+            let when = Redelivery::Live;
+            self.report(id, Occurrence::Redelivered { publishes, releases, when }, Some(stall));
+        } else if network.is_some() {
+            self.report(id, Occurrence::Stalled, network);
+        }
+        if kept.is_some() {
+            self.report(id, Occurrence::Exhausted(Then::Keep), kept);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::ConnectionId;
 use super::commit::PageRequest;
 use super::exchange::Parcel;
+use super::report::Report;
 use crate::expiry::deadline::Registration;
 use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
 use crate::mqtt::session::stall::Stall;
@@ -26,6 +27,8 @@ pub struct Effects {
     pub retained: bool,
     /// For the log.
     pub events: Vec<Event>,
+    /// For the event topics, where the operator wants them.
+    pub reports: Vec<Report>,
 }
 
 impl Effects {
@@ -36,6 +39,7 @@ impl Effects {
             && self.parcels.is_empty()
             && self.pages.is_empty()
             && self.events.is_empty()
+            && self.reports.is_empty()
     }
 }
 

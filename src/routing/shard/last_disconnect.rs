@@ -5,18 +5,15 @@
 
 use super::connection::Connection;
 use super::effects::Why;
+use super::report::client_level;
 use super::{ConnectionId, Shard};
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::session::Session;
 use crate::mqtt::session::stall::Stall;
-use crate::mqtt::topic::escape_level;
 use crate::time::Instant;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Bytes of a client id at most: longer ones would not leave room in a topic once they are escaped.
-const LONGEST_CLIENT_ID: usize = 1024;
 
 /// The topics of the records there are, the oldest first.
 #[derive(Debug, Default)]
@@ -38,13 +35,23 @@ impl Shard {
         }
         let connection = self.connections.get(id)?;
         let session = &self.sessions.get(connection.session?)?.session;
-        if session.client_id.len() > LONGEST_CLIENT_ID {
-            return None;
-        }
-        let level = escape_level(&session.client_id);
+        let level = client_level(&session.client_id)?;
         let topic = format!("$SYS/broker/clients/{level}/last-disconnect").into();
-        let text = describe(now, connection, session, why, self.settings.write_timeout);
+        let text = describe(now, connection, session, why, self.lateness(now, id, why));
         Some(Record { topic, text })
+    }
+
+    /// How long after its deadline a connection is ended, where there was one.
+    pub(super) fn lateness(&self, now: Instant, id: ConnectionId, why: &Why) -> Option<Duration> {
+        let connection = self.connections.get(id)?;
+        match why {
+            Why::KeepAlive { .. } => Some(now.since(connection.keep_alive.deadline())),
+            Why::WriteTimeout { .. } => {
+                Some(now.since(connection.write_deadline(self.settings.write_timeout)))
+            }
+            Why::Exhausted(stall) | Why::AckTimeout(stall) => Some(stall.late),
+            _ => None,
+        }
     }
 
     /// Keeps a record, in place of the oldest where there are as many as may be.
@@ -69,7 +76,7 @@ fn describe(
     connection: &Connection,
     session: &Session,
     why: &Why,
-    timeout: Duration,
+    late: Option<Duration>,
 ) -> String {
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let stall = |stall: &Stall| {
@@ -78,12 +85,6 @@ fn describe(
             "age_ms": ms(stall.age),
             "transmissions": stall.transmissions,
         })
-    };
-    let late = match why {
-        Why::KeepAlive { .. } => Some(now.since(connection.keep_alive.deadline())),
-        Why::WriteTimeout { .. } => Some(now.since(connection.write_deadline(timeout))),
-        Why::Exhausted(stall) | Why::AckTimeout(stall) => Some(stall.late),
-        _ => None,
     };
     let since_heard = now.since(connection.keep_alive.last_heard());
     json!({

@@ -66,6 +66,7 @@ impl Shard {
             self.say_disconnect(id, reason, text.as_deref());
         }
         let ending = if why == Why::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
+        self.report_cut(now, id, &why);
         let record = self.note_disconnected(now, id, why);
         self.part(now, id, ending);
         self.keep_last_disconnect(now, record);

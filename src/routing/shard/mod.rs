@@ -22,7 +22,9 @@
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
 //! | `last_disconnect` | why a client was last disconnected |
+//! | `report` | what the event topics are told of a client |
 //! | `census` | what it holds, counted |
+//! | `waiting` | who has waited longest for an acknowledgement |
 //! | `wish` | what a client asks for about its own redelivery |
 //! | `slots` | ids |
 
@@ -42,10 +44,12 @@ mod publish;
 pub mod receive;
 mod record;
 pub mod recover;
+pub mod report;
 mod route;
 mod share;
 pub mod slots;
 mod subscribe;
+pub mod waiting;
 mod wish;
 
 use crate::mqtt::outbox::Outbox;
@@ -98,6 +102,8 @@ pub struct Settings {
     pub expiry_interval: Duration,
     /// Clients of this shard at most of which it is kept why they were last disconnected.
     pub last_disconnects: usize,
+    /// Whether anybody wants [`Effects::reports`].
+    pub reports: bool,
 }
 
 /// What all shards of a broker share. The retained messages have one order per topic, so they stand in one place; the

@@ -33,6 +33,11 @@ pub(super) fn expires(now: Instant, secs: Option<u32>) -> Instant {
     secs.map_or(Instant::NEVER, |secs| now + Duration::from_secs(secs.into()))
 }
 
+fn own<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
+    let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
+    Parts { qos, retain, expires, topic, forwarded: &[], payload }
+}
+
 impl Shard {
     pub(super) fn publish(
         &mut self,
@@ -277,16 +282,15 @@ impl Shard {
 
     /// Publishes a message of the broker's own, retained.
     pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
-        let parts = Parts {
-            qos: QoS::AtMostOnce,
-            retain: true,
-            expires: Instant::NEVER,
-            topic,
-            forwarded: &[],
-            payload,
-        };
-        let mut publication = Publication::new(parts, None, self.here);
+        let mut publication = Publication::new(own(topic, payload, true), None, self.here);
         self.retain(now, &mut publication);
+        self.route(now, &mut publication, None);
+    }
+
+    /// Publishes a message of the broker's own to whoever listens now. QoS 0: who leaves it unacknowledged must not cause
+    /// another.
+    pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
+        let mut publication = Publication::new(own(topic, payload, false), None, self.here);
         self.route(now, &mut publication, None);
     }
 

@@ -22,6 +22,7 @@ impl Resident {
         Some(Record::Session(Box::new(StoredSession {
             key: account.key,
             client_id: session.client_id.clone(),
+            version: session.version,
             expiry: session.expiry,
             connected: self.connection.is_some(),
             ends: self.ends,

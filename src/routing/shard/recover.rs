@@ -55,6 +55,7 @@ impl Shard {
     ) {
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
         let mut session = Session::new(&stored.client_id, stored.expiry);
+        session.version = stored.version;
         session.keep_account(Account { key: stored.key, ledger: Rc::clone(ledger) });
         session.restore_wishes(stored.retry_interval, stored.ack_timeout);
         incoming.into_iter().for_each(|id| session.receiver.restore(id));

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
 
 const ENTRY: &str = "SELECT e.retain, e.subscription_ids, e.share, \
-    b.expires_ms, b.qos, b.retain, b.topic, b.properties, b.payload \
+    b.expires_ms, b.qos, b.retain, b.topic, b.properties, b.payload, e.qos \
     FROM entry e JOIN body b ON b.number = ?2 WHERE e.number = ?1";
 
 pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain, topic, properties, payload \
@@ -56,6 +56,7 @@ fn entry(row: &Row<'_>, number: EntryNumber, opened: Moment, scratch: &mut Vec<u
     Ok(ReadEntry {
         number,
         message: row::message(row, 3, opened, [6, 7, 8], scratch)?,
+        qos: row::qos(row, 9)?,
         retain: row.get(0)?,
         ids: row::ids(row, 1)?,
         share: share.map(Arc::new),

@@ -1,0 +1,154 @@
+//! What a person reads who asks a broker what it waits for: the expiry queue, by arbiter, and the sessions with the oldest
+//! unacknowledged messages. Costs a walk over every key and every session; bounded in length.
+
+use crate::clock;
+use crate::expiry::deadline::DeadlineKind;
+use crate::expiry::message::{Inspection, Registered};
+use crate::expiry::statistics::{AHEAD, ExpiryStatistics, Lateness};
+use crate::mqtt::session::stall::Stall;
+use crate::routing::shard::Figures;
+use crate::routing::shard::waiting::Waiting;
+use crate::time::Instant;
+use actix::Message;
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+/// Sessions that are shown at most, and buckets.
+pub const SESSIONS: usize = 20;
+const BUCKETS: usize = 10;
+
+/// Asks a shard for its part.
+#[derive(Debug)]
+pub struct InspectShard;
+
+impl Message for InspectShard {
+    type Result = ShardInspection;
+}
+
+/// A shard's part.
+#[derive(Debug)]
+pub struct ShardInspection {
+    pub figures: Figures,
+    /// Sockets, with those that have not said CONNECT.
+    pub open: usize,
+    /// The oldest first; each with whether its socket was asked who holds it.
+    pub waiting: Vec<(Waiting, Asked)>,
+}
+
+/// Whether a stall's cause is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Yes,
+    No,
+}
+
+/// Everything, as lines.
+pub fn render(
+    expiry: &Inspection,
+    statistics: &ExpiryStatistics,
+    shards: Vec<ShardInspection>,
+    now: Instant,
+) -> String {
+    let mut text = String::new();
+    let put = &mut text;
+    // Writing to a string cannot fail.
+    let _ = heading(put, now)
+        .and_then(|()| queue(put, expiry, statistics, now))
+        .and_then(|()| arbiters(put, expiry, &shards, now))
+        .and_then(|()| sessions(put, shards, now));
+    text
+}
+
+fn heading(put: &mut String, now: Instant) -> fmt::Result {
+    let (unix_ms, up) = (clock::unix_millis(), seconds(now.since(Instant::ZERO)));
+    writeln!(put, "homing {}: dump at {unix_ms} ms since 1970, up {up}", env!("CARGO_PKG_VERSION"))
+}
+
+fn queue(put: &mut String, expiry: &Inspection, statistics: &ExpiryStatistics, now: Instant) -> fmt::Result {
+    let (keys, buckets, interval) = (expiry.keys, expiry.buckets.len(), expiry.interval.as_millis());
+    writeln!(put, "expiry queue: {keys} keys in {buckets} buckets of {interval} ms")?;
+    write!(put, "  due in")?;
+    for ahead in AHEAD {
+        let until = now + Duration::from_secs(ahead);
+        let due: usize = expiry.buckets.iter().filter(|(end, _)| *end <= until).map(|(_, size)| size).sum();
+        write!(put, "  {ahead} s: {due}")?;
+    }
+    writeln!(put)?;
+    write!(put, "  next buckets")?;
+    for (end, size) in expiry.buckets.iter().take(BUCKETS) {
+        write!(put, "  in {}: {size}", seconds(end.since(now)))?;
+    }
+    writeln!(put)?;
+    write!(put, "  fired since the start")?;
+    for kind in DeadlineKind::ALL {
+        write!(put, "  {}: {}", kind.name(), statistics.fired(kind))?;
+    }
+    writeln!(put, "  in {} ticks", statistics.ticks())?;
+    lateness(put, "ticks", &statistics.lateness)?;
+    lateness(put, "verdicts in a shard's mailbox", &statistics.verdict_lag)?;
+    lateness(put, "registrations in the expiry actor's mailbox", &statistics.registration_lag)
+}
+
+fn lateness(put: &mut String, what: &str, late: &Lateness) -> fmt::Result {
+    let (max, p99) = (late.max().as_millis(), late.p99().as_millis());
+    writeln!(put, "  late, {what}: at most {max} ms, 99 % below {p99} ms")
+}
+
+fn arbiters(put: &mut String, expiry: &Inspection, shards: &[ShardInspection], now: Instant) -> fmt::Result {
+    for (number, (shard, registered)) in shards.iter().zip(&expiry.shards).enumerate() {
+        let Figures { connected, sessions, tally, .. } = &shard.figures;
+        write!(put, "arbiter {number}: {} sockets, {connected} clients, {sessions} sessions", shard.open)?;
+        let (redelivered, stalled, cut) = (tally.redelivered, tally.stalled, tally.cut);
+        writeln!(put, "; redelivered {redelivered}, stalled {stalled}, cut {cut}")?;
+        for kind in DeadlineKind::ALL {
+            let Registered { keys, first } = registered[kind as usize];
+            if let Some(first) = first {
+                let (name, first) = (kind.name(), seconds(first.since(now)));
+                writeln!(put, "  {name:<12} {keys:>9} keys, the first in {first}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sessions(put: &mut String, shards: Vec<ShardInspection>, now: Instant) -> fmt::Result {
+    let mut waiting: Vec<_> = shards.into_iter().flat_map(|shard| shard.waiting).collect();
+    waiting.sort_by_key(|(waiting, _)| std::cmp::Reverse(waiting.stall.age));
+    waiting.truncate(SESSIONS);
+    if waiting.is_empty() {
+        return writeln!(put, "no session has anything unacknowledged");
+    }
+    writeln!(put, "sessions with the oldest unacknowledged messages, {SESSIONS} at most:")?;
+    waiting.iter().try_for_each(|(waiting, asked)| session(put, waiting, *asked, now))
+}
+
+fn session(put: &mut String, waiting: &Waiting, asked: Asked, now: Instant) -> fmt::Result {
+    let Stall { packet_id, age, transmissions, cause, view, .. } = waiting.stall;
+    let (client_id, age, id) = (waiting.client_id.escape_debug(), seconds(age), packet_id.get());
+    match &waiting.connection {
+        Some((_, version)) => write!(put, "  {client_id} ({version}): ")?,
+        None => write!(put, "  {client_id} (away): ")?,
+    }
+    match &waiting.message {
+        Some(message) => {
+            let (qos, topic) = (message.qos as u8, message.topic.escape_debug());
+            write!(put, "PUBLISH {id}, QoS {qos}, topic {topic}")?;
+        }
+        None => write!(put, "PUBREL {id}")?,
+    }
+    write!(put, ", for {age}, sent {transmissions}x")?;
+    if asked == Asked::Yes {
+        write!(put, "; {}: {}", cause.name(), cause.detail())?;
+        if view.unsent > 0 {
+            write!(put, " ({} bytes unsent)", view.unsent)?;
+        }
+    }
+    if !waiting.due.is_never() {
+        write!(put, "; next deadline in {}", seconds(waiting.due.since(now)))?;
+    }
+    writeln!(put, "; {} in flight, {} queued", waiting.in_flight, waiting.queued)
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.3} s", duration.as_secs_f64())
+}

@@ -1,0 +1,71 @@
+//! Who has waited longest for an acknowledgement: for a person who asks.
+//!
+//! Walks over every session: never for a turn's work.
+
+use super::report::{Addressed, addressed};
+use super::{ConnectionId, SessionId, Shard};
+use crate::mqtt::packet::ProtocolVersion;
+use crate::mqtt::session::stall::{SocketView, Stall};
+use crate::time::Instant;
+
+/// One session with something unacknowledged.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    pub client_id: Box<str>,
+    /// Its connection and that one's version; `None` while the client is away.
+    pub connection: Option<(ConnectionId, ProtocolVersion)>,
+    /// The oldest.
+    pub stall: Stall,
+    /// `None` where it is a PUBREL.
+    pub message: Option<Addressed>,
+    /// When its first packet is sent again or found overdue; [`Instant::NEVER`] if none is.
+    pub due: Instant,
+    pub in_flight: usize,
+    pub queued: usize,
+}
+
+impl Shard {
+    /// The sessions whose oldest unacknowledged packets are the oldest, at most `most`, the oldest first.
+    pub fn waiting(&self, now: Instant, most: usize) -> Vec<Waiting> {
+        let mut oldest: Vec<(SessionId, Stall)> = Vec::new();
+        for (id, resident) in self.sessions.iter() {
+            if let Some(stall) = resident.session.sender.oldest_unacknowledged(now) {
+                oldest.push((id, stall));
+                // So that a shard of stuck sessions costs no list of all of them.
+                if oldest.len() >= 2 * most.max(1) {
+                    keep_oldest(&mut oldest, most);
+                }
+            }
+        }
+        keep_oldest(&mut oldest, most);
+        oldest.into_iter().filter_map(|(id, stall)| self.waiting_one(id, stall)).collect()
+    }
+
+    fn waiting_one(&self, id: SessionId, stall: Stall) -> Option<Waiting> {
+        let resident = self.sessions.get(id)?;
+        let sender = &resident.session.sender;
+        let connection = resident.connection.and_then(|id| Some((id, self.connections.get(id)?.version())));
+        Some(Waiting {
+            client_id: resident.session.client_id.clone(),
+            connection,
+            stall,
+            message: sender.unacknowledged(stall.number).map(addressed),
+            due: if connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
+            in_flight: sender.in_flight(),
+            queued: sender.queued(),
+        })
+    }
+
+    /// A connection's oldest unacknowledged packet, once its socket was asked who holds it.
+    pub fn diagnose(&self, now: Instant, id: ConnectionId, view: SocketView) -> Option<Stall> {
+        let connection = self.connections.get(id)?;
+        let peer_has = connection.wire.outbox.written().saturating_sub(view.unsent as u64);
+        let sender = &self.sessions.get(connection.session?)?.session.sender;
+        sender.oldest_diagnosed(now, peer_has, view)
+    }
+}
+
+fn keep_oldest(oldest: &mut Vec<(SessionId, Stall)>, most: usize) {
+    oldest.sort_by_key(|(_, stall)| std::cmp::Reverse(stall.age));
+    oldest.truncate(most);
+}

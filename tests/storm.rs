@@ -1,0 +1,212 @@
+//! A storm of redelivery: 2,000 clients that acknowledge nothing, 20 messages in flight to each, on the real binary. Others
+//! must hardly notice, the resends must be spread, and memory must stay bounded.
+//!
+//! The figures are printed (`--nocapture`). In a development build the program under test is about ten times slower than
+//! a release, so there the bound on latency only tells slow from stuck; `cargo test --release --test storm` holds it to the
+//! figure that is promised.
+
+#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
+mod support;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use support::{Connect, Message, RawClient, V311, now, wire};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::{LocalSet, spawn_local};
+
+const SUBSCRIBERS: usize = 2_000;
+const MESSAGES: usize = 20;
+const IN_FLIGHT: usize = SUBSCRIBERS * MESSAGES;
+/// With 20 % of jitter the first round spreads over 0.8 s.
+const INTERVAL: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the other pair may feel, 99 times of 100.
+const P99_MS: f64 = if cfg!(debug_assertions) { 1_000.0 } else { 50.0 };
+/// Resends come at the ends of the queue's buckets.
+const BUCKET: Duration = Duration::from_millis(250);
+/// All of them at once would be 100 %.
+const LARGEST_SHARE: f64 = 0.6;
+/// Beyond what the messages in flight took: the outboxes of one round.
+const GROWTH: u64 = 64 << 20;
+
+/// What all subscribers together saw.
+#[derive(Default)]
+struct Seen {
+    first: usize,
+    /// When each resend came.
+    again: Vec<Instant>,
+    closed: usize,
+}
+
+struct Homing(Child, SocketAddr);
+
+impl Homing {
+    fn serve() -> Homing {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_homing"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--log-level", "warn"])
+            .args(["--set", &format!("redelivery.interval={}s", INTERVAL.as_secs())])
+            // Neither a file nor variables of whoever runs the tests.
+            .current_dir(env!("CARGO_TARGET_TMPDIR"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("homing starts");
+        let said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+        let address =
+            said.take(5).find_map(|line| line.trim().strip_prefix("listening on")?.trim().parse().ok());
+        Homing(child, address.expect("an address"))
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a figure");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib << 10
+    }
+}
+
+impl Drop for Homing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Subscribes, then reads and acknowledges nothing.
+async fn subscriber(
+    address: SocketAddr,
+    number: usize,
+    seen: Rc<RefCell<Seen>>,
+    ready: Rc<tokio::sync::Semaphore>,
+) {
+    let mut stream = TcpStream::connect(address).await.expect("accepted");
+    let mut hello = Connect::new(V311, &format!("stuck{number}")).encode();
+    hello.extend(support::client::subscribe_packet(V311, 1, &[], &[("storm", 1)]));
+    stream.write_all(&hello).await.expect("written");
+    let (mut unread, mut scratch) = (Vec::new(), [0; 8 * 1024]);
+    loop {
+        let count = stream.read(&mut scratch).await.unwrap_or(0);
+        if count == 0 {
+            seen.borrow_mut().closed += 1;
+            return;
+        }
+        unread.extend_from_slice(&scratch[..count]);
+        let mut at = 0;
+        while let Some((header, body)) =
+            wire::frame(&unread[at..]).filter(|(h, b)| at + h + b <= unread.len())
+        {
+            match unread[at] >> 4 {
+                2 => {}
+                9 => ready.add_permits(1),
+                3 if unread[at] & 8 == 0 => seen.borrow_mut().first += 1,
+                3 => seen.borrow_mut().again.push(now()),
+                other => panic!("packet type {other}"),
+            }
+            at += header + body;
+        }
+        unread.drain(..at);
+    }
+}
+
+/// Another pair at 1,000 messages a second, by the load tester in a process of its own.
+fn measure_others(address: SocketAddr) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_homing"))
+        .args(["load", "latency", "--rate", "1000", "--qos", "1", "--publishers", "1", "--subscribers", "1"])
+        .args(["--duration", "6s", "--warmup", "500ms", "--json", "--port", &address.port().to_string()])
+        .stdin(Stdio::null())
+        .output()
+        .expect("homing load runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {said}"))
+}
+
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).expect("room for the sockets");
+}
+
+#[test]
+fn a_storm_of_redelivery_leaves_others_responsive() {
+    raise_descriptor_limit();
+    let homing = Homing::serve();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let local = LocalSet::new();
+    local.block_on(&runtime, async {
+        tokio::time::timeout(PATIENCE, storm(&homing)).await.expect("in time");
+    });
+}
+
+async fn storm(homing: &Homing) {
+    let (seen, ready) = (Rc::new(RefCell::new(Seen::default())), Rc::new(tokio::sync::Semaphore::new(0)));
+    for number in 0..SUBSCRIBERS {
+        spawn_local(subscriber(homing.1, number, Rc::clone(&seen), Rc::clone(&ready)));
+        // As many at once as the listener's backlog bears with ease.
+        if number % 200 == 199 {
+            ready.acquire_many(200).await.expect("open").forget();
+        }
+    }
+    let idle = homing.resident_bytes();
+    let address = homing.1;
+    let publishing = tokio::task::spawn_blocking(move || {
+        let mut publisher = RawClient::connect(address, &Connect::new(V311, "publisher"));
+        for _ in 0..MESSAGES {
+            publisher.deliver(&Message::new("storm", [b'x'; 256]).qos(1));
+        }
+    });
+    while seen.borrow().first < IN_FLIGHT {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    publishing.await.expect("published");
+    let (before, begun) = (homing.resident_bytes(), now());
+    assert!(seen.borrow().again.is_empty(), "the storm began before its time");
+
+    let mut others = tokio::task::spawn_blocking(move || measure_others(address));
+    let mut peak = before;
+    let report = loop {
+        tokio::select! {
+            report = &mut others => break report.expect("measured"),
+            () = tokio::time::sleep(Duration::from_millis(50)) => peak = peak.max(homing.resident_bytes()),
+        }
+    };
+    judge(&seen.borrow(), begun, &report, [idle, before, peak]);
+}
+
+fn judge(seen: &Seen, begun: Instant, report: &Value, [idle, before, peak]: [u64; 3]) {
+    let resends = seen.again.len();
+    let first_round = &seen.again[..resends.min(IN_FLIGHT)];
+    let mut by_bucket = vec![0_usize; 200];
+    for at in first_round {
+        by_bucket[((*at - begun).as_millis() / BUCKET.as_millis()) as usize] += 1;
+    }
+    let share = by_bucket.iter().copied().max().unwrap_or(0) as f64 / IN_FLIGHT as f64;
+    let in_use = by_bucket.iter().filter(|count| **count > 0).count();
+    let latency = |name: &str| report["latency_ms"][name].as_f64().unwrap_or(f64::NAN);
+    println!("{SUBSCRIBERS} clients that acknowledge nothing, {MESSAGES} messages in flight to each");
+    println!(
+        "  the other pair: p50 {} ms, p99 {} ms, max {} ms",
+        latency("p50"),
+        latency("p99"),
+        latency("max")
+    );
+    println!("  sent {}, delivered {}", report["counts"]["sent"], report["counts"]["delivered"]);
+    println!(
+        "  resends {resends}; the first round in {in_use} times {BUCKET:?}, the largest {:.0} %",
+        share * 100.0
+    );
+    println!("  memory: idle {} KiB, in flight {} KiB, peak {} KiB", idle >> 10, before >> 10, peak >> 10);
+    assert_eq!(seen.closed, 0, "cut though their sessions would end");
+    assert!(resends >= IN_FLIGHT, "only {resends} resends: the storm did not come");
+    assert!(share < LARGEST_SHARE, "{:.0} % at once", share * 100.0);
+    assert!(latency("p99") < P99_MS, "p99 of the others: {} ms", latency("p99"));
+    assert_eq!(report["counts"]["lost"], 0);
+    assert!(peak < before + GROWTH, "memory grew by {} KiB", (peak - before) >> 10);
+}
