@@ -107,6 +107,7 @@ impl World {
             retained: Mutex::new(Retained::new(RetainedLimits { messages: 50, bytes: 100_000 })),
             over_budget: AtomicBool::new(false),
             over_partial: AtomicBool::new(false),
+            store_full: AtomicBool::new(false),
         });
         let shard =
             |here| Shard::new(ShardId(here), shards, settings.clone(), Arc::clone(&common), here.into());
@@ -343,7 +344,7 @@ impl World {
             self.links[link].room -= wrote;
         }
         match self.shards[shard].flushed(self.now, id, wrote) {
-            Flushed::Drained | Flushed::Blocked | Flushed::Gone => {}
+            Flushed::Drained | Flushed::Blocked | Flushed::Fenced | Flushed::Gone => {}
             Flushed::Finished(Leaves::Client) => self.gone(link),
             Flushed::Finished(Leaves::Broker) => self.links[link].lingering = true,
         }

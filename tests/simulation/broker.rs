@@ -200,7 +200,7 @@ impl World {
         let flushed = self.nodes[shard].core.flushed(now, id, wrote);
         self.after_core(shard);
         match flushed {
-            Flushed::Drained | Flushed::Gone => {}
+            Flushed::Drained | Flushed::Fenced | Flushed::Gone => {}
             Flushed::Blocked => {
                 if let Some(link) = self.nodes[shard].link(id) {
                     link.awaits_writable = true;

@@ -395,5 +395,6 @@ fn nothing_retained() -> Arc<Common> {
         retained: Mutex::new(Retained::new(RetainedLimits::UNLIMITED)),
         over_budget: AtomicBool::new(false),
         over_partial: AtomicBool::new(false),
+        store_full: AtomicBool::new(false),
     })
 }

@@ -190,8 +190,8 @@ impl Queue {
             return None;
         }
         self.asked = true;
-        let named = |e: &Box<Entry>| Some((e.number(), e.body()?.number()));
-        Some(self.paged.iter().take(PAGE).filter_map(named).collect())
+        let named = |e: &Entry| Some((e.number(), e.body()?.number()));
+        Some(self.paged.iter().take(PAGE).filter_map(|e| named(e)).collect())
     }
 
     /// What was asked for came: `wanted` as it was asked, `read` what there was of it. What is missing is given up.
