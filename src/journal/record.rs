@@ -4,7 +4,7 @@
 //! them as wall-clock time and reads them back the same way, so that expiry goes on while the broker is down.
 
 use crate::mqtt::message::Message;
-use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::session::will::Will;
 use crate::time::Instant;
@@ -88,7 +88,6 @@ pub enum Record {
 pub struct StoredSession {
     pub key: SessionKey,
     pub client_id: Box<str>,
-    pub version: ProtocolVersion,
     /// Session Expiry Interval, seconds; 0xFFFF_FFFF never.
     pub expiry: u32,
     /// Whether it has a connection: if the broker dies, it expires counted from the last heartbeat.
@@ -236,6 +235,7 @@ pub struct RecoveredBody {
 pub struct ReadEntry {
     pub number: EntryNumber,
     pub message: Message,
+    pub qos: QoS,
     pub retain: bool,
     pub ids: SubscriptionIds,
     pub share: Option<Arc<Box<str>>>,

@@ -152,6 +152,7 @@ impl Reader for Memory {
             Some(ReadEntry {
                 number: *number,
                 message: image.bodies.get(body)?.at(now, &mut scratch),
+                qos: entry.qos,
                 retain: entry.retain,
                 ids: entry.ids.clone(),
                 share: entry.share.clone(),
