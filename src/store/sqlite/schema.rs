@@ -57,6 +57,7 @@ CREATE TABLE body (
     number INTEGER PRIMARY KEY,
     size INTEGER NOT NULL,
     expires_ms INTEGER NOT NULL,
+    recorded_ms INTEGER NOT NULL,
     qos INTEGER NOT NULL,
     retain INTEGER NOT NULL,
     topic TEXT NOT NULL,
