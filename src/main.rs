@@ -1,10 +1,13 @@
 //! The `homing` command: arguments, configuration, log, run. What a broker is, the library knows.
 
 use clap::{Args, Parser, Subcommand};
-use homing::broker::{Broker, Signals};
-use homing::config::{Config, DEFAULT_FILE, Loaded, LogFormat, Refusal, Sources, duration};
+use homing::broker::{Broker, Signals, StartError};
+use homing::config::{Config, DEFAULT_FILE, Durability, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
 use homing::load::LoadArguments;
+use homing::store::sqlite::inspect::Inspection;
+use homing::store::sqlite::{self, Sqlite};
+use homing::store::{Store, StoreError};
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,15 +30,19 @@ Examples:
                                              ... on all interfaces (nothing is authenticated!)
   homing --set redelivery.interval=5s        resend to 3.x clients after 5 s
   HOMING_LOG__LEVEL=debug homing             see redeliveries in the log
+  homing --data-dir /var/lib/homing          keep sessions, queues and retained messages there
+  homing --ephemeral                         ... or keep nothing
   homing check-config --config my.toml       is this file right, and what does it change?
+  homing store dump                          who waits for what? also while the broker runs
+  homing store backup copy.db                a copy of one moment, also while the broker runs
   homing health                              does the broker answer? exit code 0 or 1
 
 Configuration, each layer beating the one before: built-in defaults;
 config/homing.toml in the working directory, or --config FILE; environment
 HOMING_SECTION__KEY; flags. config/homing.toml explains every key.
 
-Exit codes: 0 stopped in order; 1 could not start, or is not healthy;
-2 arguments or configuration refused.";
+Exit codes: 0 stopped in order; 1 could not start, is not healthy, or the
+store is not sound; 2 arguments or configuration refused.";
 
 #[derive(Parser)]
 #[command(version, about = "An MQTT 3.1, 3.1.1 and 5.0 broker that keeps trying until the message is home")]
@@ -62,7 +69,25 @@ enum Command {
         #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
         timeout: Duration,
     },
+    /// Look into the data directory; reads only, also while a broker uses it
+    Store {
+        #[command(subcommand)]
+        question: Question,
+    },
     Load(LoadArguments),
+}
+
+#[derive(Subcommand)]
+enum Question {
+    /// Is the store sound? Reads all of it; exit code 0 or 1
+    Check,
+    /// Totals, then for each session its state, queue, messages in flight and the oldest one
+    Dump,
+    /// Copy the store, as of one moment, into a new file
+    Backup {
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 #[derive(Args)]
@@ -73,10 +98,10 @@ struct Settings {
     /// Read this file [default: config/homing.toml in the working directory, if there is one]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Directory for what outlives a restart; accepted, but this version keeps everything in memory
+    /// Directory for what outlives a restart [default: systemd's STATE_DIRECTORY, else homing-data here]
     #[arg(long, value_name = "DIR", global = true, conflicts_with = "ephemeral")]
     data_dir: Option<PathBuf>,
-    /// Keep everything in memory; all that this version does
+    /// Keep everything in memory: what is acknowledged ends with the process
     #[arg(long, global = true)]
     ephemeral: bool,
     /// Set any key of the configuration; repeat for several
@@ -108,11 +133,18 @@ fn main() -> ExitCode {
         Err(refusal) => return refuse(&refusal),
     };
     match command {
-        None | Some(Command::Serve | Command::Load(_)) => serve(loaded, &settings),
+        None | Some(Command::Serve | Command::Load(_)) => serve(loaded),
         Some(Command::CheckConfig) => {
             say(&check_config(&loaded));
             ExitCode::SUCCESS
         }
+        Some(Command::Store { question }) => match look_into_store(&question, &loaded.config) {
+            Ok(code) => code,
+            Err(error) => {
+                complain(&error.to_string());
+                ExitCode::FAILURE
+            }
+        },
         Some(Command::Health { address, timeout }) => check_health(address, timeout, &loaded.config),
     }
 }
@@ -130,6 +162,12 @@ fn load(settings: &Settings) -> Result<Loaded, Refusal> {
     if !settings.listen.is_empty() {
         sources = sources.flag("--listen", "listeners.addresses", &settings.listen.join(","));
     }
+    if let Some(directory) = &settings.data_dir {
+        sources = sources.flag("--data-dir", "store.path", &directory.to_string_lossy());
+    }
+    if settings.ephemeral {
+        sources = sources.flag("--ephemeral", "store.durability", "none");
+    }
     if let Some(level) = &settings.log_level {
         sources = sources.flag("--log-level", "log.level", level);
     }
@@ -146,7 +184,7 @@ fn refuse(refusal: &Refusal) -> ExitCode {
     ExitCode::from(REFUSED)
 }
 
-fn serve(loaded: Loaded, settings: &Settings) -> ExitCode {
+fn serve(loaded: Loaded) -> ExitCode {
     start_log(&loaded.config);
     raise_descriptor_limit();
     let configuration = configuration_line(&loaded);
@@ -157,7 +195,15 @@ fn serve(loaded: Loaded, settings: &Settings) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let broker = match Broker::start(loaded.config) {
+    let storage = storage_line(&loaded.config);
+    let store = match open_store(&loaded.config) {
+        Ok(store) => store,
+        Err(error) => {
+            complain(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
+    let broker = match start(loaded.config, store) {
         Ok(broker) => broker,
         Err(error) => {
             complain(&error.to_string());
@@ -167,8 +213,69 @@ fn serve(loaded: Loaded, settings: &Settings) -> ExitCode {
     for address in broker.addresses().iter().filter(|address| !address.ip().is_loopback()) {
         tracing::warn!(%address, "nothing is authenticated: whoever reaches this address may publish and subscribe");
     }
-    say(&banner(broker.addresses(), &configuration, settings));
+    say(&banner(broker.addresses(), &configuration, &storage));
     broker.run(signals)
+}
+
+/// The store that the configuration asks for. A broker that is started in code has none unless it is handed one.
+fn open_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
+    let Some(directory) = data_directory(config) else { return Ok(None) };
+    let limit = config.store.size_limit.bytes();
+    let size_limit = (limit > 0).then_some(limit);
+    let options = sqlite::Options { durability: config.store.durability, size_limit };
+    Ok(Some(Box::new(Sqlite::open(&directory, options)?)))
+}
+
+fn start(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
+    drop(store);
+    Broker::start(config)
+}
+
+fn data_directory(config: &Config) -> Option<PathBuf> {
+    config.store.directory(std::env::var_os("STATE_DIRECTORY").as_deref())
+}
+
+/// Where things are kept, and what an acknowledgement is worth.
+fn storage_line(config: &Config) -> String {
+    let Some(directory) = data_directory(config) else {
+        return "memory: sessions, queued and retained messages end with this process".to_owned();
+    };
+    let promise = match config.store.durability {
+        Durability::Commit => "what is acknowledged is on the disk".to_owned(),
+        Durability::Interval => {
+            format!("what is acknowledged is on the disk within {}", duration::format(config.store.interval))
+        }
+        Durability::Os | Durability::None => {
+            "what is acknowledged survives this process, not the machine".to_owned()
+        }
+    };
+    format!("{}: {promise}", directory.display())
+}
+
+fn look_into_store(question: &Question, config: &Config) -> Result<ExitCode, StoreError> {
+    let Some(directory) = data_directory(config) else {
+        return Err(StoreError::Failed(
+            "durability is none, so there is no store; say --data-dir".to_owned(),
+        ));
+    };
+    let inspection = Inspection::open(&directory)?;
+    match question {
+        Question::Check => {
+            let faults = inspection.check()?;
+            if faults.is_empty() {
+                say(&format!("the store in {} is sound", directory.display()));
+                return Ok(ExitCode::SUCCESS);
+            }
+            faults.iter().for_each(|fault| complain(fault));
+            return Ok(ExitCode::FAILURE);
+        }
+        Question::Dump => inspection.dump(homing::clock::unix_millis(), say)?,
+        Question::Backup { file } => {
+            inspection.backup(file)?;
+            say(&format!("copied {} to {}", directory.display(), file.display()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn start_log(config: &Config) {
@@ -198,19 +305,13 @@ fn configuration_line(loaded: &Loaded) -> String {
     format!("built-in defaults, {}", loaded.sources.join(", "))
 }
 
-fn banner(addresses: &[SocketAddr], configuration: &str, settings: &Settings) -> String {
+fn banner(addresses: &[SocketAddr], configuration: &str, storage: &str) -> String {
     let mut text = format!("Homing {}: MQTT 3.1, 3.1.1 and 5.0\n", env!("CARGO_PKG_VERSION"));
     for address in addresses {
         text += &format!("  listening on    {address}\n");
     }
     text += &format!("  configuration   {configuration}\n");
-    text += "  storage         memory: sessions, queued and retained messages end with this process\n";
-    if let Some(directory) = &settings.data_dir {
-        let directory = directory.display();
-        text += &format!(
-            "                  --data-dir {directory}: this version keeps everything in memory all the same\n"
-        );
-    }
+    text += &format!("  storage         {storage}\n");
     if let Some(address) = addresses.first() {
         let (host, port) = (health::reachable(*address).ip(), address.port());
         text += &format!("  try it          mosquitto_sub -h {host} -p {port} -q 1 -v -t 'greetings/#'\n");

@@ -266,7 +266,10 @@ fn values_just_outside_their_range_are_refused_and_the_bounds_are_taken() {
         ("redelivery.interval", &["off", "0s", "5m"], &["25h"]),
         ("keep_alive.allow_never", &["true"], &["yes", "1", "True"]),
         ("log.level", &["trace", "info,homing=debug"], &["inof", "", "info,homing=lots"]),
-        ("store.durability", &["none"], &["commit"]),
+        ("store.durability", &["none", "os", "interval", "commit"], &["fsync", "off"]),
+        ("store.path", &["", "/var/lib/homing"], &["a\0b"]),
+        ("store.interval", &["10ms", "1h"], &["9ms", "0s", "off"]),
+        ("store.size_limit", &["0 B", "64 MiB"], &["63 MiB", "1"]),
     ];
     for (key, allowed, refused) in cases {
         for value in allowed {

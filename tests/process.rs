@@ -26,7 +26,7 @@ struct Homing {
 impl Homing {
     fn serve(extra: &[&str]) -> Homing {
         let mut child = Command::new(env!("CARGO_BIN_EXE_homing"))
-            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--ephemeral"])
             .args(extra)
             // Neither a file nor variables of whoever runs the tests.
             .current_dir(env!("CARGO_TARGET_TMPDIR"))

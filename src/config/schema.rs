@@ -32,6 +32,10 @@ pub(super) enum Rule {
     /// A duration that crosses the wire as a number of seconds; the bounds are in seconds.
     WholeSeconds(u64, u64),
     Size(u64, u64),
+    /// As `Size`; "0 B" sets none.
+    SizeOrNone(u64, u64),
+    /// A path, or nothing.
+    Directory,
     OneOf(&'static [&'static str]),
     Addresses,
     LogLevel,
@@ -91,6 +95,10 @@ impl Rule {
                 is_duration_within(text, range) && duration::parse(text).is_ok_and(|d| d.subsec_millis() == 0)
             }
             Rule::Size(low, high) => text.parse().is_ok_and(|ByteSize(n)| (low..=high).contains(&&n)),
+            Rule::SizeOrNone(low, high) => {
+                text.parse().is_ok_and(|ByteSize(n)| n == 0 || (low..=high).contains(&&n))
+            }
+            Rule::Directory => !text.contains('\0'),
             Rule::OneOf(words) => words.contains(&text),
             Rule::LogLevel => is_log_level(text),
             Rule::Boolean | Rule::Integer(..) | Rule::Number(..) | Rule::Addresses => false,
@@ -174,6 +182,14 @@ impl fmt::Display for Rule {
                     "a size with a unit, such as \"64 KiB\" (B, KiB, MiB, GiB, TiB), from {low} to {high}"
                 )
             }
+            Rule::SizeOrNone(low, high) => {
+                let (low, high) = (ByteSize(*low), ByteSize(*high));
+                write!(
+                    f,
+                    "a size with a unit, such as \"1 GiB\" (B, KiB, MiB, GiB, TiB), from {low} to {high}, or \"0 B\" for none"
+                )
+            }
+            Rule::Directory => write!(f, "the path of a directory, or \"\" for the default"),
             Rule::OneOf(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 write!(f, "{}", words.join(" or "))

@@ -8,10 +8,12 @@
 //! | `recover` | all that was kept, at the start |
 //! | `read` | pages of queues, delayed messages |
 //! | `row` | rows as values |
+//! | [`inspect`] | what an operator asks of it: check, dump, backup |
 //! | `error` | which errors mean that there is no room |
 
 pub mod directory;
 mod error;
+pub mod inspect;
 mod read;
 mod recover;
 mod row;
@@ -19,6 +21,7 @@ pub mod schema;
 mod write;
 
 use super::{BodyCopy, Moment, Reader, Store, StoreError};
+use crate::clock;
 use crate::config::Durability;
 use crate::journal::group::Group;
 use crate::journal::record::Recovered;
@@ -151,7 +154,7 @@ impl Sqlite {
         if noted != self.noted {
             note_numbers(&transaction, noted)?;
         }
-        Statements::new(&transaction, self.opened)?.write(group)?;
+        Statements::new(&transaction, self.opened, clock::now())?.write(group)?;
         transaction.commit()
     }
 
@@ -298,7 +301,7 @@ fn note_numbers(connection: &Connection, next_number: u64) -> rusqlite::Result<(
 
 fn copy_body(connection: &Connection, copy: &BodyCopy) -> rusqlite::Result<()> {
     let mut insert: CachedStatement<'_> = connection.prepare_cached(
-        "INSERT INTO body SELECT ?2, size, expires_ms, qos, retain, topic, properties, payload \
+        "INSERT INTO body SELECT ?2, size, expires_ms, recorded_ms, qos, retain, topic, properties, payload \
          FROM body WHERE number = ?1",
     )?;
     insert.execute([copy.from.0 as i64, copy.to.0 as i64])?;

@@ -8,8 +8,8 @@ use crate::time::Instant;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
 
-const ENTRY: &str = "SELECT e.retain, e.subscription_ids, e.share, \
-    b.expires_ms, b.qos, b.retain, b.topic, b.properties, b.payload, e.qos \
+const ENTRY: &str = "SELECT e.qos, e.retain, e.subscription_ids, e.share, \
+    b.expires_ms, b.qos, b.retain, b.topic, b.properties, b.payload \
     FROM entry e JOIN body b ON b.number = ?2 WHERE e.number = ?1";
 
 pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain, topic, properties, payload \
@@ -52,13 +52,13 @@ impl SqliteReader {
 }
 
 fn entry(row: &Row<'_>, number: EntryNumber, opened: Moment, scratch: &mut Vec<u8>) -> Result<ReadEntry> {
-    let share: Option<Box<str>> = row.get(2)?;
+    let share: Option<Box<str>> = row.get(3)?;
     Ok(ReadEntry {
         number,
-        message: row::message(row, 3, opened, [6, 7, 8], scratch)?,
-        qos: row::qos(row, 9)?,
-        retain: row.get(0)?,
-        ids: row::ids(row, 1)?,
+        message: row::message(row, 4, opened, [7, 8, 9], scratch)?,
+        qos: row::qos(row, 0)?,
+        retain: row.get(1)?,
+        ids: row::ids(row, 2)?,
         share: share.map(Arc::new),
     })
 }

@@ -23,7 +23,6 @@ CREATE TABLE meta (
 CREATE TABLE session (
     number INTEGER PRIMARY KEY,
     client_id TEXT NOT NULL,
-    version INTEGER NOT NULL,
     expiry_seconds INTEGER NOT NULL,
     connected INTEGER NOT NULL,
     ends_ms INTEGER NOT NULL,
@@ -58,6 +57,7 @@ CREATE TABLE body (
     number INTEGER PRIMARY KEY,
     size INTEGER NOT NULL,
     expires_ms INTEGER NOT NULL,
+    recorded_ms INTEGER NOT NULL,
     qos INTEGER NOT NULL,
     retain INTEGER NOT NULL,
     topic TEXT NOT NULL,

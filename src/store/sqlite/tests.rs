@@ -1,7 +1,7 @@
 //! What is peculiar to the store in a file.
 
 use super::*;
-use crate::journal::record::{BodyNumber, EntryNumber, Record, RecoveredBody, SessionKey};
+use crate::journal::record::{BodyNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey};
 use crate::mqtt::packet::QoS;
 use crate::store::tests::{InFile, Reopen, body, commit, entry, message, session};
 use std::os::unix::fs::PermissionsExt;
@@ -122,8 +122,10 @@ fn a_store_of_version_1_opens_with_all_that_it_holds() {
 fn a_value_that_no_broker_wrote_is_refused_by_its_column() {
     let mut file = InFile::default();
     let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
-    commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
-    store.connection.execute("UPDATE session SET version = 9", []).unwrap();
+    let mut group = Group::default();
+    group.retain(RetainedRecord::Set(message("t", Instant::NEVER, b"")));
+    store.commit(&group).unwrap();
+    store.connection.execute("UPDATE retained SET qos = 9", []).unwrap();
     drop(store);
     let refusal = file.open().recover(Moment::now(), Duration::ZERO).unwrap_err().to_string();
     assert!(refusal.contains("index: 2") && refusal.contains("9 is no lawful value"), "{refusal}");

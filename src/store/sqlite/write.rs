@@ -5,6 +5,7 @@ use crate::journal::record::{RetainedRecord, StoredEntry, StoredSession};
 use crate::mqtt::message::Message;
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::store::Moment;
+use crate::time::Instant;
 use rusqlite::{CachedStatement, Connection, Result, params};
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use std::time::Duration;
 /// The statements of a group.
 pub struct Statements<'c> {
     opened: Moment,
+    /// Milliseconds since 1970.
+    now: i64,
     session: CachedStatement<'c>,
     session_ended: [CachedStatement<'c>; 3],
     subscribed: CachedStatement<'c>,
@@ -30,12 +33,13 @@ pub struct Statements<'c> {
 }
 
 impl<'c> Statements<'c> {
-    pub fn new(connection: &'c Connection, opened: Moment) -> Result<Statements<'c>> {
+    pub fn new(connection: &'c Connection, opened: Moment, now: Instant) -> Result<Statements<'c>> {
         let prepare = |sql| connection.prepare_cached(sql);
         Ok(Statements {
             opened,
+            now: opened.to_wall(now) as i64,
             session: prepare(
-                "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?,
             session_ended: [
                 prepare("DELETE FROM session WHERE number = ?")?,
@@ -44,7 +48,7 @@ impl<'c> Statements<'c> {
             ],
             subscribed: prepare("INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?)")?,
             unsubscribed: prepare("DELETE FROM subscription WHERE session = ? AND filter = ?")?,
-            body: prepare("INSERT INTO body VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?,
+            body: prepare("INSERT INTO body VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
             body_done: prepare("DELETE FROM body WHERE number = ?")?,
             entry: prepare("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
             entry_changed: prepare(
@@ -103,6 +107,7 @@ impl<'c> Statements<'c> {
                 number.0 as i64,
                 m.size() as i64,
                 self.opened.expiry(m),
+                self.now,
                 m.header().qos.bits(),
                 m.header().retain,
                 m.topic(),
@@ -147,7 +152,6 @@ impl<'c> Statements<'c> {
         self.session.execute(params![
             session.key.0 as i64,
             session.client_id,
-            session.version as u8,
             session.expiry,
             session.connected,
             self.opened.to_wall(session.ends) as i64,

@@ -1,0 +1,174 @@
+//! What an operator asks of a store, also while a broker has it: read-only, in one transaction, so of one moment.
+
+use super::directory::{self, database_in};
+use super::error::failed;
+use super::schema;
+use crate::store::StoreError;
+use crate::time::duration;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Result, Row};
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+/// Opened for reading alone.
+pub struct Inspection {
+    connection: Connection,
+}
+
+/// What there is of one kind that must not be.
+const FAULTS: [(&str, &str); 5] = [
+    (
+        "subscriptions of no session",
+        "SELECT count(*) FROM subscription WHERE session NOT IN (SELECT number FROM session)",
+    ),
+    (
+        "incoming packet identifiers of no session",
+        "SELECT count(*) FROM incoming WHERE session NOT IN (SELECT number FROM session)",
+    ),
+    (
+        "queue entries of no session",
+        "SELECT count(*) FROM entry WHERE session NOT IN (SELECT number FROM session)",
+    ),
+    (
+        "queue entries whose message is missing",
+        "SELECT count(*) FROM entry WHERE body IS NOT NULL AND body NOT IN (SELECT number FROM body)",
+    ),
+    (
+        "messages in no queue",
+        "SELECT count(*) FROM body WHERE number NOT IN (SELECT body FROM entry WHERE body IS NOT NULL)",
+    ),
+];
+
+const TOTALS: [(&str, &str); 7] = [
+    ("sessions", "SELECT count(*) FROM session"),
+    ("subscriptions", "SELECT count(*) FROM subscription"),
+    ("queue entries", "SELECT count(*) FROM entry"),
+    ("messages", "SELECT count(*) FROM body"),
+    ("message bytes", "SELECT ifnull(sum(size), 0) FROM body"),
+    ("retained messages", "SELECT count(*) FROM retained"),
+    ("delayed messages", "SELECT count(*) FROM delayed"),
+];
+
+/// One pass over the queue entries for all sessions: they stand in the order of their numbers, and have no other index.
+const SESSIONS: &str = "
+SELECT s.client_id, s.connected, s.ends_ms,
+    (SELECT count(*) FROM subscription u WHERE u.session = s.number),
+    ifnull(q.queued, 0), ifnull(q.in_flight, 0), ifnull(q.pubrel, 0),
+    (SELECT count(*) FROM incoming i WHERE i.session = s.number),
+    q.oldest, b.topic, b.recorded_ms
+FROM session s LEFT JOIN (
+    SELECT session, sum(packet_number IS NULL) AS queued,
+        sum(packet_number IS NOT NULL AND body IS NOT NULL) AS in_flight,
+        sum(body IS NULL) AS pubrel, min(number) AS oldest, body AS oldest_body
+    FROM entry GROUP BY session
+) q ON q.session = s.number LEFT JOIN body b ON b.number = q.oldest_body
+ORDER BY s.client_id";
+
+impl Inspection {
+    /// # Errors
+    /// There is no store in the directory, or none that this program knows.
+    pub fn open(path: &Path) -> Result<Inspection, StoreError> {
+        let database = database_in(path);
+        if !database.exists() {
+            return Err(StoreError::Failed(format!("there is no store in {}", path.display())));
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(database, flags).map_err(failed)?;
+        connection.busy_timeout(super::BUSY).map_err(failed)?;
+        schema::check_version(&connection)?;
+        Ok(Inspection { connection })
+    }
+
+    /// Every fault found, one a line; none is a sound store. Reads the whole file.
+    pub fn check(&self) -> Result<Vec<String>, StoreError> {
+        self.find_faults().map_err(failed)
+    }
+
+    fn find_faults(&self) -> Result<Vec<String>> {
+        let transaction = self.connection.unchecked_transaction()?;
+        let mut check = transaction.prepare("PRAGMA integrity_check(20)")?;
+        let lines = check.query_map([], |row| row.get::<_, String>(0))?;
+        let mut faults: Vec<String> =
+            lines.filter(|line| !line.as_ref().is_ok_and(|line| line == "ok")).collect::<Result<_>>()?;
+        for (what, sql) in FAULTS {
+            let count: i64 = transaction.query_row(sql, [], |row| row.get(0))?;
+            if count > 0 {
+                faults.push(format!("{count} {what}"));
+            }
+        }
+        Ok(faults)
+    }
+
+    /// Totals, then a line for each session, written as they are read: there may be a million.
+    pub fn dump(&self, now_unix_millis: u64, mut line: impl FnMut(&str)) -> Result<(), StoreError> {
+        self.tell(now_unix_millis, &mut line).map_err(failed)
+    }
+
+    fn tell(&self, now: u64, line: &mut impl FnMut(&str)) -> Result<()> {
+        let transaction = self.connection.unchecked_transaction()?;
+        line(&format!("version            {}", schema::VERSION));
+        for (what, sql) in TOTALS {
+            let count: i64 = transaction.query_row(sql, [], |row| row.get(0))?;
+            line(&format!("{what:<18} {count}"));
+        }
+        let sql = "SELECT value FROM meta WHERE name = 'heartbeat_ms'";
+        let heartbeat: Option<i64> = transaction.query_row(sql, [], |row| row.get(0)).optional()?;
+        if let Some(heartbeat) = heartbeat {
+            line(&format!("last heartbeat     {} ago", ago(now, heartbeat)));
+        }
+        let mut sessions = transaction.prepare(SESSIONS)?;
+        let mut rows = sessions.query([])?;
+        while let Some(row) = rows.next()? {
+            line(&session_line(row, now)?);
+        }
+        Ok(())
+    }
+
+    /// A copy of one moment, without free pages, that is on the disk when this returns. It must not exist yet.
+    pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
+        let explain = |why: &dyn std::fmt::Display| StoreError::Failed(format!("{}: {why}", to.display()));
+        if to.exists() {
+            return Err(explain(&"is there already; a backup goes into a new file"));
+        }
+        let Some(text) = to.to_str() else { return Err(explain(&"its name is not UTF-8")) };
+        self.connection.execute("VACUUM INTO ?", [text]).map_err(|error| explain(&error))?;
+        File::open(to).and_then(|copy| copy.sync_all()).map_err(|error| explain(&error))?;
+        let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        directory::sync(folder).map_err(|error| explain(&error))
+    }
+}
+
+fn session_line(row: &Row<'_>, now: u64) -> Result<String> {
+    let client_id: String = row.get(0)?;
+    let count = |column| row.get::<_, i64>(column);
+    let state = match (row.get(1)?, row.get::<_, i64>(2)?) {
+        (true, _) => "connected".to_owned(),
+        (false, i64::MAX) => "away, never expires".to_owned(),
+        (false, ends) => format!("away, expires in {}", duration::format(whole_seconds(ends, now as i64))),
+    };
+    let mut line = format!(
+        "session {client_id:?}: {state}; {} subscriptions; {} queued, {} in flight, {} awaiting PUBCOMP, {} incoming",
+        count(3)?,
+        count(4)?,
+        count(5)?,
+        count(6)?,
+        count(7)?
+    );
+    let (topic, recorded): (Option<String>, Option<i64>) = (row.get(9)?, row.get(10)?);
+    match (row.get::<_, Option<i64>>(8)?, topic, recorded) {
+        (Some(_), Some(topic), Some(recorded)) => {
+            line += &format!("; oldest {} ago, on {topic:?}", ago(now, recorded));
+        }
+        (Some(_), ..) => line += "; oldest awaits PUBCOMP",
+        _ => {}
+    }
+    Ok(line)
+}
+
+fn ago(now: u64, then: i64) -> String {
+    duration::format(whole_seconds(now as i64, then))
+}
+
+fn whole_seconds(later: i64, earlier: i64) -> Duration {
+    Duration::from_secs(u64::try_from(later.saturating_sub(earlier) / 1000).unwrap_or(0))
+}
