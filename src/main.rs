@@ -1,7 +1,7 @@
 //! The `homing` command: arguments, configuration, log, run. What a broker is, the library knows.
 
 use clap::{Args, Parser, Subcommand};
-use homing::broker::{Broker, Signals, StartError};
+use homing::broker::{Broker, Signals};
 use homing::config::{Config, DEFAULT_FILE, Durability, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
 use homing::load::LoadArguments;
@@ -203,7 +203,7 @@ fn serve(loaded: Loaded) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let broker = match start(loaded.config, store) {
+    let broker = match Broker::start_with(loaded.config, store) {
         Ok(broker) => broker,
         Err(error) => {
             complain(&error.to_string());
@@ -224,11 +224,6 @@ fn open_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
     let size_limit = (limit > 0).then_some(limit);
     let options = sqlite::Options { durability: config.store.durability, size_limit };
     Ok(Some(Box::new(Sqlite::open(&directory, options)?)))
-}
-
-fn start(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
-    drop(store);
-    Broker::start(config)
 }
 
 fn data_directory(config: &Config) -> Option<PathBuf> {

@@ -98,10 +98,9 @@ impl Supervisor {
             ExpiryActor::new(interval, recipients, figures)
         });
         arbiters.push(expiry_arbiter);
+        let options = Options { sync: config.store.sync_interval(), ..Options::default() };
         let writer = match opened {
-            Some(opened) => {
-                Some(opened.start(Options::default(), shards.clone(), Arc::clone(&common), failed)?)
-            }
+            Some(opened) => Some(opened.start(options, shards.clone(), Arc::clone(&common), failed)?),
             None => None,
         };
         if let Some(writer) = &writer {

@@ -4,7 +4,7 @@
 //! them as wall-clock time and reads them back the same way, so that expiry goes on while the broker is down.
 
 use crate::mqtt::message::Message;
-use crate::mqtt::packet::{PacketId, QoS};
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::session::will::Will;
 use crate::time::Instant;
