@@ -2,8 +2,9 @@
 
 use super::shard::ShardActor;
 use crate::expiry::actor::ExpiryActor;
-use crate::journal::record::{Committed, ReadEntry};
+use crate::journal::record::{Committed, ReadEntry, StoredDelayed};
 use crate::routing::shard::commit::PageRequest;
+use crate::routing::shard::delayed::DelayedRequest;
 use crate::routing::shard::exchange::Parcel;
 use crate::store::writer::ToStore;
 use actix::{Addr, Message};
@@ -51,6 +52,17 @@ pub struct Page {
 }
 
 impl Message for Page {
+    type Result = ();
+}
+
+/// What was looked up of delayed messages.
+#[derive(Debug)]
+pub struct Looked {
+    pub request: DelayedRequest,
+    pub delayed: Vec<StoredDelayed>,
+}
+
+impl Message for Looked {
     type Result = ();
 }
 

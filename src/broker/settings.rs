@@ -6,6 +6,7 @@ use crate::mqtt::session::queue::{QueueLimits, QueuePolicy};
 use crate::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use crate::mqtt::session::sender::SendPolicy;
 use crate::routing::shard::Settings;
+use crate::routing::shard::delayed::DelayedLimits;
 use std::time::Duration;
 
 /// What each of `shards` shards works by. Limits over all clients are divided among them, rounded up.
@@ -25,6 +26,11 @@ pub fn settings(config: &Config, shards: usize) -> Settings {
         allow_never: config.keep_alive.allow_never,
         hold_timeout: limits.hold_timeout,
         expiry_interval: config.expiry.interval,
+        delayed: DelayedLimits {
+            messages: (limits.delayed_messages as usize).div_ceil(shards.max(1)),
+            bytes: limits.delayed_bytes.as_usize().div_ceil(shards.max(1)),
+            horizon: seconds(limits.delayed_horizon),
+        },
         last_disconnects: if config.sys.interval.is_zero() {
             0
         } else {

@@ -2,7 +2,7 @@
 
 use super::connection::Notice;
 use super::dump::InspectShard;
-use super::message::{Adopt, Introduce, Page, Settle, Stop};
+use super::message::{Adopt, Introduce, Looked, Page, Settle, Stop};
 use super::shell::Shell;
 use super::sys;
 use crate::clock;
@@ -10,7 +10,7 @@ use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::Verdicts;
 use crate::journal::record::Committed;
 use crate::routing::shard::Common;
-use crate::routing::shard::deadline::Summons;
+use crate::routing::shard::deadline::{OWN_DELAYED, Summons};
 use crate::routing::shard::exchange::Parcel;
 use crate::time::Instant;
 use actix::{Actor, Context, Handler, MessageResult, ResponseFuture};
@@ -99,7 +99,10 @@ impl Handler<Verdicts> for ShardActor {
         self.shell.statistics.expiry.verdict_lag.add(now.since(message.sent), 1);
         for verdict in message.batch {
             if verdict.kind == DeadlineKind::Chore {
-                self.chore();
+                match verdict.slot {
+                    OWN_DELAYED => self.shell.core.borrow_mut().publish_delayed(now),
+                    _ => self.chore(),
+                }
                 continue;
             }
             let summons =
@@ -127,6 +130,15 @@ impl Handler<Committed> for ShardActor {
 
     fn handle(&mut self, committed: Committed, _: &mut Context<ShardActor>) {
         self.shell.committed(committed.lsn);
+    }
+}
+
+impl Handler<Looked> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, looked: Looked, _: &mut Context<ShardActor>) {
+        self.shell.core.borrow_mut().take_delayed(clock::now(), looked.request, looked.delayed);
+        self.shell.turn_ended();
     }
 }
 

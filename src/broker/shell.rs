@@ -280,6 +280,9 @@ impl Shell {
             let session = SessionToken { slot: session.slot, generation: session.generation };
             store.read(store::writer::PageRequest { shard, session, wanted });
         }
+        for request in std::mem::take(&mut core.effects().delayed) {
+            store.read_delayed(shard, request);
+        }
     }
 
     /// The store has everything up to this batch.

@@ -1,16 +1,18 @@
 //! The store at the start: what it had is shared out among the shards, and its threads are started.
 
 use super::StartError;
-use super::message::Page;
+use super::message::{Looked, Page};
 use super::shard::ShardActor;
-use crate::journal::record::{BodyNumber, Recovered, RecoveredSession};
+use crate::journal::record::{BodyNumber, Recovered, RecoveredSession, StoredDelayed};
 use crate::mqtt::message::Message;
 use crate::routing::shard::commit::PageRequest;
+use crate::routing::shard::delayed::{HORIZON, owner};
 use crate::routing::shard::recover::{InFlightRead, in_flight};
 use crate::routing::shard::slots::Id;
 use crate::routing::shard::{Common, home_of};
 use crate::store::writer::{Notice, Options, SessionToken, Writer};
 use crate::store::{BodyCopy, Moment, Store, StoreError};
+use crate::time::Instant;
 use actix::Addr;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,9 +22,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
-/// Messages to be published later are looked up this long before they are due.
-pub const HORIZON: Duration = Duration::from_secs(60);
-
 /// What one shard starts with.
 #[derive(Debug, Default)]
 pub struct Share {
@@ -30,6 +29,11 @@ pub struct Share {
     pub down: Duration,
     pub sessions: Vec<RecoveredSession>,
     pub in_flight: InFlightRead,
+    pub delayed: Vec<StoredDelayed>,
+    /// Messages and bytes of all that are delayed, those due later among them.
+    pub delayed_in_all: (usize, usize),
+    /// All that is due before this is among `delayed`.
+    pub read_until: Instant,
 }
 
 /// A store that was read and has no threads yet.
@@ -41,7 +45,8 @@ pub struct Opened {
 
 /// Reads what is kept, for this number of shards.
 pub fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError> {
-    let mut recovered = store.recover(Moment::now(), HORIZON)?;
+    let now = Moment::now();
+    let mut recovered = store.recover(now, HORIZON)?;
     let copies = rehome(&mut recovered, shards);
     if !copies.is_empty() {
         store.copy_bodies(&copies)?;
@@ -51,7 +56,7 @@ pub fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError>
     if !wanted.is_empty() {
         read.extend(store.reader()?.entries(&wanted)?.into_iter().map(|entry| (entry.number, entry)));
     }
-    let Recovered { next_number, down, sessions, retained, .. } = recovered;
+    let Recovered { next_number, down, sessions, retained, delayed, delayed_in_all } = recovered;
     let entries: usize = sessions.iter().map(|s| s.entries.len()).sum();
     info!(
         sessions = sessions.len(),
@@ -61,8 +66,20 @@ pub fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError>
         down_ms = u64::try_from(down.as_millis()).unwrap_or(u64::MAX),
         "recovered"
     );
+    let read_until = now.monotonic + HORIZON;
     let mut shares: Vec<Share> =
-        (0..shards).map(|_| Share { next_number, down, ..Share::default() }).collect();
+        (0..shards).map(|_| Share { next_number, down, read_until, ..Share::default() }).collect();
+    for delayed in delayed {
+        if let Some(share) = shares.get_mut(usize::from(owner(delayed.number, shards))) {
+            share.delayed.push(delayed);
+        }
+    }
+    for (number, size) in delayed_in_all {
+        if let Some(share) = shares.get_mut(usize::from(owner(number, shards))) {
+            share.delayed_in_all.0 += 1;
+            share.delayed_in_all.1 += size;
+        }
+    }
     for session in sessions {
         let home = home_of(&session.session.client_id, shards);
         let Some(share) = shares.get_mut(usize::from(home.0)) else { continue };
@@ -125,7 +142,11 @@ impl Opened {
                     shard.do_send(Page { request, entries });
                 }
             }
-            Notice::Delayed { .. } => {}
+            Notice::Delayed { shard, request, delayed } => {
+                if let Some(shard) = shards.get(usize::from(shard)) {
+                    shard.do_send(Looked { request, delayed });
+                }
+            }
             Notice::Full(full) => {
                 if common.store_full.swap(full, Ordering::Relaxed) != full {
                     if full {

@@ -201,9 +201,11 @@ fn start_shard(
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&common), random_seed());
-        if let Some(Share { next_number, down, sessions, in_flight }) = share {
-            core.keep_in_store(next_number);
-            core.recover(clock::now(), down, sessions, in_flight);
+        if let Some(share) = share {
+            let now = clock::now();
+            core.keep_in_store(share.next_number);
+            core.recover(now, share.down, share.sessions, share.in_flight);
+            core.recover_delayed(now, share.read_until, share.delayed, share.delayed_in_all);
         }
         let shell = Shell::new(core, statistics, EventLog::new(lines), topics);
         ShardActor::new(shell, common, sys)

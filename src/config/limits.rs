@@ -37,6 +37,13 @@ pub struct Limits {
     pub retained_messages: u32,
     /// Bytes of retained messages held by the broker.
     pub retained_bytes: ByteSize,
+    /// Messages that wait to be published later (`$delayed/<seconds>/<topic>`).
+    pub delayed_messages: u32,
+    /// Their bytes.
+    pub delayed_bytes: ByteSize,
+    /// The longest delay. Whole seconds.
+    #[serde(with = "super::duration")]
+    pub delayed_horizon: Duration,
     /// Levels in a topic name or topic filter.
     pub topic_levels: u16,
     /// Subscriptions of one session.
@@ -78,6 +85,9 @@ impl Default for Limits {
             outbox: ByteSize::mib(1),
             retained_messages: 100_000,
             retained_bytes: ByteSize::mib(256),
+            delayed_messages: 100_000,
+            delayed_bytes: ByteSize::mib(256),
+            delayed_horizon: Duration::from_secs(30 * 24 * 3600),
             topic_levels: 128,
             subscriptions_per_client: 10_000,
             topic_alias_maximum: 10,
@@ -108,6 +118,9 @@ pub(super) const KEYS: &[Key] = &[
     Key::new("limits.outbox", Rule::Size(1024, ONE_TIB)),
     Key::new("limits.retained_messages", Rule::Integer(0, 1_000_000_000)),
     Key::new("limits.retained_bytes", Rule::Size(0, SIXTEEN_TIB)),
+    Key::new("limits.delayed_messages", Rule::Integer(0, 1_000_000_000)),
+    Key::new("limits.delayed_bytes", Rule::Size(0, SIXTEEN_TIB)),
+    Key::new("limits.delayed_horizon", Rule::WholeSeconds(0, u32::MAX as u64 - 1)),
     Key::new("limits.topic_levels", Rule::Integer(1, 65_535)),
     Key::new("limits.subscriptions_per_client", Rule::Integer(1, 100_000_000)),
     Key::new("limits.topic_alias_maximum", Rule::Integer(0, 65_535)),

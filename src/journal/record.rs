@@ -201,6 +201,8 @@ pub struct Recovered {
     pub retained: Vec<Message>,
     /// Those due before the horizon that was asked for; the others stay where they are.
     pub delayed: Vec<StoredDelayed>,
+    /// Every one, with its size as [`Message::size`] says it, about.
+    pub delayed_in_all: Vec<(DelayedNumber, usize)>,
 }
 
 /// A session and what belongs to it.

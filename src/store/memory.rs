@@ -284,6 +284,11 @@ impl Image {
             sessions: sessions.into_values().collect(),
             retained: self.retained.values().map(|kept| kept.at(now, &mut scratch)).collect(),
             delayed: self.due(now, (0, DelayedNumber(0)), now.to_wall(now.monotonic + horizon), usize::MAX),
+            delayed_in_all: self
+                .delayed
+                .iter()
+                .map(|(number, (_, kept))| (*number, kept.message.size()))
+                .collect(),
         }
     }
 

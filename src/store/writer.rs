@@ -16,9 +16,9 @@ pub use statistics::Statistics;
 use super::{Reader, Store, StoreError};
 use crate::journal::backlog::Bounds;
 use crate::journal::record::{
-    Batch, BodyNumber, Committed, DelayedNumber, EntryNumber, ReadEntry, RetainedRecord, StoredDelayed,
+    Batch, BodyNumber, Committed, EntryNumber, ReadEntry, RetainedRecord, StoredDelayed,
 };
-use crate::time::Instant;
+use crate::routing::shard::delayed::DelayedRequest;
 use read::Read;
 use std::io;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub enum Notice {
     /// The answer to [`ToStore::read`]; the entries in the order asked, without those that are gone.
     Page { shard: u8, session: SessionToken, wanted: Vec<(EntryNumber, BodyNumber)>, entries: Vec<ReadEntry> },
     /// The answer to [`ToStore::read_delayed`]; fewer than `most`: there are no others before `until`.
-    Delayed { shard: u8, until: Instant, delayed: Vec<StoredDelayed> },
+    Delayed { shard: u8, request: DelayedRequest, delayed: Vec<StoredDelayed> },
     /// Whether there is no room for new messages.
     Full(bool),
     /// What is kept is not known any more: the process has to end. Nothing is said after it.
@@ -93,9 +93,9 @@ impl ToStore {
         let _ = self.reads.send(Read::Page(request));
     }
 
-    /// Asks for messages due from `from` on and before `until`.
-    pub fn read_delayed(&self, shard: u8, from: (Instant, DelayedNumber), until: Instant, most: usize) {
-        let _ = self.reads.send(Read::Delayed { shard, from, until, most });
+    /// Asks for messages that are due in a time to come.
+    pub fn read_delayed(&self, shard: u8, request: DelayedRequest) {
+        let _ = self.reads.send(Read::Delayed { shard, request });
     }
 }
 

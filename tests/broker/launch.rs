@@ -48,6 +48,27 @@ fn store_in_memory() -> Option<Box<dyn Store>> {
     Some(Box::new(Memory::default()))
 }
 
+/// A broker in this process with this store, unless another broker is tested.
+pub fn start_broker_on(memory: &Memory, configure: impl FnOnce(&mut Config)) -> TestBroker {
+    let mut config = Config::default();
+    config.runtime.arbiters = 1;
+    config.listeners.addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+    configure(&mut config);
+    let store = Box::new(memory.clone());
+    TestBroker::InProcess(Broker::start_with(config, Some(store)).expect("the broker starts"))
+}
+
+/// Stops a broker in order, and starts another on what its store holds; answers that store too.
+pub fn restart_on(
+    broker: TestBroker,
+    memory: &Memory,
+    configure: impl FnOnce(&mut Config),
+) -> (TestBroker, Memory) {
+    drop(broker);
+    let memory = Memory::from_image(memory.image());
+    (start_broker_on(&memory, configure), memory)
+}
+
 /// One arbiter, all defaults.
 pub fn default_broker() -> TestBroker {
     start_broker(|_| {})

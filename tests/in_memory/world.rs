@@ -12,6 +12,7 @@ use homing::mqtt::session::stall::SocketView;
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::shard::connection::Leaves;
 use homing::routing::shard::deadline::{Overdue, Summons};
+use homing::routing::shard::delayed::DelayedLimits;
 use homing::routing::shard::effects::Event;
 use homing::routing::shard::exchange::Parcel;
 use homing::routing::shard::{Common, ConnectionId, Flushed, Progress, Settings, Shard};
@@ -61,6 +62,7 @@ pub fn settings() -> Settings {
         topic_levels: 16,
         subscriptions_per_client: 100,
         topic_alias_maximum: 10,
+        delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 16,
         reports: false,
         keep_alive_maximum: 0,

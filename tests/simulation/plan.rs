@@ -7,6 +7,7 @@ use homing::mqtt::session::queue::{QueueLimits, QueuePolicy};
 use homing::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::mqtt::session::sender::SendPolicy;
 use homing::routing::shard::Settings;
+use homing::routing::shard::delayed::DelayedLimits;
 use std::time::Duration;
 
 pub struct Plan {
@@ -221,6 +222,7 @@ fn settings(rng: &mut Rng) -> Settings {
         topic_levels: 16,
         subscriptions_per_client: 100,
         topic_alias_maximum: rng.pick(&[0, 1, 3]),
+        delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 0,
         reports: false,
         keep_alive_maximum: 0,

@@ -30,10 +30,12 @@ pub enum LossCause {
     Unreadable,
     /// The store has no room.
     StoreFull,
+    /// A message to publish later, beyond the bounds on their number, bytes or delay.
+    DelayedFull,
 }
 
 impl LossCause {
-    pub const ALL: [LossCause; 13] = [
+    pub const ALL: [LossCause; 14] = [
         LossCause::QueueRefused,
         LossCause::QueueOverflow,
         LossCause::Expired,
@@ -47,6 +49,7 @@ impl LossCause {
         LossCause::RetainedFull,
         LossCause::Unreadable,
         LossCause::StoreFull,
+        LossCause::DelayedFull,
     ];
 
     /// As in topics and logs.
@@ -65,6 +68,7 @@ impl LossCause {
             LossCause::RetainedFull => "retained_full",
             LossCause::Unreadable => "unreadable",
             LossCause::StoreFull => "store_full",
+            LossCause::DelayedFull => "delayed_full",
         }
     }
 }

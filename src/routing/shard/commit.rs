@@ -14,6 +14,7 @@
 //! The first two wait in their session ([`crate::mqtt::session::receiver`]), which knows their order; tickets in their
 //! peer; the others in the outbox, behind a fence that holds back what comes after them too, since the stream has one order.
 
+use super::delayed::DelayedRequest;
 use super::exchange::{Gate, Readiness};
 use super::{ConnectionId, SessionId, Shard};
 use crate::journal::ledger::{Body, GateNumber, Ledger};
@@ -42,6 +43,7 @@ pub(super) struct Stored {
     /// Connections whose outbox waits behind a fence, each once.
     pub fenced: Vec<ConnectionId>,
     pages: VecDeque<(Lsn, PageRequest)>,
+    look_up: Option<(Lsn, DelayedRequest)>,
 }
 
 /// Who is told when a gate opens.
@@ -67,7 +69,14 @@ pub(super) fn early(qos: QoS) -> Early {
 
 impl Stored {
     pub fn new(ledger: Rc<Ledger>) -> Stored {
-        Stored { ledger, first: 1, gates: VecDeque::new(), fenced: Vec::new(), pages: VecDeque::new() }
+        Stored {
+            ledger,
+            first: 1,
+            gates: VecDeque::new(),
+            fenced: Vec::new(),
+            pages: VecDeque::new(),
+            look_up: None,
+        }
     }
 
     /// Something waits until what is recorded so far is committed; `body`: or until that is done with.
@@ -104,6 +113,9 @@ impl Shard {
         stored.first += open as GateNumber;
         while let Some((_, request)) = stored.pages.pop_front_if(|(waits, _)| *waits <= lsn) {
             self.effects.pages.push(request);
+        }
+        if let Some((_, request)) = stored.look_up.take_if(|(waits, _)| *waits <= lsn) {
+            self.effects.delayed.push(request);
         }
         for id in std::mem::take(&mut stored.fenced) {
             let Some(connection) = self.connections.get_mut(id) else { continue };
@@ -197,6 +209,15 @@ impl Shard {
         match stored.ledger.pending() {
             Some(lsn) => stored.pages.push_back((lsn, request)),
             None => self.effects.pages.push(request),
+        }
+    }
+
+    /// Asks for delayed messages, once all that is recorded is committed.
+    pub(super) fn look_up(&mut self, request: DelayedRequest) {
+        let Some(stored) = &mut self.stored else { return };
+        match stored.ledger.pending() {
+            Some(lsn) => stored.look_up = Some((lsn, request)),
+            None => self.effects.delayed.push(request),
         }
     }
 

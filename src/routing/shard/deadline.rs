@@ -17,6 +17,11 @@ use crate::routing::shard::connection::Phase;
 use crate::routing::shard::slots::Id;
 use crate::time::Instant;
 
+/// Slots of a shard's own deadlines, of the kind [`DeadlineKind::Chore`]: its regular work, and the earliest message that was
+/// delayed.
+pub const OWN_CHORE: u32 = 0;
+pub const OWN_DELAYED: u32 = 1;
+
 /// What the shell tells a connection's actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Summons {
@@ -270,6 +275,7 @@ pub enum Overdue {
 impl Shard {
     /// The shard's regular work: expired retained messages go, a bounded number each time. Registers the next.
     pub fn chore(&mut self, now: Instant, next: Instant) {
+        self.look_ahead(now);
         const EXPIRED_AT_ONCE: usize = 1_000;
         if self.here.0 == 0 {
             let gone = self.common.retained().expire(now, EXPIRED_AT_ONCE);
@@ -278,7 +284,7 @@ impl Shard {
         }
         self.effects.registrations.push(Registration {
             kind: DeadlineKind::Chore,
-            slot: 0,
+            slot: OWN_CHORE,
             generation: 0,
             deadline: next,
         });

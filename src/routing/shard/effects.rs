@@ -2,6 +2,7 @@
 
 use super::ConnectionId;
 use super::commit::PageRequest;
+use super::delayed::DelayedRequest;
 use super::exchange::Parcel;
 use super::report::Report;
 use crate::expiry::deadline::Registration;
@@ -23,6 +24,7 @@ pub struct Effects {
     pub parcels: Vec<(ShardId, Parcel)>,
     /// What is to be read back from the store.
     pub pages: Vec<PageRequest>,
+    pub delayed: Vec<DelayedRequest>,
     /// Whether retained messages changed that the store keeps: to be sent before this turn's batch.
     pub retained: bool,
     /// For the log.
@@ -38,6 +40,7 @@ impl Effects {
             && self.registrations.is_empty()
             && self.parcels.is_empty()
             && self.pages.is_empty()
+            && self.delayed.is_empty()
             && self.events.is_empty()
             && self.reports.is_empty()
     }

@@ -19,6 +19,7 @@
 //! | `commit` | what waits until the store has it |
 //! | `record` | what the store is told of sessions |
 //! | `recover` | what the store had |
+//! | `delayed` | what is published later |
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
 //! | `last_disconnect` | why a client was last disconnected |
@@ -33,6 +34,7 @@ pub mod commit;
 mod connect;
 pub mod connection;
 pub mod deadline;
+pub mod delayed;
 mod deliver;
 pub mod effects;
 pub mod exchange;
@@ -62,6 +64,7 @@ use crate::time::Instant;
 use commit::Stored;
 pub use connect::home_of;
 use connection::{Connection, Leaves, Pause, Phase};
+use delayed::{Delayed, DelayedLimits};
 use effects::{Effects, Event};
 use exchange::Peer;
 use hashbrown::{HashMap, HashTable};
@@ -100,6 +103,7 @@ pub struct Settings {
     /// How long a publisher's acknowledgement waits for room under the policy `hold`.
     pub hold_timeout: Duration,
     pub expiry_interval: Duration,
+    pub delayed: DelayedLimits,
     /// Clients of this shard at most of which it is kept why they were last disconnected.
     pub last_disconnects: usize,
     /// Whether anybody wants [`Effects::reports`].
@@ -168,6 +172,7 @@ pub struct Shard {
     overfull: Vec<ConnectionId>,
     /// Where sessions are stored.
     stored: Option<Box<Stored>>,
+    delayed: Delayed,
     last_disconnects: LastDisconnects,
     /// Kept from publish to publish so that none allocates.
     matches: Matches,
@@ -236,6 +241,7 @@ impl Shard {
             waiting_for_peer: Vec::new(),
             overfull: Vec::new(),
             stored: None,
+            delayed: Delayed::default(),
             last_disconnects: LastDisconnects::default(),
             matches: Matches::default(),
             frames: Default::default(),

@@ -2,6 +2,7 @@
 
 use super::commit::{Early, Waits, early};
 use super::connection::Pause;
+use super::delayed::is_delayed;
 use super::exchange::Gate;
 use super::receive::Flow;
 use super::route::{Publication, Routed};
@@ -87,6 +88,9 @@ impl Shard {
         publish: &Publish<'_>,
         topic: &str,
     ) -> Flow {
+        if is_delayed(topic) && !self.is_over_budget() && !self.is_store_full() {
+            return self.publish_later(now, id, session, publish, topic);
+        }
         if let Some((reason, cause)) = self.refusal(publish, topic) {
             let (reason, cause) = match self.ask_by_publish(id, session, topic, publish.payload) {
                 Asked::NoWish => (reason, Some(cause)),
@@ -207,7 +211,7 @@ impl Shard {
         if self.is_over_budget() {
             return Some((ReasonCode::QUOTA_EXCEEDED, LossCause::MemoryBudget));
         }
-        let full = self.common.store_full.load(Ordering::Relaxed) && publish.qos != QoS::AtMostOnce;
+        let full = self.is_store_full() && publish.qos != QoS::AtMostOnce;
         full.then_some((ReasonCode::QUOTA_EXCEEDED, LossCause::StoreFull))
     }
 
@@ -217,6 +221,47 @@ impl Shard {
             return Some(LossCause::ReservedTopic);
         }
         (levels(topic) > self.settings.topic_levels).then_some(LossCause::TopicTooDeep)
+    }
+
+    fn is_store_full(&self) -> bool {
+        self.common.store_full.load(Ordering::Relaxed)
+    }
+
+    /// A PUBLISH to `$delayed/...`: acknowledged when it is kept.
+    fn publish_later(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) -> Flow {
+        if let Err((reason, cause)) = self.delay(now, publish, topic) {
+            return self.refuse_publish(now, id, session, publish, reason, Some(cause));
+        }
+        let Some(packet_id) = publish.packet_id else { return Flow::Continue };
+        let account = self.sessions.get(session).and_then(|r| r.session.account());
+        if let Some(account) = account.filter(|_| publish.qos == QoS::ExactlyOnce) {
+            account.incoming(packet_id);
+        }
+        let token = self.sessions.get(session).map(|r| r.session.receiver.next_token());
+        let gated = match (&mut self.stored, token) {
+            (Some(stored), Some(token)) => {
+                let (gate, outcome) = (Gate::Here { session, token }, Outcome::Taken);
+                stored.gate(Waits::Publisher { gate, outcome }, None);
+                true
+            }
+            _ => false,
+        };
+        let due = self.settle(now, id, session, |receiver| {
+            if gated {
+                receiver.wait(packet_id, publish.qos, Outcome::Taken, 1);
+                return None;
+            }
+            receiver.routed(packet_id, publish.qos, Outcome::Taken)
+        });
+        self.acknowledge(id, due);
+        Flow::Continue
     }
 
     /// Answers a PUBLISH that is not routed, for the `cause` that is counted or as a wish of the client's: 5.0 is told; 3.x has no code, so it gets its acknowledgement where the
@@ -235,7 +280,7 @@ impl Shard {
         }
         let Some(packet_id) = publish.packet_id else { return Flow::Continue };
         let v5 = self.connections.get(id).is_some_and(|c| c.version().is_v5());
-        if let Some(LossCause::MemoryBudget | LossCause::StoreFull) = cause
+        if let Some(LossCause::MemoryBudget | LossCause::StoreFull | LossCause::DelayedFull) = cause
             && !v5
         {
             if let Some(resident) = self.sessions.get_mut(session) {
@@ -243,6 +288,9 @@ impl Shard {
             }
             let what = match cause {
                 Some(LossCause::StoreFull) => "the store has no room",
+                Some(LossCause::DelayedFull) => {
+                    "limits.delayed_messages, delayed_bytes or delayed_horizon is reached"
+                }
                 _ => "the broker's memory budget is used up",
             };
             self.fail(now, id, Violation { reason, what });

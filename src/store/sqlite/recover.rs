@@ -66,6 +66,7 @@ impl<'c> Recovery<'c> {
             down: Duration::ZERO,
             retained: self.retained()?,
             delayed: read::delayed(self.connection, self.opened, first, until, usize::MAX)?,
+            delayed_in_all: self.delayed_in_all()?,
             sessions: self.sessions,
         })
     }
@@ -174,6 +175,17 @@ impl<'c> Recovery<'c> {
     }
 
     /// Above what the store noted, and what it holds all the same.
+    fn delayed_in_all(&self) -> Result<Vec<(DelayedNumber, usize)>> {
+        let mut all = Vec::new();
+        let sql =
+            "SELECT number, length(CAST(topic AS BLOB)) + length(properties) + length(payload) FROM delayed";
+        self.each(sql, |row| {
+            all.push((DelayedNumber(row::number(row, 0)?), row.get::<_, u32>(1)? as usize));
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
     fn next_number(&self) -> Result<u64> {
         let highest = "SELECT max( \
             ifnull((SELECT value FROM meta WHERE name = 'next_number'), 1), \

@@ -1,9 +1,9 @@
 //! Reading back, on a thread of its own: a long queue that drains does not wait for commits, nor they for it.
 
 use super::{Notice, Statistics};
-use crate::journal::record::{BodyNumber, DelayedNumber, EntryNumber};
+use crate::journal::record::{BodyNumber, EntryNumber};
+use crate::routing::shard::delayed::DelayedRequest;
 use crate::store::{Reader, StoreError};
-use crate::time::Instant;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
@@ -25,7 +25,7 @@ pub struct PageRequest {
 /// A message to the reading thread.
 pub(super) enum Read {
     Page(PageRequest),
-    Delayed { shard: u8, from: (Instant, DelayedNumber), until: Instant, most: usize },
+    Delayed { shard: u8, request: DelayedRequest },
     Stop,
 }
 
@@ -39,9 +39,9 @@ pub(super) fn run(
     for read in asked {
         let answer = match read {
             Read::Page(request) => page(&mut *reader, request, statistics),
-            Read::Delayed { shard, from, until, most } => {
-                let delayed = reader.delayed(from, until, most);
-                delayed.map(|delayed| Notice::Delayed { shard, until, delayed })
+            Read::Delayed { shard, request } => {
+                let delayed = reader.delayed(request.from, request.until, request.most);
+                delayed.map(|delayed| Notice::Delayed { shard, request, delayed })
             }
             Read::Stop => return,
         };

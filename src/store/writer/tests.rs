@@ -3,6 +3,7 @@ use crate::journal::record::{BodyNumber, EntryNumber, Lsn, Move, MoveNumber, Par
 use crate::store::Moment;
 use crate::store::memory::Memory;
 use crate::store::tests::{body, entry, message, session};
+use crate::time::Instant;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 

@@ -1,0 +1,238 @@
+//! Messages that are published later: `$delayed/<seconds>/<topic>`.
+//!
+//! A shard keeps those that its own clients delayed. With a store, only the ones due before a horizon are in memory, and the
+//! horizon moves on with the time: the others stand in the store, found by when they are due. The earliest one in memory is
+//! known to the expiry actor. When its time comes, a message leaves the store in the same transaction in which it enters
+//! the queues of its receivers, in whatever shards they are.
+//!
+//! A Message Expiry Interval counts from the publication, not from the delay.
+
+use super::Shard;
+use super::deadline::OWN_DELAYED;
+use super::route::Publication;
+use crate::expiry::deadline::{DeadlineKind, Registration};
+use crate::expiry::lazy::Registered;
+use crate::journal::record::{DelayedNumber, Record, StoredDelayed};
+use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::packet::{Publish, ReasonCode};
+use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::topic::is_topic_name;
+use crate::time::Instant;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const PREFIX: &str = "$delayed/";
+
+/// How far ahead messages are read from the store.
+pub const HORIZON: Duration = Duration::from_secs(60);
+
+/// Messages published in one turn, and read at once.
+const AT_ONCE: usize = 1_000;
+
+/// How many messages may wait for their time, in one shard.
+#[derive(Clone, Copy, Debug)]
+pub struct DelayedLimits {
+    pub messages: usize,
+    pub bytes: usize,
+    /// The longest delay, in seconds.
+    pub horizon: u32,
+}
+
+/// A look-up in the store: messages due from `from` on and before `until`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelayedRequest {
+    pub from: (Instant, DelayedNumber),
+    pub until: Instant,
+    pub most: usize,
+}
+
+/// What waits for its time.
+#[derive(Debug)]
+pub(super) struct Delayed {
+    near: BTreeMap<(Instant, DelayedNumber), Message>,
+    /// All that is due before this is in `near`.
+    read_until: Instant,
+    asked: bool,
+    /// Of all, wherever they are.
+    messages: usize,
+    bytes: usize,
+    /// The next number, where there is no store that gives one.
+    next: u64,
+    registered: Registered,
+}
+
+impl Default for Delayed {
+    fn default() -> Delayed {
+        Delayed {
+            near: BTreeMap::new(),
+            read_until: Instant::NEVER,
+            asked: false,
+            messages: 0,
+            bytes: 0,
+            next: 0,
+            registered: Registered::default(),
+        }
+    }
+}
+
+impl Delayed {
+    /// What the store had: `near` what is due before `read_until`, and how much there is in all.
+    pub fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: (usize, usize)) {
+        self.read_until = read_until;
+        (self.messages, self.bytes) = all;
+        self.near.extend(near.into_iter().map(|d| ((d.due, d.number), d.message)));
+    }
+}
+
+/// The delay and the topic of a publish to `$delayed/...`; `None` where it reads as neither.
+fn parse(topic: &str) -> Option<(u32, &str)> {
+    let (seconds, topic) = topic.strip_prefix(PREFIX)?.split_once('/')?;
+    let digits = !seconds.is_empty() && seconds.bytes().all(|b| b.is_ascii_digit());
+    Some((seconds.parse().ok().filter(|_| digits)?, topic))
+}
+
+/// Whether a topic asks for a delay at all.
+pub(super) fn is_delayed(topic: &str) -> bool {
+    topic.starts_with(PREFIX)
+}
+
+impl Shard {
+    /// Keeps a message for later; why not, if not.
+    pub(super) fn delay(
+        &mut self,
+        now: Instant,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) -> Result<(), (ReasonCode, LossCause)> {
+        let unreadable = (ReasonCode::TOPIC_NAME_INVALID, LossCause::ReservedTopic);
+        let (seconds, topic) = parse(topic).ok_or(unreadable)?;
+        if !is_topic_name(topic) {
+            return Err(unreadable);
+        }
+        if let Some(cause) = self.topic_refusal(topic) {
+            return Err((ReasonCode::TOPIC_NAME_INVALID, cause));
+        }
+        let due = now + Duration::from_secs(seconds.into());
+        let parts = Parts {
+            qos: publish.qos,
+            retain: publish.retain,
+            expires: super::publish::expires(due, publish.properties.message_expiry),
+            topic,
+            forwarded: &publish.properties.forwarded,
+            payload: publish.payload,
+        };
+        let message = Message::new(parts, &mut self.scratch);
+        let limits = &self.settings.delayed;
+        let delayed = &mut self.delayed;
+        let bytes = delayed.bytes + message.size();
+        if delayed.messages >= limits.messages || bytes > limits.bytes || seconds > limits.horizon {
+            return Err((ReasonCode::QUOTA_EXCEEDED, LossCause::DelayedFull));
+        }
+        delayed.messages += 1;
+        delayed.bytes = bytes;
+        let number = match &self.stored {
+            Some(stored) => stored.ledger.delayed(due, message.clone()),
+            None => {
+                delayed.next += 1;
+                DelayedNumber(delayed.next)
+            }
+        };
+        if due < delayed.read_until {
+            delayed.near.insert((due, number), message);
+        }
+        self.register_delayed(now);
+        Ok(())
+    }
+
+    /// The time of some messages may have come: publishes them, oldest first, a bounded number.
+    // The precision is the expiry actor's interval.
+    pub fn publish_delayed(&mut self, now: Instant) {
+        self.delayed.registered.fired();
+        for _ in 0..AT_ONCE {
+            let Some(first) = self.delayed.near.first_entry().filter(|e| e.key().0 <= now) else { break };
+            let ((_, number), message) = first.remove_entry();
+            self.delayed.messages = self.delayed.messages.saturating_sub(1);
+            self.delayed.bytes = self.delayed.bytes.saturating_sub(message.size());
+            self.publish_one_delayed(now, number, &message);
+        }
+        self.register_delayed(now);
+    }
+
+    fn publish_one_delayed(&mut self, now: Instant, number: DelayedNumber, message: &Message) {
+        if let Some(ledger) = self.ledger() {
+            ledger.record(Record::DelayedDone(number));
+        }
+        if message.is_expired(now) {
+            // Down for longer than the message was to live.
+            self.tally.losses.count(LossCause::Expired);
+            return;
+        }
+        let mut publication = Publication::of(message, None);
+        publication.whole = true;
+        if message.header().retain {
+            self.retain(now, &mut publication);
+        }
+        self.route(now, &mut publication, None);
+    }
+
+    fn register_delayed(&mut self, now: Instant) {
+        let Some(((due, _), _)) = self.delayed.near.first_key_value() else { return };
+        let deadline = (*due).max(now);
+        if self.delayed.registered.needs(deadline, self.settings.expiry_interval) {
+            let (kind, slot, generation) = (DeadlineKind::Chore, OWN_DELAYED, 0);
+            self.effects.registrations.push(Registration { kind, slot, generation, deadline });
+        }
+    }
+
+    /// Takes up what the store had: `near` all that is due before `read_until`; how many there are in all, and their bytes.
+    pub fn recover_delayed(
+        &mut self,
+        now: Instant,
+        read_until: Instant,
+        near: Vec<StoredDelayed>,
+        all: (usize, usize),
+    ) {
+        self.delayed.restore(read_until, near, all);
+        self.register_delayed(now);
+    }
+
+    /// Regular work: moves the horizon on when half of it is used up.
+    pub(super) fn look_ahead(&mut self, now: Instant) {
+        let delayed = &mut self.delayed;
+        let until = now + HORIZON;
+        if delayed.asked || delayed.read_until >= now + HORIZON / 2 || self.stored.is_none() {
+            return;
+        }
+        if delayed.messages == delayed.near.len() {
+            // There is nothing else.
+            delayed.read_until = until;
+            return;
+        }
+        // What is delayed from here on into that time is in memory, whether the look-up meets it too or not; what was before
+        // has to be committed to be met.
+        let from = (std::mem::replace(&mut delayed.read_until, until), DelayedNumber(0));
+        delayed.asked = true;
+        self.look_up(DelayedRequest { from, until, most: AT_ONCE });
+    }
+
+    /// What was looked up came. Others' messages are among it.
+    pub fn take_delayed(&mut self, now: Instant, request: DelayedRequest, read: Vec<StoredDelayed>) {
+        let more = (read.len() >= request.most).then(|| read.last().map(|d| (d.due, d.number))).flatten();
+        let (here, shards) = (self.here.0, self.shards);
+        let own = read.into_iter().filter(|d| owner(d.number, shards) == here);
+        self.delayed.near.extend(own.map(|d| ((d.due, d.number), d.message)));
+        match more {
+            Some((due, number)) => {
+                let from = (due, DelayedNumber(number.0 + 1));
+                self.effects.delayed.push(DelayedRequest { from, ..request });
+            }
+            None => self.delayed.asked = false,
+        }
+        self.register_delayed(now);
+    }
+}
+
+/// Which of `shards` keeps a delayed message that the store had.
+pub fn owner(number: DelayedNumber, shards: u8) -> u8 {
+    (number.0 % 64 % u64::from(shards.max(1))) as u8
+}

@@ -1,0 +1,124 @@
+//! `$delayed/<seconds>/<topic>`: a message that is published at its time, not before, and once.
+
+use crate::launch::{on_one_and_three_arbiters, restart_on, start_broker, start_broker_on, versions};
+use crate::support::{Connect, Message, Property, V5, V31, V311, Version, now};
+use homing::store::memory::Memory;
+use std::time::Duration;
+
+/// One expiry interval, and what a busy machine may add.
+const LATENESS: Duration = Duration::from_millis(250 + 750);
+
+fn message_is_published_when_its_delay_has_passed(version: Version) {
+    on_one_and_three_arbiters(|broker| {
+        let mut subscriber = broker.client(version, "subscriber");
+        subscriber.subscribe(&[("later/#", 2), ("$delayed/#", 1)]);
+        let mut publisher = broker.client(version, "publisher");
+        let begun = now();
+        for qos in [0, 1, 2] {
+            publisher.deliver(&Message::new("$delayed/1/later/t", format!("{qos}")).qos(qos));
+        }
+        for qos in [0, 1, 2] {
+            let publish = subscriber.expect_publish();
+            let after = now() - begun;
+            assert_eq!((&*publish.topic, publish.text(), publish.qos), ("later/t", &*qos.to_string(), qos));
+            assert!(after >= Duration::from_secs(1), "{after:?}");
+            assert!(after < Duration::from_secs(1) + LATENESS, "{after:?}");
+            subscriber.complete(&publish);
+        }
+        subscriber.settle();
+    });
+}
+versions!(message_is_published_when_its_delay_has_passed {
+    mqtt31_message_is_published_when_its_delay_has_passed: V31,
+    mqtt311_message_is_published_when_its_delay_has_passed: V311,
+    mqtt5_message_is_published_when_its_delay_has_passed: V5,
+});
+
+#[test]
+fn earlier_ones_come_first_and_retained_ones_stay() {
+    let broker = start_broker(|_| {});
+    let mut subscriber = broker.client(V5, "subscriber");
+    subscriber.subscribe(&[("later/#", 1)]);
+    let mut publisher = broker.client(V5, "publisher");
+    publisher.deliver(&Message::new("$delayed/2/later/b", "second").qos(1).retained());
+    publisher.deliver(&Message::new("$delayed/1/later/a", "first").qos(1));
+    for topic in ["later/a", "later/b"] {
+        let publish = subscriber.expect_publish();
+        assert_eq!((&*publish.topic, publish.retain), (topic, false));
+        subscriber.complete(&publish);
+    }
+    let mut late = broker.client(V5, "late");
+    late.subscribe(&[("later/#", 1)]);
+    let publish = late.expect_publish();
+    assert_eq!((&*publish.topic, publish.retain), ("later/b", true));
+}
+
+#[test]
+fn mqtt5_message_expiry_counts_from_the_publication() {
+    let broker = start_broker(|_| {});
+    let mut subscriber = broker.client(V5, "subscriber");
+    subscriber.subscribe(&[("later/#", 1)]);
+    let message = Message::new("$delayed/2/later/t", "x").qos(1).with(Property::MessageExpiry(1));
+    broker.client(V5, "publisher").deliver(&message);
+    let publish = subscriber.expect_publish();
+    assert_eq!(publish.expiry(), Some(1));
+}
+
+#[test]
+fn mqtt5_what_is_no_delay_or_beyond_the_bounds_is_refused() {
+    let broker = start_broker(|config| {
+        config.limits.delayed_messages = 2;
+        config.limits.delayed_horizon = Duration::from_secs(60);
+    });
+    let mut publisher = broker.client(V5, "publisher");
+    for topic in [
+        "$delayed/x/t",
+        "$delayed/1",
+        "$delayed/1/",
+        "$delayed/+1/t",
+        "$delayed//t",
+        "$delayed/99999999999/t",
+    ] {
+        assert_eq!(publisher.deliver(&Message::new(topic, "x").qos(1)), 0x90, "{topic}");
+    }
+    for own in ["$SYS/x", "$delayed/1/t", "$dead/x"] {
+        assert_eq!(publisher.deliver(&Message::new(format!("$delayed/1/{own}"), "x").qos(1)), 0x90, "{own}");
+    }
+    let delayed = |seconds| Message::new(format!("$delayed/{seconds}/t"), "x").qos(1);
+    assert_eq!(publisher.deliver(&delayed(61)), 0x97);
+    assert_eq!(publisher.deliver(&delayed(60)), 0);
+    assert_eq!(publisher.deliver(&delayed(60)), 0);
+    assert_eq!(publisher.deliver(&delayed(60)), 0x97);
+}
+
+#[test]
+fn delays_go_on_over_a_restart_and_a_due_message_is_published_once() {
+    let memory = Memory::default();
+    let configure = |config: &mut homing::config::Config| config.runtime.arbiters = 2;
+    let broker = start_broker_on(&memory, configure);
+    let mut subscriber = broker.connect(&Connect::persistent(V311, "subscriber"));
+    subscriber.subscribe(&[("later/#", 2)]);
+    subscriber.disconnect();
+    let mut publisher = broker.client(V311, "publisher");
+    let begun = now();
+    for n in 0..10 {
+        publisher.deliver(&Message::new("$delayed/1/later/soon", format!("{n}")).qos(2));
+    }
+    publisher.deliver(&Message::new("$delayed/2/later/next", "x").qos(2));
+    let (broker, memory) = restart_on(broker, &memory, configure);
+    let mut subscriber = broker.connect(&Connect::persistent(V311, "subscriber"));
+    assert!(subscriber.session_present());
+    for n in 0..10 {
+        let publish = subscriber.expect_publish();
+        assert_eq!((&*publish.topic, publish.text()), ("later/soon", &*n.to_string()));
+        subscriber.complete(&publish);
+    }
+    subscriber.disconnect();
+    let (broker, _) = restart_on(broker, &memory, configure);
+    let mut subscriber = broker.connect(&Connect::persistent(V311, "subscriber"));
+    let publish = subscriber.expect_publish();
+    assert_eq!(&*publish.topic, "later/next");
+    assert!(now() - begun >= Duration::from_secs(2));
+    subscriber.complete(&publish);
+    subscriber.settle();
+}
