@@ -33,6 +33,7 @@ mod trace;
 mod wills;
 mod world;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -136,6 +137,19 @@ fn seeds_that_failed_once_pass() {
             panic!("{}it once found: {what}", report(*seed, &failure));
         }
     }
+}
+
+#[test]
+fn whatever_is_checked_comes_about() {
+    let mut seen = BTreeMap::new();
+    for seed in 0..60 {
+        let mut world = World::new(seed, Trace::default());
+        let _ = world.play();
+        world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
+    }
+    const KINDS: usize = 11;
+    let often = seen.iter().filter(|(_, times)| **times >= 5).count();
+    assert_eq!((seen.len(), often), (KINDS, KINDS), "{seen:#?}");
 }
 
 #[test]
