@@ -1,6 +1,7 @@
 //! Deterministic simulation of the pure core in virtual time: shards with their sessions, routing, parcels and tickets,
 //! the expiry queue, and between them mailboxes that take their time, a network that delays, splits and cuts, sockets
-//! that take only part, and clients that crash, come back, keep acknowledgements to themselves and take over one another.
+//! that take only part, and clients that crash, come back, keep acknowledgements to themselves and take over one another. Now
+//! and then the broker crashes.
 //!
 //! All of it follows from one seed. A failure prints the seed and what happened last; `SIMULATION_SEED=n` plays one seed
 //! again with its trace, `SIMULATION_SEEDS=n` as many, `SIMULATION_FIRST=n` from there on.
@@ -15,6 +16,9 @@
 //! | `client`, `publishing`, `subscribing`, `receive` | clients, and what they hold the broker to |
 //! | `oracle` | messages and sessions as the standard has them |
 //! | `taken`, `retained`, `wills` | which messages a session may and must have, and when |
+//! | `bites` | breaks the broker in a copy of the tree, and confirms that all this notices |
+//!
+//! Left out: the store, so far. `crash` knows what one would leave.
 
 mod broker;
 mod client;

@@ -345,7 +345,7 @@ impl World {
         if losses.of(LossCause::Expired) > 0 {
             self.saw("a message expires");
         }
-        self.oracle.check_delivered(self.now, &losses, self.plan.loses(), self.plan.under_way_ms())?;
+        self.oracle.check_delivered(self.now, &losses, self.plan.loses())?;
         if !self.plan.loses() {
             self.oracle.check_retained()?;
         }
