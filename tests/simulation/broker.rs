@@ -7,6 +7,7 @@ use crate::world::{CHORE_MS, Event, World};
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::expiry::queue::{ExpiryQueue, Key, More};
 use homing::expiry::slot::SlotSpace;
+use homing::mqtt::packet::ProtocolVersion;
 use homing::mqtt::session::stall::SocketView;
 use homing::routing::shard::connection::Leaves;
 use homing::routing::shard::deadline::{Overdue, Summons};
@@ -118,7 +119,10 @@ impl World {
     fn happened(&mut self, shard: usize, event: &Happened) {
         trace!(self, "shard {shard}: {event:?}");
         let result = match event {
-            Happened::Connected { connection, clean_start, session_present, .. } => {
+            Happened::Connected { connection, clean_start, session_present, version, .. } => {
+                if *version == ProtocolVersion::V3_1 && *session_present {
+                    self.saw("a session of 3.1 is resumed");
+                }
                 let Some(link) = self.nodes[shard].link(*connection) else { return };
                 let socket = link.socket;
                 let s = &self.sockets[socket];
@@ -141,6 +145,7 @@ impl World {
                 timely
             }
             Happened::SessionExpired { client_id, .. } => {
+                self.saw("a session expires");
                 let client = self.clients.iter().position(|c| *c.manners.name == **client_id);
                 client.map_or(Ok(()), |client| self.oracle.expired(self.now, client))
             }

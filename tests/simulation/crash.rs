@@ -21,6 +21,7 @@ impl World {
     /// The broker's process ends without a word, and another begins in a while.
     pub fn crash(&mut self) {
         trace!(self, "== the broker crashes");
+        self.saw("the broker crashes");
         self.forget_the_brokers();
         self.break_all();
         self.up_at = self.now + self.rng.between(10, 1_500);

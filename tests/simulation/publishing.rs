@@ -93,6 +93,9 @@ impl World {
         let alias = self.rng.between(1, u64::from(most)) as u16;
         let set = connection.own_aliases.insert(alias, topic) == Some(topic);
         let name = if set && self.rng.percent(80) { "" } else { topic.name() };
+        if name.is_empty() {
+            self.saw("a client names a topic by its alias alone");
+        }
         (name, NonZeroU16::new(alias))
     }
 }

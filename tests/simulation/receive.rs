@@ -182,6 +182,7 @@ impl World {
             }
             (false, _, Some(alias)) => {
                 let known = connection.aliases.get(&alias).copied();
+                self.saw("the broker names a topic by its alias alone");
                 known.ok_or_else(|| format!("Topic Alias {alias} stands for nothing"))
             }
             _ => Err("PUBLISH without a topic".into()),
@@ -248,12 +249,29 @@ impl World {
     }
 
     fn take(&mut self, session: usize, copy: &Arrival) -> Result<(), String> {
+        self.note_kind(copy);
         // Which of the messages without payload it is nobody knows, nor what a vague session asked for.
         if copy.message >= EMPTY || self.oracle.sessions[session].vague {
             return Ok(());
         }
         self.oracle.allow(session, copy)?;
         self.oracle.check_order(session, copy, self.plan.loses())
+    }
+
+    fn note_kind(&mut self, copy: &Arrival) {
+        let Some(message) = self.oracle.messages.get(copy.message) else {
+            return self.saw("an empty message with RETAIN is delivered");
+        };
+        let is_will = message.is_will;
+        let kinds = [
+            (is_will, "a will is delivered"),
+            (copy.retain, "a message comes with RETAIN"),
+            (copy.expiry.is_some(), "a message comes with what remains of its expiry"),
+            (copy.ids.len() > 1, "a message comes by several subscriptions"),
+        ];
+        for (_, kind) in kinds.into_iter().filter(|(is, _)| *is) {
+            self.saw(kind);
+        }
     }
 
     /// Enters a QoS 1 or 2 PUBLISH into the session's record, or finds it there. Answers how often it had come on this

@@ -121,24 +121,14 @@ impl Oracle {
     }
 
     /// All is quiet: everything that was acknowledged is where it was asked for, or counted as given up.
-    /// `under_way_ms`: how long a parcel and its ticket may take.
     // 3.1.1 [MQTT-4.3.2-2], [MQTT-4.5.0-1]; 5.0 [MQTT-4.3.2-4], [MQTT-4.5.0-1]
-    pub fn check_delivered(
-        &self,
-        now: u64,
-        losses: &Losses,
-        loses: bool,
-        under_way_ms: u64,
-    ) -> Result<(), String> {
+    pub fn check_delivered(&self, now: u64, losses: &Losses, loses: bool) -> Result<(), String> {
         let (mut missing, mut expired) = (Vec::new(), 0);
         for (id, message) in self.messages.iter().enumerate() {
             let Some(acknowledged) = message.acknowledged.filter(|_| !message.refused && !message.empty)
             else {
                 continue;
             };
-            // A repeated QoS 2 PUBLISH is answered while what the first one led to may still be under way.
-            let repeated = message.qos == QoS::ExactlyOnce && message.sends > 1;
-            let acknowledged = acknowledged + if repeated { under_way_ms } else { 0 };
             let lacks = self.lacking(id, message, acknowledged);
             if message.may_expire_by(now) {
                 expired += lacks.len();

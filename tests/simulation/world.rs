@@ -11,6 +11,7 @@ use crate::trace::{Trace, trace};
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::mqtt::codec::AckKind;
 use homing::mqtt::message::take_bodies_delta;
+use homing::mqtt::session::loss::{LossCause, Losses};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::shard::census::Census;
 use homing::routing::shard::exchange::Parcel;
@@ -18,7 +19,7 @@ use homing::routing::shard::{Common, Shard};
 use homing::routing::subscription_tree::ShardId;
 use homing::time::Instant;
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -151,6 +152,8 @@ pub struct World {
     pub trace: Trace,
     pub failure: Option<String>,
     pub events: u64,
+    /// What came about and how often, for the test that shows that all of it does.
+    pub seen: BTreeMap<&'static str, u64>,
     /// When the broker listens again.
     pub up_at: u64,
     pending: BinaryHeap<Reverse<Entry>>,
@@ -184,6 +187,7 @@ impl World {
             trace,
             failure: None,
             events: 0,
+            seen: BTreeMap::new(),
             up_at: 0,
             pending: BinaryHeap::new(),
             serial: 0,
@@ -252,6 +256,10 @@ impl World {
     pub fn schedule(&mut self, at: u64, event: Event) {
         self.serial += 1;
         self.pending.push(Reverse(Entry { at: at.max(self.now), serial: self.serial, event }));
+    }
+
+    pub fn saw(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
     }
 
     pub fn fail(&mut self, what: String) {
@@ -327,14 +335,17 @@ impl World {
     }
 
     fn check_settled(&mut self) -> Result<(), String> {
-        let mut losses = homing::mqtt::session::loss::Losses::default();
+        let mut losses = Losses::default();
         for node in &self.nodes {
             losses.merge(&node.core.figures().tally.losses);
         }
         for client in &self.clients {
             client.check_settled()?;
         }
-        self.oracle.check_delivered(self.now, &losses, self.plan.loses(), self.plan.under_way_ms())?;
+        if losses.of(LossCause::Expired) > 0 {
+            self.saw("a message expires");
+        }
+        self.oracle.check_delivered(self.now, &losses, self.plan.loses())?;
         if !self.plan.loses() {
             self.oracle.check_retained()?;
         }
