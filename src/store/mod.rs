@@ -6,11 +6,13 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | [`fault`] | fails when a test says so |
 //! | [`memory`] | keeps it as long as the process lives: for tests, and for a simulation that crashes and recovers |
 //! | [`sqlite`] | keeps it in a file |
 //! | [`writer`] | the committing thread and the reading one |
 //! | `wall` | this process's times as others can read them |
 
+pub mod fault;
 pub mod memory;
 pub mod sqlite;
 mod wall;

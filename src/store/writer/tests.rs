@@ -1,6 +1,7 @@
 use super::*;
 use crate::journal::record::{BodyNumber, EntryNumber, Lsn, Move, MoveNumber, Part, Record};
 use crate::store::Moment;
+use crate::store::fault::{Call, Fault, Faults, Faulty};
 use crate::store::memory::Memory;
 use crate::store::tests::{body, entry, message, session};
 use crate::time::Instant;
@@ -105,4 +106,148 @@ fn a_stop_commits_all_that_was_sent() {
         _ => None,
     });
     assert_eq!(last.max(), Some(1999));
+}
+
+/// A session and then ten messages for it, of which the first are acknowledged: a batch for each, committed one by one. Answers
+/// what was said, and how many batches the writer took.
+fn ten_messages(memory: &Memory, faults: &Faults) -> Result<Vec<Notice>, StoreError> {
+    let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
+    store.recover(Moment::now(), Duration::ZERO)?;
+    let (told, notices) = mpsc::channel();
+    let options = Options { sync: Some(PATIENCE), ..Options::default() };
+    let writer = Writer::start(Box::new(store), options, move |n| told.send(n).unwrap())?;
+    let mut said = Vec::new();
+    for lsn in 1..=10 {
+        let number = 2 * lsn;
+        let mut records = message_for(1, number);
+        if lsn > 5 {
+            let old = number - 10;
+            records.extend([Record::EntryDone(EntryNumber(old)), Record::BodyDone(BodyNumber(old))]);
+        }
+        writer.to_store().send(batch(0, lsn, records));
+        if !wait_or_end(&notices, lsn, &mut said, faults) {
+            break;
+        }
+    }
+    writer.stop();
+    said.extend(notices.try_iter());
+    Ok(said)
+}
+
+/// Until the batch is committed; false if nothing will be any more.
+fn wait_or_end(notices: &Receiver<Notice>, lsn: u64, said: &mut Vec<Notice>, faults: &Faults) -> bool {
+    loop {
+        let notice = notices.recv_timeout(PATIENCE).unwrap();
+        let goes_on = match &notice {
+            Notice::Committed(to) => (to.lsn.0 == lsn).then_some(true),
+            Notice::Failed(_) => Some(false),
+            Notice::Full(true) => {
+                faults.make_room();
+                None
+            }
+            _ => None,
+        };
+        said.push(notice);
+        if let Some(goes_on) = goes_on {
+            return goes_on;
+        }
+    }
+}
+
+/// The highest batch that was said to be committed.
+fn promised(said: &[Notice]) -> u64 {
+    let lsns = said.iter().filter_map(|n| if let Notice::Committed(to) = n { Some(to.lsn.0) } else { None });
+    lsns.max().unwrap_or(0)
+}
+
+/// The entries that are kept: those of the last batches, none of those acknowledged in a batch up to this.
+fn kept(memory: &Memory) -> Vec<u64> {
+    let recovered = Memory::from_image(memory.image()).recover(Moment::now(), Duration::ZERO).unwrap();
+    recovered.sessions.iter().flat_map(|s| &s.entries).map(|e| e.number.0).collect()
+}
+
+fn expected(lsn: u64) -> Vec<u64> {
+    (1..=lsn).map(|n| 2 * n).filter(|number| lsn <= 5 || *number > 2 * lsn - 10).collect()
+}
+
+#[test]
+fn whichever_call_fails_what_was_promised_is_kept_and_the_end_is_loud() {
+    let all_well = Faults::default();
+    let said = ten_messages(&Memory::default(), &all_well).unwrap();
+    assert_eq!(promised(&said), 10);
+    let calls = all_well.calls();
+    assert!(calls.len() >= 7 && calls.contains(&(Call::Commit, 10)), "{calls:?}");
+    let each = calls.iter().flat_map(|(call, count)| (0..*count).map(|nth| (*call, nth)));
+    for (at, fault) in each.flat_map(|at| [(at, Fault::Failed), (at, Fault::FailedAfter)]) {
+        let (memory, faults) = (Memory::default(), Faults::default());
+        faults.plan(at.0, at.1, fault);
+        let Ok(said) = ten_messages(&memory, &faults) else { continue };
+        assert!(matches!(said.last(), Some(Notice::Failed(_))), "{at:?}: {said:?}");
+        let (promised, kept) = (promised(&said), kept(&memory));
+        // The batch that was under way is kept or not.
+        let may_be = [expected(promised), expected(promised + 1)];
+        assert!(may_be.contains(&kept), "{at:?}: {promised} promised, {kept:?} kept");
+    }
+}
+
+#[test]
+fn whichever_commit_finds_no_room_all_is_committed_once_there_is_some() {
+    let all_well = Faults::default();
+    ten_messages(&Memory::default(), &all_well).unwrap();
+    for nth in 0..all_well.count(Call::Commit) {
+        let (memory, faults) = (Memory::default(), Faults::default());
+        // The reserve is opened by the first, and is not enough: the third goes through.
+        faults.plan(Call::Commit, nth, Fault::Full);
+        faults.plan(Call::Commit, nth + 1, Fault::Full);
+        let said = ten_messages(&memory, &faults).unwrap();
+        assert_eq!((promised(&said), kept(&memory)), (10, expected(10)), "{nth}");
+        let full = said.iter().filter(|n| matches!(n, Notice::Full(true))).count();
+        assert_eq!(full, 1, "{nth}: said once, {said:?}");
+    }
+}
+
+#[test]
+fn a_store_that_was_full_says_when_it_has_room_again() {
+    let (memory, faults) = (Memory::default(), Faults::default());
+    let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let (told, notices) = mpsc::channel();
+    let writer = Writer::start(Box::new(store), Options::default(), move |n| told.send(n).unwrap()).unwrap();
+    writer.to_store().send(batch(0, 1, message_for(1, 2)));
+    wait_for(&notices, 0, 1);
+    faults.plan_next(Call::Commit, Fault::Full);
+    writer.to_store().send(batch(0, 2, message_for(1, 4)));
+    let mut was_full = false;
+    loop {
+        match notices.recv_timeout(PATIENCE).unwrap() {
+            Notice::Full(true) => was_full = true,
+            Notice::Full(false) => break,
+            Notice::Committed(_) => faults.make_room(),
+            Notice::Failed(error) => panic!("{error}"),
+            _ => {}
+        }
+    }
+    assert!(was_full);
+    writer.stop();
+    assert_eq!(kept(&memory), [2, 4]);
+}
+
+#[test]
+fn what_arrives_while_a_commit_is_under_way_is_the_next_one() {
+    let (memory, faults) = (Memory::default(), Faults::default());
+    let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let (told, notices) = mpsc::channel();
+    let writer = Writer::start(Box::new(store), Options::default(), move |n| told.send(n).unwrap()).unwrap();
+    writer.to_store().send(batch(0, 1, message_for(1, 2)));
+    wait_for(&notices, 0, 1);
+    faults.plan_next(Call::Commit, Fault::Held);
+    writer.to_store().send(batch(0, 2, message_for(1, 4)));
+    assert!(faults.wait_until_held(PATIENCE));
+    (3..100).for_each(|lsn| writer.to_store().send(batch(0, lsn, message_for(1, 2 * lsn))));
+    assert!(notices.try_recv().is_err(), "nothing is promised meanwhile");
+    faults.release();
+    wait_for(&notices, 0, 99);
+    assert_eq!(faults.count(Call::Commit), 3, "one for all that came while one was under way");
+    writer.stop();
 }
