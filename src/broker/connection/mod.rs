@@ -113,6 +113,11 @@ impl Connection {
         }
     }
 
+    /// Whether its mailbox is to be polled.
+    fn has_mail(&self) -> bool {
+        self.shell.take_noticed(self.id)
+    }
+
     fn is_gone(&self) -> bool {
         self.state == State::Gone
     }
