@@ -175,7 +175,9 @@ impl Shard {
         if is_reserved(topic) {
             return Some(LossCause::ReservedTopic);
         }
-        (levels(topic) > self.settings.topic_levels).then_some(LossCause::TopicTooDeep)
+        // Each level but the first takes a byte at least, so a short topic need not be counted through.
+        let most = self.settings.topic_levels;
+        (topic.len() >= most && levels(topic) > most).then_some(LossCause::TopicTooDeep)
     }
 
     /// Answers a PUBLISH that is not routed, for the `cause` that is counted or as a wish of the client's: 5.0 is told; 3.x has no code, so it gets its acknowledgement where the

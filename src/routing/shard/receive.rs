@@ -201,10 +201,14 @@ impl Shard {
         }
         match action {
             Action::None => {
-                if resident.held_until() != Instant::NEVER {
+                let held = resident.held_until() != Instant::NEVER;
+                if held {
                     self.admit_held(now, session_id);
                 }
-                self.register_retransmit(now, id);
+                // What was sent may be due before all else; what was acknowledged only ends deadlines.
+                if held || appended > 0 {
+                    self.register_retransmit(now, id);
+                }
                 Flow::Continue
             }
             Action::Publish(publish) => self.publish(now, id, session_id, publish),
