@@ -242,6 +242,10 @@ impl Shell {
         let mut core = self.core.borrow_mut();
         core.seal_parcels();
         let effects = core.effects();
+        // Nearly always there was only something to write.
+        if effects.is_empty() {
+            return;
+        }
         let resume = std::mem::take(&mut effects.resume);
         let parcels = std::mem::take(&mut effects.parcels);
         let batch = match self.expiry.get() {

@@ -6,7 +6,7 @@
 
 use crate::mqtt::session::stall::SocketView;
 use rustix::io::retry_on_intr;
-use rustix::net::SendFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
@@ -53,9 +53,9 @@ impl Transport {
             read = self.read_now(buffer)?;
             if matches!(read, Read::Last(_)) { empty() } else { Ok(()) }
         });
-        match result {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(read),
+        match (read, result) {
+            (Read::Nothing, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            (read, _) => Ok(read),
         }
     }
 
@@ -67,10 +67,10 @@ impl Transport {
     /// Reads what the kernel has now, whether or not the reactor has heard of it: after a pause of the whole process it has
     /// not, though the bytes have long been there.
     pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
-        match retry_on_intr(|| rustix::io::read(&self.0, &mut *buffer)) {
-            Ok(0) => Ok(Read::End),
-            Ok(n) if n < buffer.len() => Ok(Read::Last(n)),
-            Ok(n) => Ok(Read::Some(n)),
+        match retry_on_intr(|| rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())) {
+            Ok((0, _)) => Ok(Read::End),
+            Ok((n, _)) if n < buffer.len() => Ok(Read::Last(n)),
+            Ok((n, _)) => Ok(Read::Some(n)),
             Err(error) => Err(error.into()),
         }
     }
