@@ -117,7 +117,8 @@ impl Shell {
         let id = self.core.borrow_mut().accept(now);
         let connection = Connection::new(Rc::clone(self), id, Rc::clone(&transport));
         // Its first turn arranges with its mailbox to be woken.
-        let link = Link { id, transport, actor: connection::start(connection), noticed: Cell::new(true), peer };
+        let link =
+            Link { id, transport, actor: connection::start(connection), noticed: Cell::new(true), peer };
         if !unread.is_empty() {
             self.core.borrow_mut().keep_unread(id, unread);
             link.send(Notice::Read);
