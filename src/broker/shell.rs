@@ -70,7 +70,19 @@ struct Link {
     id: ConnectionId,
     transport: Rc<Transport>,
     actor: WeakAddr<Connection>,
+    /// Whether its mailbox may hold something.
+    noticed: Cell<bool>,
     peer: SocketAddr,
+}
+
+impl Link {
+    /// Notices are rare, so an address is made for each and not kept.
+    fn send(&self, notice: Notice) {
+        self.noticed.set(true);
+        if let Some(actor) = self.actor.upgrade() {
+            actor.do_send(notice);
+        }
+    }
 }
 
 impl Shell {
@@ -119,10 +131,12 @@ impl Shell {
         let now = clock::now();
         let id = self.core.borrow_mut().accept(now);
         let connection = Connection::new(Rc::clone(self), id, Rc::clone(&transport));
-        let actor = connection::start(connection);
+        // Its first turn arranges with its mailbox to be woken.
+        let link =
+            Link { id, transport, actor: connection::start(connection), noticed: Cell::new(true), peer };
         if !unread.is_empty() {
             self.core.borrow_mut().keep_unread(id, unread);
-            send(&actor, Notice::Read);
+            link.send(Notice::Read);
         }
         let mut links = self.links.borrow_mut();
         let at = id.slot as usize;
@@ -130,7 +144,7 @@ impl Shell {
             links.resize_with(at + 1, || None);
         }
         if let Some(slot) = links.get_mut(at) {
-            *slot = Some(Link { id, transport, actor, peer });
+            *slot = Some(link);
             self.open.set(self.open.get() + 1);
         }
     }
@@ -160,8 +174,14 @@ impl Shell {
     pub fn notify(&self, id: ConnectionId, notice: Notice) {
         let links = self.links.borrow();
         if let Some(link) = find(&links, id) {
-            send(&link.actor, notice);
+            link.send(notice);
         }
+    }
+
+    /// Whether a connection's mailbox may hold something: nearly never, and to ask the mailbox itself costs some two hundred
+    /// instructions and four places in memory.
+    pub fn take_noticed(&self, id: ConnectionId) -> bool {
+        find(&self.links.borrow(), id).is_none_or(|link| link.noticed.replace(false))
     }
 
     /// Called after the state machine was fed: wakes the flusher if there is something to do.
@@ -213,14 +233,14 @@ impl Shell {
         let wrote = match core.outbox(id).map(|outbox| write(&link.transport, outbox)) {
             Some(Ok(wrote)) => wrote,
             // The reading side would meet the same error, but need not be read now.
-            Some(Err(_)) => return send(&link.actor, Notice::Broken),
+            Some(Err(_)) => return link.send(Notice::Broken),
             None => return,
         };
         match core.flushed(now, id, wrote) {
             Flushed::Drained | Flushed::Fenced | Flushed::Gone => {}
-            Flushed::Blocked => send(&link.actor, Notice::AwaitWritable),
-            Flushed::Finished(Leaves::Client) => send(&link.actor, Notice::Close),
-            Flushed::Finished(Leaves::Broker) => send(&link.actor, Notice::Linger),
+            Flushed::Blocked => link.send(Notice::AwaitWritable),
+            Flushed::Finished(Leaves::Client) => link.send(Notice::Close),
+            Flushed::Finished(Leaves::Broker) => link.send(Notice::Linger),
         }
     }
 
@@ -239,6 +259,10 @@ impl Shell {
         let mut core = self.core.borrow_mut();
         core.seal_parcels();
         let effects = core.effects();
+        // Nearly always there was only something to write.
+        if effects.is_empty() {
+            return;
+        }
         let resume = std::mem::take(&mut effects.resume);
         let parcels = std::mem::take(&mut effects.parcels);
         let batch = match self.expiry.get() {
@@ -377,13 +401,6 @@ impl Shell {
 /// The connection's way out, unless its slot is another's by now.
 fn find(links: &[Option<Link>], id: ConnectionId) -> Option<&Link> {
     links.get(id.slot as usize)?.as_ref().filter(|link| link.id == id)
-}
-
-/// Notices are rare, so an address is made for each and not kept.
-fn send(actor: &WeakAddr<Connection>, notice: Notice) {
-    if let Some(actor) = actor.upgrade() {
-        actor.do_send(notice);
-    }
 }
 
 /// Writes as much as the socket takes.

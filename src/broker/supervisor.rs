@@ -85,13 +85,13 @@ impl Supervisor {
         let mut arbiters = Vec::new();
         let mut shards = Vec::new();
         for number in 0..count {
-            let arbiter = arbiter(&format!("homing-{number}"))?;
+            let arbiter = arbiter(Driver::Sockets)?;
             let share = shares.next();
             shards.push(start_shard(config, &arbiter, (number, count), &common, &statistics, share));
             arbiters.push(arbiter);
         }
         let recipients = shards.iter().map(|s| s.clone().recipient()).collect();
-        let expiry_arbiter = arbiter("homing-expiry")?;
+        let expiry_arbiter = arbiter(Driver::Clock)?;
         let interval = config.expiry.interval;
         let figures = Arc::clone(&statistics.expiry);
         let expiry = ExpiryActor::start_in_arbiter(&expiry_arbiter.handle(), move |_| {
@@ -178,10 +178,26 @@ impl Supervisor {
     }
 }
 
+/// What an event loop waits for, besides messages.
+#[derive(Clone, Copy)]
+enum Driver {
+    /// No timer: no actor on a shard's arbiter has one, and tokio's wheel, once there, reads the clock and is asked for what is
+    /// due in every turn.
+    Sockets,
+    /// The expiry actor's one timer.
+    Clock,
+}
+
 /// A thread with an event loop of its own.
-fn arbiter(name: &str) -> io::Result<Arbiter> {
-    let _ = name;
-    Arbiter::try_with_tokio_rt(|| tokio::runtime::Builder::new_current_thread().enable_all().build())
+fn arbiter(driver: Driver) -> io::Result<Arbiter> {
+    Arbiter::try_with_tokio_rt(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        match driver {
+            Driver::Sockets => runtime.enable_io(),
+            Driver::Clock => runtime.enable_time(),
+        };
+        runtime.build()
+    })
 }
 
 fn start_shard(

@@ -35,6 +35,22 @@ fn a_connection_that_lingers_beyond_its_keep_alive_ends() {
     );
 }
 
+/// A receiver whose connection dies after the ack of the publisher must have had its chance to get the message.
+#[test]
+fn a_publisher_is_answered_after_its_messages_were_written_to_their_receivers() {
+    let mut world = World::new(&world::settings(), 1);
+    let [publisher, a, b] = [(); 3].map(|()| world.open());
+    for (link, id) in [(publisher, b"p"), (a, b"a"), (b, b"b")] {
+        world.send(link, &[b"\x10\x0D\0\x04MQTT\x04\x02\0\x3C\0\x01", &id[..]].concat());
+    }
+    world.send(a, b"\x82\x06\0\x01\0\x01a\x01");
+    world.send(b, b"\x82\x06\0\x01\0\x01b\x01");
+    world.writes.clear();
+    // QoS 1, to a, then to b, in one read.
+    world.send(publisher, b"\x32\x06\0\x01a\0\x01x\x32\x06\0\x01b\0\x02x");
+    assert_eq!(world.writes, [a, b, publisher]);
+}
+
 #[test]
 fn every_wire_case_holds_what_the_fuzz_targets_check() {
     for case in FIRST_PACKETS.iter().chain(LATER_PACKETS) {

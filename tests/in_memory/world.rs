@@ -101,6 +101,8 @@ pub struct World {
     parcels: VecDeque<(ShardId, Parcel)>,
     /// Whether parcels stay on their way.
     pub holds_parcels: bool,
+    /// Whose sockets were written to, in order.
+    pub writes: Vec<LinkId>,
 }
 
 impl World {
@@ -121,6 +123,7 @@ impl World {
             registrations: Vec::new(),
             parcels: VecDeque::new(),
             holds_parcels: false,
+            writes: Vec::new(),
         }
     }
 
@@ -341,6 +344,9 @@ impl World {
             self.links[link].received.extend_from_slice(taken);
             outbox.advance(taken.len());
             wrote += taken.len();
+        }
+        if wrote > 0 {
+            self.writes.push(link);
         }
         if room != usize::MAX {
             self.links[link].room -= wrote;

@@ -93,7 +93,9 @@ impl Future for Task {
     /// The mailbox first, then the socket: a notice may ask something of it.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Task { connection, context, mailbox } = self.get_mut();
-        mailbox.poll(connection, context, cx);
+        if connection.has_mail() {
+            mailbox.poll(connection, context, cx);
+        }
         connection.drive(cx);
         if connection.is_gone() {
             context.terminate();

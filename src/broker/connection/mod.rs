@@ -104,13 +104,18 @@ impl Connection {
                 Ok(Read::Some(n)) => (n, true),
                 Ok(Read::Last(n)) => (n, false),
                 // The reading side meets the same and ends the connection.
-                Ok(Read::End) | Err(_) => return,
+                Ok(Read::Nothing | Read::End) | Err(_) => return,
             };
             self.take_in(scratch.get(..read).unwrap_or_default());
             if !more {
                 return;
             }
         }
+    }
+
+    /// Whether its mailbox is to be polled.
+    fn has_mail(&self) -> bool {
+        self.shell.take_noticed(self.id)
     }
 
     fn is_gone(&self) -> bool {
@@ -128,22 +133,26 @@ impl Connection {
             };
             let Some(transport) = self.transport.as_ref().filter(|_| reading) else { return };
             let mut scratch = shell.scratch.borrow_mut();
-            let read = match transport.poll_read(cx, &mut scratch) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(Read::Some(n))) if reads < READS_PER_TURN => n,
+            let read = match transport.try_read(&mut scratch) {
+                Ok(Read::Nothing) => match transport.poll_read_ready(cx) {
+                    Poll::Pending => return,
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(error)) => return self.gone(&error.to_string()),
+                },
+                Ok(Read::Some(n)) if reads < READS_PER_TURN => n,
                 // There may be more: after the others.
-                Poll::Ready(Ok(Read::Some(n))) => {
+                Ok(Read::Some(n)) => {
                     cx.waker().wake_by_ref();
                     self.take_in(scratch.get(..n).unwrap_or_default());
                     return;
                 }
-                Poll::Ready(Ok(Read::Last(n))) => n,
-                Poll::Ready(Ok(Read::End)) => {
+                Ok(Read::Last(n)) => n,
+                Ok(Read::End) => {
                     // It may have closed its side alone, and still read the answers.
                     shell.flush_one(clock::now(), self.id);
                     return self.gone("closed by the peer");
                 }
-                Poll::Ready(Err(error)) => return self.gone(&error.to_string()),
+                Err(error) => return self.gone(&error.to_string()),
             };
             self.take_in(scratch.get(..read).unwrap_or_default());
         }

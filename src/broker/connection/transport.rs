@@ -1,13 +1,16 @@
 //! The byte stream of a connection: today a TCP socket.
 //!
 //! Reads and writes are tried, never awaited: who owns the connection polls for readiness. A short read says that the
-//! socket is empty, so readiness is cleared without the system call that would only answer "would block".
+//! socket is empty, so readiness is cleared without the system call that would only answer "would block". The two calls of
+//! every message go past the C library, whose own are cancellation points with some work before and after.
 
 use crate::mqtt::session::stall::SocketView;
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -18,6 +21,8 @@ pub struct Transport(TcpStream);
 /// What a try to read found.
 #[derive(Debug)]
 pub enum Read {
+    /// The reactor has heard of nothing.
+    Nothing,
     /// Some bytes; there may be more.
     Some(usize),
     /// Some bytes, and the socket is empty.
@@ -37,34 +42,35 @@ impl Transport {
         self.0.into_std()
     }
 
-    /// Reads what there is, or arranges to be woken when there is something.
-    pub fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<Read>> {
-        loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buffer) {
-                Ok(0) => return Poll::Ready(Ok(Read::End)),
-                Ok(n) if n < buffer.len() => {
-                    // Edge-triggered: what comes after that read raises a new event, and on this thread none is
-                    // taken in between.
-                    let _ =
-                        self.0.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-                    return Poll::Ready(Ok(Read::Last(n)));
-                }
-                Ok(n) => return Poll::Ready(Ok(Read::Some(n))),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+    /// Reads what the reactor says is there; nothing, and no system call, where it has heard of nothing since the socket was
+    /// last found empty.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        let mut read = Read::Nothing;
+        // A short read says that the socket is empty. Edge-triggered: what comes after it raises a new event, and on this
+        // thread none is taken in between; so readiness is let go of as if the next read had been tried.
+        let empty = || Err(io::ErrorKind::WouldBlock.into());
+        let result = self.0.try_io(Interest::READABLE, || {
+            read = self.read_now(buffer)?;
+            if matches!(read, Read::Last(_)) { empty() } else { Ok(()) }
+        });
+        match (read, result) {
+            (Read::Nothing, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            (read, _) => Ok(read),
         }
+    }
+
+    /// Whether there may be something to read, or arranges to be woken when there is.
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_read_ready(cx)
     }
 
     /// Reads what the kernel has now, whether or not the reactor has heard of it: after a pause of the whole process it has
     /// not, though the bytes have long been there.
     pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
-        match rustix::io::read(&self.0, &mut *buffer) {
-            Ok(0) => Ok(Read::End),
-            Ok(n) if n < buffer.len() => Ok(Read::Last(n)),
-            Ok(n) => Ok(Read::Some(n)),
+        match retry_on_intr(|| rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())) {
+            Ok((0, _)) => Ok(Read::End),
+            Ok((n, _)) if n < buffer.len() => Ok(Read::Last(n)),
+            Ok((n, _)) => Ok(Read::Some(n)),
             Err(error) => Err(error.into()),
         }
     }
@@ -75,7 +81,8 @@ impl Transport {
     }
 
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
+        let write = || rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL);
+        self.0.try_io(Interest::WRITABLE, || Ok(retry_on_intr(write)?))
     }
 
     pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {

@@ -351,27 +351,26 @@ impl Shard {
     fn has_room(&mut self, now: Instant, id: ConnectionId) {
         let Shard { connections, sessions, settings, tally, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
-        let policy = &settings.session.send;
-        let len = connection.wire.outbox.len();
-        if len >= policy.outbox / 2 {
+        let Some(session) = connection.session else { return };
+        let Some(resident) = sessions.get_mut(session) else { return };
+        let waits = resident.session.sender.has_waiting() || resident.holds();
+        let paused = connection.pauses.has(Pause::Outbox);
+        if !waits && !paused {
             return;
         }
-        let waited = connection.pauses.has(Pause::Outbox);
-        let Some(resident) = connection.session.and_then(|s| sessions.get_mut(s)) else { return };
-        if resident.session.sender.has_waiting() || resident.holds() {
+        let policy = &settings.session.send;
+        if connection.wire.outbox.len() >= policy.outbox / 2 {
+            return;
+        }
+        if waits {
             connection.wire.outbox.lend(&mut self.pool);
             resident.session.sender.pump(now, &mut connection.wire, policy, tally);
-            let session = connection.session;
-            if let Some(session) = session {
-                self.admit_held(now, session);
-            }
+            self.admit_held(now, session);
             self.touch(id);
             self.register_retransmit(now, id);
-            if let Some(session) = session {
-                self.fetch(session);
-            }
+            self.fetch(session);
         }
-        if waited {
+        if paused {
             self.unpause(now, id, Pause::Outbox);
         }
     }

@@ -220,7 +220,9 @@ impl Shard {
         if is_reserved(topic) {
             return Some(LossCause::ReservedTopic);
         }
-        (levels(topic) > self.settings.topic_levels).then_some(LossCause::TopicTooDeep)
+        // Each level but the first takes a byte at least, so a short topic need not be counted through.
+        let most = self.settings.topic_levels;
+        (topic.len() >= most && levels(topic) > most).then_some(LossCause::TopicTooDeep)
     }
 
     fn is_store_full(&self) -> bool {

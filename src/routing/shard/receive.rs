@@ -106,7 +106,12 @@ impl Shard {
 
     /// Handles whole packets; how many bytes they were.
     fn packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (Progress, usize) {
+        let others = self.effects.dirty.len();
+        let was_dirty = self.connections.get(id).is_some_and(|c| c.dirty);
         let (progress, taken) = self.handle_packets(now, id, input);
+        if !was_dirty {
+            self.flush_last(id, others);
+        }
         // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]: whole packets count, not bytes.
         if taken > 0
             && let Some(connection) = self.connections.get_mut(id)
@@ -114,6 +119,21 @@ impl Shard {
             connection.keep_alive.heard(now);
         }
         (progress, taken)
+    }
+
+    /// What a client's packets put into the outboxes of others is written before the answers to the client: no publisher
+    /// hears of a PUBLISH that the kernel does not have for every receiver here that takes it at once. `from`: the length of
+    /// the dirty list before those packets. Costs a comparison where the client is the last one already, else a look at those
+    /// that its packets made dirty.
+    fn flush_last(&mut self, id: ConnectionId, from: usize) {
+        let dirty = &mut self.effects.dirty;
+        if dirty.last() == Some(&id) {
+            return;
+        }
+        if let Some(at) = dirty.iter().skip(from).position(|d| *d == id) {
+            dirty.swap_remove(from + at);
+            dirty.push(id);
+        }
     }
 
     fn handle_packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (Progress, usize) {
@@ -181,10 +201,14 @@ impl Shard {
         }
         match action {
             Action::None => {
-                if resident.held_until() != Instant::NEVER {
+                let held = resident.held_until() != Instant::NEVER;
+                if held {
                     self.admit_held(now, session_id);
                 }
-                self.register_retransmit(now, id);
+                // What was sent may be due before all else; what was acknowledged only ends deadlines.
+                if held || appended > 0 {
+                    self.register_retransmit(now, id);
+                }
                 self.fetch(session_id);
                 Flow::Continue
             }
