@@ -28,6 +28,8 @@ pub struct Unacked {
     pub first_sent: Instant,
     /// Where its last byte stands in the connection's stream.
     pub end_offset: u64,
+    /// Whether the peer's kernel had not got it at the last look: its time has not begun.
+    pub with_network: bool,
     number: u64,
 }
 
@@ -54,6 +56,8 @@ pub struct Release {
     /// When its PUBLISH was.
     pub first_sent: Instant,
     pub end_offset: u64,
+    /// As for a PUBLISH.
+    pub with_network: bool,
     /// Whether it holds a unit of the send quota: not when it was carried over from an earlier connection.
     pub in_quota: bool,
     number: u64,
@@ -217,6 +221,7 @@ impl InFlight {
             due,
             first_sent: now,
             end_offset: 0,
+            with_network: false,
             number,
         });
         let last = self.publishes.len() - 1;
@@ -245,6 +250,7 @@ impl InFlight {
                 due: Instant::NEVER,
                 first_sent: p.first_sent,
                 end_offset: 0,
+                with_network: false,
                 in_quota,
                 number: p.number,
             });
