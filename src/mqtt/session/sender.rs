@@ -326,7 +326,7 @@ impl Sender {
     /// Sends again what is due, in order, a bounded number.
     ///
     /// `peer_has` is how far the peer's kernel took the stream of this connection: what ends behind it is with the
-    /// network, is not sent a second time, and counts no attempt. `outlives`: whether the session outlives the
+    /// network, is not sent a second time, and counts no attempt; its time begins when it is first found with the peer. `outlives`: whether the session outlives the
     /// connection, so that closing it leads to a redelivery.
     pub fn retransmit(
         &mut self,
@@ -346,6 +346,10 @@ impl Sender {
                 if peer_has < p.end_offset {
                     let stall = p.stall(now, StallCause::of_network(view));
                     done.network.get_or_insert(Stall { view, ..stall });
+                    p.with_network = true;
+                    p.due = policy.due(now, p.attempts, wire);
+                } else if std::mem::take(&mut p.with_network) {
+                    // It arrived since the last look: its time begins.
                     p.due = policy.due(now, p.attempts, wire);
                 } else if is_exhausted(p.attempts, outlives, &policy.retry) {
                     done.exhausted = Some(Stall { view, ..p.stall(now, StallCause::Application) });
@@ -368,6 +372,10 @@ impl Sender {
                 if peer_has < r.end_offset {
                     let stall = r.stall(now, StallCause::of_network(view));
                     done.network.get_or_insert(Stall { view, ..stall });
+                    r.with_network = true;
+                    r.due = policy.due(now, r.attempts, wire);
+                } else if std::mem::take(&mut r.with_network) {
+                    // It arrived since the last look: its time begins.
                     r.due = policy.due(now, r.attempts, wire);
                 } else if is_exhausted(r.attempts, outlives, &policy.retry) {
                     done.exhausted = Some(Stall { view, ..r.stall(now, StallCause::Application) });
@@ -417,6 +425,7 @@ impl Sender {
         p.due = policy.due(now, 0, wire);
         p.end_offset = wire.outbox.end_offset();
         p.record();
+        p.with_network = false;
         tally.sent += 1;
         tally.redelivered += 1;
         self.window.mark_sent();
@@ -478,6 +487,7 @@ fn resend(now: Instant, p: &mut Unacked, wire: &mut Wire, policy: &SendPolicy) {
     p.due = policy.due(now, p.attempts, wire);
     p.end_offset = wire.outbox.end_offset();
     p.record();
+    p.with_network = false;
 }
 
 fn write_release(now: Instant, r: &mut Release, wire: &mut Wire, policy: &SendPolicy) {
@@ -487,6 +497,7 @@ fn write_release(now: Instant, r: &mut Release, wire: &mut Wire, policy: &SendPo
     r.transmissions = r.transmissions.saturating_add(1);
     r.due = policy.due(now, r.attempts, wire);
     r.end_offset = wire.outbox.end_offset();
+    r.with_network = false;
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::super::queue::QueuePolicy;
 use super::super::retry::OnAckTimeout;
+use super::super::stall::Overdue;
 use super::super::subscription::SubscriptionIds;
 use super::*;
 use crate::mqtt::codec::{self, Decoded};
@@ -160,8 +161,27 @@ fn what_the_peers_kernel_has_not_got_is_not_resent_and_counts_no_attempt() {
         assert_eq!((done.publishes, done.network.is_some(), done.exhausted), (0, true, None));
         assert_eq!(b.sender.earliest_due(), at((round + 1) * SECOND));
     }
-    b.retransmit(at(20 * SECOND));
+    // It has arrived by now: its time begins.
+    assert_eq!(b.retransmit(at(20 * SECOND)), Retransmission::default());
+    assert_eq!(b.sender.earliest_due(), at(21 * SECOND));
+    b.retransmit(at(21 * SECOND));
     assert_eq!(b.written(), ["DUP 1 a"]);
+}
+
+#[test]
+fn mqtt5_what_has_just_arrived_is_given_its_whole_ack_timeout() {
+    let mut b = Bench::new(ProtocolVersion::V5);
+    b.deliver(at(0), "a", QoS::AtLeastOnce);
+    b.written();
+    let look = |b: &mut Bench, secs: u64, peer_has: u64| {
+        b.sender.overdue(at(secs * SECOND), peer_has, SocketView::default(), &b.wire, &b.policy)
+    };
+    let whole = b.wire.outbox.written();
+    assert!(look(&mut b, 60, 0).network.is_some());
+    // It came a moment ago: neither stalled nor a reason to cut.
+    assert_eq!(look(&mut b, 120, whole), Overdue::default());
+    assert_eq!(b.sender.earliest_due(), at(180 * SECOND));
+    assert!(look(&mut b, 180, whole).application.is_some());
 }
 
 #[test]

@@ -132,11 +132,17 @@ impl Sender {
         };
         let cause = |end_offset| StallCause::of(end_offset, peer_has, view);
         for p in self.window.sent_publishes().filter(|p| p.due <= now) {
-            note(p.stall(now, cause(p.end_offset)));
+            let cause = cause(p.end_offset);
+            if !has_just_arrived(&mut p.with_network, cause) {
+                note(p.stall(now, cause));
+            }
             p.due = again;
         }
         for r in self.window.releases().filter(|r| r.due <= now) {
-            note(r.stall(now, cause(r.end_offset)));
+            let cause = cause(r.end_offset);
+            if !has_just_arrived(&mut r.with_network, cause) {
+                note(r.stall(now, cause));
+            }
             r.due = again;
         }
         found
@@ -162,6 +168,12 @@ impl Sender {
     pub fn is_unfinished(&self, number: u64) -> bool {
         self.window.holds(number)
     }
+}
+
+/// Whether the client's kernel has got a packet since the last look: then its time begins. Notes what is seen now.
+fn has_just_arrived(with_network: &mut bool, cause: StallCause) -> bool {
+    let was = std::mem::replace(with_network, cause != StallCause::Application);
+    was && !*with_network
 }
 
 #[cfg(test)]
