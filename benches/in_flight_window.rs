@@ -64,7 +64,8 @@ fn message() -> Message {
 
 fn push(window: &mut InFlight, message: &Message, qos: QoS) -> PacketId {
     let message = message.clone();
-    let delivery = Delivery { message, ids: SubscriptionIds::None, qos, retain: false, share: None };
+    let delivery =
+        Delivery { message, ids: SubscriptionIds::None, qos, retain: false, share: None, stored: None };
     window.push(Instant::ZERO, delivery, Instant::NEVER).packet_id()
 }
 
