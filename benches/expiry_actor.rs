@@ -54,7 +54,8 @@ async fn run() -> Longest {
     for from in (0..CONNECTIONS).step_by(BATCH as usize) {
         let registration =
             |slot| Registration { kind: DeadlineKind::ReadIdle, slot, generation: 1, deadline };
-        expiry.do_send(Register { shard: 0, batch: (from..from + BATCH).map(registration).collect() });
+        let batch = (from..from + BATCH).map(registration).collect();
+        expiry.do_send(Register { shard: 0, batch, sent: clock::now() });
     }
     wait(&expiry).await;
     assert_eq!(statistics.keys(), u64::from(CONNECTIONS), "none is due while they are registered");
