@@ -6,7 +6,7 @@ use homing::journal::record::{
     BodyNumber, EntryNumber, Flight, Record, SessionKey, StoredEntry, StoredSession, StoredSubscription,
 };
 use homing::mqtt::message::{Message, Parts};
-use homing::mqtt::packet::QoS;
+use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::session::subscription::SubscriptionIds;
 use homing::store::sqlite::{Options, Sqlite};
 use homing::store::{Moment, Store};
@@ -33,6 +33,7 @@ fn session(key: u64, client_id: &str, connected: bool) -> Record {
     Record::Session(Box::new(StoredSession {
         key: SessionKey(key),
         client_id: client_id.into(),
+        version: ProtocolVersion::V5,
         expiry: 3600,
         connected,
         ends: Instant::NEVER,

@@ -4,7 +4,7 @@
 //! them as wall-clock time and reads them back the same way, so that expiry goes on while the broker is down.
 
 use crate::mqtt::message::Message;
-use crate::mqtt::packet::{PacketId, QoS};
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::session::will::Will;
 use crate::time::Instant;
@@ -88,6 +88,8 @@ pub enum Record {
 pub struct StoredSession {
     pub key: SessionKey,
     pub client_id: Box<str>,
+    /// Of its last connection.
+    pub version: ProtocolVersion,
     /// Session Expiry Interval, seconds; 0xFFFF_FFFF never.
     pub expiry: u32,
     /// Whether it has a connection: if the broker dies, it expires counted from the last heartbeat.

@@ -10,7 +10,7 @@ use crate::journal::record::{
     StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
 };
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
-use crate::mqtt::packet::{PacketId, QoS};
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::session::will::Will;
 use crate::time::Instant;
@@ -81,6 +81,7 @@ pub fn session(key: u64, client_id: &str) -> StoredSession {
     StoredSession {
         key: SessionKey(key),
         client_id: client_id.into(),
+        version: ProtocolVersion::V5,
         expiry: 3600,
         connected: true,
         ends: Instant::NEVER,
@@ -145,6 +146,7 @@ fn a_session_comes_back_as_it_was(kind: &mut dyn Reopen) {
         message_expiry: Some(7),
     };
     let kept = StoredSession {
+        version: ProtocolVersion::V3_1_1,
         connected: false,
         ends: MS(11_000),
         will: Some(Box::new(will)),

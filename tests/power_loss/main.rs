@@ -11,7 +11,7 @@ use homing::config::Durability;
 use homing::journal::group::Group;
 use homing::journal::record::{BodyNumber, EntryNumber, Record, SessionKey, StoredEntry, StoredSession};
 use homing::mqtt::message::{Message, Parts};
-use homing::mqtt::packet::QoS;
+use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::session::subscription::SubscriptionIds;
 use homing::store::sqlite::{Options, Sqlite};
 use homing::store::{Moment, Store};
@@ -50,6 +50,7 @@ fn group(n: u64) -> Group {
         group.fold(Record::Session(Box::new(StoredSession {
             key: SessionKey(1),
             client_id: "pigeon".into(),
+            version: ProtocolVersion::V5,
             expiry: 3600,
             connected: true,
             ends: Instant::NEVER,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::mqtt::message::Parts;
-use crate::mqtt::packet::QoS;
+use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::time::Instant;
 use proptest::prelude::*;
@@ -43,6 +43,7 @@ fn session(key: u64, expiry: u32) -> Record {
     Record::Session(Box::new(StoredSession {
         key: SessionKey(key),
         client_id: "c".into(),
+        version: ProtocolVersion::V5,
         expiry,
         connected: true,
         ends: Instant::NEVER,

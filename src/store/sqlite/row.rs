@@ -2,7 +2,7 @@
 
 use crate::journal::record::{Flight, SessionKey, StoredSession};
 use crate::mqtt::message::{Message, Parts};
-use crate::mqtt::packet::QoS;
+use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::session::will::Will;
 use crate::store::Moment;
@@ -75,16 +75,22 @@ pub fn ids(row: &Row<'_>, column: usize) -> Result<SubscriptionIds> {
 }
 
 pub fn session(row: &Row<'_>, opened: Moment) -> Result<StoredSession> {
-    let topic: Option<String> = row.get(8)?;
+    let version = match row.get(2)? {
+        3 => ProtocolVersion::V3_1,
+        4 => ProtocolVersion::V3_1_1,
+        5 => ProtocolVersion::V5,
+        other => return Err(unlawful(2, other)),
+    };
+    let topic: Option<String> = row.get(9)?;
     let will = topic.map(|topic| {
         Ok::<_, Error>(Box::new(Will {
             topic: topic.into(),
-            qos: qos(row, 9)?,
-            retain: row.get(10)?,
-            delay: Duration::from_millis(number(row, 11)?),
-            message_expiry: row.get(12)?,
-            forwarded: row.get_ref(13)?.as_blob()?.into(),
-            payload: row.get_ref(14)?.as_blob()?.into(),
+            qos: qos(row, 10)?,
+            retain: row.get(11)?,
+            delay: Duration::from_millis(number(row, 12)?),
+            message_expiry: row.get(13)?,
+            forwarded: row.get_ref(14)?.as_blob()?.into(),
+            payload: row.get_ref(15)?.as_blob()?.into(),
         }))
     });
     let duration =
@@ -92,12 +98,13 @@ pub fn session(row: &Row<'_>, opened: Moment) -> Result<StoredSession> {
     Ok(StoredSession {
         key: SessionKey(number(row, 0)?),
         client_id: row.get(1)?,
-        expiry: row.get(2)?,
-        connected: row.get(3)?,
-        ends: instant(row, 4, opened)?,
-        will_due: instant(row, 5, opened)?,
-        retry_interval: duration(6)?,
-        ack_timeout: duration(7)?,
+        version,
+        expiry: row.get(3)?,
+        connected: row.get(4)?,
+        ends: instant(row, 5, opened)?,
+        will_due: instant(row, 6, opened)?,
+        retry_interval: duration(7)?,
+        ack_timeout: duration(8)?,
         will: will.transpose()?,
     })
 }

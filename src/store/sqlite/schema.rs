@@ -23,6 +23,7 @@ CREATE TABLE meta (
 CREATE TABLE session (
     number INTEGER PRIMARY KEY,
     client_id TEXT NOT NULL,
+    version INTEGER NOT NULL,
     expiry_seconds INTEGER NOT NULL,
     connected INTEGER NOT NULL,
     ends_ms INTEGER NOT NULL,

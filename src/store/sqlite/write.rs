@@ -39,7 +39,7 @@ impl<'c> Statements<'c> {
             opened,
             now: opened.to_wall(now) as i64,
             session: prepare(
-                "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?,
             session_ended: [
                 prepare("DELETE FROM session WHERE number = ?")?,
@@ -152,6 +152,7 @@ impl<'c> Statements<'c> {
         self.session.execute(params![
             session.key.0 as i64,
             session.client_id,
+            session.version as u8,
             session.expiry,
             session.connected,
             self.opened.to_wall(session.ends) as i64,

@@ -8,6 +8,7 @@ CREATE TABLE meta (
 CREATE TABLE session (
     number INTEGER PRIMARY KEY,
     client_id TEXT NOT NULL,
+    version INTEGER NOT NULL,
     expiry_seconds INTEGER NOT NULL,
     connected INTEGER NOT NULL,
     ends_ms INTEGER NOT NULL,
@@ -89,8 +90,8 @@ PRAGMA user_version = 1;
 
 INSERT INTO meta VALUES ('heartbeat_ms', 1700000000000), ('next_number', 100);
 INSERT INTO session VALUES
-    (1, 'pigeon', 3600, 1, 9223372036854775807, 9223372036854775807, NULL, 1500, 'loft/lost', 1, 1, 5000, 60, x'0101', x'6C6F7374'),
-    (2, 'old', 604800, 0, 1700000600000, 9223372036854775807, 20000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+    (1, 'pigeon', 5, 3600, 1, 9223372036854775807, 9223372036854775807, NULL, 1500, 'loft/lost', 1, 1, 5000, 60, x'0101', x'6C6F7374'),
+    (2, 'old', 3, 604800, 0, 1700000600000, 9223372036854775807, 20000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO subscription VALUES (1, '$share/loft/grain/#', 1, 7), (2, 'grain/+', 2, 0);
 INSERT INTO incoming VALUES (1, 65535);
 INSERT INTO body VALUES (10, 120, 1700000060000, 1699999990000, 2, 0, 'grain/wheat', x'0101', x'77');
