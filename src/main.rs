@@ -100,7 +100,7 @@ struct Settings {
     config: Option<PathBuf>,
     /// Directory for what outlives a restart [default: systemd's STATE_DIRECTORY, else homing-data here]
     #[arg(long, value_name = "DIR", global = true, conflicts_with = "ephemeral")]
-    data_dir: Option<PathBuf>,
+    data_dir: Option<String>,
     /// Keep everything in memory: what is acknowledged ends with the process
     #[arg(long, global = true)]
     ephemeral: bool,
@@ -163,7 +163,7 @@ fn load(settings: &Settings) -> Result<Loaded, Refusal> {
         sources = sources.flag("--listen", "listeners.addresses", &settings.listen.join(","));
     }
     if let Some(directory) = &settings.data_dir {
-        sources = sources.flag("--data-dir", "store.path", &directory.to_string_lossy());
+        sources = sources.flag("--data-dir", "store.path", directory);
     }
     if settings.ephemeral {
         sources = sources.flag("--ephemeral", "store.durability", "none");

@@ -104,7 +104,8 @@ impl ToStore {
 pub struct Writer {
     to_store: ToStore,
     statistics: Arc<Statistics>,
-    threads: [JoinHandle<()>; 2],
+    committing: JoinHandle<()>,
+    reading: JoinHandle<()>,
 }
 
 impl Writer {
@@ -133,7 +134,7 @@ impl Writer {
             .name("homing-store".into())
             .spawn(move || commit::run(store, options, &queued, &*on, &for_commits))
             .map_err(refused)?;
-        Ok(Writer { to_store: ToStore { requests, reads }, statistics, threads: [committing, reading] })
+        Ok(Writer { to_store: ToStore { requests, reads }, statistics, committing, reading })
     }
 
     pub fn to_store(&self) -> ToStore {
@@ -145,13 +146,14 @@ impl Writer {
     }
 
     /// Commits all that was sent, and returns when that is done, or has failed.
+    ///
+    /// The reader goes first: whoever closes the store last tidies it up, which takes the right to write.
     pub fn stop(self) {
-        let _ = self.to_store.requests.send(Request::Stop);
+        // A panic has said so on its own.
         let _ = self.to_store.reads.send(Read::Stop);
-        for thread in self.threads {
-            // A panic has said so on its own.
-            let _ = thread.join();
-        }
+        let _ = self.reading.join();
+        let _ = self.to_store.requests.send(Request::Stop);
+        let _ = self.committing.join();
     }
 }
 

@@ -90,7 +90,7 @@ impl Sqlite {
         };
         let log_pages = set_up(&mut connection, options).map_err(failed).map_err(in_directory)?;
         schema::prepare(&connection).map_err(in_directory)?;
-        let page_size = pragma(&connection, "page_size")?;
+        let page_size = pragma(&connection, "PRAGMA page_size")?;
         let mut store = Sqlite {
             connection,
             directory,
@@ -131,8 +131,8 @@ impl Sqlite {
 
     /// Bytes in use and free ones, as of the last commit.
     fn measure(&mut self) -> Result<(u64, u64), StoreError> {
-        let pages: u64 = pragma(&self.connection, "page_count")?;
-        let free: u64 = pragma(&self.connection, "freelist_count")?;
+        let pages: u64 = pragma(&self.connection, "PRAGMA page_count")?;
+        let free: u64 = pragma(&self.connection, "PRAGMA freelist_count")?;
         self.bytes = pages * self.page_size;
         Ok(((pages - free) * self.page_size, free * self.page_size))
     }
@@ -290,8 +290,11 @@ fn set_up(connection: &mut Connection, options: Options) -> rusqlite::Result<Arc
     Ok(log_pages)
 }
 
-fn pragma(connection: &Connection, name: &str) -> Result<u64, StoreError> {
-    connection.pragma_query_value(None, name, |row| row::number(row, 0)).map_err(failed)
+/// A figure of the file. Two are asked for after each commit, so they are prepared once.
+fn pragma(connection: &Connection, question: &str) -> Result<u64, StoreError> {
+    let asked =
+        connection.prepare_cached(question).and_then(|mut q| q.query_row([], |row| row::number(row, 0)));
+    asked.map_err(failed)
 }
 
 fn note_numbers(connection: &Connection, next_number: u64) -> rusqlite::Result<()> {
