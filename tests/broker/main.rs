@@ -13,6 +13,7 @@ mod launch;
 mod ack_timeout;
 mod bad_input;
 mod connect;
+mod durability;
 mod events;
 mod flow_control;
 mod keep_alive;
