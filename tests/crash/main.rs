@@ -11,6 +11,7 @@
 //! - QoS 2 came once: a PUBLISH repeated before its PUBREL has the same identifier, the same message and DUP;
 //! - each publisher's messages on one topic at one QoS came first in their order;
 //! - a session whose CONNACK came is there, and one begun afresh by Clean Start has nothing of the one before;
+//! - a will without delay goes out once for each connection that the broker's death cut off;
 //! - a retained message is the one answered last, or one sent after it;
 //! - what the client holds unacknowledged comes again, in order, before anything new, with DUP and its identifier. At QoS 1 an
 //!   identifier is recorded while the message is already on its way, so this is asked only of what came before a
@@ -27,6 +28,7 @@ mod rng;
 
 mod homing;
 mod link;
+mod mortal;
 mod publisher;
 mod retained;
 mod subscriber;
@@ -34,6 +36,7 @@ mod verdict;
 mod world;
 
 use homing::Homing;
+use mortal::Mortal;
 use publisher::Publisher;
 use rng::Rng;
 use std::path::Path;
@@ -43,7 +46,7 @@ use subscriber::{Plan, Subscriber};
 use support::{Connect, Message, RawClient, V5, V311, now};
 use world::{Class, MARKER, Pending, Series, Stamp, World};
 
-const ROUNDS: u64 = 30;
+const ROUNDS: u64 = 60;
 const PUBLISHERS: u64 = 6;
 const SUBSCRIBERS: u64 = 7;
 /// Durable sessions that one message goes out to, and that are mostly away.
@@ -54,6 +57,7 @@ const LONGEST: Duration = Duration::from_millis(1_500);
 struct Clients {
     publishers: Vec<Publisher>,
     subscribers: Vec<Subscriber>,
+    mortals: Vec<Mortal>,
 }
 
 impl Clients {
@@ -80,13 +84,14 @@ impl Clients {
             let granted = 1 + (n % 2) as u8;
             subscribers.push(Subscriber::new(n, version(n), granted, &[Class::Fleet], Rng::new(rng.next())));
         }
-        Clients { publishers, subscribers }
+        let mortals = (0..2).map(|n| Mortal::new(PUBLISHERS + n, version(n))).collect();
+        Clients { publishers, subscribers, mortals }
     }
 
     /// Lets all clients loose on a broker until `end` says that they are through with it.
     fn run(&mut self, world: &World, end: impl FnOnce()) -> Pending {
         let online = self.subscribers.iter().filter(|s| s.plan() != Plan::Away).count();
-        world.begin(self.publishers.len() + online);
+        world.begin(self.publishers.len() + online + self.mortals.len());
         thread::scope(|scope| {
             let publishers: Vec<_> =
                 self.publishers.iter_mut().map(|p| scope.spawn(|| p.run(world))).collect();
@@ -96,8 +101,10 @@ impl Clients {
                 .filter(|s| s.plan() != Plan::Away)
                 .map(|s| scope.spawn(|| s.run(world)))
                 .collect();
+            let mortals: Vec<_> = self.mortals.iter_mut().map(|m| scope.spawn(|| m.run(world))).collect();
             end();
-            let ended = publishers.into_iter().chain(subscribers).map(|t| t.join().expect("a client"));
+            let all = publishers.into_iter().chain(subscribers).chain(mortals);
+            let ended = all.map(|t| t.join().expect("a client"));
             ended.fold(Pending::default(), Pending::and)
         })
     }
@@ -107,9 +114,9 @@ impl Clients {
             let is_fleet = subscriber.classes() == [Class::Fleet];
             subscriber.set_plan(if is_fleet { Plan::SubscribeAndLeave } else { Plan::Away });
         }
-        let publishers = std::mem::take(&mut self.publishers);
+        let others = (std::mem::take(&mut self.publishers), std::mem::take(&mut self.mortals));
         self.run(world, || {});
-        self.publishers = publishers;
+        (self.publishers, self.mortals) = others;
     }
 
     fn draw_plans(&mut self) {
@@ -180,6 +187,7 @@ fn finish(rounds: u64, directory: &Path, clients: &mut Clients, world: &World) {
     world.serve(rounds, homing.address());
     retained::check(world, &clients.publishers);
     clients.publishers.iter_mut().for_each(Publisher::finish);
+    clients.mortals.iter_mut().for_each(Mortal::finish);
     clients.subscribers.iter_mut().for_each(|s| s.set_plan(Plan::Drain));
     let began = now();
     let pending = clients.run(world, || {
@@ -226,7 +234,9 @@ fn what_was_acknowledged_survives_kill_9() {
     }
     if !world.has_violations() {
         finish(rounds, directory.path(), &mut clients, &world);
-        verdict::judge(&world, &clients.publishers, &clients.subscribers);
+        let published = clients.publishers.iter().flat_map(|p| &p.fates).map(|(s, f)| (*s, f.as_slice()));
+        let wills = clients.mortals.iter().map(|m| (m.series(), m.fates.as_slice()));
+        verdict::judge(&world, &published.chain(wills).collect(), &clients.subscribers);
     }
     println!("{within} of {rounds} kills met acknowledgements under way, in all: {sum}");
     let violations = world.violations();

@@ -1,13 +1,17 @@
 //! When all queues are drained: what was promised against what came.
 
-use crate::publisher::{Fate, Publisher};
+use crate::publisher::Fate;
 use crate::subscriber::Subscriber;
 use crate::world::{Class, Series, Stamp, World};
+use std::collections::BTreeMap;
 
-pub fn judge(world: &World, publishers: &[Publisher], subscribers: &[Subscriber]) {
+/// What was sent, by what has an order.
+pub type Sent<'a> = BTreeMap<Series, &'a [Fate]>;
+
+pub fn judge(world: &World, sent: &Sent<'_>, subscribers: &[Subscriber]) {
     let (mut promised, mut came) = (0, 0);
     for subscriber in subscribers {
-        let all = publishers.iter().flat_map(|p| &p.fates).filter(|(s, _)| s.class != Class::Retained);
+        let all = sent.iter().filter(|(s, _)| s.class != Class::Retained);
         for (series, fates) in all.filter(|(s, _)| subscriber.classes().contains(&s.class)) {
             for (number, fate) in fates.iter().enumerate() {
                 let stamp = Stamp { series: *series, number };
@@ -16,8 +20,8 @@ pub fn judge(world: &World, publishers: &[Publisher], subscribers: &[Subscriber]
             }
         }
     }
-    let sent: usize = publishers.iter().flat_map(|p| p.fates.values()).map(Vec::len).sum();
-    println!("{sent} messages were published, {promised} deliveries promised, {came} came");
+    let count: usize = sent.values().map(|fates| fates.len()).sum();
+    println!("{count} messages were published, {promised} deliveries promised, {came} came");
 }
 
 /// Whether the message was promised to the session; that it did not come then is a violation.
