@@ -201,6 +201,10 @@ impl Shell {
             *self.flusher.borrow_mut() = Some(waker.clone());
         }
         self.awake.set(false);
+        if self.shards.get().is_none() {
+            // Nothing may leave before it is known where to: what was recovered waits in the parcels. Being introduced wakes it.
+            return;
+        }
         self.flush();
         self.account();
         // What the rounds of this flush did not settle.

@@ -32,11 +32,19 @@ pub fn start_broker(configure: impl FnOnce(&mut Config)) -> TestBroker {
     if let Ok(command) = std::env::var("HOMING_TEST_COMMAND") {
         return start_command(&command);
     }
+    start_in_process(store_in_memory(), configure)
+}
+
+/// The same in this process whatever the environment, with a store that the test holds.
+pub fn start_stored(store: Box<dyn Store>, configure: impl FnOnce(&mut Config)) -> TestBroker {
+    start_in_process(Some(store), configure)
+}
+
+fn start_in_process(store: Option<Box<dyn Store>>, configure: impl FnOnce(&mut Config)) -> TestBroker {
     let mut config = Config::default();
     config.runtime.arbiters = 1;
     config.listeners.addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     configure(&mut config);
-    let store = store_in_memory();
     TestBroker::InProcess(Broker::start_with(config, store).expect("the broker starts"))
 }
 

@@ -14,6 +14,7 @@ mod ack_timeout;
 mod bad_input;
 mod connect;
 mod delayed;
+mod durability;
 mod events;
 mod flow_control;
 mod keep_alive;

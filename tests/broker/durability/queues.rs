@@ -1,0 +1,173 @@
+//! A new broker on what a killed one left: what was in flight, and what waited behind it.
+
+use super::Stored;
+use crate::support::{Connect, Kind, Message, Property, Publish, RawClient, V5, V311, Version};
+use homing::store::memory::Image;
+use std::time::Duration;
+
+fn message(n: usize) -> Message {
+    Message::new("t", n.to_string()).qos(1 + (n % 2) as u8)
+}
+
+/// Each is committed when its publisher is answered, with the identifiers that it is sent under.
+fn deliver(publisher: &mut RawClient, count: usize) {
+    for n in 0..count {
+        assert!(publisher.deliver(&message(n)) < 0x80);
+    }
+}
+
+fn narrow(version: Version, window: u16) -> Connect {
+    let connect = Connect::persistent(version, "s");
+    if version == V5 { connect.with(Property::ReceiveMaximum(window)) } else { connect }
+}
+
+/// A session with so many messages, of which those were received that its window allows.
+fn with_messages(
+    stored: &Stored,
+    connect: &Connect,
+    count: usize,
+    window: usize,
+) -> (RawClient, Vec<Publish>) {
+    let mut subscriber = stored.connect(connect);
+    subscriber.subscribe(&[("t", 2)]);
+    let mut publisher = stored.client(V5, "publisher");
+    deliver(&mut publisher, count);
+    let came = subscriber.expect_publishes(window.min(count));
+    (subscriber, came)
+}
+
+fn after(image: Image, arbiters: u8) -> Stored {
+    Stored::after_a_crash(image, arbiters, Duration::ZERO)
+}
+
+fn numbers(came: &[Publish]) -> Vec<usize> {
+    came.iter().map(|p| p.text().parse().expect("a number")).collect()
+}
+
+fn what_was_in_flight_comes_again(version: Version) {
+    for (first, second) in [(1, 1), (3, 1), (1, 3)] {
+        let stored = Stored::new(first);
+        let (_subscriber, before) = with_messages(&stored, &narrow(version, 5), 12, 5);
+        let broker = after(stored.image(), second);
+        let mut back = broker.connect(&narrow(version, 5));
+        assert!(back.session_present());
+        let again = back.expect_publishes(5);
+        for (old, new) in before.iter().zip(&again) {
+            assert_eq!((old.id, old.qos, &old.payload, true), (new.id, new.qos, &new.payload, new.dup));
+        }
+        // Then the queue, each message once.
+        let mut all = numbers(&again);
+        again.iter().for_each(|p| back.complete(p));
+        while all.len() < 12 {
+            let publish = back.expect_publish();
+            back.complete(&publish);
+            all.push(publish.text().parse().expect("a number"));
+        }
+        assert_eq!(all, (0..12).collect::<Vec<_>>());
+        back.settle();
+    }
+}
+
+#[test]
+fn mqtt311_4_4_0_1_4_6_0_1_what_was_in_flight_comes_again_as_it_was_and_before_the_queue() {
+    what_was_in_flight_comes_again(V311);
+}
+
+#[test]
+fn mqtt5_4_4_0_1_4_6_0_1_what_was_in_flight_comes_again_as_it_was_and_before_the_queue() {
+    what_was_in_flight_comes_again(V5);
+}
+
+#[test]
+fn mqtt5_4_3_3_6_what_had_its_pubrec_is_released_and_not_published_again() {
+    for (first, second) in [(1, 1), (3, 3), (3, 1)] {
+        let stored = Stored::new(first);
+        let (mut subscriber, before) = with_messages(&stored, &narrow(V5, 10), 4, 4);
+        // Numbers 1 and 3 are QoS 2; in another order than they came.
+        for at in [3, 1] {
+            subscriber.ack(Kind::Pubrec, before[at].id);
+            subscriber.expect_ack(Kind::Pubrel, before[at].id);
+        }
+        let broker = after(stored.image(), second);
+        let mut back = broker.connect(&narrow(V5, 10));
+        for _ in 0..2 {
+            back.wait_for(Kind::Pubrel);
+        }
+        let again = back.drain();
+        assert_eq!(numbers(&again), [0, 2]);
+        for at in [3, 1] {
+            back.ack(Kind::Pubcomp, before[at].id);
+        }
+        again.iter().for_each(|p| back.complete(p));
+        back.settle();
+        back.disconnect();
+        broker.connect(&narrow(V5, 10)).settle();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_does_not_come_again() {
+    let stored = Stored::new(1);
+    let (mut subscriber, before) = with_messages(&stored, &narrow(V5, 10), 6, 6);
+    before.iter().take(3).for_each(|p| subscriber.complete(p));
+    // Acknowledgements of QoS 1 are recorded lazily: behind them, something that is waited for.
+    subscriber.subscribe(&[("other", 1)]);
+    let broker = after(stored.image(), 1);
+    assert_eq!(numbers(&broker.connect(&narrow(V5, 10)).drain()), [3, 4, 5]);
+}
+
+/// Longer than what is kept in memory and what is read back at once.
+#[test]
+fn a_long_queue_drains_in_order_after_a_restart_in_its_midst() {
+    const COUNT: usize = 700;
+    for (first, second) in [(1, 1), (3, 3), (1, 3)] {
+        let stored = Stored::new(first);
+        let mut subscriber = stored.persistent(V311, "s");
+        subscriber.subscribe(&[("t", 2)]);
+        subscriber.disconnect();
+        let mut publisher = stored.client(V5, "publisher");
+        deliver(&mut publisher, COUNT);
+        let mut all = Vec::new();
+        let mut image = stored.image();
+        drop(stored);
+        for until in [200, 450, COUNT] {
+            let broker = after(image, second);
+            let mut back = broker.persistent(V311, "s");
+            while all.len() < until {
+                let came = back.expect_publish();
+                back.complete(&came);
+                all.push(came.text().parse::<usize>().expect("a number"));
+            }
+            // As above.
+            back.subscribe(&[("other", 1)]);
+            image = broker.image();
+        }
+        assert_eq!(all, (0..COUNT).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_message_for_many_sessions_is_there_for_each() {
+    let stored = Stored::new(3);
+    let names: Vec<String> = (0..30).map(|n| format!("s{n}")).collect();
+    for name in &names {
+        let mut subscriber = stored.persistent(V5, name);
+        subscriber.subscribe(&[("t", 2)]);
+        subscriber.disconnect();
+    }
+    let mut publisher = stored.persistent(V5, "publisher");
+    deliver(&mut publisher, 4);
+    let mut image = stored.image();
+    // Bodies are shared within a shard: there are other shards each time.
+    for arbiters in [1, 2, 3] {
+        let broker = after(image, arbiters);
+        for name in &names {
+            let mut back = broker.persistent(V5, name);
+            // Read back from the store, where they were not sent before.
+            let came = back.expect_publishes(4);
+            assert_eq!(numbers(&came), [0, 1, 2, 3], "{name} with {arbiters} arbiters");
+            back.settle();
+        }
+        image = broker.image();
+    }
+}

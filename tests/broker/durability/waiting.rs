@@ -1,0 +1,343 @@
+//! Each gate: what leaves when, while the commit is held back.
+
+use super::{Stored, WATCHED, on_one_and_three};
+use crate::support::client::subscribe_packet;
+use crate::support::{Connect, Kind, Message, Packet, Property, RawClient, V5, V311};
+
+/// A message for `t` at a QoS.
+fn message(qos: u8) -> Message {
+    Message::new("t", "x").qos(qos)
+}
+
+/// A durable session that is subscribed at QoS 2 and away.
+fn away(stored: &Stored, name: &str) {
+    let mut subscriber = stored.durable(V311, name);
+    subscriber.subscribe(&[("t", 2)]);
+    subscriber.disconnect();
+}
+
+#[test]
+fn puback_waits_for_the_commit() {
+    on_one_and_three(|stored| {
+        away(stored, "away");
+        for mut publisher in [stored.passing("passing"), stored.durable(V311, "durable")] {
+            stored.gate.close();
+            let id = publisher.publish(&message(1));
+            stored.gate.wait_for_commit();
+            publisher.expect_nothing_for(WATCHED);
+            stored.gate.open();
+            publisher.expect_ack(Kind::Puback, id);
+        }
+    });
+}
+
+#[test]
+fn puback_leaves_before_the_commit_once_every_durable_receiver_has_acknowledged() {
+    on_one_and_three(|stored| {
+        let mut receivers = [stored.durable(V311, "one"), stored.broker.persistent(V5, &stored.id("two", 2))];
+        receivers.iter_mut().for_each(|r| drop(r.subscribe(&[("t", 2)])));
+        let mut publisher = stored.passing("p");
+        stored.gate.close();
+        let id = publisher.publish(&message(1));
+        let came = receivers.each_mut().map(|r| r.expect_publish().id);
+        receivers[0].ack(Kind::Puback, came[0]);
+        receivers[0].settle();
+        publisher.expect_nothing_for(WATCHED);
+        receivers[1].ack(Kind::Puback, came[1]);
+        publisher.expect_ack(Kind::Puback, id);
+    });
+}
+
+#[test]
+fn puback_waits_for_the_commit_while_one_durable_receiver_is_away() {
+    on_one_and_three(|stored| {
+        away(stored, "away");
+        let mut here = stored.durable(V311, "here");
+        here.subscribe(&[("t", 1)]);
+        let mut publisher = stored.passing("p");
+        stored.gate.close();
+        let id = publisher.publish(&message(1));
+        let came = here.expect_publish();
+        here.complete(&came);
+        here.settle();
+        publisher.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        publisher.expect_ack(Kind::Puback, id);
+    });
+}
+
+#[test]
+fn puback_of_a_retained_message_waits_for_the_commit() {
+    on_one_and_three(|stored| {
+        let mut publisher = stored.passing("p");
+        for message in [message(1).retained(), Message::new("t", "").qos(1).retained()] {
+            stored.gate.close();
+            let id = publisher.publish(&message);
+            stored.gate.wait_for_commit();
+            publisher.expect_nothing_for(WATCHED);
+            stored.gate.open();
+            publisher.expect_ack(Kind::Puback, id);
+        }
+    });
+}
+
+#[test]
+fn pubrec_waits_for_the_commit_and_so_does_onward_delivery_of_qos_2() {
+    on_one_and_three(|stored| {
+        let mut receivers = [stored.durable(V311, "durable"), stored.passing("s")];
+        receivers.iter_mut().for_each(|r| drop(r.subscribe(&[("t", 2)])));
+        let mut lowered = stored.broker.connect(&Connect::new(V311, &stored.id("lowered", 2)));
+        lowered.subscribe(&[("t", 0)]);
+        let mut publisher = stored.broker.persistent(V5, &stored.id("p", 0));
+        stored.gate.close();
+        let id = publisher.publish(&message(2));
+        stored.gate.wait_for_commit();
+        publisher.expect_nothing_for(WATCHED);
+        receivers.iter_mut().for_each(|r| r.expect_nothing_for(WATCHED));
+        lowered.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        publisher.expect_ack(Kind::Pubrec, id);
+        receivers.iter_mut().for_each(|r| assert_eq!(r.expect_publish().qos, 2));
+        assert_eq!(lowered.expect_publish().qos, 0);
+    });
+}
+
+#[test]
+fn pubrec_waits_for_its_identifier_though_nobody_is_subscribed() {
+    on_one_and_three(|stored| {
+        let mut publisher = stored.durable(V311, "p");
+        stored.gate.close();
+        let id = publisher.publish(&message(2));
+        stored.gate.wait_for_commit();
+        publisher.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        publisher.expect_ack(Kind::Pubrec, id);
+    });
+}
+
+#[test]
+fn pubrec_waits_for_the_commit_where_the_publishers_session_is_not_kept() {
+    on_one_and_three(|stored| {
+        away(stored, "away");
+        let mut publisher = stored.passing("p");
+        stored.gate.close();
+        let id = publisher.publish(&message(2));
+        stored.gate.wait_for_commit();
+        publisher.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        publisher.expect_ack(Kind::Pubrec, id);
+    });
+}
+
+#[test]
+fn pubcomp_waits_for_the_removal_of_the_identifier() {
+    on_one_and_three(|stored| {
+        let mut publisher = stored.durable(V5, "p");
+        let id = publisher.publish(&message(2));
+        publisher.expect_ack(Kind::Pubrec, id);
+        stored.gate.close();
+        publisher.ack(Kind::Pubrel, id);
+        stored.gate.wait_for_commit();
+        publisher.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        publisher.expect_ack(Kind::Pubcomp, id);
+    });
+}
+
+#[test]
+fn qos_2_publish_waits_for_the_record_of_its_identifier() {
+    on_one_and_three(|stored| {
+        let mut receiver = stored.durable(V311, "s");
+        receiver.subscribe(&[("t", 2)]);
+        // Its own session is not kept: nothing else is waited for.
+        let mut publisher = stored.passing("p");
+        stored.gate.close();
+        publisher.publish(&message(2));
+        stored.gate.wait_for_commit();
+        receiver.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        assert_eq!(receiver.expect_publish().qos, 2);
+    });
+}
+
+#[test]
+fn qos_2_publish_out_of_a_queue_waits_for_the_record_of_its_identifier() {
+    on_one_and_three(|stored| {
+        let narrow = Connect::persistent(V5, &stored.id("s", 1)).with(Property::ReceiveMaximum(1));
+        let mut receiver = stored.connect(&narrow);
+        receiver.subscribe(&[("t", 2)]);
+        let mut publisher = stored.passing("p");
+        publisher.deliver(&message(2));
+        publisher.deliver(&message(2));
+        let first = receiver.expect_publish();
+        receiver.ack(Kind::Pubrec, first.id);
+        receiver.expect_ack(Kind::Pubrel, first.id);
+        stored.gate.close();
+        receiver.ack(Kind::Pubcomp, first.id);
+        stored.gate.wait_for_commit();
+        receiver.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        assert_ne!(receiver.expect_publish().id, first.id);
+    });
+}
+
+#[test]
+fn pubrel_waits_for_the_record_of_its_pubrec() {
+    on_one_and_three(|stored| {
+        let mut receiver = stored.durable(V5, "s");
+        receiver.subscribe(&[("t", 2)]);
+        stored.passing("p").deliver(&message(2));
+        let came = receiver.expect_publish();
+        stored.gate.close();
+        receiver.ack(Kind::Pubrec, came.id);
+        stored.gate.wait_for_commit();
+        receiver.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        receiver.expect_ack(Kind::Pubrel, came.id);
+    });
+}
+
+#[test]
+fn suback_and_unsuback_of_a_durable_session_wait_for_the_commit() {
+    on_one_and_three(|stored| {
+        for version in [V311, V5] {
+            let mut client = stored.durable(version, "c");
+            let unsubscribe: &[u8] = match version {
+                V5 => &[0xA2, 6, 0, 2, 0, 0, 1, b't'],
+                _ => &[0xA2, 5, 0, 2, 0, 1, b't'],
+            };
+            for (packet, kind) in [
+                (subscribe_packet(version, 1, &[], &[("t", 1)]), Kind::Suback),
+                (unsubscribe.to_vec(), Kind::Unsuback),
+            ] {
+                stored.gate.close();
+                client.send(&packet);
+                stored.gate.wait_for_commit();
+                client.expect_nothing_for(WATCHED);
+                stored.gate.open();
+                client.expect_packet(kind);
+            }
+        }
+    });
+}
+
+/// Sends a CONNECT whose CONNACK has to wait.
+fn connack_waits(stored: &Stored, connect: &Connect) -> RawClient {
+    stored.gate.close();
+    let mut client = stored.open(connect.version);
+    client.send(&connect.encode());
+    stored.gate.wait_for_commit();
+    client.expect_nothing_for(WATCHED);
+    stored.gate.open();
+    assert_eq!(client.expect_connack().code, 0);
+    client
+}
+
+#[test]
+fn connack_of_a_durable_session_waits_for_the_commit() {
+    on_one_and_three(|stored| {
+        for version in [V311, V5] {
+            let connect = Connect::persistent(version, &stored.id("c", 1));
+            connack_waits(stored, &connect).disconnect();
+            let back = connack_waits(stored, &connect);
+            assert!(back.session_present());
+        }
+    });
+}
+
+#[test]
+fn connack_waits_for_the_deletion_of_a_durable_session_by_clean_start() {
+    on_one_and_three(|stored| {
+        for version in [V311, V5] {
+            let id = stored.id("c", 1);
+            stored.persistent(version, &id).disconnect();
+            // The one that begins is not kept.
+            let afresh = connack_waits(stored, &Connect::new(version, &id));
+            assert!(!afresh.session_present());
+            afresh.disconnect();
+            assert!(!stored.persistent(version, &id).session_present());
+        }
+    });
+}
+
+#[test]
+fn sessions_that_end_with_their_connection_never_touch_the_store() {
+    on_one_and_three(|stored| {
+        let mut receiver = stored.broker.connect(&Connect::new(V311, &stored.id("s", 1)));
+        let mut publisher = stored.passing("p");
+        let before = stored.gate.commits();
+        // Whatever came there would stay.
+        stored.gate.close();
+        receiver.subscribe(&[("t", 2)]);
+        for qos in [0, 1, 2, 1, 2] {
+            publisher.deliver(&message(qos));
+            let came = receiver.expect_publish();
+            receiver.complete(&came);
+        }
+        receiver.unsubscribe(&["t"]);
+        receiver.vanish();
+        publisher.disconnect();
+        assert_eq!(stored.gate.commits(), before);
+    });
+}
+
+#[test]
+fn online_forwarding_of_qos_1_does_not_wait() {
+    on_one_and_three(|stored| {
+        let mut durable = stored.durable(V5, "durable");
+        durable.subscribe(&[("t", 1)]);
+        let mut passing = stored.passing("passing");
+        passing.subscribe(&[("t", 1)]);
+        let mut publisher = stored.broker.persistent(V5, &stored.id("p", 0));
+        stored.gate.close();
+        let id = publisher.publish(&message(1));
+        durable.expect_publish();
+        passing.expect_publish();
+        stored.gate.wait_for_commit();
+        publisher.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        publisher.expect_ack(Kind::Puback, id);
+    });
+}
+
+#[test]
+fn what_comes_while_a_commit_is_under_way_waits_for_the_next() {
+    on_one_and_three(|stored| {
+        away(stored, "away");
+        let mut publisher = stored.passing("p");
+        stored.gate.close();
+        let first = publisher.publish(&message(1));
+        stored.gate.wait_for_commit();
+        let second = publisher.publish(&message(1));
+        publisher.settle();
+        stored.gate.let_one();
+        publisher.expect_ack(Kind::Puback, first);
+        publisher.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        publisher.expect_ack(Kind::Puback, second);
+    });
+}
+
+#[test]
+fn acknowledgements_leave_in_the_order_of_what_they_answer_whatever_each_waits_for() {
+    on_one_and_three(|stored| {
+        away(stored, "away");
+        let mut publisher = stored.durable(V5, "p");
+        stored.gate.close();
+        let ids = [1, 2, 1].map(|qos| publisher.publish(&message(qos)));
+        // Nothing has to be kept of it.
+        let nobody = publisher.publish(&Message::new("nobody", "").qos(1));
+        stored.gate.wait_for_commit();
+        publisher.expect_nothing_for(WATCHED);
+        stored.gate.open();
+        let answers: Vec<(Kind, u16)> = (0..4)
+            .map(|_| match publisher.receive() {
+                Packet::Ack(ack) => (ack.kind, ack.id),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected =
+            [(Kind::Puback, ids[0]), (Kind::Pubrec, ids[1]), (Kind::Puback, ids[2]), (Kind::Puback, nobody)];
+        assert_eq!(answers, expected);
+    });
+}

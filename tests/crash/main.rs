@@ -1,0 +1,249 @@
+//! `kill -9` at random moments: what was acknowledged is there when the broker is back.
+//!
+//! The real binary runs on one data directory, with one and two arbiters by turns. Lawful clients, which keep their own
+//! side of every session as the standard has it, publish, subscribe and acknowledge by changing plans; the broker is killed
+//! in the midst of it, sometimes again while it recovers, and started anew. Each client checks what it can see at once;
+//! when all rounds are through, queues are drained to a marker and each session's deliveries are held against what was
+//! promised:
+//!
+//! - what was answered by PUBACK or PUBREC reached every session whose subscription was in force from before it was first sent
+//!   until after it was answered, and what was sent while none was in force reached nobody;
+//! - QoS 2 came once: a PUBLISH repeated before its PUBREL has the same identifier, the same message and DUP;
+//! - each publisher's messages on one topic at one QoS came first in their order;
+//! - a session whose CONNACK came is there, and one begun afresh by Clean Start has nothing of the one before;
+//! - a will without delay goes out once for each connection that the broker's death cut off;
+//! - a retained message is the one answered last, or one sent after it;
+//! - what the client holds unacknowledged comes again, in order, before anything new, with DUP and its identifier. At QoS 1 an
+//!   identifier is recorded while the message is already on its way, so this is asked only of what came before a
+//!   new QoS 2 PUBLISH on the same connection: that one waits until all before it is recorded.
+//!
+//! `CRASH_SEED` repeats the plans (not the scheduler), `CRASH_ROUNDS` sets the number of kills under load.
+
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
+mod support;
+
+#[path = "../simulation/rng.rs"]
+mod rng;
+
+mod homing;
+mod link;
+mod mortal;
+mod publisher;
+mod retained;
+mod subscriber;
+mod verdict;
+mod world;
+
+use homing::Homing;
+use mortal::Mortal;
+use publisher::Publisher;
+use rng::Rng;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+use subscriber::{Plan, Subscriber};
+use support::{Connect, Message, RawClient, V5, V311, now};
+use world::{Class, MARKER, Pending, Series, Stamp, World};
+
+const ROUNDS: u64 = 60;
+const PUBLISHERS: u64 = 6;
+const SUBSCRIBERS: u64 = 7;
+/// Durable sessions that one message goes out to, and that are mostly away.
+const FLEET: u64 = 60;
+/// A round ends after this, however few acknowledgements there were.
+const LONGEST: Duration = Duration::from_millis(1_500);
+
+struct Clients {
+    publishers: Vec<Publisher>,
+    subscribers: Vec<Subscriber>,
+    mortals: Vec<Mortal>,
+}
+
+impl Clients {
+    fn new(rng: &mut Rng) -> Clients {
+        let version = |n: u64| if n.is_multiple_of(2) { V5 } else { V311 };
+        let mut publishers = Vec::new();
+        for n in 0..PUBLISHERS {
+            let classes: &[Class] = match n {
+                // One alone publishes to the fleet, so that a message is often under way to all of it.
+                0 => &[Class::Fleet],
+                1 => &[Class::Retained, Class::Common],
+                _ => &[Class::Common, Class::Changing],
+            };
+            publishers.push(Publisher::new(n, version(n), classes, Rng::new(rng.next())));
+        }
+        let mut subscribers = Vec::new();
+        for n in 0..SUBSCRIBERS {
+            let classes: &[Class] = if n < 3 { &[Class::Common] } else { &[Class::Common, Class::Changing] };
+            let granted = if n == 2 { 1 } else { 2 };
+            let subscriber = Subscriber::new(n, version(n), granted, classes, Rng::new(rng.next()));
+            subscribers.push(if n == 4 { subscriber.starting_afresh_at_times() } else { subscriber });
+        }
+        for n in SUBSCRIBERS..SUBSCRIBERS + FLEET {
+            let granted = 1 + (n % 2) as u8;
+            subscribers.push(Subscriber::new(n, version(n), granted, &[Class::Fleet], Rng::new(rng.next())));
+        }
+        let mortals = (0..2).map(|n| Mortal::new(PUBLISHERS + n, version(n))).collect();
+        Clients { publishers, subscribers, mortals }
+    }
+
+    /// Lets all clients loose on a broker until `end` says that they are through with it.
+    fn run(&mut self, world: &World, end: impl FnOnce()) -> Pending {
+        let online = self.subscribers.iter().filter(|s| s.plan() != Plan::Away).count();
+        world.begin(self.publishers.len() + online + self.mortals.len());
+        thread::scope(|scope| {
+            let publishers: Vec<_> =
+                self.publishers.iter_mut().map(|p| scope.spawn(|| p.run(world))).collect();
+            let subscribers: Vec<_> = self
+                .subscribers
+                .iter_mut()
+                .filter(|s| s.plan() != Plan::Away)
+                .map(|s| scope.spawn(|| s.run(world)))
+                .collect();
+            let mortals: Vec<_> = self.mortals.iter_mut().map(|m| scope.spawn(|| m.run(world))).collect();
+            end();
+            let all = publishers.into_iter().chain(subscribers).chain(mortals);
+            let ended = all.map(|t| t.join().expect("a client"));
+            ended.fold(Pending::default(), Pending::and)
+        })
+    }
+
+    fn subscribe_the_fleet(&mut self, world: &World) {
+        for subscriber in &mut self.subscribers {
+            let is_fleet = subscriber.classes() == [Class::Fleet];
+            subscriber.set_plan(if is_fleet { Plan::SubscribeAndLeave } else { Plan::Away });
+        }
+        let others = (std::mem::take(&mut self.publishers), std::mem::take(&mut self.mortals));
+        self.run(world, || {});
+        (self.publishers, self.mortals) = others;
+    }
+
+    fn draw_plans(&mut self) {
+        self.publishers.iter_mut().for_each(Publisher::draw_plan);
+        self.subscribers.iter_mut().for_each(Subscriber::draw_plan);
+    }
+}
+
+/// Waits until so many acknowledgements have come since `from`, then a little longer.
+fn wait_for_acknowledgements(world: &World, from: u64, count: u64, then: Duration) {
+    let deadline = now() + LONGEST;
+    while world.acknowledged() < from + count && now() < deadline {
+        thread::sleep(Duration::from_micros(200));
+    }
+    thread::sleep(then);
+}
+
+/// Starts it and kills it, mostly before it has taken up what it had.
+fn kill_in_recovery(directory: &Path, arbiters: u64, rng: &mut Rng) -> u64 {
+    let mut homing = Homing::spawn(directory, arbiters);
+    let after = rng.between(0, 60);
+    thread::sleep(Duration::from_millis(after));
+    homing.kill();
+    after
+}
+
+/// One load, one kill. What waited for an answer at it.
+fn round(number: u64, directory: &Path, clients: &mut Clients, world: &World, rng: &mut Rng) -> Pending {
+    let arbiters = 1 + number % 2;
+    let mut again = Vec::new();
+    while rng.percent(30) {
+        again.push(kill_in_recovery(directory, 1 + rng.below(2), rng));
+    }
+    let mut homing = Homing::spawn(directory, arbiters);
+    world.serve(number, homing.address());
+    retained::check(world, &clients.publishers);
+    clients.draw_plans();
+    // Few, so that it is killed while sessions are taken up, or many.
+    let count = if rng.percent(25) { rng.between(0, 8) } else { rng.between(10, 400) };
+    let then = Duration::from_micros(rng.below(3_000));
+    let (began, from) = (now(), world.acknowledged());
+    let pending = clients.run(world, || {
+        wait_for_acknowledgements(world, from, count, then);
+        world.about_to_kill();
+        homing.kill();
+    });
+    println!(
+        "round {number}: {arbiters} arbiters, killed {again:?} ms into recoveries, then after {} acknowledgements in {} ms; pending: {pending}",
+        world.acknowledged() - from,
+        began.elapsed().as_millis(),
+    );
+    pending
+}
+
+/// Behind all else, to everybody.
+fn mark(world: &World) {
+    let mut marker = RawClient::connect(world.address(), &Connect::new(V5, "marker"));
+    for class in [Class::Common, Class::Fleet] {
+        let series = Series { class, publisher: MARKER, qos: 2 };
+        let message = Message::new(series.topic(), Stamp { series, number: 0 }.payload()).qos(2);
+        assert!(marker.deliver(&message) < 0x80);
+    }
+}
+
+/// No more kills: what is promised has to come.
+fn finish(rounds: u64, directory: &Path, clients: &mut Clients, world: &World) {
+    let homing = Homing::spawn(directory, 1 + rounds % 2);
+    world.serve(rounds, homing.address());
+    retained::check(world, &clients.publishers);
+    clients.publishers.iter_mut().for_each(Publisher::finish);
+    clients.mortals.iter_mut().for_each(Mortal::finish);
+    clients.subscribers.iter_mut().for_each(|s| s.set_plan(Plan::Drain));
+    let began = now();
+    let pending = clients.run(world, || {
+        world.wait_until_through();
+        mark(world);
+    });
+    println!("drained in {} ms", began.elapsed().as_millis());
+    assert_eq!(pending.total(), 0, "unanswered at the end: {pending}");
+    retained::check(world, &clients.publishers);
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+fn any_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0) >> 32
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    let seed = variable("CRASH_SEED").unwrap_or_else(any_seed);
+    let rounds = variable("CRASH_ROUNDS").unwrap_or(ROUNDS);
+    println!("CRASH_SEED={seed} CRASH_ROUNDS={rounds}");
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let mut rng = Rng::new(seed);
+    let (world, mut clients) = (World::default(), Clients::new(&mut rng));
+    {
+        let mut homing = Homing::spawn(directory.path(), 2);
+        world.serve(0, homing.address());
+        clients.subscribe_the_fleet(&world);
+        world.about_to_kill();
+        homing.kill();
+    }
+    let (mut within, mut sum) = (0, Pending::default());
+    for number in 0..rounds {
+        let pending = round(number, directory.path(), &mut clients, &world, &mut rng);
+        within += u64::from(pending.total() > 0);
+        sum = sum.and(pending);
+        if world.has_violations() {
+            break;
+        }
+    }
+    if !world.has_violations() {
+        finish(rounds, directory.path(), &mut clients, &world);
+        let published = clients.publishers.iter().flat_map(|p| &p.fates).map(|(s, f)| (*s, f.as_slice()));
+        let wills = clients.mortals.iter().map(|m| (m.series(), m.fates.as_slice()));
+        verdict::judge(&world, &published.chain(wills).collect(), &clients.subscribers);
+    }
+    println!("{within} of {rounds} kills met acknowledgements under way, in all: {sum}");
+    let violations = world.violations();
+    if !violations.is_empty() {
+        // What the broker left is there to be looked at.
+        println!("its data: {}", directory.keep().display());
+    }
+    assert!(violations.is_empty(), "CRASH_SEED={seed}:\n{}", violations.join("\n"));
+    assert!(within * 4 >= rounds * 3, "most kills have to fall between a request and its acknowledgement");
+}

@@ -1,0 +1,339 @@
+//! A lawful subscriber: it keeps its side of its session over all its connections, and checks what it is sent.
+
+mod ledger;
+
+pub use ledger::{Interval, Ledger};
+
+use crate::link::{Came, Link};
+use crate::rng::Rng;
+use crate::support::client::subscribe_packet;
+use crate::support::packet::{Ack, Connack, Granted};
+use crate::support::{Connect, Kind, PATIENCE, Packet, Property, Publish, V5, Version, now};
+use crate::world::{Class, Pending, Stamp, World, acknowledge, unsubscribe};
+use ledger::Unacked;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// What it does in one round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    Away,
+    AtOnce,
+    /// So many at once, and fewer not at all.
+    Every(usize),
+    Withhold,
+    /// PUBACK and PUBREC, but no PUBCOMP.
+    NoPubcomp,
+    /// Breaks off after some packets and comes back.
+    Flutter,
+    SubscribeAndLeave,
+    /// Takes all until the marker comes.
+    Drain,
+}
+
+/// How a connection ended.
+enum Ended {
+    Killed(Pending),
+    Left,
+    Through,
+}
+
+/// What belongs to one connection.
+struct Connection {
+    link: Link,
+    connected: bool,
+    /// Received and not acknowledged.
+    owed: VecDeque<(u16, u8)>,
+    /// SUBSCRIBE or UNSUBSCRIBE under way.
+    asked: Option<(u16, Kind, Class)>,
+    packets: u64,
+    last: Instant,
+}
+
+pub struct Subscriber {
+    number: u64,
+    version: Version,
+    granted: u8,
+    classes: Vec<Class>,
+    rng: Rng,
+    plan: Plan,
+    away_for: u64,
+    window: u16,
+    starts_afresh: bool,
+    /// A CONNACK came: the session has to be there.
+    known: bool,
+    /// A CONNECT with Clean Start went out, and its CONNACK has not come.
+    afresh: bool,
+    /// In this round its subscriptions were known to be as they should.
+    is_settled: bool,
+    next_id: u16,
+    pub ledger: Ledger,
+}
+
+impl Subscriber {
+    pub fn new(number: u64, version: Version, granted: u8, classes: &[Class], rng: Rng) -> Subscriber {
+        Subscriber {
+            number,
+            version,
+            granted,
+            classes: classes.to_vec(),
+            rng,
+            plan: Plan::Away,
+            away_for: 0,
+            window: u16::MAX,
+            starts_afresh: false,
+            known: false,
+            afresh: false,
+            is_settled: false,
+            next_id: 1,
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// 5.0: now and then its session is deleted and begun again.
+    pub fn starting_afresh_at_times(mut self) -> Subscriber {
+        self.version = V5;
+        self.starts_afresh = true;
+        self
+    }
+
+    pub fn name(&self) -> String {
+        format!("s{}", self.number)
+    }
+
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    pub fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    pub fn set_plan(&mut self, plan: Plan) {
+        self.plan = plan;
+        self.window = u16::MAX;
+    }
+
+    pub fn draw_plan(&mut self) {
+        let is_fleet = self.classes == [Class::Fleet];
+        if is_fleet && !self.rng.percent(5) {
+            self.plan = Plan::Away;
+            return;
+        }
+        if self.away_for > 0 {
+            self.away_for -= 1;
+            self.plan = Plan::Away;
+            return;
+        }
+        self.window = self.rng.pick(&[3, 20, u16::MAX]);
+        self.plan = match self.rng.below(10) {
+            0..=3 => Plan::AtOnce,
+            4 => Plan::Every(self.rng.between(2, 30) as usize),
+            5 => Plan::Withhold,
+            6 => Plan::NoPubcomp,
+            7 | 8 => Plan::Flutter,
+            _ => {
+                self.away_for = self.rng.between(0, 5);
+                Plan::Away
+            }
+        };
+        self.afresh |= self.starts_afresh && self.rng.percent(25);
+    }
+
+    /// Receives until the broker is gone, or the plan is through. What waited for an answer.
+    pub fn run(&mut self, world: &World) -> Pending {
+        let mut same_life = false;
+        self.is_settled = false;
+        loop {
+            match self.connection(world, same_life) {
+                Ended::Killed(pending) => {
+                    world.must_be_killed(&self.name());
+                    return pending;
+                }
+                Ended::Through => return Pending::default(),
+                Ended::Left => same_life = true,
+            }
+        }
+    }
+
+    fn connection(&mut self, world: &World, same_life: bool) -> Ended {
+        let unanswered = Ended::Killed(Pending { connects: 1, ..Pending::default() });
+        let Some(mut link) = Link::open(world.address(), self.version) else { return unanswered };
+        let mut connect = Connect::persistent(self.version, &self.name()).clean(self.afresh);
+        if self.version == V5 {
+            connect = connect.with(Property::ReceiveMaximum(self.window));
+        }
+        if self.afresh {
+            self.ledger.leave_all(world.moment());
+        }
+        link.put(&connect.encode());
+        let (owed, last) = (VecDeque::new(), now());
+        let mut at = Connection { link, connected: false, owed, asked: None, packets: 0, last };
+        let leaves_after = self.rng.between(5, 60);
+        loop {
+            if at.connected {
+                self.subscribe(world, &mut at);
+                self.tell_when_settled(world, &at);
+                if self.is_through(&at) {
+                    at.link.flush();
+                    return Ended::Through;
+                }
+            }
+            match at.link.next() {
+                Came::Packet(packet) => {
+                    (at.packets, at.last) = (at.packets + 1, now());
+                    self.take(world, &mut at, &packet, same_life);
+                    if self.plan == Plan::Flutter && at.connected && at.packets > leaves_after {
+                        at.link.flush();
+                        return Ended::Left;
+                    }
+                }
+                Came::Nothing => {
+                    if self.plan == Plan::Drain && at.last.elapsed() > PATIENCE {
+                        let held = self.ledger.held();
+                        world.violated(format!("{}: nothing comes; {held} at QoS 2 held", self.name()));
+                        return Ended::Through;
+                    }
+                }
+                Came::End if at.connected => return Ended::Killed(self.pending(&at)),
+                Came::End => return unanswered,
+            }
+        }
+    }
+
+    fn pending(&self, at: &Connection) -> Pending {
+        let receipts = self.ledger.receipts() as u64;
+        Pending { subscriptions: u64::from(at.asked.is_some()), receipts, ..Pending::default() }
+    }
+
+    fn tell_when_settled(&mut self, world: &World, at: &Connection) {
+        let is_settled = at.asked.is_none() && self.classes.iter().all(|c| self.ledger.is_settled(*c));
+        if is_settled && !self.is_settled {
+            self.is_settled = true;
+            world.through();
+        }
+    }
+
+    fn is_through(&self, at: &Connection) -> bool {
+        match self.plan {
+            Plan::SubscribeAndLeave => self.is_settled,
+            Plan::Drain => {
+                self.is_settled && at.owed.is_empty() && self.ledger.held() == 0 && self.ledger.is_marked()
+            }
+            _ => false,
+        }
+    }
+
+    /// Asks for what it wants, one thing at a time, until it is answered.
+    fn subscribe(&mut self, world: &World, at: &mut Connection) {
+        if at.asked.is_some() {
+            return;
+        }
+        let turns = !matches!(self.plan, Plan::Drain | Plan::SubscribeAndLeave) && self.rng.percent(3);
+        for class in self.classes.clone() {
+            let turns = turns && class == Class::Changing;
+            let wanted = class != Class::Changing;
+            let interval = self.ledger.last(class);
+            let kind = match interval {
+                Some(Interval { left: None, leaving: Some(_), .. }) => Kind::Unsuback,
+                Some(Interval { left: None, granted: Some(_), .. }) if turns => Kind::Unsuback,
+                Some(Interval { left: None, granted: Some(_), .. }) => continue,
+                Some(Interval { left: None, .. }) => Kind::Suback,
+                _ if wanted || turns => Kind::Suback,
+                _ => continue,
+            };
+            let (id, filter) = (self.next_id, class.filter());
+            self.next_id = self.next_id.checked_add(1).unwrap_or(1);
+            let packet = if kind == Kind::Suback {
+                self.ledger.ask(class, world.moment());
+                subscribe_packet(self.version, id, &[], &[(&filter, self.granted)])
+            } else {
+                self.ledger.leave(class, world.moment());
+                unsubscribe(self.version, id, &filter)
+            };
+            at.link.put(&packet);
+            at.asked = Some((id, kind, class));
+            return;
+        }
+    }
+
+    fn take(&mut self, world: &World, at: &mut Connection, packet: &Packet, same_life: bool) {
+        match packet {
+            Packet::Connack(connack) => self.accepted(world, at, connack, same_life),
+            Packet::Granted(granted) => self.answered(world, at, granted),
+            Packet::Publish(publish) => self.received(world, at, publish),
+            Packet::Ack(ack) if ack.kind == Kind::Pubrel => self.released(world, at, ack),
+            other => world.violated(format!("{}: unexpected {other:?}", self.name())),
+        }
+    }
+
+    fn accepted(&mut self, world: &World, at: &mut Connection, connack: &Connack, same_life: bool) {
+        at.connected = true;
+        let moment = world.count_acknowledgement();
+        if connack.code != 0 {
+            return world.violated(format!("{}: refused, {connack:?}", self.name()));
+        }
+        let present = connack.session_present;
+        if self.afresh {
+            if present {
+                world.violated(format!("{}: Session Present after Clean Start", self.name()));
+            }
+            self.ledger.begin_afresh(moment);
+        } else if self.known && !present {
+            world.violated(format!("{}: its session is gone", self.name()));
+        }
+        (self.known, self.afresh) = (true, false);
+        self.ledger.reconnected(same_life);
+    }
+
+    fn answered(&mut self, world: &World, at: &mut Connection, granted: &Granted) {
+        let moment = world.count_acknowledgement();
+        match at.asked.take() {
+            Some((id, kind, class)) if (id, kind) == (granted.id, granted.kind) => {
+                if kind == Kind::Suback && granted.codes != [self.granted] {
+                    world.violated(format!("{}: {granted:?}", self.name()));
+                }
+                self.ledger.answered(class, kind, moment);
+            }
+            other => world.violated(format!("{}: {granted:?} where {other:?} was due", self.name())),
+        }
+    }
+
+    fn received(&mut self, world: &World, at: &mut Connection, publish: &Publish) {
+        let Some(stamp) = Stamp::of(&publish.topic, &publish.payload) else {
+            return world.violated(format!("{}: not ours: {publish:?}", self.name()));
+        };
+        if publish.qos != self.granted.min(stamp.series.qos) {
+            world.violated(format!("{}: {stamp} at QoS {}", self.name(), publish.qos));
+        }
+        let unacked = Unacked { id: publish.id, stamp, qos: publish.qos, firm: publish.qos == 2 };
+        for fault in self.ledger.received(unacked, publish.dup) {
+            world.violated(format!("{}: {fault}", self.name()));
+        }
+        at.owed.push_back((publish.id, publish.qos));
+        let due = match self.plan {
+            Plan::Withhold => usize::MAX,
+            Plan::Every(count) => count.min(self.window.into()),
+            _ => 1,
+        };
+        if at.owed.len() >= due {
+            for (id, qos) in at.owed.drain(..) {
+                self.ledger.acknowledged(id, qos);
+                acknowledge(&mut at.link, if qos == 1 { Kind::Puback } else { Kind::Pubrec }, id);
+            }
+        }
+    }
+
+    fn released(&mut self, world: &World, at: &mut Connection, ack: &Ack) {
+        world.count_acknowledgement();
+        if ack.code != 0 {
+            world.violated(format!("{}: {ack:?}", self.name()));
+        }
+        if let Some(fault) = self.ledger.released(ack.id) {
+            world.violated(format!("{}: {fault}", self.name()));
+        }
+        if self.plan != Plan::NoPubcomp {
+            acknowledge(&mut at.link, Kind::Pubcomp, ack.id);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What one session's client knows: what it holds, what it has seen, and when it was subscribed.
+
+use crate::support::Kind;
+use crate::world::{Class, MARKER, Series, Stamp};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A subscription in time; what is not set has not happened so far as is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Interval {
+    /// SUBSCRIBE went out.
+    pub asked: u64,
+    pub granted: Option<u64>,
+    /// UNSUBSCRIBE, or CONNECT with Clean Start, went out.
+    pub leaving: Option<u64>,
+    pub left: Option<u64>,
+    /// Of which of the client's sessions.
+    pub incarnation: u64,
+}
+
+/// A delivery without PUBACK or PUBREC.
+#[derive(Clone, Copy, Debug)]
+pub struct Unacked {
+    pub id: u16,
+    pub stamp: Stamp,
+    pub qos: u8,
+    /// Its identifier is known to be recorded.
+    pub firm: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    stamp: Stamp,
+    /// PUBREC went out.
+    receipt: bool,
+}
+
+#[derive(Default)]
+pub struct Ledger {
+    intervals: BTreeMap<Class, Vec<Interval>>,
+    pub incarnation: u64,
+    /// QoS 2 identifiers between PUBLISH and PUBREL.
+    held: BTreeMap<u16, Held>,
+    /// In the order they came.
+    unacked: Vec<Unacked>,
+    /// Those of connections before this one that have not come again.
+    expected: VecDeque<Unacked>,
+    /// In which session a message came.
+    pub arrivals: BTreeSet<(Stamp, u64)>,
+    latest: BTreeMap<Series, usize>,
+    marked: bool,
+}
+
+/// Subscribing.
+impl Ledger {
+    pub fn intervals(&self, class: Class) -> &[Interval] {
+        self.intervals.get(&class).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn last(&self, class: Class) -> Option<Interval> {
+        self.intervals(class).last().copied()
+    }
+
+    /// Whether it is known if the subscription is in force; and it is, where it is always wanted.
+    pub fn is_settled(&self, class: Class) -> bool {
+        match self.last(class) {
+            None => class == Class::Changing,
+            Some(Interval { left: Some(_), .. }) => class == Class::Changing,
+            Some(Interval { granted, leaving, .. }) => granted.is_some() && leaving.is_none(),
+        }
+    }
+
+    /// SUBSCRIBE goes out, perhaps again.
+    pub fn ask(&mut self, class: Class, moment: u64) {
+        let incarnation = self.incarnation;
+        let all = self.intervals.entry(class).or_default();
+        if all.last().is_none_or(|last| last.left.is_some()) {
+            all.push(Interval { asked: moment, granted: None, leaving: None, left: None, incarnation });
+        }
+    }
+
+    pub fn leave(&mut self, class: Class, moment: u64) {
+        if let Some(last) = self.intervals.get_mut(&class).and_then(|all| all.last_mut()) {
+            last.leaving.get_or_insert(moment);
+        }
+    }
+
+    pub fn answered(&mut self, class: Class, kind: Kind, moment: u64) {
+        if let Some(last) = self.intervals.get_mut(&class).and_then(|all| all.last_mut()) {
+            let at = if kind == Kind::Suback { &mut last.granted } else { &mut last.left };
+            *at = Some(moment);
+        }
+    }
+
+    /// A CONNECT with Clean Start goes out.
+    pub fn leave_all(&mut self, moment: u64) {
+        let open = self.intervals.values_mut().filter_map(|all| all.last_mut()).filter(|i| i.left.is_none());
+        for interval in open {
+            interval.leaving.get_or_insert(moment);
+        }
+    }
+
+    /// Its CONNACK came.
+    pub fn begin_afresh(&mut self, moment: u64) {
+        let open = self.intervals.values_mut().filter_map(|all| all.last_mut()).filter(|i| i.left.is_none());
+        for interval in open {
+            interval.left = Some(moment);
+        }
+        self.incarnation += 1;
+        self.held.clear();
+        self.unacked.clear();
+        self.expected.clear();
+    }
+}
+
+/// Receiving.
+impl Ledger {
+    /// Identifiers between PUBLISH and PUBREL.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Those of them whose PUBREC went out.
+    pub fn receipts(&self) -> usize {
+        self.held.values().filter(|h| h.receipt).count()
+    }
+
+    pub fn is_marked(&self) -> bool {
+        self.marked
+    }
+
+    /// What was not acknowledged is to come again; `same_life`: of a broker that has it in memory.
+    pub fn reconnected(&mut self, same_life: bool) {
+        // Nothing new came while some were expected, so these are the older ones.
+        let unacked = self.unacked.drain(..).map(|u| Unacked { firm: u.firm || same_life, ..u });
+        let mut all: VecDeque<Unacked> = unacked.collect();
+        all.extend(self.expected.drain(..));
+        self.expected = all;
+    }
+
+    /// A PUBLISH at QoS 1 or 2 came. What is wrong with it.
+    pub fn received(&mut self, mut came: Unacked, dup: bool) -> Vec<String> {
+        let mut faults = Vec::new();
+        let Unacked { id, stamp, qos, .. } = came;
+        let before = self.held.get(&id).copied();
+        let again = before.is_some() && qos == 2;
+        if dup {
+            let at = self.expected.iter().position(|e| (e.id, e.stamp) == (id, stamp));
+            if let Some(at) = at {
+                for passed in self.expected.drain(..=at) {
+                    let same = (passed.id, passed.stamp) == (id, stamp);
+                    came.firm |= same && passed.firm;
+                    if passed.firm && !same {
+                        faults.push(format!("{stamp} came again before {} (id {})", passed.stamp, passed.id));
+                    }
+                }
+            }
+        } else {
+            for missing in self.expected.drain(..).filter(|e| e.firm) {
+                let Unacked { id, stamp: owed, .. } = missing;
+                faults.push(format!("{stamp} is new, and {owed} (id {id}) did not come again"));
+            }
+            if qos == 2 {
+                self.unacked.iter_mut().for_each(|u| u.firm = true);
+            }
+        }
+        if qos == 2 {
+            let delivered = self.has_arrived(stamp);
+            match before {
+                Some(held) if held.stamp != stamp => {
+                    faults.push(format!("{stamp} (id {id}) while {} holds that identifier", held.stamp));
+                }
+                Some(_) if !dup => faults.push(format!("{stamp} (id {id}) again without DUP")),
+                Some(_) => {}
+                None if delivered => faults.push(format!("{stamp} (id {id}, dup {dup}) a second time")),
+                None => {}
+            }
+            self.held.insert(id, Held { stamp, receipt: false });
+        }
+        if !again {
+            faults.extend(self.in_order(stamp));
+        }
+        self.unacked.push(came);
+        self.marked |= stamp.series.publisher == MARKER;
+        faults
+    }
+
+    fn has_arrived(&self, stamp: Stamp) -> bool {
+        self.arrivals.range((stamp, 0)..=(stamp, u64::MAX)).next().is_some()
+    }
+
+    /// Of a message that comes for the first time.
+    fn in_order(&mut self, stamp: Stamp) -> Option<String> {
+        let first = !self.has_arrived(stamp);
+        self.arrivals.insert((stamp, self.incarnation));
+        if !first {
+            return None;
+        }
+        let latest = self.latest.insert(stamp.series, stamp.number)?;
+        (latest > stamp.number).then(|| format!("{stamp} came first after #{latest}"))
+    }
+
+    /// PUBACK or PUBREC goes out.
+    pub fn acknowledged(&mut self, id: u16, qos: u8) {
+        self.unacked.retain(|u| (u.id, u.qos) != (id, qos));
+        if qos == 2
+            && let Some(held) = self.held.get_mut(&id)
+        {
+            held.receipt = true;
+        }
+    }
+
+    /// PUBREL came.
+    pub fn released(&mut self, id: u16) -> Option<String> {
+        let held = self.held.remove(&id)?;
+        (!held.receipt).then(|| format!("PUBREL {id} for {} without PUBREC", held.stamp))
+    }
+}

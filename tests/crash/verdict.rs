@@ -1,0 +1,66 @@
+//! When all queues are drained: what was promised against what came.
+
+use crate::publisher::Fate;
+use crate::subscriber::Subscriber;
+use crate::world::{Class, Series, Stamp, World};
+use std::collections::BTreeMap;
+
+/// What was sent, by what has an order.
+pub type Sent<'a> = BTreeMap<Series, &'a [Fate]>;
+
+pub fn judge(world: &World, sent: &Sent<'_>, subscribers: &[Subscriber]) {
+    let (mut promised, mut came) = (0, 0);
+    for subscriber in subscribers {
+        let all = sent.iter().filter(|(s, _)| s.class != Class::Retained);
+        for (series, fates) in all.filter(|(s, _)| subscriber.classes().contains(&s.class)) {
+            for (number, fate) in fates.iter().enumerate() {
+                let stamp = Stamp { series: *series, number };
+                promised += u64::from(missed(world, subscriber, stamp, fate));
+                came += arrived(world, subscriber, stamp, fate);
+            }
+        }
+    }
+    let count: usize = sent.values().map(|fates| fates.len()).sum();
+    println!("{count} messages were published, {promised} deliveries promised, {came} came");
+}
+
+/// Whether the message was promised to the session; that it did not come then is a violation.
+fn missed(world: &World, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> bool {
+    let ledger = &subscriber.ledger;
+    let Some(acknowledged) = fate.acknowledged else { return false };
+    let Series { class, .. } = stamp.series;
+    let covering = ledger.intervals(class).iter().find(|i| {
+        i.incarnation == ledger.incarnation
+            && i.granted.is_some_and(|granted| granted < fate.sent)
+            && i.leaving.is_none_or(|leaving| leaving > acknowledged)
+    });
+    let Some(interval) = covering else { return false };
+    if !ledger.arrivals.contains(&(stamp, ledger.incarnation)) {
+        let (name, round) = (subscriber.name(), fate.round);
+        world.violated(format!(
+            "{name}: {stamp}, acknowledged in round {round}, is lost; {fate:?}, {interval:?}"
+        ));
+    }
+    true
+}
+
+/// In how many of the client's sessions the message came; each must have had a subscription at some moment of it.
+fn arrived(world: &World, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> u64 {
+    let ledger = &subscriber.ledger;
+    let mut count = 0;
+    for (_, incarnation) in ledger.arrivals.range((stamp, 0)..=(stamp, u64::MAX)) {
+        count += 1;
+        let lawful = ledger.intervals(stamp.series.class).iter().any(|i| {
+            i.incarnation == *incarnation
+                && fate.acknowledged.is_none_or(|at| at > i.asked)
+                && i.left.is_none_or(|left| left > fate.sent)
+        });
+        if !lawful {
+            let intervals = ledger.intervals(stamp.series.class);
+            let name = subscriber.name();
+            world
+                .violated(format!("{name}: {stamp} came, to nobody's subscription; {fate:?}, {intervals:?}"));
+        }
+    }
+    count
+}
