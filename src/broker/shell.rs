@@ -276,7 +276,11 @@ impl Shell {
     /// The shard's regular work.
     pub fn chore(&self, every: Duration) {
         let now = clock::now();
-        self.core.borrow_mut().chore(now, now + every);
+        let mut core = self.core.borrow_mut();
+        // The clock on the wall may be set.
+        core.tell_wall_clock(now, clock::unix_millis());
+        core.chore(now, now + every);
+        drop(core);
         self.statistics.report(usize::from(self.here.0), self.core.borrow().figures());
         self.turn_ended();
     }

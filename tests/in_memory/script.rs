@@ -75,8 +75,8 @@ fn settings(first: u8, second: u8) -> (Settings, u8) {
         settings.keep_alive_maximum = 30;
     }
     if narrow(7) {
-        settings.session.send.retry.attempts = 1;
-        settings.session.send.retry.resends_per_tick = 1;
+        settings.session.send.terms.retry.attempts = 1;
+        settings.session.send.terms.retry.resends_per_tick = 1;
     }
     (settings, 1 + (first & 1))
 }

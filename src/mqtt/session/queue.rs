@@ -3,7 +3,7 @@
 //! Bounded in number and bytes; each message is charged its full size in each queue. What the bound does not admit is
 //! decided by policy, after expired entries have made room. Control packets are never in here.
 
-use super::loss::{LossCause, Losses};
+use super::loss::{LossCause, Losses, Lost};
 use super::seldom::Empty;
 use super::subscription::SubscriptionIds;
 use crate::mqtt::message::Message;
@@ -110,8 +110,10 @@ impl Queue {
         let size = delivery.message.size();
         self.make_room(now, size, limits, losses);
         if limits.policy == QueuePolicy::DropOldest && size <= limits.bytes {
-            while !self.has_room(size, limits) && self.pop().is_some() {
-                losses.count(LossCause::QueueOverflow);
+            while !self.has_room(size, limits)
+                && let Some(oldest) = self.pop()
+            {
+                losses.lose(Lost::unsent(LossCause::QueueOverflow, oldest.message));
             }
         }
         if !self.has_room(size, limits) {
@@ -181,7 +183,7 @@ impl Queue {
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
             if expired {
-                losses.count(LossCause::Expired);
+                losses.lose(Lost::unsent(LossCause::Expired, d.message.clone()));
                 *bytes -= d.message.size();
                 *at_most_once -= u32::from(d.qos == QoS::AtMostOnce);
             } else {

@@ -15,6 +15,7 @@ use crate::routing::shared::Presence;
 use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The shard where sessions of this client live, of `shards`.
@@ -148,7 +149,7 @@ impl Shard {
 
     fn begin_session(&mut self, client_id: &str) -> SessionId {
         let id = self.sessions.insert(Resident {
-            session: Session::new(client_id, 0),
+            session: Session::new(client_id, 0, Arc::clone(self.rules.nobody())),
             connection: None,
             ends: Instant::NEVER,
             will_due: Instant::NEVER,
@@ -174,6 +175,11 @@ impl Shard {
         let keep_alive = self.granted_keep_alive(connect);
         let expiry = self.granted_expiry(connect);
         let mut connack = self.connack(connect, assigned, present, keep_alive, expiry);
+        let client_id = assigned.unwrap_or(connect.client_id);
+        let terms = self.rules.resolve(client_id, connect.user_name);
+        if let Some(resident) = self.sessions.get_mut(session_id) {
+            resident.session.sender.set_terms(terms);
+        }
         let granted = self.learn_wishes(session_id, connect);
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
         let Shard { connections, sessions, settings, tally, pool, .. } = self;
@@ -198,7 +204,7 @@ impl Shard {
                 message_expiry: will.message_expiry,
             })
         });
-        wire.patience = resident.session.begin_patience(connect.version, policy);
+        resident.session.begin_patience(wire);
         // A client whose Maximum Packet Size cannot take its CONNACK is left without one.
         let mut packet = Packet::Connack(Box::new(connack));
         let mut fits = wire.put(&packet).is_ok();
@@ -211,10 +217,11 @@ impl Shard {
             fits = wire.put(&packet).is_ok();
         }
         if fits {
-            resident.session.sender.resume(now, wire, policy, tally);
+            resident.session.sender.resume(now, wire, tally);
             resident.session.sender.pump(now, wire, policy, tally);
         }
         self.connected += 1;
+        self.settle_losses(session_id);
         self.admit_held(now, session_id);
         self.touch(id);
         self.register_read_idle(id);
@@ -222,7 +229,7 @@ impl Shard {
         self.set_presence(session_id, Presence::Online);
         self.note(Event::Connected {
             connection: id,
-            client_id: assigned.unwrap_or(connect.client_id).into(),
+            client_id: client_id.into(),
             version: connect.version,
             clean_start: connect.clean_start,
             session_present: present,

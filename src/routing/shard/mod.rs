@@ -18,6 +18,8 @@
 //! | `parcels` | what came from a peer |
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
+//! | `given_up` | messages that a session will not get, told of by client |
+//! | `dead_letter` | such messages, published for whoever wants to know |
 //! | `last_disconnect` | why a client was last disconnected |
 //! | `census` | what it holds, counted |
 //! | `wish` | what a client asks for about its own redelivery |
@@ -26,10 +28,12 @@
 pub mod census;
 mod connect;
 pub mod connection;
+mod dead_letter;
 pub mod deadline;
 mod deliver;
 pub mod effects;
 pub mod exchange;
+mod given_up;
 mod hold;
 mod last_disconnect;
 mod leave;
@@ -43,6 +47,7 @@ mod subscribe;
 mod wish;
 
 use crate::mqtt::outbox::Outbox;
+use crate::mqtt::session::rules::Rules;
 use crate::mqtt::session::sender::Tally;
 use crate::mqtt::session::wire::Frame;
 use crate::mqtt::session::{Session, SessionPolicy};
@@ -51,8 +56,10 @@ use crate::routing::subscription_tree::{GroupId, Matches, ShardId, SubscriptionT
 use crate::time::Instant;
 pub use connect::home_of;
 use connection::{Connection, Leaves, Pause, Phase};
+use dead_letter::{Letter, WallClock};
 use effects::{Effects, Event};
 use exchange::Peer;
+use given_up::GivenUp;
 use hashbrown::{HashMap, HashTable};
 use hold::Held;
 use last_disconnect::LastDisconnects;
@@ -152,11 +159,19 @@ pub struct Shard {
     /// Receivers to cut, under the policy `disconnect`.
     overfull: Vec<ConnectionId>,
     last_disconnects: LastDisconnects,
+    rules: Rules,
+    given_up: GivenUp,
+    /// Dead letters of this turn.
+    letters: Vec<Letter>,
+    /// Whether a message keeps who published it, for its dead letter.
+    keeps_publisher: bool,
+    wall: WallClock,
     /// Kept from publish to publish so that none allocates.
     matches: Matches,
     frames: [Frame; 6],
     scratch: Vec<u8>,
     topic: String,
+    publisher: String,
     ids: Vec<u32>,
     pool: Vec<Vec<u8>>,
     /// Bytes appended to outboxes since the last flush, about.
@@ -203,9 +218,12 @@ const TURN: usize = 256 * 1024;
 impl Shard {
     /// The shard `here` of `shards`. `seed` settles what would else be random: assigned client ids, jitter.
     pub fn new(here: ShardId, shards: u8, settings: Settings, common: Arc<Common>, seed: u64) -> Shard {
+        let rules = Rules::new(&settings.session.send.terms, &settings.session.send.rules);
         Shard {
             here,
             shards,
+            keeps_publisher: rules.keep_dead_letters(),
+            rules,
             settings,
             common,
             connections: Slots::default(),
@@ -219,10 +237,14 @@ impl Shard {
             waiting_for_peer: Vec::new(),
             overfull: Vec::new(),
             last_disconnects: LastDisconnects::default(),
+            given_up: GivenUp::default(),
+            letters: Vec::new(),
+            wall: WallClock::default(),
             matches: Matches::default(),
             frames: Default::default(),
             scratch: Vec::new(),
             topic: String::new(),
+            publisher: String::new(),
             ids: Vec::new(),
             pool: Vec::new(),
             unflushed: 0,
@@ -250,7 +272,10 @@ impl Shard {
 
     /// Whether the turn left anything for the shell to do.
     pub fn has_work(&self) -> bool {
-        !self.effects.is_empty() || !self.overfull.is_empty() || self.peers.iter().any(Peer::has_outgoing)
+        !self.effects.is_empty()
+            || !self.overfull.is_empty()
+            || !self.letters.is_empty()
+            || self.peers.iter().any(Peer::has_outgoing)
     }
 
     /// Ends the turn between shards: what each peer is sent.
@@ -270,6 +295,9 @@ impl Shard {
     /// All dirty connections are about to be flushed.
     pub fn flush_begins(&mut self, now: Instant) {
         self.cut_overfull(now);
+        if !self.letters.is_empty() {
+            self.post_letters(now);
+        }
         self.unflushed = 0;
     }
 
@@ -316,6 +344,7 @@ impl Shard {
             connection.wire.outbox.lend(&mut self.pool);
             resident.session.sender.pump(now, &mut connection.wire, policy, tally);
             if let Some(session) = connection.session {
+                self.settle_losses(session);
                 self.admit_held(now, session);
             }
             self.touch(id);

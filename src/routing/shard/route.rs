@@ -14,6 +14,8 @@ use crate::time::Instant;
 pub(super) struct Publication<'a> {
     pub parts: Parts<'a>,
     pub publisher: Option<Publisher>,
+    /// The client id of the publisher, where messages keep it.
+    pub publisher_name: &'a str,
     message: Option<Message>,
     /// Whom to tell of a message that is held; none where nobody waits: then it is refused instead.
     pub gate: Option<Gate>,
@@ -26,7 +28,8 @@ pub(super) struct Publication<'a> {
 impl<'a> Publication<'a> {
     pub fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
         let publisher = publisher.map(|session| Publisher { shard: here, session });
-        Publication { parts, publisher, message: None, gate: None, held: 0, framed: [false; 6] }
+        let (publisher_name, framed) = ("", [false; 6]);
+        Publication { parts, publisher, publisher_name, message: None, gate: None, held: 0, framed }
     }
 
     /// Of a message that exists.
@@ -40,13 +43,15 @@ impl<'a> Publication<'a> {
             forwarded: message.forwarded(),
             payload: message.payload(),
         };
+        let (publisher_name, framed) = (message.publisher(), [false; 6]);
         let message = Some(message.clone());
-        Publication { parts, publisher, message, gate: None, held: 0, framed: [false; 6] }
+        Publication { parts, publisher, publisher_name, message, gate: None, held: 0, framed }
     }
 
     /// The body that its receivers share; made when first asked for.
     pub fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
-        self.message.get_or_insert_with(|| Message::new(self.parts, scratch))
+        let Publication { parts, publisher_name, message, .. } = self;
+        message.get_or_insert_with(|| Message::published_by(publisher_name, *parts, scratch))
     }
 
     pub fn existing(&self) -> Option<&Message> {

@@ -91,7 +91,10 @@ impl Shard {
         }
         // QoS 0 waits in no queue.
         let at_most_once = publication.parts.qos == QoS::AtMostOnce;
-        self.tally.losses.count(if at_most_once { LossCause::OutboxFull } else { cause });
+        let cause = if at_most_once { LossCause::OutboxFull } else { cause };
+        let wanted = self.rules.nobody().of(publication.parts.topic).wants_letter(cause);
+        let message = wanted.then(|| publication.message(&mut self.scratch).clone());
+        self.lose_of_group(&share, cause, message);
         Shared::Settled(Outcome::Refused)
     }
 
@@ -187,7 +190,7 @@ impl Shard {
         };
         // What was refused is counted already.
         if let Shared::Settled(Outcome::Unmatched) = settled {
-            self.tally.losses.count(LossCause::SessionEnded);
+            self.lose_of_group(share, LossCause::SessionEnded, Some(message));
         }
     }
 
