@@ -294,6 +294,7 @@ impl Shard {
 
     /// All dirty connections are about to be flushed.
     pub fn flush_begins(&mut self, now: Instant) {
+        debug_assert!(!self.tally.losses.are_untold(), "every loss is settled with its session");
         self.cut_overfull(now);
         if !self.letters.is_empty() {
             self.post_letters(now);
