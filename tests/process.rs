@@ -19,6 +19,8 @@ const STOP: Duration = Duration::from_secs(10);
 struct Homing {
     child: Child,
     address: SocketAddr,
+    /// What it prints, line by line.
+    lines: mpsc::Receiver<String>,
 }
 
 impl Homing {
@@ -33,8 +35,20 @@ impl Homing {
             .stderr(Stdio::piped())
             .spawn()
             .expect("homing starts");
-        let address = printed_address(&mut child);
-        Homing { child, address }
+        let (address, lines) = printed_address(&mut child);
+        Homing { child, address, lines }
+    }
+
+    /// The next line it prints that has these words in it.
+    fn line_with(&self, words: &str) -> String {
+        let deadline = now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(now());
+            let line = self.lines.recv_timeout(left).unwrap_or_else(|_| panic!("never says {words}"));
+            if line.contains(words) {
+                return line;
+            }
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -66,23 +80,26 @@ impl Drop for Homing {
     }
 }
 
-/// The address it says it listens on, wherever it says so. Both pipes are read to their end, so that it never blocks.
-fn printed_address(child: &mut Child) -> SocketAddr {
+/// The address it says it listens on, wherever it says so, and all it prints. Both pipes are read to their end, so that it
+/// never blocks.
+fn printed_address(child: &mut Child) -> (SocketAddr, mpsc::Receiver<String>) {
     let (found, address) = mpsc::channel();
+    let (said, lines) = mpsc::channel();
     let pipes: [Box<dyn std::io::Read + Send>; 2] =
         [Box::new(child.stdout.take().expect("a pipe")), Box::new(child.stderr.take().expect("a pipe"))];
     for pipe in pipes {
-        let found = found.clone();
+        let (found, said) = (found.clone(), said.clone());
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                 println!("homing: {line}");
                 if let Some(address) = address_in(&line) {
                     let _ = found.send(address);
                 }
+                let _ = said.send(line);
             }
         });
     }
-    address.recv_timeout(PATIENCE).expect("homing prints the address it listens on")
+    (address.recv_timeout(PATIENCE).expect("homing prints the address it listens on"), lines)
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {
@@ -224,4 +241,34 @@ fn pinging_clients_survive_a_broker_that_was_stopped() {
         client.ping();
         assert!(matches!(client.next(now() + PATIENCE), Event::Packet(Packet::Pingresp)));
     }
+}
+
+#[test]
+fn messages_given_up_are_logged_by_client_with_their_causes_and_not_each() {
+    let homing = Homing::serve(&["--set", "limits.queue_messages=1", "--log-format", "json"]);
+    let mut subscriber = homing.connect(&Connect::persistent(V311, "s"));
+    subscriber.subscribe(&[("t", 1)]);
+    subscriber.disconnect();
+    let mut publisher = homing.connect(&Connect::new(V5, "p"));
+    for _ in 0..5 {
+        publisher.deliver(&Message::new("t", "x").qos(1));
+    }
+    homing.connect(&Connect::new(V311, "s")).disconnect();
+    // At once, or within ten seconds, in one line or in two.
+    let (mut refused, mut ended, mut lines) = (0, 0, 0);
+    while refused + ended < 5 {
+        let line: serde_json::Value = serde_json::from_str(&homing.line_with("given up")).expect("JSON");
+        assert_eq!(line["client_id"], "s", "{line}");
+        for cause in line["causes"].as_str().expect("causes").split(", ") {
+            let (name, count) = cause.split_once(' ').expect("a name and a number");
+            let count: u64 = count.parse().expect("a number");
+            match name {
+                "queue_refused" => refused += count,
+                "session_ended" => ended += count,
+                other => panic!("{other}"),
+            }
+        }
+        lines += 1;
+    }
+    assert!((refused, ended) == (4, 1) && lines <= 2, "{refused} {ended} in {lines} lines");
 }

@@ -20,6 +20,9 @@ const QUIET: Duration = Duration::from_secs(10);
 /// Clients that are told of each for itself, in one shard.
 const CLIENTS: usize = 1_000;
 
+/// Bytes of a client id at most, of one that is told of for itself.
+const LONGEST_CLIENT_ID: usize = 1024;
+
 /// What clients lost since it was last told.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
@@ -48,10 +51,10 @@ impl Since {
 
 impl GivenUp {
     fn note(&mut self, client_id: &str, cause: LossCause) {
-        let full = self.clients.len() >= CLIENTS;
+        let no_place = self.clients.len() >= CLIENTS || client_id.len() > LONGEST_CLIENT_ID;
         let since = match self.clients.get_mut(client_id) {
             Some(since) => since,
-            None if full => &mut self.others,
+            None if no_place => &mut self.others,
             None => self.clients.entry(client_id.into()).or_default(),
         };
         since.counts.add(cause, 1);
@@ -146,7 +149,8 @@ mod tests {
         for n in 0..CLIENTS + 5 {
             given_up.note(&n.to_string(), LossCause::Expired);
         }
+        given_up.note(&"long".repeat(LONGEST_CLIENT_ID), LossCause::Expired);
         let told = told(&mut given_up, 0);
-        assert_eq!((told.len(), told.first()), (CLIENTS + 1, Some(&(None, 5))));
+        assert_eq!((told.len(), told.first()), (CLIENTS + 1, Some(&(None, 6))));
     }
 }
