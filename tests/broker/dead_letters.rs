@@ -1,7 +1,7 @@
 //! Dead letters: what was given up is published to `$dead/<client id>/<topic>`, where that is asked for.
 
 use crate::launch::{TestBroker, start_broker, versions};
-use crate::rules::topic;
+use crate::rules::{glob, topic};
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Property, Publish, RawClient, V5, V31, V311, Version, now,
 };
@@ -282,6 +282,34 @@ fn a_message_that_no_member_of_a_group_takes_is_the_groups_dead_letter() {
         }
         let letter = expect_letter(&mut watcher, "$dead/$share%2Fg/t", "queue_refused");
         assert_eq!((letter.text(), said(&letter, "publisher")), ("3", vec!["p"]));
+    });
+}
+
+#[test]
+fn rules_choose_whose_messages_are_dead_letters() {
+    let for_s = RedeliveryRule {
+        client_id: glob("s*"),
+        dead_letters: Some(vec!["session_ended".to_owned()]),
+        ..RedeliveryRule::default()
+    };
+    let never = RedeliveryRule { dead_letters: Some(Vec::new()), ..topic("private/#") };
+    let rules = move |config: &mut Config| config.redelivery.rules = vec![never.clone(), for_s.clone()];
+    on_one_and_three(rules, |broker| {
+        let mut watcher = watch(broker);
+        for client_id in ["other", "s1", "s2"] {
+            let mut subscriber = broker.client(V311, client_id);
+            subscriber.subscribe(&[("#", 1)]);
+            let mut publisher = broker.client(V5, "p");
+            for topic in ["private/t", "t"] {
+                publisher.deliver(&Message::new(topic, "x").qos(1));
+                subscriber.expect_publish();
+            }
+            subscriber.disconnect();
+        }
+        for client_id in ["s1", "s2"] {
+            expect_letter(&mut watcher, &format!("$dead/{client_id}/t"), "session_ended");
+        }
+        watcher.settle();
     });
 }
 

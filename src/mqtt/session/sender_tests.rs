@@ -356,3 +356,20 @@ fn mqtt311_4_6_0_1_a_topic_with_a_shorter_interval_waits_for_its_elders() {
     assert_eq!(b.retransmit(at(7_000)).releases, 1);
     assert_eq!(b.written(), ["PUBREL 2"]);
 }
+
+#[test]
+fn a_pubrel_has_no_message_to_give_up_and_closes_the_connection() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    b.sender = sender(giving_up(1));
+    b.deliver(at(0), "one", QoS::ExactlyOnce);
+    let (wire, losses) = (&mut b.wire, &mut b.tally.losses);
+    b.sender.receive(at(0), Bench::id(1), ReasonCode::SUCCESS, wire, losses);
+    assert_eq!(b.written(), ["1 one", "PUBREL 1"]);
+    assert_eq!(b.retransmit(at(1_000)).releases, 1);
+    b.written();
+    let written = b.wire.outbox.written();
+    assert_eq!(b.retransmit_seen(at(3_000), written, false).releases, 1);
+    b.written();
+    let done = b.retransmit(at(8_000));
+    assert_eq!((done.given_up, done.exhausted.map(|stall| stall.packet_id)), (0, Some(Bench::id(1))));
+}
