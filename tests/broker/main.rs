@@ -13,6 +13,7 @@ mod launch;
 mod ack_timeout;
 mod bad_input;
 mod connect;
+mod dead_letters;
 mod events;
 mod flow_control;
 mod keep_alive;
@@ -22,8 +23,8 @@ mod properties;
 mod publish;
 mod redelivery;
 mod retained;
+mod rules;
 mod scripted;
-
 mod session;
 mod shared;
 mod subscription;

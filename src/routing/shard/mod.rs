@@ -21,6 +21,8 @@
 //! | `recover` | what the store had |
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
+//! | `given_up` | messages that a session will not get, told of by client |
+//! | `dead_letter` | such messages, published for whoever wants to know |
 //! | `last_disconnect` | why a client was last disconnected |
 //! | `report` | what the event topics are told of a client |
 //! | `census` | what it holds, counted |
@@ -32,10 +34,12 @@ pub mod census;
 pub mod commit;
 mod connect;
 pub mod connection;
+mod dead_letter;
 pub mod deadline;
 mod deliver;
 pub mod effects;
 pub mod exchange;
+mod given_up;
 mod hold;
 mod last_disconnect;
 mod leave;
@@ -53,6 +57,7 @@ pub mod waiting;
 mod wish;
 
 use crate::mqtt::outbox::Outbox;
+use crate::mqtt::session::rules::Rules;
 use crate::mqtt::session::sender::Tally;
 use crate::mqtt::session::wire::Frame;
 use crate::mqtt::session::{Session, SessionPolicy};
@@ -62,8 +67,10 @@ use crate::time::Instant;
 use commit::Stored;
 pub use connect::home_of;
 use connection::{Connection, Leaves, Pause, Phase};
+use dead_letter::{Letter, WallClock};
 use effects::{Effects, Event};
 use exchange::Peer;
+use given_up::GivenUp;
 use hashbrown::{HashMap, HashTable};
 use hold::Held;
 use last_disconnect::LastDisconnects;
@@ -169,11 +176,19 @@ pub struct Shard {
     /// Where sessions are stored.
     stored: Option<Box<Stored>>,
     last_disconnects: LastDisconnects,
+    rules: Rules,
+    given_up: GivenUp,
+    /// Dead letters of this turn.
+    letters: Vec<Letter>,
+    /// Whether a message keeps who published it, for its dead letter.
+    keeps_publisher: bool,
+    wall: WallClock,
     /// Kept from publish to publish so that none allocates.
     matches: Matches,
     frames: [Frame; 6],
     scratch: Vec<u8>,
     topic: String,
+    publisher: String,
     ids: Vec<u32>,
     pool: Vec<Vec<u8>>,
     /// Bytes appended to outboxes since the last flush, about.
@@ -220,9 +235,12 @@ const TURN: usize = 256 * 1024;
 impl Shard {
     /// The shard `here` of `shards`. `seed` settles what would else be random: assigned client ids, jitter.
     pub fn new(here: ShardId, shards: u8, settings: Settings, common: Arc<Common>, seed: u64) -> Shard {
+        let rules = Rules::new(&settings.session.send.terms, &settings.session.send.rules);
         Shard {
             here,
             shards,
+            keeps_publisher: rules.keep_dead_letters(),
+            rules,
             settings,
             common,
             connections: Slots::default(),
@@ -237,10 +255,14 @@ impl Shard {
             overfull: Vec::new(),
             stored: None,
             last_disconnects: LastDisconnects::default(),
+            given_up: GivenUp::default(),
+            letters: Vec::new(),
+            wall: WallClock::default(),
             matches: Matches::default(),
             frames: Default::default(),
             scratch: Vec::new(),
             topic: String::new(),
+            publisher: String::new(),
             ids: Vec::new(),
             pool: Vec::new(),
             unflushed: 0,
@@ -270,6 +292,7 @@ impl Shard {
     pub fn has_work(&self) -> bool {
         !self.effects.is_empty()
             || !self.overfull.is_empty()
+            || !self.letters.is_empty()
             || self.peers.iter().any(Peer::has_outgoing)
             || self.ledger().is_some_and(|l| l.has_begun())
     }
@@ -294,7 +317,9 @@ impl Shard {
 
     /// All dirty connections are about to be flushed.
     pub fn flush_begins(&mut self, now: Instant) {
+        debug_assert!(!self.tally.losses.are_untold(), "every loss is settled with its session");
         self.cut_overfull(now);
+        self.post_letters(now);
         self.release_finished(now);
         self.unflushed = 0;
     }
@@ -357,6 +382,7 @@ impl Shard {
             resident.session.sender.pump(now, &mut connection.wire, policy, tally);
             let session = connection.session;
             if let Some(session) = session {
+                self.settle_losses(session);
                 self.admit_held(now, session);
             }
             self.touch(id);
