@@ -54,6 +54,18 @@ impl Homing {
         lines
     }
 
+    /// The next line it prints that has these words in it.
+    fn line_with(&self, words: &str) -> String {
+        let deadline = now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(now());
+            let line = self.said.recv_timeout(left).unwrap_or_else(|_| panic!("never says {words}"));
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).expect("a signal reaches the process");
@@ -274,4 +286,34 @@ fn pinging_clients_survive_a_broker_that_was_stopped() {
         client.ping();
         assert!(matches!(client.next(now() + PATIENCE), Event::Packet(Packet::Pingresp)));
     }
+}
+
+#[test]
+fn messages_given_up_are_logged_by_client_with_their_causes_and_not_each() {
+    let homing = Homing::serve(&["--set", "limits.queue_messages=1", "--log-format", "json"]);
+    let mut subscriber = homing.connect(&Connect::persistent(V311, "s"));
+    subscriber.subscribe(&[("t", 1)]);
+    subscriber.disconnect();
+    let mut publisher = homing.connect(&Connect::new(V5, "p"));
+    for _ in 0..5 {
+        publisher.deliver(&Message::new("t", "x").qos(1));
+    }
+    homing.connect(&Connect::new(V311, "s")).disconnect();
+    // At once, or within ten seconds, in one line or in two.
+    let (mut refused, mut ended, mut lines) = (0, 0, 0);
+    while refused + ended < 5 {
+        let line: serde_json::Value = serde_json::from_str(&homing.line_with("given up")).expect("JSON");
+        assert_eq!(line["client_id"], "s", "{line}");
+        for cause in line["causes"].as_str().expect("causes").split(", ") {
+            let (name, count) = cause.split_once(' ').expect("a name and a number");
+            let count: u64 = count.parse().expect("a number");
+            match name {
+                "queue_refused" => refused += count,
+                "session_ended" => ended += count,
+                other => panic!("{other}"),
+            }
+        }
+        lines += 1;
+    }
+    assert!((refused, ended) == (4, 1) && lines <= 2, "{refused} {ended} in {lines} lines");
 }

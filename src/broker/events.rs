@@ -150,7 +150,7 @@ fn describe(kind: Kind, report: &Report, scene: Scene, left_out: u64) -> String 
     }
     if let Some(packet) = &report.packet {
         let Stall { packet_id, age, transmissions, cause, view, .. } = packet.stall;
-        say("packet", if packet.message.is_some() { "PUBLISH" } else { "PUBREL" }.into());
+        say("packet", if packet.released { "PUBREL" } else { "PUBLISH" }.into());
         say("packet_id", packet_id.get().into());
         say("topic", packet.message.as_ref().map(|message| &*message.topic).into());
         say("qos", packet.message.as_ref().map(|message| message.qos as u8).into());

@@ -1,5 +1,6 @@
 //! Connects, refusals, disconnects and redeliveries, as log lines: bounded in rate, with a count of what was left out.
 
+use crate::mqtt::session::loss::LossCause;
 use crate::mqtt::session::stall::StallCause;
 use crate::routing::shard::ConnectionId;
 use crate::routing::shard::effects::Event;
@@ -90,6 +91,12 @@ fn line(event: &Event, address: &impl Fn(ConnectionId) -> Option<SocketAddr>) {
         Event::WishUnreadable { client_id, wish, text } => {
             let (client_id, text) = (client_id.escape_debug(), text.escape_debug());
             warn!(%client_id, wish, %text, "not a duration such as \"5s\", and ignored");
+        }
+        Event::GivenUp { client_id, counts } => {
+            let whose = client_id.as_deref().unwrap_or("(others)").escape_debug();
+            let met = LossCause::ALL.iter().filter(|cause| counts.of(**cause) > 0);
+            let causes: Vec<String> = met.map(|c| format!("{} {}", c.name(), counts.of(*c))).collect();
+            info!(client_id = %whose, messages = counts.total(), causes = causes.join(", "), "given up");
         }
         Event::SessionExpired { client_id, lost } => {
             info!(client_id = %client_id.escape_debug(), messages_lost = lost, "session expired");

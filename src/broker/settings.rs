@@ -1,10 +1,13 @@
 //! From the operator's configuration to what the pure rooms are told.
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, Redelivery};
 use crate::mqtt::session::SessionPolicy;
+use crate::mqtt::session::loss::{LossCause, LossCauses};
 use crate::mqtt::session::queue::{QueueLimits, QueuePolicy};
 use crate::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
+use crate::mqtt::session::rules::Rule;
 use crate::mqtt::session::sender::SendPolicy;
+use crate::mqtt::session::terms::Terms;
 use crate::routing::shard::Settings;
 use crate::routing::shard::delayed::DelayedLimits;
 use std::time::Duration;
@@ -53,31 +56,81 @@ fn send_policy(config: &Config) -> SendPolicy {
                 config::QueuePolicy::Hold => QueuePolicy::Hold,
             },
         },
-        retry: RetryPolicy {
-            interval: redelivery.interval,
-            backoff: redelivery.backoff,
-            min_interval: redelivery.min_interval,
-            max_interval: redelivery.max_interval,
-            jitter: redelivery.jitter,
-            attempts: u16::try_from(redelivery.attempts).unwrap_or(u16::MAX),
-            on_exhausted: match redelivery.on_exhausted {
-                config::OnExhausted::Disconnect => OnExhausted::Disconnect,
-                config::OnExhausted::Keep => OnExhausted::Keep,
-            },
-            resends_per_tick: redelivery.resends_per_tick as usize,
-        },
-        ack: AckPolicy {
-            timeout: redelivery.ack_timeout,
-            max_timeout: redelivery.max_ack_timeout,
-            on_timeout: match redelivery.on_ack_timeout {
-                config::OnAckTimeout::Auto => OnAckTimeout::Auto,
-                config::OnAckTimeout::Alarm => OnAckTimeout::Alarm,
-                config::OnAckTimeout::Disconnect => OnAckTimeout::Disconnect,
-            },
-        },
+        terms: terms(redelivery),
+        rules: redelivery.rules.iter().map(rule).collect(),
         outbox: limits.outbox.as_usize(),
         in_flight: limits.in_flight,
     }
+}
+
+fn terms(redelivery: &Redelivery) -> Terms {
+    let retry = RetryPolicy {
+        interval: redelivery.interval,
+        backoff: redelivery.backoff,
+        min_interval: redelivery.min_interval,
+        max_interval: redelivery.max_interval,
+        jitter: redelivery.jitter,
+        attempts: attempts(redelivery.attempts),
+        on_exhausted: on_exhausted(redelivery.on_exhausted),
+        resends_per_tick: redelivery.resends_per_tick as usize,
+    };
+    let ack = AckPolicy {
+        timeout: redelivery.ack_timeout,
+        max_timeout: redelivery.max_ack_timeout,
+        on_timeout: on_ack_timeout(redelivery.on_ack_timeout),
+    };
+    Terms {
+        negative_ack: redelivery.negative_ack,
+        dead_letters: causes(&redelivery.dead_letters),
+        ..Terms::new(retry, ack)
+    }
+}
+
+fn rule(rule: &config::RedeliveryRule) -> Rule {
+    Rule {
+        client_id: rule.client_id.clone().map(|glob| glob.0),
+        user_name: rule.user_name.clone().map(|glob| glob.0),
+        topic: rule.topic.as_deref().map(Into::into),
+        client_may_override: rule.client_may_override,
+        interval: rule.interval,
+        backoff: rule.backoff,
+        min_interval: rule.min_interval,
+        max_interval: rule.max_interval,
+        jitter: rule.jitter,
+        attempts: rule.attempts.map(attempts),
+        on_exhausted: rule.on_exhausted.map(on_exhausted),
+        resends_per_tick: rule.resends_per_tick.map(|n| n as usize),
+        ack_timeout: rule.ack_timeout,
+        max_ack_timeout: rule.max_ack_timeout,
+        on_ack_timeout: rule.on_ack_timeout.map(on_ack_timeout),
+        negative_ack: rule.negative_ack,
+        dead_letters: rule.dead_letters.as_deref().map(causes),
+    }
+}
+
+fn attempts(attempts: u32) -> u16 {
+    u16::try_from(attempts).unwrap_or(u16::MAX)
+}
+
+fn on_exhausted(what: config::OnExhausted) -> OnExhausted {
+    match what {
+        config::OnExhausted::Disconnect => OnExhausted::Disconnect,
+        config::OnExhausted::Keep => OnExhausted::Keep,
+        config::OnExhausted::DeadLetter => OnExhausted::DeadLetter,
+    }
+}
+
+fn on_ack_timeout(what: config::OnAckTimeout) -> OnAckTimeout {
+    match what {
+        config::OnAckTimeout::Auto => OnAckTimeout::Auto,
+        config::OnAckTimeout::Alarm => OnAckTimeout::Alarm,
+        config::OnAckTimeout::Disconnect => OnAckTimeout::Disconnect,
+    }
+}
+
+/// Names that are no cause are passed over: configuration has refused them.
+fn causes(names: &[String]) -> LossCauses {
+    LossCause::ALL.into_iter().filter(|cause| names.iter().any(|name| name == cause.name())).collect()
 }
 
 fn seconds(duration: Duration) -> u32 {

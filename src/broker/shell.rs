@@ -259,7 +259,7 @@ impl Shell {
     }
 
     fn send_out(&self, now: Instant) {
-        self.send_to_store();
+        self.send_to_store(now);
         let mut core = self.core.borrow_mut();
         core.seal_parcels();
         let effects = core.effects();
@@ -289,7 +289,7 @@ impl Shell {
     }
 
     /// Before the parcels: no part of a move may come to the store before the batch that the move stands in.
-    fn send_to_store(&self) {
+    fn send_to_store(&self, now: Instant) {
         let Some(store) = self.store.get() else { return };
         let mut core = self.core.borrow_mut();
         if std::mem::take(&mut core.effects().retained) {
@@ -299,7 +299,7 @@ impl Shell {
             // Still locked: they have one order.
             store.retained(changes);
         }
-        if let Some(batch) = core.seal_batch() {
+        if let Some(batch) = core.seal_batch(now) {
             store.send(batch);
         }
         let pages = std::mem::take(&mut core.effects().pages);
@@ -364,7 +364,11 @@ impl Shell {
     /// The shard's regular work.
     pub fn chore(&self, every: Duration) {
         let now = clock::now();
-        self.core.borrow_mut().chore(now, now + every);
+        let mut core = self.core.borrow_mut();
+        // The clock on the wall may be set.
+        core.tell_wall_clock(now, clock::unix_millis());
+        core.chore(now, now + every);
+        drop(core);
         self.statistics.report(usize::from(self.here.0), self.core.borrow().figures());
         self.turn_ended();
     }

@@ -23,6 +23,7 @@ pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common:
         ("messages/sent", tally.sent.to_string()),
         ("messages/dropped", tally.losses.total().to_string()),
         ("messages/redelivered", tally.redelivered.to_string()),
+        ("messages/dead_letters", tally.dead_letters.to_string()),
         ("redelivery/stalled", tally.stalled.to_string()),
         ("redelivery/cut", tally.cut.to_string()),
         ("events/left-out", statistics.events_left_out().to_string()),

@@ -4,7 +4,8 @@
 //! override comes out on the day the override goes away.
 
 use super::problem::Problem;
-use super::schema::{self, Key};
+use super::redelivery_rule;
+use super::schema::{self, Key, Rule};
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use std::ffi::OsString;
 use std::path::Path;
@@ -89,7 +90,12 @@ impl Layer {
 
     /// Reports every unknown key and every value that its key does not take.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
-        problems.extend(self.leaves.iter().filter_map(|(path, value)| problem_with(path, value)));
+        for (path, value) in &self.leaves {
+            match key(path).map(|key| &key.rule) {
+                Some(Rule::RedeliveryRules) => problems.extend(redelivery_rule::problems(value)),
+                _ => problems.extend(problem_with(path, value)),
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Redelivery at reconnect is the standard's and has no switch.
 
+use super::redelivery_rule::RedeliveryRule;
 use super::schema::{Key, Rule, days};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -37,7 +38,18 @@ pub struct Redelivery {
     pub max_ack_timeout: Duration,
     /// 5.0: what happens then.
     pub on_ack_timeout: OnAckTimeout,
+    /// 5.0: whether a message that its receiver acknowledges with a reason code of 0x80 or above becomes a dead letter.
+    pub negative_ack: bool,
+    /// Why a message given up becomes a dead letter, by the names of the causes ([`DEAD_LETTER_CAUSES`]).
+    pub dead_letters: Vec<String>,
+    /// Exceptions by client, user and topic. The first in their order counts, for each setting.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RedeliveryRule>,
 }
+
+/// Causes that are of one receiver's making, and not by another key's leave.
+pub(super) const DEAD_LETTER_CAUSES: &[&str] =
+    &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
 
 /// What happens to a 5.0 connection whose client does not acknowledge in time. The message is never given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +65,7 @@ pub enum OnAckTimeout {
     Disconnect,
 }
 
-/// What happens when a packet's attempts are used up. The message is never given up.
+/// What happens when a packet's attempts are used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExhausted {
@@ -63,6 +75,8 @@ pub enum OnExhausted {
     Disconnect,
     /// Go on resending at `max_interval`.
     Keep,
+    /// Give the message up and publish it as a dead letter; its resends are counted over all connections.
+    DeadLetter,
 }
 
 impl Redelivery {
@@ -86,6 +100,9 @@ impl Default for Redelivery {
             ack_timeout: Duration::from_secs(60),
             max_ack_timeout: Duration::from_secs(3600),
             on_ack_timeout: OnAckTimeout::Auto,
+            negative_ack: false,
+            dead_letters: Vec::new(),
+            rules: Vec::new(),
         }
     }
 }
@@ -97,9 +114,15 @@ pub(super) const KEYS: &[Key] = &[
     Key::new("redelivery.max_interval", Rule::Duration(0, days(7))),
     Key::new("redelivery.jitter", Rule::Number(0.0, 1.0)),
     Key::new("redelivery.attempts", Rule::Integer(0, 1_000_000)),
-    Key::new("redelivery.on_exhausted", Rule::OneOf(&["disconnect", "keep"])),
+    Key::new("redelivery.on_exhausted", Rule::OneOf(ON_EXHAUSTED)),
     Key::new("redelivery.resends_per_tick", Rule::Integer(1, 65_535)),
     Key::new("redelivery.ack_timeout", Rule::DurationOrOff(0, days(1))),
     Key::new("redelivery.max_ack_timeout", Rule::Duration(0, days(7))),
-    Key::new("redelivery.on_ack_timeout", Rule::OneOf(&["auto", "alarm", "disconnect"])),
+    Key::new("redelivery.on_ack_timeout", Rule::OneOf(ON_ACK_TIMEOUT)),
+    Key::new("redelivery.negative_ack", Rule::Boolean),
+    Key::new("redelivery.dead_letters", Rule::SomeOf(DEAD_LETTER_CAUSES)),
+    Key::new("redelivery.rules", Rule::RedeliveryRules),
 ];
+
+pub(super) const ON_EXHAUSTED: &[&str] = &["disconnect", "keep", "dead_letter"];
+pub(super) const ON_ACK_TIMEOUT: &[&str] = &["auto", "alarm", "disconnect"];

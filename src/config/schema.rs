@@ -2,7 +2,10 @@
 //! say so to the operator in the same words whatever the value came from.
 
 use super::size::ByteSize;
-use super::{duration, expiry, keep_alive, limits, listeners, log, redelivery, runtime, store, sys};
+use super::{
+    duration, expiry, keep_alive, limits, listeners, log, redelivery, redelivery_rule, runtime, store, sys,
+};
+use crate::mqtt::session::rules::Pattern;
 use config::{Value, ValueKind};
 use std::fmt;
 use std::net::SocketAddr;
@@ -37,8 +40,14 @@ pub(super) enum Rule {
     /// A path, or nothing.
     Directory,
     OneOf(&'static [&'static str]),
+    /// A list of some of these words, none twice; it may be empty.
+    SomeOf(&'static [&'static str]),
     Addresses,
     LogLevel,
+    Glob,
+    TopicFilter,
+    /// [`redelivery_rule::problems`] says what is wrong with them.
+    RedeliveryRules,
 }
 
 pub(super) const fn millis(n: u64) -> u64 {
@@ -79,6 +88,8 @@ impl Rule {
             #[expect(clippy::cast_precision_loss, reason = "bounds of numbers are far below 2^52")]
             (Rule::Number(low, high), ValueKind::I64(n)) => (*low..=*high).contains(&(*n as f64)),
             (Rule::Addresses, ValueKind::Array(items)) => are_addresses(items),
+            (Rule::SomeOf(words), ValueKind::Array(items)) => are_words(words, items),
+            (Rule::RedeliveryRules, _) => redelivery_rule::problems(value).is_empty(),
             (rule, ValueKind::String(text)) => rule.admits_text(text),
             _ => false,
         }
@@ -101,7 +112,10 @@ impl Rule {
             Rule::Directory => !text.contains('\0'),
             Rule::OneOf(words) => words.contains(&text),
             Rule::LogLevel => is_log_level(text),
-            Rule::Boolean | Rule::Integer(..) | Rule::Number(..) | Rule::Addresses => false,
+            Rule::Glob => text.parse::<Pattern>().is_ok(),
+            Rule::TopicFilter => redelivery_rule::is_topic_filter(text),
+            Rule::Boolean | Rule::Integer(..) | Rule::Number(..) => false,
+            Rule::Addresses | Rule::SomeOf(_) | Rule::RedeliveryRules => false,
         }
     }
 
@@ -116,6 +130,10 @@ impl Rule {
                 let items = text.split(',').map(|item| Value::new(None, item.trim()));
                 Some(ValueKind::Array(items.collect()))
             }
+            Rule::SomeOf(_) => {
+                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                Some(ValueKind::Array(items.map(|item| Value::new(None, item)).collect()))
+            }
             _ => None,
         };
         typed.unwrap_or_else(|| ValueKind::String(text.to_owned()))
@@ -128,6 +146,16 @@ fn millis_range(low: u64, high: u64) -> (Duration, Duration) {
 
 fn is_duration_within(text: &str, (low, high): (Duration, Duration)) -> bool {
     duration::parse(text).is_ok_and(|d| low <= d && d <= high)
+}
+
+fn are_words(words: &[&str], items: &[Value]) -> bool {
+    let text = |item: &Value| match &item.kind {
+        ValueKind::String(text) => Some(text.clone()),
+        _ => None,
+    };
+    let once = |at: usize| !items[..at].iter().any(|other| text(other) == text(&items[at]));
+    let is_word = |item: &Value| text(item).is_some_and(|text| words.contains(&text.as_str()));
+    items.iter().enumerate().all(|(at, item)| is_word(item) && once(at))
 }
 
 /// At least one, each an IP address with a port, none twice (port 0 may be: each takes a port of its own).
@@ -194,6 +222,20 @@ impl fmt::Display for Rule {
                 let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 write!(f, "{}", words.join(" or "))
             }
+            Rule::SomeOf(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                write!(f, "a list of some of {}, none twice", words.join(", "))
+            }
+            Rule::Glob => {
+                write!(
+                    f,
+                    "a glob, such as \"sensor-*\": * any run, ? one byte, [a-z] one of these, {{a,b}} either"
+                )
+            }
+            Rule::TopicFilter => {
+                write!(f, "a topic filter, such as \"alarms/#\", and no shared one")
+            }
+            Rule::RedeliveryRules => write!(f, "tables in a file, each [[redelivery.rules]]"),
             Rule::Addresses => {
                 write!(
                     f,

@@ -11,8 +11,8 @@ use triomphe::ThinArc;
 /// copy per receiver; below it, one copy costs less than one more piece in a vectored write.
 pub const LARGE_PAYLOAD: usize = 8 * 1024;
 
-/// A message in one exact allocation: a fixed header, then topic, forwarded properties and payload (a large
-/// payload is shared [`Bytes`]).
+/// A message in one exact allocation: a fixed header, then topic, forwarded properties, publisher where it is kept, and
+/// payload (a large payload is shared [`Bytes`]).
 ///
 /// Cloning counts a reference: 8 bytes to keep, no copy. Nothing in it changes after it is made.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ pub struct Header {
     /// As published.
     pub retain: bool,
     topic_len: u16,
+    /// 0 where it is not kept.
+    publisher_len: u16,
     forwarded_len: u32,
     charged: u32,
     large: Option<Bytes>,
@@ -67,10 +69,16 @@ impl Message {
     /// Copies the parts into one allocation; `scratch` is only room to lay them out in, kept by the caller so that
     /// a message costs one allocation and not two.
     pub fn new(parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
+        Message::published_by("", parts, scratch)
+    }
+
+    /// The same; it keeps the client id of its publisher, which only a dead letter tells.
+    pub fn published_by(publisher: &str, parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
         let large = (parts.payload.len() >= LARGE_PAYLOAD).then(|| Bytes::copy_from_slice(parts.payload));
         scratch.clear();
         scratch.extend_from_slice(parts.topic.as_bytes());
         scratch.extend_from_slice(parts.forwarded);
+        scratch.extend_from_slice(publisher.as_bytes());
         if large.is_none() {
             scratch.extend_from_slice(parts.payload);
         }
@@ -82,6 +90,7 @@ impl Message {
             qos: parts.qos,
             retain: parts.retain,
             topic_len: parts.topic.len() as u16,
+            publisher_len: publisher.len() as u16,
             forwarded_len: parts.forwarded.len() as u32,
             charged,
             large,
@@ -105,13 +114,24 @@ impl Message {
         &self.0.slice[from..from + self.header().forwarded_len as usize]
     }
 
+    /// The client id of its publisher; empty where it is not kept.
+    pub fn publisher(&self) -> &str {
+        let to = self.payload_at();
+        let bytes = &self.0.slice[to - usize::from(self.header().publisher_len)..to];
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
     pub fn payload(&self) -> &[u8] {
         match &self.header().large {
             Some(bytes) => bytes,
-            None => {
-                &self.0.slice[usize::from(self.header().topic_len) + self.header().forwarded_len as usize..]
-            }
+            None => &self.0.slice[self.payload_at()..],
         }
+    }
+
+    /// Where the payload begins, if it is in the same allocation.
+    fn payload_at(&self) -> usize {
+        let Header { topic_len, publisher_len, forwarded_len, .. } = self.header();
+        usize::from(*topic_len) + *forwarded_len as usize + usize::from(*publisher_len)
     }
 
     /// The payload to write without copying it, if it is large enough to be kept so.
@@ -141,6 +161,10 @@ mod tests {
     use super::*;
 
     fn message(payload: &[u8]) -> Message {
+        message_by("", payload)
+    }
+
+    fn message_by(publisher: &str, payload: &[u8]) -> Message {
         let parts = Parts {
             qos: QoS::AtLeastOnce,
             retain: false,
@@ -149,16 +173,19 @@ mod tests {
             forwarded: b"pp",
             payload,
         };
-        Message::new(parts, &mut Vec::new())
+        Message::published_by(publisher, parts, &mut Vec::new())
     }
 
     #[test]
     fn parts_come_back_as_they_went_in_small_and_large() {
         for len in [0, 1, LARGE_PAYLOAD - 1, LARGE_PAYLOAD, LARGE_PAYLOAD + 1] {
             let payload = vec![7; len];
-            let m = message(&payload);
-            assert_eq!((m.topic(), m.forwarded(), m.payload()), ("a/b", &b"pp"[..], &payload[..]));
-            assert_eq!(m.large_payload().is_some(), len >= LARGE_PAYLOAD);
+            for publisher in ["", "p1"] {
+                let m = message_by(publisher, &payload);
+                assert_eq!((m.topic(), m.forwarded(), m.payload()), ("a/b", &b"pp"[..], &payload[..]));
+                assert_eq!(m.publisher(), publisher);
+                assert_eq!(m.large_payload().is_some(), len >= LARGE_PAYLOAD);
+            }
         }
     }
 

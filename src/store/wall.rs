@@ -59,7 +59,7 @@ pub fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec<u8>) -
         forwarded: message.forwarded(),
         payload: message.payload(),
     };
-    Message::new(parts, scratch)
+    Message::published_by(message.publisher(), parts, scratch)
 }
 
 #[cfg(test)]

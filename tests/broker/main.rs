@@ -13,6 +13,7 @@ mod launch;
 mod ack_timeout;
 mod bad_input;
 mod connect;
+mod dead_letters;
 mod delayed;
 mod durability;
 mod events;
@@ -24,8 +25,8 @@ mod properties;
 mod publish;
 mod redelivery;
 mod retained;
+mod rules;
 mod scripted;
-
 mod session;
 mod shared;
 mod subscription;

@@ -16,7 +16,10 @@ use crate::cases::{Expected, FIRST_PACKETS, LATER_PACKETS, WireCase};
 use crate::world::{self, LinkId, World};
 use homing::mqtt::codec::{AckKind, Decoded, decode, put_acknowledgement};
 use homing::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
+use homing::mqtt::session::loss::LossCause;
 use homing::mqtt::session::queue::QueuePolicy;
+use homing::mqtt::session::retry::OnExhausted;
+use homing::mqtt::session::rules::Rule;
 use homing::routing::shard::Settings;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -75,8 +78,15 @@ fn settings(first: u8, second: u8) -> (Settings, u8) {
         settings.keep_alive_maximum = 30;
     }
     if narrow(7) {
-        settings.session.send.retry.attempts = 1;
-        settings.session.send.retry.resends_per_tick = 1;
+        settings.session.send.terms.retry.attempts = 1;
+        settings.session.send.terms.retry.resends_per_tick = 1;
+        // All that is given up is published, and some messages have a time of their own.
+        let terms = &mut settings.session.send.terms;
+        terms.retry.on_exhausted = OnExhausted::DeadLetter;
+        terms.negative_ack = true;
+        terms.dead_letters = LossCause::ALL.into_iter().collect();
+        let (topic, interval) = (Some("+/#".into()), Some(Duration::from_secs(1)));
+        settings.session.send.rules = vec![Rule { topic, interval, ..Rule::default() }];
     }
     (settings, 1 + (first & 1))
 }

@@ -9,6 +9,7 @@ use homing::mqtt::session::queue::{QueueLimits, QueuePolicy};
 use homing::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::mqtt::session::sender::SendPolicy;
 use homing::mqtt::session::stall::SocketView;
+use homing::mqtt::session::terms::Terms;
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::shard::connection::Leaves;
 use homing::routing::shard::deadline::{Overdue, Summons};
@@ -51,7 +52,13 @@ pub fn settings() -> Settings {
     };
     Settings {
         session: SessionPolicy {
-            send: SendPolicy { queue, retry, ack, outbox: 1 << 20, in_flight: 1_000 },
+            send: SendPolicy {
+                queue,
+                terms: Terms::new(retry, ack),
+                rules: Vec::new(),
+                outbox: 1 << 20,
+                in_flight: 1_000,
+            },
             receive_maximum: 100,
         },
         packet_size: 1 << 20,

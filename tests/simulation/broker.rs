@@ -150,9 +150,10 @@ impl World {
                 client.map_or(Ok(()), |client| self.oracle.expired(self.now, client))
             }
             Happened::Refused { what, .. } => Err(format!("a CONNECT was refused: {what}")),
-            Happened::Redelivered { .. } | Happened::Stalled { .. } | Happened::WishUnreadable { .. } => {
-                Ok(())
-            }
+            Happened::Redelivered { .. }
+            | Happened::Stalled { .. }
+            | Happened::GivenUp { .. }
+            | Happened::WishUnreadable { .. } => Ok(()),
         };
         self.check(result);
     }

@@ -6,6 +6,7 @@ use homing::mqtt::session::SessionPolicy;
 use homing::mqtt::session::queue::{QueueLimits, QueuePolicy};
 use homing::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::mqtt::session::sender::SendPolicy;
+use homing::mqtt::session::terms::Terms;
 use homing::routing::shard::Settings;
 use homing::routing::shard::delayed::DelayedLimits;
 use std::time::Duration;
@@ -122,7 +123,7 @@ impl Plan {
     }
 
     pub fn retry(&self) -> &RetryPolicy {
-        &self.settings.session.send.retry
+        &self.settings.session.send.terms.retry
     }
 
     /// Whether all comes to rest once the clients behave. Under the policy `disconnect` it need not: a client whose window
@@ -204,8 +205,8 @@ fn settings(rng: &mut Rng) -> Settings {
         session: SessionPolicy {
             send: SendPolicy {
                 queue,
-                retry,
-                ack,
+                terms: Terms::new(retry, ack),
+                rules: Vec::new(),
                 outbox: rng.pick(&[100, 400, 4_000, 100_000]),
                 in_flight: rng.pick(&[1, 4, 20]),
             },

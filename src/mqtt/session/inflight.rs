@@ -5,14 +5,17 @@
 //! its PUBREC. Identifiers follow from a running number, so an acknowledgement is found by binary search, and one
 //! that comes in order at once.
 
+use super::loss::{LossCause, Lost, Sent};
 use super::queue::Delivery;
 use super::seldom::Empty;
 use super::stall::{SocketView, Stall, StallCause};
+use super::terms::Matched;
 use crate::journal::ledger::Entry;
 use crate::journal::record::Flight;
-use crate::mqtt::packet::{PacketId, QoS};
+use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::time::Instant;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Packet Identifiers there are.
 const IDS: u64 = 65_535;
@@ -28,6 +31,8 @@ pub struct Unacked {
     /// When it is sent again on this connection, or found overdue (5.0), if it is.
     pub due: Instant,
     pub first_sent: Instant,
+    /// Milliseconds from there to when it was sent last, up to 49 days.
+    last_sent_after: u32,
     /// Where its last byte stands in the connection's stream.
     pub end_offset: u64,
     /// Whether the peer's kernel had not got it at the last look: its time has not begun.
@@ -52,6 +57,24 @@ impl Unacked {
         }
     }
 
+    /// Its place in the session.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// It was sent again.
+    pub fn sent_again(&mut self, now: Instant) {
+        self.transmissions = self.transmissions.saturating_add(1);
+        self.last_sent_after = u32::try_from(now.since(self.first_sent).as_millis()).unwrap_or(u32::MAX);
+    }
+
+    /// It is given up.
+    pub fn lost(self, cause: LossCause, code: Option<ReasonCode>) -> Lost {
+        let last = self.first_sent + Duration::from_millis(self.last_sent_after.into());
+        let sent = Sent { times: self.transmissions, first: self.first_sent, last };
+        Lost { cause, message: Some(self.delivery.message), sent, code }
+    }
+
     pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
         let Unacked { first_sent, transmissions, number, due, .. } = *self;
         let (packet_id, age, late) = (self.packet_id(), now.since(first_sent), now.since(due));
@@ -72,6 +95,8 @@ pub struct Release {
     pub end_offset: u64,
     /// As for a PUBLISH.
     pub with_network: bool,
+    /// The rules that its message met.
+    pub matched: Matched,
     /// Whether it holds a unit of the send quota: not when it was carried over from an earlier connection.
     pub in_quota: bool,
     /// Its row in the store, if it has one.
@@ -102,6 +127,16 @@ pub enum Received {
     Unknown,
 }
 
+/// What becomes of the unit of the send quota that a message given up held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// There is no quota (3.x), or the connection ends.
+    Free,
+    /// The client may still count it against its Receive Maximum.
+    // 5.0 [MQTT-3.3.4-9]
+    Forfeited,
+}
+
 /// The window of one session.
 #[derive(Debug, Default)]
 pub struct InFlight {
@@ -111,6 +146,8 @@ pub struct InFlight {
     releases: VecDeque<Release>,
     /// Releases that hold no quota.
     outside_quota: usize,
+    /// Units of the quota that messages given up on this connection hold until it ends: the client may still count them.
+    forfeited: usize,
     /// The running number of the next message.
     next: u64,
     /// No number in use is below this; brought up to date only when the identifiers come round.
@@ -146,7 +183,7 @@ impl InFlight {
     /// Units of the send quota in use: PUBLISHes sent on this connection and not finished.
     // 5.0 [MQTT-4.9.0-2], [MQTT-3.3.4-9]
     pub fn quota_used(&self) -> usize {
-        self.sent + self.releases.len() - self.outside_quota
+        self.sent + self.releases.len() - self.outside_quota + self.forfeited
     }
 
     /// Whether PUBLISHes carried over from an earlier connection wait to be sent again.
@@ -231,6 +268,7 @@ impl InFlight {
             transmissions: 1,
             due,
             first_sent: now,
+            last_sent_after: 0,
             end_offset: 0,
             with_network: false,
             number,
@@ -243,14 +281,15 @@ impl InFlight {
     pub fn restore(&mut self, now: Instant, delivery: Delivery, flight: Flight) {
         let Flight { running: number, transmissions } = flight;
         self.restored(number);
-        let (attempts, due, first_sent, end_offset) = (0, Instant::NEVER, now, 0);
         self.publishes.push_back(Unacked {
             delivery,
-            attempts,
+            attempts: 0,
             transmissions,
-            due,
-            first_sent,
-            end_offset,
+            due: Instant::NEVER,
+            // When it was is not in the store.
+            first_sent: now,
+            last_sent_after: 0,
+            end_offset: 0,
             with_network: false,
             number,
         });
@@ -267,6 +306,8 @@ impl InFlight {
             due: Instant::NEVER,
             first_sent: now,
             end_offset: 0,
+            // Its topic went with its message.
+            matched: Matched::default(),
             in_quota: false,
             with_network: false,
             stored: Some(stored),
@@ -306,6 +347,7 @@ impl InFlight {
                 first_sent: p.first_sent,
                 end_offset: 0,
                 with_network: false,
+                matched: Matched::default(),
                 in_quota,
                 stored,
                 number: p.number,
@@ -319,6 +361,23 @@ impl InFlight {
     pub fn reject(&mut self, id: PacketId) -> Option<Unacked> {
         let at = self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::ExactlyOnce)?;
         self.remove(at)
+    }
+
+    /// The session's rules are others now; what topic a release had is not known any more.
+    pub fn forget_rules(&mut self) {
+        self.releases.iter_mut().for_each(|r| r.matched = Matched::default());
+    }
+
+    /// Takes a PUBLISH out that its receiver may yet acknowledge.
+    pub fn give_up(&mut self, number: u64, quota: Quota) -> Option<Unacked> {
+        let at = self.publishes.binary_search_by_key(&number, |p| p.number).ok()?;
+        self.forfeited += usize::from(quota == Quota::Forfeited && at < self.sent);
+        self.remove(at)
+    }
+
+    /// The topic of a PUBLISH that is not acknowledged.
+    pub fn topic(&self, id: PacketId) -> Option<&str> {
+        Some(self.publishes.get(self.find(id)?)?.delivery.message.topic())
     }
 
     /// The release of `id`.
@@ -348,6 +407,7 @@ impl InFlight {
     /// A new connection: nothing counts as sent, and PUBRELs hold no quota.
     pub fn begin_connection(&mut self) {
         self.sent = 0;
+        self.forfeited = 0;
         self.outside_quota = self.releases.len();
         for r in &mut self.releases {
             r.in_quota = false;

@@ -10,6 +10,8 @@
 //! | `inflight` | the window: Packet Identifiers, PUBLISH and PUBREL in their orders |
 //! | `queue` | messages that wait, bounds and policy |
 //! | `retry` | intervals, backoff, jitter, ack timeout |
+//! | `terms` | which settings hold for one message |
+//! | `rules` | the operator's rules by client, user and topic, and what they come to |
 //! | `stall` | which acknowledgement is overdue, and who holds the packet |
 //! | `patience` | how long one session waits: the client's wish, and what its cuts taught |
 //! | `keep_alive` | the read-idle deadline |
@@ -27,10 +29,12 @@ pub mod patience;
 pub mod queue;
 pub mod receiver;
 pub mod retry;
+pub mod rules;
 pub mod seldom;
 pub mod sender;
 pub mod stall;
 pub mod subscription;
+pub mod terms;
 pub mod topic_alias;
 pub mod will;
 pub mod wire;
@@ -45,8 +49,10 @@ use patience::Patience;
 use receiver::{Admission, Due, Receiver};
 use sender::{SendPolicy, Sender, Tally};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use subscription::Subscriptions;
+use terms::SessionTerms;
 use will::Will;
 use wire::Wire;
 
@@ -102,12 +108,12 @@ pub struct Violation {
 }
 
 impl Session {
-    pub fn new(client_id: &str, expiry: u32) -> Session {
+    pub fn new(client_id: &str, expiry: u32, terms: Arc<SessionTerms>) -> Session {
         Session {
             client_id: client_id.into(),
             expiry,
             version: ProtocolVersion::V3_1_1,
-            sender: Sender::default(),
+            sender: Sender::new(terms),
             receiver: Receiver::default(),
             subscriptions: Subscriptions::default(),
             will: None,
@@ -157,7 +163,7 @@ impl Session {
             }
             Packet::Pubrec(ack) => {
                 let losses = &mut tally.losses;
-                self.sender.receive(now, ack.packet_id, ack.reason, wire, &policy.send, losses);
+                self.sender.receive(now, ack.packet_id, ack.reason, wire, losses);
                 if ack.reason.is_error() {
                     self.sender.pump(now, wire, &policy.send, tally);
                 }

@@ -4,8 +4,7 @@
 //! Absent from a session that never asked and was never cut.
 
 use super::Session;
-use super::sender::SendPolicy;
-use crate::mqtt::packet::ProtocolVersion;
+use super::wire::Wire;
 use crate::time::duration;
 use std::time::Duration;
 
@@ -47,34 +46,47 @@ impl Wish {
 pub struct Unreadable;
 
 impl Session {
-    /// How long a connection that begins now waits for an acknowledgement: before its first resend (3.x), before its
-    /// ack timeout (5.0). Zero: it does not act.
+    /// Settles how long a connection that begins now waits for an acknowledgement: before its first resend (3.x), before its
+    /// ack timeout (5.0).
     ///
     /// Once the message that the session was cut for is finished, the next connection is held to the plain ack timeout
     /// again.
-    pub fn begin_patience(&mut self, version: ProtocolVersion, policy: &SendPolicy) -> Duration {
+    pub fn begin_patience(&mut self, wire: &mut Wire) {
         let sender = &self.sender;
         if let Some(patience) = self.patience.as_mut().filter(|p| !sender.is_unfinished(p.cut_by)) {
             patience.cuts = 0;
         }
-        self.patience(version, policy)
+        self.set_patience(wire);
     }
 
     /// The same in the midst of a connection.
-    pub fn patience(&self, version: ProtocolVersion, policy: &SendPolicy) -> Duration {
-        if !version.is_v5() {
-            return self.granted(Wish::RetryInterval, policy);
-        }
+    pub fn set_patience(&self, wire: &mut Wire) {
+        let wish = if wire.version.is_v5() { Wish::AckTimeout } else { Wish::RetryInterval };
         let cuts = self.patience.as_ref().map_or(0, |p| p.cuts);
-        policy.ack.after_cuts(self.granted(Wish::AckTimeout, policy), cuts)
+        let granted = self.granted(wish);
+        wire.asked = self.asked(wish).is_some();
+        wire.cuts = u16::try_from(cuts).unwrap_or(u16::MAX);
+        wire.patience = match wish {
+            Wish::RetryInterval => granted,
+            Wish::AckTimeout => self.sender.terms.own.ack.after_cuts(granted, cuts),
+        };
     }
 
     /// What holds of what a client may ask for. Zero is off.
-    pub fn granted(&self, wish: Wish, policy: &SendPolicy) -> Duration {
-        let patience = self.patience.as_deref();
+    pub fn granted(&self, wish: Wish) -> Duration {
+        let own = &self.sender.terms.own;
+        let set = match wish {
+            Wish::RetryInterval => own.retry.interval,
+            Wish::AckTimeout => own.ack.timeout,
+        };
+        self.asked(wish).unwrap_or(set)
+    }
+
+    fn asked(&self, wish: Wish) -> Option<Duration> {
+        let patience = self.patience.as_deref()?;
         match wish {
-            Wish::RetryInterval => patience.and_then(|p| p.retry_interval).unwrap_or(policy.retry.interval),
-            Wish::AckTimeout => patience.and_then(|p| p.ack_timeout).unwrap_or(policy.ack.timeout),
+            Wish::RetryInterval => patience.retry_interval,
+            Wish::AckTimeout => patience.ack_timeout,
         }
     }
 
@@ -82,15 +94,16 @@ impl Session {
     ///
     /// # Errors
     /// [`Unreadable`], and what held goes on.
-    pub fn ask(&mut self, wish: Wish, text: &str, policy: &SendPolicy) -> Result<(), Unreadable> {
+    pub fn ask(&mut self, wish: Wish, text: &str) -> Result<(), Unreadable> {
         let asked = duration::parse(text).map_err(|_| Unreadable)?;
+        let own = &self.sender.terms.own;
         let most = match wish {
-            Wish::RetryInterval => policy.retry.max_interval,
-            Wish::AckTimeout => policy.ack.max_timeout,
+            Wish::RetryInterval => own.retry.max_interval,
+            Wish::AckTimeout => own.ack.max_timeout,
         };
         // Off is no interval, so the bounds do not concern it.
         let granted =
-            if asked.is_zero() { asked } else { asked.min(most).max(policy.retry.min_interval.min(most)) };
+            if asked.is_zero() { asked } else { asked.min(most).max(own.retry.min_interval.min(most)) };
         let patience = self.patience.get_or_insert_default();
         match wish {
             Wish::RetryInterval => patience.retry_interval = Some(granted),

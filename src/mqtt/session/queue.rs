@@ -6,7 +6,7 @@
 //! Of a long queue whose deliveries are in the store, only the head is in memory: behind it stand entries without their
 //! messages, some 100 B each, which are read back in pages as the head drains.
 
-use super::loss::{LossCause, Losses};
+use super::loss::{LossCause, Losses, Lost};
 use super::seldom::Empty;
 use super::subscription::SubscriptionIds;
 use crate::journal::ledger::Entry;
@@ -143,8 +143,10 @@ impl Queue {
         let size = delivery.message.size();
         self.make_room(now, size, limits, losses);
         if limits.policy == QueuePolicy::DropOldest && size <= limits.bytes {
-            while !self.has_room(size, limits) && self.drop_oldest() {
-                losses.count(LossCause::QueueOverflow);
+            while !self.has_room(size, limits)
+                && let Some(lost) = self.drop_oldest()
+            {
+                losses.lose(lost);
             }
         }
         if !self.has_room(size, limits) {
@@ -154,14 +156,15 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether there was one.
-    fn drop_oldest(&mut self) -> bool {
-        if self.pop().is_some() {
-            return true;
+    /// What went, if there was anything. One whose message is in the store alone is counted like any other, but there is
+    /// nothing to make a dead letter of.
+    fn drop_oldest(&mut self) -> Option<Lost> {
+        if let Some(oldest) = self.pop() {
+            return Some(Lost::unsent(LossCause::QueueOverflow, oldest.message));
         }
-        let oldest = self.paged.pop_front();
-        self.bytes -= oldest.as_ref().map_or(0, |e| e.size());
-        oldest.is_some()
+        let oldest = self.paged.pop_front()?;
+        self.bytes -= oldest.size();
+        Some(Lost::new(LossCause::QueueOverflow, None))
     }
 
     /// Takes a delivery in whatever the limits say: for retained messages at a SUBSCRIBE, which their own store
@@ -209,7 +212,7 @@ impl Queue {
             let Some(stored) = self.paged.pop_front_if(|e| e.number() == *number) else { continue };
             let Some(ReadEntry { message, qos, retain, ids, share, .. }) = found else {
                 self.bytes -= stored.size();
-                losses.count(LossCause::Unreadable);
+                losses.lose(Lost::new(LossCause::Unreadable, None));
                 continue;
             };
             self.entries.push_back(Delivery { message, ids, qos, retain, share, stored: Some(stored) });
@@ -270,7 +273,7 @@ impl Queue {
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
             if expired {
-                losses.count(LossCause::Expired);
+                losses.lose(Lost::unsent(LossCause::Expired, d.message.clone()));
                 *bytes -= d.message.size();
                 *at_most_once -= u32::from(d.qos == QoS::AtMostOnce);
             } else {
@@ -281,7 +284,8 @@ impl Queue {
         paged.retain(|e| {
             let expired = e.expires() <= now;
             if expired {
-                losses.count(LossCause::Expired);
+                // Without its message, as in `drop_oldest`.
+                losses.lose(Lost::new(LossCause::Expired, None));
                 *bytes -= e.size();
             } else {
                 *earliest_expiry = (*earliest_expiry).min(e.expires());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The operator's settings for live redelivery (3.1 and 3.1.1; 5.0 has none, [MQTT-4.4.0-1]).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
     /// Before the first resend; zero turns live redelivery off.
     pub interval: Duration,
@@ -30,6 +30,9 @@ pub enum OnExhausted {
     Disconnect,
     /// Go on at the longest interval.
     Keep,
+    /// Give the message up and publish it as a dead letter; here its resends are counted over all connections. A PUBREL, whose
+    /// message has arrived, is treated as by `Disconnect`.
+    DeadLetter,
 }
 
 impl RetryPolicy {
@@ -50,7 +53,7 @@ impl RetryPolicy {
 }
 
 /// The operator's settings for 5.0 connections, which are never resent to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AckPolicy {
     /// How long the client's host may have a packet without an acknowledgement; zero: for ever.
     pub timeout: Duration,

@@ -1,17 +1,21 @@
 //! The sending half of a session: from its queue into its in-flight window and onto the wire, and again.
 
-use super::inflight::{InFlight, Received, Release, Unacked};
-use super::loss::{LossCause, Losses};
+use super::inflight::{InFlight, Quota, Received, Release, Unacked};
+use super::loss::{LossCause, Losses, Lost};
 use super::queue::{Delivery, Full, Head, Queue, QueueLimits};
-use super::retry::{AckPolicy, OnExhausted, RetryPolicy};
+use super::retry::{OnExhausted, RetryPolicy};
+use super::rules::Rule;
 use super::seldom::Seldom;
 use super::stall::{SocketView, Stall, StallCause};
+use super::terms::{SessionTerms, Terms};
 use super::wire::{Sending, Wire};
 use crate::journal::ledger::Entry;
 use crate::journal::record::{BodyNumber, EntryNumber, Flight, ReadEntry};
 use crate::mqtt::codec::AckKind;
+use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::time::Instant;
+use std::sync::Arc;
 
 /// Windows of unfinished messages that a session may have over all its connections.
 const CARRIED_OVER: usize = 4;
@@ -23,27 +27,13 @@ const MOST_UNFINISHED: usize = 60_000;
 #[derive(Clone, Debug)]
 pub struct SendPolicy {
     pub queue: QueueLimits,
-    pub retry: RetryPolicy,
-    pub ack: AckPolicy,
+    /// What holds of redelivery where no rule says otherwise; each session has its own [`SessionTerms`] of them.
+    pub terms: Terms,
+    pub rules: Vec<Rule>,
     /// Bytes in a connection's outbox beyond which QoS 0 is dropped and QoS 1 and 2 wait in the queue.
     pub outbox: usize,
     /// Unfinished deliveries per session at most.
     pub in_flight: u16,
-}
-
-impl SendPolicy {
-    /// When a packet that was sent for the `round`-th time again is to be sent once more on this connection, or in 5.0 to
-    /// be found overdue.
-    // 5.0 [MQTT-4.4.0-1]; 3.1 and 3.1.1 leave it open.
-    pub fn due(&self, now: Instant, round: u16, wire: &Wire) -> Instant {
-        if wire.patience.is_zero() {
-            Instant::NEVER
-        } else if wire.version.is_v5() {
-            now + wire.patience
-        } else {
-            now + self.retry.delay(wire.patience, round, wire.seed)
-        }
-    }
 }
 
 /// What was done, for the counters.
@@ -57,6 +47,8 @@ pub struct Tally {
     pub stalled: u64,
     /// Connections cut for want of an acknowledgement.
     pub cut: u64,
+    /// Dead letters published.
+    pub dead_letters: u64,
     pub losses: Losses,
 }
 
@@ -66,6 +58,7 @@ impl Tally {
         self.redelivered += other.redelivered;
         self.stalled += other.stalled;
         self.cut += other.cut;
+        self.dead_letters += other.dead_letters;
         self.losses.merge(&other.losses);
     }
 }
@@ -83,6 +76,8 @@ pub struct Retransmission {
     pub network: Option<Stall>,
     /// The first packet that was sent as often as allowed, where that means that the connection is to be closed.
     pub exhausted: Option<Stall>,
+    /// Messages that were sent as often as allowed, and given up.
+    pub given_up: u32,
 }
 
 impl Retransmission {
@@ -97,13 +92,30 @@ impl Retransmission {
 }
 
 /// Queue and window of one session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sender {
     pub(super) window: Seldom<InFlight>,
     queue: Seldom<Queue>,
+    pub(super) terms: Arc<SessionTerms>,
 }
 
 impl Sender {
+    pub fn new(terms: Arc<SessionTerms>) -> Sender {
+        Sender { window: Seldom::default(), queue: Seldom::default(), terms }
+    }
+
+    pub fn terms(&self) -> &Arc<SessionTerms> {
+        &self.terms
+    }
+
+    /// The client is known: what holds for its messages from here on, those in flight among them.
+    pub fn set_terms(&mut self, terms: Arc<SessionTerms>) {
+        if !Arc::ptr_eq(&self.terms, &terms) && !self.window.is_empty() {
+            self.window.forget_rules();
+        }
+        self.terms = terms;
+    }
+
     /// Whether a new QoS 1 or 2 message can go out at once: nothing older waits, and window and outbox have room.
     pub fn is_clear(&self, wire: &Wire, policy: &SendPolicy) -> bool {
         self.queue.get().is_none_or(Queue::is_empty)
@@ -119,14 +131,8 @@ impl Sender {
 
     /// Takes a message into the window whose packet the caller writes now; answers its place there. Only when
     /// [`Self::is_clear`].
-    pub fn begin(
-        &mut self,
-        now: Instant,
-        delivery: Delivery,
-        wire: &Wire,
-        policy: &SendPolicy,
-    ) -> &mut Unacked {
-        let due = policy.due(now, 0, wire);
+    pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire) -> &mut Unacked {
+        let due = self.terms.of(delivery.message.topic()).due(now, 0, wire);
         self.window.push(now, delivery, due)
     }
 
@@ -138,8 +144,9 @@ impl Sender {
     }
 
     /// The message taken in last could not be written after all.
-    pub fn undo(&mut self, id: PacketId) {
-        self.window.acknowledge(id).or_else(|| self.window.reject(id));
+    pub fn undo(&mut self, id: PacketId) -> Option<Message> {
+        let undone = self.window.acknowledge(id).or_else(|| self.window.reject(id));
+        undone.map(|p| p.delivery.message)
     }
 
     /// Puts a delivery behind all others.
@@ -231,14 +238,14 @@ impl Sender {
 
     /// A connection began: PUBRELs go out at once, outside the quota; PUBLISHes follow with [`Self::pump`].
     // 3.1.1 and 5.0 [MQTT-4.4.0-1]
-    pub fn resume(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, tally: &mut Tally) {
-        if self.window.is_empty() {
+    pub fn resume(&mut self, now: Instant, wire: &mut Wire, tally: &mut Tally) {
+        if self.window.is_empty() && self.window.quota_used() == 0 {
             return;
         }
         self.window.begin_connection();
         for release in self.window.releases() {
             tally.redelivered += 1;
-            write_release(now, release, wire, policy);
+            write_release(now, release, wire, &self.terms.under(release.matched));
         }
     }
 
@@ -249,7 +256,7 @@ impl Sender {
             if !self.has_quota(wire, policy) || wire.outbox.len() >= policy.outbox {
                 return;
             }
-            self.resend_carried_over(now, wire, policy, tally);
+            self.resend_carried_over(now, wire, tally);
         }
         while let Some(front) = self.queue.front() {
             if wire.outbox.len() >= policy.outbox {
@@ -257,26 +264,26 @@ impl Sender {
             }
             if front.message.is_expired(now) {
                 // 5.0 [MQTT-3.3.2-5]
-                tally.losses.count(LossCause::Expired);
-                self.queue.pop();
+                let expired = self.queue.pop();
+                tally.losses.lose(Lost::new(LossCause::Expired, expired.map(|d| d.message)));
                 continue;
             }
             if front.qos != QoS::AtMostOnce && !self.has_quota(wire, policy) {
                 return;
             }
             if let Some(delivery) = self.queue.pop() {
-                self.send(now, delivery, wire, policy, tally);
+                self.send(now, delivery, wire, tally);
             }
         }
     }
 
     /// PUBACK: whether it finished a message. The code of a 5.0 client may be negative.
     pub fn acknowledge(&mut self, id: PacketId, reason: ReasonCode, losses: &mut Losses) -> bool {
-        let finished = self.window.acknowledge(id).is_some();
-        if finished && reason.is_error() {
-            losses.count(LossCause::NegativelyAcknowledged);
+        let Some(finished) = self.window.acknowledge(id) else { return false };
+        if reason.is_error() {
+            losses.lose(finished.lost(LossCause::NegativelyAcknowledged, Some(reason)));
         }
-        finished
+        true
     }
 
     /// PUBREC: answers with PUBREL where the exchange is known, or where 5.0 wants the client told.
@@ -286,19 +293,21 @@ impl Sender {
         id: PacketId,
         reason: ReasonCode,
         wire: &mut Wire,
-        policy: &SendPolicy,
         losses: &mut Losses,
     ) {
         if reason.is_error() {
-            if self.window.reject(id).is_some() {
-                losses.count(LossCause::NegativelyAcknowledged);
+            if let Some(finished) = self.window.reject(id) {
+                losses.lose(finished.lost(LossCause::NegativelyAcknowledged, Some(reason)));
             }
             return;
         }
+        let topic = if self.terms.differ_by_topic() { self.window.topic(id) } else { None };
+        let matched = topic.map(|topic| self.terms.matched(topic));
         match self.window.receive(id) {
             Received::Release | Received::Again => {
                 if let Some(release) = self.window.release_mut(id) {
-                    write_release(now, release, wire, policy);
+                    release.matched = matched.unwrap_or(release.matched);
+                    write_release(now, release, wire, &self.terms.under(release.matched));
                 }
             }
             // 3.x has no code for it; PUBREL lets the client finish all the same.
@@ -325,74 +334,104 @@ impl Sender {
 
     /// Sends again what is due, in order, a bounded number.
     ///
-    /// `peer_has` is how far the peer's kernel took the stream of this connection: what ends behind it is with the
-    /// network, is not sent a second time, and counts no attempt; its time begins when it is first found with the peer. `outlives`: whether the session outlives the
+    /// `view` says how far the peer's kernel took the stream of this connection: what ends behind that is with the
+    /// network, is not sent a second time, and counts no attempt; its time begins when it is first found with the peer.
+    /// `outlives`: whether the session outlives the
     /// connection, so that closing it leads to a redelivery.
     pub fn retransmit(
         &mut self,
         now: Instant,
-        peer_has: u64,
         view: SocketView,
         outlives: bool,
         wire: &mut Wire,
         policy: &SendPolicy,
+        losses: &mut Losses,
     ) -> Retransmission {
-        let mut done = Retransmission::default();
-        let mut budget = policy.retry.resends_per_tick;
+        let Sender { window, terms, .. } = self;
+        let (peer_has, mut done) = (view.peer_has(wire), Retransmission::default());
+        let mut exhausted = Vec::new();
+        let mut budget = terms.own.retry.resends_per_tick;
         // No older packet was sent again fewer times than this. 3.1.1 [MQTT-4.6.0-1], [MQTT-4.6.0-6]
         let mut floor = u16::MAX;
-        for p in self.window.sent_publishes() {
+        // The tick's budget is spent: what is due waits for the next.
+        let mut spent = false;
+        for p in window.sent_publishes() {
             if p.due <= now {
+                let terms = terms.of(p.delivery.message.topic());
                 if peer_has < p.end_offset {
                     let stall = p.stall(now, StallCause::of_network(view));
                     done.network.get_or_insert(Stall { view, ..stall });
                     p.with_network = true;
-                    p.due = policy.due(now, p.attempts, wire);
+                    p.due = terms.due(now, p.attempts, wire);
                 } else if std::mem::take(&mut p.with_network) {
                     // It arrived since the last look: its time begins.
-                    p.due = policy.due(now, p.attempts, wire);
-                } else if is_exhausted(p.attempts, outlives, &policy.retry) {
+                    p.due = terms.due(now, p.attempts, wire);
+                } else if terms.gives_up(p.transmissions) {
+                    exhausted.push(p.number());
+                    continue;
+                } else if is_exhausted(p.attempts, outlives, &terms.retry) {
                     done.exhausted = Some(Stall { view, ..p.stall(now, StallCause::Application) });
-                    return done;
-                } else if floor > p.attempts && budget > 0 && wire.outbox.len() < policy.outbox {
+                    break;
+                } else if spent || budget == 0 || wire.outbox.len() >= policy.outbox {
+                    spent = true;
+                } else if floor > p.attempts {
                     budget -= 1;
                     done.publishes += 1;
-                    done.note(p.stall(now, StallCause::Application), p.attempts, view, &policy.retry);
-                    resend(now, p, wire, policy);
+                    done.note(p.stall(now, StallCause::Application), p.attempts, view, &terms.retry);
+                    resend(now, p, wire, &terms);
                 } else {
-                    // Its elders are not there yet, or the tick's budget is spent: the next tick.
-                    floor = 0;
+                    // An elder with a longer spacing is not there yet: a spacing later, for it may be acknowledged by then.
+                    p.due = terms.due(now, p.attempts, wire);
                 }
             }
-            floor = floor.min(p.attempts);
+            floor = floor.min(lowest(p.due, p.attempts));
+        }
+        for number in exhausted {
+            if let Some(p) = window.give_up(number, Quota::Free) {
+                done.given_up += 1;
+                losses.lose(p.lost(LossCause::Exhausted, None));
+            }
+        }
+        if done.exhausted.is_some() {
+            return done;
         }
         floor = u16::MAX;
-        for r in self.window.releases() {
+        for r in window.releases() {
             if r.due <= now {
+                let terms = terms.under(r.matched);
                 if peer_has < r.end_offset {
                     let stall = r.stall(now, StallCause::of_network(view));
                     done.network.get_or_insert(Stall { view, ..stall });
                     r.with_network = true;
-                    r.due = policy.due(now, r.attempts, wire);
+                    r.due = terms.due(now, r.attempts, wire);
                 } else if std::mem::take(&mut r.with_network) {
                     // It arrived since the last look: its time begins.
-                    r.due = policy.due(now, r.attempts, wire);
-                } else if is_exhausted(r.attempts, outlives, &policy.retry) {
+                    r.due = terms.due(now, r.attempts, wire);
+                } else if is_exhausted(r.attempts, outlives, &terms.retry) {
                     done.exhausted = Some(Stall { view, ..r.stall(now, StallCause::Application) });
                     return done;
-                } else if floor > r.attempts && budget > 0 && wire.outbox.len() < policy.outbox {
+                } else if spent || budget == 0 || wire.outbox.len() >= policy.outbox {
+                    spent = true;
+                } else if floor > r.attempts {
                     budget -= 1;
                     done.releases += 1;
-                    done.note(r.stall(now, StallCause::Application), r.attempts, view, &policy.retry);
+                    done.note(r.stall(now, StallCause::Application), r.attempts, view, &terms.retry);
                     r.attempts = r.attempts.saturating_add(1);
-                    write_release(now, r, wire, policy);
+                    write_release(now, r, wire, &terms);
                 } else {
-                    floor = 0;
+                    r.due = terms.due(now, r.attempts, wire);
                 }
             }
-            floor = floor.min(r.attempts);
+            floor = floor.min(lowest(r.due, r.attempts));
         }
         done
+    }
+
+    /// Gives up a message that its receiver has and does not acknowledge.
+    pub(super) fn give_up(&mut self, number: u64, quota: Quota, losses: &mut Losses) {
+        if let Some(p) = self.window.give_up(number, quota) {
+            losses.lose(p.lost(LossCause::Exhausted, None));
+        }
     }
 
     /// The session ends: what is not finished, oldest first, unsent or not, and how many more the store alone has.
@@ -410,19 +449,20 @@ impl Sender {
             && (self.window.has_unsent() || self.window.len() < most)
     }
 
-    fn resend_carried_over(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, tally: &mut Tally) {
+    fn resend_carried_over(&mut self, now: Instant, wire: &mut Wire, tally: &mut Tally) {
         let Some(p) = self.window.first_unsent() else { return };
         // 3.1.1 and 5.0 [MQTT-3.3.1-1]; what never left the broker is sent for the first time.
         let dup = p.transmissions > 0;
         let sending = Sending { dup, ..sending(&p.delivery, Some(p.packet_id())) };
         if wire.put_publish(now, &p.delivery.message, sending).is_err() {
             // 5.0 [MQTT-3.1.2-25]
-            tally.losses.count(LossCause::TooLarge);
-            self.window.give_up_unsent();
+            if let Some(p) = self.window.give_up_unsent() {
+                tally.losses.lose(p.lost(LossCause::TooLarge, None));
+            }
             return;
         }
-        p.transmissions = p.transmissions.saturating_add(1);
-        p.due = policy.due(now, 0, wire);
+        p.sent_again(now);
+        p.due = self.terms.of(p.delivery.message.topic()).due(now, 0, wire);
         p.end_offset = wire.outbox.end_offset();
         p.record();
         p.with_network = false;
@@ -431,22 +471,15 @@ impl Sender {
         self.window.mark_sent();
     }
 
-    fn send(
-        &mut self,
-        now: Instant,
-        delivery: Delivery,
-        wire: &mut Wire,
-        policy: &SendPolicy,
-        tally: &mut Tally,
-    ) {
-        let due = policy.due(now, 0, wire);
+    fn send(&mut self, now: Instant, delivery: Delivery, wire: &mut Wire, tally: &mut Tally) {
         if delivery.qos == QoS::AtMostOnce {
             match wire.put_publish(now, &delivery.message, sending(&delivery, None)) {
                 Ok(()) => tally.sent += 1,
-                Err(_) => tally.losses.count(LossCause::TooLarge),
+                Err(_) => tally.losses.lose(Lost::unsent(LossCause::TooLarge, delivery.message)),
             }
             return;
         }
+        let due = self.terms.of(delivery.message.topic()).due(now, 0, wire);
         let p = self.window.push(now, delivery, due);
         let id = p.packet_id();
         p.record();
@@ -455,8 +488,8 @@ impl Sender {
             wire.wait_for(p.delivery.stored.as_deref());
         }
         if wire.put_publish(now, &p.delivery.message, sending(&p.delivery, Some(id))).is_err() {
-            tally.losses.count(LossCause::TooLarge);
-            self.undo(id);
+            let message = self.undo(id);
+            tally.losses.lose(Lost::new(LossCause::TooLarge, message));
             return;
         }
         p.end_offset = wire.outbox.end_offset();
@@ -471,31 +504,33 @@ fn sending(delivery: &Delivery, packet_id: Option<PacketId>) -> Sending<'_> {
 }
 
 fn is_exhausted(attempts: u16, outlives: bool, retry: &RetryPolicy) -> bool {
-    retry.attempts > 0
-        && attempts >= retry.attempts
-        && outlives
-        && retry.on_exhausted == OnExhausted::Disconnect
+    retry.attempts > 0 && attempts >= retry.attempts && outlives && retry.on_exhausted != OnExhausted::Keep
 }
 
-fn resend(now: Instant, p: &mut Unacked, wire: &mut Wire, policy: &SendPolicy) {
+/// What a packet allows those behind it: one that is never sent again holds nobody up.
+fn lowest(due: Instant, attempts: u16) -> u16 {
+    if due.is_never() { u16::MAX } else { attempts }
+}
+
+fn resend(now: Instant, p: &mut Unacked, wire: &mut Wire, terms: &Terms) {
     // 3.1.1 [MQTT-3.3.1-1]
     let sending = Sending { dup: true, ..sending(&p.delivery, Some(p.packet_id())) };
     // 3.x clients announce no Maximum Packet Size, so it fits as it did before.
     let _ = wire.put_publish(now, &p.delivery.message, sending);
     p.attempts = p.attempts.saturating_add(1);
-    p.transmissions = p.transmissions.saturating_add(1);
-    p.due = policy.due(now, p.attempts, wire);
+    p.sent_again(now);
+    p.due = terms.due(now, p.attempts, wire);
     p.end_offset = wire.outbox.end_offset();
     p.record();
     p.with_network = false;
 }
 
-fn write_release(now: Instant, r: &mut Release, wire: &mut Wire, policy: &SendPolicy) {
+fn write_release(now: Instant, r: &mut Release, wire: &mut Wire, terms: &Terms) {
     // That its PUBREC came is recorded before it is answered.
     wire.wait_for(r.stored.as_deref());
     wire.put_acknowledgement(AckKind::Pubrel, r.packet_id(), ReasonCode::SUCCESS);
     r.transmissions = r.transmissions.saturating_add(1);
-    r.due = policy.due(now, r.attempts, wire);
+    r.due = terms.due(now, r.attempts, wire);
     r.end_offset = wire.outbox.end_offset();
     r.with_network = false;
 }

@@ -1,7 +1,7 @@
 //! Redelivery in driven time: what is sent again, when, in which order, and what is not.
 
 use super::super::queue::QueuePolicy;
-use super::super::retry::OnAckTimeout;
+use super::super::retry::{AckPolicy, OnAckTimeout, Outlives};
 use super::super::stall::Overdue;
 use super::super::subscription::SubscriptionIds;
 use super::*;
@@ -19,32 +19,42 @@ fn at(ms: u64) -> Instant {
 fn policy() -> SendPolicy {
     SendPolicy {
         queue: QueueLimits { messages: 100, bytes: 1 << 20, policy: QueuePolicy::Refuse },
-        retry: RetryPolicy {
-            interval: Duration::from_secs(1),
-            min_interval: Duration::from_millis(100),
-            backoff: 2.0,
-            max_interval: Duration::from_secs(8),
-            jitter: 0.0,
-            attempts: 3,
-            on_exhausted: OnExhausted::Disconnect,
-            resends_per_tick: 10,
-        },
-        ack: AckPolicy {
-            timeout: Duration::from_secs(60),
-            max_timeout: Duration::from_secs(300),
-            on_timeout: OnAckTimeout::Auto,
-        },
+        terms: terms(),
+        rules: Vec::new(),
         outbox: 1 << 20,
         in_flight: 10,
     }
+}
+
+fn terms() -> Terms {
+    let retry = RetryPolicy {
+        interval: Duration::from_secs(1),
+        min_interval: Duration::from_millis(100),
+        backoff: 2.0,
+        max_interval: Duration::from_secs(8),
+        jitter: 0.0,
+        attempts: 3,
+        on_exhausted: OnExhausted::Disconnect,
+        resends_per_tick: 10,
+    };
+    let ack = AckPolicy {
+        timeout: Duration::from_secs(60),
+        max_timeout: Duration::from_secs(300),
+        on_timeout: OnAckTimeout::Auto,
+    };
+    Terms::new(retry, ack)
+}
+
+fn sender(terms: Terms) -> Sender {
+    Sender::new(Arc::new(SessionTerms::new(&terms, Vec::new())))
 }
 
 /// A connection of the version that began now.
 fn fresh_wire(version: ProtocolVersion, window: u16) -> Wire {
     let mut wire = Wire::new(version, 1);
     wire.set_limits(window, None, 0);
-    let policy = policy();
-    wire.patience = if version.is_v5() { policy.ack.timeout } else { policy.retry.interval };
+    let terms = terms();
+    wire.patience = if version.is_v5() { terms.ack.timeout } else { terms.retry.interval };
     wire
 }
 
@@ -59,15 +69,19 @@ struct Bench {
 impl Bench {
     fn new(version: ProtocolVersion) -> Bench {
         let wire = fresh_wire(version, 10);
-        Bench { sender: Sender::default(), wire, policy: policy(), tally: Tally::default() }
+        Bench { sender: sender(terms()), wire, policy: policy(), tally: Tally::default() }
     }
 
     fn deliver(&mut self, now: Instant, text: &str, qos: QoS) {
+        self.deliver_to(now, "t", text, qos);
+    }
+
+    fn deliver_to(&mut self, now: Instant, topic: &str, text: &str, qos: QoS) {
         let parts = Parts {
             qos,
             retain: false,
             expires: Instant::NEVER,
-            topic: "t",
+            topic,
             forwarded: &[],
             payload: text.as_bytes(),
         };
@@ -110,8 +124,10 @@ impl Bench {
     }
 
     fn retransmit_seen(&mut self, now: Instant, peer_has: u64, outlives: bool) -> Retransmission {
-        let view = SocketView::default();
-        self.sender.retransmit(now, peer_has, view, outlives, &mut self.wire, &self.policy)
+        let unsent = (self.wire.outbox.written() - peer_has) as usize;
+        let view = SocketView { unsent, ..SocketView::default() };
+        let Bench { sender, wire, policy, tally } = self;
+        sender.retransmit(now, view, outlives, wire, policy, &mut tally.losses)
     }
 
     fn id(n: u16) -> PacketId {
@@ -144,8 +160,8 @@ fn mqtt5_4_4_0_1_nothing_is_ever_resent_on_a_live_connection() {
     assert_eq!(b.written(), ["1 a", "2 b"]);
     // Due is here the ack timeout, which finds who holds the message and writes nothing.
     assert_eq!(b.sender.earliest_due(), at(60 * SECOND));
-    let has = b.wire.outbox.written();
-    let found = b.sender.overdue(at(60 * SECOND), has, SocketView::default(), &b.wire, &b.policy);
+    let (view, losses) = (SocketView::default(), &mut b.tally.losses);
+    let found = b.sender.overdue(at(60 * SECOND), view, Outlives::Yes, &b.wire, losses);
     assert_eq!(found.application.map(|stall| stall.packet_id), Some(Bench::id(1)));
     assert!(b.written().is_empty());
 }
@@ -174,7 +190,9 @@ fn mqtt5_what_has_just_arrived_is_given_its_whole_ack_timeout() {
     b.deliver(at(0), "a", QoS::AtLeastOnce);
     b.written();
     let look = |b: &mut Bench, secs: u64, peer_has: u64| {
-        b.sender.overdue(at(secs * SECOND), peer_has, SocketView::default(), &b.wire, &b.policy)
+        let unsent = (b.wire.outbox.written() - peer_has) as usize;
+        let view = SocketView { unsent, ..SocketView::default() };
+        b.sender.overdue(at(secs * SECOND), view, Outlives::Yes, &b.wire, &mut b.tally.losses)
     };
     let whole = b.wire.outbox.written();
     assert!(look(&mut b, 60, 0).network.is_some());
@@ -189,8 +207,8 @@ fn mqtt311_4_3_3_1_after_pubrec_only_the_pubrel_is_resent() {
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     b.deliver(at(0), "a", QoS::ExactlyOnce);
     b.written();
-    let (wire, policy, losses) = (&mut b.wire, &b.policy, &mut b.tally.losses);
-    b.sender.receive(at(10), Bench::id(1), ReasonCode::SUCCESS, wire, policy, losses);
+    let (wire, losses) = (&mut b.wire, &mut b.tally.losses);
+    b.sender.receive(at(10), Bench::id(1), ReasonCode::SUCCESS, wire, losses);
     assert_eq!(b.written(), ["PUBREL 1"]);
     b.retransmit(at(1_010));
     assert_eq!(b.written(), ["PUBREL 1"]);
@@ -219,7 +237,9 @@ fn attempts_used_up_close_the_connection_only_where_the_session_outlives_it() {
 #[test]
 fn a_tick_resends_a_bounded_number_oldest_first() {
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
-    b.policy.retry.resends_per_tick = 2;
+    let mut few = terms();
+    few.retry.resends_per_tick = 2;
+    b.sender = sender(few);
     for text in ["a", "b", "c"] {
         b.deliver(at(0), text, QoS::AtLeastOnce);
     }
@@ -238,12 +258,12 @@ fn mqtt311_4_4_0_1_reconnect_sends_pubrels_and_what_was_in_flight_before_anythin
         b.deliver(at(0), text, qos);
     }
     b.written();
-    let (wire, policy, losses) = (&mut b.wire, &b.policy, &mut b.tally.losses);
-    b.sender.receive(at(1), Bench::id(1), ReasonCode::SUCCESS, wire, policy, losses);
+    let (wire, losses) = (&mut b.wire, &mut b.tally.losses);
+    b.sender.receive(at(1), Bench::id(1), ReasonCode::SUCCESS, wire, losses);
     b.written();
     b.sender.end_connection(b.wire.outbox.written());
     b.wire = fresh_wire(ProtocolVersion::V3_1_1, 1);
-    b.sender.resume(at(9), &mut b.wire, &b.policy, &mut b.tally);
+    b.sender.resume(at(9), &mut b.wire, &mut b.tally);
     b.deliver(at(9), "d", QoS::AtLeastOnce);
     assert_eq!(b.written(), ["PUBREL 1", "DUP 2 b"]);
     for (id, next) in [(2, "DUP 3 c"), (3, "4 d")] {
@@ -261,7 +281,118 @@ fn what_the_socket_never_took_is_sent_for_the_first_time_at_reconnect() {
     b.deliver(at(0), "b", QoS::AtLeastOnce);
     b.sender.end_connection(b.wire.outbox.written());
     b.wire = fresh_wire(ProtocolVersion::V3_1_1, 10);
-    b.sender.resume(at(9), &mut b.wire, &b.policy, &mut b.tally);
+    b.sender.resume(at(9), &mut b.wire, &mut b.tally);
     b.sender.pump(at(9), &mut b.wire, &b.policy, &mut b.tally);
     assert_eq!(b.written(), ["DUP 1 a", "2 b"]);
+}
+
+fn giving_up(attempts: u16) -> Terms {
+    let mut terms = terms();
+    (terms.retry.on_exhausted, terms.retry.attempts) = (OnExhausted::DeadLetter, attempts);
+    terms
+}
+
+#[test]
+fn mqtt311_a_message_sent_as_often_as_allowed_is_given_up_and_the_others_go_on() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    b.sender = sender(giving_up(2));
+    b.deliver(at(0), "one", QoS::AtLeastOnce);
+    b.deliver(at(0), "two", QoS::ExactlyOnce);
+    b.written();
+    for ms in [1_000, 3_000] {
+        assert_eq!(b.retransmit(at(ms)).given_up, 0);
+        assert_eq!(b.written(), ["DUP 1 one", "DUP 2 two"]);
+    }
+    b.deliver(at(3_500), "three", QoS::AtLeastOnce);
+    b.written();
+    let done = b.retransmit(at(7_000));
+    assert_eq!((done.given_up, done.publishes, done.exhausted), (2, 1, None));
+    assert_eq!(b.written(), ["DUP 3 three"]);
+    assert_eq!(b.sender.in_flight(), 1);
+    let lost = b.tally.losses.take_untold();
+    let told: Vec<_> = lost.iter().map(|l| (l.cause, l.sent)).collect();
+    let sent = super::super::loss::Sent { times: 3, first: at(0), last: at(3_000) };
+    assert_eq!(told, [(LossCause::Exhausted, sent), (LossCause::Exhausted, sent)]);
+}
+
+#[test]
+fn mqtt5_3_3_4_9_a_message_given_up_holds_its_quota_until_the_connection_ends() {
+    let mut b = Bench::new(ProtocolVersion::V5);
+    b.wire = fresh_wire(ProtocolVersion::V5, 1);
+    b.sender = sender(giving_up(1));
+    b.deliver(at(0), "one", QoS::AtLeastOnce);
+    b.deliver(at(0), "two", QoS::AtLeastOnce);
+    assert_eq!(b.written(), ["1 one"]);
+    let overdue = |b: &mut Bench, secs| {
+        let (view, losses) = (SocketView::default(), &mut b.tally.losses);
+        b.sender.overdue(at(secs * SECOND), view, Outlives::No, &b.wire, losses)
+    };
+    overdue(&mut b, 60);
+    assert_eq!(b.sender.in_flight(), 1);
+    // Sent once more, at a return.
+    b.wire = fresh_wire(ProtocolVersion::V5, 1);
+    b.sender.resume(at(61_000), &mut b.wire, &mut b.tally);
+    b.sender.pump(at(61_000), &mut b.wire, &b.policy, &mut b.tally);
+    assert_eq!(b.written(), ["DUP 1 one"]);
+    assert_eq!(overdue(&mut b, 121).cut, None);
+    assert_eq!(b.sender.in_flight(), 0);
+    assert_eq!(b.tally.losses.take_untold().len(), 1);
+    b.sender.pump(at(122_000), &mut b.wire, &b.policy, &mut b.tally);
+    assert!(b.written().is_empty());
+    b.wire = fresh_wire(ProtocolVersion::V5, 1);
+    b.sender.resume(at(123_000), &mut b.wire, &mut b.tally);
+    b.sender.pump(at(123_000), &mut b.wire, &b.policy, &mut b.tally);
+    assert_eq!(b.written(), ["2 two"]);
+}
+
+#[test]
+fn mqtt311_4_6_0_1_a_topic_with_a_shorter_interval_waits_for_its_elders() {
+    let rule = |topic: &str, ms| Rule {
+        topic: Some(topic.into()),
+        interval: Some(Duration::from_millis(ms)),
+        ..Rule::default()
+    };
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    let rules = vec![Arc::new(rule("slow", 4_000)), Arc::new(rule("off", 0))];
+    b.sender = Sender::new(Arc::new(SessionTerms::new(&terms(), rules)));
+    b.deliver_to(at(0), "slow", "one", QoS::AtLeastOnce);
+    b.deliver(at(0), "two", QoS::ExactlyOnce);
+    b.written();
+    for ms in [1_000, 2_000, 3_000] {
+        assert_eq!(b.retransmit(at(ms)).publishes, 0);
+        // It is looked at a spacing later, and not at every tick.
+        assert_eq!(b.sender.earliest_due(), at(ms + SECOND));
+    }
+    assert_eq!(b.retransmit(at(4_000)).publishes, 2);
+    assert_eq!(b.written(), ["DUP 1 one", "DUP 2 two"]);
+    // Once its elder is acknowledged it keeps its own time; its PUBREL too.
+    b.sender.acknowledge(Bench::id(1), ReasonCode::SUCCESS, &mut b.tally.losses);
+    assert_eq!(b.sender.earliest_due(), at(6_000));
+    b.deliver_to(at(6_000), "off", "three", QoS::ExactlyOnce);
+    b.written();
+    let (wire, losses) = (&mut b.wire, &mut b.tally.losses);
+    b.sender.receive(at(6_000), Bench::id(3), ReasonCode::SUCCESS, wire, losses);
+    b.sender.acknowledge(Bench::id(2), ReasonCode::SUCCESS, &mut b.tally.losses);
+    b.sender.receive(at(6_000), Bench::id(2), ReasonCode::SUCCESS, &mut b.wire, &mut b.tally.losses);
+    assert_eq!(b.written(), ["PUBREL 3", "PUBREL 2"]);
+    // What is never resent holds nobody up.
+    assert_eq!(b.retransmit(at(7_000)).releases, 1);
+    assert_eq!(b.written(), ["PUBREL 2"]);
+}
+
+#[test]
+fn a_pubrel_has_no_message_to_give_up_and_closes_the_connection() {
+    let mut b = Bench::new(ProtocolVersion::V3_1_1);
+    b.sender = sender(giving_up(1));
+    b.deliver(at(0), "one", QoS::ExactlyOnce);
+    let (wire, losses) = (&mut b.wire, &mut b.tally.losses);
+    b.sender.receive(at(0), Bench::id(1), ReasonCode::SUCCESS, wire, losses);
+    assert_eq!(b.written(), ["1 one", "PUBREL 1"]);
+    assert_eq!(b.retransmit(at(1_000)).releases, 1);
+    b.written();
+    let written = b.wire.outbox.written();
+    assert_eq!(b.retransmit_seen(at(3_000), written, false).releases, 1);
+    b.written();
+    let done = b.retransmit(at(8_000));
+    assert_eq!((done.given_up, done.exhausted.map(|stall| stall.packet_id)), (0, Some(Bench::id(1))));
 }

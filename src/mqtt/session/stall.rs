@@ -3,8 +3,12 @@
 //! Not here: what is done about it. A 3.x connection is resent to (`sender`); a 5.0 connection never is
 //! (5.0 [MQTT-4.4.0-1]), so there the wait is told of, or the connection cut.
 
+use super::inflight::Quota;
+use super::loss::Losses;
 use super::queue::Delivery;
-use super::sender::{SendPolicy, Sender};
+use super::retry::Outlives;
+use super::sender::Sender;
+use super::terms::Terms;
 use super::wire::Wire;
 use crate::mqtt::packet::PacketId;
 use crate::time::Instant;
@@ -20,6 +24,13 @@ pub struct SocketView {
     pub on_the_way: u32,
     /// Times that the oldest of those was sent again without an answer.
     pub retransmits: u32,
+}
+
+impl SocketView {
+    /// How far the peer's kernel took the stream of a connection.
+    pub fn peer_has(self, wire: &Wire) -> u64 {
+        wire.outbox.written().saturating_sub(self.unsent as u64)
+    }
 }
 
 /// Who holds the packet.
@@ -102,48 +113,67 @@ impl fmt::Display for Stall {
 pub struct Overdue {
     /// The oldest that the application has had for its ack timeout.
     pub application: Option<Stall>,
+    /// The oldest of those for which the connection is to be cut.
+    pub cut: Option<Stall>,
     /// The oldest that the client's kernel has not got; its time begins anew.
     pub network: Option<Stall>,
 }
 
+impl Overdue {
+    fn note(&mut self, stall: Stall, terms: &Terms, outlives: Outlives) {
+        let cuts = terms.ack.on_timeout.cuts(outlives);
+        let (place, cut) = match stall.cause {
+            StallCause::Application => (&mut self.application, cuts.then_some(&mut self.cut)),
+            _ => (&mut self.network, None),
+        };
+        for place in std::iter::once(place).chain(cut) {
+            if place.is_none_or(|other| other.age < stall.age) {
+                *place = Some(stall);
+            }
+        }
+    }
+}
+
 impl Sender {
-    /// Looks at what is due on a 5.0 connection; all of it is due again one ack timeout from now.
-    ///
-    /// `peer_has` is how far the peer's kernel took the stream of this connection.
+    /// Looks at what is due on a 5.0 connection; all of it is due again one ack timeout from now, but for what was sent as often
+    /// as it may be and is given up.
     // 5.0 [MQTT-4.4.0-1]: nothing is written.
     pub fn overdue(
         &mut self,
         now: Instant,
-        peer_has: u64,
         view: SocketView,
+        outlives: Outlives,
         wire: &Wire,
-        policy: &SendPolicy,
+        losses: &mut Losses,
     ) -> Overdue {
-        let mut found = Overdue::default();
-        let again = policy.due(now, 0, wire);
-        let mut note = |stall: Stall| {
-            let place = match stall.cause {
-                StallCause::Application => &mut found.application,
-                _ => &mut found.network,
-            };
-            if place.is_none_or(|other| other.age < stall.age) {
-                *place = Some(Stall { view, ..stall });
-            }
-        };
+        let Sender { window, terms, .. } = self;
+        let (peer_has, mut found) = (view.peer_has(wire), Overdue::default());
+        let mut exhausted = Vec::new();
         let cause = |end_offset| StallCause::of(end_offset, peer_has, view);
-        for p in self.window.sent_publishes().filter(|p| p.due <= now) {
+        for p in window.sent_publishes().filter(|p| p.due <= now) {
+            let terms = terms.of(p.delivery.message.topic());
             let cause = cause(p.end_offset);
-            if !has_just_arrived(&mut p.with_network, cause) {
-                note(p.stall(now, cause));
+            p.due = terms.due(now, 0, wire);
+            if has_just_arrived(&mut p.with_network, cause) {
+                continue;
             }
-            p.due = again;
+            let stall = Stall { view, ..p.stall(now, cause) };
+            found.note(stall, &terms, outlives);
+            if stall.cause == StallCause::Application && terms.gives_up(p.transmissions) {
+                exhausted.push(stall.number);
+            }
         }
-        for r in self.window.releases().filter(|r| r.due <= now) {
+        for r in window.releases().filter(|r| r.due <= now) {
+            let terms = terms.under(r.matched);
             let cause = cause(r.end_offset);
+            r.due = terms.due(now, 0, wire);
             if !has_just_arrived(&mut r.with_network, cause) {
-                note(r.stall(now, cause));
+                found.note(Stall { view, ..r.stall(now, cause) }, &terms, outlives);
             }
-            r.due = again;
+        }
+        let quota = if found.cut.is_some() { Quota::Free } else { Quota::Forfeited };
+        for number in exhausted {
+            self.give_up(number, quota, losses);
         }
         found
     }

@@ -27,6 +27,10 @@ pub struct Wire {
     /// How long it waits for an acknowledgement: before the first resend (3.x), before the ack timeout (5.0); zero: it
     /// does not act.
     pub patience: Duration,
+    /// Whether that is the client's own wish.
+    pub asked: bool,
+    /// How often in a row its session was cut for one message.
+    pub cuts: u16,
 }
 
 /// A packet that the client said it cannot take.
@@ -54,6 +58,8 @@ impl Wire {
             problem_information: true,
             seed,
             patience: Duration::ZERO,
+            asked: false,
+            cuts: 0,
         }
     }
 

@@ -100,8 +100,11 @@ impl Shard {
     }
 
     /// What this turn has to have committed. Before the parcels are sealed: a part of a move never comes before its move.
-    pub fn seal_batch(&mut self) -> Option<Batch> {
-        self.stored.as_ref()?.ledger.seal()
+    pub fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
+        self.stored.as_ref()?;
+        // Of what was given up since the flush began: a dead letter is in the batch in which its message ends.
+        self.post_letters(now);
+        self.ledger()?.seal()
     }
 
     /// Everything up to this batch is committed.
@@ -226,10 +229,11 @@ impl Shard {
         let Shard { connections, sessions, settings, tally, .. } = self;
         let Some(resident) = sessions.get_mut(request.session) else { return };
         resident.session.sender.take_page(&request.wanted, read, &mut tally.losses);
-        let Some(id) = resident.connection else { return };
-        let Some(connection) = connections.get_mut(id) else { return };
+        let at = resident.connection.and_then(|id| Some((id, connections.get_mut(id)?)));
+        let Some((id, connection)) = at else { return self.settle_losses(request.session) };
         connection.wire.outbox.lend(&mut self.pool);
         resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
+        self.settle_losses(request.session);
         self.admit_held(now, request.session);
         self.touch(id);
         self.register_retransmit(now, id);

@@ -15,6 +15,7 @@ use crate::routing::shared::Presence;
 use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The shard where sessions of this client live, of `shards`.
@@ -155,7 +156,7 @@ impl Shard {
 
     fn begin_session(&mut self, client_id: &str) -> SessionId {
         self.insert_session(Resident {
-            session: Session::new(client_id, 0),
+            session: Session::new(client_id, 0, Arc::clone(self.rules.nobody())),
             connection: None,
             ends: Instant::NEVER,
             will_due: Instant::NEVER,
@@ -187,12 +188,16 @@ impl Shard {
         let keep_alive = self.granted_keep_alive(connect);
         let expiry = self.granted_expiry(connect);
         let mut connack = self.connack(connect, assigned, present, keep_alive, expiry);
+        let client_id = assigned.unwrap_or(connect.client_id);
+        let terms = self.rules.resolve(client_id, connect.user_name);
+        if let Some(resident) = self.sessions.get_mut(session_id) {
+            resident.session.sender.set_terms(terms);
+        }
         let granted = self.learn_wishes(session_id, connect);
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
-        let Shard { connections, sessions, settings, pool, .. } = self;
+        let Shard { connections, sessions, pool, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(resident) = sessions.get_mut(session_id) else { return };
-        let policy = &settings.session.send;
         connection.phase = Phase::Established;
         connection.session = Some(session_id);
         connection.keep_alive.start(keep_alive, now);
@@ -212,7 +217,7 @@ impl Shard {
                 message_expiry: will.message_expiry,
             })
         });
-        wire.patience = resident.session.begin_patience(connect.version, policy);
+        resident.session.begin_patience(wire);
         self.record_session(session_id);
         if self.is_stored(session_id) {
             self.fence(id);
@@ -235,12 +240,13 @@ impl Shard {
         let before = tally.redelivered;
         let mut releases = 0;
         if fits {
-            resident.session.sender.resume(now, wire, policy, tally);
+            resident.session.sender.resume(now, wire, tally);
             releases = tally.redelivered - before;
             resident.session.sender.pump(now, wire, policy, tally);
         }
         let publishes = tally.redelivered - before - releases;
         self.connected += 1;
+        self.settle_losses(session_id);
         self.admit_held(now, session_id);
         self.touch(id);
         self.register_read_idle(id);
@@ -252,7 +258,7 @@ impl Shard {
         }
         self.note(Event::Connected {
             connection: id,
-            client_id: assigned.unwrap_or(connect.client_id).into(),
+            client_id: client_id.into(),
             version: connect.version,
             clean_start: connect.clean_start,
             session_present: present,

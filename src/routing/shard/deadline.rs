@@ -84,19 +84,19 @@ impl Shard {
 
     // 5.0 [MQTT-4.4.0-1]
     fn ack_timeout(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
-        let Shard { connections, sessions, settings, tally, effects, .. } = self;
+        let Shard { connections, sessions, tally, effects, .. } = self;
         let Some(connection) = connections.get(id) else { return };
-        let Some(resident) = connection.session.and_then(|s| sessions.get_mut(s)) else { return };
-        let (policy, session) = (&settings.session.send, &mut resident.session);
-        let peer_has = connection.wire.outbox.written().saturating_sub(view.unsent as u64);
-        let found = session.sender.overdue(now, peer_has, view, &connection.wire, policy);
+        let Some(session_id) = connection.session else { return };
+        let Some(resident) = sessions.get_mut(session_id) else { return };
+        let session = &mut resident.session;
         let outlives = if session.ends_with_connection() { Outlives::No } else { Outlives::Yes };
-        if let Some(stall) = found.application
-            && policy.ack.on_timeout.cuts(outlives)
-        {
+        let (wire, losses) = (&connection.wire, &mut tally.losses);
+        let found = session.sender.overdue(now, view, outlives, wire, losses);
+        if let Some(stall) = found.cut {
             session.cut_for(stall.number);
             tally.stalled += 1;
             tally.cut += 1;
+            self.settle_losses(session_id);
             return self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), Why::AckTimeout(stall));
         }
         for stall in [found.application, found.network].into_iter().flatten() {
@@ -106,19 +106,23 @@ impl Shard {
         for stall in [found.application, found.network].into_iter().flatten() {
             self.report(id, Occurrence::Stalled, Some(stall));
         }
+        self.settle_losses(session_id);
         self.register_retransmit(now, id);
     }
 
     fn retransmit(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
         let Shard { connections, sessions, settings, tally, pool, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
-        let Some(resident) = connection.session.and_then(|s| sessions.get_mut(s)) else { return };
+        let Some(session_id) = connection.session else { return };
+        let Some(resident) = sessions.get_mut(session_id) else { return };
         connection.wire.outbox.lend(pool);
-        let peer_has = connection.wire.outbox.written().saturating_sub(view.unsent as u64);
         let outlives = !resident.session.ends_with_connection();
         let sender = &mut resident.session.sender;
         let (wire, policy) = (&mut connection.wire, &settings.session.send);
-        let done = sender.retransmit(now, peer_has, view, outlives, wire, policy);
+        let done = sender.retransmit(now, view, outlives, wire, policy, &mut tally.losses);
+        if done.given_up > 0 && done.exhausted.is_none() {
+            sender.pump(now, wire, policy, tally);
+        }
         let again = u64::from(done.publishes) + u64::from(done.releases);
         tally.redelivered += again;
         tally.sent += u64::from(done.publishes);
@@ -133,6 +137,10 @@ impl Shard {
         tally.cut += u64::from(done.exhausted.is_some());
         self.effects.events.extend(event);
         self.report_retransmission(id, &done);
+        self.settle_losses(session_id);
+        if done.given_up > 0 {
+            self.fetch(session_id);
+        }
         self.touch(id);
         match done.exhausted {
             Some(stall) => self.cut(now, id, None, Why::Exhausted(stall)),
@@ -200,12 +208,14 @@ impl Shard {
     /// what it was made for: with backoff, the older ones may be due much later.
     pub(super) fn register_retransmit(&mut self, now: Instant, id: ConnectionId) {
         let Some(connection) = self.connections.get(id) else { return };
-        if connection.wire.patience.is_zero() {
-            return;
-        }
         let Some(session) = connection.session.and_then(|s| self.sessions.get(s)) else { return };
         let sender = &session.session.sender;
-        let known = connection.retransmit.is_registered();
+        let by_topic = sender.terms().differ_by_topic();
+        if connection.wire.patience.is_zero() && !by_topic {
+            return;
+        }
+        // With terms by topic, what was sent before the last may be due before it too: then the window is searched.
+        let known = connection.retransmit.is_registered() && !by_topic;
         let deadline = if known { sender.newest_due() } else { sender.earliest_due() };
         // What a tick held back is due already: it waits for the next, or the tick would spread nothing.
         self.register(DeadlineKind::Retransmit, id, deadline.max(now));
@@ -282,6 +292,7 @@ impl Shard {
             self.effects.retained |= gone > 0;
             self.tally.losses.add(LossCause::Expired, gone);
         }
+        self.tell_given_up(now);
         self.effects.registrations.push(Registration {
             kind: DeadlineKind::Chore,
             slot: OWN_CHORE,

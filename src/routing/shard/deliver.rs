@@ -7,8 +7,8 @@ use super::record::owe;
 use super::route::{Publication, Target};
 use super::slots::Id;
 use super::{Resident, Shard};
-use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
-use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::packet::{QoS, ReasonCode};
+use crate::mqtt::session::loss::{LossCause, Lost};
 use crate::mqtt::session::queue::{Delivery, QueuePolicy};
 use crate::mqtt::session::receiver::Outcome;
 use crate::mqtt::session::sender::Tally;
@@ -36,6 +36,22 @@ impl Shard {
         publication: &mut Publication<'_>,
         share: Option<&Arc<Box<str>>>,
     ) -> Outcome {
+        let outcome = self.hand_over(now, target, publication, share);
+        if self.tally.losses.are_untold()
+            && let Some((id, _)) = self.sessions.at(target.session.0)
+        {
+            self.settle_losses(id);
+        }
+        outcome
+    }
+
+    fn hand_over(
+        &mut self,
+        now: Instant,
+        target: &Target<'_>,
+        publication: &mut Publication<'_>,
+        share: Option<&Arc<Box<str>>>,
+    ) -> Outcome {
         // What it comes from is recorded already, what it leads to will be: either way in the batch that is being filled.
         let whole = if publication.whole { self.ledger().and_then(|l| l.pending()) } else { None };
         let Shard { connections, sessions, settings, tally, pool, frames, scratch, effects, here, .. } = self;
@@ -54,7 +70,7 @@ impl Shard {
                     && connection.wire.outbox.len() >= policy.outbox
                 {
                     if share.is_none() {
-                        tally.losses.count(LossCause::OutboxFull);
+                        lose(resident, LossCause::OutboxFull, publication, scratch, tally);
                     }
                     return Outcome::Refused;
                 }
@@ -80,7 +96,7 @@ impl Shard {
                 let ids = SubscriptionIds::from_several(target.ids);
                 let delivery = Delivery { message, ids, qos, retain, share: share.cloned(), stored: None };
                 let account = resident.session.account().cloned();
-                let unacked = resident.session.sender.begin(now, delivery, &connection.wire, policy);
+                let unacked = resident.session.sender.begin(now, delivery, &connection.wire);
                 let flight = Some(unacked.flight());
                 let entry = owe(account.as_ref(), &mut publication.body, &unacked.delivery, flight);
                 unacked.delivery.stored = entry;
@@ -106,7 +122,14 @@ impl Shard {
                     }
                     Outcome::Taken
                 }
-                Err(TooLarge) => give_up_too_large(resident, packet_id, tally),
+                Err(TooLarge) => {
+                    // It counts as delivered: no stall, no quota, but the loss is counted. 5.0 [MQTT-3.1.2-25]
+                    if let Some(id) = packet_id {
+                        resident.session.sender.undo(id);
+                    }
+                    lose(resident, LossCause::TooLarge, publication, scratch, tally);
+                    Outcome::Taken
+                }
             };
         }
         // A receiver that is not read until its own PUBLISHes are answered cannot acknowledge what would make room.
@@ -136,7 +159,7 @@ impl Shard {
             Err(_) => {
                 // A share may yet be another member's.
                 if share.is_none() {
-                    tally.losses.count(LossCause::QueueRefused);
+                    lose(resident, LossCause::QueueRefused, publication, scratch, tally);
                 }
                 if policy.queue.policy == QueuePolicy::Disconnect && qos != QoS::AtMostOnce {
                     // Not now: its will would be routed in the midst of this publication.
@@ -192,12 +215,15 @@ fn write(
     wire.put_frame(frame, sending.packet_id)
 }
 
-/// It counts as delivered: no stall, no quota, but the loss is counted.
-// 5.0 [MQTT-3.1.2-25]
-fn give_up_too_large(resident: &mut Resident, packet_id: Option<PacketId>, tally: &mut Tally) -> Outcome {
-    if let Some(id) = packet_id {
-        resident.session.sender.undo(id);
-    }
-    tally.losses.count(LossCause::TooLarge);
-    Outcome::Taken
+/// The session does not get it. It has a body only where a dead letter needs one, or had one already.
+fn lose(
+    resident: &Resident,
+    cause: LossCause,
+    publication: &mut Publication<'_>,
+    scratch: &mut Vec<u8>,
+    tally: &mut Tally,
+) {
+    let wanted = resident.session.sender.terms().of(publication.parts.topic).wants_letter(cause);
+    let message = wanted.then(|| publication.message(scratch).clone());
+    tally.losses.lose(Lost::new(cause, message));
 }

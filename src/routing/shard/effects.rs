@@ -7,6 +7,7 @@ use super::exchange::Parcel;
 use super::report::Report;
 use crate::expiry::deadline::Registration;
 use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
+use crate::mqtt::session::loss::Counts;
 use crate::mqtt::session::stall::Stall;
 use crate::routing::subscription_tree::ShardId;
 use std::fmt;
@@ -88,6 +89,12 @@ pub enum Event {
     SessionExpired {
         client_id: Box<str>,
         lost: usize,
+    },
+    /// Messages that a client will not get, since it was last told; `None` for clients beyond those that are told of each for
+    /// itself. A shared group is named as one: `$share/group`.
+    GivenUp {
+        client_id: Option<Box<str>>,
+        counts: Counts,
     },
 }
 

@@ -5,7 +5,7 @@
 
 use super::exchange::{Gate, Item};
 use super::{Resident, SessionId, Shard};
-use crate::mqtt::session::loss::{LossCause, Losses};
+use crate::mqtt::session::loss::{LossCause, Losses, Lost};
 use crate::mqtt::session::queue::{Delivery, QueueLimits, QueuePolicy};
 use crate::mqtt::session::receiver::Outcome;
 use crate::time::Instant;
@@ -72,7 +72,7 @@ impl Shard {
             let Some(front) = resident.held.as_ref().and_then(|h| h.front()) else { return };
             let size = front.delivery.message.size();
             if !resident.session.sender.make_room(now, size, &policy.queue, &mut tally.losses) {
-                return;
+                return self.settle_losses(id);
             }
             let Some(Held { delivery, gate, .. }) = resident.pop_held() else { return };
             let head = resident.head();
@@ -84,6 +84,7 @@ impl Shard {
                 resident.session.sender.pump(now, &mut connection.wire, policy, tally);
                 self.touch(connection_id);
             }
+            self.settle_losses(id);
             self.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
         }
     }
@@ -92,9 +93,10 @@ impl Shard {
     pub(super) fn give_up_held(&mut self, now: Instant, id: SessionId) {
         while let Some(resident) = self.sessions.get_mut(id)
             && resident.held_until() <= now
-            && let Some(Held { gate, .. }) = resident.pop_held()
+            && let Some(Held { gate, delivery, .. }) = resident.pop_held()
         {
-            self.tally.losses.count(LossCause::QueueRefused);
+            self.tally.losses.lose(Lost::unsent(LossCause::QueueRefused, delivery.message));
+            self.settle_losses(id);
             self.answer_gate(now, gate, Outcome::HeldTooLong);
         }
     }
@@ -102,9 +104,10 @@ impl Shard {
     /// The session ends: nothing more gets into its queue.
     pub(super) fn refuse_held(&mut self, now: Instant, id: SessionId) {
         while let Some(resident) = self.sessions.get_mut(id)
-            && let Some(Held { gate, .. }) = resident.pop_held()
+            && let Some(Held { gate, delivery, .. }) = resident.pop_held()
         {
-            self.tally.losses.count(LossCause::SessionEnded);
+            self.tally.losses.lose(Lost::unsent(LossCause::SessionEnded, delivery.message));
+            self.settle_losses(id);
             self.answer_gate(now, gate, Outcome::Refused);
         }
     }

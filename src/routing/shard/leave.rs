@@ -8,13 +8,14 @@ use super::{ConnectionId, SessionId, Shard};
 use crate::journal::record;
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::{Disconnect, Packet, QoS, ReasonCode};
-use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::session::loss::{LossCause, Lost};
 use crate::mqtt::session::queue::Delivery;
 use crate::mqtt::session::will::{Ending, Will, WillTime, will_time};
 use crate::mqtt::topic::TopicFilter;
 use crate::routing::shared::{MemberAddress, Presence};
 use crate::routing::subscription_tree::SessionSlot;
 use crate::time::Instant;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a closing connection may take to read what it was told, and to close in turn: a close with unread input
@@ -186,25 +187,37 @@ impl Shard {
         self.forget_client(id);
         self.refuse_held(now, id);
         let Some(mut resident) = self.sessions.remove(id) else { return };
+        let (client_id, terms) = (&resident.session.client_id, Arc::clone(resident.session.sender.terms()));
+        let stored = resident.session.account().is_some();
         let (in_flight, queued, unread) = resident.session.sender.drain();
+        let ended = LossCause::SessionEnded;
         let mut lost = unread;
         for p in in_flight {
             // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
-            let Delivery { message, qos, share, stored, .. } = p.delivery;
+            let Delivery { message, qos, share, stored: entry, .. } = &p.delivery;
             match share {
-                Some(share) if qos == QoS::AtLeastOnce => {
-                    self.share_again(now, message, &share, stored.is_some());
+                Some(share) if *qos == QoS::AtLeastOnce => {
+                    self.share_again(now, message.clone(), share, entry.is_some());
                 }
-                _ => lost += 1,
+                _ => {
+                    lost += 1;
+                    self.lose_with_session(client_id, &terms, p.lost(ended, None), stored);
+                }
             }
         }
         for d in queued {
             match d.share {
                 Some(share) => self.share_again(now, d.message, &share, d.stored.is_some()),
-                None => lost += 1,
+                None => {
+                    lost += 1;
+                    self.lose_with_session(client_id, &terms, Lost::unsent(ended, d.message), stored);
+                }
             }
         }
-        self.tally.losses.add(LossCause::SessionEnded, lost);
+        // Their messages are in the store alone: counted, but there is nothing to make dead letters of.
+        for _ in 0..unread {
+            self.lose_with_session(client_id, &terms, Lost::new(ended, None), stored);
+        }
         if resident.ends <= now && resident.session.expiry > 0 {
             self.note(Event::SessionExpired { client_id: resident.session.client_id, lost });
         }
@@ -250,13 +263,16 @@ impl Shard {
             forwarded: &will.forwarded,
             payload: &will.payload,
         };
+        let publisher = self.publisher_name(id);
         let mut publication = Publication::new(parts, Some(SessionSlot(id.slot)), self.here);
+        publication.publisher_name = &publisher;
         // That it goes out is recorded with what it leads to.
         publication.whole = self.is_stored(id);
         if will.retain {
             self.retain(now, &mut publication);
         }
         self.route(now, &mut publication, None);
+        self.publisher = publisher;
     }
 
     /// Before connection and session are parted; what it answers is kept after, since the client must not get it itself behind

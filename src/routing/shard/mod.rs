@@ -22,6 +22,8 @@
 //! | `delayed` | what is published later |
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
+//! | `given_up` | messages that a session will not get, told of by client |
+//! | `dead_letter` | such messages, published for whoever wants to know |
 //! | `last_disconnect` | why a client was last disconnected |
 //! | `report` | what the event topics are told of a client |
 //! | `census` | what it holds, counted |
@@ -33,11 +35,13 @@ pub mod census;
 pub mod commit;
 mod connect;
 pub mod connection;
+mod dead_letter;
 pub mod deadline;
 pub mod delayed;
 mod deliver;
 pub mod effects;
 pub mod exchange;
+mod given_up;
 mod hold;
 mod last_disconnect;
 mod leave;
@@ -55,6 +59,7 @@ pub mod waiting;
 mod wish;
 
 use crate::mqtt::outbox::Outbox;
+use crate::mqtt::session::rules::Rules;
 use crate::mqtt::session::sender::Tally;
 use crate::mqtt::session::wire::Frame;
 use crate::mqtt::session::{Session, SessionPolicy};
@@ -64,9 +69,11 @@ use crate::time::Instant;
 use commit::Stored;
 pub use connect::home_of;
 use connection::{Connection, Leaves, Pause, Phase};
+use dead_letter::{Letter, WallClock};
 use delayed::{Delayed, DelayedLimits};
 use effects::{Effects, Event};
 use exchange::Peer;
+use given_up::GivenUp;
 use hashbrown::{HashMap, HashTable};
 use hold::Held;
 use last_disconnect::LastDisconnects;
@@ -174,11 +181,19 @@ pub struct Shard {
     stored: Option<Box<Stored>>,
     delayed: Delayed,
     last_disconnects: LastDisconnects,
+    rules: Rules,
+    given_up: GivenUp,
+    /// Dead letters of this turn.
+    letters: Vec<Letter>,
+    /// Whether a message keeps who published it, for its dead letter.
+    keeps_publisher: bool,
+    wall: WallClock,
     /// Kept from publish to publish so that none allocates.
     matches: Matches,
     frames: [Frame; 6],
     scratch: Vec<u8>,
     topic: String,
+    publisher: String,
     ids: Vec<u32>,
     pool: Vec<Vec<u8>>,
     /// Bytes appended to outboxes since the last flush, about.
@@ -225,9 +240,12 @@ const TURN: usize = 256 * 1024;
 impl Shard {
     /// The shard `here` of `shards`. `seed` settles what would else be random: assigned client ids, jitter.
     pub fn new(here: ShardId, shards: u8, settings: Settings, common: Arc<Common>, seed: u64) -> Shard {
+        let rules = Rules::new(&settings.session.send.terms, &settings.session.send.rules);
         Shard {
             here,
             shards,
+            keeps_publisher: rules.keep_dead_letters(),
+            rules,
             settings,
             common,
             connections: Slots::default(),
@@ -243,10 +261,14 @@ impl Shard {
             stored: None,
             delayed: Delayed::default(),
             last_disconnects: LastDisconnects::default(),
+            given_up: GivenUp::default(),
+            letters: Vec::new(),
+            wall: WallClock::default(),
             matches: Matches::default(),
             frames: Default::default(),
             scratch: Vec::new(),
             topic: String::new(),
+            publisher: String::new(),
             ids: Vec::new(),
             pool: Vec::new(),
             unflushed: 0,
@@ -276,6 +298,7 @@ impl Shard {
     pub fn has_work(&self) -> bool {
         !self.effects.is_empty()
             || !self.overfull.is_empty()
+            || !self.letters.is_empty()
             || self.peers.iter().any(Peer::has_outgoing)
             || self.ledger().is_some_and(|l| l.has_begun())
     }
@@ -300,7 +323,9 @@ impl Shard {
 
     /// All dirty connections are about to be flushed.
     pub fn flush_begins(&mut self, now: Instant) {
+        debug_assert!(!self.tally.losses.are_untold(), "every loss is settled with its session");
         self.cut_overfull(now);
+        self.post_letters(now);
         self.release_finished(now);
         self.unflushed = 0;
     }
@@ -365,6 +390,7 @@ impl Shard {
         if waits {
             connection.wire.outbox.lend(&mut self.pool);
             resident.session.sender.pump(now, &mut connection.wire, policy, tally);
+            self.settle_losses(session);
             self.admit_held(now, session);
             self.touch(id);
             self.register_retransmit(now, id);

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Topics that are the broker's own: what a client publishes there is acknowledged or refused, dropped and counted.
-fn is_reserved(topic: &str) -> bool {
+pub(super) fn is_reserved(topic: &str) -> bool {
     topic.starts_with('$')
         && ["$SYS", "$dead", "$homing", "$delayed", "$share"]
             .iter()
@@ -107,7 +107,9 @@ impl Shard {
             forwarded: &publish.properties.forwarded,
             payload: publish.payload,
         };
+        let publisher = self.publisher_name(session);
         let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), self.here);
+        publication.publisher_name = &publisher;
         let mut waits = self.take_over_incoming(session, publish, &mut publication);
         if publish.retain {
             waits |= self.retain(now, &mut publication);
@@ -126,6 +128,7 @@ impl Shard {
             stored.gate(Waits::Publisher { gate, outcome }, early);
             routed.gates += 1;
         }
+        self.publisher = publisher;
         if routed.peer_full {
             self.wait_for_peer(now, id);
         }
@@ -163,6 +166,18 @@ impl Shard {
         account.incoming(packet_id);
         publication.whole = true;
         true
+    }
+
+    /// The client id of a publisher, where messages keep it; in a string that is lent, and comes back.
+    pub(super) fn publisher_name(&mut self, session: SessionId) -> String {
+        let mut name = std::mem::take(&mut self.publisher);
+        name.clear();
+        if self.keeps_publisher
+            && let Some(resident) = self.sessions.get(session)
+        {
+            name.push_str(&resident.session.client_id);
+        }
+        name
     }
 
     /// Tells the receiving half what became of a PUBLISH; pauses a client with too many unanswered.

@@ -199,9 +199,12 @@ impl Shard {
             self.unflushed += appended;
             connection.mark_dirty(id, &mut self.effects.dirty);
         }
+        if tally.losses.are_untold() {
+            self.settle_losses(session_id);
+        }
         match action {
             Action::None => {
-                let held = resident.held_until() != Instant::NEVER;
+                let held = self.sessions.get(session_id).is_some_and(|r| r.held_until() != Instant::NEVER);
                 if held {
                     self.admit_held(now, session_id);
                 }

@@ -8,7 +8,7 @@ use crate::journal::record::{
 };
 use crate::mqtt::packet::QoS;
 use crate::mqtt::session::Session;
-use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::session::loss::{LossCause, Lost};
 use crate::mqtt::session::queue::Delivery;
 use crate::mqtt::topic::TopicFilter;
 use crate::routing::shared::Presence;
@@ -54,7 +54,9 @@ impl Shard {
         in_flight: &mut InFlightRead,
     ) {
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
-        let mut session = Session::new(&stored.client_id, stored.expiry);
+        // The user is not in the store: rules that name one hold again from the next CONNECT, and not for what is given up before.
+        let terms = self.rules.resolve(&stored.client_id, None);
+        let mut session = Session::new(&stored.client_id, stored.expiry, terms);
         session.version = stored.version;
         session.keep_account(Account { key: stored.key, ledger: Rc::clone(ledger) });
         session.restore_wishes(stored.retry_interval, stored.ack_timeout);
@@ -65,7 +67,7 @@ impl Shard {
             let body = entry.body.map(|b| body(ledger, bodies, b));
             let message = in_flight.remove(&entry.number);
             if restore(now, &mut session, ledger, &entry, body, message).is_none() {
-                self.tally.losses.count(LossCause::Unreadable);
+                self.tally.losses.lose(Lost::new(LossCause::Unreadable, None));
             }
         }
         let (ends, will_due) = deadlines(now, down, &stored, session.expiry_interval());
@@ -78,6 +80,7 @@ impl Shard {
             held: None,
             registered: Registered::default(),
         });
+        self.settle_losses(id);
         for subscription in subscriptions {
             let options = PackedOptions::from_bits(subscription.options);
             self.restore_subscription(id, &subscription.filter, options, subscription.subscription_id);

@@ -82,8 +82,10 @@ pub enum Then {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overdue {
     pub stall: Stall,
-    /// `None` where the PUBREC has come: the message is the client's, and its PUBREL is what waits.
+    /// `None` where it is not in flight any more: its PUBREC has come, or it is given up.
     pub message: Option<Addressed>,
+    /// The PUBREC has come: the message is the client's, and its PUBREL is what waits.
+    pub released: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +120,9 @@ impl Shard {
         let sender = &resident.session.sender;
         let packet = stall.map(|stall| {
             let message = sender.unacknowledged(stall.number).map(addressed);
-            Overdue { stall, message }
+            // A PUBREL is never given up.
+            let released = message.is_none() && sender.is_unfinished(stall.number);
+            Overdue { stall, message, released }
         });
         self.effects.reports.push(Report {
             connection: id,

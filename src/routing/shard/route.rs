@@ -17,6 +17,8 @@ use std::rc::Rc;
 pub(super) struct Publication<'a> {
     pub parts: Parts<'a>,
     pub publisher: Option<Publisher>,
+    /// The client id of the publisher, where messages keep it.
+    pub publisher_name: &'a str,
     message: Option<Message>,
     /// Whom to tell of a message that is held; none where nobody waits: then it is refused instead.
     pub gate: Option<Gate>,
@@ -38,6 +40,7 @@ impl<'a> Publication<'a> {
         Publication {
             parts,
             publisher,
+            publisher_name: "",
             message: None,
             gate: None,
             held: 0,
@@ -61,13 +64,15 @@ impl<'a> Publication<'a> {
         };
         let mut publication = Publication::new(parts, None, ShardId(0));
         publication.publisher = publisher;
+        publication.publisher_name = message.publisher();
         publication.message = Some(message.clone());
         publication
     }
 
     /// The body that its receivers share; made when first asked for.
     pub fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
-        self.message.get_or_insert_with(|| Message::new(self.parts, scratch))
+        let Publication { parts, publisher_name, message, .. } = self;
+        message.get_or_insert_with(|| Message::published_by(publisher_name, *parts, scratch))
     }
 
     pub fn existing(&self) -> Option<&Message> {

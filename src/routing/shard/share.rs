@@ -93,7 +93,10 @@ impl Shard {
         }
         // QoS 0 waits in no queue.
         let at_most_once = publication.parts.qos == QoS::AtMostOnce;
-        self.tally.losses.count(if at_most_once { LossCause::OutboxFull } else { cause });
+        let cause = if at_most_once { LossCause::OutboxFull } else { cause };
+        let wanted = self.rules.nobody().of(publication.parts.topic).wants_letter(cause);
+        let message = wanted.then(|| publication.message(&mut self.scratch).clone());
+        self.lose_of_group(&share, cause, message, publication.whole);
         Shared::Settled(Outcome::Refused)
     }
 
@@ -195,8 +198,7 @@ impl Shard {
     ) {
         // 5.0 [MQTT-3.3.2-5]: delivery to that member has not begun, whatever this one had.
         if message.is_expired(now) {
-            self.tally.losses.count(LossCause::Expired);
-            return;
+            return self.lose_of_group(share, LossCause::Expired, Some(message), stored);
         }
         let mut publication = Publication::of(&message, None);
         publication.whole = stored;
@@ -209,7 +211,7 @@ impl Shard {
         };
         // What was refused is counted already.
         if let Shared::Settled(Outcome::Unmatched) = settled {
-            self.tally.losses.count(LossCause::SessionEnded);
+            self.lose_of_group(share, LossCause::SessionEnded, Some(message), stored);
         }
     }
 

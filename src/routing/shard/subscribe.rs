@@ -14,7 +14,7 @@ use crate::mqtt::packet::{
     Unsuback, Unsubscribe,
 };
 use crate::mqtt::session::Violation;
-use crate::mqtt::session::loss::LossCause;
+use crate::mqtt::session::loss::{LossCause, Lost};
 use crate::mqtt::session::queue::Delivery;
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::topic::TopicFilter;
@@ -283,7 +283,7 @@ impl Shard {
         while self.common.retained().matching_from(&mut cursor, &wish.filter, now, AT_ONCE, &mut found)
             == retained::Progress::More
         {}
-        found.extend(self.granted_message(id, session, &wish.filter));
+        found.extend(self.granted_message(id, &wish.filter));
         let all = self.common.retained().len();
         let Shard { connections, sessions, settings, tally, .. } = self;
         let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session)) else {
@@ -292,8 +292,11 @@ impl Shard {
         // A client that asks again and again and acknowledges nothing gets them once.
         let most = settings.session.send.queue.messages + all;
         let room = most.saturating_sub(resident.session.sender.queued());
-        tally.losses.add(LossCause::QueueRefused, found.len().saturating_sub(room));
-        for message in found.into_iter().take(room) {
+        let beyond = found.split_off(room.min(found.len()));
+        for message in beyond {
+            tally.losses.lose(Lost::unsent(LossCause::QueueRefused, message));
+        }
+        for message in found {
             let qos = message.header().qos.min(wish.qos);
             let ids = SubscriptionIds::from_index(wish.subscription_id);
             let mut delivery = Delivery { message, ids, qos, retain: true, share: None, stored: None };
@@ -303,6 +306,7 @@ impl Shard {
             resident.session.sender.enqueue_retained(delivery);
         }
         resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
+        self.settle_losses(session);
         self.touch(id);
         self.register_retransmit(now, id);
         self.fetch(session);

@@ -42,14 +42,14 @@ impl Shard {
         let mut answers = Vec::new();
         for (wish, text) in asked.into_iter().flatten() {
             let Some(resident) = self.sessions.get_mut(id) else { continue };
-            let (session, policy) = (&mut resident.session, &self.settings.session.send);
+            let session = &mut resident.session;
             if wish == Wish::RetryInterval {
                 // 5.0 [MQTT-4.4.0-1]: there is none.
                 answers.push((wish.name(), "off".to_owned()));
                 continue;
             }
-            let read = session.ask(wish, text, policy);
-            answers.push((wish.name(), patience::format(session.granted(wish, policy))));
+            let read = session.ask(wish, text);
+            answers.push((wish.name(), patience::format(session.granted(wish))));
             if read.is_err() {
                 let client_id = session.client_id.clone();
                 self.note_unreadable(client_id, wish, text);
@@ -67,36 +67,31 @@ impl Shard {
         payload: &[u8],
     ) -> Asked {
         let Some(wish) = topic.strip_prefix(PREFIX).and_then(Wish::from_name) else { return Asked::NoWish };
-        let Shard { connections, sessions, settings, .. } = self;
+        let Shard { connections, sessions, .. } = self;
         let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session_id))
         else {
             return Asked::NoWish;
         };
-        let (session, policy) = (&mut resident.session, &settings.session.send);
+        let session = &mut resident.session;
         let text = std::str::from_utf8(payload).unwrap_or("");
-        if session.ask(wish, text, policy).is_err() {
+        if session.ask(wish, text).is_err() {
             let client_id = session.client_id.clone();
             self.note_unreadable(client_id, wish, text);
             return Asked::Unreadable;
         }
-        connection.wire.patience = session.patience(connection.version(), policy);
+        session.set_patience(&mut connection.wire);
         self.record_session(session_id);
         Asked::Granted
     }
 
     /// What holds, as a retained message for who asks for it; `None` where the filter is another.
-    pub(super) fn granted_message(
-        &mut self,
-        id: ConnectionId,
-        session: SessionId,
-        filter: &str,
-    ) -> Option<Message> {
+    pub(super) fn granted_message(&mut self, id: ConnectionId, filter: &str) -> Option<Message> {
         if filter != GRANTED {
             return None;
         }
         let wire = &self.connections.get(id)?.wire;
-        let resident = self.sessions.get(session)?;
-        let holds = resident.session.patience(wire.version, &self.settings.session.send);
+        // Its messages of topics that have a rule of their own aside.
+        let holds = wire.patience;
         let wish = if wire.version.is_v5() { Wish::AckTimeout } else { Wish::RetryInterval };
         let text = format!("{}={}", wish.name(), patience::format(holds));
         let parts = Parts {
