@@ -115,7 +115,7 @@ impl Sender {
     /// Takes a message into the window whose packet the caller writes now; answers its identifier. Only when
     /// [`Self::is_clear`].
     pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire) -> PacketId {
-        let due = self.terms.of(delivery.message.topic()).due(now, 0, wire);
+        let due = self.terms.first_due(now, &delivery.message, wire);
         self.window.push(now, delivery, due).packet_id()
     }
 
@@ -399,7 +399,7 @@ impl Sender {
             return;
         }
         p.sent_again(now);
-        p.due = self.terms.of(p.delivery.message.topic()).due(now, 0, wire);
+        p.due = self.terms.first_due(now, &p.delivery.message, wire);
         p.end_offset = wire.outbox.end_offset();
         tally.sent += 1;
         tally.redelivered += 1;
@@ -414,7 +414,7 @@ impl Sender {
             }
             return;
         }
-        let due = self.terms.of(delivery.message.topic()).due(now, 0, wire);
+        let due = self.terms.first_due(now, &delivery.message, wire);
         let p = self.window.push(now, delivery, due);
         let id = p.packet_id();
         if wire.put_publish(now, &p.delivery.message, sending(&p.delivery, Some(id))).is_err() {

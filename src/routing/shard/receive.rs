@@ -179,12 +179,13 @@ impl Shard {
             self.unflushed += appended;
             connection.mark_dirty(id, &mut self.effects.dirty);
         }
+        let holds = resident.holds();
         if tally.losses.are_untold() {
             self.settle_losses(session_id);
         }
         match action {
             Action::None => {
-                if self.sessions.get(session_id).is_some_and(|r| r.held_until() != Instant::NEVER) {
+                if holds {
                     self.admit_held(now, session_id);
                 }
                 self.register_retransmit(now, id);
