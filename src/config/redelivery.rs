@@ -40,7 +40,8 @@ pub struct Redelivery {
     pub on_ack_timeout: OnAckTimeout,
     /// 5.0: whether a message that its receiver acknowledges with a reason code of 0x80 or above becomes a dead letter.
     pub negative_ack: bool,
-    /// Why a message given up becomes a dead letter, by the names of the causes ([`DEAD_LETTER_CAUSES`]).
+    /// Why a message given up becomes a dead letter, by the names of the causes in `$SYS`; those that another
+    /// key stands for are left out.
     pub dead_letters: Vec<String>,
     /// Exceptions by client, user and topic. The first in their order counts, for each setting.
     #[serde(skip_serializing_if = "Vec::is_empty")]

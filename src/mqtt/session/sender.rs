@@ -132,7 +132,7 @@ impl Sender {
     /// Takes a message into the window whose packet the caller writes now; answers its place there. Only when
     /// [`Self::is_clear`].
     pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire) -> &mut Unacked {
-        let due = self.terms.of(delivery.message.topic()).due(now, 0, wire);
+        let due = self.terms.first_due(now, &delivery.message, wire);
         self.window.push(now, delivery, due)
     }
 
@@ -462,7 +462,7 @@ impl Sender {
             return;
         }
         p.sent_again(now);
-        p.due = self.terms.of(p.delivery.message.topic()).due(now, 0, wire);
+        p.due = self.terms.first_due(now, &p.delivery.message, wire);
         p.end_offset = wire.outbox.end_offset();
         p.record();
         p.with_network = false;
@@ -479,7 +479,7 @@ impl Sender {
             }
             return;
         }
-        let due = self.terms.of(delivery.message.topic()).due(now, 0, wire);
+        let due = self.terms.first_due(now, &delivery.message, wire);
         let p = self.window.push(now, delivery, due);
         let id = p.packet_id();
         p.record();

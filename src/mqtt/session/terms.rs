@@ -8,6 +8,7 @@ use super::loss::{LossCause, LossCauses};
 use super::retry::{AckPolicy, OnExhausted, RetryPolicy};
 use super::rules::Rule;
 use super::wire::Wire;
+use crate::mqtt::message::Message;
 use crate::mqtt::topic;
 use crate::time::Instant;
 use std::borrow::Cow;
@@ -59,7 +60,11 @@ impl Terms {
     /// be found overdue.
     // 5.0 [MQTT-4.4.0-1]; 3.1 and 3.1.1 leave it open.
     pub fn due(&self, now: Instant, round: u16, wire: &Wire) -> Instant {
-        let patience = self.patience(wire);
+        self.due_after(self.patience(wire), now, round, wire)
+    }
+
+    #[inline]
+    fn due_after(&self, patience: Duration, now: Instant, round: u16, wire: &Wire) -> Instant {
         if patience.is_zero() {
             Instant::NEVER
         } else if wire.version.is_v5() {
@@ -121,6 +126,18 @@ impl SessionTerms {
     /// Whether some message may have other terms than the session.
     pub fn differ_by_topic(&self) -> bool {
         !self.rules.is_empty()
+    }
+
+    /// When a message that goes out now for the first time on its connection is due: of every message, so the topic is not
+    /// looked at unless it matters.
+    #[inline]
+    pub fn first_due(&self, now: Instant, message: &Message, wire: &Wire) -> Instant {
+        if self.rules.is_empty() {
+            // Nobody but the session set it.
+            self.own.due_after(wire.patience, now, 0, wire)
+        } else {
+            self.of(message.topic()).due(now, 0, wire)
+        }
     }
 
     /// What holds for a message of this topic.

@@ -215,7 +215,8 @@ fn write(
     wire.put_frame(frame, sending.packet_id)
 }
 
-/// The session does not get it. It has a body only where a dead letter needs one, or had one already.
+/// The session does not get it. Kept out of the way of what is delivered. It has a body only where a dead letter needs one, or had one already.
+#[cold]
 fn lose(
     resident: &Resident,
     cause: LossCause,

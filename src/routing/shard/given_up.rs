@@ -76,10 +76,15 @@ impl GivenUp {
 
 impl Shard {
     /// Sees to what the session at hand has lost by the call before, if anything.
+    #[inline]
     pub(super) fn settle_losses(&mut self, id: SessionId) {
-        if !self.tally.losses.are_untold() {
-            return;
+        if self.tally.losses.are_untold() {
+            self.tell_losses(id);
         }
+    }
+
+    #[cold]
+    fn tell_losses(&mut self, id: SessionId) {
         let mut lost = self.tally.losses.take_untold();
         if let Some(resident) = self.sessions.get(id) {
             let (client_id, terms) = (&resident.session.client_id, resident.session.sender.terms());

@@ -199,17 +199,17 @@ impl Shard {
             self.unflushed += appended;
             connection.mark_dirty(id, &mut self.effects.dirty);
         }
+        let holds = resident.holds();
         if tally.losses.are_untold() {
             self.settle_losses(session_id);
         }
         match action {
             Action::None => {
-                let held = self.sessions.get(session_id).is_some_and(|r| r.held_until() != Instant::NEVER);
-                if held {
+                if holds {
                     self.admit_held(now, session_id);
                 }
                 // What was sent may be due before all else; what was acknowledged only ends deadlines.
-                if held || appended > 0 {
+                if holds || appended > 0 {
                     self.register_retransmit(now, id);
                 }
                 self.fetch(session_id);
