@@ -15,6 +15,11 @@
 //! ([`broker::shard`]) makes one write for each connection with something to write, sends one parcel to each peer, and
 //! tells the expiry actor ([`expiry::actor`]) what deadlines moved to earlier, in one message.
 //!
+//! What concerns a session that outlives its connection is recorded on the way ([`journal::ledger`]) and goes to the
+//! committing thread ([`store::writer`]) as one batch per turn. What may not leave before it is committed waits: acknowledgements
+//! in their session, everything else behind a fence in its outbox ([`routing::shard`], `commit`). A session without such a
+//! life, and a broker without a store, record nothing.
+//!
 //! # Layers
 //!
 //! A module imports only from layers below its own; `tests/layers.rs` checks it.
@@ -31,7 +36,8 @@
 //!
 //! # Threads
 //!
-//! One arbiter per core, each with one shard; one for the expiry actor; one for listeners and the order of start and stop. A
+//! One arbiter per core, each with one shard; one for the expiry actor; one for listeners and the order of start and stop; and,
+//! with a store, one thread that commits and one that reads back. A
 //! session lives where its client id's hash says, for ever; its socket is moved there once, after CONNECT. Nothing is
 //! shared between arbiters but the retained messages (a lock, taken for retained publishes and SUBSCRIBE alone, because a
 //! topic's retained message needs one order), the memory figure, and the parcels.
@@ -42,7 +48,7 @@
 //! - Queues without a bound: a mailbox never pushes back, so each queue here has a bound and a policy of its own.
 //! - Recovery from a panic: the process ends (`panic = "abort"`), because a half-changed shard must not go on.
 //! - Resending to a 5.0 client on a live connection [MQTT-4.4.0-1].
-//! - TLS, WebSocket, authentication, clustering, an admin interface, and, so far, storage that outlives the process.
+//! - TLS, WebSocket, authentication, clustering, an admin interface.
 
 #![warn(clippy::unwrap_used, reason = "a panic is fatal to the whole broker, so it must be argued for")]
 

@@ -5,7 +5,9 @@ use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
 use crate::mqtt::session::loss::LossCause;
 use crate::routing::shard::{Common, Shard};
+use crate::store::writer::Statistics as StoreStatistics;
 use crate::time::Instant;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Publishes every figure, retained, from the shard that does so for all.
@@ -35,6 +37,9 @@ pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common:
         shard.publish_own(now, &format!("$SYS/broker/{name}"), value.as_bytes());
     }
     publish_expiry(shard, now, &statistics.expiry);
+    if let Some(store) = statistics.store() {
+        publish_store(shard, now, store);
+    }
     for cause in LossCause::ALL {
         let topic = format!("$SYS/broker/messages/dropped/{}", cause.name());
         shard.publish_own(now, &topic, tally.losses.of(cause).to_string().as_bytes());
@@ -64,6 +69,24 @@ fn publish_expiry(shard: &mut Shard, now: Instant, expiry: &ExpiryStatistics) {
     }
     for kind in DeadlineKind::ALL {
         tell(&format!("fired/{}", kind.name()), expiry.fired(kind));
+    }
+}
+
+/// What the store has done: `$SYS/broker/store/...`.
+fn publish_store(shard: &mut Shard, now: Instant, store: &StoreStatistics) {
+    let figures = [
+        ("commits", &store.commits),
+        ("records", &store.records),
+        ("records/cancelled", &store.cancelled),
+        ("records/waiting", &store.backlog),
+        ("bytes", &store.bytes),
+        ("commit/last_us", &store.last_commit),
+        ("commit/max_us", &store.longest_commit),
+        ("messages/read", &store.read),
+    ];
+    for (name, figure) in figures {
+        let value = figure.load(Ordering::Relaxed).to_string();
+        shard.publish_own(now, &format!("$SYS/broker/store/{name}"), value.as_bytes());
     }
 }
 
