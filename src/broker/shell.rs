@@ -397,6 +397,7 @@ impl Shell {
     /// Ends every connection in order.
     pub fn stop(&self) {
         self.stopping.set(true);
+        self.core.borrow_mut().begin_to_stop();
         let now = clock::now();
         let ids = self.core.borrow().connection_ids();
         for id in ids {

@@ -210,6 +210,7 @@ impl Group {
                 self.put(Operation::Delayed(delayed));
             }
             Record::DelayedDone(number) => self.done(Operation::DelayedDone(number)),
+            Record::Nothing => {}
         }
     }
 

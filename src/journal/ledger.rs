@@ -4,6 +4,10 @@
 //! reason its delivery came to an end, records that it is done, and so does a [`Body`] with its last entry. So no way out
 //! of a queue or a window can forget its row.
 //!
+//! What ends before its batch is sealed leaves no record at all: a message that is acknowledged while the commit before it is
+//! under way never leaves the shard. So batches are sealed one at a time, when the last is committed, and what stands in the
+//! one that is being filled is bounded by what is owed, not by how fast it comes and goes.
+//!
 //! One ledger per shard, behind an `Rc`: nothing of it ever leaves the shard's thread but sealed batches.
 
 use super::record::{
@@ -35,18 +39,47 @@ pub struct Ledger {
     committed: Cell<Lsn>,
     /// Whether the batch that is being filled has something that somebody may wait for.
     begun: Cell<bool>,
+    /// Whether batches are sealed though the last is not committed: what frees room must not wait for room.
+    eager: Cell<bool>,
     filling: RefCell<Filling>,
 }
 
 #[derive(Debug, Default)]
 struct Filling {
     records: Vec<Record>,
+    /// Places in `records` of what has ended.
+    vacant: Vec<u32>,
+    /// Records that ended before they left the shard, and those that ended them.
+    cancelled: u64,
     moves: Vec<Move>,
     parts: Vec<Part>,
     /// Whether what is put goes to the last part.
     in_part: bool,
     /// Gates whose message is finished with every receiver.
     finished: Vec<GateNumber>,
+}
+
+impl Filling {
+    fn place(&mut self, record: Record) -> u32 {
+        let vacant = self.vacant.pop();
+        match vacant.and_then(|at| Some((at, self.records.get_mut(at as usize)?))) {
+            Some((at, place)) => {
+                *place = record;
+                at
+            }
+            None => {
+                self.records.push(record);
+                self.records.len() as u32 - 1
+            }
+        }
+    }
+}
+
+/// Where a record stands, as long as its batch is being filled; by default nowhere.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    lsn: Lsn,
+    at: u32,
 }
 
 impl Ledger {
@@ -60,6 +93,7 @@ impl Ledger {
             lsn: Cell::new(Lsn(1)),
             committed: Cell::new(Lsn(0)),
             begun: Cell::new(false),
+            eager: Cell::new(false),
             filling: RefCell::default(),
         })
     }
@@ -80,24 +114,46 @@ impl Ledger {
         self.filling.borrow_mut().records.push(record);
     }
 
-    /// Records something new, in the part that is open if one is.
-    fn put(&self, record: Record) {
+    /// Records something new, in the part that is open if one is; answers where it can be taken back.
+    fn put(&self, record: Record) -> Place {
         self.begun.set(true);
         let filling = &mut *self.filling.borrow_mut();
         match filling.parts.last_mut() {
-            Some(part) if filling.in_part => part.records.push(record),
-            _ => filling.records.push(record),
+            Some(part) if filling.in_part => {
+                part.records.push(record);
+                Place::default()
+            }
+            _ => Place { lsn: self.lsn.get(), at: filling.place(record) },
         }
+    }
+
+    /// What was put there is no more: takes it back, or where it has left already, records its end.
+    fn end(&self, place: Place, end: Record) {
+        if place.lsn != self.lsn.get() {
+            return self.record(end);
+        }
+        let filling = &mut *self.filling.borrow_mut();
+        if let Some(record) = filling.records.get_mut(place.at as usize) {
+            *record = Record::Nothing;
+            filling.vacant.push(place.at);
+            filling.cancelled += 2;
+        }
+    }
+
+    /// Changes an entry where it stands, or where it has left already, records the change.
+    fn change(&self, place: Place, number: EntryNumber, flight: Flight) {
+        if place.lsn == self.lsn.get()
+            && let Some(Record::Entry(entry)) = self.filling.borrow_mut().records.get_mut(place.at as usize)
+        {
+            entry.flight = Some(flight);
+            return;
+        }
+        self.record(Record::Sent { number, flight });
     }
 
     /// Somebody will wait for something that is not in this batch but goes with it: retained messages.
     pub fn begin(&self) {
         self.begun.set(true);
-    }
-
-    /// Whether anything was recorded since the last batch.
-    pub fn has_begun(&self) -> bool {
-        self.begun.get()
     }
 
     /// What has to be committed so that all that was recorded until now is safe; `None` if it is.
@@ -112,16 +168,37 @@ impl Ledger {
         self.lsn.get()
     }
 
-    /// Ends the turn: the batch to commit, if there is anything in it.
+    /// Whether [`Self::seal`] has a batch: something was recorded, and the last batch is committed. What others take part in
+    /// does not wait: they might wait for each other.
+    pub fn is_due(&self) -> bool {
+        if !self.begun.get() {
+            return false;
+        }
+        let idle = self.committed.get().0 + 1 == self.lsn.get().0;
+        let filling = self.filling.borrow();
+        idle || self.eager.get() || !filling.moves.is_empty() || !filling.parts.is_empty()
+    }
+
+    /// Whether batches are to be sealed as they come.
+    pub fn set_eager(&self, eager: bool) {
+        self.eager.set(eager);
+    }
+
+    /// Ends the turn: the batch to commit, if one is due.
     pub fn seal(&self) -> Option<Batch> {
-        if !self.begun.replace(false) {
+        if !self.is_due() {
             return None;
         }
+        self.begun.set(false);
         let lsn = self.lsn.get();
         self.lsn.set(Lsn(lsn.0 + 1));
         let filling = &mut *self.filling.borrow_mut();
         filling.in_part = false;
+        if !std::mem::take(&mut filling.vacant).is_empty() {
+            filling.records.retain(|record| !matches!(record, Record::Nothing));
+        }
         Some(Batch {
+            cancelled: std::mem::take(&mut filling.cancelled),
             shard: self.shard,
             lsn,
             records: std::mem::take(&mut filling.records),
@@ -181,19 +258,29 @@ impl Ledger {
     /// Records a message that entries will share.
     pub fn body(self: &Rc<Ledger>, message: &Message) -> Rc<Body> {
         let number = BodyNumber(self.number());
-        self.put(Record::Body { number, message: message.clone() });
-        self.known_body(number, message.size() as u32, message.header().expires)
+        let place = self.put(Record::Body { number, message: message.clone() });
+        self.placed_body(number, message.size() as u32, message.header().expires, place)
     }
 
     /// One that is in the store already.
     pub fn known_body(self: &Rc<Ledger>, number: BodyNumber, size: u32, expires: Instant) -> Rc<Body> {
-        Rc::new(Body { ledger: Rc::clone(self), number, size, expires, gate: Cell::new(0) })
+        self.placed_body(number, size, expires, Place::default())
+    }
+
+    fn placed_body(
+        self: &Rc<Ledger>,
+        number: BodyNumber,
+        size: u32,
+        expires: Instant,
+        place: Place,
+    ) -> Rc<Body> {
+        Rc::new(Body { ledger: Rc::clone(self), number, size, expires, gate: Cell::new(0), place })
     }
 
     /// Records a delivery.
     pub fn entry(self: &Rc<Ledger>, session: SessionKey, body: &Rc<Body>, owed: Owed<'_>) -> Box<Entry> {
         let number = EntryNumber(self.number());
-        self.put(Record::Entry(Box::new(StoredEntry {
+        let place = self.put(Record::Entry(Box::new(StoredEntry {
             number,
             session,
             body: body.number,
@@ -203,12 +290,12 @@ impl Ledger {
             share: owed.share.cloned(),
             flight: owed.flight,
         })));
-        self.known_entry(number, Some(Rc::clone(body)))
+        Box::new(Entry { ledger: Rc::clone(self), number, body: Some(Rc::clone(body)), place })
     }
 
     /// One that is in the store already.
     pub fn known_entry(self: &Rc<Ledger>, number: EntryNumber, body: Option<Rc<Body>>) -> Box<Entry> {
-        Box::new(Entry { ledger: Rc::clone(self), number, body })
+        Box::new(Entry { ledger: Rc::clone(self), number, body, place: Place::default() })
     }
 
     /// Records a message to publish later.
@@ -239,6 +326,7 @@ pub struct Body {
     expires: Instant,
     /// Who is told at once when every entry is done, though nothing is committed.
     gate: Cell<GateNumber>,
+    place: Place,
 }
 
 impl Body {
@@ -253,7 +341,7 @@ impl Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        self.ledger.record(Record::BodyDone(self.number));
+        self.ledger.end(self.place, Record::BodyDone(self.number));
         if self.gate.get() != 0 {
             self.ledger.filling.borrow_mut().finished.push(self.gate.get());
         }
@@ -267,6 +355,7 @@ pub struct Entry {
     number: EntryNumber,
     /// None once PUBREC came.
     body: Option<Rc<Body>>,
+    place: Place,
 }
 
 impl Entry {
@@ -289,12 +378,14 @@ impl Entry {
 
     /// It has a place in the window, or was sent again.
     pub fn sent(&self, flight: Flight) {
-        self.ledger.record(Record::Sent { number: self.number, flight });
+        self.ledger.change(self.place, self.number, flight);
     }
 
     /// PUBREC came.
     pub fn received(&mut self) {
         self.ledger.record(Record::Received(self.number));
+        // It is more than one record from here on.
+        self.place = Place::default();
         self.body = None;
     }
 
@@ -306,7 +397,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.ledger.record(Record::EntryDone(self.number));
+        self.ledger.end(self.place, Record::EntryDone(self.number));
     }
 }
 
@@ -366,9 +457,46 @@ mod tests {
         assert!(ledger.take_finished().is_empty());
         drop(second);
         assert_eq!(ledger.take_finished(), [7]);
+        let batch = ledger.seal().expect("it was begun");
+        assert_eq!((batch.shard, batch.lsn, batch.records.len(), batch.cancelled), (3, Lsn(1), 0, 6));
+    }
+
+    #[test]
+    fn what_left_in_a_batch_ends_in_the_next() {
+        let ledger = Ledger::new(0, 0);
+        let body = ledger.body(&message());
+        let entry = ledger.entry(SessionKey(1), &body, owed());
+        drop(body);
+        assert_eq!(ledger.seal().map(|b| b.records.len()), Some(2));
+        drop(entry);
+        // One at a time.
+        assert!(ledger.seal().is_none());
+        ledger.committed(Lsn(1));
+        let batch = ledger.seal().expect("two ends");
+        assert!(matches!(batch.records[..], [Record::EntryDone(_), Record::BodyDone(_)]), "{batch:?}");
+    }
+
+    #[test]
+    fn a_vacant_place_is_taken_by_the_next() {
+        let ledger = Ledger::new(0, 0);
+        for _ in 0..1000 {
+            let body = ledger.body(&message());
+            ledger.entry(SessionKey(1), &body, owed()).sent(Flight { running: 1, transmissions: 1 });
+        }
+        assert!(ledger.filling.borrow().records.len() <= 2);
+        let body = ledger.body(&message());
+        let entry = ledger.entry(SessionKey(1), &body, owed());
+        entry.sent(Flight { running: 7, transmissions: 1 });
         let batch = ledger.seal().expect("records");
-        assert_eq!((batch.shard, batch.lsn, batch.records.len()), (3, Lsn(1), 6));
-        assert!(matches!(batch.records.last(), Some(Record::BodyDone(_))));
+        let flights: Vec<_> = batch
+            .records
+            .iter()
+            .filter_map(|r| match r {
+                Record::Entry(entry) => entry.flight,
+                _ => None,
+            })
+            .collect();
+        assert_eq!((batch.records.len(), flights.len(), flights[0].running), (2, 1, 7));
     }
 
     #[test]
@@ -393,6 +521,7 @@ mod tests {
         ledger.end_part();
         drop(body);
         let batch = ledger.seal().expect("records");
-        assert_eq!((batch.records.len(), batch.parts.len(), batch.parts[0].records.len()), (3, 1, 1));
+        // What was put in a part may go before the rest of its batch, so its end is always said.
+        assert_eq!((batch.records.len(), batch.parts.len(), batch.parts[0].records.len()), (1, 1, 1));
     }
 }

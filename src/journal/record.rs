@@ -81,6 +81,8 @@ pub enum Record {
     Delayed(Box<StoredDelayed>),
     /// It was published: in the same batch, or move, as the entries that came of it.
     DelayedDone(DelayedNumber),
+    /// It ended before its batch was sealed; no batch has one.
+    Nothing,
 }
 
 /// A session that outlives its connection.
@@ -161,6 +163,8 @@ pub enum RetainedRecord {
 pub struct Batch {
     pub shard: u8,
     pub lsn: Lsn,
+    /// Records that cancelled each other out before they came here, for the figures.
+    pub cancelled: u64,
     pub records: Vec<Record>,
     /// What this shard began and others take part in: this batch is committed with all those parts, or not yet.
     pub moves: Vec<Move>,

@@ -1,7 +1,8 @@
 //! The codec and whole shards fed with bytes in virtual time, without sockets: however a stream is split, whatever is in it.
 //!
 //! `decoder` and `script` say what must hold for any bytes; the fuzz targets in `fuzz/` run the same functions, and what they
-//! found is kept in `findings`. `shares` has the choice in shared groups over several shards.
+//! found is kept in `findings`. `shares` has the choice in shared groups over several shards,
+//! `stored` what is committed at once.
 
 #[path = "../../src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
@@ -11,6 +12,7 @@ mod findings;
 mod script;
 mod shares;
 mod splits;
+mod stored;
 mod world;
 
 #[global_allocator]

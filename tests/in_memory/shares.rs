@@ -13,7 +13,7 @@ const PUBLISHERS: usize = 3;
 /// By each publisher.
 const MESSAGES: usize = 400;
 
-fn send(world: &mut World, link: LinkId, packet: &Packet<'_>) {
+pub fn send(world: &mut World, link: LinkId, packet: &Packet<'_>) {
     let mut bytes = Vec::new();
     codec::encode(packet, ProtocolVersion::V5, &mut bytes).expect("a lawful packet");
     world.send(link, &bytes);

@@ -3,6 +3,7 @@
 //! It does what `homing::broker`'s shell, connections and expiry actor do, one thing after the other.
 
 use homing::expiry::deadline::{DeadlineKind, Registration};
+use homing::journal::record::Batch;
 use homing::mqtt::packet::ProtocolVersion;
 use homing::mqtt::session::SessionPolicy;
 use homing::mqtt::session::queue::{QueueLimits, QueuePolicy};
@@ -110,6 +111,8 @@ pub struct World {
     pub holds_parcels: bool,
     /// Whose sockets were written to, in order.
     pub writes: Vec<LinkId>,
+    /// What the shards had committed, which is as soon as they ask.
+    pub batches: Vec<Batch>,
 }
 
 impl World {
@@ -131,7 +134,13 @@ impl World {
             parcels: VecDeque::new(),
             holds_parcels: false,
             writes: Vec::new(),
+            batches: Vec::new(),
         }
+    }
+
+    /// Sessions that outlive their connections are stored.
+    pub fn keep_in_store(&mut self) {
+        self.shards.iter_mut().for_each(|shard| shard.keep_in_store(0));
     }
 
     /// Opens a connection; they arrive at the shards in turn.
@@ -292,6 +301,10 @@ impl World {
                     self.flush_one(link);
                 }
             }
+            if let Some(batch) = self.shards[shard].seal_batch(self.now) {
+                self.shards[shard].committed(self.now, batch.lsn);
+                self.batches.push(batch);
+            }
             self.shards[shard].seal_parcels();
             let effects = self.shards[shard].effects();
             let events = std::mem::take(&mut effects.events);
@@ -345,7 +358,7 @@ impl World {
         }
         let Some(outbox) = self.shards[shard].outbox(id) else { return };
         let mut wrote = 0;
-        while !outbox.is_empty() && wrote < room {
+        while outbox.writable() > 0 && wrote < room {
             let pieces: Vec<u8> = outbox.pieces().iter().flat_map(|piece| piece.to_vec()).collect();
             let taken = &pieces[..pieces.len().min(room - wrote)];
             self.links[link].received.extend_from_slice(taken);

@@ -198,6 +198,7 @@ impl Model {
             }
             Record::Sent { number, flight } => self.entries.get_mut(&number.0).unwrap().0 = Some(*flight),
             Record::Received(number) => self.entries.get_mut(&number.0).unwrap().1 = true,
+            Record::Nothing => {}
             Record::EntryDone(number) => {
                 self.entries.remove(&number.0);
             }

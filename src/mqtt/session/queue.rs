@@ -298,7 +298,9 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::ledger::Ledger;
     use crate::mqtt::message::Parts;
+    use std::rc::Rc;
 
     fn delivery(expires: Instant) -> Delivery {
         let parts = Parts {
@@ -347,6 +349,20 @@ mod tests {
             );
         }
         assert_eq!((q.len(), losses.of(LossCause::QueueOverflow)), (3, 2));
+    }
+
+    #[test]
+    fn what_the_store_alone_has_is_dropped_and_told_of_without_its_message() {
+        let (mut q, mut losses) = (Queue::default(), Losses::default());
+        let (ledger, waiting) = (Ledger::new(0, 0), delivery(Instant::NEVER));
+        let body = ledger.body(&waiting.message);
+        for _ in 0..3 {
+            q.restore(ledger.known_entry(EntryNumber(1), Some(Rc::clone(&body))));
+        }
+        let l = limits(QueuePolicy::DropOldest);
+        assert_eq!(q.push(Instant::ZERO, waiting, Head::Offline, &l, &mut losses), Ok(()));
+        assert_eq!((q.len(), losses.of(LossCause::QueueOverflow)), (3, 1));
+        assert!(losses.take_untold().iter().all(|lost| lost.message.is_none()));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 /// Entries to read back for a session.
 #[derive(Debug, PartialEq, Eq)]
@@ -104,7 +105,18 @@ impl Shard {
         self.stored.as_ref()?;
         // Of what was given up since the flush began: a dead letter is in the batch in which its message ends.
         self.post_letters(now);
-        self.ledger()?.seal()
+        let full = self.common.store_full.load(Ordering::Relaxed);
+        let ledger = self.ledger()?;
+        ledger.set_eager(full || self.stopping);
+        ledger.seal()
+    }
+
+    /// The broker stops: what is recorded from here on goes to the store at once.
+    pub fn begin_to_stop(&mut self) {
+        self.stopping = true;
+        if let Some(ledger) = self.ledger() {
+            ledger.set_eager(true);
+        }
     }
 
     /// Everything up to this batch is committed.

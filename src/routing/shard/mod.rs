@@ -179,6 +179,7 @@ pub struct Shard {
     overfull: Vec<ConnectionId>,
     /// Where sessions are stored.
     stored: Option<Box<Stored>>,
+    stopping: bool,
     delayed: Delayed,
     last_disconnects: LastDisconnects,
     rules: Rules,
@@ -259,6 +260,7 @@ impl Shard {
             waiting_for_peer: Vec::new(),
             overfull: Vec::new(),
             stored: None,
+            stopping: false,
             delayed: Delayed::default(),
             last_disconnects: LastDisconnects::default(),
             given_up: GivenUp::default(),
@@ -300,7 +302,7 @@ impl Shard {
             || !self.overfull.is_empty()
             || !self.letters.is_empty()
             || self.peers.iter().any(Peer::has_outgoing)
-            || self.ledger().is_some_and(|l| l.has_begun())
+            || self.ledger().is_some_and(|l| l.is_due())
     }
 
     /// Ends the turn between shards: what each peer is sent.

@@ -118,7 +118,10 @@ impl<F: Fn(Notice)> Commits<'_, F> {
 
     fn accept(&mut self, request: Request) {
         match request {
-            Request::Batch(batch) => self.backlog.push(batch),
+            Request::Batch(batch) => {
+                self.statistics.committed(batch.cancelled, batch.cancelled);
+                self.backlog.push(batch);
+            }
             // Into the next transaction, whatever else is in it: so they are never behind a batch that came after.
             Request::Retained(records) => records.into_iter().for_each(|record| self.group.retain(record)),
             Request::Stop => self.is_stopping = true,
