@@ -82,6 +82,11 @@ struct Place {
     at: u32,
 }
 
+impl Place {
+    /// Of an entry that goes on as [`Parked`].
+    const PARKED: u32 = u32::MAX;
+}
+
 impl Ledger {
     /// Of this shard; `next_number` is above all that were ever given.
     pub fn new(shard: u8, next_number: u64) -> Rc<Ledger> {
@@ -397,7 +402,61 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        if self.place.at == Place::PARKED {
+            return;
+        }
         self.ledger.end(self.place, Record::EntryDone(self.number));
+    }
+}
+
+impl Entry {
+    /// Keeps as little of it in memory as there can be; nothing of one whose PUBREC came.
+    pub fn park(mut self: Box<Entry>) -> Option<Parked> {
+        let body = self.body.take()?;
+        let parked = Parked { number: self.number, body: Some(body) };
+        self.place.at = Place::PARKED;
+        Some(parked)
+    }
+}
+
+/// An [`Entry`] whose message is in the store alone: 16 bytes, and its body's. It ends like an entry.
+#[derive(Debug)]
+pub struct Parked {
+    number: EntryNumber,
+    /// None once it is an entry again.
+    body: Option<Rc<Body>>,
+}
+
+impl Parked {
+    pub fn number(&self) -> EntryNumber {
+        self.number
+    }
+
+    pub fn body(&self) -> Option<BodyNumber> {
+        self.body.as_ref().map(|b| b.number)
+    }
+
+    pub fn size(&self) -> usize {
+        self.body.as_ref().map_or(0, |b| b.size as usize)
+    }
+
+    pub fn expires(&self) -> Instant {
+        self.body.as_ref().map_or(Instant::NEVER, |b| b.expires)
+    }
+
+    /// Its message is in memory again.
+    pub fn fetched(mut self) -> Option<Box<Entry>> {
+        let body = self.body.take()?;
+        let ledger = Rc::clone(&body.ledger);
+        Some(ledger.known_entry(self.number, Some(body)))
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if let Some(body) = &self.body {
+            body.ledger.record(Record::EntryDone(self.number));
+        }
     }
 }
 

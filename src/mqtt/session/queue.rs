@@ -4,12 +4,12 @@
 //! decided by policy, after expired entries have made room. Control packets are never in here.
 //!
 //! Of a long queue whose deliveries are in the store, only the head is in memory: behind it stand entries without their
-//! messages, some 100 B each, which are read back in pages as the head drains.
+//! messages, some 110 B each, bodies included, which are read back in pages as the head drains.
 
 use super::loss::{LossCause, Losses, Lost};
 use super::seldom::Empty;
 use super::subscription::SubscriptionIds;
-use crate::journal::ledger::Entry;
+use crate::journal::ledger::{Entry, Parked};
 use crate::journal::record::{BodyNumber, EntryNumber, ReadEntry};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
@@ -32,7 +32,7 @@ pub struct Delivery {
 }
 
 /// Entries that are read back at once.
-const PAGE: usize = 256;
+const PAGE: usize = 64;
 
 /// The bounds of a queue.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ pub enum Head {
 pub struct Queue {
     entries: VecDeque<Delivery>,
     /// Those behind them whose messages are in the store alone.
-    paged: VecDeque<Box<Entry>>,
+    paged: VecDeque<Parked>,
     /// Whether the first of `paged` were asked for.
     asked: bool,
     /// Of all messages.
@@ -175,7 +175,7 @@ impl Queue {
         self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
         let behind = !self.paged.is_empty() || self.entries.len() >= head as usize;
         match delivery.stored.take_if(|_| behind) {
-            Some(entry) => self.paged.push_back(entry),
+            Some(entry) => self.paged.extend(entry.park()),
             None => self.entries.push_back(delivery),
         }
     }
@@ -184,7 +184,7 @@ impl Queue {
     pub fn restore(&mut self, entry: Box<Entry>) {
         self.bytes += entry.size();
         self.earliest_expiry = self.earliest_expiry.min(entry.expires());
-        self.paged.push_back(entry);
+        self.paged.extend(entry.park());
     }
 
     /// The next entries to read back, if it is time and they were not asked for.
@@ -193,8 +193,8 @@ impl Queue {
             return None;
         }
         self.asked = true;
-        let named = |e: &Entry| Some((e.number(), e.body()?.number()));
-        Some(self.paged.iter().take(PAGE).filter_map(|e| named(e)).collect())
+        let named = |e: &Parked| Some((e.number(), e.body()?));
+        Some(self.paged.iter().take(PAGE).filter_map(named).collect())
     }
 
     /// What was asked for came: `wanted` as it was asked, `read` what there was of it. What is missing is given up.
@@ -215,7 +215,7 @@ impl Queue {
                 losses.lose(Lost::new(LossCause::Unreadable, None));
                 continue;
             };
-            self.entries.push_back(Delivery { message, ids, qos, retain, share, stored: Some(stored) });
+            self.entries.push_back(Delivery { message, ids, qos, retain, share, stored: stored.fetched() });
         }
     }
 
