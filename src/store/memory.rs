@@ -2,10 +2,10 @@
 //! crashes goes on from the copy.
 
 use super::wall::with_expiry;
-use super::{BodyCopy, Moment, Reader, Store, StoreError};
+use super::{Moment, Reader, Store, StoreError};
 use crate::journal::group::{Group, Operation};
 use crate::journal::record::{
-    BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody, RecoveredEntry,
+    BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody, RecoveredEntry,
     RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
     StoredSubscription,
 };
