@@ -109,12 +109,13 @@ impl Supervisor {
         }
         for shard in &shards {
             let store = writer.as_ref().map(Writer::to_store);
-            let introduce = Introduce { shards: shards.clone(), expiry: expiry.clone(), store };
+            let introduce = Introduce { shards: shards.clone(), store };
             shard.send(introduce).await.map_err(|_| StartError::Died)?;
         }
-        // What the recovered sessions are subscribed to is known to every shard before anybody can publish.
+        // What the recovered sessions are subscribed to is known to every shard before anything is published: by a client, or
+        // because its time has come.
         for shard in &shards {
-            shard.send(Settle).await.map_err(|_| StartError::Died)?;
+            shard.send(Settle { expiry: expiry.clone() }).await.map_err(|_| StartError::Died)?;
         }
         let limit = connection_limit(limits.connections);
         let mut acceptors = Vec::new();
