@@ -32,7 +32,6 @@ impl Message for Adopt {
 pub struct Introduce {
     /// In the order of their numbers, oneself included.
     pub shards: Vec<Addr<ShardActor>>,
-    pub expiry: Addr<ExpiryActor>,
     pub store: Option<ToStore>,
 }
 
@@ -66,9 +65,11 @@ impl Message for Looked {
     type Result = ();
 }
 
-/// Answered when all that was sent to a shard before is handled.
-#[derive(Debug)]
-pub struct Settle;
+/// All have been introduced: what each told the others is with them before this is. Deadlines count from here: what is due
+/// at once after a restart reaches the receivers of every shard.
+pub struct Settle {
+    pub expiry: Addr<ExpiryActor>,
+}
 
 impl Message for Settle {
     type Result = ();

@@ -12,6 +12,7 @@ use super::shard::ShardActor;
 use super::statistics::Statistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
+use crate::expiry::deadline::Registration;
 use crate::expiry::message::{Register, Survey};
 use crate::journal::record::Lsn;
 use crate::mqtt::message::take_bodies_delta;
@@ -57,6 +58,8 @@ pub struct Shell {
     awake: Cell<bool>,
     shards: OnceCell<Vec<Addr<ShardActor>>>,
     expiry: OnceCell<Addr<ExpiryActor>>,
+    /// Deadlines from before there was one to tell.
+    early: RefCell<Vec<Registration>>,
     store: OnceCell<ToStore>,
     pub statistics: Arc<Statistics>,
     log: RefCell<EventLog>,
@@ -100,6 +103,7 @@ impl Shell {
             awake: Cell::new(false),
             shards: OnceCell::new(),
             expiry: OnceCell::new(),
+            early: RefCell::default(),
             store: OnceCell::new(),
             statistics,
             log: RefCell::new(log),
@@ -110,11 +114,19 @@ impl Shell {
 
     pub fn introduce(&self, all: Introduce) {
         let _ = self.shards.set(all.shards);
-        let _ = self.expiry.set(all.expiry);
         if let Some(store) = all.store {
             let _ = self.store.set(store);
         }
         self.turn_ended();
+    }
+
+    /// Every shard has been introduced.
+    pub fn settle(&self, expiry: Addr<ExpiryActor>) {
+        let batch = self.early.take();
+        if !batch.is_empty() {
+            expiry.do_send(Register { shard: u16::from(self.here.0), batch, sent: clock::now() });
+        }
+        let _ = self.expiry.set(expiry);
     }
 
     /// Takes a socket in and starts its actor.
@@ -269,16 +281,15 @@ impl Shell {
         }
         let resume = std::mem::take(&mut effects.resume);
         let parcels = std::mem::take(&mut effects.parcels);
-        let batch = match self.expiry.get() {
-            Some(_) => std::mem::take(&mut effects.registrations),
-            None => Vec::new(),
-        };
+        let batch = std::mem::take(&mut effects.registrations);
         drop(core);
         for id in resume {
             self.notify(id, Notice::Read);
         }
-        if let (Some(expiry), false) = (self.expiry.get(), batch.is_empty()) {
-            expiry.do_send(Register { shard: u16::from(self.here.0), batch, sent: now });
+        match self.expiry.get() {
+            _ if batch.is_empty() => {}
+            Some(expiry) => expiry.do_send(Register { shard: u16::from(self.here.0), batch, sent: now }),
+            None => self.early.borrow_mut().extend(batch),
         }
         for (to, parcel) in parcels {
             if let Some(peer) = self.shards.get().and_then(|s| s.get(usize::from(to.0))) {

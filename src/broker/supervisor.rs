@@ -10,13 +10,14 @@ use super::settings::settings;
 use super::shard::ShardActor;
 use super::shell::Shell;
 use super::statistics::Statistics;
-use super::storage::{self, Share};
+use super::storage;
 use crate::clock;
 use crate::config::Config;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::Inspect;
 use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
+use crate::routing::shard::homes::Share;
 use crate::routing::shard::{Common, Shard};
 use crate::routing::subscription_tree::ShardId;
 use crate::store::writer::{Options, Writer};
@@ -108,12 +109,13 @@ impl Supervisor {
         }
         for shard in &shards {
             let store = writer.as_ref().map(Writer::to_store);
-            let introduce = Introduce { shards: shards.clone(), expiry: expiry.clone(), store };
+            let introduce = Introduce { shards: shards.clone(), store };
             shard.send(introduce).await.map_err(|_| StartError::Died)?;
         }
-        // What the recovered sessions are subscribed to is known to every shard before anybody can publish.
+        // What the recovered sessions are subscribed to is known to every shard before anything is published: by a client, or
+        // because its time has come.
         for shard in &shards {
-            shard.send(Settle).await.map_err(|_| StartError::Died)?;
+            shard.send(Settle { expiry: expiry.clone() }).await.map_err(|_| StartError::Died)?;
         }
         let limit = connection_limit(limits.connections);
         let mut acceptors = Vec::new();
@@ -218,10 +220,7 @@ fn start_shard(
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&common), random_seed());
         if let Some(share) = share {
-            let now = clock::now();
-            core.keep_in_store(share.next_number);
-            core.recover(now, share.down, share.sessions, share.in_flight);
-            core.recover_delayed(now, share.read_until, share.delayed, share.delayed_in_all);
+            core.take_up(clock::now(), share);
         }
         let shell = Shell::new(core, statistics, EventLog::new(lines), topics);
         ShardActor::new(shell, common, sys)

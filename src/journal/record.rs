@@ -248,3 +248,11 @@ pub struct ReadEntry {
     pub ids: SubscriptionIds,
     pub share: Option<Arc<Box<str>>>,
 }
+
+/// A body under another number, for these entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyCopy {
+    pub from: BodyNumber,
+    pub to: BodyNumber,
+    pub entries: Vec<EntryNumber>,
+}

@@ -2,10 +2,10 @@
 //! crashes goes on from the copy.
 
 use super::wall::with_expiry;
-use super::{BodyCopy, Moment, Reader, Store, StoreError};
+use super::{Moment, Reader, Store, StoreError};
 use crate::journal::group::{Group, Operation};
 use crate::journal::record::{
-    BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody, RecoveredEntry,
+    BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody, RecoveredEntry,
     RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
     StoredSubscription,
 };
@@ -68,6 +68,11 @@ impl Memory {
     /// A copy of what is committed.
     pub fn image(&self) -> Image {
         self.lock().clone()
+    }
+
+    /// Asks what is committed.
+    pub fn look<T>(&self, at: impl FnOnce(&Image) -> T) -> T {
+        at(&self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, Image> {
@@ -169,6 +174,62 @@ impl Reader for Memory {
     ) -> Result<Vec<StoredDelayed>, StoreError> {
         let now = self.opened;
         Ok(self.lock().due(now, (now.to_wall(from.0), from.1), now.to_wall(until), most))
+    }
+}
+
+/// How many rows of each kind there are, retained messages apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    pub sessions: usize,
+    pub subscriptions: usize,
+    pub incoming: usize,
+    pub bodies: usize,
+    pub entries: usize,
+    pub delayed: usize,
+}
+
+/// What is committed, for a simulation that holds a broker to its gates.
+impl Image {
+    pub fn rows(&self) -> Rows {
+        Rows {
+            sessions: self.sessions.len(),
+            subscriptions: self.subscriptions.len(),
+            incoming: self.incoming.len(),
+            bodies: self.bodies.len(),
+            entries: self.entries.len(),
+            delayed: self.delayed.len(),
+        }
+    }
+
+    /// The session of a client.
+    pub fn session(&self, client_id: &str) -> Option<&StoredSession> {
+        self.sessions.values().map(|kept| &kept.session).find(|session| *session.client_id == *client_id)
+    }
+
+    pub fn subscription(&self, session: SessionKey, filter: &str) -> Option<&StoredSubscription> {
+        self.subscriptions.get(&(session, filter.into()))
+    }
+
+    pub fn has_incoming(&self, session: SessionKey, packet_id: PacketId) -> bool {
+        self.incoming.contains(&(session, packet_id))
+    }
+
+    /// Every entry with its message, which is none once PUBREC came.
+    pub fn entries(&self) -> impl Iterator<Item = (&StoredEntry, Option<&Message>)> {
+        let message = |kept: &KeptEntry| self.bodies.get(&kept.entry.body).map(|kept| &kept.message);
+        self.entries.values().map(move |kept| (&kept.entry, message(kept).filter(|_| !kept.received)))
+    }
+
+    pub fn all_retained(&self) -> impl Iterator<Item = &Message> {
+        self.retained.values().map(|kept| &kept.message)
+    }
+
+    pub fn retained(&self, topic: &str) -> Option<&Message> {
+        self.retained.get(topic).map(|kept| &kept.message)
+    }
+
+    pub fn delayed(&self) -> impl Iterator<Item = &Message> {
+        self.delayed.values().map(|(_, kept)| &kept.message)
     }
 }
 

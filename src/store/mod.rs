@@ -23,7 +23,9 @@ mod tests;
 
 use crate::clock;
 use crate::journal::group::Group;
-use crate::journal::record::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed};
+use crate::journal::record::{
+    BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed,
+};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -91,14 +93,6 @@ pub trait Reader: Send {
         until: Instant,
         most: usize,
     ) -> Result<Vec<StoredDelayed>, StoreError>;
-}
-
-/// A body under another number, for these entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BodyCopy {
-    pub from: BodyNumber,
-    pub to: BodyNumber,
-    pub entries: Vec<EntryNumber>,
 }
 
 /// Why the store did not do what it was asked.

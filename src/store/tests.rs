@@ -2,11 +2,11 @@
 
 use super::memory::{Image, Memory};
 use super::sqlite::{self, Sqlite};
-use super::{BodyCopy, Moment, Store};
+use super::{Moment, Store};
 use crate::config::Durability;
 use crate::journal::group::Group;
 use crate::journal::record::{
-    BodyNumber, DelayedNumber, EntryNumber, Flight, Record, Recovered, RetainedRecord, SessionKey,
+    BodyCopy, BodyNumber, DelayedNumber, EntryNumber, Flight, Record, Recovered, RetainedRecord, SessionKey,
     StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
 };
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};

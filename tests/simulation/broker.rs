@@ -3,14 +3,14 @@
 
 use crate::network::take;
 use crate::trace::trace;
-use crate::world::{CHORE_MS, Event, World};
+use crate::world::{Event, World};
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::expiry::queue::{ExpiryQueue, Key, More};
 use homing::expiry::slot::SlotSpace;
 use homing::mqtt::packet::ProtocolVersion;
 use homing::mqtt::session::stall::SocketView;
 use homing::routing::shard::connection::Leaves;
-use homing::routing::shard::deadline::{Overdue, Summons};
+use homing::routing::shard::deadline::{OWN_DELAYED, Overdue, Summons};
 use homing::routing::shard::effects::Event as Happened;
 use homing::routing::shard::effects::Why;
 use homing::routing::shard::exchange::Parcel;
@@ -32,6 +32,8 @@ pub struct Node {
     /// When the last thing sent arrives: to each peer, to the expiry actor.
     parcel_arrival: Vec<u64>,
     register_arrival: u64,
+    /// Deadlines that the expiry actor is told of once the broker has settled.
+    early: Vec<Registration>,
 }
 
 struct Link {
@@ -49,6 +51,7 @@ impl Node {
             awake: false,
             parcel_arrival: vec![0; usize::from(shards)],
             register_arrival: 0,
+            early: Vec::new(),
         }
     }
 
@@ -95,7 +98,7 @@ impl World {
         let node = &mut self.nodes[shard];
         for link in node.links.iter().flatten() {
             if let Some(outbox) = node.core.outbox(link.id) {
-                let (end, waits) = (outbox.end_offset(), !outbox.is_empty());
+                let (end, waits) = (outbox.end_offset(), outbox.writable() > 0);
                 let socket = &mut self.sockets[link.socket];
                 if socket.appended.last().is_none_or(|(last, _)| *last < end) && end > 0 {
                     socket.appended.push((end, self.now));
@@ -235,7 +238,7 @@ impl World {
         let queue = &mut self.sockets[socket].send_queue;
         let mut room = capacity.saturating_sub(queue.len()).min(stingy.unwrap_or(usize::MAX));
         let mut wrote = 0;
-        while room > 0 && !outbox.is_empty() {
+        while room > 0 && outbox.writable() > 0 {
             let mut n = 0;
             for piece in outbox.pieces() {
                 let part = piece.get(..room).unwrap_or(&piece);
@@ -250,6 +253,7 @@ impl World {
     }
 
     fn send_out(&mut self, shard: usize) {
+        self.send_to_store(shard);
         let node = &mut self.nodes[shard];
         node.core.seal_parcels();
         let effects = node.core.effects();
@@ -259,11 +263,10 @@ impl World {
         for id in resume {
             self.resume(shard, id);
         }
-        if !batch.is_empty() {
-            let at =
-                (self.now + self.rng.below(self.plan.register_ms)).max(self.nodes[shard].register_arrival);
-            self.nodes[shard].register_arrival = at;
-            self.schedule(at, Event::Register { shard, batch });
+        if self.now < self.up_at && self.disk.is_some() {
+            self.nodes[shard].early.extend(batch);
+        } else {
+            self.send_registrations(shard, batch);
         }
         for (to, parcel) in parcels {
             let to = usize::from(to.0);
@@ -274,6 +277,23 @@ impl World {
             self.schedule(at, Event::Parcel { to, parcel });
         }
         self.after_core(shard);
+    }
+
+    fn send_registrations(&mut self, shard: usize, batch: Vec<Registration>) {
+        if batch.is_empty() {
+            return;
+        }
+        let at = (self.now + self.rng.below(self.plan.register_ms)).max(self.nodes[shard].register_arrival);
+        self.nodes[shard].register_arrival = at;
+        self.schedule(at, Event::Register { shard, batch });
+    }
+
+    /// Deadlines count from when every shard knows of the others' subscriptions.
+    pub fn settled(&mut self) {
+        for shard in 0..self.nodes.len() {
+            let early = std::mem::take(&mut self.nodes[shard].early);
+            self.send_registrations(shard, early);
+        }
     }
 
     fn resume(&mut self, shard: usize, id: ConnectionId) {
@@ -379,11 +399,12 @@ impl World {
     }
 
     pub fn register(&mut self, shard: usize, batch: &[Registration]) {
+        let epoch = self.millis(Instant::ZERO);
         for r in batch {
             let slot = self.expiry.slots.global(shard as u16, r.kind, r.slot);
             let key = Key { slot, generation: r.generation };
             if let Some(bucket) = self.expiry.queue.update(key, r.deadline) {
-                let bucket = bucket.as_millis();
+                let bucket = bucket.as_millis().saturating_add(epoch);
                 self.expiry.wake = Some(self.expiry.wake.map_or(bucket, |wake| wake.min(bucket)));
             }
         }
@@ -420,7 +441,7 @@ impl World {
         }
         self.expiry.wake = match more {
             More::Due => Some(self.now),
-            More::Nothing => self.expiry.queue.next_boundary().map(Instant::as_millis),
+            More::Nothing => self.expiry.queue.next_boundary().map(|at| self.millis(at)),
         };
         self.sleep();
     }
@@ -440,8 +461,12 @@ impl World {
         for (kind, slot, generation) in batch {
             let now = self.instant();
             if *kind == DeadlineKind::Chore {
-                self.nodes[shard].core.chore(now, Instant::from_millis(self.now + CHORE_MS));
-                self.after_core(shard);
+                if *slot == OWN_DELAYED {
+                    self.nodes[shard].core.publish_delayed(now);
+                    self.after_core(shard);
+                } else {
+                    self.chore(shard);
+                }
                 continue;
             }
             let summons = self.nodes[shard].core.verdict(now, *kind, *slot, *generation);
@@ -512,7 +537,7 @@ impl World {
                 self.fail(what);
                 return;
             }
-            let waits = self.nodes[shard].core.outbox(id).is_some_and(|o| !o.is_empty());
+            let waits = self.nodes[shard].core.outbox(id).is_some_and(|o| o.writable() > 0);
             if waits && self.now > s.took + write_timeout + late {
                 let what = format!("socket {socket} has taken nothing for {} ms", self.now - s.took);
                 self.fail(what);

@@ -1,8 +1,10 @@
 //! Crashes of the whole broker: memory is gone, every connection breaks, and clients come back.
 
-use crate::oracle::{Live, Oracle};
+use crate::oracle::{Live, Oracle, SessionLog};
+use crate::store::HEARTBEAT_MS;
+use crate::topics::is_share;
 use crate::trace::trace;
-use crate::world::World;
+use crate::world::{Event, World};
 use homing::mqtt::packet::QoS;
 
 /// What a crash leaves.
@@ -14,9 +16,6 @@ pub enum Survival {
     Committed,
 }
 
-/// Between two notes of the broker that it is alive: a session that was connected at a crash expires counted from the last.
-const HEARTBEAT_MS: u64 = 10_000;
-
 impl World {
     /// The broker's process ends without a word, and another begins in a while.
     pub fn crash(&mut self) {
@@ -24,16 +23,33 @@ impl World {
         self.saw("the broker crashes");
         self.forget_the_brokers();
         self.break_all();
-        self.up_at = self.now + self.rng.between(10, 1_500);
-        self.oracle.crashed(self.now, self.up_at, Survival::Nothing);
-        self.boot();
+        let back_at = self.now + self.rng.between(10, 1_500);
+        if self.disk.is_none() {
+            self.up_at = back_at;
+            self.oracle.crashed(self.now, self.up_at, 0, Survival::Nothing);
+            return self.boot();
+        }
+        for node in &self.nodes {
+            self.losses.merge(&node.core.figures().tally.losses);
+        }
+        self.nodes.clear();
+        if self.rng.percent(30) {
+            self.plan.shards = self.rng.between(2, 4) as u8;
+        }
+        // What the sessions are subscribed to is known to every shard before anybody can publish.
+        self.up_at = back_at + self.plan.under_way_ms();
+        let late = self.plan.late_ms() + 8 * self.plan.store_ms();
+        self.oracle.crashed(self.now, self.up_at, late, Survival::Committed);
+        self.schedule(back_at, Event::Boot);
+        self.schedule(self.up_at, Event::Settled);
     }
 }
 
 impl Oracle {
     /// The broker's process is gone; it is back at `up_at`.
-    pub fn crashed(&mut self, now: u64, up_at: u64, survival: Survival) {
+    pub fn crashed(&mut self, now: u64, up_at: u64, late: u64, survival: Survival) {
         let kept = survival == Survival::Committed;
+        self.crashed = Some(now).filter(|_| kept);
         for client in 0..self.live.len() {
             let ghost = self.ghosts.remove(&client);
             let left = match self.live[client].take() {
@@ -46,17 +62,32 @@ impl Oracle {
             };
             if let Some(Live { number, .. }) = left {
                 let log = &mut self.sessions[number];
-                // Acknowledgements of QoS 1 are stored lazily, and so are the identifiers of what is sent.
-                for incoming in log.incoming.values_mut().filter(|i| i.qos == QoS::AtLeastOnce) {
-                    incoming.stale = true;
+                log.survived = true;
+                // Acknowledgements of QoS 1 are stored lazily, and so are the identifiers of what is sent. What is finished at QoS 2
+                // may be so to the broker, which counts on from what is left.
+                for incoming in log.incoming.values_mut() {
+                    incoming.stale |= incoming.qos == QoS::AtLeastOnce || incoming.released;
                 }
             }
             self.live[client] = left;
         }
-        self.wills_crash(now, survival);
+        self.lose_shares(now, late);
+        self.wills_crash(now, up_at, late, survival);
         match survival {
             Survival::Nothing => self.forget_retained(now),
             Survival::Committed => {}
+        }
+    }
+
+    /// What a member had whose session is not stored is lost with it, though others are in its group.
+    fn lose_shares(&mut self, now: u64, late: u64) {
+        let Oracle { sessions, messages, astray, .. } = self;
+        let ends = |log: &&SessionLog| log.vague || log.ended.is_some_and(|ended| ended + late >= now);
+        let shares = sessions.iter().filter(ends).flat_map(|log| &log.subscriptions);
+        for s in shares.filter(|s| is_share(s.filter)) {
+            let may_have = |m: &&usize| s.covers(messages[**m].topic) && messages[**m].first_sent <= now;
+            let all: Vec<usize> = (0..messages.len()).collect();
+            astray.extend(all.iter().filter(may_have));
         }
     }
 
@@ -108,6 +139,7 @@ fn returned(number: usize) -> Live {
         ends: u64::MAX,
         may_end: 0,
         known: false,
+        told: false,
         doubtful: true,
     }
 }
@@ -127,7 +159,7 @@ mod tests {
     fn answers(connected: impl Fn() -> Oracle, survival: Survival) -> (bool, bool) {
         let answer = |present| {
             let mut oracle = connected();
-            oracle.crashed(1_000, 2_000, survival);
+            oracle.crashed(1_000, 2_000, 0, survival);
             oracle.connected(20_000, 0, 2, false, 60, present).is_ok()
         };
         (answer(true), answer(false))
@@ -173,7 +205,7 @@ mod tests {
             let mut oracle = Oracle::new(1);
             oracle.connected(0, 0, 1, false, 15, false).unwrap();
             oracle.connack_came(0, 1);
-            oracle.crashed(50_000, 51_000, Survival::Committed);
+            oracle.crashed(50_000, 51_000, 0, Survival::Committed);
             oracle
         };
         for (at, present) in [(54_000, false), (67_000, true)] {

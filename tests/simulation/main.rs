@@ -12,13 +12,12 @@
 //! | `world` | virtual time, the phases, what must hold at their ends |
 //! | `broker` | the shells and the expiry actor, as under actix |
 //! | `network` | sockets |
+//! | `store` | the store and its threads |
 //! | `crash` | the broker ends without a word and begins again |
 //! | `client`, `publishing`, `subscribing`, `receive` | clients, and what they hold the broker to |
 //! | `oracle` | messages and sessions as the standard has them |
 //! | `taken`, `retained`, `wills` | which messages a session may and must have, and when |
 //! | `bites` | breaks the broker in a copy of the tree, and confirms that all this notices |
-//!
-//! Left out: the store, so far. `crash` knows what one would leave.
 
 mod broker;
 mod client;
@@ -30,6 +29,7 @@ mod publishing;
 mod receive;
 mod retained;
 mod rng;
+mod store;
 mod subscribing;
 mod taken;
 mod topics;

@@ -125,6 +125,8 @@ pub struct SessionLog {
     pub exactly_once: BTreeSet<u16>,
     /// After a crash nobody but the broker knows what is left of it.
     pub vague: bool,
+    /// It was taken up after a crash: what waited is in the store alone, until it is read back.
+    pub survived: bool,
 }
 
 /// The session of a client that lives now, as the standard has it.
@@ -139,6 +141,8 @@ pub struct Live {
     pub may_end: u64,
     /// Its client had CONNACK, which waits until the session is stored.
     pub known: bool,
+    /// By its last connection.
+    pub told: bool,
     /// Whether a crash left it is not known.
     pub doubtful: bool,
 }
@@ -158,6 +162,11 @@ pub struct Oracle {
     pub retaining: BTreeMap<Topic, Vec<usize>>,
     /// Those that a crash took, and when.
     pub forgotten: BTreeMap<usize, u64>,
+    /// Messages that may have been with a member whose session a crash took, or that somebody had of whom a crash left little
+    /// that is known.
+    pub astray: BTreeSet<usize>,
+    /// When a broker with a store crashed last.
+    pub crashed: Option<u64>,
 }
 
 impl Oracle {
@@ -172,6 +181,8 @@ impl Oracle {
             wills: Wills::new(clients),
             retaining: BTreeMap::new(),
             forgotten: BTreeMap::new(),
+            astray: BTreeSet::new(),
+            crashed: None,
         }
     }
 
@@ -215,6 +226,7 @@ impl Oracle {
             ends: u64::MAX,
             may_end: u64::MAX,
             known: false,
+            told: false,
             doubtful: false,
         };
         let live = match lives.filter(|_| present) {
@@ -242,7 +254,7 @@ impl Oracle {
     /// CONNACK came: what it says is stored, and what was before is not any more.
     pub fn connack_came(&mut self, client: usize, socket: usize) {
         if let Some(live) = self.live[client].as_mut().filter(|l| l.connected == Some(socket)) {
-            live.known = true;
+            (live.known, live.told) = (true, true);
             live.stored_expiry = (live.expiry, live.expiry);
             self.ghosts.remove(&client);
         }

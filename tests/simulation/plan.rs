@@ -34,6 +34,20 @@ pub struct Plan {
     pub cruelty: u64,
     /// Between two steps of a client, at most.
     pub step_ms: u64,
+    /// How long everybody behaves before everybody leaves.
+    pub settling_ms: u64,
+    /// Of 100 publishes those that are for later.
+    pub delays: u64,
+    pub store: Option<StorePlan>,
+}
+
+/// How a store keeps everybody waiting.
+#[derive(Clone, Copy)]
+pub struct StorePlan {
+    /// The most that a commit, and what goes to and from it, each take.
+    pub store_ms: u64,
+    /// Records that one transaction takes, about.
+    pub records: u64,
 }
 
 /// How one client behaves.
@@ -73,11 +87,35 @@ pub enum Sessions {
 /// What a kept session's expiry is when it is to outlast the simulation.
 pub const LONG: u32 = 3600;
 
+/// Such that seeds that failed before there was a store play without one.
+const VARIATION: u64 = 0x14_0000_0000;
+
 /// Messages in a queue that no plan fills.
 const ROOMY: usize = 100_000;
 
 impl Plan {
-    pub fn new(rng: &mut Rng) -> Plan {
+    pub fn new(rng: &mut Rng, seed: u64) -> Plan {
+        let mut plan = Plan::plain(rng);
+        plan.vary(&mut Rng::new(seed ^ VARIATION));
+        plan
+    }
+
+    /// Drawn apart from all else, so that seeds without do what they did before there was any.
+    fn vary(&mut self, rng: &mut Rng) {
+        if rng.percent(60) {
+            self.store = Some(StorePlan {
+                store_ms: rng.pick(&[1, 5, 20, 80]),
+                records: rng.pick(&[20, 1_024, 1_024]),
+            });
+            let crashes = rng.pick(&[0, 0, 1, 1, 2]);
+            self.crashes = (0..crashes).map(|_| rng.below(self.chaos_ms)).collect();
+        }
+        if rng.percent(40) {
+            self.delays = rng.pick(&[5, 20]);
+        }
+    }
+
+    fn plain(rng: &mut Rng) -> Plan {
         let shards = rng.between(2, 4) as u8;
         let clients = (0..rng.between(3, 6)).map(|n| manners(rng, n)).collect();
         let slow = rng.pick(&[1, 5, 20, 80]);
@@ -99,6 +137,9 @@ impl Plan {
             poll_budget: rng.pick(&[1, 3, 100]),
             cruelty: rng.pick(&[3, 10, 20]),
             step_ms: rng.pick(&[120, 250, 600]),
+            settling_ms: 20_000,
+            delays: 0,
+            store: None,
         }
     }
 
@@ -116,6 +157,15 @@ impl Plan {
     /// How long a parcel and its ticket may take.
     pub fn under_way_ms(&self) -> u64 {
         2 * (self.parcel_ms + self.turn_ms)
+    }
+
+    /// Unfinished deliveries of a session at most, those of earlier connections among them.
+    pub fn most_in_flight(&self) -> usize {
+        4 * usize::from(self.settings.session.send.in_flight)
+    }
+
+    pub fn store_ms(&self) -> u64 {
+        self.store.map_or(1, |store| store.store_ms)
     }
 
     pub fn interval_ms(&self) -> u64 {

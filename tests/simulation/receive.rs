@@ -201,7 +201,8 @@ impl World {
             return Err(format!("PUBACK {id} before that of an older message"));
         }
         let number = c.unfinished[at].message;
-        if let Some(crash) = c.connection.as_ref().and_then(|c| self.sockets[c.socket].broken) {
+        let broken = c.connection.as_ref().and_then(|c| self.sockets[c.socket].broken);
+        if let Some(crash) = broken.filter(|_| self.disk.is_none()) {
             self.oracle.acknowledged_before_crash(number, crash);
         }
         let message = &mut self.oracle.messages[number];
@@ -251,7 +252,11 @@ impl World {
     fn take(&mut self, session: usize, copy: &Arrival) -> Result<(), String> {
         self.note_kind(copy);
         // Which of the messages without payload it is nobody knows, nor what a vague session asked for.
-        if copy.message >= EMPTY || self.oracle.sessions[session].vague {
+        if copy.message >= EMPTY {
+            return Ok(());
+        }
+        if self.oracle.sessions[session].vague {
+            self.oracle.astray.insert(copy.message);
             return Ok(());
         }
         self.oracle.allow(session, copy)?;
@@ -284,7 +289,13 @@ impl World {
         let socket = connection.socket;
         let end = connection.read;
         let log = &mut self.oracle.sessions[session];
-        if log.incoming.get(&id).is_some_and(|i| i.stale || log.vague) {
+        // What had arrived of a connection that a crash broke is of before it.
+        let since_crash = self.sockets[socket].broken.is_none();
+        let is_stale = |i: &Incoming| {
+            i.stale || self.sockets[i.socket].broken.is_some() && (i.qos == QoS::AtLeastOnce || i.released)
+        };
+        let is_other = |i: &Incoming| !dup || (i.message, i.qos) != (message, qos);
+        if log.incoming.get(&id).is_some_and(|i| since_crash && is_stale(i) && is_other(i) || log.vague) {
             log.incoming.remove(&id);
         }
         let order = log.next_order;

@@ -62,7 +62,15 @@ impl Oracle {
             fits?;
         } else {
             let topic = message.topic;
-            let copy = RetainedCopy { answers, or_live: fits.is_ok() };
+            // After a crash it may come once more at QoS 1: acknowledgements are stored lazily.
+            let asked = |at: &usize| self.sessions[session].subscriptions[*at].asked;
+            let crashed = |at: &usize| self.crashed.is_some_and(|crash| asked(at) <= crash);
+            let again = copy.qos == QoS::AtLeastOnce && answers.iter().any(crashed);
+            let copy = RetainedCopy {
+                answers,
+                or_other: fits.is_ok() || again,
+                at_most_once: copy.qos == QoS::AtMostOnce,
+            };
             self.sessions[session].retained.entry(topic).or_default().push(copy);
         }
         *self.sessions[session].marked.entry(copy.message).or_default() += 1;
@@ -176,9 +184,15 @@ impl Oracle {
             return asked.filter(|(_, log)| !log.had(id)).map(|(number, _)| (id, number)).collect();
         }
         match asked.next() {
-            Some((number, _)) if message.qos == QoS::AtLeastOnce => {
+            Some((number, _)) if message.qos == QoS::AtLeastOnce && !self.astray.contains(&id) => {
                 let somebody = self.sessions.iter().any(|log| log.had(id));
-                if somebody { Vec::new() } else { vec![(id, number)] }
+                // What is in the store alone is not read back to go to another.
+                let ended = |log: &SessionLog| {
+                    log.survived
+                        && log.ended.is_some_and(|ended| ended >= message.first_sent)
+                        && log.subscriptions.iter().any(|s| s.covers(message.topic))
+                };
+                if somebody || self.sessions.iter().any(ended) { Vec::new() } else { vec![(id, number)] }
             }
             _ => Vec::new(),
         }

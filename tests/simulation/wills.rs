@@ -23,6 +23,8 @@ enum Fate {
     TakenOver { wait: u64 },
     /// It goes out then, or at the end of the session.
     Due(u64),
+    /// A crash was about when it was due: it goes out in time, and may be revoked by who comes back before.
+    Vague,
 }
 
 impl Wills {
@@ -50,6 +52,10 @@ impl Oracle {
                 Fate::Due(due) if due > now => self.revoke_will(message),
                 Fate::TakenOver { wait } if resumed && wait > 0 => {}
                 Fate::TakenOver { .. } => self.publish_will(message, now, now + late),
+                Fate::Vague => {
+                    let message = &mut self.messages[message];
+                    message.acknowledged = message.acknowledged.filter(|at| *at <= now);
+                }
                 Fate::Due(_) | Fate::Armed => {}
             }
         }
@@ -72,19 +78,40 @@ impl Oracle {
         }
     }
 
-    /// The broker crashed: it forgot those that had not gone out, or may bring them out when it is back.
-    pub fn wills_crash(&mut self, now: u64, survival: Survival) {
-        for at in 0..self.wills.0.len() {
-            let Some(Will { message, fate, .. }) = self.wills.0[at].take() else { continue };
-            match (survival, fate) {
-                (Survival::Committed, _) => self.messages[message].first_sent = now,
-                (Survival::Nothing, Fate::Due(due)) if due > now => self.revoke_will(message),
-                (Survival::Nothing, _) => {}
-            }
-        }
+    /// The broker crashed: it forgot those that had not gone out, or brings them out when it is back at `back_at`.
+    pub fn wills_crash(&mut self, now: u64, back_at: u64, late: u64, survival: Survival) {
         // What is on its way to other shards, or not committed, may be lost.
+        let settled = now - if survival == Survival::Nothing { 0 } else { late.min(now) };
         for message in self.messages.iter_mut().filter(|m| m.is_will) {
-            message.acknowledged = message.acknowledged.filter(|at| *at <= now);
+            message.acknowledged = message.acknowledged.filter(|at| *at <= settled);
+        }
+        for at in 0..self.wills.0.len() {
+            let Some(Will { message, delay, fate }) = self.wills.0[at].take() else { continue };
+            if survival == Survival::Nothing {
+                match fate {
+                    Fate::Due(due) if due > now => self.revoke_will(message),
+                    _ => {}
+                }
+                continue;
+            }
+            let stored = self.live[at].as_ref().filter(|l| l.told && !l.doubtful).map(|l| l.stored_expiry.0);
+            let first_sent = self.messages[message].first_sent.min(now);
+            let (until, fate) = match (fate, stored) {
+                _ if self.messages[message].acknowledged.is_some() => continue,
+                // 5.0 [MQTT-3.1.2-8]
+                (Fate::Armed, Some(expiry)) => {
+                    let due = back_at + delay.min(expiry);
+                    (due, Fate::Due(due))
+                }
+                (Fate::Due(due), Some(_)) => (due.max(back_at) + delay, Fate::Vague),
+                (Fate::Vague, Some(_)) => (back_at + delay, Fate::Vague),
+                _ => {
+                    self.messages[message].first_sent = first_sent;
+                    continue;
+                }
+            };
+            self.publish_will(message, first_sent, until + late);
+            self.wills.0[at] = Some(Will { message, delay, fate });
         }
     }
 

@@ -6,9 +6,11 @@ use crate::network::Socket;
 use crate::oracle::Oracle;
 use crate::plan::Plan;
 use crate::rng::Rng;
+use crate::store::{Ask, Disk, Found};
 use crate::topics::TOPICS;
 use crate::trace::{Trace, trace};
 use homing::expiry::deadline::{DeadlineKind, Registration};
+use homing::journal::record::Committed;
 use homing::mqtt::codec::AckKind;
 use homing::mqtt::message::take_bodies_delta;
 use homing::mqtt::session::loss::{LossCause, Losses};
@@ -22,6 +24,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -42,6 +45,21 @@ pub enum Event {
     Verdicts {
         shard: usize,
         batch: Vec<(DeadlineKind, u32, u32)>,
+    },
+    /// The committing thread looks what has come, and is done with what it took.
+    Gather,
+    Commit,
+    /// A shard is told.
+    Committed(Committed),
+    Heartbeat,
+    /// The reading thread comes to a question, and a shard has its answer.
+    Read {
+        shard: usize,
+        ask: Ask,
+    },
+    Found {
+        shard: usize,
+        found: Found,
     },
     /// A socket comes to a shard.
     Adopt {
@@ -85,8 +103,11 @@ pub enum Event {
     },
     /// Looks for what should have happened by now.
     Sweep,
-    /// The broker's process ends without a word, and another begins.
+    /// The broker's process ends without a word; another begins.
     Crash,
+    Boot,
+    /// Every shard knows what the others' sessions are subscribed to.
+    Settled,
 }
 
 impl Event {
@@ -95,7 +116,20 @@ impl Event {
         use Event::*;
         matches!(
             self,
-            Turn(_) | Parcel { .. } | Register { .. } | Poll { .. } | Verdicts { .. } | Adopt { .. }
+            Turn(_)
+                | Parcel { .. }
+                | Register { .. }
+                | Poll { .. }
+                | Verdicts { .. }
+                | Gather
+                | Commit
+                | Committed(_)
+                | Heartbeat
+                | Read { .. }
+                | Found { .. }
+                | Adopt { .. }
+                | Boot
+                | Settled
         )
     }
 }
@@ -143,7 +177,8 @@ pub struct World {
     pub rng: Rng,
     pub now: u64,
     pub phase: Phase,
-    common: Arc<Common>,
+    pub common: Arc<Common>,
+    pub disk: Option<Disk>,
     pub nodes: Vec<Node>,
     pub expiry: Expiry,
     pub sockets: Vec<Socket>,
@@ -156,6 +191,10 @@ pub struct World {
     pub seen: BTreeMap<&'static str, u64>,
     /// When the broker listens again.
     pub up_at: u64,
+    /// When its process's own time began.
+    epoch: u64,
+    /// What processes that are gone had given up.
+    pub losses: Losses,
     pending: BinaryHeap<Reverse<Entry>>,
     serial: u64,
 }
@@ -163,7 +202,6 @@ pub struct World {
 const SWEEP_MS: u64 = 500;
 /// Regular work of a shard: seldom, so that the long end costs few events.
 pub const CHORE_MS: u64 = 500_000;
-const SETTLING_MS: u64 = 20_000;
 const LEAVING_MS: u64 = 15_000;
 /// Beyond the longest session expiry.
 const OVER_MS: u64 = 4_000_000;
@@ -171,7 +209,8 @@ const OVER_MS: u64 = 4_000_000;
 impl World {
     pub fn new(seed: u64, trace: Trace) -> World {
         let mut rng = Rng::new(seed);
-        let plan = Plan::new(&mut rng);
+        let plan = Plan::new(&mut rng, seed);
+        let disk = plan.store.map(|_| Disk::new(plan.shards));
         let clients: Vec<Client> = plan.clients.iter().cloned().map(Client::new).collect();
         World {
             expiry: Expiry::new(plan.settings.expiry_interval, plan.shards, Instant::ZERO),
@@ -181,6 +220,7 @@ impl World {
             now: 0,
             phase: Phase::Chaos,
             common: nothing_retained(),
+            disk,
             nodes: Vec::new(),
             sockets: Vec::new(),
             clients,
@@ -189,6 +229,8 @@ impl World {
             events: 0,
             seen: BTreeMap::new(),
             up_at: 0,
+            epoch: 0,
+            losses: Losses::default(),
             pending: BinaryHeap::new(),
             serial: 0,
         }
@@ -208,32 +250,52 @@ impl World {
         self.schedule(SWEEP_MS, Event::Sweep);
         self.run_until(self.plan.chaos_ms)?;
         self.begin(Phase::Settling);
-        self.run_until(self.now + SETTLING_MS)?;
+        self.run_until(self.now + self.plan.settling_ms)?;
         if self.plan.settles() {
             self.check_settled()?;
         }
         self.begin(Phase::Leaving);
         self.run_until(self.now + LEAVING_MS)?;
+        self.close_store()?;
         self.check_nothing_left()?;
         self.begin(Phase::Over);
         self.run_until(self.now + OVER_MS)?;
         self.check_no_deadline_left()
     }
 
-    /// Shards and an expiry queue that know nothing yet.
+    /// Shards and an expiry queue that know nothing but what the store has.
     pub fn boot(&mut self) {
+        if self.disk.is_some() && self.now > 0 {
+            // Another process has a time of its own.
+            self.epoch = self.now - 7;
+        }
         let common = nothing_retained();
         self.common = Arc::clone(&common);
+        let shares = self.take_up(&common);
+        let now = self.instant();
         let Plan { shards, settings, .. } = &self.plan;
-        self.expiry = Expiry::new(settings.expiry_interval, *shards, self.instant());
-        let rng = &mut self.rng;
-        let core = |n| Shard::new(ShardId(n), *shards, settings.clone(), Arc::clone(&common), rng.next());
-        self.nodes = (0..*shards).map(core).map(|core| Node::new(core, *shards)).collect();
-        for shard in 0..self.nodes.len() {
-            let now = self.instant();
-            self.nodes[shard].core.chore(now, Instant::from_millis(self.now + CHORE_MS));
-            self.after_core(shard);
+        self.expiry = Expiry::new(settings.expiry_interval, *shards, now);
+        self.nodes.clear();
+        for (n, share) in (0..*shards).zip(shares) {
+            let (common, seed) = (Arc::clone(&common), self.rng.next());
+            let mut core = Shard::new(ShardId(n), *shards, settings.clone(), common, seed);
+            if let Some(share) = share {
+                core.take_up(now, share);
+            }
+            self.nodes.push(Node::new(core, *shards));
         }
+        self.heartbeat();
+        for shard in 0..self.nodes.len() {
+            self.chore(shard);
+        }
+    }
+
+    /// A shard's regular work.
+    pub fn chore(&mut self, shard: usize) {
+        let now = self.instant();
+        let every = if self.plan.store.is_some() && self.phase < Phase::Leaving { 1_000 } else { CHORE_MS };
+        self.nodes[shard].core.chore(now, now + Duration::from_millis(every));
+        self.after_core(shard);
     }
 
     /// What the broker's process had under way is gone.
@@ -250,7 +312,12 @@ impl World {
     }
 
     pub fn instant(&self) -> Instant {
-        Instant::from_millis(self.now)
+        Instant::from_millis(self.now - self.epoch)
+    }
+
+    /// When that is for all the others.
+    pub fn millis(&self, at: Instant) -> u64 {
+        at.as_millis().saturating_add(self.epoch)
     }
 
     pub fn schedule(&mut self, at: u64, event: Event) {
@@ -298,6 +365,12 @@ impl World {
             Event::Register { shard, batch } => self.register(shard, &batch),
             Event::Poll { wake } => self.poll(wake),
             Event::Verdicts { shard, batch } => self.verdicts(shard, &batch),
+            Event::Gather => self.gather(),
+            Event::Commit => self.commit(),
+            Event::Committed(committed) => self.committed(committed),
+            Event::Heartbeat => self.heartbeat(),
+            Event::Read { shard, ask } => self.read(shard, ask),
+            Event::Found { shard, found } => self.found(shard, found),
             Event::Adopt { shard, socket, unread } => self.adopt(shard, socket, unread),
             Event::UpArrives { socket, bytes } => self.up_arrives(socket, &bytes),
             Event::UpEnds { socket } => self.up_ends(socket),
@@ -311,6 +384,8 @@ impl World {
             }
             Event::Sweep => self.sweep(),
             Event::Crash => self.crash(),
+            Event::Boot => self.boot(),
+            Event::Settled => self.settled(),
         }
     }
 
@@ -324,7 +399,11 @@ impl World {
             self.oracle.sessions_end_in_time(self.now, self.plan.interval_ms() + self.plan.lateness_ms());
         self.check(result);
         // Retained messages that a SUBSCRIBE asked for are beside the limit, one of each topic.
-        let messages = self.plan.settings.session.send.queue.messages.saturating_add(TOPICS.len());
+        let mut messages = self.plan.settings.session.send.queue.messages.saturating_add(TOPICS.len());
+        if self.oracle.crashed.is_some() {
+            // Once more in the queue: what was held for it, and what was sent, of which that was not committed.
+            messages = messages.saturating_add(8 * self.clients.len() + self.plan.most_in_flight());
+        }
         for node in &self.nodes {
             let census = node.core.census();
             if census.longest_queue > messages {
@@ -335,7 +414,7 @@ impl World {
     }
 
     fn check_settled(&mut self) -> Result<(), String> {
-        let mut losses = Losses::default();
+        let mut losses = self.losses.clone();
         for node in &self.nodes {
             losses.merge(&node.core.figures().tally.losses);
         }
@@ -347,7 +426,7 @@ impl World {
         }
         self.oracle.check_delivered(self.now, &losses, self.plan.loses())?;
         if !self.plan.loses() {
-            self.oracle.check_retained()?;
+            self.oracle.check_retained(self.plan.store.is_some())?;
         }
         for (shard, node) in self.nodes.iter().enumerate() {
             let Census {

@@ -19,6 +19,7 @@
 //! | `commit` | what waits until the store has it |
 //! | `record` | what the store is told of sessions |
 //! | `recover` | what the store had |
+//! | `homes` | that, shared out among the shards |
 //! | `delayed` | what is published later |
 //! | `hold` | messages that wait for room in a full queue |
 //! | `leave` | connections and sessions that end, wills |
@@ -43,6 +44,7 @@ pub mod effects;
 pub mod exchange;
 mod given_up;
 mod hold;
+pub mod homes;
 mod last_disconnect;
 mod leave;
 mod parcels;

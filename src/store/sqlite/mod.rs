@@ -20,11 +20,11 @@ mod row;
 pub mod schema;
 mod write;
 
-use super::{BodyCopy, Moment, Reader, Store, StoreError};
+use super::{Moment, Reader, Store, StoreError};
 use crate::clock;
 use crate::config::Durability;
 use crate::journal::group::Group;
-use crate::journal::record::Recovered;
+use crate::journal::record::{BodyCopy, Recovered};
 use crate::time::Instant;
 use directory::{Directory, RESERVE};
 use error::{failed, refused};

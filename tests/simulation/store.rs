@@ -1,0 +1,271 @@
+//! The committing and the reading thread, as `src/store/writer` has them, around a store in memory: what the shards send
+//! comes to it at once, and everything it does takes its time.
+//!
+//! What is committed together is the broker's own code; a crash leaves what was committed, and nothing else.
+
+use crate::trace::trace;
+use crate::world::{Event, World};
+use homing::journal::backlog::{Backlog, Bounds};
+use homing::journal::group::Group;
+use homing::journal::record::{Batch, Committed, ReadEntry, RetainedRecord, StoredDelayed};
+use homing::routing::shard::Common;
+use homing::routing::shard::commit::PageRequest;
+use homing::routing::shard::delayed::{DelayedRequest, HORIZON};
+use homing::routing::shard::homes::{Share, rehome, share_out};
+use homing::routing::shard::recover::in_flight;
+use homing::store::memory::Memory;
+use homing::store::{Moment, Store};
+use std::collections::VecDeque;
+
+/// How often it is noted that the broker lives.
+pub const HEARTBEAT_MS: u64 = 10_000;
+
+/// What the wall clock says when all begins.
+const UNIX_MS: u64 = 1_700_000_000_000;
+
+pub struct Disk {
+    pub memory: Memory,
+    writer: Writer,
+}
+
+/// What dies with the process.
+struct Writer {
+    queued: VecDeque<Request>,
+    backlog: Backlog,
+    group: Group,
+    waiters: Vec<Committed>,
+    /// It was told to look, or a commit is under way.
+    busy: bool,
+    /// When the last thing sent arrives: at each shard, at the reading thread.
+    arrival: Vec<u64>,
+    read_arrival: u64,
+}
+
+enum Request {
+    Batch(Batch),
+    Retained(Vec<RetainedRecord>),
+}
+
+/// A question to the reading thread.
+#[derive(Debug)]
+pub enum Ask {
+    Page(PageRequest),
+    Delayed(DelayedRequest),
+}
+
+/// What it found.
+#[derive(Debug)]
+pub enum Found {
+    Page(PageRequest, Vec<ReadEntry>),
+    Delayed(DelayedRequest, Vec<StoredDelayed>),
+}
+
+impl Writer {
+    fn new(shards: u8) -> Writer {
+        Writer {
+            queued: VecDeque::new(),
+            backlog: Backlog::default(),
+            group: Group::default(),
+            waiters: Vec::new(),
+            busy: false,
+            arrival: vec![0; usize::from(shards)],
+            read_arrival: 0,
+        }
+    }
+}
+
+impl Disk {
+    pub fn new(shards: u8) -> Disk {
+        Disk { memory: Memory::default(), writer: Writer::new(shards) }
+    }
+
+    /// Whether all that was sent is committed.
+    pub fn is_idle(&self) -> bool {
+        !self.writer.busy && self.writer.queued.is_empty() && self.writer.backlog.is_empty()
+    }
+}
+
+impl World {
+    /// What each shard takes up of the store, as at the start of the broker; what is retained goes to `common`.
+    pub fn take_up(&mut self, common: &Common) -> Vec<Option<Share>> {
+        let shards = self.plan.shards;
+        let now = Moment { monotonic: self.instant(), unix_millis: UNIX_MS + self.now };
+        let Some(disk) = &mut self.disk else { return (0..shards).map(|_| None).collect() };
+        // Another process opens it.
+        disk.memory = Memory::from_image(disk.memory.image());
+        disk.writer = Writer::new(shards);
+        let before = disk.memory.look(|image| image.rows());
+        let mut recovered = disk.memory.recover(now, HORIZON).expect("memory does not fail");
+        let after = disk.memory.look(|image| image.rows());
+        if before != after {
+            self.failure.get_or_insert(format!("recovery has to mend {before:?} to {after:?}"));
+        }
+        let copies = rehome(&mut recovered, shards);
+        disk.memory.copy_bodies(&copies).expect("memory does not fail");
+        let wanted = in_flight(&recovered.sessions);
+        let mut reader = disk.memory.reader().expect("memory does not fail");
+        let read = reader.entries(&wanted).expect("memory does not fail");
+        if !copies.is_empty() {
+            self.saw("bodies are copied for other shards");
+        }
+        let mut retained = common.retained();
+        for message in recovered.retained.drain(..) {
+            retained.set(message, now.monotonic).expect("there is no limit");
+        }
+        retained.record_changes();
+        drop(retained);
+        trace!(self, "recovered {after:?}");
+        share_out(recovered, read, now.monotonic + HORIZON, shards).into_iter().map(Some).collect()
+    }
+
+    /// A shard's turn ends: what the store is told of it, and asked.
+    pub fn send_to_store(&mut self, shard: usize) {
+        let core = &mut self.nodes[shard].core;
+        let Some(disk) = &mut self.disk else {
+            core.seal_batch();
+            return;
+        };
+        if std::mem::take(&mut core.effects().retained) {
+            let changes = self.common.retained().take_changes();
+            disk.writer.queued.push_back(Request::Retained(changes));
+        }
+        if let Some(batch) = core.seal_batch() {
+            trace!(self, "shard {shard} to the store: {batch:?}");
+            disk.writer.queued.push_back(Request::Batch(batch));
+        }
+        let pages = std::mem::take(&mut core.effects().pages).into_iter().map(Ask::Page);
+        let delayed = std::mem::take(&mut core.effects().delayed).into_iter().map(Ask::Delayed);
+        let asks: Vec<Ask> = pages.chain(delayed).collect();
+        if !disk.writer.queued.is_empty() && !std::mem::replace(&mut disk.writer.busy, true) {
+            let at = self.now + self.rng.below(self.plan.store_ms());
+            self.schedule(at, Event::Gather);
+        }
+        for ask in asks {
+            let at = self.now + self.rng.below(self.plan.store_ms());
+            let Some(disk) = &mut self.disk else { return };
+            let at = at.max(disk.writer.read_arrival);
+            disk.writer.read_arrival = at;
+            self.schedule(at, Event::Read { shard, ask });
+        }
+    }
+
+    /// The committing thread takes what may be committed together of what has come.
+    pub fn gather(&mut self) {
+        let most = self.plan.store.map_or(1, |store| store.records);
+        let part = self.rng.percent(20).then(|| self.rng.next());
+        let Some(Disk { writer, .. }) = &mut self.disk else { return };
+        let came = match part {
+            Some(part) => (part % (writer.queued.len() as u64 + 1)) as usize,
+            None => writer.queued.len(),
+        };
+        for request in writer.queued.drain(..came) {
+            match request {
+                Request::Batch(batch) => writer.backlog.push(batch),
+                Request::Retained(changes) => changes.into_iter().for_each(|c| writer.group.retain(c)),
+            }
+        }
+        let bounds = Bounds { records: most, bytes: 1 << 20 };
+        writer.backlog.take(bounds, &mut writer.group, &mut writer.waiters);
+        if writer.group.recorded() > 0 || !writer.waiters.is_empty() {
+            writer.group.seal();
+            // What comes to nothing needs no sync.
+            let took = if writer.group.is_empty() { 0 } else { self.rng.between(1, self.plan.store_ms()) };
+            self.schedule(self.now + took, Event::Commit);
+        } else if writer.queued.is_empty() {
+            writer.busy = false;
+        } else {
+            self.schedule(self.now + 1, Event::Gather);
+        }
+    }
+
+    /// The transaction is done.
+    pub fn commit(&mut self) {
+        let Some(Disk { writer, memory }) = &mut self.disk else { return };
+        if !writer.group.is_empty() {
+            memory.commit(&writer.group).expect("memory does not fail");
+        }
+        writer.group.clear();
+        let waiters = std::mem::take(&mut writer.waiters);
+        trace!(self, "committed {waiters:?}");
+        for committed in waiters {
+            let at = self.now + self.rng.below(self.plan.store_ms());
+            let Some(Disk { writer, .. }) = &mut self.disk else { return };
+            let arrival = &mut writer.arrival[usize::from(committed.shard)];
+            *arrival = at.max(*arrival);
+            let at = *arrival;
+            self.schedule(at, Event::Committed(committed));
+        }
+        self.schedule(self.now, Event::Gather);
+    }
+
+    pub fn committed(&mut self, Committed { shard, lsn }: Committed) {
+        let (now, shard) = (self.instant(), usize::from(shard));
+        self.nodes[shard].core.committed(now, lsn);
+        self.after_core(shard);
+    }
+
+    /// The reading thread comes to a question.
+    pub fn read(&mut self, shard: usize, ask: Ask) {
+        let Some(Disk { memory, writer }) = &mut self.disk else { return };
+        let mut reader = memory.reader().expect("memory does not fail");
+        let found = match ask {
+            Ask::Page(request) => {
+                let read = reader.entries(&request.wanted).expect("memory does not fail");
+                Found::Page(request, read)
+            }
+            Ask::Delayed(request) => {
+                let read = reader.delayed(request.from, request.until, request.most);
+                Found::Delayed(request, read.expect("memory does not fail"))
+            }
+        };
+        let arrival = &mut writer.arrival[shard];
+        *arrival = (self.now + self.rng.below(self.plan.store_ms())).max(*arrival);
+        let at = *arrival;
+        self.schedule(at, Event::Found { shard, found });
+    }
+
+    pub fn found(&mut self, shard: usize, found: Found) {
+        let now = self.instant();
+        let core = &mut self.nodes[shard].core;
+        match found {
+            Found::Page(request, read) => {
+                core.take_page(now, &request, read);
+                self.saw("a page of a long queue is read back");
+            }
+            Found::Delayed(request, read) => {
+                if !read.is_empty() {
+                    self.saw("messages for later are read back");
+                }
+                self.nodes[shard].core.take_delayed(now, request, read);
+            }
+        }
+        self.after_core(shard);
+    }
+
+    pub fn heartbeat(&mut self) {
+        let now = self.instant();
+        if let Some(disk) = &mut self.disk {
+            disk.memory.heartbeat(now).expect("memory does not fail");
+            self.schedule(self.now + HEARTBEAT_MS, Event::Heartbeat);
+        }
+    }
+
+    /// Everybody has left: nothing of anybody is kept, and what is retained is what the broker has retained. The store is gone
+    /// after this.
+    pub fn close_store(&mut self) -> Result<(), String> {
+        let Some(disk) = self.disk.take() else { return Ok(()) };
+        if !disk.is_idle() {
+            return Err("the store is still at work when all is quiet".into());
+        }
+        let rows = disk.memory.look(|image| image.rows());
+        if rows != Default::default() {
+            return Err(format!("the store leaks: {rows:?}"));
+        }
+        let kept = disk.memory.look(|image| image.all_retained().count());
+        let retained = self.common.retained().len();
+        if kept != retained {
+            return Err(format!("{kept} messages are kept as retained, {retained} are"));
+        }
+        Ok(())
+    }
+}
