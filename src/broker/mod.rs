@@ -145,12 +145,10 @@ impl Broker {
         let Signals { runtime, mut caught } = signals;
         let failed = self.failed.take();
         runtime.block_on(async {
+            let mut failure = std::pin::pin!(Broker::store_failure(failed));
             let name = tokio::select! {
                 name = caught.next(self.requests.as_ref()) => name,
-                cause = Broker::store_failure(failed) => {
-                    error!(%cause, "the store failed; exiting at once, since nothing can be promised any more");
-                    std::process::exit(1)
-                }
+                cause = &mut failure => exit_for(&cause),
             };
             info!(signal = name, "stopping; a second signal exits at once");
             let (done, finished) = oneshot::channel();
@@ -159,6 +157,9 @@ impl Broker {
                 let _ = done.send(());
             });
             tokio::select! {
+                // The last commits fail before the stop is done.
+                biased;
+                cause = failure => exit_for(&cause),
                 _ = finished => ExitCode::SUCCESS,
                 name = caught.next(None) => {
                     warn!(signal = name, "exiting at once");
@@ -167,6 +168,12 @@ impl Broker {
             }
         })
     }
+}
+
+/// Without a stop in order, which would go on as if.
+fn exit_for(cause: &StoreError) -> ! {
+    error!(%cause, "the store failed; exiting at once, since nothing can be promised any more");
+    std::process::exit(1)
 }
 
 impl Drop for Broker {

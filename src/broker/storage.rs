@@ -30,10 +30,10 @@ pub struct Opened {
 /// Reads what is kept, for this number of shards.
 pub fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError> {
     let now = Moment::now();
-    let mut recovered = store.recover(now, HORIZON)?;
+    let mut recovered = twice_if_full(|| store.recover(now, HORIZON))?;
     let copies = rehome(&mut recovered, shards);
     if !copies.is_empty() {
-        store.copy_bodies(&copies)?;
+        twice_if_full(|| store.copy_bodies(&copies))?;
     }
     let wanted = in_flight(&recovered.sessions);
     let read = if wanted.is_empty() { Vec::new() } else { store.reader()?.entries(&wanted)? };
@@ -49,6 +49,17 @@ pub fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError>
     let retained = mem::take(&mut recovered.retained);
     let shares = share_out(recovered, read, now.monotonic + HORIZON, shards);
     Ok(Opened { store, shares, retained })
+}
+
+/// A broker that starts on a full disk starts: the first attempt has opened the reserve.
+fn twice_if_full<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    match attempt() {
+        Err(StoreError::Full(why)) => {
+            warn!(why, "the store has no room; trying again with what is in reserve");
+            attempt()
+        }
+        other => other,
+    }
 }
 
 impl Opened {
@@ -79,15 +90,7 @@ impl Opened {
                     shard.do_send(Looked { request, delayed });
                 }
             }
-            Notice::Full(full) => {
-                if common.store_full.swap(full, Ordering::Relaxed) != full {
-                    if full {
-                        warn!("the store has no room: publishes at QoS 1 and 2 are refused until it has");
-                    } else {
-                        info!("the store has room again");
-                    }
-                }
-            }
+            Notice::Full(full) => common.store_full.store(full, Ordering::Relaxed),
             Notice::Failed(cause) => {
                 error!(%cause, "the store failed: nothing more is acknowledged");
                 let taken = failed.lock().ok().and_then(|mut failed| failed.take());

@@ -411,7 +411,7 @@ impl Drop for Entry {
 
 impl Entry {
     /// Keeps as little of it in memory as there can be; nothing of one whose PUBREC came.
-    pub fn park(mut self: Box<Entry>) -> Option<Parked> {
+    pub fn park(mut self) -> Option<Parked> {
         let body = self.body.take()?;
         let parked = Parked { number: self.number, body: Some(body) };
         self.place.at = Place::PARKED;

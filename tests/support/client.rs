@@ -43,7 +43,15 @@ impl RawClient {
 
     /// The same with another patience: little for a peer that is known to answer at once or never.
     pub fn open_with(address: SocketAddr, version: Version, patience: Duration) -> RawClient {
-        let stream = TcpStream::connect(address).expect("the broker accepts a connection");
+        RawClient::over(
+            TcpStream::connect(address).expect("the broker accepts a connection"),
+            version,
+            patience,
+        )
+    }
+
+    /// On a socket of the test's own.
+    pub fn over(stream: TcpStream, version: Version, patience: Duration) -> RawClient {
         stream.set_nodelay(true).expect("TCP_NODELAY");
         // A broker that has stopped reading must not hang a test that writes to it.
         stream.set_write_timeout(Some(patience)).expect("a write timeout");

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct KeepAlive {
     heard: Instant,
-    /// Since when the broker has not been reading; [`Instant::NEVER`] while it does.
+    /// Since when the broker has not been reading, or answering; [`Instant::NEVER`] while it does.
     paused: Instant,
     /// How long a client may be silent; 0 for ever.
     limit_ms: u32,
@@ -42,15 +42,15 @@ impl KeepAlive {
         self.paused = self.paused.min(now);
     }
 
-    /// The time not read is given back.
+    /// The time not read is given back; what was read meanwhile, where only answers had to wait, counts as ever.
     pub fn resume(&mut self, now: Instant) {
         if !self.paused.is_never() {
-            self.heard = self.heard + now.since(self.paused);
+            self.heard = (self.heard + now.since(self.paused)).min(now);
             self.paused = Instant::NEVER;
         }
     }
 
-    /// When the client is cut; [`Instant::NEVER`] without a keep alive and while the broker does not read.
+    /// When the client is cut; [`Instant::NEVER`] without a keep alive and while the broker does not read or answer.
     pub fn deadline(&self) -> Instant {
         if self.limit_ms == 0 || !self.paused.is_never() {
             return Instant::NEVER;
@@ -86,5 +86,15 @@ mod tests {
         k.pause(at(3_000));
         k.resume(at(10_000));
         assert_eq!(k.deadline(), at(1_000 + 8_000 + 3_000));
+    }
+
+    #[test]
+    fn what_is_heard_during_a_pause_gives_back_no_more_than_that() {
+        let mut k = KeepAlive::awaiting_connect(Duration::from_secs(1), at(0));
+        k.start(2, at(1_000));
+        k.pause(at(2_000));
+        k.heard(at(9_000));
+        k.resume(at(10_000));
+        assert_eq!(k.deadline(), at(10_000 + 3_000));
     }
 }

@@ -181,10 +181,10 @@ impl Queue {
     }
 
     /// A delivery that the store has, behind all others: at the start.
-    pub fn restore(&mut self, entry: Box<Entry>) {
+    pub fn restore(&mut self, entry: Parked) {
         self.bytes += entry.size();
         self.earliest_expiry = self.earliest_expiry.min(entry.expires());
-        self.paged.extend(entry.park());
+        self.paged.push_back(entry);
     }
 
     /// The next entries to read back, if it is time and they were not asked for.
@@ -357,7 +357,9 @@ mod tests {
         let (ledger, waiting) = (Ledger::new(0, 0), delivery(Instant::NEVER));
         let body = ledger.body(&waiting.message);
         for _ in 0..3 {
-            q.restore(ledger.known_entry(EntryNumber(1), Some(Rc::clone(&body))));
+            q.restore(
+                ledger.known_entry(EntryNumber(1), Some(Rc::clone(&body))).park().expect("it has a body"),
+            );
         }
         let l = limits(QueuePolicy::DropOldest);
         assert_eq!(q.push(Instant::ZERO, waiting, Head::Offline, &l, &mut losses), Ok(()));

@@ -9,7 +9,7 @@ use super::seldom::Seldom;
 use super::stall::{SocketView, Stall, StallCause};
 use super::terms::{SessionTerms, Terms};
 use super::wire::{Sending, Wire};
-use crate::journal::ledger::Entry;
+use crate::journal::ledger::{Entry, Parked};
 use crate::journal::record::{BodyNumber, EntryNumber, Flight, ReadEntry};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::message::Message;
@@ -186,7 +186,7 @@ impl Sender {
     }
 
     /// What the store had of this session, one by one in the order of their numbers: a delivery that waits,
-    pub fn restore_queued(&mut self, entry: Box<Entry>) {
+    pub fn restore_queued(&mut self, entry: Parked) {
         self.queue.restore(entry);
     }
 

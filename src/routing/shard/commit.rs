@@ -135,12 +135,15 @@ impl Shard {
         for id in std::mem::take(&mut stored.fenced) {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             connection.wire.outbox.committed(lsn);
-            connection.fenced = connection.wire.outbox.writable() == 0;
-            if connection.fenced {
-                stored.fenced.push(id);
-            } else {
-                connection.mark_dirty(id, &mut self.effects.dirty);
+            if connection.wire.outbox.writable() == 0 {
+                if let Some(stored) = &mut self.stored {
+                    stored.fenced.push(id);
+                }
+                continue;
             }
+            connection.unfence(now);
+            connection.mark_dirty(id, &mut self.effects.dirty);
+            self.register_read_idle(id);
         }
         for peer in &mut self.peers {
             peer.committed(lsn);

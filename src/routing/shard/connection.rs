@@ -154,9 +154,22 @@ impl Connection {
     /// Ends a cause; whether reading goes on.
     pub fn unpause(&mut self, cause: Pause, now: Instant) -> bool {
         let last = self.pauses.clear(cause);
-        if last {
+        if last && !self.fenced {
             self.keep_alive.resume(now);
         }
         last
+    }
+
+    /// Nothing may be written until a commit: a client that waits for its answer, CONNACK before all, is not silent.
+    pub fn fence(&mut self, now: Instant) {
+        self.fenced = true;
+        self.keep_alive.pause(now);
+    }
+
+    pub fn unfence(&mut self, now: Instant) {
+        self.fenced = false;
+        if !self.pauses.any() {
+            self.keep_alive.resume(now);
+        }
     }
 }

@@ -352,7 +352,7 @@ impl Shard {
             if let Some(stored) = &mut self.stored
                 && !connection.fenced
             {
-                connection.fenced = true;
+                connection.fence(now);
                 stored.fenced.push(id);
             }
         } else if wrote > 0 || connection.blocked.is_none() {

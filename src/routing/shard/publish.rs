@@ -88,7 +88,7 @@ impl Shard {
         publish: &Publish<'_>,
         topic: &str,
     ) -> Flow {
-        if is_delayed(topic) && !self.is_over_budget() && !self.is_store_full() {
+        if is_delayed(topic) {
             return self.publish_later(now, id, session, publish, topic);
         }
         if let Some((reason, cause)) = self.refusal(publish, topic) {
@@ -223,11 +223,17 @@ impl Shard {
         if erases {
             return None;
         }
+        let cause = self.want_of_room()?;
+        // What nobody has to keep needs no store.
+        let passes = cause == LossCause::StoreFull && publish.qos == QoS::AtMostOnce;
+        (!passes).then_some((ReasonCode::QUOTA_EXCEEDED, cause))
+    }
+
+    fn want_of_room(&self) -> Option<LossCause> {
         if self.is_over_budget() {
-            return Some((ReasonCode::QUOTA_EXCEEDED, LossCause::MemoryBudget));
+            return Some(LossCause::MemoryBudget);
         }
-        let full = self.is_store_full() && publish.qos != QoS::AtMostOnce;
-        full.then_some((ReasonCode::QUOTA_EXCEEDED, LossCause::StoreFull))
+        self.is_store_full().then_some(LossCause::StoreFull)
     }
 
     /// Why a client may not publish to a topic, if so.
@@ -253,7 +259,12 @@ impl Shard {
         publish: &Publish<'_>,
         topic: &str,
     ) -> Flow {
-        if let Err((reason, cause)) = self.delay(now, publish, topic) {
+        // It is kept whatever its QoS, and frees nothing.
+        let kept = match self.want_of_room() {
+            Some(cause) => Err((ReasonCode::QUOTA_EXCEEDED, cause)),
+            None => self.delay(now, publish, topic),
+        };
+        if let Err((reason, cause)) = kept {
             return self.refuse_publish(now, id, session, publish, reason, Some(cause));
         }
         let Some(packet_id) = publish.packet_id else { return Flow::Continue };

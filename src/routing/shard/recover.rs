@@ -123,7 +123,7 @@ fn restore(
     let has_body = body.is_some();
     let stored = ledger.known_entry(entry.number, body);
     match (entry.flight, has_body) {
-        (None, _) => session.sender.restore_queued(stored),
+        (None, _) => session.sender.restore_queued(stored.park()?),
         (Some(flight), false) if entry.qos == QoS::ExactlyOnce => {
             session.sender.restore_release(now, stored, flight);
         }

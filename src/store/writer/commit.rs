@@ -10,7 +10,7 @@ use crate::time::Instant;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 /// Between two attempts to write when there is no room, and between two questions whether there is some again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -42,7 +42,6 @@ pub(super) fn run(
         is_stopping: false,
     };
     if let Err(failure) = commits.run(queued) {
-        error!(%failure, "the store failed; what it holds is not known any more");
         on(Notice::Failed(failure));
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::support::{PATIENCE, now};
 use homing::journal::group::Group;
+use homing::journal::record::BodyCopy;
 use homing::journal::record::Recovered;
 use homing::store::memory::Memory;
-use homing::store::{BodyCopy, Moment, Reader, Store, StoreError};
+use homing::store::{Moment, Reader, Store, StoreError};
 use homing::time::Instant;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

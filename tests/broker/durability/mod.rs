@@ -3,6 +3,7 @@
 //! The store is one in memory whose commits the test holds back and lets go, and whose image is what a broker that was
 //! killed leaves behind.
 
+mod faults;
 mod gated;
 
 mod interruptions;

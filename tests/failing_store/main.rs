@@ -1,0 +1,10 @@
+//! What becomes of the process and of its promises when the store fails: every call once, by a store that fails on demand
+//! around the real one, and the real binary on a disk whose system calls fail.
+
+#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod every_call;
+mod process;
+mod traffic;

@@ -1,0 +1,152 @@
+//! Clients that use every kind of promise, keep an account of what they were promised, and take it that the broker may be gone
+//! at any moment.
+
+use crate::support::client::{Event, subscribe_packet};
+use crate::support::{Connect, Kind, Message, PATIENCE, Packet, RawClient, V5, V311, Version, now};
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpStream};
+
+/// Each a commit of its own.
+const ALONE: usize = 6;
+/// More than is kept in memory for a client that is away.
+pub const MESSAGES: usize = 200;
+/// Unanswered at a time.
+const WINDOW: usize = 50;
+
+/// What the broker said that it has, or that it has done.
+#[derive(Debug, Default)]
+pub struct Promised {
+    /// The CONNACK and SUBACK of the session that is away.
+    pub subscribed: bool,
+    /// Messages by number that were acknowledged at QoS 1, or by PUBREC at QoS 2.
+    pub taken: BTreeSet<usize>,
+    /// That were received.
+    pub received: BTreeSet<usize>,
+    /// Of those, the ones at QoS 2 whose PUBREL came: they must not come again.
+    pub released: BTreeSet<usize>,
+    pub retained: bool,
+    pub deleted: bool,
+}
+
+/// Goes through it all as far as the broker does; None: it is gone.
+pub fn run(address: SocketAddr, promised: &mut Promised) -> Option<()> {
+    let mut away = open(address, V5)?;
+    connect(&mut away, &Connect::persistent(V5, "away"))?;
+    subscribe(&mut away)?;
+    promised.subscribed = true;
+    away.send(&[0xE0, 0]);
+    let mut here = open(address, V311)?;
+    connect(&mut here, &Connect::persistent(V311, "here"))?;
+    subscribe(&mut here)?;
+    let mut publisher = open(address, V5)?;
+    connect(&mut publisher, &Connect::persistent(V5, "publisher"))?;
+    publish_all(&mut publisher, promised)?;
+    let id = publisher.publish(&Message::new("kept", "x").qos(1).retained());
+    promised.retained = answer(&mut publisher, Kind::Puback, id)? < 0x80;
+    let mut back = open(address, V5)?;
+    connect(&mut back, &Connect::persistent(V5, "away"))?;
+    receive(&mut back, promised, |promised| promised.received.is_superset(&promised.taken))?;
+    let mut successor = open(address, V311)?;
+    connect(&mut successor, &Connect::new(V311, "here"))?;
+    promised.deleted = true;
+    Some(())
+}
+
+fn publish_all(publisher: &mut RawClient, promised: &mut Promised) -> Option<()> {
+    let alone = (0..ALONE).map(|n| n..n + 1);
+    let together = (ALONE..MESSAGES).step_by(WINDOW).map(|n| n..MESSAGES.min(n + WINDOW));
+    for numbers in alone.chain(together) {
+        let sent: Vec<(usize, u16)> =
+            numbers.map(|n| (n, publisher.publish(&Message::new("t", n.to_string()).qos(qos(n))))).collect();
+        let mut releasing = Vec::new();
+        for (n, id) in sent {
+            let kind = if qos(n) == 1 { Kind::Puback } else { Kind::Pubrec };
+            if answer(publisher, kind, id)? < 0x80 {
+                promised.taken.insert(n);
+                releasing.extend((qos(n) == 2).then_some(id));
+            }
+        }
+        for id in &releasing {
+            publisher.ack(Kind::Pubrel, *id);
+        }
+        for id in releasing {
+            answer(publisher, Kind::Pubcomp, id)?;
+        }
+    }
+    Some(())
+}
+
+fn qos(n: usize) -> u8 {
+    1 + (n % 2) as u8
+}
+
+/// Receives and acknowledges until `done`.
+pub fn receive(
+    client: &mut RawClient,
+    promised: &mut Promised,
+    done: impl Fn(&Promised) -> bool,
+) -> Option<()> {
+    let mut under_way = std::collections::HashMap::new();
+    while !(done(promised) && under_way.is_empty()) {
+        match packet(client)? {
+            Packet::Publish(publish) => {
+                let n: usize = publish.text().parse().expect("a number");
+                promised.received.insert(n);
+                if publish.qos == 1 {
+                    client.ack(Kind::Puback, publish.id);
+                } else {
+                    client.ack(Kind::Pubrec, publish.id);
+                    under_way.insert(publish.id, n);
+                }
+            }
+            Packet::Ack(ack) if ack.kind == Kind::Pubrel => {
+                promised.released.extend(under_way.remove(&ack.id));
+                client.ack(Kind::Pubcomp, ack.id);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    Some(())
+}
+
+fn open(address: SocketAddr, version: Version) -> Option<RawClient> {
+    TcpStream::connect(address).ok().map(|stream| RawClient::over(stream, version, PATIENCE))
+}
+
+fn connect(client: &mut RawClient, connect: &Connect) -> Option<()> {
+    client.send(&connect.encode());
+    match packet(client)? {
+        Packet::Connack(connack) => assert_eq!(connack.code, 0),
+        other => panic!("{other:?}"),
+    }
+    Some(())
+}
+
+fn subscribe(client: &mut RawClient) -> Option<()> {
+    let packet_sent = subscribe_packet(client.version(), 1, &[], &[("t", 2)]);
+    client.send(&packet_sent);
+    match packet(client)? {
+        Packet::Granted(granted) => assert_eq!(granted.codes, [2]),
+        other => panic!("{other:?}"),
+    }
+    Some(())
+}
+
+fn answer(client: &mut RawClient, kind: Kind, id: u16) -> Option<u8> {
+    match packet(client)? {
+        Packet::Ack(ack) => {
+            assert_eq!((ack.kind, ack.id), (kind, id));
+            Some(ack.code)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next one; None if the broker is gone.
+fn packet(client: &mut RawClient) -> Option<Packet> {
+    match client.next(now() + PATIENCE) {
+        Event::Packet(packet) => Some(packet),
+        Event::Closed => None,
+        Event::Silence => panic!("neither an answer nor the end"),
+    }
+}
