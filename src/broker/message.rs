@@ -31,7 +31,6 @@ impl Message for Adopt {
 pub struct Introduce {
     /// In the order of their numbers, oneself included.
     pub shards: Vec<Addr<ShardActor>>,
-    pub expiry: Addr<ExpiryActor>,
     pub store: Option<ToStore>,
 }
 
@@ -54,9 +53,11 @@ impl Message for Page {
     type Result = ();
 }
 
-/// Answered when all that was sent to a shard before is handled.
-#[derive(Debug)]
-pub struct Settle;
+/// All have been introduced, and what they told each other is handled: from here on deadlines fire. What is due at once, a will
+/// that was stored, has to meet every subscription.
+pub struct Settle {
+    pub expiry: Addr<ExpiryActor>,
+}
 
 impl Message for Settle {
     type Result = ();

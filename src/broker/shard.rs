@@ -117,7 +117,8 @@ impl Handler<Verdicts> for ShardActor {
 impl Handler<Settle> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, _: Settle, _: &mut Context<ShardActor>) {
+    fn handle(&mut self, message: Settle, _: &mut Context<ShardActor>) {
+        self.shell.settle(message.expiry);
         self.shell.flush();
     }
 }

@@ -98,10 +98,15 @@ impl Shell {
 
     pub fn introduce(&self, all: Introduce) {
         let _ = self.shards.set(all.shards);
-        let _ = self.expiry.set(all.expiry);
         if let Some(store) = all.store {
             let _ = self.store.set(store);
         }
+        self.turn_ended();
+    }
+
+    /// Every shard is introduced: registers the deadlines that waited for it.
+    pub fn settle(&self, expiry: Addr<ExpiryActor>) {
+        let _ = self.expiry.set(expiry);
         self.turn_ended();
     }
 
@@ -181,8 +186,8 @@ impl Shell {
             *self.flusher.borrow_mut() = Some(waker.clone());
         }
         self.awake.set(false);
-        if self.shards.get().is_none() {
-            // Nothing may leave before it is known where to: what was recovered waits in the parcels. Being introduced wakes it.
+        if self.expiry.get().is_none() {
+            // Nothing may leave before it is known where to: what was recovered waits in parcels and registrations. Settling wakes it.
             return;
         }
         self.flush();

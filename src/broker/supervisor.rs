@@ -108,12 +108,13 @@ impl Supervisor {
         }
         for shard in &shards {
             let store = writer.as_ref().map(Writer::to_store);
-            let introduce = Introduce { shards: shards.clone(), expiry: expiry.clone(), store };
+            let introduce = Introduce { shards: shards.clone(), store };
             shard.send(introduce).await.map_err(|_| StartError::Died)?;
         }
-        // What the recovered sessions are subscribed to is known to every shard before anybody can publish.
+        // What the recovered sessions are subscribed to is known to every shard before anybody can publish, wills included.
         for shard in &shards {
-            shard.send(Settle).await.map_err(|_| StartError::Died)?;
+            let expiry = expiry.clone();
+            shard.send(Settle { expiry }).await.map_err(|_| StartError::Died)?;
         }
         let limit = connection_limit(limits.connections);
         let mut acceptors = Vec::new();
