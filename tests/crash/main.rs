@@ -9,7 +9,7 @@
 //! - what was answered by PUBACK or PUBREC reached every session whose subscription was in force from before it was first sent
 //!   until after it was answered, and what was sent while none was in force reached nobody;
 //! - QoS 2 came once: a PUBLISH repeated before its PUBREL has the same identifier, the same message and DUP;
-//! - each publisher's messages on one topic at one QoS came first in their order;
+//! - each publisher's messages on one topic at one QoS came first in their order, to whom was subscribed before they were sent;
 //! - a session whose CONNACK came is there, and one begun afresh by Clean Start has nothing of the one before;
 //! - a will without delay goes out once for each connection that the broker's death cut off;
 //! - a retained message is the one answered last, or one sent after it;
@@ -137,7 +137,8 @@ fn wait_for_acknowledgements(world: &World, from: u64, count: u64, then: Duratio
 /// Starts it and kills it, mostly before it has taken up what it had.
 fn kill_in_recovery(directory: &Path, arbiters: u64, rng: &mut Rng) -> u64 {
     let mut homing = Homing::spawn(directory, arbiters);
-    let after = rng.between(0, 60);
+    // Or when wills that were due have gone out.
+    let after = if rng.percent(20) { rng.between(200, 400) } else { rng.between(0, 60) };
     thread::sleep(Duration::from_millis(after));
     homing.kill();
     after

@@ -1,7 +1,7 @@
 //! When all queues are drained: what was promised against what came.
 
 use crate::publisher::Fate;
-use crate::subscriber::Subscriber;
+use crate::subscriber::{Interval, Subscriber};
 use crate::world::{Class, Series, Stamp, World};
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ pub type Sent<'a> = BTreeMap<Series, &'a [Fate]>;
 pub fn judge(world: &World, sent: &Sent<'_>, subscribers: &[Subscriber]) {
     let (mut promised, mut came) = (0, 0);
     for subscriber in subscribers {
+        in_order(world, sent, subscriber);
         let all = sent.iter().filter(|(s, _)| s.class != Class::Retained);
         for (series, fates) in all.filter(|(s, _)| subscriber.classes().contains(&s.class)) {
             for (number, fate) in fates.iter().enumerate() {
@@ -63,4 +64,24 @@ fn arrived(world: &World, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) ->
         }
     }
     count
+}
+
+/// What came first after a later one of its series may do so only where it first went out before the subscription was known
+/// to be in force: then the later one may have met it, and the earlier not until its publisher sent it again.
+fn in_order(world: &World, sent: &Sent<'_>, subscriber: &Subscriber) {
+    for (stamp, latest) in &subscriber.ledger.disorders {
+        let fates = sent.get(&stamp.series).copied().unwrap_or_default();
+        let (Some(fate), Some(later)) = (fates.get(stamp.number), fates.get(*latest)) else { continue };
+        let intervals = subscriber.ledger.intervals(stamp.series.class);
+        let met = |i: &Interval| {
+            i.granted.is_some_and(|granted| granted < fate.sent)
+                && i.leaving.is_none_or(|leaving| fate.acknowledged.is_some_and(|at| at < leaving))
+        };
+        if intervals.iter().any(met) {
+            let name = subscriber.name();
+            world.violated(format!(
+                "{name}: {stamp} came first after #{latest}; {fate:?}, {later:?}, {intervals:?}"
+            ));
+        }
+    }
 }

@@ -120,16 +120,17 @@ impl World {
 
     /// A shard's turn ends: what the store is told of it, and asked.
     pub fn send_to_store(&mut self, shard: usize) {
+        let now = self.instant();
         let core = &mut self.nodes[shard].core;
         let Some(disk) = &mut self.disk else {
-            core.seal_batch();
+            core.seal_batch(now);
             return;
         };
         if std::mem::take(&mut core.effects().retained) {
             let changes = self.common.retained().take_changes();
             disk.writer.queued.push_back(Request::Retained(changes));
         }
-        if let Some(batch) = core.seal_batch() {
+        if let Some(batch) = core.seal_batch(now) {
             trace!(self, "shard {shard} to the store: {batch:?}");
             disk.writer.queued.push_back(Request::Batch(batch));
         }

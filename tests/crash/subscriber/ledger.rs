@@ -47,6 +47,8 @@ pub struct Ledger {
     /// In which session a message came.
     pub arrivals: BTreeSet<(Stamp, u64)>,
     latest: BTreeMap<Series, usize>,
+    /// What came first after a later one of its series: that one's number.
+    pub disorders: Vec<(Stamp, usize)>,
     marked: bool,
 }
 
@@ -177,7 +179,7 @@ impl Ledger {
             self.held.insert(id, Held { stamp, receipt: false });
         }
         if !again {
-            faults.extend(self.in_order(stamp));
+            self.arrived(stamp);
         }
         self.unacked.push(came);
         self.marked |= stamp.series.publisher == MARKER;
@@ -188,15 +190,17 @@ impl Ledger {
         self.arrivals.range((stamp, 0)..=(stamp, u64::MAX)).next().is_some()
     }
 
-    /// Of a message that comes for the first time.
-    fn in_order(&mut self, stamp: Stamp) -> Option<String> {
+    /// Of a message that does not come again under its identifier.
+    fn arrived(&mut self, stamp: Stamp) {
         let first = !self.has_arrived(stamp);
         self.arrivals.insert((stamp, self.incarnation));
-        if !first {
-            return None;
+        if first {
+            let latest = self.latest.entry(stamp.series).or_default();
+            if *latest > stamp.number {
+                self.disorders.push((stamp, *latest));
+            }
+            *latest = stamp.number.max(*latest);
         }
-        let latest = self.latest.insert(stamp.series, stamp.number)?;
-        (latest > stamp.number).then(|| format!("{stamp} came first after #{latest}"))
     }
 
     /// PUBACK or PUBREC goes out.
