@@ -5,6 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod disk;
 mod every_call;
+mod limit;
 mod process;
 mod traffic;

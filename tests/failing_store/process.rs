@@ -4,6 +4,7 @@ use crate::support::{PATIENCE, now};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -16,6 +17,24 @@ pub struct Process {
 }
 
 impl Process {
+    /// The real binary on a data directory, which listens.
+    pub fn homing(directory: &Path, extra: &[&str]) -> (Process, SocketAddr) {
+        Process::homing_with(directory, extra, &[])
+    }
+
+    /// The same with an environment.
+    pub fn homing_with(
+        directory: &Path,
+        extra: &[&str],
+        environment: &[(&str, &Path)],
+    ) -> (Process, SocketAddr) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(directory).args(extra);
+        let mut process = Process::spawn(command.envs(environment.iter().copied()));
+        let address = process.address().expect("it listens");
+        (process, address)
+    }
+
     pub fn spawn(command: &mut Command) -> Process {
         let mut child = command
             // Neither a file nor a directory of whoever runs the tests.

@@ -88,7 +88,18 @@ impl Sqlite {
             StoreError::Full(why) => StoreError::Full(format!("{}: {why}", path.display())),
             StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", path.display())),
         };
-        let log_pages = set_up(&mut connection, options).map_err(failed).map_err(in_directory)?;
+        let set_up = |connection: &mut Connection| {
+            set_up(connection, options).map_err(|error| refused(error, directory.path()))
+        };
+        let log_pages = match set_up(&mut connection) {
+            // The log's index needs room, and a disk that filled up must not keep the broker from starting.
+            Err(StoreError::Full(_)) => {
+                directory.free_reserve();
+                set_up(&mut connection)
+            }
+            other => other,
+        };
+        let log_pages = log_pages.map_err(in_directory)?;
         schema::prepare(&connection).map_err(in_directory)?;
         let page_size = pragma(&connection, "PRAGMA page_size")?;
         let mut store = Sqlite {
