@@ -237,6 +237,7 @@ impl World {
         let outbox = self.nodes[shard].core.outbox(id)?;
         let queue = &mut self.sockets[socket].send_queue;
         let mut room = capacity.saturating_sub(queue.len()).min(stingy.unwrap_or(usize::MAX));
+        let before = queue.len();
         let mut wrote = 0;
         while room > 0 && outbox.writable() > 0 {
             let mut n = 0;
@@ -247,6 +248,10 @@ impl World {
             }
             outbox.advance(n);
             wrote += n;
+        }
+        if wrote > 0 && self.disk.is_some() {
+            let bytes = self.sockets[socket].send_queue[before..].to_vec();
+            self.check_gates(socket, &bytes);
         }
         self.wake_sender(socket);
         Some(wrote)

@@ -439,6 +439,7 @@ impl World {
             empty: false,
             is_will: true,
             expiry,
+            delay: None,
             first_sent: u64::MAX,
             sends: 0,
             acknowledged: None,

@@ -29,6 +29,7 @@ impl World {
             self.oracle.crashed(self.now, self.up_at, 0, Survival::Nothing);
             return self.boot();
         }
+        self.check_survival();
         for node in &self.nodes {
             self.losses.merge(&node.core.figures().tally.losses);
         }
@@ -42,6 +43,20 @@ impl World {
         self.oracle.crashed(self.now, self.up_at, late, Survival::Committed);
         self.schedule(back_at, Event::Boot);
         self.schedule(self.up_at, Event::Settled);
+    }
+
+    /// All that was acknowledged is in what is left.
+    fn check_survival(&mut self) {
+        let Some(disk) = &self.disk else { return };
+        let acknowledged = |number: &usize| {
+            let message = &self.oracle.messages[*number];
+            message.acknowledged.is_some() && !message.is_will
+        };
+        let numbers: Vec<usize> = (0..self.oracle.messages.len()).filter(acknowledged).collect();
+        let result = disk
+            .memory
+            .look(|image| numbers.into_iter().try_for_each(|number| self.check_kept(image, number)));
+        self.check(result.map_err(|what| format!("after a crash {what}")));
     }
 }
 
@@ -72,10 +87,22 @@ impl Oracle {
             self.live[client] = left;
         }
         self.lose_shares(now, late);
+        self.delayed_crash(now, up_at, late, survival);
         self.wills_crash(now, up_at, late, survival);
         match survival {
             Survival::Nothing => self.forget_retained(now),
             Survival::Committed => {}
+        }
+    }
+
+    /// Messages that are put off: forgotten, or out a while after the broker is back if that was their time.
+    fn delayed_crash(&mut self, now: u64, up_at: u64, late: u64, survival: Survival) {
+        for message in self.messages.iter_mut().filter(|m| m.delay.is_some()) {
+            let Some(routed) = message.acknowledged.filter(|at| at + late >= now) else { continue };
+            match survival {
+                Survival::Nothing => message.acknowledged = None,
+                Survival::Committed => message.acknowledged = Some(routed.max(up_at) + late),
+            }
         }
     }
 

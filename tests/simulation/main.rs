@@ -13,6 +13,7 @@
 //! | `broker` | the shells and the expiry actor, as under actix |
 //! | `network` | sockets |
 //! | `store` | the store and its threads |
+//! | `gates` | what is in the store when a packet leaves |
 //! | `crash` | the broker ends without a word and begins again |
 //! | `client`, `publishing`, `subscribing`, `receive` | clients, and what they hold the broker to |
 //! | `oracle` | messages and sessions as the standard has them |
@@ -22,6 +23,7 @@
 mod broker;
 mod client;
 mod crash;
+mod gates;
 mod network;
 mod oracle;
 mod plan;

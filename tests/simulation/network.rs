@@ -24,6 +24,8 @@ pub struct Socket {
     pub read_scheduled: bool,
     /// In the broker's kernel, not in the client's.
     pub send_queue: Vec<u8>,
+    /// Of what left the broker, the part of a packet that is not whole.
+    pub leaving: Vec<u8>,
     moving: bool,
     /// In the client's kernel, unread.
     pub receive_queue: Vec<u8>,
@@ -62,6 +64,7 @@ impl Socket {
             up_ended: false,
             read_scheduled: false,
             send_queue: Vec::new(),
+            leaving: Vec::new(),
             moving: false,
             receive_queue: Vec::new(),
             client_read_scheduled: false,

@@ -18,7 +18,9 @@ pub struct Message {
     pub is_will: bool,
     /// Seconds.
     pub expiry: Option<u32>,
-    /// Of a will: when it goes out at the earliest; never, as long as it does not.
+    /// Milliseconds for which it is put off.
+    pub delay: Option<u64>,
+    /// Of a will, or one that is put off: when it goes out at the earliest; never, as long as it does not.
     pub first_sent: u64,
     pub sends: u32,
     /// The broker has routed it by then.

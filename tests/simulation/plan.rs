@@ -38,6 +38,7 @@ pub struct Plan {
     pub settling_ms: u64,
     /// Of 100 publishes those that are for later.
     pub delays: u64,
+    pub delay_seconds: [u64; 4],
     pub store: Option<StorePlan>,
 }
 
@@ -139,6 +140,7 @@ impl Plan {
             step_ms: rng.pick(&[120, 250, 600]),
             settling_ms: 20_000,
             delays: 0,
+            delay_seconds: [1, 1, 2, 5],
             store: None,
         }
     }
@@ -270,7 +272,7 @@ fn settings(rng: &mut Rng) -> Settings {
         topic_levels: 16,
         subscriptions_per_client: 100,
         topic_alias_maximum: rng.pick(&[0, 1, 3]),
-        delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
+        delayed: DelayedLimits { messages: 10_000, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 0,
         reports: false,
         keep_alive_maximum: 0,

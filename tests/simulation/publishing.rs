@@ -6,6 +6,7 @@ use crate::topics::{PUBLISHED, Topic};
 use crate::trace::trace;
 use crate::world::World;
 use homing::mqtt::packet::{Packet, PacketId, Publish, PublishProperties, QoS};
+use std::borrow::Cow;
 use std::num::NonZeroU16;
 
 /// Unfinished publishes of a client at most, whatever the broker allows.
@@ -30,6 +31,8 @@ impl World {
         let retain = self.rng.percent(c.manners.retains);
         let empty = retain && self.rng.percent(15);
         let expiry = if v5 { self.rng.pick(&[None, None, None, Some(1), Some(3), Some(60)]) } else { None };
+        let delay = (self.plan.delays > 0 && self.rng.percent(self.plan.delays))
+            .then(|| 1_000 * self.rng.pick(&self.plan.delay_seconds));
         let message = self.oracle.enter(Message {
             publisher: client,
             topic: Topic(self.rng.below(PUBLISHED) as u8),
@@ -38,7 +41,8 @@ impl World {
             empty,
             is_will: false,
             expiry,
-            first_sent: self.now,
+            delay,
+            first_sent: self.now + delay.unwrap_or(0),
             sends: 0,
             acknowledged: None,
             refused: false,
@@ -62,8 +66,19 @@ impl World {
     pub(crate) fn send_publish(&mut self, client: usize, at: usize, dup: bool) {
         let Outgoing { id, message, qos, padding, .. } = self.clients[client].unfinished[at];
         let topic = self.oracle.messages[message].topic;
-        let (name, topic_alias) = self.name_topic(client, topic);
+        let later = self.oracle.messages[message].delay;
+        let name: Cow<'static, str>;
+        let mut topic_alias = None;
+        if let Some(delay) = later {
+            name = format!("$delayed/{}/{}", delay / 1_000, topic.name()).into();
+        } else {
+            let named = self.name_topic(client, topic);
+            (name, topic_alias) = (named.0.into(), named.1);
+        }
         let m = &mut self.oracle.messages[message];
+        if let Some(delay) = later {
+            m.first_sent = m.first_sent.min(self.now + delay);
+        }
         let mut payload = (message as u32).to_be_bytes().to_vec();
         payload.resize(if m.empty { 0 } else { 4 + padding }, b'.');
         m.sends += 1;
@@ -73,7 +88,7 @@ impl World {
             dup,
             qos,
             retain: m.retain,
-            topic: name,
+            topic: &name,
             packet_id: PacketId::new(id),
             properties,
             payload: &payload,

@@ -205,9 +205,12 @@ impl World {
         if let Some(crash) = broken.filter(|_| self.disk.is_none()) {
             self.oracle.acknowledged_before_crash(number, crash);
         }
+        let late = self.plan.late_ms();
+        let forgot = broken.is_some() && self.disk.is_none();
         let message = &mut self.oracle.messages[number];
-        message.acknowledged.get_or_insert(now);
-        message.refused |= reason.is_error();
+        let routed = message.delay.map_or(now, |delay| now + delay + late);
+        message.acknowledged.get_or_insert(routed);
+        message.refused |= reason.is_error() || forgot && message.delay.is_some();
         if qos == QoS::ExactlyOnce && !reason.is_error() {
             c.unfinished[at].released = true;
             self.send(client, &Packet::Pubrel(Acknowledgement::success(packet_id(id))));

@@ -42,6 +42,12 @@ impl Oracle {
         })
     }
 
+    /// Whether nothing that is or may be retained for a topic ever goes.
+    pub fn lasts_as_retained(&self, topic: Topic) -> bool {
+        let mut messages = self.retaining.get(&topic).into_iter().flatten().map(|m| &self.messages[*m]);
+        messages.all(|m| !m.empty && m.expiry.is_none())
+    }
+
     /// The subscriptions of a session that a copy with RETAIN can be the retained message for.
     // 5.0 [MQTT-3.3.1-11]
     pub fn retained_answers(&self, session: usize, copy: &Arrival) -> Vec<usize> {

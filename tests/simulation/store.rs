@@ -251,6 +251,19 @@ impl World {
         }
     }
 
+    /// All is quiet, and everybody is there: nothing is owed any more.
+    pub fn check_store_settled(&self) -> Result<(), String> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let rows = disk.memory.look(|image| image.rows());
+        let offline = self.nodes.iter().any(|n| n.core.figures().sessions > n.core.figures().connected);
+        let owes = rows.entries + rows.bodies > 0 && !offline || rows.incoming + rows.delayed > 0;
+        if owes || !disk.is_idle() {
+            Err(format!("the store has {rows:?} when all is quiet"))
+        } else {
+            Ok(())
+        }
+    }
+
     /// Everybody has left: nothing of anybody is kept, and what is retained is what the broker has retained. The store is gone
     /// after this.
     pub fn close_store(&mut self) -> Result<(), String> {

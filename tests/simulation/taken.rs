@@ -40,7 +40,8 @@ impl Oracle {
             .subscriptions
             .iter()
             .filter(|s| s.covers(message.topic) && s.left.is_none_or(|left| message.first_sent <= left))
-            .filter(|s| !(own && s.options.no_local))
+            // Who put it off is not known any more when it goes out.
+            .filter(|s| !(own && s.options.no_local && message.delay.is_none()))
             .collect();
         let as_published = message.retain && live.iter().any(|s| s.options.retain_as_published);
         let fits = if live.is_empty() {
@@ -98,7 +99,8 @@ impl Oracle {
         }
         // Copies with RETAIN may be the retained ones of a SUBSCRIBE, which come when they are asked for; wills have no
         // order among each other that their clients could know.
-        if first && !message.topic.is_shared() && !copy.retain && !message.is_will {
+        let ordered = !message.is_will && message.delay.is_none();
+        if first && !message.topic.is_shared() && !copy.retain && ordered {
             let key = (message.publisher, message.topic, qos.bits());
             let last = log.last.entry(key).or_insert(id);
             // What its publisher repeats may have been refused the first time, have expired since, or been routed while nobody
@@ -206,7 +208,7 @@ impl SessionLog {
     }
 
     /// Whether it had a message, live or retained.
-    fn had(&self, message: usize) -> bool {
+    pub fn had(&self, message: usize) -> bool {
         self.taken.contains_key(&message) || self.marked.contains_key(&message)
     }
 }

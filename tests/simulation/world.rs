@@ -414,6 +414,7 @@ impl World {
     }
 
     fn check_settled(&mut self) -> Result<(), String> {
+        self.check_store_settled()?;
         let mut losses = self.losses.clone();
         for node in &self.nodes {
             losses.merge(&node.core.figures().tally.losses);

@@ -8,7 +8,7 @@
 //! | PUBLISH at QoS 2 | its own identifier |
 //! | PUBREL | that PUBREC came |
 //! | SUBACK, UNSUBACK | the subscriptions |
-//! | CONNACK | the session, or its removal |
+//! | CONNACK | the session, and the removal of one before it, whenever that ended |
 //! | a ticket to a peer | what its publications led to here |
 //!
 //! The first two wait in their session ([`crate::mqtt::session::receiver`]), which knows their order; tickets in their
@@ -23,6 +23,8 @@ use crate::mqtt::packet::QoS;
 use crate::mqtt::session::receiver::Outcome;
 use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -41,6 +43,8 @@ pub(super) struct Stored {
     /// Number of the first of `gates`.
     first: GateNumber,
     gates: VecDeque<(Lsn, Option<Waits>)>,
+    /// Sessions that ended and are not known to be gone, by the hash of their client id: while there are any.
+    ended: HashMap<u64, Lsn, FixedState>,
     /// Connections whose outbox waits behind a fence, each once.
     pub fenced: Vec<ConnectionId>,
     pages: VecDeque<(Lsn, PageRequest)>,
@@ -74,10 +78,21 @@ impl Stored {
             ledger,
             first: 1,
             gates: VecDeque::new(),
+            ended: HashMap::default(),
             fenced: Vec::new(),
             pages: VecDeque::new(),
             look_up: None,
         }
+    }
+
+    /// A session of this client ends in the batch that is being filled.
+    pub fn session_ended(&mut self, client: u64) {
+        self.ended.insert(client, self.ledger.lsn());
+    }
+
+    /// Whether the end of a session of this client may not be committed yet.
+    pub fn is_ending(&self, client: u64) -> bool {
+        self.ended.contains_key(&client)
     }
 
     /// Something waits until what is recorded so far is committed; `body`: or until that is done with.
@@ -126,6 +141,9 @@ impl Shard {
         let open = stored.gates.iter().take_while(|(waits, _)| *waits <= lsn).count();
         let opened: Vec<Waits> = stored.gates.drain(..open).filter_map(|(_, waits)| waits).collect();
         stored.first += open as GateNumber;
+        if !stored.ended.is_empty() {
+            stored.ended.retain(|_, waits| *waits > lsn);
+        }
         while let Some((_, request)) = stored.pages.pop_front_if(|(waits, _)| *waits <= lsn) {
             self.effects.pages.push(request);
         }

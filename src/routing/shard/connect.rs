@@ -50,7 +50,8 @@ impl Shard {
             self.refuse(now, id, client_id, &refusal);
             return Flow::Closed;
         }
-        let was_stored = existing.is_some_and(|session| self.is_stored(session));
+        let is_ending = self.stored.as_ref().is_some_and(|s| s.is_ending(hash(client_id)));
+        let was_stored = is_ending || existing.is_some_and(|session| self.is_stored(session));
         let resumed = existing.and_then(|session| self.take_over(now, session, connect.clean_start));
         let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id));
         if was_stored {

@@ -179,6 +179,10 @@ impl Shard {
         let filters = resident.session.subscriptions.drain();
         if let Some(account) = resident.session.account() {
             account.ledger.record(record::Record::SessionEnded(account.key));
+            let client = super::connect::hash(&resident.session.client_id);
+            if let Some(stored) = &mut self.stored {
+                stored.session_ended(client);
+            }
         }
         for filter in &filters {
             self.leave_filter(id, filter);
