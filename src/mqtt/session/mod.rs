@@ -255,6 +255,9 @@ impl Session {
     /// Writes an acknowledgement that is due.
     pub fn answer(due: Due, wire: &mut Wire) {
         let kind = if due.qos == QoS::AtLeastOnce { AckKind::Puback } else { AckKind::Pubrec };
+        if let Some(lsn) = due.waits {
+            wire.outbox.fence(lsn);
+        }
         wire.put_acknowledgement(kind, due.packet_id, due.reason);
     }
 

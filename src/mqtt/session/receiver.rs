@@ -5,6 +5,7 @@
 //! nothing is waited for, which is the rule on one shard, it leaves at once and nothing is kept.
 
 use crate::journal::ledger::Account;
+use crate::journal::record::Lsn;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -55,6 +56,8 @@ pub struct Due {
     pub reason: ReasonCode,
     /// 3.x, which cannot be told, gets no acknowledgement for this: its connection is closed.
     pub held_too_long: bool,
+    /// It frees the identifier, and leaves when that is committed.
+    pub waits: Option<Lsn>,
 }
 
 /// What to do with an incoming QoS 2 PUBLISH.
@@ -260,11 +263,14 @@ impl Receiver {
 
     fn due(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, refused: Option<ReasonCode>) -> Due {
         let reason = refused.unwrap_or(outcome.reason());
+        let mut waits = None;
         if qos == QoS::ExactlyOnce && reason.is_error() {
             // 5.0 [MQTT-4.3.3-9]
             self.release(packet_id);
+            // Else the next message under it could be taken for this one after a crash.
+            waits = self.account.as_ref().and_then(|account| account.pending());
         }
-        Due { packet_id, qos, reason, held_too_long: outcome == Outcome::HeldTooLong }
+        Due { packet_id, qos, reason, held_too_long: outcome == Outcome::HeldTooLong, waits }
     }
 }
 

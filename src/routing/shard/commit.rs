@@ -4,7 +4,7 @@
 //! |---|---|
 //! | PUBACK | the message for its stored receivers, or all of them have acknowledged it |
 //! | PUBREC | the same, and the identifier; so does everything that the message leads to |
-//! | PUBCOMP | the identifier's removal |
+//! | PUBCOMP, PUBREC that refuses | the identifier's removal |
 //! | PUBLISH at QoS 2 | its own identifier |
 //! | PUBREL | that PUBREC came |
 //! | SUBACK, UNSUBACK | the subscriptions |
