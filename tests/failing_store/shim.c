@@ -1,5 +1,6 @@
 /* A disk that fails: while a file that FAILING_DISK_FAULT names holds "error", "sync" or "full", writes to files of the directory
- * FAILING_DISK fail with EIO, syncs do, or what would make a file longer fails with ENOSPC. Preloaded; all else is the C library's.
+ * FAILING_DISK fail with EIO, syncs do, or what would make a file longer fails with ENOSPC. Preloaded; all else is the C
+ * library's, and the reserve, which is taken by a system call of its own, is granted.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -78,11 +79,3 @@ static int sync_refused(int fd)
 
 int fsync(int fd) { return sync_refused(fd) ? -1 : REAL(fsync)(fd); }
 int fdatasync(int fd) { return sync_refused(fd) ? -1 : REAL(fdatasync)(fd); }
-int fallocate(int fd, int mode, off_t at, off_t length)
-{
-    return refuses(fd, at + length) ? -1 : REAL(fallocate)(fd, mode, at, length);
-}
-int fallocate64(int fd, int mode, off64_t at, off64_t length)
-{
-    return refuses(fd, (off_t)(at + length)) ? -1 : REAL(fallocate64)(fd, mode, at, length);
-}

@@ -169,14 +169,41 @@ impl Sqlite {
         transaction.commit()
     }
 
-    /// There is no room, or it has failed; in the first case the reserve is opened.
+    /// There is no room, or it has failed; in the first case the reserve is opened, and the write-ahead log written back, so that
+    /// it begins anew in the room that it has.
     fn refuse(&mut self, error: rusqlite::Error) -> StoreError {
         let refusal = refused(error, self.directory.path());
         if matches!(refusal, StoreError::Full(_)) {
             self.directory.free_reserve();
             self.is_relieved = true;
+            if let Err(failure @ StoreError::Failed(_)) = self.write_back("PASSIVE") {
+                return failure;
+            }
         }
         refusal
+    }
+
+    /// As far as readers let it: the next one goes on from there. SQLite's own would not say that it failed.
+    fn write_back(&self, how: &str) -> Result<(), StoreError> {
+        let sql = format!("PRAGMA wal_checkpoint({how})");
+        let written = self.connection.query_row(&sql, [], |_| Ok(()));
+        written.map_err(|error| refused(error, self.directory.path()))
+    }
+
+    /// Gives the disk back what the write-ahead log takes, where that is as much as the reserve and no reader is in the way. A
+    /// shorter one stays: what frees room is written there, whoever else fills the disk.
+    fn cut_log(&self) -> Result<bool, StoreError> {
+        if std::fs::metadata(self.directory.write_ahead_log()).map_or(0, |log| log.len()) < RESERVE {
+            return Ok(false);
+        }
+        self.connection.busy_timeout(Duration::ZERO).map_err(failed)?;
+        let cut = self.write_back("TRUNCATE");
+        self.connection.busy_timeout(BUSY).map_err(failed)?;
+        match cut {
+            Ok(()) => Ok(true),
+            Err(StoreError::Full(_)) => Ok(false),
+            Err(failure) => Err(failure),
+        }
     }
 }
 
@@ -231,11 +258,13 @@ impl Store for Sqlite {
             return Ok(());
         }
         self.log_pages.store(0, Ordering::Relaxed);
-        // As far as readers let it: the next one goes on from there. SQLite's own would not say that it failed.
-        let written = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        match written.map_err(|error| self.refuse(error)) {
+        match self.write_back("PASSIVE") {
             // All of it is still in the log.
-            Err(StoreError::Full(_)) => Ok(()),
+            Err(StoreError::Full(_)) => {
+                self.directory.free_reserve();
+                self.is_relieved = true;
+                Ok(())
+            }
             other => other,
         }
     }
@@ -260,7 +289,9 @@ impl Store for Sqlite {
         if !self.is_relieved || free >= RESERVE {
             return Ok(true);
         }
-        self.is_relieved = !self.directory.restore_reserve()?;
+        let restored =
+            self.directory.restore_reserve()? || self.cut_log()? && self.directory.restore_reserve()?;
+        self.is_relieved = !restored;
         Ok(!self.is_relieved)
     }
 

@@ -166,7 +166,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         }
         self.store.tidy()?;
         if !self.is_full && !self.store.has_room()? {
-            self.say_full(now, "the store has reached its size limit");
+            self.say_full(now, "it is near its size limit, or the disk has no room for its reserve");
         }
         Ok(())
     }

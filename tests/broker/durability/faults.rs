@@ -212,13 +212,9 @@ fn nothing_is_acknowledged_after_a_commit_failed() {
             away(stored, "away");
             let mut publishers = [stored.client(V5, "one"), stored.persistent(V311, "two")];
             stored.faults.plan_next(Call::Commit, fault);
-            publishers.iter_mut().for_each(|p| {
-                p.publish(&message("lost", 1));
-            });
+            publishers.iter_mut().for_each(|p| _ = p.publish(&message("lost", 1)));
             publishers.iter_mut().for_each(|p| p.expect_nothing_for(WATCHED));
-            publishers.iter_mut().for_each(|p| {
-                p.publish(&message("lost too", 2));
-            });
+            publishers.iter_mut().for_each(|p| _ = p.publish(&message("lost too", 2)));
             let mut subscribing = stored.open(V5);
             subscribing.send(&Connect::persistent(V5, "new").encode());
             subscribing.expect_nothing_for(WATCHED);
