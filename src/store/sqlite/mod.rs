@@ -346,8 +346,8 @@ fn note_numbers(connection: &Connection, next_number: u64) -> rusqlite::Result<(
 
 fn copy_body(connection: &Connection, copy: &BodyCopy) -> rusqlite::Result<()> {
     let mut insert: CachedStatement<'_> = connection.prepare_cached(
-        "INSERT INTO body SELECT ?2, size, expires_ms, recorded_ms, qos, retain, topic, properties, payload \
-         FROM body WHERE number = ?1",
+        "INSERT INTO body SELECT ?2, size, expires_ms, recorded_ms, qos, retain, topic, properties, payload, \
+         publisher FROM body WHERE number = ?1",
     )?;
     insert.execute([copy.from.0 as i64, copy.to.0 as i64])?;
     let mut refer =

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
 
 const ENTRY: &str = "SELECT e.qos, e.retain, e.subscription_ids, e.share, \
-    b.expires_ms, b.qos, b.retain, b.topic, b.properties, b.payload \
+    b.expires_ms, b.qos, b.retain, b.topic, b.properties, b.payload, b.publisher \
     FROM entry e JOIN body b ON b.number = ?2 WHERE e.number = ?1";
 
 pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain, topic, properties, payload \
@@ -55,7 +55,7 @@ fn entry(row: &Row<'_>, number: EntryNumber, opened: Moment, scratch: &mut Vec<u
     let share: Option<Box<str>> = row.get(3)?;
     Ok(ReadEntry {
         number,
-        message: row::message(row, 4, opened, [7, 8, 9], scratch)?,
+        message: row::message_by(row.get_ref(10)?.as_str_or_null()?, row, 4, opened, [7, 8, 9], scratch)?,
         qos: row::qos(row, 0)?,
         retain: row.get(1)?,
         ids: row::ids(row, 2)?,

@@ -47,6 +47,18 @@ pub fn message(
     row: &Row<'_>,
     first: usize,
     opened: Moment,
+    columns: [usize; 3],
+    scratch: &mut Vec<u8>,
+) -> Result<Message> {
+    message_by(None, row, first, opened, columns, scratch)
+}
+
+/// The same with its publisher, where that is kept.
+pub fn message_by(
+    publisher: Option<&str>,
+    row: &Row<'_>,
+    first: usize,
+    opened: Moment,
     [topic, properties, payload]: [usize; 3],
     scratch: &mut Vec<u8>,
 ) -> Result<Message> {
@@ -58,7 +70,7 @@ pub fn message(
         forwarded: row.get_ref(properties)?.as_blob()?,
         payload: row.get_ref(payload)?.as_blob()?,
     };
-    Ok(Message::new(parts, scratch))
+    Ok(Message::published_by(publisher.unwrap_or_default(), parts, scratch))
 }
 
 pub fn flight(row: &Row<'_>, first: usize) -> Result<Option<Flight>> {

@@ -63,7 +63,8 @@ CREATE TABLE body (
     retain INTEGER NOT NULL,
     topic TEXT NOT NULL,
     properties BLOB NOT NULL,
-    payload BLOB NOT NULL
+    payload BLOB NOT NULL,
+    publisher TEXT
 ) STRICT;
 
 -- body is NULL once PUBREC came; packet_number and transmissions are, until it was sent.

@@ -48,7 +48,7 @@ impl<'c> Statements<'c> {
             ],
             subscribed: prepare("INSERT OR REPLACE INTO subscription VALUES (?, ?, ?, ?)")?,
             unsubscribed: prepare("DELETE FROM subscription WHERE session = ? AND filter = ?")?,
-            body: prepare("INSERT INTO body VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            body: prepare("INSERT INTO body VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
             body_done: prepare("DELETE FROM body WHERE number = ?")?,
             entry: prepare("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
             entry_changed: prepare(
@@ -113,6 +113,7 @@ impl<'c> Statements<'c> {
                 m.topic(),
                 m.forwarded(),
                 m.payload(),
+                Some(m.publisher()).filter(|name| !name.is_empty()),
             ])?,
             Operation::BodyDone(number) => self.body_done.execute([number.0 as i64])?,
             Operation::Entry { entry, received } => self.put_entry(entry, *received)?,

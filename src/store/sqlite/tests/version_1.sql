@@ -48,7 +48,8 @@ CREATE TABLE body (
     retain INTEGER NOT NULL,
     topic TEXT NOT NULL,
     properties BLOB NOT NULL,
-    payload BLOB NOT NULL
+    payload BLOB NOT NULL,
+    publisher TEXT
 ) STRICT;
 
 -- body is NULL once PUBREC came; packet_number and transmissions are, until it was sent.
@@ -94,7 +95,7 @@ INSERT INTO session VALUES
     (2, 'old', 3, 604800, 0, 1700000600000, 9223372036854775807, 20000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO subscription VALUES (1, '$share/loft/grain/#', 1, 7), (2, 'grain/+', 2, 0);
 INSERT INTO incoming VALUES (1, 65535);
-INSERT INTO body VALUES (10, 120, 1700000060000, 1699999990000, 2, 0, 'grain/wheat', x'0101', x'77');
+INSERT INTO body VALUES (10, 120, 1700000060000, 1699999990000, 2, 0, 'grain/wheat', x'0101', x'77', 'farmer');
 INSERT INTO entry VALUES
     (20, 1, 10, 1, 0, 5, 2, '7,9', '$share/loft/grain/#'),
     (21, 2, 10, 2, 1, NULL, NULL, NULL, NULL),
