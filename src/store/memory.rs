@@ -214,10 +214,11 @@ impl Image {
         self.incoming.contains(&(session, packet_id))
     }
 
-    /// Every entry with its message, which is none once PUBREC came.
-    pub fn entries(&self) -> impl Iterator<Item = (&StoredEntry, Option<&Message>)> {
+    /// The entries of a session with their messages, which are none once PUBREC came.
+    pub fn entries(&self, of: SessionKey) -> impl Iterator<Item = (&StoredEntry, Option<&Message>)> {
         let message = |kept: &KeptEntry| self.bodies.get(&kept.entry.body).map(|kept| &kept.message);
-        self.entries.values().map(move |kept| (&kept.entry, message(kept).filter(|_| !kept.received)))
+        let own = self.entries.values().filter(move |kept| kept.entry.session == of);
+        own.map(move |kept| (&kept.entry, message(kept).filter(|_| !kept.received)))
     }
 
     pub fn all_retained(&self) -> impl Iterator<Item = &Message> {

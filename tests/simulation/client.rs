@@ -296,7 +296,8 @@ impl World {
         }
         trace!(self, "client {client} loses its connection {socket}");
         if self.rng.percent(self.clients[client].manners.strays) {
-            self.clients[client].away_until = self.now + self.rng.between(800, 3_500);
+            let most = self.clients[client].manners.stays_away_ms;
+            self.clients[client].away_until = self.now + self.rng.between(800, most);
         }
         self.clients[client].lose_connection();
     }

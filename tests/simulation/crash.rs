@@ -34,7 +34,7 @@ impl World {
             self.losses.merge(&node.core.figures().tally.losses);
         }
         self.nodes.clear();
-        if self.rng.percent(30) {
+        if self.rng.percent(50) {
             self.plan.shards = self.rng.between(2, 4) as u8;
         }
         // What the sessions are subscribed to is known to every shard before anybody can publish.
@@ -64,7 +64,7 @@ impl Oracle {
     /// The broker's process is gone; it is back at `up_at`.
     pub fn crashed(&mut self, now: u64, up_at: u64, late: u64, survival: Survival) {
         let kept = survival == Survival::Committed;
-        self.crashed = Some(now).filter(|_| kept);
+        self.crashes.extend(kept.then_some(now));
         for client in 0..self.live.len() {
             let ghost = self.ghosts.remove(&client);
             let left = match self.live[client].take() {
@@ -76,13 +76,7 @@ impl Oracle {
                 None => ghost.map(returned).filter(|_| kept),
             };
             if let Some(Live { number, .. }) = left {
-                let log = &mut self.sessions[number];
-                log.survived = true;
-                // Acknowledgements of QoS 1 are stored lazily, and so are the identifiers of what is sent. What is finished at QoS 2
-                // may be so to the broker, which counts on from what is left.
-                for incoming in log.incoming.values_mut() {
-                    incoming.stale |= incoming.qos == QoS::AtLeastOnce || incoming.released;
-                }
+                self.sessions[number].survived = true;
             }
             self.live[client] = left;
         }

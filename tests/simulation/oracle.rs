@@ -104,8 +104,8 @@ pub struct Incoming {
     pub released: bool,
     /// PUBACK or PUBCOMP was sent.
     pub finished: bool,
-    /// It is of QoS 1, and the broker has crashed since: it may not know of it.
-    pub stale: bool,
+    /// Of QoS 1, and the broker has crashed since it came first: it may have another place among the others.
+    pub unordered: bool,
 }
 
 /// One Session State, from its beginning to its end.
@@ -167,8 +167,8 @@ pub struct Oracle {
     /// Messages that may have been with a member whose session a crash took, or that somebody had of whom a crash left little
     /// that is known.
     pub astray: BTreeSet<usize>,
-    /// When a broker with a store crashed last.
-    pub crashed: Option<u64>,
+    /// When a broker with a store crashed.
+    pub crashes: Vec<u64>,
 }
 
 impl Oracle {
@@ -184,7 +184,7 @@ impl Oracle {
             retaining: BTreeMap::new(),
             forgotten: BTreeMap::new(),
             astray: BTreeSet::new(),
-            crashed: None,
+            crashes: Vec::new(),
         }
     }
 

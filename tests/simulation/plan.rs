@@ -40,6 +40,8 @@ pub struct Plan {
     pub delays: u64,
     pub delay_seconds: [u64; 4],
     pub store: Option<StorePlan>,
+    /// Queues become longer than what of them is kept in memory.
+    pub deep: bool,
 }
 
 /// How a store keeps everybody waiting.
@@ -68,6 +70,8 @@ pub struct Manners {
     pub publishes: u64,
     /// Of 100 times that it loses its connection those that it stays away for a while.
     pub strays: u64,
+    /// For how long then.
+    pub stays_away_ms: u64,
     /// Of 100 publishes those that are retained.
     pub retains: u64,
     /// Of 100 of its connections those with a will.
@@ -114,6 +118,77 @@ impl Plan {
         if rng.percent(40) {
             self.delays = rng.pick(&[5, 20]);
         }
+        match rng.below(100) {
+            0..2 => self.queue_deep(rng),
+            2..5 => self.hold(rng),
+            5..8 => self.back_off(rng),
+            8..10 => self.put_off(),
+            _ => {}
+        }
+    }
+
+    /// Busy publishers and receivers that stay away: long queues, which are not in memory.
+    fn queue_deep(&mut self, rng: &mut Rng) {
+        (self.parcel_ms, self.network_ms, self.step_ms, self.cruelty) = (5, 1, 30, 3);
+        self.settings.session.receive_maximum = 20;
+        self.settings.session.send.in_flight = 20;
+        self.settings.session.send.outbox = 4_000;
+        (self.send_buffer, self.receive_buffer) = (1_000, 1_000);
+        self.settings.session.send.queue =
+            QueueLimits { messages: ROOMY, ..self.settings.session.send.queue };
+        self.delays = 0;
+        for manners in &mut self.clients {
+            let receives = rng.percent(40);
+            manners.publishes = if receives { 10 } else { 95 };
+            (manners.strays, manners.stays_away_ms) = if receives { (100, 6_000) } else { (0, 0) };
+            manners.receive_maximum = None;
+            (manners.sessions, manners.expiry, manners.withholds) = (Sessions::Kept, LONG, 0);
+        }
+        self.settings.session_expiry = LONG;
+        self.deep = true;
+    }
+
+    /// Queues of one or two, and publishers that stay connected while their acknowledgement waits for room.
+    fn hold(&mut self, rng: &mut Rng) {
+        self.settings.session.send.queue =
+            QueueLimits { messages: rng.between(1, 2) as usize, bytes: 1 << 26, policy: QueuePolicy::Hold };
+        self.settings.session.send.in_flight = 1;
+        self.settings.session.receive_maximum = 20;
+        self.settings.hold_timeout = Duration::from_secs(5);
+        (self.cruelty, self.step_ms, self.network_ms) = (3, 120, 5);
+        (self.send_buffer, self.receive_buffer) = (16_000, 16_000);
+        for manners in &mut self.clients {
+            manners.receive_maximum = None;
+            manners.sessions = Sessions::Kept;
+        }
+    }
+
+    /// Packets that have been sent again and again, beside new ones.
+    fn back_off(&mut self, rng: &mut Rng) {
+        let retry = &mut self.settings.session.send.terms.retry;
+        retry.interval = Duration::from_millis(rng.pick(&[500, 1_000]));
+        (retry.backoff, retry.max_interval, retry.attempts) = (2.0, Duration::from_secs(60), 0);
+        (retry.jitter, retry.resends_per_tick) = (0.0, 100);
+        self.settings.session.send.in_flight = 20;
+        self.cruelty = 3;
+        self.chaos_ms = 12_000;
+        (self.network_ms, self.send_buffer, self.receive_buffer) = (5, 16_000, 16_000);
+        for manners in &mut self.clients {
+            manners.version = rng.pick(&[ProtocolVersion::V3_1, ProtocolVersion::V3_1_1]);
+            (manners.withholds, manners.keep_alive) = (80, 0);
+            (manners.alias_maximum, manners.identifies) = (None, false);
+        }
+    }
+
+    /// Messages that are put off for longer than is read ahead.
+    fn put_off(&mut self) {
+        self.store.get_or_insert(StorePlan { store_ms: 20, records: 1_024 });
+        // Under `disconnect` clients need not come to rest, and put off what they repeat.
+        let queue = &mut self.settings.session.send.queue;
+        (queue.messages, queue.policy) = (ROOMY, QueuePolicy::Refuse);
+        self.delays = 20;
+        self.delay_seconds = [1, 30, 61, 75];
+        self.settling_ms = 95_000;
     }
 
     fn plain(rng: &mut Rng) -> Plan {
@@ -142,6 +217,7 @@ impl Plan {
             delays: 0,
             delay_seconds: [1, 1, 2, 5],
             store: None,
+            deep: false,
         }
     }
 
@@ -215,6 +291,7 @@ fn manners(rng: &mut Rng, n: u64) -> Manners {
         withholds: rng.pick(&[0, 10, 50, 80]),
         publishes: rng.pick(&[10, 50, 90]),
         strays: rng.pick(&[0, 30, 60]),
+        stays_away_ms: 3_500,
         retains: rng.pick(&[0, 0, 10, 40]),
         wills: rng.pick(&[0, 50, 100]),
         alias_maximum: rng.pick(&[None, Some(1), Some(3)]).filter(|_| version.is_v5()),

@@ -270,9 +270,10 @@ impl World {
         let Some(message) = self.oracle.messages.get(copy.message) else {
             return self.saw("an empty message with RETAIN is delivered");
         };
-        let is_will = message.is_will;
+        let (is_will, is_late) = (message.is_will, message.delay.is_some());
         let kinds = [
             (is_will, "a will is delivered"),
+            (is_late, "a message that was put off is delivered"),
             (copy.retain, "a message comes with RETAIN"),
             (copy.expiry.is_some(), "a message comes with what remains of its expiry"),
             (copy.ids.len() > 1, "a message comes by several subscriptions"),
@@ -291,14 +292,20 @@ impl World {
         let Some(connection) = self.clients[client].connection.as_mut() else { return Ok((0, false)) };
         let socket = connection.socket;
         let end = connection.read;
-        let log = &mut self.oracle.sessions[session];
-        // What had arrived of a connection that a crash broke is of before it.
-        let since_crash = self.sockets[socket].broken.is_none();
+        // Acknowledgements of QoS 1 are stored lazily, and so are the identifiers of what is sent: after a crash the broker may not
+        // know of it. What is finished at QoS 2 may be so to the broker, which counts on from what is left.
         let is_stale = |i: &Incoming| {
-            i.stale || self.sockets[i.socket].broken.is_some() && (i.qos == QoS::AtLeastOnce || i.released)
+            let lazy = i.qos == QoS::AtLeastOnce || i.released;
+            lazy && self.oracle.crashes.iter().any(|crash| (i.appended..appended).contains(crash))
         };
-        let is_other = |i: &Incoming| !dup || (i.message, i.qos) != (message, qos);
-        if log.incoming.get(&id).is_some_and(|i| since_crash && is_stale(i) && is_other(i) || log.vague) {
+        let is_other = |i: &Incoming| {
+            !dup || (i.message, i.qos) != (message, qos) || (i.retain, &i.ids) != (copy.retain, &copy.ids)
+        };
+        let log = &self.oracle.sessions[session];
+        let forget = log.incoming.get(&id).is_some_and(|i| (is_stale(i) || log.vague) && is_other(i));
+        let unordered = log.incoming.get(&id).is_some_and(|i| is_stale(i));
+        let log = &mut self.oracle.sessions[session];
+        if forget {
             log.incoming.remove(&id);
         }
         let order = log.next_order;
@@ -325,7 +332,7 @@ impl World {
                     recorded: false,
                     released: false,
                     finished: false,
-                    stale: false,
+                    unordered,
                 });
                 return Ok((0, true));
             }
@@ -352,6 +359,7 @@ impl World {
         let before = if here { incoming.receptions } else { 0 };
         let earlier = std::mem::replace(&mut incoming.appended, appended);
         let earlier_end = std::mem::replace(&mut incoming.end, end);
+        incoming.unordered |= unordered;
         incoming.receptions = before + 1;
         incoming.received = self.now;
         if !here {
@@ -393,7 +401,8 @@ impl World {
     fn check_resumed(&self, session: usize, id: u16, socket: usize) -> Result<(), String> {
         let incoming = &self.oracle.sessions[session].incoming;
         let this = &incoming[&id];
-        match incoming.iter().find(|(_, o)| o.socket == socket && o.order > this.order) {
+        let newer = |o: &Incoming| o.socket == socket && o.order > this.order && !o.unordered;
+        match incoming.iter().find(|(_, o)| newer(o) && !this.unordered) {
             Some((newer, _)) => Err(format!("PUBLISH {id} is resumed after the newer {newer}")),
             None => Ok(()),
         }

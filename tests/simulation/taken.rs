@@ -65,7 +65,7 @@ impl Oracle {
             let topic = message.topic;
             // After a crash it may come once more at QoS 1: acknowledgements are stored lazily.
             let asked = |at: &usize| self.sessions[session].subscriptions[*at].asked;
-            let crashed = |at: &usize| self.crashed.is_some_and(|crash| asked(at) <= crash);
+            let crashed = |at: &usize| self.crashes.iter().any(|crash| asked(at) <= *crash);
             let again = copy.qos == QoS::AtLeastOnce && answers.iter().any(crashed);
             let copy = RetainedCopy {
                 answers,
@@ -141,6 +141,10 @@ impl Oracle {
             };
             let lacks = self.lacking(id, message, acknowledged);
             if message.may_expire_by(now) {
+                // One whose time passed while the broker was down is counted once, not for each receiver.
+                if message.delay.is_some() {
+                    continue;
+                }
                 expired += lacks.len();
             } else {
                 missing.extend(lacks);

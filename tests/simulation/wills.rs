@@ -6,7 +6,11 @@ use homing::mqtt::packet::ReasonCode;
 use homing::routing::shard::effects::Why;
 
 /// The will of each client's session, while it is not settled whether it goes out.
-pub struct Wills(Vec<Option<Will>>);
+pub struct Wills {
+    live: Vec<Option<Will>>,
+    /// Those that do not go out, and since when that is settled.
+    dropped: Vec<(usize, u64)>,
+}
 
 struct Will {
     message: usize,
@@ -29,7 +33,7 @@ enum Fate {
 
 impl Wills {
     pub fn new(clients: usize) -> Wills {
-        Wills((0..clients).map(|_| None).collect())
+        Wills { live: (0..clients).map(|_| None).collect(), dropped: Vec::new() }
     }
 }
 
@@ -45,12 +49,18 @@ impl Oracle {
         resumed: bool,
         late: u64,
     ) {
-        if let Some(Will { message, fate, .. }) = self.wills.0[client].take() {
+        if let Some(Will { message, fate, .. }) = self.wills.live[client].take() {
             match fate {
-                // The end of the session ends the delay.
-                Fate::Due(due) if !resumed => self.publish_will(message, due.min(now), due.min(now) + late),
-                Fate::Due(due) if due > now => self.revoke_will(message),
-                Fate::TakenOver { wait } if resumed && wait > 0 => {}
+                // The end of the session ends the delay; one that expired while the broker was down ended at its return.
+                Fate::Due(due) if !resumed => {
+                    let from = self.messages[message].first_sent.min(due).min(now);
+                    self.publish_will(message, from, due.min(now) + late);
+                }
+                Fate::Due(due) if due > now => {
+                    self.revoke_will(message);
+                    self.wills.dropped.push((message, now));
+                }
+                Fate::TakenOver { wait } if resumed && wait > 0 => self.wills.dropped.push((message, now)),
                 Fate::TakenOver { .. } => self.publish_will(message, now, now + late),
                 Fate::Vague => {
                     let message = &mut self.messages[message];
@@ -59,17 +69,20 @@ impl Oracle {
                 Fate::Due(_) | Fate::Armed => {}
             }
         }
-        self.wills.0[client] =
+        self.wills.live[client] =
             will.map(|(message, delay)| Will { message, delay: u64::from(delay) * 1_000, fate: Fate::Armed });
     }
 
     /// The connection ended, after its DISCONNECT changed the session's expiry.
     // 3.1.1 [MQTT-3.1.2-8], [MQTT-3.1.2-10]; 5.0 [MQTT-3.1.2-8], [MQTT-3.1.2-10], [MQTT-3.14.4-3]
     pub fn will_parts(&mut self, now: u64, client: usize, why: &Why, expiry: u64, late: u64) {
-        let Some(will) = self.wills.0[client].as_mut() else { return };
+        let Some(will) = self.wills.live[client].as_mut() else { return };
         let (message, wait) = (will.message, will.delay.min(expiry));
         match why {
-            Why::Client(ReasonCode::NORMAL_DISCONNECTION) => self.wills.0[client] = None,
+            Why::Client(ReasonCode::NORMAL_DISCONNECTION) => {
+                self.wills.live[client] = None;
+                self.wills.dropped.push((message, now));
+            }
             Why::TakenOver => will.fate = Fate::TakenOver { wait },
             _ => {
                 will.fate = Fate::Due(now + wait);
@@ -85,8 +98,15 @@ impl Oracle {
         for message in self.messages.iter_mut().filter(|m| m.is_will) {
             message.acknowledged = message.acknowledged.filter(|at| *at <= settled);
         }
-        for at in 0..self.wills.0.len() {
-            let Some(Will { message, delay, fate }) = self.wills.0[at].take() else { continue };
+        // Nobody was told that they would not.
+        for (message, at) in std::mem::take(&mut self.wills.dropped) {
+            if survival == Survival::Committed && at + late >= now {
+                let message = &mut self.messages[message];
+                message.first_sent = message.first_sent.min(now);
+            }
+        }
+        for at in 0..self.wills.live.len() {
+            let Some(Will { message, delay, fate }) = self.wills.live[at].take() else { continue };
             if survival == Survival::Nothing {
                 match fate {
                     Fate::Due(due) if due > now => self.revoke_will(message),
@@ -111,7 +131,7 @@ impl Oracle {
                 }
             };
             self.publish_will(message, first_sent, until + late);
-            self.wills.0[at] = Some(Will { message, delay, fate });
+            self.wills.live[at] = Some(Will { message, delay, fate });
         }
     }
 

@@ -55,11 +55,11 @@ pub enum Event {
     /// The reading thread comes to a question, and a shard has its answer.
     Read {
         shard: usize,
-        ask: Ask,
+        ask: Box<Ask>,
     },
     Found {
         shard: usize,
-        found: Found,
+        found: Box<Found>,
     },
     /// A socket comes to a shard.
     Adopt {
@@ -293,7 +293,8 @@ impl World {
     /// A shard's regular work.
     pub fn chore(&mut self, shard: usize) {
         let now = self.instant();
-        let every = if self.plan.store.is_some() && self.phase < Phase::Leaving { 1_000 } else { CHORE_MS };
+        let every =
+            if self.plan.delay_seconds[3] > 60 && self.phase < Phase::Leaving { 1_000 } else { CHORE_MS };
         self.nodes[shard].core.chore(now, now + Duration::from_millis(every));
         self.after_core(shard);
     }
@@ -400,7 +401,7 @@ impl World {
         self.check(result);
         // Retained messages that a SUBSCRIBE asked for are beside the limit, one of each topic.
         let mut messages = self.plan.settings.session.send.queue.messages.saturating_add(TOPICS.len());
-        if self.oracle.crashed.is_some() {
+        if !self.oracle.crashes.is_empty() {
             // Once more in the queue: what was held for it, and what was sent, of which that was not committed.
             messages = messages.saturating_add(8 * self.clients.len() + self.plan.most_in_flight());
         }

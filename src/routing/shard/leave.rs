@@ -270,8 +270,11 @@ impl Shard {
         let publisher = self.publisher_name(id);
         let mut publication = Publication::new(parts, Some(SessionSlot(id.slot)), self.here);
         publication.publisher_name = &publisher;
-        // That it goes out is recorded with what it leads to.
         publication.whole = self.is_stored(id);
+        if let (true, Some(ledger)) = (publication.whole, self.ledger()) {
+            // That it goes out is recorded with what it leads to, in this batch, if not yet: nothing of it leaves before.
+            ledger.begin();
+        }
         if will.retain {
             self.retain(now, &mut publication);
         }
