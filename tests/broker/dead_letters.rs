@@ -1,12 +1,13 @@
 //! Dead letters: what was given up is published to `$dead/<client id>/<topic>`, where that is asked for.
 
-use crate::launch::{TestBroker, start_broker, versions};
+use crate::launch::{TestBroker, start_broker, start_broker_on, versions};
 use crate::rules::{glob, topic};
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Property, Publish, RawClient, V5, V31, V311, Version, now,
 };
 use homing::clock::unix_millis;
 use homing::config::{Config, OnExhausted, QueuePolicy, RedeliveryRule};
+use homing::store::memory::Memory;
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -203,6 +204,27 @@ versions!(what_a_full_queue_loses_is_a_dead_letter {
     mqtt311_what_a_full_queue_loses_is_a_dead_letter: V311,
     mqtt5_what_a_full_queue_loses_is_a_dead_letter: V5,
 });
+
+#[test]
+fn a_long_stored_queue_loses_no_message_without_its_letter() {
+    let broker = start_broker_on(&Memory::default(), |config| {
+        configure(config);
+        config.limits.queue_messages = 100;
+        config.limits.queue_policy = QueuePolicy::DropOldest;
+        causes(&["queue_overflow"])(config);
+    });
+    leave(&broker, V5);
+    let mut watcher = watch(&broker);
+    let mut publisher = broker.client(V5, "publisher");
+    for n in 0..300 {
+        publisher.deliver(&Message::new("t", format!("{n}")).qos(1));
+    }
+    for n in 0..200 {
+        let letter = expect_letter(&mut watcher, "$dead/s/t", "queue_overflow");
+        assert_eq!((letter.text(), said(&letter, "publisher")), (&*n.to_string(), vec!["publisher"]));
+        watcher.complete(&letter);
+    }
+}
 
 fn causes(names: &'static [&'static str]) -> impl Fn(&mut Config) {
     move |config| config.redelivery.dead_letters = names.iter().map(|name| (*name).to_owned()).collect()

@@ -65,6 +65,8 @@ pub enum Head {
     /// Of a client that is away: nobody takes them soon.
     Offline = 64,
     Online = 256,
+    /// Where what is dropped or expires is to become a dead letter, which takes the message.
+    All = i32::MAX as isize,
 }
 
 /// Deliveries in order.

@@ -128,6 +128,12 @@ impl SessionTerms {
         !self.rules.is_empty()
     }
 
+    /// Whether a message that waits may become a dead letter: then it is not left to the store alone.
+    pub fn keep_what_waits(&self) -> bool {
+        let of_rule = |r: &Arc<Rule>| r.dead_letters.is_some_and(|causes| !causes.is_empty());
+        !self.own.dead_letters.is_empty() || self.rules.iter().any(of_rule)
+    }
+
     /// When a message that goes out now for the first time on its connection is due: of every message, so the topic is not
     /// looked at unless it matters.
     #[inline]

@@ -11,7 +11,11 @@ use std::rc::Rc;
 impl Resident {
     /// How much of a long queue is kept in memory.
     pub(super) fn head(&self) -> Head {
-        if self.connection.is_some() { Head::Online } else { Head::Offline }
+        match self.connection {
+            _ if self.session.sender.terms().keep_what_waits() => Head::All,
+            Some(_) => Head::Online,
+            None => Head::Offline,
+        }
     }
 
     /// What is recorded of it, if it is in the store.
