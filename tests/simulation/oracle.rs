@@ -167,6 +167,8 @@ pub struct Oracle {
     /// Messages that may have been with a member whose session a crash took, or that somebody had of whom a crash left little
     /// that is known.
     pub astray: BTreeSet<usize>,
+    /// A queue became longer than what of it is kept in memory.
+    pub paged: bool,
     /// When a broker with a store crashed.
     pub crashes: Vec<u64>,
 }
@@ -184,6 +186,7 @@ impl Oracle {
             retaining: BTreeMap::new(),
             forgotten: BTreeMap::new(),
             astray: BTreeSet::new(),
+            paged: false,
             crashes: Vec::new(),
         }
     }
@@ -311,6 +314,7 @@ impl Oracle {
         for (client, live) in self.live.iter().enumerate() {
             if let Some(live) = live
                 && live.connected.is_none()
+                && !live.doubtful
                 && now > live.ends.saturating_add(late)
             {
                 return Err(format!("the session of client {client} should have ended at {}", live.ends));

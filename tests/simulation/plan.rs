@@ -40,8 +40,6 @@ pub struct Plan {
     pub delays: u64,
     pub delay_seconds: [u64; 4],
     pub store: Option<StorePlan>,
-    /// Queues become longer than what of them is kept in memory.
-    pub deep: bool,
 }
 
 /// How a store keeps everybody waiting.
@@ -145,7 +143,6 @@ impl Plan {
             (manners.sessions, manners.expiry, manners.withholds) = (Sessions::Kept, LONG, 0);
         }
         self.settings.session_expiry = LONG;
-        self.deep = true;
     }
 
     /// Queues of one or two, and publishers that stay connected while their acknowledgement waits for room.
@@ -217,7 +214,6 @@ impl Plan {
             delays: 0,
             delay_seconds: [1, 1, 2, 5],
             store: None,
-            deep: false,
         }
     }
 

@@ -303,7 +303,7 @@ impl World {
         };
         let log = &self.oracle.sessions[session];
         let forget = log.incoming.get(&id).is_some_and(|i| (is_stale(i) || log.vague) && is_other(i));
-        let unordered = log.incoming.get(&id).is_some_and(|i| is_stale(i));
+        let unordered = log.incoming.get(&id).is_some_and(is_stale);
         let log = &mut self.oracle.sessions[session];
         if forget {
             log.incoming.remove(&id);

@@ -206,10 +206,10 @@ impl World {
     }
 
     /// The reading thread comes to a question.
-    pub fn read(&mut self, shard: usize, ask: Box<Ask>) {
+    pub fn read(&mut self, shard: usize, ask: Ask) {
         let Some(Disk { memory, writer }) = &mut self.disk else { return };
         let mut reader = memory.reader().expect("memory does not fail");
-        let found = match *ask {
+        let found = match ask {
             Ask::Page(request) => {
                 let read = reader.entries(&request.wanted).expect("memory does not fail");
                 Found::Page(request, read)
@@ -225,10 +225,10 @@ impl World {
         self.schedule(at, Event::Found { shard, found: Box::new(found) });
     }
 
-    pub fn found(&mut self, shard: usize, found: Box<Found>) {
+    pub fn found(&mut self, shard: usize, found: Found) {
         let now = self.instant();
         let core = &mut self.nodes[shard].core;
-        match *found {
+        match found {
             Found::Page(request, read) => {
                 core.take_page(now, &request, read);
                 self.saw("a page of a long queue is read back");

@@ -194,7 +194,7 @@ impl Oracle {
                 let somebody = self.sessions.iter().any(|log| log.had(id));
                 // What is in the store alone is not read back to go to another.
                 let ended = |log: &SessionLog| {
-                    log.survived
+                    (log.survived || self.paged)
                         && log.ended.is_some_and(|ended| ended >= message.first_sent)
                         && log.subscriptions.iter().any(|s| s.covers(message.topic))
                 };

@@ -200,6 +200,8 @@ pub struct World {
 }
 
 const SWEEP_MS: u64 = 500;
+/// Deliveries of a client that is away that are kept in memory, where there is a store; well below.
+const HEAD: usize = 50;
 /// Regular work of a shard: seldom, so that the long end costs few events.
 pub const CHORE_MS: u64 = 500_000;
 const LEAVING_MS: u64 = 15_000;
@@ -370,8 +372,8 @@ impl World {
             Event::Commit => self.commit(),
             Event::Committed(committed) => self.committed(committed),
             Event::Heartbeat => self.heartbeat(),
-            Event::Read { shard, ask } => self.read(shard, ask),
-            Event::Found { shard, found } => self.found(shard, found),
+            Event::Read { shard, ask } => self.read(shard, *ask),
+            Event::Found { shard, found } => self.found(shard, *found),
             Event::Adopt { shard, socket, unread } => self.adopt(shard, socket, unread),
             Event::UpArrives { socket, bytes } => self.up_arrives(socket, &bytes),
             Event::UpEnds { socket } => self.up_ends(socket),
@@ -407,6 +409,7 @@ impl World {
         }
         for node in &self.nodes {
             let census = node.core.census();
+            self.oracle.paged |= self.plan.store.is_some() && census.longest_queue > HEAD;
             if census.longest_queue > messages {
                 self.failure.get_or_insert(format!("a queue of {} messages", census.longest_queue));
             }
