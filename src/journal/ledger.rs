@@ -119,7 +119,8 @@ impl Ledger {
         self.filling.borrow_mut().records.push(record);
     }
 
-    /// Records something new, in the part that is open if one is; answers where it can be taken back.
+    /// Records a body or an entry, in the part that is open if one is; answers where it can be taken back. Their order among
+    /// the other records is nothing to the store, so they take vacant places.
     fn put(&self, record: Record) -> Place {
         self.begun.set(true);
         let filling = &mut *self.filling.borrow_mut();
@@ -283,8 +284,12 @@ impl Ledger {
     }
 
     /// Records a delivery.
+    ///
+    /// Its place in the window is not said in a part: that may be committed before the rest of this batch, where what was
+    /// sent before it has its places, and after a crash it would be sent ahead of them.
     pub fn entry(self: &Rc<Ledger>, session: SessionKey, body: &Rc<Body>, owed: Owed<'_>) -> Box<Entry> {
         let number = EntryNumber(self.number());
+        let sent_in_part = owed.flight.filter(|_| self.filling.borrow().in_part);
         let place = self.put(Record::Entry(Box::new(StoredEntry {
             number,
             session,
@@ -293,8 +298,11 @@ impl Ledger {
             retain: owed.retain,
             ids: owed.ids.clone(),
             share: owed.share.cloned(),
-            flight: owed.flight,
+            flight: owed.flight.filter(|_| sent_in_part.is_none()),
         })));
+        if let Some(flight) = sent_in_part {
+            self.record(Record::Sent { number, flight });
+        }
         Box::new(Entry { ledger: Rc::clone(self), number, body: Some(Rc::clone(body)), place })
     }
 
@@ -364,23 +372,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn number(&self) -> EntryNumber {
-        self.number
-    }
-
-    pub fn body(&self) -> Option<&Rc<Body>> {
-        self.body.as_ref()
-    }
-
-    /// As [`Message::size`] of its message, which need not be in memory.
-    pub fn size(&self) -> usize {
-        self.body.as_ref().map_or(0, |b| b.size as usize)
-    }
-
-    pub fn expires(&self) -> Instant {
-        self.body.as_ref().map_or(Instant::NEVER, |b| b.expires)
-    }
-
     /// It has a place in the window, or was sent again.
     pub fn sent(&self, flight: Flight) {
         self.ledger.change(self.place, self.number, flight);
@@ -398,6 +389,14 @@ impl Entry {
     pub fn pending(&self) -> Option<Lsn> {
         self.ledger.pending()
     }
+
+    /// Keeps as little of it in memory as there can be; nothing of one whose PUBREC came.
+    pub fn park(mut self) -> Option<Parked> {
+        let body = self.body.take()?;
+        let parked = Parked { number: self.number, body: Some(body) };
+        self.place.at = Place::PARKED;
+        Some(parked)
+    }
 }
 
 impl Drop for Entry {
@@ -406,16 +405,6 @@ impl Drop for Entry {
             return;
         }
         self.ledger.end(self.place, Record::EntryDone(self.number));
-    }
-}
-
-impl Entry {
-    /// Keeps as little of it in memory as there can be; nothing of one whose PUBREC came.
-    pub fn park(mut self) -> Option<Parked> {
-        let body = self.body.take()?;
-        let parked = Parked { number: self.number, body: Some(body) };
-        self.place.at = Place::PARKED;
-        Some(parked)
     }
 }
 
@@ -470,7 +459,7 @@ pub struct Account {
 impl Account {
     /// A QoS 2 PUBLISH is taken over.
     pub fn incoming(&self, packet_id: PacketId) {
-        self.ledger.put(Record::Incoming { session: self.key, packet_id });
+        self.ledger.record(Record::Incoming { session: self.key, packet_id });
     }
 
     /// Its identifier is free again.
@@ -582,5 +571,25 @@ mod tests {
         let batch = ledger.seal().expect("records");
         // What was put in a part may go before the rest of its batch, so its end is always said.
         assert_eq!((batch.records.len(), batch.parts.len(), batch.parts[0].records.len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn what_is_sent_in_a_part_has_its_place_behind_what_was_sent_before() {
+        let ledger = Ledger::new(1, 0);
+        let body = ledger.body(&message());
+        let older = ledger.known_entry(EntryNumber(7), Some(Rc::clone(&body)));
+        let flight = |running| Flight { running, transmissions: 1 };
+        older.sent(flight(1));
+        ledger.begin_part(MoveNumber(9));
+        let newer = ledger.entry(SessionKey(1), &body, Owed { flight: Some(flight(2)), ..owed() });
+        ledger.end_part();
+        let batch = ledger.seal().expect("records");
+        let [Record::Entry(entry)] = &batch.parts[0].records[..] else { panic!("{batch:?}") };
+        assert_eq!(entry.flight, None, "the part may go alone");
+        let places = batch.records.iter().filter_map(|r| match r {
+            Record::Sent { number, flight } => Some((*number, flight.running)),
+            _ => None,
+        });
+        assert_eq!(places.collect::<Vec<_>>(), [(older.number, 1), (newer.number, 2)]);
     }
 }

@@ -2,7 +2,7 @@
 
 mod ledger;
 
-pub use ledger::{Interval, Ledger};
+pub use ledger::{Interval, Ledger, Seen};
 
 use crate::link::{Came, Link};
 use crate::rng::Rng;
@@ -283,7 +283,7 @@ impl Subscriber {
             world.violated(format!("{}: its session is gone", self.name()));
         }
         (self.known, self.afresh) = (true, false);
-        self.ledger.reconnected(same_life);
+        self.ledger.reconnected(same_life, world.round());
     }
 
     fn answered(&mut self, world: &World, at: &mut Connection, granted: &Granted) {

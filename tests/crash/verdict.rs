@@ -1,7 +1,7 @@
 //! When all queues are drained: what was promised against what came.
 
 use crate::publisher::Fate;
-use crate::subscriber::{Interval, Subscriber};
+use crate::subscriber::{Interval, Seen, Subscriber};
 use crate::world::{Class, Series, Stamp, World};
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ pub type Sent<'a> = BTreeMap<Series, &'a [Fate]>;
 pub fn judge(world: &World, sent: &Sent<'_>, subscribers: &[Subscriber]) {
     let (mut promised, mut came) = (0, 0);
     for subscriber in subscribers {
+        let before = world.count_violations();
         in_order(world, sent, subscriber);
         let all = sent.iter().filter(|(s, _)| s.class != Class::Retained);
         for (series, fates) in all.filter(|(s, _)| subscriber.classes().contains(&s.class)) {
@@ -19,6 +20,10 @@ pub fn judge(world: &World, sent: &Sent<'_>, subscribers: &[Subscriber]) {
                 promised += u64::from(missed(world, subscriber, stamp, fate));
                 came += arrived(world, subscriber, stamp, fate);
             }
+        }
+        if world.count_violations() > before {
+            let seen: String = subscriber.ledger.seen.iter().map(Seen::to_string).collect();
+            println!("all that came to {}:{seen}", subscriber.name());
         }
     }
     let count: usize = sent.values().map(|fates| fates.len()).sum();

@@ -236,7 +236,11 @@ impl World {
     }
 
     pub fn has_violations(&self) -> bool {
-        !locked(&self.violations).is_empty()
+        self.count_violations() > 0
+    }
+
+    pub fn count_violations(&self) -> usize {
+        locked(&self.violations).len()
     }
 
     pub fn violations(&self) -> Vec<String> {

@@ -184,7 +184,8 @@ impl Sender {
     }
 
     /// The same on a live connection whose socket was asked.
-    pub fn oldest_diagnosed(&self, now: Instant, peer_has: u64, view: SocketView) -> Option<Stall> {
+    pub fn oldest_diagnosed(&self, now: Instant, view: SocketView, wire: &Wire) -> Option<Stall> {
+        let peer_has = view.peer_has(wire);
         let oldest = self.window.oldest(now, |end_offset| StallCause::of(end_offset, peer_has, view))?;
         Some(Stall { view, ..oldest })
     }

@@ -8,16 +8,18 @@ use super::receive::Flow;
 use super::route::{Publication, Routed};
 use super::wish::Asked;
 use super::{ConnectionId, SessionId, Shard};
+use crate::journal::ledger::Body;
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::{Publish, QoS, ReasonCode};
 use crate::mqtt::session::loss::LossCause;
-use crate::mqtt::session::receiver::{Due, Outcome};
+use crate::mqtt::session::receiver::{AckToken, Due, Outcome};
 use crate::mqtt::session::topic_alias::IncomingAliases;
 use crate::mqtt::session::{Session, Violation};
 use crate::mqtt::topic::levels;
 use crate::routing::retained;
 use crate::routing::subscription_tree::SessionSlot;
 use crate::time::Instant;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -110,23 +112,16 @@ impl Shard {
         let publisher = self.publisher_name(session);
         let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), self.here);
         publication.publisher_name = &publisher;
-        let mut waits = self.take_over_incoming(session, publish, &mut publication);
+        let mut waits = self.take_over_incoming(session, publish);
+        publication.whole = waits;
         if publish.retain {
             waits |= self.retain(now, &mut publication);
         }
-        let token = match publish.packet_id {
-            Some(_) => self.sessions.get(session).map(|r| (session, r.session.receiver.next_token())),
-            None => None,
-        };
+        let token = self.next_token(session, publish);
         let mut routed = self.route(now, &mut publication, token);
-        if let Some((session, token)) = token
-            && (waits || publication.body.is_some())
-            && let Some(stored) = &mut self.stored
-        {
-            let (gate, outcome) = (Gate::Here { session, token }, Outcome::Unmatched);
+        if waits || publication.body.is_some() {
             let early = publication.body.as_ref().filter(|_| !waits && early(publish.qos) == Early::Yes);
-            stored.gate(Waits::Publisher { gate, outcome }, early);
-            routed.gates += 1;
+            routed.gates += self.gate_publisher(token, early);
         }
         self.publisher = publisher;
         if routed.peer_full {
@@ -137,26 +132,47 @@ impl Shard {
         if parted {
             return Flow::Closed;
         }
-        if let Some(packet_id) = publish.packet_id {
-            let due = self.settle(now, id, session, |receiver| match routed {
-                Routed { gates: 0, outcome, .. } => receiver.routed(packet_id, publish.qos, outcome),
-                Routed { gates, outcome, .. } => {
-                    receiver.wait(packet_id, publish.qos, outcome, gates);
-                    None
-                }
-            });
-            self.acknowledge(id, due);
-        }
+        self.answer_publisher(now, id, session, publish, routed);
         Flow::Continue
     }
 
-    /// A QoS 2 PUBLISH to a stored session: its identifier is recorded with all that it leads to. Whether it is such a one.
-    fn take_over_incoming(
+    /// Which of the publisher's acknowledgements this one's will be, if it gets one.
+    fn next_token(&self, session: SessionId, publish: &Publish<'_>) -> Option<(SessionId, AckToken)> {
+        publish.packet_id?;
+        Some((session, self.sessions.get(session)?.session.receiver.next_token()))
+    }
+
+    /// The acknowledgement waits for the store; `early`: or until all who are owed this have finished with it. Answers for
+    /// how many gates more it waits.
+    fn gate_publisher(&mut self, token: Option<(SessionId, AckToken)>, early: Option<&Rc<Body>>) -> u16 {
+        let (Some((session, token)), Some(stored)) = (token, &mut self.stored) else { return 0 };
+        let (gate, outcome) = (Gate::Here { session, token }, Outcome::Unmatched);
+        stored.gate(Waits::Publisher { gate, outcome }, early);
+        1
+    }
+
+    /// Acknowledges a PUBLISH, now or when its gates have answered.
+    fn answer_publisher(
         &mut self,
+        now: Instant,
+        id: ConnectionId,
         session: SessionId,
         publish: &Publish<'_>,
-        publication: &mut Publication<'_>,
-    ) -> bool {
+        routed: Routed,
+    ) {
+        let Some(packet_id) = publish.packet_id else { return };
+        let due = self.settle(now, id, session, |receiver| match routed {
+            Routed { gates: 0, outcome, .. } => receiver.routed(packet_id, publish.qos, outcome),
+            Routed { gates, outcome, .. } => {
+                receiver.wait(packet_id, publish.qos, outcome, gates);
+                None
+            }
+        });
+        self.acknowledge(id, due);
+    }
+
+    /// A QoS 2 PUBLISH to a stored session: its identifier is recorded with all that it leads to. Whether it is such a one.
+    fn take_over_incoming(&self, session: SessionId, publish: &Publish<'_>) -> bool {
         let Some(packet_id) = publish.packet_id.filter(|_| publish.qos == QoS::ExactlyOnce) else {
             return false;
         };
@@ -164,7 +180,6 @@ impl Shard {
             return false;
         };
         account.incoming(packet_id);
-        publication.whole = true;
         true
     }
 
@@ -267,28 +282,10 @@ impl Shard {
         if let Err((reason, cause)) = kept {
             return self.refuse_publish(now, id, session, publish, reason, Some(cause));
         }
-        let Some(packet_id) = publish.packet_id else { return Flow::Continue };
-        let account = self.sessions.get(session).and_then(|r| r.session.account());
-        if let Some(account) = account.filter(|_| publish.qos == QoS::ExactlyOnce) {
-            account.incoming(packet_id);
-        }
-        let token = self.sessions.get(session).map(|r| r.session.receiver.next_token());
-        let gated = match (&mut self.stored, token) {
-            (Some(stored), Some(token)) => {
-                let (gate, outcome) = (Gate::Here { session, token }, Outcome::Taken);
-                stored.gate(Waits::Publisher { gate, outcome }, None);
-                true
-            }
-            _ => false,
-        };
-        let due = self.settle(now, id, session, |receiver| {
-            if gated {
-                receiver.wait(packet_id, publish.qos, Outcome::Taken, 1);
-                return None;
-            }
-            receiver.routed(packet_id, publish.qos, Outcome::Taken)
-        });
-        self.acknowledge(id, due);
+        self.take_over_incoming(session, publish);
+        let gates = self.gate_publisher(self.next_token(session, publish), None);
+        let routed = Routed { outcome: Outcome::Taken, gates, peer_full: false };
+        self.answer_publisher(now, id, session, publish, routed);
         Flow::Continue
     }
 

@@ -59,9 +59,8 @@ impl Shard {
     /// A connection's oldest unacknowledged packet, once its socket was asked who holds it.
     pub fn diagnose(&self, now: Instant, id: ConnectionId, view: SocketView) -> Option<Stall> {
         let connection = self.connections.get(id)?;
-        let peer_has = connection.wire.outbox.written().saturating_sub(view.unsent as u64);
         let sender = &self.sessions.get(connection.session?)?.session.sender;
-        sender.oldest_diagnosed(now, peer_has, view)
+        sender.oldest_diagnosed(now, view, &connection.wire)
     }
 }
 

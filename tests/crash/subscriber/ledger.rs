@@ -3,6 +3,7 @@
 use crate::support::Kind;
 use crate::world::{Class, MARKER, Series, Stamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 
 /// A subscription in time; what is not set has not happened so far as is known.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,35 @@ struct Held {
     receipt: bool,
 }
 
+/// Something that came, for whoever has to find out how a violation came about.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen {
+    /// CONNACK, in this round.
+    Connected {
+        round: u64,
+    },
+    Publish {
+        id: u16,
+        stamp: Stamp,
+        dup: bool,
+    },
+    Pubrel {
+        id: u16,
+    },
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Seen::Connected { round } => write!(f, "\n  round {round}:"),
+            Seen::Publish { id, stamp, dup } => {
+                write!(f, " {stamp} ({id}{})", if *dup { ", DUP" } else { "" })
+            }
+            Seen::Pubrel { id } => write!(f, " PUBREL {id}"),
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct Ledger {
     intervals: BTreeMap<Class, Vec<Interval>>,
@@ -50,6 +80,8 @@ pub struct Ledger {
     /// What came first after a later one of its series: that one's number.
     pub disorders: Vec<(Stamp, usize)>,
     marked: bool,
+    /// All that came, in its order.
+    pub seen: Vec<Seen>,
 }
 
 /// Subscribing.
@@ -131,7 +163,8 @@ impl Ledger {
     }
 
     /// What was not acknowledged is to come again; `same_life`: of a broker that has it in memory.
-    pub fn reconnected(&mut self, same_life: bool) {
+    pub fn reconnected(&mut self, same_life: bool, round: u64) {
+        self.seen.push(Seen::Connected { round });
         // Nothing new came while some were expected, so these are the older ones.
         let unacked = self.unacked.drain(..).map(|u| Unacked { firm: u.firm || same_life, ..u });
         let mut all: VecDeque<Unacked> = unacked.collect();
@@ -143,6 +176,7 @@ impl Ledger {
     pub fn received(&mut self, mut came: Unacked, dup: bool) -> Vec<String> {
         let mut faults = Vec::new();
         let Unacked { id, stamp, qos, .. } = came;
+        self.seen.push(Seen::Publish { id, stamp, dup });
         let before = self.held.get(&id).copied();
         let again = before.is_some() && qos == 2;
         if dup {
@@ -215,6 +249,7 @@ impl Ledger {
 
     /// PUBREL came.
     pub fn released(&mut self, id: u16) -> Option<String> {
+        self.seen.push(Seen::Pubrel { id });
         let held = self.held.remove(&id)?;
         (!held.receipt).then(|| format!("PUBREL {id} for {} without PUBREC", held.stamp))
     }
