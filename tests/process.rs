@@ -3,129 +3,52 @@
 #[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
 mod support;
 
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
+#[expect(dead_code, reason = "shared with other tests, which use all of it")]
+#[path = "support/process.rs"]
+mod process;
+
+use process::{Process, homing_serve};
+use rustix::process::Signal;
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 use support::client::Event;
 use support::{Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V311, Will, now};
 
-/// An orderly stop is bounded; this is more than the bound.
-const STOP: Duration = Duration::from_secs(10);
-
 /// The real binary on a free port; killed when dropped.
 struct Homing {
-    child: Child,
+    process: Process,
     address: SocketAddr,
-    /// What it prints from here on.
-    said: mpsc::Receiver<String>,
 }
 
 impl Homing {
     fn serve(extra: &[&str]) -> Homing {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_homing"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--ephemeral"])
-            .args(extra)
-            // Neither a file nor variables of whoever runs the tests.
-            .current_dir(env!("CARGO_TARGET_TMPDIR"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("homing starts");
-        let said = said(&mut child);
-        let address = loop {
-            let line = said.recv_timeout(PATIENCE).expect("homing prints the address it listens on");
-            if let Some(address) = address_in(&line) {
-                break address;
-            }
-        };
-        Homing { child, address, said }
+        let (process, address) = Process::serve(homing_serve().arg("--ephemeral").args(extra));
+        Homing { process, address }
     }
 
     /// What it prints, to the first line that begins like that.
-    fn says(&self, last: &str) -> Vec<String> {
-        let mut lines = Vec::new();
-        while !lines.last().is_some_and(|line: &String| line.starts_with(last)) {
-            lines.push(self.said.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {last}: {lines:#?}")));
-        }
-        lines
+    fn says(&mut self, last: &str) -> Vec<String> {
+        let lines = self.process.lines_until(last, |line| line.starts_with(last));
+        lines.unwrap_or_else(|| panic!("it ended and never said {last}"))
     }
 
     /// The next line it prints that has these words in it.
-    fn line_with(&self, words: &str) -> String {
-        let deadline = now() + PATIENCE;
-        loop {
-            let left = deadline.saturating_duration_since(now());
-            let line = self.said.recv_timeout(left).unwrap_or_else(|_| panic!("never says {words}"));
-            if line.contains(words) {
-                return line;
-            }
-        }
+    fn line_with(&mut self, words: &str) -> String {
+        self.process.line(words).unwrap_or_else(|| panic!("it ended and never said {words}"))
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("a signal reaches the process");
+        self.process.signal(signal);
     }
 
     fn connect(&self, connect: &Connect) -> RawClient {
         RawClient::connect(self.address, connect)
     }
 
-    /// Waits for the end of the process.
-    fn exit_status(&mut self) -> ExitStatus {
-        let deadline = now() + STOP;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("a child to wait for") {
-                return status;
-            }
-            assert!(now() < deadline, "homing does not stop");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+    /// Waits for the end of the process, whose orderly stop is bounded.
+    fn exit_code(&mut self) -> Option<i32> {
+        self.process.end().0
     }
-}
-
-impl Drop for Homing {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// What it prints, wherever. Both pipes are read to their end, so that it never blocks.
-fn said(child: &mut Child) -> mpsc::Receiver<String> {
-    let (say, said) = mpsc::channel();
-    let pipes: [Box<dyn std::io::Read + Send>; 2] =
-        [Box::new(child.stdout.take().expect("a pipe")), Box::new(child.stderr.take().expect("a pipe"))];
-    for pipe in pipes {
-        let say = say.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                println!("homing: {line}");
-                let _ = say.send(line);
-            }
-        });
-    }
-    said
-}
-
-fn address_in(line: &str) -> Option<SocketAddr> {
-    let digits = &line[line.find("127.0.0.1:")?..];
-    let end = digits.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).unwrap_or(digits.len());
-    // Not what was asked for, if it repeats that, but what it got.
-    digits[..end].trim_end_matches(['.', ':']).parse().ok().filter(|address: &SocketAddr| address.port() != 0)
-}
-
-#[test]
-fn address_is_found_in_what_is_printed() {
-    let address = Some(SocketAddr::from(([127, 0, 0, 1], 4711)));
-    assert_eq!(address_in("listening on 127.0.0.1:4711."), address);
-    assert_eq!(address_in(r#"{"message":"listening","address":"127.0.0.1:4711"}"#), address);
-    assert_eq!(address_in("asked for 127.0.0.1:0"), None);
-    assert_eq!(address_in("nothing"), None);
 }
 
 fn orderly_stop_on(signal: Signal) {
@@ -142,7 +65,7 @@ fn orderly_stop_on(signal: Signal) {
         client.expect_cut(0x8B);
     }
     assert_eq!(older.expect_closed(), None);
-    assert_eq!(homing.exit_status().code(), Some(0));
+    assert_eq!(homing.exit_code(), Some(0));
 }
 
 #[test]
@@ -175,7 +98,7 @@ fn sigterm_flushes_what_is_on_its_way() {
         }
     }
     assert_eq!((received.len(), received.last().map(String::as_str)), (201, Some("last")));
-    assert_eq!(homing.exit_status().code(), Some(0));
+    assert_eq!(homing.exit_code(), Some(0));
 }
 
 #[test]
@@ -189,7 +112,7 @@ fn sigterm_ends_in_time_though_a_client_reads_nothing() {
         publisher.deliver(&Message::new("t", &payload).qos(1));
     }
     homing.signal(Signal::TERM);
-    assert_eq!(homing.exit_status().code(), Some(0));
+    assert_eq!(homing.exit_code(), Some(0));
 }
 
 #[test]
@@ -198,7 +121,7 @@ fn after_sigterm_nobody_new_is_accepted() {
     let mut client = homing.connect(&Connect::new(V5, "c"));
     homing.signal(Signal::TERM);
     client.expect_cut(0x8B);
-    homing.exit_status();
+    homing.exit_code();
     assert!(std::net::TcpStream::connect(homing.address).is_err());
 }
 
@@ -213,7 +136,7 @@ fn sighup_is_ignored() {
 
 #[test]
 fn sigusr1_says_what_the_broker_waits_for_whatever_the_log_level() {
-    let homing = Homing::serve(&["--set", "runtime.arbiters=2", "--log-level", "error"]);
+    let mut homing = Homing::serve(&["--set", "runtime.arbiters=2", "--log-level", "error"]);
     homing.signal(Signal::USR1);
     let text = homing.says("no session has anything unacknowledged").join("\n");
     assert!(text.contains("arbiter 0: ") && text.contains("arbiter 1: "), "{text}");
@@ -290,7 +213,7 @@ fn pinging_clients_survive_a_broker_that_was_stopped() {
 
 #[test]
 fn messages_given_up_are_logged_by_client_with_their_causes_and_not_each() {
-    let homing = Homing::serve(&["--set", "limits.queue_messages=1", "--log-format", "json"]);
+    let mut homing = Homing::serve(&["--set", "limits.queue_messages=1", "--log-format", "json"]);
     let mut subscriber = homing.connect(&Connect::persistent(V311, "s"));
     subscriber.subscribe(&[("t", 1)]);
     subscriber.disconnect();

@@ -23,6 +23,10 @@
 #[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
 mod support;
 
+#[path = "../support/process.rs"]
+#[expect(dead_code, reason = "shared with other tests, which use all of it")]
+mod process;
+
 #[path = "../simulation/rng.rs"]
 mod rng;
 
@@ -184,7 +188,7 @@ fn mark(world: &World) {
 
 /// No more kills: what is promised has to come.
 fn finish(rounds: u64, directory: &Path, clients: &mut Clients, world: &World) {
-    let homing = Homing::spawn(directory, 1 + rounds % 2);
+    let mut homing = Homing::spawn(directory, 1 + rounds % 2);
     world.serve(rounds, homing.address());
     retained::check(world, &clients.publishers);
     clients.publishers.iter_mut().for_each(Publisher::finish);

@@ -1,11 +1,11 @@
 //! The real binary on a disk whose system calls fail: `shim.c` preloaded.
 
-use crate::process::Process;
+use crate::process::{Process, homing_serve};
+use crate::shim::shim;
 use crate::support::{Connect, Kind, Message, PATIENCE, RawClient, V5, V311, now};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -13,23 +13,6 @@ use tempfile::TempDir;
 const BEFORE: usize = 20;
 /// How long it is watched that nothing comes.
 const WATCHED: Duration = Duration::from_millis(400);
-
-/// Built once for a test run, by the C compiler that SQLite needs too.
-fn shim() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/failing_store/shim.c");
-        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("failing_disk_shim.so");
-        let status = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
-            .args(["-Wall", "-Wextra", "-O1", "-shared", "-fPIC", "-o"])
-            .args([&built, &source])
-            .arg("-ldl")
-            .status()
-            .expect("a C compiler");
-        assert!(status.success(), "the shim does not compile");
-        built
-    })
-}
 
 struct Disk {
     directory: PathBuf,
@@ -46,12 +29,19 @@ impl Disk {
     }
 
     fn start(&self) -> (Process, SocketAddr) {
-        let environment: [(&str, &Path); 3] = [
-            ("LD_PRELOAD", shim()),
-            ("FAILING_DISK", &self.directory),
-            ("FAILING_DISK_FAULT", &self.control),
-        ];
-        Process::homing_with(&self.directory, &[], &environment)
+        Process::serve(&mut self.homing())
+    }
+
+    /// The program, to be started on this disk.
+    fn homing(&self) -> Command {
+        let mut command = homing_serve();
+        command
+            .arg("--data-dir")
+            .arg(&self.directory)
+            .env("LD_PRELOAD", shim("failing_store"))
+            .env("FAILING_DISK", &self.directory)
+            .env("FAILING_DISK_FAULT", &self.control);
+        command
     }
 
     fn fail(&self, how: &str) {
@@ -160,14 +150,7 @@ fn a_broker_on_a_full_disk_says_so_and_ends_with_exit_code_1() {
     with_messages(address);
     drop(homing);
     disk.fail("full");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-    command
-        .args(["--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(&disk.directory)
-        .env("LD_PRELOAD", shim())
-        .env("FAILING_DISK", &disk.directory)
-        .env("FAILING_DISK_FAULT", &disk.control);
-    let (code, said) = Process::spawn(&mut command).end();
+    let (code, said) = Process::spawn(&mut disk.homing()).end();
     assert_eq!(code, Some(1), "{said:#?}");
     assert!(said.iter().any(|line| line.starts_with("homing: ") && line.contains("no room")), "{said:#?}");
     disk.mend();

@@ -1,11 +1,15 @@
 //! The real binary with a store that is sound: its size limit, its end by signal, and a row that somebody took out of it.
 
-use crate::process::Process;
+use crate::process::{Process, homing_serve};
 use crate::support::client::Event;
 use crate::support::{Connect, Kind, Message, PATIENCE, Packet, RawClient, V5, V311, now};
 use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::path::Path;
+
+fn homing_on(directory: &Path, extra: &[&str]) -> (Process, SocketAddr) {
+    Process::serve(homing_serve().arg("--data-dir").arg(directory).args(extra))
+}
 
 /// The least that can be configured.
 const LIMIT: u64 = 64 * 1024 * 1024;
@@ -54,7 +58,7 @@ fn at_its_size_limit_the_store_refuses_and_takes_messages_again_once_the_queue_i
     let directory = tempfile::tempdir().expect("a directory");
     let mut extra = ROOMY.to_vec();
     extra.extend(["--set", "store.size_limit=64 MiB"]);
-    let (mut homing, address) = Process::homing(directory.path(), &extra);
+    let (mut homing, address) = homing_on(directory.path(), &extra);
     subscribed_and_away(address);
     let mut publisher = publisher(address);
     for round in 0..2 {
@@ -94,7 +98,7 @@ fn sigterm_loses_nothing_that_was_acknowledged_and_keeps_what_waited_to_be_commi
     const SENT: usize = 1000;
     let directory = tempfile::tempdir().expect("a directory");
     let extra = ["--set", "limits.receive_maximum=65535"];
-    let (mut homing, address) = Process::homing(directory.path(), &extra);
+    let (mut homing, address) = homing_on(directory.path(), &extra);
     subscribed_and_away(address);
     let mut publisher = publisher(address);
     let first = publisher.publish(&Message::new("t", "0").qos(1));
@@ -115,7 +119,7 @@ fn sigterm_loses_nothing_that_was_acknowledged_and_keeps_what_waited_to_be_commi
     let (code, said) = homing.end();
     assert_eq!(code, Some(0), "{said:#?}");
 
-    let (_homing, address) = Process::homing(directory.path(), &ROOMY);
+    let (_homing, address) = homing_on(directory.path(), &ROOMY);
     let mut marker = self::publisher(address);
     assert_eq!(marker.deliver(&Message::new("t", SENT.to_string()).qos(1)), 0);
     let came = receive_until(&mut away(address), SENT);
@@ -128,7 +132,7 @@ fn sigterm_loses_nothing_that_was_acknowledged_and_keeps_what_waited_to_be_commi
 fn rows_are_taken_out(sql: &str) {
     const COUNT: usize = 200;
     let directory = tempfile::tempdir().expect("a directory");
-    let (mut homing, address) = Process::homing(directory.path(), &ROOMY);
+    let (mut homing, address) = homing_on(directory.path(), &ROOMY);
     subscribed_and_away(address);
     let mut publisher = publisher(address);
     for n in 0..COUNT {

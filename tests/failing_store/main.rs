@@ -5,8 +5,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../support/process.rs"]
+#[expect(dead_code, reason = "shared with other tests, which use all of it")]
+mod process;
+
+#[path = "../support/shim.rs"]
+mod shim;
+
 mod disk;
 mod every_call;
 mod limit;
-mod process;
 mod traffic;

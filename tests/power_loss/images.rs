@@ -1,25 +1,6 @@
-//! The preloaded shim, and the files that are left of a directory by its account.
+//! The files that are left of a directory by the shim's account.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
-
-/// Built once for a test run, by the C compiler that the broker's allocator needs too.
-pub fn shim() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/power_loss/shim.c");
-        let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("power_loss_shim.so");
-        let status = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
-            .args(["-Wall", "-Wextra", "-O1", "-shared", "-fPIC", "-o"])
-            .args([&built, &source])
-            .arg("-ldl")
-            .status()
-            .expect("a C compiler");
-        assert!(status.success(), "the shim does not compile");
-        built
-    })
-}
 
 /// A directory, and what the shim keeps of it.
 pub struct Images {

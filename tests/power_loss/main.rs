@@ -5,6 +5,9 @@
 //! each commit, is killed at a random one, and the store is opened again on the images. `POWER_LOSS_ROUNDS` sets how often,
 //! `POWER_LOSS_SEED` repeats the places; the moment within a commit is the system's choice.
 
+#[path = "../support/shim.rs"]
+mod shim;
+
 mod images;
 
 use homing::config::Durability;
@@ -16,7 +19,8 @@ use homing::mqtt::session::subscription::SubscriptionIds;
 use homing::store::sqlite::{Options, Sqlite};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
-use images::{Images, shim};
+use images::Images;
+use shim::shim;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -112,7 +116,7 @@ fn drive_a_store() {
 fn start_child(durability: &str, directory: &Path, images: &Path) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "drive_a_store", "--ignored", "--nocapture"])
-        .env("LD_PRELOAD", shim())
+        .env("LD_PRELOAD", shim("power_loss"))
         .env("POWER_LOSS_DIRECTORY", directory)
         .env("POWER_LOSS_IMAGES", images)
         .env("POWER_LOSS_DURABILITY", durability)

@@ -1,0 +1,143 @@
+//! The real binary, or this test's own, as a child process, and what it says.
+
+use crate::support::{PATIENCE, now};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+/// Killed when dropped.
+pub struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    said: Vec<String>,
+}
+
+/// `homing serve` on a free port, to be given more arguments.
+pub fn homing_serve() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    command.args(["serve", "--listen", "127.0.0.1:0"]);
+    command
+}
+
+impl Process {
+    /// A broker, and where it listens.
+    pub fn serve(command: &mut Command) -> (Process, SocketAddr) {
+        let mut process = Process::spawn(command);
+        let address = process.address().unwrap_or_else(|| panic!("it does not listen: {:#?}", process.said));
+        (process, address)
+    }
+
+    pub fn spawn(command: &mut Command) -> Process {
+        let mut child = command
+            // Neither a file nor a directory of whoever runs the tests.
+            .current_dir(env!("CARGO_TARGET_TMPDIR"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let (say, lines) = mpsc::channel();
+        let stdout: Box<dyn Read + Send> = Box::new(child.stdout.take().expect("a pipe"));
+        let stderr: Box<dyn Read + Send> = Box::new(child.stderr.take().expect("a pipe"));
+        // Both are read to their end, so that it never blocks.
+        for (pipe, is_log) in [(stdout, false), (stderr, true)] {
+            let say = say.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                    if is_log {
+                        println!("homing: {line}");
+                    }
+                    let _ = say.send(line);
+                }
+            });
+        }
+        Process { child, lines, said: Vec::new() }
+    }
+
+    /// Where it listens; None if it ends instead.
+    pub fn address(&mut self) -> Option<SocketAddr> {
+        let mut found = None;
+        self.lines_until("an address", |line| {
+            found = address_in(line);
+            found.is_some()
+        })?;
+        found
+    }
+
+    /// The next line with these words; None if it ends without.
+    pub fn line(&mut self, words: &str) -> Option<String> {
+        self.lines_until(words, |line| line.contains(words))?.pop()
+    }
+
+    /// The next lines to the first that is `last`; None if it ends without.
+    pub fn lines_until(&mut self, what: &str, mut is_last: impl FnMut(&str) -> bool) -> Option<Vec<String>> {
+        let (deadline, from) = (now() + PATIENCE, self.said.len());
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(now())) {
+                Ok(line) => {
+                    let ends = is_last(&line);
+                    self.said.push(line);
+                    if ends {
+                        return Some(self.said[from..].to_vec());
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("never says {what}: {:#?}", self.said),
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        // It may have ended by itself.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// `kill -9`; it must not have ended on its own.
+    pub fn kill(&mut self) {
+        let ended = self.child.try_wait().expect("a child");
+        assert!(ended.is_none(), "it ended on its own, {ended:?}: {:#?}", self.said);
+        self.child.kill().expect("killed");
+        self.child.wait().expect("its end");
+    }
+
+    /// Waits for its end: the exit code and all that it said.
+    pub fn end(&mut self) -> (Option<i32>, Vec<String>) {
+        let deadline = now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child to wait for") {
+                break status;
+            }
+            assert!(now() < deadline, "it does not end: {:#?}", self.said);
+            thread::sleep(Duration::from_millis(5));
+        };
+        self.said.extend(self.lines.iter());
+        (status.code(), std::mem::take(&mut self.said))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn address_in(line: &str) -> Option<SocketAddr> {
+    let digits = &line[line.find("127.0.0.1:")?..];
+    let end = digits.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).unwrap_or(digits.len());
+    // Not what was asked for, if it repeats that, but what it got.
+    digits[..end].trim_end_matches(['.', ':']).parse().ok().filter(|address: &SocketAddr| address.port() != 0)
+}
+
+#[test]
+fn address_is_found_in_what_is_printed() {
+    let address = Some(SocketAddr::from(([127, 0, 0, 1], 4711)));
+    assert_eq!(address_in("listening on 127.0.0.1:4711."), address);
+    assert_eq!(address_in(r#"{"message":"listening","address":"127.0.0.1:4711"}"#), address);
+    assert_eq!(address_in("asked for 127.0.0.1:0"), None);
+    assert_eq!(address_in("nothing"), None);
+}
