@@ -7,14 +7,18 @@ use super::statistics::Statistics;
 use crate::clock;
 use crate::time::Instant;
 use actix::Addr;
+use rustix::io::retry_on_intr;
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tracing::warn;
 
 /// Sockets accepted in one go at most, before others on the arbiter have their turn.
@@ -29,6 +33,8 @@ pub fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAdd
             socket.set_only_v6(true)?;
         }
         socket.set_reuse_address(true)?;
+        // Packets are gathered here; the kernel need not wait for more. What is accepted has it of the listener.
+        socket.set_tcp_nodelay(true)?;
         socket.bind(&address.into())?;
         socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         socket.set_nonblocking(true)?;
@@ -41,7 +47,7 @@ pub fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAdd
 
 /// Accepts for as long as it is polled, spreading sockets over the shards in turn.
 pub struct Acceptor {
-    listener: tokio::net::TcpListener,
+    listener: AsyncFd<TcpListener>,
     shards: Vec<Addr<ShardActor>>,
     /// What was accepted in this turn, by shard.
     batches: Vec<Vec<Incoming>>,
@@ -62,8 +68,15 @@ impl Acceptor {
         statistics: Arc<Statistics>,
         limit: usize,
     ) -> io::Result<Acceptor> {
+        // SAFETY: the listener owns its descriptor, which is open and the same for as long as it lives, and nobody takes the
+        // listener out of where it is put here.
+        #[expect(
+            unsafe_code,
+            reason = "half the system calls of tokio's listener, whose sockets come registered with it"
+        )]
+        let listener = unsafe { AsyncFd::register_with_interest(listener, Interest::READABLE)? };
         Ok(Acceptor {
-            listener: tokio::net::TcpListener::from_std(listener)?,
+            listener,
             batches: shards.iter().map(|_| Vec::new()).collect(),
             shards,
             next: 0,
@@ -77,7 +90,7 @@ impl Acceptor {
     pub async fn run(mut self) {
         poll_fn(|cx| -> Poll<()> {
             for _ in 0..AT_ONCE {
-                match self.listener.poll_accept(cx) {
+                match self.poll_accept(cx) {
                     Poll::Ready(accepted) => self.accepted(accepted),
                     Poll::Pending => {
                         self.hand_out();
@@ -92,8 +105,18 @@ impl Acceptor {
         .await;
     }
 
-    fn accepted(&mut self, accepted: io::Result<(tokio::net::TcpStream, SocketAddr)>) {
-        match accepted.and_then(|(socket, peer)| Ok((prepare(socket)?, peer))) {
+    /// The next socket, which no reactor has seen: its shard registers it, and this one would only have to forget it again.
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        loop {
+            let mut ready = ready!(self.listener.poll_read_ready(cx))?;
+            if let Ok(accepted) = ready.try_io(|listener| accept(listener.get_ref())) {
+                return Poll::Ready(accepted);
+            }
+        }
+    }
+
+    fn accepted(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
+        match accepted {
             Ok((socket, peer)) => {
                 if !self.statistics.open_connection(self.limit) {
                     self.complaints.refused(clock::now(), &format!("limits.connections is reached ({peer})"));
@@ -118,9 +141,9 @@ impl Acceptor {
     /// Out of descriptors: accepts one connection in the reserve's place and closes it.
     fn shed(&mut self) {
         self.reserve = None;
-        let mut nobody = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut nobody = Context::from_waker(Waker::noop());
         // Whoever polls next registers its own waker again.
-        drop(self.listener.poll_accept(&mut nobody));
+        drop(self.poll_accept(&mut nobody));
         self.reserve = reserve();
     }
 
@@ -154,13 +177,33 @@ fn reserve() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// Takes the socket from this reactor; its shard registers it with its own.
-fn prepare(socket: tokio::net::TcpStream) -> io::Result<std::net::TcpStream> {
-    // Packets are gathered here; the kernel need not wait for more.
-    socket.set_nodelay(true)?;
-    socket.into_std()
+fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (socket, peer) = retry_on_intr(|| acceptfrom_with(listener, flags))?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    let peer = peer.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok((TcpStream::from(socket), peer))
 }
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn an_accepted_socket_sends_at_once_and_never_blocks() {
+        let (listener, address) = bind(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
+        let nobody_yet = accept(&listener).expect_err("it does not block");
+        assert_eq!(nobody_yet.kind(), io::ErrorKind::WouldBlock);
+        let client = TcpStream::connect(address).expect("it listens");
+        let (mut socket, peer) = accept(&listener).expect("a connection");
+        assert_eq!(peer, client.local_addr().expect("connected"));
+        assert!(socket.nodelay().expect("a TCP socket"));
+        let nothing_yet = socket.read(&mut [0]).expect_err("it does not block");
+        assert_eq!(nothing_yet.kind(), io::ErrorKind::WouldBlock);
+    }
 }
