@@ -173,8 +173,9 @@ impl World {
             }
             _ => return Ok(()),
         };
-        // `heard` and `took` are kept only at turns, so they may be too early, never too late, by one.
-        if self.now < since + limit {
+        // `heard` and `took` are kept only at turns, so they may be too early by one, and too late by what passed between a
+        // read and the turn in which its answer was found to wait.
+        if self.now + self.plan.turn_ms < since + limit {
             return Err(format!("socket {socket} was cut after {} of {limit} ms: {why:?}", self.now - since));
         }
         Ok(())

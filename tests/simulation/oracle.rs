@@ -119,8 +119,8 @@ pub struct SessionLog {
     pub marked: BTreeMap<usize, u32>,
     /// Copies that came as the retained message of a topic.
     pub retained: BTreeMap<Topic, Vec<RetainedCopy>>,
-    /// The last message first received of each publisher, topic and QoS.
-    pub last: BTreeMap<(usize, Topic, u8), usize>,
+    /// The last message first received of each publisher and topic, delivered at and published at a QoS.
+    pub last: BTreeMap<(usize, Topic, u8, u8), usize>,
     pub incoming: BTreeMap<u16, Incoming>,
     pub next_order: u64,
     /// Identifiers between PUBLISH and PUBREL.

@@ -19,6 +19,8 @@ pub struct Plan {
     pub chaos_ms: u64,
     /// When the broker crashes.
     pub crashes: Vec<u64>,
+    /// How often besides it does so while something is half committed.
+    pub crashes_apart: u64,
     /// The most that each takes, in milliseconds.
     pub parcel_ms: u64,
     pub register_ms: u64,
@@ -93,6 +95,9 @@ pub const LONG: u32 = 3600;
 /// Such that seeds that failed before there was a store play without one.
 const VARIATION: u64 = 0x14_0000_0000;
 
+/// Likewise from before there was this.
+const CRASHES_APART: u64 = 0x15_0000_0000;
+
 /// Messages in a queue that no plan fills.
 const ROOMY: usize = 100_000;
 
@@ -100,6 +105,7 @@ impl Plan {
     pub fn new(rng: &mut Rng, seed: u64) -> Plan {
         let mut plan = Plan::plain(rng);
         plan.vary(&mut Rng::new(seed ^ VARIATION));
+        plan.crash_apart(&mut Rng::new(seed ^ CRASHES_APART));
         plan
     }
 
@@ -122,6 +128,12 @@ impl Plan {
             5..8 => self.back_off(rng),
             8..10 => self.put_off(),
             _ => {}
+        }
+    }
+
+    fn crash_apart(&mut self, rng: &mut Rng) {
+        if self.store.is_some() && rng.percent(50) {
+            self.crashes_apart = rng.between(1, 2);
         }
     }
 
@@ -214,6 +226,7 @@ impl Plan {
             delays: 0,
             delay_seconds: [1, 1, 2, 5],
             store: None,
+            crashes_apart: 0,
         }
     }
 

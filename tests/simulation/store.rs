@@ -4,10 +4,10 @@
 //! What is committed together is the broker's own code; a crash leaves what was committed, and nothing else.
 
 use crate::trace::trace;
-use crate::world::{Event, World};
+use crate::world::{Event, Phase, World};
 use homing::journal::backlog::{Backlog, Bounds};
 use homing::journal::group::Group;
-use homing::journal::record::{Batch, Committed, ReadEntry, RetainedRecord, StoredDelayed};
+use homing::journal::record::{Batch, Committed, Lsn, MoveNumber, ReadEntry, RetainedRecord, StoredDelayed};
 use homing::routing::shard::Common;
 use homing::routing::shard::commit::PageRequest;
 use homing::routing::shard::delayed::{DelayedRequest, HORIZON};
@@ -15,7 +15,7 @@ use homing::routing::shard::homes::{Share, rehome, share_out};
 use homing::routing::shard::recover::in_flight;
 use homing::store::memory::Memory;
 use homing::store::{Moment, Store};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// How often it is noted that the broker lives.
 pub const HEARTBEAT_MS: u64 = 10_000;
@@ -36,6 +36,7 @@ struct Writer {
     waiters: Vec<Committed>,
     /// It was told to look, or a commit is under way.
     busy: bool,
+    moves: Moves,
     /// When the last thing sent arrives: at each shard, at the reading thread.
     arrival: Vec<u64>,
     read_arrival: u64,
@@ -68,9 +69,40 @@ impl Writer {
             group: Group::default(),
             waiters: Vec::new(),
             busy: false,
+            moves: Moves::default(),
             arrival: vec![0; usize::from(shards)],
             read_arrival: 0,
         }
+    }
+}
+
+/// What is committed of messages that several shards take over at once.
+#[derive(Default)]
+struct Moves {
+    committed: BTreeMap<u8, Lsn>,
+    /// The batch that each began in, and those with a part of it.
+    begun: HashMap<MoveNumber, (u8, Lsn)>,
+    parts: Vec<(MoveNumber, u8, Lsn)>,
+}
+
+impl Moves {
+    fn came(&mut self, batch: &Batch) {
+        let at = (batch.shard, batch.lsn);
+        self.begun.extend(batch.moves.iter().map(|m| (m.number, at)));
+        self.parts.extend(batch.parts.iter().map(|part| (part.of, at.0, at.1)));
+    }
+
+    fn committed(&mut self, upto: &[Committed]) {
+        self.committed.extend(upto.iter().map(|c| (c.shard, c.lsn)));
+        let Moves { committed, parts, .. } = self;
+        parts.retain(|(_, shard, lsn)| committed.get(shard).is_none_or(|upto| lsn > upto));
+    }
+
+    /// Whether a part is committed and the rest of its batch is not.
+    fn are_apart(&self) -> bool {
+        let is_committed =
+            |(shard, lsn): &(u8, Lsn)| self.committed.get(shard).is_some_and(|upto| lsn <= upto);
+        self.parts.iter().any(|(of, ..)| self.begun.get(of).is_some_and(is_committed))
     }
 }
 
@@ -161,7 +193,10 @@ impl World {
         };
         for request in writer.queued.drain(..came) {
             match request {
-                Request::Batch(batch) => writer.backlog.push(batch),
+                Request::Batch(batch) => {
+                    writer.moves.came(&batch);
+                    writer.backlog.push(batch);
+                }
                 Request::Retained(changes) => changes.into_iter().for_each(|c| writer.group.retain(c)),
             }
         }
@@ -187,7 +222,14 @@ impl World {
         }
         writer.group.clear();
         let waiters = std::mem::take(&mut writer.waiters);
+        writer.moves.committed(&waiters);
+        let apart = writer.moves.are_apart() && self.phase == Phase::Chaos;
         trace!(self, "committed {waiters:?}");
+        if apart && self.plan.crashes_apart > 0 && self.rng.percent(50) {
+            self.plan.crashes_apart -= 1;
+            self.saw("a part is committed, its batch is not, and the broker crashes");
+            return self.crash();
+        }
         for committed in waiters {
             let at = self.now + self.rng.below(self.plan.store_ms());
             let Some(Disk { writer, .. }) = &mut self.disk else { return };
@@ -251,12 +293,20 @@ impl World {
         }
     }
 
+    /// Deliveries that the store has.
+    pub fn entries_owed(&self) -> usize {
+        self.disk.as_ref().map_or(0, |disk| disk.memory.look(|image| image.rows().entries))
+    }
+
     /// All is quiet, and everybody is there: nothing is owed any more.
     pub fn check_store_settled(&self) -> Result<(), String> {
         let Some(disk) = &self.disk else { return Ok(()) };
         let rows = disk.memory.look(|image| image.rows());
         let offline = self.nodes.iter().any(|n| n.core.figures().sessions > n.core.figures().connected);
-        let owes = rows.entries + rows.bodies > 0 && !offline || rows.incoming + rows.delayed > 0;
+        // A client whose Clean Start came to nothing has forgotten what it began in the session that is there all the same.
+        let vague = self.oracle.live.iter().flatten().any(|live| self.oracle.sessions[live.number].vague);
+        let owes =
+            rows.entries + rows.bodies > 0 && !offline || rows.incoming > 0 && !vague || rows.delayed > 0;
         if owes || !disk.is_idle() {
             Err(format!("the store has {rows:?} when all is quiet"))
         } else {

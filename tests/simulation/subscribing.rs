@@ -190,6 +190,8 @@ impl World {
         let Some(existed) = asked.unsubscribes else {
             return Err(format!("UNSUBACK {id} answers a SUBSCRIBE"));
         };
+        // What a vague session is subscribed to nobody knows.
+        let existed = existed.filter(|_| !self.oracle.sessions[session].vague);
         if let (true, Some(existed)) = (self.clients[client].manners.version.is_v5(), existed) {
             let due = if existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED };
             if reasons != [due] {

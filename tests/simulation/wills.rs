@@ -27,6 +27,8 @@ enum Fate {
     TakenOver { wait: u64 },
     /// It goes out then, or at the end of the session.
     Due(u64),
+    /// The same after a crash: the broker counts from when it begins again, not from when it listens.
+    Again { from: u64, until: u64 },
     /// A crash was about when it was due: it goes out in time, and may be revoked by who comes back before.
     Vague,
 }
@@ -52,17 +54,17 @@ impl Oracle {
         if let Some(Will { message, fate, .. }) = self.wills.live[client].take() {
             match fate {
                 // The end of the session ends the delay; one that expired while the broker was down ended at its return.
-                Fate::Due(due) if !resumed => {
+                Fate::Due(due) | Fate::Again { until: due, .. } if !resumed => {
                     let from = self.messages[message].first_sent.min(due).min(now);
                     self.publish_will(message, from, due.min(now) + late);
                 }
-                Fate::Due(due) if due > now => {
+                Fate::Due(due) | Fate::Again { from: due, .. } if due > now => {
                     self.revoke_will(message);
                     self.wills.dropped.push((message, now));
                 }
                 Fate::TakenOver { wait } if resumed && wait > 0 => self.wills.dropped.push((message, now)),
                 Fate::TakenOver { .. } => self.publish_will(message, now, now + late),
-                Fate::Vague => {
+                Fate::Vague | Fate::Again { .. } => {
                     let message = &mut self.messages[message];
                     message.acknowledged = message.acknowledged.filter(|at| *at <= now);
                 }
@@ -120,10 +122,12 @@ impl Oracle {
                 _ if self.messages[message].acknowledged.is_some() => continue,
                 // 5.0 [MQTT-3.1.2-8]
                 (Fate::Armed, Some(expiry)) => {
-                    let due = back_at + delay.min(expiry);
-                    (due, Fate::Due(due))
+                    let until = back_at + delay.min(expiry);
+                    (until, Fate::Again { from: until.saturating_sub(late), until })
                 }
-                (Fate::Due(due), Some(_)) => (due.max(back_at) + delay, Fate::Vague),
+                (Fate::Due(due) | Fate::Again { until: due, .. }, Some(_)) => {
+                    (due.max(back_at) + delay, Fate::Vague)
+                }
                 (Fate::Vague, Some(_)) => (back_at + delay, Fate::Vague),
                 _ => {
                     self.messages[message].first_sent = first_sent;

@@ -253,6 +253,12 @@ impl World {
         self.run_until(self.plan.chaos_ms)?;
         self.begin(Phase::Settling);
         self.run_until(self.now + self.plan.settling_ms)?;
+        // A window of one message and a slow disk may take longer, as long as something becomes of it.
+        let mut before = usize::MAX;
+        while (1..before).contains(&self.entries_owed()) {
+            before = self.entries_owed();
+            self.run_until(self.now + self.plan.settling_ms / 2)?;
+        }
         if self.plan.settles() {
             self.check_settled()?;
         }
@@ -403,10 +409,10 @@ impl World {
         self.check(result);
         // Retained messages that a SUBSCRIBE asked for are beside the limit, one of each topic.
         let mut messages = self.plan.settings.session.send.queue.messages.saturating_add(TOPICS.len());
-        if !self.oracle.crashes.is_empty() {
-            // Once more in the queue: what was held for it, and what was sent, of which that was not committed.
-            messages = messages.saturating_add(8 * self.clients.len() + self.plan.most_in_flight());
-        }
+        // Once more in the queue with each crash: what was held for it, and what was sent, of which that was not committed.
+        let held = usize::from(self.plan.settings.session.receive_maximum).max(8) * self.clients.len();
+        let more = self.oracle.crashes.len() * (held + self.plan.most_in_flight());
+        messages = messages.saturating_add(more);
         for node in &self.nodes {
             let census = node.core.census();
             self.oracle.paged |= self.plan.store.is_some() && census.longest_queue > HEAD;

@@ -9,7 +9,7 @@ use super::slots::Id;
 use super::{Resident, Shard};
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::mqtt::session::loss::{LossCause, Lost};
-use crate::mqtt::session::queue::{Delivery, QueuePolicy};
+use crate::mqtt::session::queue::{Delivery, Full, QueuePolicy};
 use crate::mqtt::session::receiver::Outcome;
 use crate::mqtt::session::sender::Tally;
 use crate::mqtt::session::subscription::SubscriptionIds;
@@ -136,6 +136,13 @@ impl Shard {
         let waits = at.is_some_and(|(_, connection)| connection.pauses.has(Pause::Unanswered));
         let own = publication.publisher.is_some_and(|p| p.session == target.session && p.shard == *here);
         let starves = waits || own;
+        if resident.holds() {
+            // What has expired since may have made room, and that is for those who wait for it.
+            self.admit_held(now, Id::new(target.session.0, generation));
+        }
+        let Shard { sessions, settings, tally, scratch, .. } = self;
+        let policy = &settings.session.send;
+        let Some((_, resident)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
         let message = publication.message(scratch).clone();
         let ids = SubscriptionIds::from_several(target.ids);
         let mut delivery = Delivery { message, ids, qos, retain, share: share.cloned(), stored: None };
@@ -153,8 +160,16 @@ impl Shard {
             self.register_session(id);
             return Outcome::Unmatched;
         }
+        // Nothing passes what is held: it would come before it.
+        let passes = qos != QoS::AtMostOnce && resident.holds();
         let head = resident.head();
-        match resident.session.sender.enqueue(now, delivery, head, &policy.queue, &mut tally.losses) {
+        let sender = &mut resident.session.sender;
+        let taken = if passes {
+            Err(Full)
+        } else {
+            sender.enqueue(now, delivery, head, &policy.queue, &mut tally.losses)
+        };
+        match taken {
             Ok(()) => Outcome::Taken,
             Err(_) => {
                 // A share may yet be another member's.
