@@ -367,7 +367,7 @@ impl World {
             self.turn(shard);
             progress = self.nodes[shard].core.receive(now, id, &[]);
         }
-        self.sockets[socket].heard = self.now;
+        self.sockets[socket].takes_in(bytes.len(), self.now);
         if let Progress::Home { shard: home, unread } = progress {
             self.nodes[shard].links[id.slot as usize] = None;
             self.nodes[shard].core.moved(id);

@@ -7,6 +7,7 @@ use crate::client::Offer;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
 use homing::routing::shard::ConnectionId;
+use std::collections::VecDeque;
 
 pub struct Socket {
     pub client: usize,
@@ -44,8 +45,12 @@ pub struct Socket {
     arrived: Vec<(u64, u64)>,
     /// When its present home took it in.
     pub accepted: u64,
-    /// When the broker last took in bytes from it, or was not reading it.
+    /// When the broker last took in the end of a packet from it, or was not reading it.
     pub heard: u64,
+    /// Bytes of the client's stream: sent, and taken in by the broker; and where packets end that it has not taken in.
+    sent: u64,
+    taken_in: u64,
+    packet_ends: VecDeque<u64>,
     /// When it last took bytes of the broker's, or none waited.
     pub took: u64,
     pub waits: bool,
@@ -76,6 +81,9 @@ impl Socket {
             arrived: Vec::new(),
             accepted: now,
             heard: now,
+            sent: 0,
+            taken_in: 0,
+            packet_ends: VecDeque::new(),
             took: now,
             waits: false,
         }
@@ -85,6 +93,24 @@ impl Socket {
     pub fn arrived_at(&self, offset: u64) -> u64 {
         let at = self.arrived.partition_point(|(end, _)| *end < offset);
         self.arrived.get(at).map_or(u64::MAX, |(_, when)| *when)
+    }
+
+    /// The client sends a packet of so many bytes.
+    fn sends(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+        self.packet_ends.push_back(self.sent);
+    }
+
+    /// The broker takes in so many bytes, or what it had kept of them; a part of a packet does not count as heard.
+    pub fn takes_in(&mut self, bytes: usize, now: u64) {
+        self.taken_in += bytes as u64;
+        let mut ended = bytes == 0;
+        while self.packet_ends.pop_front_if(|end| *end <= self.taken_in).is_some() {
+            ended = true;
+        }
+        if ended {
+            self.heard = now;
+        }
     }
 
     /// When the broker appended the packet that ends at this offset of its stream.
@@ -136,9 +162,10 @@ impl World {
         }
     }
 
-    /// A client writes.
+    /// A client writes a packet.
     pub fn send_up(&mut self, socket: usize, bytes: &[u8]) {
         let mut rest = bytes.to_vec();
+        self.sockets[socket].sends(bytes.len());
         while !rest.is_empty() {
             let n = if self.rng.percent(20) {
                 self.rng.between(1, rest.len() as u64) as usize

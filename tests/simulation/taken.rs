@@ -85,7 +85,8 @@ impl Oracle {
         let message = &self.messages[id];
         let log = &mut self.sessions[session];
         let taken = log.taken.get(&id).copied().unwrap_or_default();
-        let first = taken.iter().sum::<u32>() == 1;
+        // A copy with RETAIN may have been it.
+        let first = taken.iter().sum::<u32>() == 1 && !log.marked.contains_key(&id);
         // What was published at QoS 1 may be routed as often as it is sent, whatever it is delivered at.
         let exactly = qos == QoS::ExactlyOnce || qos == QoS::AtMostOnce && message.qos != QoS::AtLeastOnce;
         if exactly && taken[usize::from(qos.bits())] > most(log, message) {
