@@ -9,7 +9,7 @@
 
 use super::deadline::DeadlineKind;
 use super::message::{Inspect, Inspection, PollNow, Register, Registered, Survey, Verdict, Verdicts};
-use super::queue::{ExpiryQueue, Key, More};
+use super::queue::{self, ExpiryQueue, Key, More};
 use super::slot::SlotSpace;
 use super::statistics::{AHEAD, ExpiryStatistics};
 use crate::clock;
@@ -127,9 +127,27 @@ impl Handler<PollNow> for ExpiryActor {
 impl Handler<Survey> for ExpiryActor {
     type Result = ();
 
-    fn handle(&mut self, _: Survey, _: &mut Self::Context) {
+    fn handle(&mut self, _: Survey, ctx: &mut Self::Context) {
         let now = clock::now();
-        self.statistics.surveyed(self.queue.due_within_each(AHEAD.map(|s| now + Duration::from_secs(s))));
+        ctx.notify(CountOn(queue::Survey::new(AHEAD.map(|s| now + Duration::from_secs(s)))));
+    }
+}
+
+/// A survey goes on, after whatever else there is to do.
+struct CountOn(queue::Survey<{ AHEAD.len() }>);
+
+impl actix::Message for CountOn {
+    type Result = ();
+}
+
+impl Handler<CountOn> for ExpiryActor {
+    type Result = ();
+
+    fn handle(&mut self, CountOn(mut survey): CountOn, ctx: &mut Self::Context) {
+        match self.queue.survey(&mut survey) {
+            More::Due => ctx.notify(CountOn(survey)),
+            More::Nothing => self.statistics.surveyed(survey.due),
+        }
     }
 }
 

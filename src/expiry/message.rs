@@ -50,7 +50,7 @@ impl actix::Message for PollNow {
     type Result = ();
 }
 
-/// Count what is due soon, for whoever shows it. Looks at every key once, 16 bytes each.
+/// Count what is due soon, for whoever shows it. Looks at every key once, 16 bytes each, in stretches between which all else goes on.
 #[derive(Debug)]
 pub struct Survey;
 

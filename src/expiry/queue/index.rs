@@ -2,7 +2,7 @@
 //! stretches of slots go back to the allocator.
 
 /// Slots per segment: 16 KiB, so that a lone slot that comes and goes costs no more than that to make.
-const SEGMENT: usize = 1024;
+pub(super) const SEGMENT: usize = 1024;
 
 /// One slot's registration.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,17 @@ impl Index {
 
     /// Every registration with its slot, in the order of the slots.
     pub fn registered(&self) -> impl Iterator<Item = (u32, &Cell)> {
-        let segments = self.segments.iter().enumerate();
+        self.registered_from(0, usize::MAX)
+    }
+
+    /// Where the stretch of slots ends that begins with segment `first` and has so many; nothing if there are no more after it.
+    pub fn stretch_end(&self, first: usize, segments: usize) -> Option<usize> {
+        Some(first + segments).filter(|end| *end < self.segments.len())
+    }
+
+    /// Those in so many segments from the one of this number on.
+    pub fn registered_from(&self, first: usize, segments: usize) -> impl Iterator<Item = (u32, &Cell)> {
+        let segments = self.segments.iter().enumerate().skip(first).take(segments);
         let cells = segments.flat_map(|(number, segment)| {
             let first = number * SEGMENT;
             segment.cells.iter().enumerate().map(move |(at, cell)| ((first + at) as u32, cell))

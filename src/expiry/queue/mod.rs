@@ -41,6 +41,23 @@ pub enum More {
     Nothing,
 }
 
+/// Segments of the index that a survey looks at in one go.
+const SURVEYED: usize = 128;
+
+/// A count of keys whose buckets end by each of some times, made in stretches.
+#[derive(Clone, Copy, Debug)]
+pub struct Survey<const N: usize> {
+    until: [Instant; N],
+    pub due: [usize; N],
+    segment: usize,
+}
+
+impl<const N: usize> Survey<N> {
+    pub fn new(until: [Instant; N]) -> Survey<N> {
+        Survey { until, due: [0; N], segment: 0 }
+    }
+}
+
 /// See the module's text.
 pub struct ExpiryQueue {
     interval_ms: u64,
@@ -197,20 +214,28 @@ impl ExpiryQueue {
 
     /// How many keys' buckets end within `ahead`. Walks over every key, as [`dump`](Self::dump).
     pub fn due_within(&self, now: Instant, ahead: Duration) -> usize {
-        self.due_within_each([now + ahead])[0]
+        let mut survey = Survey::new([now + ahead]);
+        while self.survey(&mut survey) == More::Due {}
+        survey.due[0]
     }
 
-    /// How many keys' buckets end by each of these times. One comparison each for every key, and no allocation.
-    pub fn due_within_each<const N: usize>(&self, until: [Instant; N]) -> [usize; N] {
-        let last = until.map(|until| until.as_millis() / self.interval_ms);
-        let mut due = [0; N];
-        for (_, cell) in self.index.registered() {
+    /// Counts on in a survey: one comparison a time for each of the next 131,072 slots, some 0.3 ms, and no allocation. A key that
+    /// moves between two calls is counted as it is when its slot's turn comes.
+    pub fn survey<const N: usize>(&self, survey: &mut Survey<N>) -> More {
+        let last = survey.until.map(|until| until.as_millis() / self.interval_ms);
+        for (_, cell) in self.index.registered_from(survey.segment, SURVEYED) {
             let tick = self.ends(*cell);
-            for (count, last) in due.iter_mut().zip(last) {
+            for (count, last) in survey.due.iter_mut().zip(last) {
                 *count += usize::from(tick <= last);
             }
         }
-        due
+        match self.index.stretch_end(survey.segment, SURVEYED) {
+            Some(next) => {
+                survey.segment = next;
+                More::Due
+            }
+            None => More::Nothing,
+        }
     }
 
     /// Buckets of the ring in use; those of several rounds share one. Looks at each of them.

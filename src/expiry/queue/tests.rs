@@ -118,6 +118,23 @@ fn a_deadline_beyond_the_span_goes_round() {
 }
 
 #[test]
+fn a_survey_in_stretches_counts_every_key_once() {
+    let mut queue = queue();
+    let stretch = (SURVEYED * index::SEGMENT) as u32;
+    // The first and last slot of each stretch, and one alone beyond an empty one.
+    for slot in [0, stretch - 1, stretch, 2 * stretch - 1, 3 * stretch + 7] {
+        queue.update(key(slot), at(5));
+    }
+    queue.update(key(9), at(25));
+    let mut survey = Survey::new([at(10), at(30)]);
+    let mut calls = 1;
+    while queue.survey(&mut survey) == More::Due {
+        calls += 1;
+    }
+    assert_eq!((survey.due, calls), ([5, 6], 4));
+}
+
+#[test]
 fn a_move_to_another_round_of_the_same_bucket_keeps_its_neighbours() {
     let mut queue = queue();
     let span = INTERVAL * u64::from(SHORT);
