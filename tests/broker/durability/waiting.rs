@@ -305,6 +305,8 @@ fn what_comes_while_a_commit_is_under_way_waits_for_the_next() {
     on_one_and_three(|stored| {
         away(stored, "away");
         let mut publisher = stored.passing("p");
+        // With it the end of that connection is committed: what waits is the first message.
+        publisher.deliver(&message(1));
         stored.gate.close();
         let first = publisher.publish(&message(1));
         stored.gate.wait_for_commit();
