@@ -126,6 +126,29 @@ impl Wire {
         Ok(())
     }
 
+    /// Appends a PUBLISH without a frame. `large`: the payload to share instead of copying, if there is one. Only where
+    /// [`Self::takes_frames`].
+    pub fn put_parts(
+        &mut self,
+        now: Instant,
+        parts: FrameParts<'_>,
+        packet_id: Option<PacketId>,
+        large: Option<&Bytes>,
+    ) -> Result<(), TooLarge> {
+        let (head, payload) = (parts.head(now, packet_id), parts.payload);
+        if self.maximum_packet_size != u32::MAX
+            && head.packet_len(self.version, payload.len()) > self.maximum_packet_size as usize
+        {
+            return Err(TooLarge);
+        }
+        head.put(self.version, payload.len(), self.outbox.buffer());
+        match large {
+            Some(bytes) => self.outbox.push_shared(bytes.clone()),
+            None => self.outbox.buffer().extend_from_slice(payload),
+        }
+        Ok(())
+    }
+
     /// Appends a frame that was laid out for several receivers. Only where [`Self::takes_frames`].
     pub fn put_frame(&mut self, frame: &Frame, packet_id: Option<PacketId>) -> Result<(), TooLarge> {
         if frame.len > self.maximum_packet_size as usize {
@@ -193,6 +216,22 @@ pub struct FrameParts<'a> {
     pub retain: bool,
 }
 
+impl<'a> FrameParts<'a> {
+    fn head(&self, now: Instant, packet_id: Option<PacketId>) -> PublishHead<'a> {
+        PublishHead {
+            dup: false,
+            qos: self.qos,
+            retain: self.retain,
+            topic: self.topic,
+            packet_id,
+            topic_alias: None,
+            message_expiry: remaining_expiry(self.expires, now),
+            subscription_ids: &[],
+            forwarded: self.forwarded,
+        }
+    }
+}
+
 impl Frame {
     /// Lays it out anew. `large`: the payload to share instead of copying, if there is one.
     pub fn lay_out(
@@ -203,17 +242,7 @@ impl Frame {
         large: Option<&Bytes>,
     ) {
         self.bytes.clear();
-        let head = PublishHead {
-            dup: false,
-            qos: parts.qos,
-            retain: parts.retain,
-            topic: parts.topic,
-            packet_id: PacketId::new(u16::from(parts.qos != QoS::AtMostOnce)),
-            topic_alias: None,
-            message_expiry: remaining_expiry(parts.expires, now),
-            subscription_ids: &[],
-            forwarded: parts.forwarded,
-        };
+        let head = parts.head(now, PacketId::new(u16::from(parts.qos != QoS::AtMostOnce)));
         self.packet_id_at = head.put(version, parts.payload.len(), &mut self.bytes);
         self.len = self.bytes.len() + parts.payload.len();
         self.payload = large.cloned();

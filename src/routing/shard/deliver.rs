@@ -4,7 +4,7 @@ use super::connection::{Connection, Pause};
 use super::effects::Why;
 use super::hold::Held;
 use super::record::owe;
-use super::route::{Publication, Target};
+use super::route::{Framed, Publication, Target};
 use super::slots::Id;
 use super::{Resident, Shard};
 use crate::mqtt::packet::{QoS, ReasonCode};
@@ -193,7 +193,7 @@ impl Shard {
     }
 }
 
-/// Appends the PUBLISH; where it is the same for all receivers of its kind, from a frame that is laid out once.
+/// Appends the PUBLISH; where it is the same for all receivers of its kind, from the second on from a frame that is laid out once.
 fn write(
     now: Instant,
     connection: &mut Connection,
@@ -210,8 +210,9 @@ fn write(
     let (Some(frame), Some(framed)) = (frames.get_mut(kind), publication.framed.get_mut(kind)) else {
         return Err(TooLarge);
     };
-    if !*framed {
-        *framed = true;
+    let before = *framed;
+    if before != Framed::LaidOut {
+        *framed = if before == Framed::Unsent { Framed::Once } else { Framed::LaidOut };
         let parts = publication.parts;
         if Frame::shares(parts.payload) {
             publication.message(scratch);
@@ -225,6 +226,9 @@ fn write(
             qos: sending.qos,
             retain: false,
         };
+        if before == Framed::Unsent {
+            return wire.put_parts(now, parts, sending.packet_id, large);
+        }
         frame.lay_out(now, wire.version, parts, large);
     }
     wire.put_frame(frame, sending.packet_id)

@@ -30,8 +30,19 @@ pub(super) struct Publication<'a> {
     /// nothing of it leaves before.
     pub whole: bool,
     moving: Option<MoveNumber>,
-    /// Which of the shard's frames are laid out for this publication.
-    pub framed: [bool; 6],
+    /// How far it is with each of the shard's frames.
+    pub framed: [Framed; 6],
+}
+
+/// How far a publication is with the packet that all receivers of one kind get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framed {
+    /// Nobody had it.
+    Unsent,
+    /// One had it, written straight into its outbox: most messages have one receiver, and a frame would be copied once for it.
+    Once,
+    /// The frame is laid out.
+    LaidOut,
 }
 
 impl<'a> Publication<'a> {
@@ -47,7 +58,7 @@ impl<'a> Publication<'a> {
             body: None,
             whole: false,
             moving: None,
-            framed: [false; 6],
+            framed: [Framed::Unsent; 6],
         }
     }
 
