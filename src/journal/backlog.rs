@@ -50,7 +50,7 @@ struct Waiting {
 /// What has come of a move so far.
 #[derive(Debug)]
 struct Gathering {
-    missing: u8,
+    missing: u32,
     /// The shard and arrival of each batch that holds a part.
     parts: Vec<(u8, u64)>,
     number: MoveNumber,

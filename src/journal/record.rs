@@ -176,8 +176,9 @@ pub struct Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     pub number: MoveNumber,
-    /// Parts that belong to it, besides the batch it stands in. They always come, be they empty.
-    pub parts: u8,
+    /// Parts that belong to it, besides the batch it stands in. They always come, be they empty. One for each peer, and one more for
+    /// each shared group whose member is at one.
+    pub parts: u32,
 }
 
 /// One other shard's part of a move.

@@ -15,7 +15,7 @@ fn batch(shard: u8, lsn: u64, marks: &[u64]) -> Batch {
     Batch { shard, lsn: Lsn(lsn), records: marks.iter().map(|m| mark(*m)).collect(), ..Batch::default() }
 }
 
-fn begins(mut batch: Batch, number: u64, parts: u8) -> Batch {
+fn begins(mut batch: Batch, number: u64, parts: u32) -> Batch {
     batch.moves.push(Move { number: MoveNumber(number), parts });
     batch
 }
@@ -154,7 +154,7 @@ struct BatchMarks {
 
 struct MoveMarks {
     stands_in: (u8, u64),
-    missing: u8,
+    missing: u32,
     marks: Vec<u64>,
 }
 
@@ -183,10 +183,10 @@ impl Account {
         let others: Vec<usize> = (0..4).filter(|other| others & (1 << other) != 0 && *other != me).collect();
         if !others.is_empty() {
             let number = self.mark();
-            made = begins(made, number, others.len() as u8);
+            made = begins(made, number, others.len() as u32);
             others.iter().for_each(|other| self.due[*other].push(number));
             self.moves
-                .insert(number, MoveMarks { stands_in: id, missing: others.len() as u8, marks: Vec::new() });
+                .insert(number, MoveMarks { stands_in: id, missing: others.len() as u32, marks: Vec::new() });
             marks.begun.push(number);
         }
         self.batches.insert(id, marks);

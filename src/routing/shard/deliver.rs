@@ -54,7 +54,19 @@ impl Shard {
     ) -> Outcome {
         // What it comes from is recorded already, what it leads to will be: either way in the batch that is being filled.
         let whole = if publication.whole { self.ledger().and_then(|l| l.pending()) } else { None };
-        let Shard { connections, sessions, settings, tally, pool, frames, scratch, effects, here, .. } = self;
+        let Shard {
+            connections,
+            sessions,
+            settings,
+            tally,
+            pool,
+            frames,
+            scratch,
+            effects,
+            here,
+            to_admit,
+            ..
+        } = self;
         let policy = &settings.session.send;
         let Some((Id { generation, .. }, resident)) = sessions.at_mut(target.session.0) else {
             return Outcome::Unmatched;
@@ -137,12 +149,10 @@ impl Shard {
         let own = publication.publisher.is_some_and(|p| p.session == target.session && p.shard == *here);
         let starves = waits || own;
         if resident.holds() {
-            // What has expired since may have made room, and that is for those who wait for it.
-            self.admit_held(now, Id::new(target.session.0, generation));
+            // What has expired since may have made room, and that is for those who wait for it. Not now: to answer their
+            // publishers may lead to a publication in the midst of this one.
+            to_admit.push(Id::new(target.session.0, generation));
         }
-        let Shard { sessions, settings, tally, scratch, .. } = self;
-        let policy = &settings.session.send;
-        let Some((_, resident)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
         let message = publication.message(scratch).clone();
         let ids = SubscriptionIds::from_several(target.ids);
         let mut delivery = Delivery { message, ids, qos, retain, share: share.cloned(), stored: None };
@@ -160,8 +170,8 @@ impl Shard {
             self.register_session(id);
             return Outcome::Unmatched;
         }
-        // Nothing passes what is held: it would come before it.
-        let passes = qos != QoS::AtMostOnce && resident.holds();
+        // A publisher's next message does not pass one that is held. Wills and dead letters have no order with others.
+        let passes = qos != QoS::AtMostOnce && publication.gate.is_some() && resident.holds();
         let head = resident.head();
         let sender = &mut resident.session.sender;
         let taken = if passes {
@@ -182,6 +192,13 @@ impl Shard {
                 }
                 Outcome::Refused
             }
+        }
+    }
+
+    /// The policy `hold`: receivers of which some wait for room that there may be.
+    pub(super) fn admit_held_of_all(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.to_admit) {
+            self.admit_held(now, id);
         }
     }
 

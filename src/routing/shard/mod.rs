@@ -179,6 +179,8 @@ pub struct Shard {
     waiting_for_peer: Vec<ConnectionId>,
     /// Receivers to cut, under the policy `disconnect`.
     overfull: Vec<ConnectionId>,
+    /// Receivers whose queue may have room for what is held.
+    to_admit: Vec<SessionId>,
     /// Where sessions are stored.
     stored: Option<Box<Stored>>,
     stopping: bool,
@@ -261,6 +263,7 @@ impl Shard {
             next_fence: 0,
             waiting_for_peer: Vec::new(),
             overfull: Vec::new(),
+            to_admit: Vec::new(),
             stored: None,
             stopping: false,
             delayed: Delayed::default(),
@@ -302,6 +305,7 @@ impl Shard {
     pub fn has_work(&self) -> bool {
         !self.effects.is_empty()
             || !self.overfull.is_empty()
+            || !self.to_admit.is_empty()
             || !self.letters.is_empty()
             || self.peers.iter().any(Peer::has_outgoing)
             || self.ledger().is_some_and(|l| l.is_due())
@@ -329,6 +333,7 @@ impl Shard {
     pub fn flush_begins(&mut self, now: Instant) {
         debug_assert!(!self.tally.losses.are_untold(), "every loss is settled with its session");
         self.cut_overfull(now);
+        self.admit_held_of_all(now);
         self.post_letters(now);
         self.release_finished(now);
         self.unflushed = 0;

@@ -119,7 +119,10 @@ impl Shard {
         }
         let token = self.next_token(session, publish);
         let mut routed = self.route(now, &mut publication, token);
-        if waits || publication.body.is_some() {
+        // Refused by all, and nobody is asked any more: nothing is taken over, so its identifier is not either. It ends in the
+        // batch that it began in.
+        let refused = routed.gates == 0 && routed.outcome.reason().is_error();
+        if !refused && (waits || publication.body.is_some()) {
             let early = publication.body.as_ref().filter(|_| !waits && early(publish.qos) == Early::Yes);
             routed.gates += self.gate_publisher(token, early);
         }

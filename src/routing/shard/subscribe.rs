@@ -253,19 +253,17 @@ impl Shard {
     /// subscription. To a session that is in the store both are promised at once: SUBACK waits until what is retained is owed.
     // 3.1.1 and 5.0 [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.10.4-4], [MQTT-3.10.4-5]
     fn answer(&mut self, now: Instant, id: ConnectionId, session: SessionId, answer: Answer) {
-        if self.connections.get(id).is_none_or(|c| c.session != Some(session)) {
-            return;
-        }
-        let Answer { packet_id, kind, reasons, retained } = answer;
-        for wish in &retained {
-            self.owe_retained(now, id, session, wish);
-        }
         if self.is_stored(session) {
+            if let (false, Some(ledger)) = (answer.retained.is_empty(), self.ledger()) {
+                // What it comes to is recorded below, in the batch that is being filled.
+                ledger.begin();
+            }
             self.fence(id);
         }
         let Shard { connections, pool, unflushed, .. } = self;
-        let Some(connection) = connections.get_mut(id) else { return };
+        let Some(connection) = connections.get_mut(id).filter(|c| c.session == Some(session)) else { return };
         connection.wire.outbox.lend(pool);
+        let Answer { packet_id, kind, reasons, retained } = answer;
         *unflushed += reasons.len();
         let properties = Properties::EMPTY;
         let packet = match kind {
@@ -273,22 +271,16 @@ impl Shard {
             AnswerKind::Unsuback => Packet::Unsuback(Unsuback { packet_id, properties, reasons }),
         };
         let _ = connection.wire.put(&packet);
-        if !retained.is_empty() {
-            let Shard { connections, sessions, settings, tally, .. } = self;
-            if let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session)) {
-                resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
-            }
-            self.settle_losses(session);
-            self.register_retransmit(now, id);
-            self.fetch(session);
-        }
         self.touch(id);
+        for wish in retained {
+            self.send_retained(now, id, session, &wish);
+        }
     }
 
-    /// Queues the retained messages that match, to be sent behind SUBACK, beyond the queue's own limit: each is a reference, and there are at most as
+    /// Queues the retained messages that match, beyond the queue's own limit: each is a reference, and there are at most as
     /// many more as are retained. The window and the outbox pace them.
     // 3.1.1 [MQTT-3.3.1-8]
-    fn owe_retained(&mut self, now: Instant, id: ConnectionId, session: SessionId, wish: &RetainedWish) {
+    fn send_retained(&mut self, now: Instant, id: ConnectionId, session: SessionId, wish: &RetainedWish) {
         let mut found = Vec::new();
         let mut cursor = Cursor::default();
         // In parts, so that other shards' retained messages do not wait for all of it.
@@ -297,8 +289,10 @@ impl Shard {
         {}
         found.extend(self.granted_message(id, &wish.filter));
         let all = self.common.retained().len();
-        let Shard { sessions, settings, tally, .. } = self;
-        let Some(resident) = sessions.get_mut(session) else { return };
+        let Shard { connections, sessions, settings, tally, .. } = self;
+        let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session)) else {
+            return;
+        };
         // A client that asks again and again and acknowledges nothing gets them once.
         let most = settings.session.send.queue.messages + all;
         let room = most.saturating_sub(resident.session.sender.queued());
@@ -315,6 +309,11 @@ impl Shard {
             }
             resident.session.sender.enqueue_retained(delivery);
         }
+        resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
+        self.settle_losses(session);
+        self.touch(id);
+        self.register_retransmit(now, id);
+        self.fetch(session);
     }
 
     /// The shards other than this one.

@@ -343,3 +343,20 @@ fn acknowledgements_leave_in_the_order_of_what_they_answer_whatever_each_waits_f
         assert_eq!(answers, expected);
     });
 }
+
+#[test]
+fn a_message_for_more_shared_groups_than_a_byte_counts_is_taken_over_whole() {
+    on_one_and_three(|stored| {
+        let groups: Vec<String> = (0..300).map(|n| format!("$share/g{n}/t")).collect();
+        let filters: Vec<(&str, u8)> = groups.iter().map(|group| (group.as_str(), 1)).collect();
+        let mut member = stored.durable(V5, "member");
+        member.subscribe(&filters);
+        let mut publisher = stored.broker.persistent(V5, &stored.id("p", 0));
+        let id = publisher.publish(&message(2));
+        for _ in 0..groups.len() {
+            let publish = member.expect_publish();
+            member.complete(&publish);
+        }
+        assert_eq!(publisher.expect_ack(Kind::Pubrec, id).code, 0);
+    });
+}
