@@ -5,7 +5,10 @@ use crate::store::HEARTBEAT_MS;
 use crate::topics::is_share;
 use crate::trace::trace;
 use crate::world::{Event, World};
+use homing::journal::record::EntryNumber;
 use homing::mqtt::packet::QoS;
+use homing::mqtt::session::queue::QueuePolicy;
+use homing::store::memory::Image;
 
 /// What a crash leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +56,28 @@ impl World {
             message.acknowledged.is_some() && !message.is_will
         };
         let numbers: Vec<usize> = (0..self.oracle.messages.len()).filter(acknowledged).collect();
-        let result = disk
-            .memory
-            .look(|image| numbers.into_iter().try_for_each(|number| self.check_kept(image, number)));
+        let result = disk.memory.look(|image| {
+            // What is retained, and what has no publisher, does not wait for what is held.
+            let holds = self.plan.settings.session.send.queue.policy == QueuePolicy::Hold;
+            let mut clients = self.clients.iter().filter(|_| !holds);
+            clients.try_for_each(|client| check_order_kept(image, &client.manners.name))?;
+            numbers.into_iter().try_for_each(|number| self.check_kept(image, number))
+        });
         self.check(result.map_err(|what| format!("after a crash {what}")));
+    }
+}
+
+/// What a session has in flight was sent in the order of its deliveries, and before all that is in its queue: whatever of it is
+/// kept, it is sent in that order again.
+fn check_order_kept(image: &Image, client: &str) -> Result<(), String> {
+    let Some(session) = image.session(client) else { return Ok(()) };
+    let mut entries: Vec<_> =
+        image.entries(session.key).map(|(e, _)| (e.number, e.flight.map(|f| f.running))).collect();
+    entries.sort();
+    let place = |(_, running): &(EntryNumber, Option<u64>)| running.unwrap_or(u64::MAX);
+    match entries.windows(2).find(|pair| place(&pair[0]) > place(&pair[1])) {
+        Some(pair) => Err(format!("{client} is sent what is younger first: {pair:?}")),
+        None => Ok(()),
     }
 }
 
