@@ -1,7 +1,6 @@
 //! A connection to a broker that may be dead at any moment: what it sent last may be half a packet.
 
-use crate::support::wire;
-use crate::support::{Packet, Version, now};
+use crate::support::{Packet, Version};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -53,7 +52,7 @@ impl Link {
     pub fn next(&mut self) -> Came {
         let mut scratch = [0; 16 * 1024];
         loop {
-            if let Some(packet) = self.parse() {
+            if let Some(packet) = Packet::take_first(self.version, &mut self.unread) {
                 return Came::Packet(packet);
             }
             if !self.outgoing.is_empty() {
@@ -69,16 +68,5 @@ impl Link {
                 Err(_) => return Came::End,
             }
         }
-    }
-
-    fn parse(&mut self) -> Option<Packet> {
-        let (header, body) = wire::frame(&self.unread)?;
-        let whole = header + body;
-        if self.unread.len() < whole {
-            return None;
-        }
-        let packet = Packet::read(self.version, self.unread[0], &self.unread[header..whole], now());
-        self.unread.drain(..whole);
-        Some(packet)
     }
 }

@@ -386,7 +386,7 @@ impl RawClient {
     fn next_unread(&mut self, deadline: Instant) -> Event {
         let mut scratch = [0; 16 * 1024];
         loop {
-            if let Some(packet) = self.parse() {
+            if let Some(packet) = Packet::take_first(self.version, &mut self.unread) {
                 return Event::Packet(packet);
             }
             let left = deadline.saturating_duration_since(now());
@@ -408,17 +408,6 @@ impl RawClient {
     fn at_end(&self) -> Event {
         assert!(self.unread.is_empty(), "the stream ends within a packet: {:02X?}", self.unread);
         Event::Closed
-    }
-
-    fn parse(&mut self) -> Option<Packet> {
-        let (header, body) = wire::frame(&self.unread)?;
-        let whole = header + body;
-        if self.unread.len() < whole {
-            return None;
-        }
-        let packet = Packet::read(self.version, self.unread[0], &self.unread[header..whole], now());
-        self.unread.drain(..whole);
-        Some(packet)
     }
 }
 

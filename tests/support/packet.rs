@@ -1,7 +1,8 @@
 //! What a broker may send, read strictly: whatever the standards forbid it panics on.
 
+use super::now;
 use super::property::{self, Property};
-use super::wire::{Reader, Version};
+use super::wire::{self, Reader, Version};
 use std::time::Instant;
 
 /// Packet types by the first four bits.
@@ -117,6 +118,18 @@ impl Packet {
             Packet::Disconnect(_) => Kind::Disconnect,
             Packet::Auth => Kind::Auth,
         }
+    }
+
+    /// Takes the first packet out of what came, once it is whole.
+    pub fn take_first(version: Version, unread: &mut Vec<u8>) -> Option<Packet> {
+        let (header, body) = wire::frame(unread)?;
+        let whole = header + body;
+        if unread.len() < whole {
+            return None;
+        }
+        let packet = Packet::read(version, unread[0], &unread[header..whole], now());
+        unread.drain(..whole);
+        Some(packet)
     }
 
     pub fn read(version: Version, first: u8, body: &[u8], at: Instant) -> Packet {

@@ -16,16 +16,22 @@ fn away(stored: &Stored, name: &str) {
     subscriber.disconnect();
 }
 
+/// The client sends something, and hears nothing before the commit that it leads to.
+fn answer_waits<T>(stored: &Stored, client: &mut RawClient, send: impl FnOnce(&mut RawClient) -> T) -> T {
+    stored.gate.close();
+    let sent = send(client);
+    stored.gate.wait_for_commit();
+    client.expect_nothing_for(WATCHED);
+    stored.gate.open();
+    sent
+}
+
 #[test]
 fn puback_waits_for_the_commit() {
     on_one_and_three(|stored| {
         away(stored, "away");
         for mut publisher in [stored.passing("passing"), stored.durable(V311, "durable")] {
-            stored.gate.close();
-            let id = publisher.publish(&message(1));
-            stored.gate.wait_for_commit();
-            publisher.expect_nothing_for(WATCHED);
-            stored.gate.open();
+            let id = answer_waits(stored, &mut publisher, |c| c.publish(&message(1)));
             publisher.expect_ack(Kind::Puback, id);
         }
     });
@@ -71,11 +77,7 @@ fn puback_of_a_retained_message_waits_for_the_commit() {
     on_one_and_three(|stored| {
         let mut publisher = stored.passing("p");
         for message in [message(1).retained(), Message::new("t", "").qos(1).retained()] {
-            stored.gate.close();
-            let id = publisher.publish(&message);
-            stored.gate.wait_for_commit();
-            publisher.expect_nothing_for(WATCHED);
-            stored.gate.open();
+            let id = answer_waits(stored, &mut publisher, |c| c.publish(&message));
             publisher.expect_ack(Kind::Puback, id);
         }
     });
@@ -106,11 +108,7 @@ fn pubrec_waits_for_the_commit_and_so_does_onward_delivery_of_qos_2() {
 fn pubrec_waits_for_its_identifier_though_nobody_is_subscribed() {
     on_one_and_three(|stored| {
         let mut publisher = stored.durable(V311, "p");
-        stored.gate.close();
-        let id = publisher.publish(&message(2));
-        stored.gate.wait_for_commit();
-        publisher.expect_nothing_for(WATCHED);
-        stored.gate.open();
+        let id = answer_waits(stored, &mut publisher, |c| c.publish(&message(2)));
         publisher.expect_ack(Kind::Pubrec, id);
     });
 }
@@ -120,11 +118,7 @@ fn pubrec_waits_for_the_commit_where_the_publishers_session_is_not_kept() {
     on_one_and_three(|stored| {
         away(stored, "away");
         let mut publisher = stored.passing("p");
-        stored.gate.close();
-        let id = publisher.publish(&message(2));
-        stored.gate.wait_for_commit();
-        publisher.expect_nothing_for(WATCHED);
-        stored.gate.open();
+        let id = answer_waits(stored, &mut publisher, |c| c.publish(&message(2)));
         publisher.expect_ack(Kind::Pubrec, id);
     });
 }
@@ -135,11 +129,7 @@ fn pubcomp_waits_for_the_removal_of_the_identifier() {
         let mut publisher = stored.durable(V5, "p");
         let id = publisher.publish(&message(2));
         publisher.expect_ack(Kind::Pubrec, id);
-        stored.gate.close();
-        publisher.ack(Kind::Pubrel, id);
-        stored.gate.wait_for_commit();
-        publisher.expect_nothing_for(WATCHED);
-        stored.gate.open();
+        answer_waits(stored, &mut publisher, |c| c.ack(Kind::Pubrel, id));
         publisher.expect_ack(Kind::Pubcomp, id);
     });
 }
@@ -172,11 +162,7 @@ fn qos_2_publish_out_of_a_queue_waits_for_the_record_of_its_identifier() {
         let first = receiver.expect_publish();
         receiver.ack(Kind::Pubrec, first.id);
         receiver.expect_ack(Kind::Pubrel, first.id);
-        stored.gate.close();
-        receiver.ack(Kind::Pubcomp, first.id);
-        stored.gate.wait_for_commit();
-        receiver.expect_nothing_for(WATCHED);
-        stored.gate.open();
+        answer_waits(stored, &mut receiver, |c| c.ack(Kind::Pubcomp, first.id));
         assert_ne!(receiver.expect_publish().id, first.id);
     });
 }
@@ -188,11 +174,7 @@ fn pubrel_waits_for_the_record_of_its_pubrec() {
         receiver.subscribe(&[("t", 2)]);
         stored.passing("p").deliver(&message(2));
         let came = receiver.expect_publish();
-        stored.gate.close();
-        receiver.ack(Kind::Pubrec, came.id);
-        stored.gate.wait_for_commit();
-        receiver.expect_nothing_for(WATCHED);
-        stored.gate.open();
+        answer_waits(stored, &mut receiver, |c| c.ack(Kind::Pubrec, came.id));
         receiver.expect_ack(Kind::Pubrel, came.id);
     });
 }
@@ -210,11 +192,7 @@ fn suback_and_unsuback_of_a_durable_session_wait_for_the_commit() {
                 (subscribe_packet(version, 1, &[], &[("t", 1)]), Kind::Suback),
                 (unsubscribe.to_vec(), Kind::Unsuback),
             ] {
-                stored.gate.close();
-                client.send(&packet);
-                stored.gate.wait_for_commit();
-                client.expect_nothing_for(WATCHED);
-                stored.gate.open();
+                answer_waits(stored, &mut client, |c| c.send(&packet));
                 client.expect_packet(kind);
             }
         }
@@ -223,12 +201,8 @@ fn suback_and_unsuback_of_a_durable_session_wait_for_the_commit() {
 
 /// Sends a CONNECT whose CONNACK has to wait.
 fn connack_waits(stored: &Stored, connect: &Connect) -> RawClient {
-    stored.gate.close();
     let mut client = stored.open(connect.version);
-    client.send(&connect.encode());
-    stored.gate.wait_for_commit();
-    client.expect_nothing_for(WATCHED);
-    stored.gate.open();
+    answer_waits(stored, &mut client, |c| c.send(&connect.encode()));
     assert_eq!(client.expect_connack().code, 0);
     client
 }
