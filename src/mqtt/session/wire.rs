@@ -111,15 +111,7 @@ impl Wire {
             subscription_ids: sending.ids,
             forwarded: message.forwarded(),
         };
-        let payload = message.payload();
-        if head.packet_len(self.version, payload.len()) > self.maximum_packet_size as usize {
-            return Err(TooLarge);
-        }
-        head.put(self.version, payload.len(), self.outbox.buffer());
-        match message.large_payload() {
-            Some(bytes) => self.outbox.push_shared(bytes.clone()),
-            None => self.outbox.buffer().extend_from_slice(payload),
-        }
+        self.put_whole(head, message.payload(), message.large_payload())?;
         if let (Naming::TopicSettingAlias(alias), Some(aliases)) = (naming, &mut self.aliases) {
             aliases.is_set(topic, alias);
         }
@@ -135,7 +127,18 @@ impl Wire {
         packet_id: Option<PacketId>,
         large: Option<&Bytes>,
     ) -> Result<(), TooLarge> {
-        let (head, payload) = (parts.head(now, packet_id), parts.payload);
+        self.put_whole(parts.head(now, packet_id), parts.payload, large)
+    }
+
+    // Into both, so that neither copies the head for the other's sake.
+    #[inline]
+    fn put_whole(
+        &mut self,
+        head: PublishHead<'_>,
+        payload: &[u8],
+        large: Option<&Bytes>,
+    ) -> Result<(), TooLarge> {
+        // Most clients set no limit, and no packet is as long as that says.
         if self.maximum_packet_size != u32::MAX
             && head.packet_len(self.version, payload.len()) > self.maximum_packet_size as usize
         {
