@@ -2,14 +2,17 @@
 //!
 //! A shard's batches are committed in their order. A batch that began a [`Move`](super::record::Move) needs all of the
 //! move's parts in the same transaction. Those stand in later batches of other shards, and are pulled out of them where the
-//! batch itself cannot go yet; the rest of such a batch waits for the move.
+//! batch itself cannot go yet; the rest of such a batch waits for the move. A part may call for more: so a shared message that
+//! its member refuses goes on to the next within the same transaction. And what the parts come to together decides about the
+//! identifier that the move takes over: a message that nobody took is not taken over either.
 //!
 //! So what a batch waits for is either earlier in the order of arrival, or a part that only has to have arrived: one
 //! pass in that order finds the largest set that may go, and shards that move messages to each other without a pause
 //! never wait for a moment when neither does.
 
 use super::group::Group;
-use super::record::{Batch, Committed, MoveNumber, Part};
+use super::record::{Batch, Committed, MoveNumber, Part, Record};
+use crate::mqtt::session::receiver::Outcome;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -54,6 +57,8 @@ struct Gathering {
     /// The shard and arrival of each batch that holds a part.
     parts: Vec<(u8, u64)>,
     number: MoveNumber,
+    /// Of the batch and those parts.
+    outcome: Outcome,
 }
 
 impl Backlog {
@@ -66,12 +71,15 @@ impl Backlog {
         self.arrived += 1;
         self.records += records(&batch);
         for begun in &batch.moves {
-            let gathering = Gathering { missing: begun.parts, parts: Vec::new(), number: begun.number };
-            self.moves.insert(begun.number, gathering);
+            let (number, outcome) = (begun.number, begun.outcome);
+            let gathering = Gathering { missing: begun.parts, parts: Vec::new(), number, outcome };
+            self.moves.insert(number, gathering);
         }
         for part in &batch.parts {
             let gathering = self.moves.get_mut(&part.of).expect("a part comes after its move");
-            gathering.missing = gathering.missing.checked_sub(1).expect("a move has the parts that it named");
+            let missing = gathering.missing.checked_sub(1).expect("a move has the parts that it named");
+            gathering.missing = missing + part.more;
+            gathering.outcome = gathering.outcome.or(part.outcome);
             gathering.parts.push((batch.shard, arrival));
         }
         let shard = usize::from(batch.shard);
@@ -131,7 +139,12 @@ impl Backlog {
         let parts = batch.parts.into_iter().flat_map(|part| part.records);
         parts.chain(batch.records).for_each(|record| group.fold(record));
         for begun in batch.moves {
-            self.taken.extend(self.moves.remove(&begun.number));
+            let gathered = self.moves.remove(&begun.number);
+            let refused = gathered.as_ref().is_some_and(|g| g.outcome.reason().is_error());
+            if let Some((session, packet_id)) = begun.incoming.filter(|_| refused) {
+                group.fold(Record::IncomingRefused { session, packet_id });
+            }
+            self.taken.extend(gathered);
         }
     }
 

@@ -48,10 +48,13 @@ pub enum Operation {
     Incoming {
         session: SessionKey,
         packet_id: PacketId,
+        /// Whether the row was there before the group, one knows: then what comes and goes within it cancels out.
+        known: bool,
     },
     IncomingDone {
         session: SessionKey,
         packet_id: PacketId,
+        known: bool,
     },
     Delayed(Box<StoredDelayed>),
     DelayedDone(DelayedNumber),
@@ -78,7 +81,8 @@ impl Operation {
             Operation::Body { number, .. } | Operation::BodyDone(number) => Subject::Body(number.0),
             Operation::Entry { entry, .. } => Subject::Entry(entry.number.0),
             Operation::EntryChanged { number, .. } | Operation::EntryDone(number) => Subject::Entry(number.0),
-            Operation::Incoming { session, packet_id } | Operation::IncomingDone { session, packet_id } => {
+            Operation::Incoming { session, packet_id, .. }
+            | Operation::IncomingDone { session, packet_id, .. } => {
                 Subject::Incoming(session.0, packet_id.get())
             }
             Operation::Delayed(delayed) => Subject::Delayed(delayed.number.0),
@@ -199,10 +203,16 @@ impl Group {
             Record::Received(number) => self.change_entry(number, None),
             Record::EntryDone(number) => self.done(Operation::EntryDone(number)),
             Record::Incoming { session, packet_id } => {
-                self.done(Operation::Incoming { session, packet_id });
+                let known = self.knows_incoming(session, packet_id);
+                self.done(Operation::Incoming { session, packet_id, known });
             }
             Record::IncomingDone { session, packet_id } => {
-                self.done(Operation::IncomingDone { session, packet_id });
+                let known = self.knows_incoming(session, packet_id);
+                self.done(Operation::IncomingDone { session, packet_id, known });
+            }
+            // The row may be there or not, so from here on the last word stands.
+            Record::IncomingRefused { session, packet_id } => {
+                self.put(Operation::IncomingDone { session, packet_id, known: false });
             }
             Record::Delayed(delayed) => {
                 self.highest = self.highest.max(delayed.number.0);
@@ -252,6 +262,9 @@ impl Group {
         };
         let opposite = match (&self.operations[at], &operation) {
             (Some(Operation::EntryChanged { .. }), _) => false,
+            (_, Operation::Incoming { known: false, .. } | Operation::IncomingDone { known: false, .. }) => {
+                false
+            }
             (Some(before), after) => std::mem::discriminant(before) != std::mem::discriminant(after),
             (None, _) => false,
         };
@@ -288,6 +301,17 @@ impl Group {
         }
         self.push(Operation::SessionEnded(key));
         self.ends_sessions = true;
+    }
+
+    fn knows_incoming(&self, session: SessionKey, packet_id: PacketId) -> bool {
+        let before = self.find(Subject::Incoming(session.0, packet_id.get()));
+        let unknown = |at: usize| {
+            matches!(
+                self.operations[at],
+                Some(Operation::Incoming { known: false, .. } | Operation::IncomingDone { known: false, .. })
+            )
+        };
+        !before.is_some_and(unknown)
     }
 
     fn find(&self, subject: Subject<'_>) -> Option<usize> {

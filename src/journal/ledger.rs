@@ -16,6 +16,7 @@ use super::record::{
 };
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS};
+use crate::mqtt::session::receiver::Outcome;
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::time::Instant;
 use std::cell::{Cell, RefCell};
@@ -80,6 +81,9 @@ impl Filling {
 struct Place {
     lsn: Lsn,
     at: u32,
+    /// How many parts the batch had when it was the last of them; 0: it is in none. Only while that part is open can what it
+    /// has be taken back: after that the part may be gone without the rest of the batch.
+    part: u32,
 }
 
 impl Place {
@@ -126,10 +130,11 @@ impl Ledger {
         let filling = &mut *self.filling.borrow_mut();
         match filling.parts.last_mut() {
             Some(part) if filling.in_part => {
+                let at = part.records.len() as u32;
                 part.records.push(record);
-                Place::default()
+                Place { lsn: self.lsn.get(), at, part: filling.parts.len() as u32 }
             }
-            _ => Place { lsn: self.lsn.get(), at: filling.place(record) },
+            _ => Place { lsn: self.lsn.get(), at: filling.place(record), part: 0 },
         }
     }
 
@@ -139,7 +144,17 @@ impl Ledger {
             return self.record(end);
         }
         let filling = &mut *self.filling.borrow_mut();
-        if let Some(record) = filling.records.get_mut(place.at as usize) {
+        if place.part != 0 {
+            let open = filling.in_part && filling.parts.len() == place.part as usize;
+            let part = filling.parts.last_mut().filter(|_| open);
+            match part.and_then(|part| part.records.get_mut(place.at as usize)) {
+                Some(record) => {
+                    *record = Record::Nothing;
+                    filling.cancelled += 2;
+                }
+                None => filling.records.push(end),
+            }
+        } else if let Some(record) = filling.records.get_mut(place.at as usize) {
             *record = Record::Nothing;
             filling.vacant.push(place.at);
             filling.cancelled += 2;
@@ -149,6 +164,7 @@ impl Ledger {
     /// Changes an entry where it stands, or where it has left already, records the change.
     fn change(&self, place: Place, number: EntryNumber, flight: Flight) {
         if place.lsn == self.lsn.get()
+            && place.part == 0
             && let Some(Record::Entry(entry)) = self.filling.borrow_mut().records.get_mut(place.at as usize)
         {
             entry.flight = Some(flight);
@@ -228,15 +244,27 @@ impl Ledger {
         let number = MoveNumber(self.next_move.get());
         self.next_move.set(number.0 + STRIDE);
         self.begun.set(true);
-        self.filling.borrow_mut().moves.push(Move { number, parts: 0 });
+        let begun = Move { number, parts: 0, outcome: Outcome::Unmatched, incoming: None };
+        self.filling.borrow_mut().moves.push(begun);
         number
     }
 
-    /// Another shard takes part in the move, which was begun in this batch.
+    /// Another shard takes part in the move, which was begun in this batch, or of which the part that is open is one.
     pub fn add_part(&self, of: MoveNumber) {
         let filling = &mut *self.filling.borrow_mut();
-        if let Some(found) = filling.moves.iter_mut().rev().find(|m| m.number == of) {
+        if let Some(part) = filling.parts.last_mut().filter(|part| filling.in_part && part.of == of) {
+            part.more += 1;
+        } else if let Some(found) = filling.moves.iter_mut().rev().find(|m| m.number == of) {
             found.parts += 1;
+        }
+    }
+
+    /// What the move, which was begun in this batch, came to in this shard; `incoming`: the identifier that it takes over if
+    /// anybody takes the message.
+    pub fn end_move(&self, of: MoveNumber, outcome: Outcome, incoming: Option<(SessionKey, PacketId)>) {
+        let filling = &mut *self.filling.borrow_mut();
+        if let Some(found) = filling.moves.iter_mut().rev().find(|m| m.number == of) {
+            (found.outcome, found.incoming) = (outcome, incoming);
         }
     }
 
@@ -244,12 +272,19 @@ impl Ledger {
     pub fn begin_part(&self, of: MoveNumber) {
         self.begun.set(true);
         let filling = &mut *self.filling.borrow_mut();
-        filling.parts.push(Part { of, records: Vec::new() });
+        filling.parts.push(Part { of, records: Vec::new(), more: 0, outcome: Outcome::Unmatched });
         filling.in_part = true;
     }
 
-    pub fn end_part(&self) {
-        self.filling.borrow_mut().in_part = false;
+    /// `outcome`: what it came to, if there is a part.
+    pub fn end_part(&self, outcome: Outcome) {
+        let filling = &mut *self.filling.borrow_mut();
+        if std::mem::take(&mut filling.in_part)
+            && let Some(part) = filling.parts.last_mut()
+        {
+            part.outcome = outcome;
+            part.records.retain(|record| !matches!(record, Record::Nothing));
+        }
     }
 
     /// Gates whose messages were finished since the last call.
@@ -467,6 +502,11 @@ impl Account {
         self.ledger.record(Record::IncomingDone { session: self.key, packet_id });
     }
 
+    /// Its identifier is free again, for nobody took the message.
+    pub fn incoming_refused(&self, packet_id: PacketId) {
+        self.ledger.record(Record::IncomingRefused { session: self.key, packet_id });
+    }
+
     pub fn pending(&self) -> Option<Lsn> {
         self.ledger.pending()
     }
@@ -566,11 +606,48 @@ mod tests {
         ledger.begin_part(MoveNumber(9));
         let body = ledger.body(&message());
         drop(own);
-        ledger.end_part();
+        ledger.end_part(Outcome::Taken);
         drop(body);
         let batch = ledger.seal().expect("records");
         // What was put in a part may go before the rest of its batch, so its end is always said.
         assert_eq!((batch.records.len(), batch.parts.len(), batch.parts[0].records.len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn what_a_part_put_and_took_back_is_not_in_it() {
+        let ledger = Ledger::new(1, 0);
+        ledger.begin_part(MoveNumber(8));
+        let kept = ledger.body(&message());
+        ledger.end_part(Outcome::Taken);
+        ledger.begin_part(MoveNumber(9));
+        let body = ledger.body(&message());
+        let refused = ledger.entry(SessionKey(1), &body, owed());
+        drop(refused);
+        let taken = ledger.entry(SessionKey(2), &body, owed());
+        ledger.end_part(Outcome::Taken);
+        drop(kept);
+        let batch = ledger.seal().expect("records");
+        let entries = batch.parts[1].records.iter().filter_map(|r| match r {
+            Record::Entry(entry) => Some(entry.number),
+            _ => None,
+        });
+        assert_eq!((entries.collect::<Vec<_>>(), batch.parts[1].records.len()), (vec![taken.number], 2));
+        assert_eq!(batch.parts[0].records.len(), 1, "the part before may be committed already");
+        assert!(matches!(batch.records[..], [Record::BodyDone(_)]), "{batch:?}");
+    }
+
+    #[test]
+    fn what_a_part_passes_on_is_one_more_part_of_the_same_move() {
+        let ledger = Ledger::new(1, 0);
+        let own = ledger.begin_move();
+        ledger.add_part(own);
+        ledger.begin_part(MoveNumber(9));
+        ledger.add_part(MoveNumber(9));
+        ledger.end_part(Outcome::Unmatched);
+        ledger.end_move(own, Outcome::Refused, None);
+        let batch = ledger.seal().expect("a move and a part");
+        assert_eq!((batch.moves[0].parts, batch.moves[0].outcome), (1, Outcome::Refused));
+        assert_eq!((batch.parts[0].more, batch.parts[0].outcome), (1, Outcome::Unmatched));
     }
 
     #[test]
@@ -582,7 +659,7 @@ mod tests {
         older.sent(flight(1));
         ledger.begin_part(MoveNumber(9));
         let newer = ledger.entry(SessionKey(1), &body, Owed { flight: Some(flight(2)), ..owed() });
-        ledger.end_part();
+        ledger.end_part(Outcome::Taken);
         let batch = ledger.seal().expect("records");
         let [Record::Entry(entry)] = &batch.parts[0].records[..] else { panic!("{batch:?}") };
         assert_eq!(entry.flight, None, "the part may go alone");

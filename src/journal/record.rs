@@ -5,6 +5,7 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::mqtt::session::receiver::Outcome;
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::session::will::Will;
 use crate::time::Instant;
@@ -74,6 +75,11 @@ pub enum Record {
     },
     /// Its PUBREL came.
     IncomingDone {
+        session: SessionKey,
+        packet_id: PacketId,
+    },
+    /// Nobody took the message, so its identifier is free. A move that ends so says it by itself, so that it may be said twice.
+    IncomingRefused {
         session: SessionKey,
         packet_id: PacketId,
     },
@@ -179,6 +185,11 @@ pub struct Move {
     /// Parts that belong to it, besides the batch it stands in. They always come, be they empty. One for each peer, and one more for
     /// each shared group whose member is at one.
     pub parts: u32,
+    /// What it came to in the batch's own shard.
+    pub outcome: Outcome,
+    /// The identifier of its PUBLISH, where a publisher's session keeps one: it is not taken over with a message that nobody
+    /// took.
+    pub incoming: Option<(SessionKey, PacketId)>,
 }
 
 /// One other shard's part of a move.
@@ -186,6 +197,10 @@ pub struct Move {
 pub struct Part {
     pub of: MoveNumber,
     pub records: Vec<Record>,
+    /// Parts of other shards that belong to the move besides those it named: this one passed a shared message on.
+    pub more: u32,
+    /// What it came to.
+    pub outcome: Outcome,
 }
 
 /// What a shard is told when a batch, and with it all before it, is as safe as the durability says.

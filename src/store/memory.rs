@@ -278,10 +278,10 @@ impl Image {
                 }
             }
             Operation::EntryDone(number) => drop(self.entries.remove(number)),
-            Operation::Incoming { session, packet_id } => {
+            Operation::Incoming { session, packet_id, .. } => {
                 self.incoming.insert((*session, *packet_id));
             }
-            Operation::IncomingDone { session, packet_id } => {
+            Operation::IncomingDone { session, packet_id, .. } => {
                 self.incoming.remove(&(*session, *packet_id));
             }
             Operation::Delayed(delayed) => {

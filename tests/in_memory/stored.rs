@@ -1,40 +1,57 @@
-//! A dead letter of a stored session's message, over whole shards: the end of the one and the receivers of the other are
-//! committed at once.
+//! What is committed at once, over whole shards: the end of a message and the receivers of its dead letter; all that a shared
+//! message came to on its way from member to member.
 
 use crate::shares::send;
 use crate::world::{self, LinkId, World};
-use homing::journal::record::{Batch, Record};
+use homing::journal::record::{Batch, Move, Record};
+use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
     PublishProperties, QoS, ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
+use homing::mqtt::session::receiver::Outcome;
 use homing::routing::shard::home_of;
 
 const FIRST: PacketId = PacketId::new(1).expect("not 0");
 
-/// A client whose session is stored, with one subscription.
-fn subscriber(world: &mut World, name: &str, filter: &str) -> LinkId {
+/// A client whose session is stored, with a subscription to each filter.
+fn subscriber(world: &mut World, name: &str, filters: &[&str]) -> LinkId {
     let link = world.open();
+    let expiry_and_quota =
+        ConnectProperties { session_expiry: Some(3600), receive_maximum: Some(1), ..Default::default() };
     let connect = Connect {
         version: ProtocolVersion::V5,
         clean_start: true,
         keep_alive: 0,
-        properties: ConnectProperties { session_expiry: Some(3600), ..Default::default() },
+        properties: expiry_and_quota,
         client_id: name,
         will: None,
         user_name: None,
         password: None,
     };
     send(world, link, &Packet::Connect(Box::new(connect)));
-    let options = SubscriptionOptions { qos: QoS::AtLeastOnce, ..Default::default() };
+    let options = SubscriptionOptions { qos: QoS::ExactlyOnce, ..Default::default() };
     let subscribe = Subscribe {
         packet_id: FIRST,
         subscription_id: None,
         properties: Properties::EMPTY,
-        filters: vec![SubscribeFilter { filter, options }],
+        filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
     };
     send(world, link, &Packet::Subscribe(subscribe));
     link
+}
+
+fn publish(world: &mut World, link: LinkId, topic: &str, qos: QoS, packet_id: u16) {
+    let publish = Publish {
+        dup: false,
+        qos,
+        retain: false,
+        topic,
+        packet_id: PacketId::new(packet_id),
+        properties: PublishProperties::default(),
+        payload: b"x",
+    };
+    send(world, link, &Packet::Publish(publish));
 }
 
 fn named_at(role: &str, shard: u8, shards: u8) -> String {
@@ -49,18 +66,9 @@ fn refused(shards: u8) -> Vec<Batch> {
     settings.session.send.terms.negative_ack = true;
     let mut world = World::new(&settings, shards);
     world.keep_in_store();
-    subscriber(&mut world, &named_at("watcher", shards - 1, shards), "$dead/#");
-    let receiver = subscriber(&mut world, &named_at("receiver", 0, shards), "t");
-    let publish = Publish {
-        dup: false,
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        topic: "t",
-        packet_id: Some(FIRST),
-        properties: PublishProperties::default(),
-        payload: b"x",
-    };
-    send(&mut world, receiver, &Packet::Publish(publish));
+    subscriber(&mut world, &named_at("watcher", shards - 1, shards), &["$dead/#"]);
+    let receiver = subscriber(&mut world, &named_at("receiver", 0, shards), &["t"]);
+    publish(&mut world, receiver, "t", QoS::AtLeastOnce, 1);
     world.batches.clear();
     let refused = Acknowledgement { reason: ReasonCode::QUOTA_EXCEEDED, ..Acknowledgement::success(FIRST) };
     send(&mut world, receiver, &Packet::Puback(refused));
@@ -86,4 +94,73 @@ fn a_dead_letter_for_another_shard_is_part_of_a_move_with_the_end_of_its_message
     let moves = |b: &&Batch| b.moves.iter().any(|m| m.number == number && m.parts == 1);
     let of_message = batches.iter().find(moves).expect("the move that it is part of");
     assert!(of_message.records.iter().any(|r| matches!(r, Record::EntryDone(_))), "{of_message:?}");
+}
+
+/// The batches that follow from a QoS 2 PUBLISH in the first of three shards to a group with a member in each of the others,
+/// of which so many can take no more; and the reason that the publisher was told.
+fn shared_past(full: usize) -> (Vec<Batch>, ReasonCode) {
+    let mut settings = world::settings();
+    settings.session.send.queue.messages = 1;
+    let mut world = World::new(&settings, 3);
+    world.keep_in_store();
+    let publisher = subscriber(&mut world, &named_at("publisher", 0, 3), &["none"]);
+    for (shard, own) in [(1, "1"), (2, "2")] {
+        subscriber(&mut world, &named_at("member", shard, 3), &[own, "$share/group/t"]);
+    }
+    // One each in flight, and one in the queue. The first choice is the member that joined first.
+    for n in 0..full as u16 {
+        let own = ["1", "2"][usize::from(n)];
+        publish(&mut world, publisher, own, QoS::AtLeastOnce, 10 + n);
+        publish(&mut world, publisher, own, QoS::AtLeastOnce, 20 + n);
+    }
+    world.batches.clear();
+    world.links[publisher].received.clear();
+    publish(&mut world, publisher, "t", QoS::ExactlyOnce, 1);
+    let received = &world.links[publisher].received;
+    let Ok(Decoded::Packet { packet: Packet::Pubrec(told), .. }) =
+        codec::decode(received, ProtocolVersion::V5, u32::MAX)
+    else {
+        panic!("{received:?}")
+    };
+    (world.batches, told.reason)
+}
+
+/// What each part of the one move has: entries, parts that it calls for, what it came to.
+fn parts(batches: &[Batch]) -> Vec<(usize, u32, Outcome)> {
+    let begun: Vec<_> = batches.iter().flat_map(|b| &b.moves).collect();
+    let [Move { number, parts: 1, outcome: Outcome::Unmatched, incoming: Some((_, FIRST)) }] = begun[..]
+    else {
+        panic!("{begun:?}")
+    };
+    let parts = batches.iter().flat_map(|b| &b.parts);
+    let seen = parts.map(|part| {
+        assert_eq!(part.of, *number);
+        let entries = part.records.iter().filter(|r| matches!(r, Record::Entry(_))).count();
+        assert_eq!(part.records.is_empty(), entries == 0, "{part:?}");
+        (entries, part.more, part.outcome)
+    });
+    seen.collect()
+}
+
+#[test]
+fn mqtt5_4_3_3_a_shared_message_that_is_refused_goes_on_within_its_move() {
+    let (batches, told) = shared_past(1);
+    assert_eq!(told, ReasonCode::SUCCESS);
+    assert_eq!(parts(&batches), [(0, 1, Outcome::Unmatched), (1, 0, Outcome::Taken)]);
+}
+
+#[test]
+fn mqtt5_4_3_3_9_a_shared_message_that_all_refuse_ends_as_a_move_that_nobody_took() {
+    let (batches, told) = shared_past(2);
+    assert_eq!(told, ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(parts(&batches), [(0, 1, Outcome::Unmatched), (0, 0, Outcome::Refused)]);
+    let records = batches.iter().flat_map(|b| &b.records);
+    let identifiers = records.filter_map(|r| match r {
+        Record::Incoming { packet_id, .. } => Some((*packet_id, true)),
+        Record::IncomingDone { packet_id, .. } | Record::IncomingRefused { packet_id, .. } => {
+            Some((*packet_id, false))
+        }
+        _ => None,
+    });
+    assert_eq!(identifiers.collect::<Vec<_>>(), [(FIRST, true), (FIRST, false)]);
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::journal::group::Operation;
-use crate::journal::record::{BodyNumber, Lsn, Move, Record};
+use crate::journal::record::{BodyNumber, Lsn, Move, Record, SessionKey};
+use crate::mqtt::packet::PacketId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +17,13 @@ fn batch(shard: u8, lsn: u64, marks: &[u64]) -> Batch {
 }
 
 fn begins(mut batch: Batch, number: u64, parts: u32) -> Batch {
-    batch.moves.push(Move { number: MoveNumber(number), parts });
+    batch.moves.push(Move { number: MoveNumber(number), parts, outcome: Outcome::Taken, incoming: None });
     batch
 }
 
 fn takes_part(mut batch: Batch, of: u64, marks: &[u64]) -> Batch {
     let records = marks.iter().map(|m| mark(*m)).collect();
-    batch.parts.push(Part { of: MoveNumber(of), records });
+    batch.parts.push(Part { of: MoveNumber(of), records, more: 0, outcome: Outcome::Taken });
     batch
 }
 
@@ -84,6 +85,44 @@ fn a_part_is_pulled_out_of_a_batch_that_cannot_go_yet() {
     assert_eq!(backlog.records(), 1);
     backlog.push(takes_part(batch(0, 2, &[4]), 8, &[5]));
     assert_eq!(take(&mut backlog, ALL), (vec![2, 5, 4], vec![at(1, 1), at(0, 2)]));
+}
+
+#[test]
+fn a_part_that_passes_a_message_on_calls_for_one_more() {
+    let mut backlog = Backlog::default();
+    backlog.push(begins(batch(0, 1, &[1]), 7, 1));
+    let mut passed_on = takes_part(batch(1, 1, &[]), 7, &[]);
+    passed_on.parts[0].more = 1;
+    backlog.push(passed_on);
+    assert_eq!(take(&mut backlog, ALL), (vec![], vec![]), "the next member has not had it");
+    backlog.push(takes_part(batch(2, 1, &[2]), 7, &[3]));
+    assert_eq!(take(&mut backlog, ALL), (vec![1, 3, 2], vec![at(0, 1), at(1, 1), at(2, 1)]));
+}
+
+#[test]
+fn what_nobody_took_takes_no_identifier_over() {
+    use Outcome::{Refused, Taken, Unmatched};
+    for (outcomes, kept) in
+        [([Refused, Unmatched, Refused], false), ([Refused, Taken, Refused], true), ([Unmatched; 3], true)]
+    {
+        let mut backlog = Backlog::default();
+        let [here, parts @ ..] = outcomes;
+        let (session, packet_id) = (SessionKey(5), PacketId::new(9).unwrap());
+        let mut begun = begins(batch(0, 1, &[]), 7, 2);
+        begun.records.push(Record::Incoming { session, packet_id });
+        (begun.moves[0].outcome, begun.moves[0].incoming) = (here, Some((session, packet_id)));
+        backlog.push(begun);
+        for (shard, outcome) in (1..).zip(parts) {
+            let mut part = takes_part(batch(shard, 1, &[]), 7, &[]);
+            part.parts[0].outcome = outcome;
+            backlog.push(part);
+        }
+        let mut group = Group::default();
+        assert!(backlog.take(ALL, &mut group, &mut Vec::new()));
+        let left: Vec<_> = group.operations().collect();
+        assert_eq!(matches!(left[..], [Operation::Incoming { .. }]), kept, "{outcomes:?}: {left:?}");
+        assert_eq!(left.len(), 1);
+    }
 }
 
 #[test]

@@ -76,6 +76,10 @@ fn incoming_done(session: u64, id: u16) -> Record {
     Record::IncomingDone { session: SessionKey(session), packet_id: PacketId::new(id).unwrap() }
 }
 
+fn incoming_refused(session: u64, id: u16) -> Record {
+    Record::IncomingRefused { session: SessionKey(session), packet_id: PacketId::new(id).unwrap() }
+}
+
 fn group(records: impl IntoIterator<Item = Record>) -> Group {
     let mut group = Group::default();
     records.into_iter().for_each(|record| group.fold(record));
@@ -146,6 +150,16 @@ fn an_identifier_that_comes_back_after_its_deletion_is_there_as_before() {
 }
 
 #[test]
+fn after_an_identifier_was_refused_the_last_word_on_it_stands() {
+    let refused = left([incoming(1, 9), incoming_refused(1, 9), incoming_refused(1, 9)]);
+    assert!(matches!(refused[..], [Operation::IncomingDone { .. }]), "{refused:?}");
+    let again = left([incoming_refused(1, 9), incoming(1, 9)]);
+    assert!(matches!(again[..], [Operation::Incoming { .. }]), "there may be no row: {again:?}");
+    let done = left([incoming_refused(1, 9), incoming(1, 9), incoming_done(1, 9)]);
+    assert!(matches!(done[..], [Operation::IncomingDone { .. }]), "there may be a row: {done:?}");
+}
+
+#[test]
 fn the_last_change_to_a_retained_message_counts_and_a_removal_is_never_left_out() {
     let mut group = Group::default();
     group.retain(RetainedRecord::Set(message("a")));
@@ -205,7 +219,7 @@ impl Model {
             Record::Incoming { session, packet_id } => {
                 self.incoming.insert((session.0, packet_id.get()));
             }
-            Record::IncomingDone { session, packet_id } => {
+            Record::IncomingDone { session, packet_id } | Record::IncomingRefused { session, packet_id } => {
                 self.incoming.remove(&(session.0, packet_id.get()));
             }
             Record::Delayed(_) | Record::DelayedDone(_) => {}
@@ -236,10 +250,10 @@ impl Model {
             Operation::EntryDone(number) => {
                 assert!(self.entries.remove(&number.0).is_some(), "a deletion of nothing");
             }
-            Operation::Incoming { session, packet_id } => {
+            Operation::Incoming { session, packet_id, .. } => {
                 self.incoming.insert((session.0, packet_id.get()));
             }
-            Operation::IncomingDone { session, packet_id } => {
+            Operation::IncomingDone { session, packet_id, .. } => {
                 self.incoming.remove(&(session.0, packet_id.get()));
             }
             Operation::Delayed(_) | Operation::DelayedDone(_) => {}
@@ -271,6 +285,7 @@ fn lawful(model: &Model, given: &mut u64, kind: u8, pick: usize) -> Option<Recor
         10 | 11 => Record::EntryDone(EntryNumber(any_entry?)),
         12 if !model.incoming.contains(&(session_key?, id)) => incoming(session_key?, id),
         13 if model.incoming.contains(&(session_key?, id)) => incoming_done(session_key?, id),
+        14 => incoming_refused(session_key?, id),
         _ => return None,
     })
 }
@@ -278,7 +293,7 @@ fn lawful(model: &Model, given: &mut u64, kind: u8, pick: usize) -> Option<Recor
 proptest! {
     #[test]
     fn a_group_comes_to_what_its_records_do_one_by_one(
-        steps in prop::collection::vec((0_u8..14, 0_usize..64), 0..200),
+        steps in prop::collection::vec((0_u8..15, 0_usize..64), 0..200),
         cuts in prop::collection::vec(1_usize..40, 1..20),
     ) {
         let (mut records, mut model, mut given) = (Vec::new(), Model::default(), 0);

@@ -156,12 +156,16 @@ impl Receiver {
     /// PUBREL: whether the identifier was known. From here on it denotes a new message.
     // 5.0 [MQTT-4.3.3-11], [MQTT-4.3.3-12]
     pub fn release(&mut self, id: PacketId) -> bool {
-        let sets = self.exactly_once.iter_mut().chain(&mut self.carried_over);
-        let known = sets.into_iter().any(|ids| ids.remove(id));
+        let known = self.forget(id);
         if let (true, Some(account)) = (known, &self.account) {
             account.incoming_done(id);
         }
         known
+    }
+
+    fn forget(&mut self, id: PacketId) -> bool {
+        let sets = self.exactly_once.iter_mut().chain(&mut self.carried_over);
+        sets.into_iter().any(|ids| ids.remove(id))
     }
 
     /// The session is in the store from here on.
@@ -266,7 +270,9 @@ impl Receiver {
         let mut waits = None;
         if qos == QoS::ExactlyOnce && reason.is_error() {
             // 5.0 [MQTT-4.3.3-9]
-            self.release(packet_id);
+            if let (true, Some(account)) = (self.forget(packet_id), &self.account) {
+                account.incoming_refused(packet_id);
+            }
             // Else the next message under it could be taken for this one after a crash.
             waits = self.account.as_ref().and_then(|account| account.pending());
         }

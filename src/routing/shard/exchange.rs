@@ -26,7 +26,7 @@ pub struct Publisher {
     pub session: SessionSlot,
 }
 
-/// Who waits until a message that is held for a full queue is taken or refused.
+/// Who waits for what becomes of a publication.
 #[derive(Clone, Copy, Debug)]
 pub enum Gate {
     /// A publisher of this shard.
@@ -57,7 +57,7 @@ pub enum Item {
     /// For the one member of a shared group that was chosen.
     Share(Share),
     /// Answers the parcel of this number: what was not taken, by its place among that parcel's publications, and what
-    /// is held, with how many answers are to come.
+    /// is held or was passed on, with how many answers are to come.
     Ticket {
         number: u64,
         not_taken: Vec<(u32, Outcome)>,
@@ -106,6 +106,8 @@ pub struct Share {
     pub message: Message,
     /// The full filter, `$share/...`.
     pub filter: Arc<Box<str>>,
+    /// The members that it was offered to, this one the last of them: who refuses it passes it on to another.
+    pub tried: Vec<MemberAddress>,
     pub session: SessionSlot,
     pub generation: u32,
     /// The lower of publish and granted QoS.
@@ -116,22 +118,12 @@ pub struct Share {
     pub part_of: Option<MoveNumber>,
 }
 
-/// Who waits for the answer to one publication.
+/// Who waits for the answer to one publication: nobody at QoS 0, for wills, and where the publisher was answered.
 #[derive(Debug)]
 pub struct Waiter {
     /// Its place among the parcel's publications.
     pub index: u32,
-    /// The publisher's acknowledgement; none at QoS 0, for wills, and where the publisher was answered.
-    pub acknowledgement: Option<(SessionId, AckToken)>,
-    /// Where a refusal sends the message on.
-    pub share: Option<Box<Retry>>,
-}
-
-/// A shared delivery that may go to another member.
-#[derive(Debug)]
-pub struct Retry {
-    pub share: Share,
-    pub tried: Vec<MemberAddress>,
+    pub gate: Gate,
 }
 
 /// What this shard exchanges with one peer.
@@ -148,7 +140,7 @@ pub struct Peer {
     load_bytes: usize,
     /// Answers that wait until what they answer is committed, in their order.
     held_back: VecDeque<HeldBack>,
-    /// Acknowledgements of publications that the peer holds, with the answers that are to come.
+    /// Publications that the peer holds or has passed on, with the answers that are to come.
     late: Vec<Late>,
 }
 
@@ -199,7 +191,7 @@ struct Late {
     index: u32,
     answers: u16,
     outcome: Outcome,
-    acknowledgement: (SessionId, AckToken),
+    gate: Gate,
 }
 
 #[derive(Debug)]
@@ -258,18 +250,15 @@ impl Peer {
         }
     }
 
-    /// Adds a publication; `waiter` makes who waits for it of its place.
-    pub fn publish(&mut self, item: Item, size: usize, waiter: Option<Waiter>) {
+    /// Adds a publication, and who waits for the answer.
+    pub fn publish(&mut self, item: Item, size: usize, gate: Option<Gate>) {
         self.outgoing.push(item);
-        if let Some(mut waiter) = waiter {
-            waiter.index = self.publications;
-            self.waiters.push(waiter);
-        }
+        self.waiters.extend(gate.map(|gate| Waiter { index: self.publications, gate }));
         self.publications += 1;
         self.bytes += size;
     }
 
-    /// Publications without a ticket, and waiters whose publication the peer holds.
+    /// Publications without a ticket, and waiters whose publication the peer holds or has passed on.
     pub fn unsettled(&self) -> usize {
         self.load + self.publications as usize + self.late.len()
     }
@@ -318,25 +307,14 @@ impl Peer {
         front.waiters
     }
 
-    /// A waiter's publication is held: `answers` more are to come.
-    pub fn hold(
-        &mut self,
-        number: u64,
-        index: u32,
-        answers: u16,
-        outcome: Outcome,
-        acknowledgement: (SessionId, AckToken),
-    ) {
-        self.late.push(Late { number, index, answers, outcome, acknowledgement });
+    /// A waiter's publication is held or was passed on: `answers` more are to come.
+    pub fn hold(&mut self, number: u64, waiter: &Waiter, answers: u16, outcome: Outcome) {
+        let Waiter { index, gate } = *waiter;
+        self.late.push(Late { number, index, answers, outcome, gate });
     }
 
     /// One of those answers: with the last, who waits for it and what it says.
-    pub fn late(
-        &mut self,
-        number: u64,
-        index: u32,
-        outcome: Outcome,
-    ) -> Option<((SessionId, AckToken), Outcome)> {
+    pub fn late(&mut self, number: u64, index: u32, outcome: Outcome) -> Option<(Gate, Outcome)> {
         let at = self.late.iter().position(|l| (l.number, l.index) == (number, index))?;
         let late = self.late.get_mut(at)?;
         late.outcome = late.outcome.or(outcome);
@@ -345,7 +323,7 @@ impl Peer {
             return None;
         }
         let late = self.late.remove(at);
-        Some((late.acknowledgement, late.outcome))
+        Some((late.gate, late.outcome))
     }
 }
 
@@ -364,10 +342,10 @@ mod tests {
         peer.tell(fence());
         assert_eq!(peer.seal(ShardId(0)).map(|p| (p.number, p.items.len())), Some((1, 1)));
         assert!(peer.settle(1).is_empty());
-        let waiter = || Some(Waiter { index: 0, acknowledgement: None, share: None });
-        peer.publish(fence(), 10, waiter());
+        let waits = Some(Gate::Peer { shard: ShardId(1), number: 1, index: 0 });
+        peer.publish(fence(), 10, waits);
         peer.publish(fence(), 10, None);
-        peer.publish(fence(), 10, waiter());
+        peer.publish(fence(), 10, waits);
         assert_eq!(peer.seal(ShardId(0)).map(|p| p.number), Some(2));
         assert_eq!(peer.settle(2).iter().map(|w| w.index).collect::<Vec<_>>(), [0, 2]);
         assert!(peer.settle(2).is_empty());

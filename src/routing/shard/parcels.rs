@@ -2,8 +2,9 @@
 
 use super::commit::early;
 use super::connection::Pause;
-use super::exchange::{Gate, Item, Needs, Parcel, Readiness, Waiter};
+use super::exchange::{Gate, Item, Needs, Parcel, Readiness};
 use super::route::Publication;
+use super::share::Shared;
 use super::{ConnectionId, SessionId, Shard};
 use crate::journal::record::MoveNumber;
 use crate::mqtt::session::receiver::{AckToken, Outcome};
@@ -21,14 +22,14 @@ impl Shard {
         let mut others = Vec::new();
         let mut needs = Needs::default();
         for item in parcel.items {
+            let gate = Gate::Peer { shard: from, number: parcel.number, index: publications };
             let outcome = match item {
                 Item::Publish { message, publisher, part_of } => {
                     let mut publication = Publication::of(&message, publisher);
-                    let (shard, number, index) = (from, parcel.number, publications);
-                    publication.gate = Some(Gate::Peer { shard, number, index });
+                    publication.gate = Some(gate);
                     self.begin_part(&mut publication, part_of);
                     let outcome = self.deliver_here(now, &mut publication);
-                    needs.add(self.end_part(&publication, from, parcel.number));
+                    needs.add(self.end_part(&mut publication, outcome, from, parcel.number));
                     if publication.held > 0 {
                         held.push((publications, publication.held));
                     }
@@ -37,8 +38,15 @@ impl Shard {
                 Item::Share(share) => {
                     let mut publication = Publication::of(&share.message, None);
                     self.begin_part(&mut publication, share.part_of);
-                    let outcome = self.take_share(now, &share, &mut publication);
-                    needs.add(self.end_part(&publication, from, parcel.number));
+                    let outcome = match self.take_share(now, &share, &mut publication, gate) {
+                        Shared::Settled(outcome) => outcome,
+                        // The next member's shard will say.
+                        Shared::Underway { .. } => {
+                            held.push((publications, 1));
+                            Outcome::Unmatched
+                        }
+                    };
+                    needs.add(self.end_part(&mut publication, outcome, from, parcel.number));
                     outcome
                 }
                 other => {
@@ -63,15 +71,26 @@ impl Shard {
 
     fn begin_part(&mut self, publication: &mut Publication<'_>, part_of: Option<MoveNumber>) {
         publication.whole = part_of.is_some();
+        publication.moving = part_of;
         if let (Some(number), Some(ledger)) = (part_of, self.ledger()) {
             ledger.begin_part(number);
         }
     }
 
     /// Answers how far the ticket has to wait for what the publication led to.
-    fn end_part(&mut self, publication: &Publication<'_>, from: ShardId, number: u64) -> Readiness {
+    fn end_part(
+        &mut self,
+        publication: &mut Publication<'_>,
+        outcome: Outcome,
+        from: ShardId,
+        number: u64,
+    ) -> Readiness {
         let Some(ledger) = self.ledger() else { return Readiness::Now };
-        ledger.end_part();
+        if publication.whole {
+            // With the part, if nobody here has it.
+            publication.body = None;
+        }
+        ledger.end_part(publication.taken_over(outcome));
         if publication.whole {
             return Readiness::Committed(ledger.lsn());
         }
@@ -89,8 +108,8 @@ impl Shard {
             }
             Item::Late { number, index, outcome } => {
                 let peer = self.peers.get_mut(usize::from(from.0));
-                if let Some(((session, token), outcome)) = peer.and_then(|p| p.late(number, index, outcome)) {
-                    self.gate_answered(now, session, token, outcome);
+                if let Some((gate, outcome)) = peer.and_then(|p| p.late(number, index, outcome)) {
+                    self.answer_gate(now, gate, outcome);
                 }
             }
             Item::Interest { filter, interest } => self.tree.set_peer_interest(&filter, from, interest),
@@ -123,7 +142,7 @@ impl Shard {
         outcome
     }
 
-    /// A ticket: what was not taken goes on or is told, and publishers that waited for room are read again.
+    /// A ticket: who waits is told, and publishers that waited for room are read again.
     fn take_ticket(
         &mut self,
         now: Instant,
@@ -139,40 +158,16 @@ impl Shard {
             let found = not_taken.binary_search_by_key(&index, |(index, _)| *index);
             let outcome = found.map_or(Outcome::Taken, |at| not_taken[at].1);
             let answers = held.binary_search_by_key(&index, |(index, _)| *index).map_or(0, |at| held[at].1);
-            if let (1.., Some(waits)) = (answers, waiter.acknowledgement) {
-                if let Some(peer) = self.peers.get_mut(usize::from(from.0)) {
-                    peer.hold(number, index, answers, outcome, waits);
-                }
-                continue;
+            if answers == 0 {
+                self.answer_gate(now, waiter.gate, outcome);
+            } else if let Some(peer) = self.peers.get_mut(usize::from(from.0)) {
+                peer.hold(number, &waiter, answers, outcome);
             }
-            self.settle_waiter(now, waiter, outcome);
         }
         if self.peers.iter().all(|p| p.has_room()) {
             for id in std::mem::take(&mut self.waiting_for_peer) {
                 self.unpause(now, id, Pause::Peer);
             }
-        }
-    }
-
-    fn settle_waiter(&mut self, now: Instant, waiter: Waiter, outcome: Outcome) {
-        let Waiter { acknowledgement, share, .. } = waiter;
-        let outcome = match share {
-            Some(retry) if outcome != Outcome::Taken => {
-                match self.share_refused(now, *retry, outcome, acknowledgement) {
-                    Some((outcome, true)) => {
-                        if let Some((session, token)) = acknowledgement {
-                            self.answer_when_committed(now, Gate::Here { session, token }, outcome);
-                        }
-                        return;
-                    }
-                    Some((outcome, false)) => outcome,
-                    None => return,
-                }
-            }
-            _ => outcome,
-        };
-        if let Some((session, token)) = acknowledgement {
-            self.gate_answered(now, session, token, outcome);
         }
     }
 

@@ -9,8 +9,9 @@ use super::route::{Publication, Routed};
 use super::wish::Asked;
 use super::{ConnectionId, SessionId, Shard};
 use crate::journal::ledger::Body;
+use crate::journal::record::SessionKey;
 use crate::mqtt::message::Parts;
-use crate::mqtt::packet::{Publish, QoS, ReasonCode};
+use crate::mqtt::packet::{PacketId, Publish, QoS, ReasonCode};
 use crate::mqtt::session::loss::LossCause;
 use crate::mqtt::session::receiver::{AckToken, Due, Outcome};
 use crate::mqtt::session::topic_alias::IncomingAliases;
@@ -112,13 +113,15 @@ impl Shard {
         let publisher = self.publisher_name(session);
         let mut publication = Publication::new(parts, Some(SessionSlot(session.slot)), self.here);
         publication.publisher_name = &publisher;
-        let mut waits = self.take_over_incoming(session, publish);
+        let incoming = self.take_over_incoming(session, publish);
+        let mut waits = incoming.is_some();
         publication.whole = waits;
         if publish.retain {
             waits |= self.retain(now, &mut publication);
         }
         let token = self.next_token(session, publish);
         let mut routed = self.route(now, &mut publication, token);
+        self.end_move(&publication, routed.outcome, incoming);
         // Refused by all, and nobody is asked any more: nothing is taken over, so its identifier is not either. It ends in the
         // batch that it began in.
         let refused = routed.gates == 0 && routed.outcome.reason().is_error();
@@ -174,16 +177,16 @@ impl Shard {
         self.acknowledge(id, due);
     }
 
-    /// A QoS 2 PUBLISH to a stored session: its identifier is recorded with all that it leads to. Whether it is such a one.
-    fn take_over_incoming(&self, session: SessionId, publish: &Publish<'_>) -> bool {
-        let Some(packet_id) = publish.packet_id.filter(|_| publish.qos == QoS::ExactlyOnce) else {
-            return false;
-        };
-        let Some(account) = self.sessions.get(session).and_then(|r| r.session.account()) else {
-            return false;
-        };
+    /// A QoS 2 PUBLISH from a stored session: its identifier is recorded with all that it leads to. Answers which.
+    fn take_over_incoming(
+        &self,
+        session: SessionId,
+        publish: &Publish<'_>,
+    ) -> Option<(SessionKey, PacketId)> {
+        let packet_id = publish.packet_id.filter(|_| publish.qos == QoS::ExactlyOnce)?;
+        let account = self.sessions.get(session)?.session.account()?;
         account.incoming(packet_id);
-        true
+        Some((account.key, packet_id))
     }
 
     /// The client id of a publisher, where messages keep it; in a string that is lent, and comes back.

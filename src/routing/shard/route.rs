@@ -1,11 +1,11 @@
 //! From a publication to its receivers.
 
-use super::exchange::{Gate, Item, Publisher, Waiter};
+use super::exchange::{Gate, Item, Publisher};
 use super::{SessionId, Shard};
 use crate::journal::ledger::Body;
-use crate::journal::record::MoveNumber;
+use crate::journal::record::{MoveNumber, SessionKey};
 use crate::mqtt::message::{Message, Parts};
-use crate::mqtt::packet::QoS;
+use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::session::receiver::{AckToken, Outcome};
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, Subscriber};
 use crate::time::Instant;
@@ -29,7 +29,8 @@ pub(super) struct Publication<'a> {
     /// What it leads to, in all shards, is committed at once, with what this shard has recorded of where it comes from; and
     /// nothing of it leaves before.
     pub whole: bool,
-    moving: Option<MoveNumber>,
+    /// The move that it is, or is a part of.
+    pub moving: Option<MoveNumber>,
     /// How far it is with each of the shard's frames.
     pub framed: [Framed; 6],
 }
@@ -89,6 +90,11 @@ impl<'a> Publication<'a> {
     pub fn existing(&self) -> Option<&Message> {
         self.message.as_ref()
     }
+
+    /// What there is to say of a delivery that had this outcome, as far as the store goes: what is held is in there.
+    pub fn taken_over(&self, outcome: Outcome) -> Outcome {
+        if self.held > 0 { Outcome::Taken } else { outcome }
+    }
 }
 
 /// Where a publication went.
@@ -121,16 +127,17 @@ impl Shard {
     ) -> Routed {
         let mut matches = std::mem::take(&mut self.matches);
         self.tree.matches(publication.parts.topic, &mut matches);
-        publication.gate = acknowledgement.map(|(session, token)| Gate::Here { session, token });
+        let gate = acknowledgement.map(|(session, token)| Gate::Here { session, token });
+        publication.gate = gate;
         let outcome = self.deliver_matches(now, publication, &mut matches);
         let mut routed = Routed { outcome, gates: publication.held, peer_full: false };
         // A shared message that one member has no room for goes to another: it is not held.
         publication.gate = None;
         if !matches.peers.is_empty() {
-            self.forward(publication, &matches, acknowledgement, &mut routed);
+            self.forward(publication, &matches, gate, &mut routed);
         }
         for at in 0..matches.groups.len() {
-            self.share(now, matches.groups[at], publication, acknowledgement, &mut routed);
+            self.share(now, matches.groups[at], publication, gate, &mut routed);
         }
         self.matches = matches;
         routed
@@ -164,30 +171,42 @@ impl Shard {
         &mut self,
         publication: &mut Publication<'_>,
         matches: &Matches,
-        acknowledgement: Option<(SessionId, AckToken)>,
+        gate: Option<Gate>,
         routed: &mut Routed,
     ) {
         let message = publication.message(&mut self.scratch).clone();
         for shard in matches.peers.iter() {
             let part_of = self.next_part(publication);
             let Some(peer) = self.peers.get_mut(usize::from(shard.0)) else { continue };
-            let waiter =
-                acknowledgement.map(|ack| Waiter { index: 0, acknowledgement: Some(ack), share: None });
-            routed.gates += u16::from(waiter.is_some());
+            routed.gates += u16::from(gate.is_some());
             let item = Item::Publish { message: message.clone(), publisher: publication.publisher, part_of };
-            peer.publish(item, message.size(), waiter);
+            peer.publish(item, message.size(), gate);
             routed.peer_full |= peer.is_full();
         }
     }
 }
 
 impl Shard {
-    /// One more peer takes part in what has to be committed at once: in which move, if it has to.
+    /// One more peer takes part in what has to be committed at once: in which move, if it has to. Of what is a peer's part
+    /// here already, it is one more of the same move.
     pub(super) fn next_part(&self, publication: &mut Publication<'_>) -> Option<MoveNumber> {
         let ledger = self.ledger().filter(|_| publication.whole)?;
         let number = *publication.moving.get_or_insert_with(|| ledger.begin_move());
         ledger.add_part(number);
         Some(number)
+    }
+
+    /// A publication was routed: if it is a move, that ends with what it came to here, and for the publisher's identifier, if
+    /// it has one, with what it comes to in all.
+    pub(super) fn end_move(
+        &self,
+        publication: &Publication<'_>,
+        outcome: Outcome,
+        incoming: Option<(SessionKey, PacketId)>,
+    ) {
+        if let (Some(number), Some(ledger)) = (publication.moving, self.ledger()) {
+            ledger.end_move(number, publication.taken_over(outcome), incoming);
+        }
     }
 }
 

@@ -1,16 +1,17 @@
 //! Shared subscriptions: one member of the group gets the message.
 //!
 //! The publisher's shard chooses, among all members of all shards: those online in turn that can take more, then the other
-//! ones online, whose queue decides, then, for QoS 1 and 2, those whose session waits for them. A refusal, here or in a
-//! ticket, sends the message to the next; only when all have refused it is it lost, and counted.
+//! ones online, whose queue decides, then, for QoS 1 and 2, those whose session waits for them. The shard of a member that
+//! refuses chooses the next, and so it goes on, in the same move where it is one; only when all have refused it is it
+//! lost, and counted.
 
-use super::exchange::{Item, Retry, Share, Waiter};
+use super::exchange::{Gate, Item, Share};
 use super::route::{Publication, Routed, Target};
 use super::{SessionId, Shard};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::session::loss::LossCause;
-use crate::mqtt::session::receiver::{AckToken, Outcome};
+use crate::mqtt::session::receiver::Outcome;
 use crate::mqtt::topic::TopicFilter;
 use crate::routing::shared::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{GroupId, SessionSlot, Subscribed, Unsubscribed};
@@ -32,14 +33,14 @@ impl Shard {
         now: Instant,
         group: GroupId,
         publication: &mut Publication<'_>,
-        acknowledgement: Option<(SessionId, AckToken)>,
+        gate: Option<Gate>,
         routed: &mut Routed,
     ) {
         let nobody = (Vec::new(), LossCause::QueueRefused);
-        match self.share_to_next(now, group, publication, nobody, acknowledgement) {
+        match self.share_to_next(now, group, publication, nobody, gate) {
             Shared::Settled(outcome) => routed.outcome = routed.outcome.or(outcome),
             Shared::Underway { peer_full } => {
-                routed.gates += u16::from(acknowledgement.is_some());
+                routed.gates += u16::from(gate.is_some());
                 routed.peer_full |= peer_full;
             }
         }
@@ -52,7 +53,7 @@ impl Shard {
         group: GroupId,
         publication: &mut Publication<'_>,
         (mut tried, cause): (Vec<MemberAddress>, LossCause),
-        acknowledgement: Option<(SessionId, AckToken)>,
+        gate: Option<Gate>,
     ) -> Shared {
         let Some(share) = self.shares.get(&group).cloned() else {
             return Shared::Settled(Outcome::Unmatched);
@@ -79,6 +80,7 @@ impl Shard {
             let share = Share {
                 message,
                 filter: share,
+                tried,
                 session: member.session,
                 generation: member.generation,
                 qos,
@@ -86,7 +88,7 @@ impl Shard {
                 subscription_id: member.subscription_id,
                 part_of,
             };
-            return self.send_share(member, share, tried, acknowledgement);
+            return self.send_share(member, share, gate);
         }
         if tried.is_empty() {
             return Shared::Settled(Outcome::Unmatched);
@@ -100,20 +102,12 @@ impl Shard {
         Shared::Settled(Outcome::Refused)
     }
 
-    fn send_share(
-        &mut self,
-        member: Member,
-        share: Share,
-        tried: Vec<MemberAddress>,
-        acknowledgement: Option<(SessionId, AckToken)>,
-    ) -> Shared {
+    fn send_share(&mut self, member: Member, share: Share, gate: Option<Gate>) -> Shared {
         let Some(peer) = self.peers.get_mut(usize::from(member.shard.0)) else {
             return Shared::Settled(Outcome::Refused);
         };
         let size = share.message.size();
-        let retry = Box::new(Retry { share: share.clone(), tried });
-        let waiter = Waiter { index: 0, acknowledgement, share: Some(retry) };
-        peer.publish(Item::Share(share), size, Some(waiter));
+        peer.publish(Item::Share(share), size, gate);
         Shared::Underway { peer_full: peer.is_full() }
     }
 
@@ -141,8 +135,35 @@ impl Shard {
         members.choose_offline(untried)
     }
 
-    /// A share came for a session here.
+    /// A share came for a session here, which has it, or another member does. `gate`: whom to tell, if that is elsewhere.
     pub(super) fn take_share(
+        &mut self,
+        now: Instant,
+        share: &Share,
+        publication: &mut Publication<'_>,
+        gate: Gate,
+    ) -> Shared {
+        let outcome = self.take_share_alone(now, share, publication);
+        if outcome == Outcome::Taken {
+            return Shared::Settled(outcome);
+        }
+        // The member's session has ended, or its queue was full.
+        let ended = outcome == Outcome::Unmatched;
+        let cause = if ended { LossCause::SessionEnded } else { LossCause::QueueRefused };
+        let gate = Some(gate).filter(|_| publication.parts.qos != QoS::AtMostOnce);
+        let went = match self.group_of(&share.filter) {
+            Some(group) => self.share_to_next(now, group, publication, (share.tried.clone(), cause), gate),
+            None => Shared::Settled(Outcome::Unmatched),
+        };
+        if let Shared::Settled(Outcome::Unmatched) = went {
+            // The group is gone with its last member.
+            self.lose_of_group(&share.filter, cause, Some(share.message.clone()), publication.whole);
+            return Shared::Settled(Outcome::Refused);
+        }
+        went
+    }
+
+    fn take_share_alone(
         &mut self,
         now: Instant,
         share: &Share,
@@ -160,30 +181,6 @@ impl Shard {
             ids: if share.subscription_id == 0 { &[] } else { &ids },
         };
         self.deliver_shared(now, &target, publication, Some(&share.filter))
-    }
-
-    /// A ticket refused a share: the next member. Answers what became of it and whether it is stored here now, or nothing
-    /// while it is underway.
-    pub(super) fn share_refused(
-        &mut self,
-        now: Instant,
-        retry: Retry,
-        outcome: Outcome,
-        acknowledgement: Option<(SessionId, AckToken)>,
-    ) -> Option<(Outcome, bool)> {
-        let Some(group) = self.group_of(&retry.share.filter) else { return Some((Outcome::Refused, false)) };
-        let mut publication = Publication::of(&retry.share.message, None);
-        // The member's session has ended, or its queue was full.
-        let ended = outcome == Outcome::Unmatched;
-        let cause = if ended { LossCause::SessionEnded } else { LossCause::QueueRefused };
-        let tried = (retry.tried, cause);
-        let settled = self.share_to_next(now, group, &mut publication, tried, acknowledgement);
-        let stored = publication.body.is_some();
-        match settled {
-            Shared::Settled(Outcome::Unmatched) => Some((Outcome::Refused, stored)),
-            Shared::Settled(outcome) => Some((outcome, stored)),
-            Shared::Underway { .. } => None,
-        }
     }
 
     /// A member's session ended with a message that it had not acknowledged: another member gets it.

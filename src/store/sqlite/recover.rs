@@ -25,7 +25,9 @@ struct Body {
     is_referred_to: bool,
 }
 
-/// What was found that must not be, by table and key.
+/// What was found that belongs to nothing, by table and key. A shard's part of another's move may be committed before the rest of
+/// its batch: where a session began in that, a crash between leaves entries and their messages without it. Nobody was told of
+/// such a session, nor the publisher that its message is safe. The rest must not be.
 #[derive(Default)]
 struct Orphans {
     subscriptions: Vec<(SessionKey, Box<str>)>,
@@ -205,7 +207,8 @@ impl<'c> Recovery<'c> {
             incoming = found.1,
             entries = found.2,
             messages = found.3,
-            "the store held what belongs to no session or has no message; it was taken out"
+            "the store held what belongs to no session or has no message, as a crash may leave it before a client was told \
+             of its session; it was taken out"
         );
         let prepare = |sql| self.connection.prepare(sql);
         let mut delete = prepare("DELETE FROM subscription WHERE session = ? AND filter = ?")?;

@@ -124,10 +124,10 @@ impl<'c> Statements<'c> {
                 received,
             ])?,
             Operation::EntryDone(number) => self.entry_done.execute([number.0 as i64])?,
-            Operation::Incoming { session, packet_id } => {
+            Operation::Incoming { session, packet_id, .. } => {
                 self.incoming.execute(params![session.0 as i64, packet_id.get()])?
             }
-            Operation::IncomingDone { session, packet_id } => {
+            Operation::IncomingDone { session, packet_id, .. } => {
                 self.incoming_done.execute(params![session.0 as i64, packet_id.get()])?
             }
             Operation::Delayed(delayed) => {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::journal::record::{BodyNumber, EntryNumber, Lsn, Move, MoveNumber, Part, Record};
+use crate::mqtt::session::receiver::Outcome;
 use crate::store::Moment;
 use crate::store::fault::{Call, Fault, Faults, Faulty};
 use crate::store::memory::Memory;
@@ -88,13 +89,13 @@ fn a_stop_commits_all_that_was_sent() {
     let memory = Memory::default();
     let (writer, notices) = start(&memory);
     let mut begun = batch(0, 1, message_for(1, 2));
-    begun.moves.push(Move { number: MoveNumber(9), parts: 1 });
+    begun.moves.push(Move { number: MoveNumber(9), parts: 1, outcome: Outcome::Taken, incoming: None });
     writer.to_store().send(begun);
     for n in 2..2000 {
         writer.to_store().send(batch(0, n, vec![Record::Entry(Box::new(entry(n * 2, 1, 2)))]));
     }
     let mut part = batch(1, 1, Vec::new());
-    part.parts.push(Part { of: MoveNumber(9), records: message_for(3, 5) });
+    part.parts.push(Part { of: MoveNumber(9), records: message_for(3, 5), more: 0, outcome: Outcome::Taken });
     writer.to_store().retained(vec![RetainedRecord::Set(message("r", Instant::NEVER, b"x"))]);
     writer.to_store().send(part);
     writer.stop();
