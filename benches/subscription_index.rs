@@ -118,13 +118,23 @@ fn matching(c: &mut Criterion) {
         let tree = tree(n, |_| "all".to_string());
         let mut out = Matches::default();
         group.bench_function(BenchmarkId::new("fan-out", n), |b| {
-            b.iter(|| tree.matches(black_box("all"), &mut out));
+            b.iter(|| {
+                out.clear();
+                tree.matches(black_box("all"), &mut out);
+            });
         });
     }
     let mut tree = tree(100_000, early);
     let mut out = Matches::default();
     group.bench_function("nothing, among 100000 with +", |b| {
-        b.iter(|| tree.matches(black_box("site/00/dev/none/state"), &mut out));
+        b.iter(|| {
+            out.clear();
+            tree.matches(black_box("site/00/dev/none/state"), &mut out);
+        });
+    });
+    // A burst to one topic.
+    group.bench_function("the topic before, 100000 with +", |b| {
+        b.iter(|| tree.matches(black_box("site/17/dev/0004217/state"), &mut out));
     });
     // SUBSCRIBE and UNSUBSCRIBE between publishes: nothing is rebuilt, so a match stays what it was.
     let mut i = 0_u32;
