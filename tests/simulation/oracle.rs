@@ -213,7 +213,9 @@ impl Oracle {
         present: bool,
     ) -> Result<(), String> {
         let kept = self.live[client].take();
-        let former = kept.as_ref().filter(|l| l.stored_expiry.1 > 0).map(|l| l.number);
+        // What was not there after the last crash, or had expired, does not come back after the next.
+        let is_gone = |l: &Live| l.doubtful && !clean && !present;
+        let former = kept.as_ref().filter(|l| l.stored_expiry.1 > 0 && !is_gone(l)).map(|l| l.number);
         if let Some(Live { connected: Some(other), .. }) = kept {
             return Err(format!("client {client} is connected by sockets {other} and {socket}"));
         }
