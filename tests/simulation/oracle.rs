@@ -89,6 +89,8 @@ pub struct Incoming {
     pub ids: Vec<u32>,
     /// Among all of its session, by first receipt.
     pub order: u64,
+    /// Among those of its connection: two copies of one message may change places by a crash.
+    pub place: u64,
     /// The connection it was last received on, how often there, and when the broker appended that copy.
     pub socket: usize,
     pub receptions: u32,

@@ -323,6 +323,7 @@ impl World {
                     retain: copy.retain,
                     ids: copy.ids.clone(),
                     order,
+                    place: order,
                     socket,
                     receptions: 1,
                     appended,
@@ -364,6 +365,8 @@ impl World {
         incoming.received = self.now;
         if !here {
             (incoming.socket, incoming.answered, incoming.finished) = (socket, false, false);
+            incoming.place = order;
+            log.next_order += 1;
         }
         if here && appended < self.sockets[socket].arrived_at(earlier_end) {
             return Err(format!("PUBLISH {id} is sent again while the network still has it"));
@@ -389,7 +392,7 @@ impl World {
         let incoming = &self.oracle.sessions[session].incoming;
         let this = &incoming[&id];
         let passed_over = incoming.iter().find(|(_, o)| {
-            o.socket == this.socket && o.order < this.order && !o.answered && o.receptions < this.receptions
+            o.socket == this.socket && o.place < this.place && !o.answered && o.receptions < this.receptions
         });
         match passed_over {
             Some((older, _)) => Err(format!("PUBLISH {id} is sent again before the older {older}")),

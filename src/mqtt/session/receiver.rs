@@ -76,7 +76,7 @@ struct Pending {
     packet_id: PacketId,
     qos: QoS,
     /// Gates that have not answered.
-    gates: u16,
+    gates: u32,
     outcome: Outcome,
     /// What to say in place of what the outcome says.
     refused: Option<ReasonCode>,
@@ -203,7 +203,7 @@ impl Receiver {
     }
 
     /// A message was routed and waits for `gates` answers (at least one).
-    pub fn wait(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, gates: u16) -> AckToken {
+    pub fn wait(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, gates: u32) -> AckToken {
         let token = self.next_token();
         self.push(Pending { packet_id, qos, gates, outcome, refused: None, voice: Voice::Speaks });
         token

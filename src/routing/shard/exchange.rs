@@ -61,7 +61,7 @@ pub enum Item {
     Ticket {
         number: u64,
         not_taken: Vec<(u32, Outcome)>,
-        held: Vec<(u32, u16)>,
+        held: Vec<(u32, u32)>,
     },
     /// One of those answers.
     Late {
@@ -189,7 +189,7 @@ struct HeldBack {
 struct Late {
     number: u64,
     index: u32,
-    answers: u16,
+    answers: u32,
     outcome: Outcome,
     gate: Gate,
 }
@@ -308,7 +308,7 @@ impl Peer {
     }
 
     /// A waiter's publication is held or was passed on: `answers` more are to come.
-    pub fn hold(&mut self, number: u64, waiter: &Waiter, answers: u16, outcome: Outcome) {
+    pub fn hold(&mut self, number: u64, waiter: &Waiter, answers: u32, outcome: Outcome) {
         let Waiter { index, gate } = *waiter;
         self.late.push(Late { number, index, answers, outcome, gate });
     }

@@ -149,7 +149,7 @@ impl Shard {
         from: ShardId,
         number: u64,
         not_taken: &[(u32, Outcome)],
-        held: &[(u32, u16)],
+        held: &[(u32, u32)],
     ) {
         let Some(peer) = self.peers.get_mut(usize::from(from.0)) else { return };
         let waiters = peer.settle(number);

@@ -150,7 +150,7 @@ impl Shard {
 
     /// The acknowledgement waits for the store; `early`: or until all who are owed this have finished with it. Answers for
     /// how many gates more it waits.
-    fn gate_publisher(&mut self, token: Option<(SessionId, AckToken)>, early: Option<&Rc<Body>>) -> u16 {
+    fn gate_publisher(&mut self, token: Option<(SessionId, AckToken)>, early: Option<&Rc<Body>>) -> u32 {
         let (Some((session, token)), Some(stored)) = (token, &mut self.stored) else { return 0 };
         let (gate, outcome) = (Gate::Here { session, token }, Outcome::Unmatched);
         stored.gate(Waits::Publisher { gate, outcome }, early);

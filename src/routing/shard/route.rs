@@ -23,7 +23,7 @@ pub(super) struct Publication<'a> {
     /// Whom to tell of a message that is held; none where nobody waits: then it is refused instead.
     pub gate: Option<Gate>,
     /// How often it is held.
-    pub held: u16,
+    pub held: u32,
     /// Its row in the store, once a receiver here is in there.
     pub body: Option<Rc<Body>>,
     /// What it leads to, in all shards, is committed at once, with what this shard has recorded of where it comes from; and
@@ -103,7 +103,7 @@ pub(super) struct Routed {
     /// What is known already.
     pub outcome: Outcome,
     /// Answers that are still to come.
-    pub gates: u16,
+    pub gates: u32,
     /// A peer has as much from here as it should.
     pub peer_full: bool,
 }
@@ -178,7 +178,7 @@ impl Shard {
         for shard in matches.peers.iter() {
             let part_of = self.next_part(publication);
             let Some(peer) = self.peers.get_mut(usize::from(shard.0)) else { continue };
-            routed.gates += u16::from(gate.is_some());
+            routed.gates += u32::from(gate.is_some());
             let item = Item::Publish { message: message.clone(), publisher: publication.publisher, part_of };
             peer.publish(item, message.size(), gate);
             routed.peer_full |= peer.is_full();

@@ -40,7 +40,7 @@ impl Shard {
         match self.share_to_next(now, group, publication, nobody, gate) {
             Shared::Settled(outcome) => routed.outcome = routed.outcome.or(outcome),
             Shared::Underway { peer_full } => {
-                routed.gates += u16::from(gate.is_some());
+                routed.gates += u32::from(gate.is_some());
                 routed.peer_full |= peer_full;
             }
         }
@@ -151,16 +151,11 @@ impl Shard {
         let ended = outcome == Outcome::Unmatched;
         let cause = if ended { LossCause::SessionEnded } else { LossCause::QueueRefused };
         let gate = Some(gate).filter(|_| publication.parts.qos != QoS::AtMostOnce);
-        let went = match self.group_of(&share.filter) {
+        match self.group_of(&share.filter) {
             Some(group) => self.share_to_next(now, group, publication, (share.tried.clone(), cause), gate),
+            // It went with its last member while the message was on its way: nobody is subscribed any more.
             None => Shared::Settled(Outcome::Unmatched),
-        };
-        if let Shared::Settled(Outcome::Unmatched) = went {
-            // The group is gone with its last member.
-            self.lose_of_group(&share.filter, cause, Some(share.message.clone()), publication.whole);
-            return Shared::Settled(Outcome::Refused);
         }
-        went
     }
 
     fn take_share_alone(
