@@ -88,7 +88,7 @@ impl Default for Limits {
             delayed_messages: 100_000,
             delayed_bytes: ByteSize::mib(256),
             delayed_horizon: Duration::from_secs(30 * 24 * 3600),
-            topic_levels: 128,
+            topic_levels: 256,
             subscriptions_per_client: 10_000,
             topic_alias_maximum: 10,
             memory: ByteSize::gib(1),

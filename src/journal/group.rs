@@ -210,9 +210,16 @@ impl Group {
                 let known = self.knows_incoming(session, packet_id);
                 self.done(Operation::IncomingDone { session, packet_id, known });
             }
-            // The row may be there or not, so from here on the last word stands.
             Record::IncomingRefused { session, packet_id } => {
-                self.put(Operation::IncomingDone { session, packet_id, known: false });
+                match self.find(Subject::Incoming(session.0, packet_id.get())) {
+                    Some(at)
+                        if matches!(self.operations[at], Some(Operation::Incoming { known: true, .. })) =>
+                    {
+                        self.cancel(at);
+                    }
+                    // The row may be there or not, so from here on the last word stands.
+                    _ => self.put(Operation::IncomingDone { session, packet_id, known: false }),
+                }
             }
             Record::Delayed(delayed) => {
                 self.highest = self.highest.max(delayed.number.0);

@@ -1,7 +1,7 @@
 //! Shared subscriptions: the members of a group, and the choice among them.
 //!
-//! Every shard knows the members of all shards; the publisher's shard chooses, so two shards choose
-//! independently and fairness holds per publishing shard. Not here: whether a member can take more (the
+//! Every shard knows the members of all shards; the publisher's shard chooses, and after a refusal the shard of who refused,
+//! so two shards choose independently and fairness holds per choosing shard. Not here: whether a member can take more (the
 //! caller answers), and what becomes of a refused or unacknowledged message.
 
 use super::subscription_tree::{PackedOptions, SessionSlot, ShardId};

@@ -7,6 +7,7 @@ use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
     PublishProperties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
+use homing::routing::shard::home_of;
 
 const MEMBERS: usize = 5;
 const PUBLISHERS: usize = 3;
@@ -48,6 +49,19 @@ fn member(world: &mut World, n: usize) -> LinkId {
     link
 }
 
+fn publish(world: &mut World, link: LinkId, packet_id: u16) {
+    let publish = Publish {
+        dup: false,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        topic: "t",
+        packet_id: PacketId::new(packet_id),
+        properties: PublishProperties::default(),
+        payload: b"x",
+    };
+    send(world, link, &Packet::Publish(publish));
+}
+
 /// The PUBLISHes that came since, acknowledged unless told otherwise.
 fn take(world: &mut World, link: LinkId, acknowledges: bool) -> usize {
     let mut taken = 0;
@@ -83,16 +97,7 @@ fn shares(shards: u8, stuck: Option<usize>) -> Vec<usize> {
     let mut counts = vec![0; MEMBERS];
     for n in 0..MESSAGES {
         for publisher in &publishers {
-            let publish = Publish {
-                dup: false,
-                qos: QoS::AtLeastOnce,
-                retain: false,
-                topic: "t",
-                packet_id: PacketId::new(n as u16 + 1),
-                properties: PublishProperties::default(),
-                payload: b"x",
-            };
-            send(&mut world, *publisher, &Packet::Publish(publish));
+            publish(&mut world, *publisher, n as u16 + 1);
             for (n, link) in members.iter().enumerate() {
                 counts[n] += take(&mut world, *link, Some(n) != stuck);
             }
@@ -123,5 +128,24 @@ fn a_member_that_cannot_take_more_is_passed_over_and_the_others_share_evenly() {
             assert_eq!(counts.remove(stuck), 1);
             assert_even(&counts, PUBLISHERS * MESSAGES - 3);
         }
+    }
+}
+
+#[test]
+fn what_was_on_its_way_to_a_session_goes_to_the_one_that_takes_its_place() {
+    for shards in [2, 3] {
+        let mut world = World::new(&world::settings(), shards);
+        // A member whose home is not the publisher's.
+        let names: Vec<_> = (0..50).map(|n| format!("member {n}")).collect();
+        let home = home_of("publisher 0", shards);
+        let far = names.iter().position(|name| home_of(name, shards) != home).expect("some live elsewhere");
+        member(&mut world, far);
+        let publisher = client(&mut world, "publisher 0", 100);
+        world.holds_parcels = true;
+        publish(&mut world, publisher, 1);
+        let afresh = member(&mut world, far);
+        world.holds_parcels = false;
+        world.settle();
+        assert_eq!(take(&mut world, afresh, true), 1);
     }
 }

@@ -151,6 +151,7 @@ fn an_identifier_that_comes_back_after_its_deletion_is_there_as_before() {
 
 #[test]
 fn after_an_identifier_was_refused_the_last_word_on_it_stands() {
+    assert!(left([incoming(1, 9), incoming_refused(1, 9)]).is_empty(), "refused at once costs no write");
     let refused = left([incoming(1, 9), incoming_refused(1, 9), incoming_refused(1, 9)]);
     assert!(matches!(refused[..], [Operation::IncomingDone { .. }]), "{refused:?}");
     let again = left([incoming_refused(1, 9), incoming(1, 9)]);

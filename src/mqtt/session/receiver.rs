@@ -163,7 +163,8 @@ impl Receiver {
         known
     }
 
-    fn forget(&mut self, id: PacketId) -> bool {
+    /// Takes back what [`Self::admit`] did, of a PUBLISH that was never recorded; whether the identifier was known.
+    pub fn forget(&mut self, id: PacketId) -> bool {
         let sets = self.exactly_once.iter_mut().chain(&mut self.carried_over);
         sets.into_iter().any(|ids| ids.remove(id))
     }

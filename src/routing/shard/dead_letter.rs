@@ -23,7 +23,8 @@ pub(super) struct Letter {
     cause: LossCause,
     code: Option<ReasonCode>,
     sent: Sent,
-    /// Its message was in the store, and ends in the batch that is being filled.
+    /// Its message was in the store, and ends in the batch that is being filled. Of what another shard has moved here, it ends
+    /// in that move, which a crash may leave without the letter.
     stored: bool,
 }
 

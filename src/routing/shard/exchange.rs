@@ -14,7 +14,8 @@ use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Publications to one peer without a ticket beyond which publishers wait.
+/// Publications to one peer without a ticket beyond which publishers wait. Those that a peer passes on count with it, and not
+/// here any more: above QoS 0 their publishers' Receive Maximum bounds them.
 const MOST_OUTSTANDING: usize = 8 * 1024;
 /// Their bytes, likewise.
 const MOST_OUTSTANDING_BYTES: usize = 16 * 1024 * 1024;
@@ -101,7 +102,7 @@ pub enum Item {
 }
 
 /// A message on its way to a chosen member.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Share {
     pub message: Message,
     /// The full filter, `$share/...`.
@@ -118,7 +119,8 @@ pub struct Share {
     pub part_of: Option<MoveNumber>,
 }
 
-/// Who waits for the answer to one publication: nobody at QoS 0, for wills, and where the publisher was answered.
+/// Who waits for the answer to one publication: nobody at QoS 0, for wills, and where the publisher was answered; for what was
+/// passed on, the shard that it came from.
 #[derive(Debug)]
 pub struct Waiter {
     /// Its place among the parcel's publications.
@@ -141,7 +143,7 @@ pub struct Peer {
     /// Answers that wait until what they answer is committed, in their order.
     held_back: VecDeque<HeldBack>,
     /// Publications that the peer holds or has passed on, with the answers that are to come.
-    late: Vec<Late>,
+    late: VecDeque<Late>,
 }
 
 /// How far the answer to a publication has to wait for the store.
@@ -310,7 +312,7 @@ impl Peer {
     /// A waiter's publication is held or was passed on: `answers` more are to come.
     pub fn hold(&mut self, number: u64, waiter: &Waiter, answers: u32, outcome: Outcome) {
         let Waiter { index, gate } = *waiter;
-        self.late.push(Late { number, index, answers, outcome, gate });
+        self.late.push_back(Late { number, index, answers, outcome, gate });
     }
 
     /// One of those answers: with the last, who waits for it and what it says.
@@ -322,7 +324,7 @@ impl Peer {
         if late.answers > 0 {
             return None;
         }
-        let late = self.late.remove(at);
+        let late = self.late.remove(at)?;
         Some((late.gate, late.outcome))
     }
 }

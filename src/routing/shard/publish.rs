@@ -315,7 +315,7 @@ impl Shard {
             && !v5
         {
             if let Some(resident) = self.sessions.get_mut(session) {
-                resident.session.receiver.release(packet_id);
+                resident.session.receiver.forget(packet_id);
             }
             let what = match cause {
                 Some(LossCause::StoreFull) => "the store has no room",

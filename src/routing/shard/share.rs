@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(super) enum Shared {
     /// It is settled here.
     Settled(Outcome),
-    /// It is on its way to another shard, whose ticket tells.
+    /// It is on its way to another shard, whose ticket or late answer tells.
     Underway { peer_full: bool },
 }
 
@@ -143,16 +143,22 @@ impl Shard {
         publication: &mut Publication<'_>,
         gate: Gate,
     ) -> Shared {
-        let outcome = self.take_share_alone(now, share, publication);
-        if outcome == Outcome::Taken {
-            return Shared::Settled(outcome);
+        let mut tried = share.tried.clone();
+        let current = self.sessions.at(share.session.0).map(|(id, _)| id.generation);
+        let mut cause = LossCause::SessionEnded;
+        if current == Some(share.generation) {
+            match self.take_share_alone(now, share, publication) {
+                Outcome::Taken => return Shared::Settled(Outcome::Taken),
+                Outcome::Unmatched => {}
+                _ => cause = LossCause::QueueRefused,
+            }
+        } else {
+            // Who has the slot now was not asked, and may be a member too.
+            tried.pop();
         }
-        // The member's session has ended, or its queue was full.
-        let ended = outcome == Outcome::Unmatched;
-        let cause = if ended { LossCause::SessionEnded } else { LossCause::QueueRefused };
         let gate = Some(gate).filter(|_| publication.parts.qos != QoS::AtMostOnce);
         match self.group_of(&share.filter) {
-            Some(group) => self.share_to_next(now, group, publication, (share.tried.clone(), cause), gate),
+            Some(group) => self.share_to_next(now, group, publication, (tried, cause), gate),
             // It went with its last member while the message was on its way: nobody is subscribed any more.
             None => Shared::Settled(Outcome::Unmatched),
         }
@@ -164,10 +170,6 @@ impl Shard {
         share: &Share,
         publication: &mut Publication<'_>,
     ) -> Outcome {
-        let current = self.sessions.at(share.session.0).map(|(id, _)| id.generation);
-        if current != Some(share.generation) {
-            return Outcome::Unmatched;
-        }
         let ids = [share.subscription_id];
         let target = Target {
             session: share.session,
