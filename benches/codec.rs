@@ -4,7 +4,7 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use homing::mqtt::codec::{
-    AckKind, Decoded, PublishHead, decode, decode_connect, encode, put_acknowledgement,
+    AckKind, Decoded, PublishHead, decode, decode_connect, decode_next, encode, put_acknowledgement,
 };
 use homing::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use std::hint::black_box;
@@ -79,6 +79,10 @@ fn decoding(criterion: &mut Criterion) {
             bencher.iter(|| decode(black_box(&bytes), black_box(version), 1 << 20).is_ok());
         });
     }
+    let burst = publish(V3, QoS::AtMostOnce, &[], 64);
+    group.bench_function("publish 3.1.1, the topic before", |bencher| {
+        bencher.iter(|| decode_next(black_box(&burst), black_box(V3), 1 << 20, black_box(TOPIC)).is_ok());
+    });
     let connect = b"\x10\x17\0\x04MQTT\x05\x02\0\x3C\x03\x21\0\x14\0\x07meter-7";
     assert!(matches!(decode_connect(connect, 1 << 20), Ok(Decoded::Packet { .. })));
     group.bench_function("connect 5.0", |bencher| {

@@ -145,7 +145,7 @@ fn will<'a>(
     const TOPIC: &str = "Will Topic";
     let block = if version.is_v5() { reader.property_block()? } else { &[] };
     // 3.1.1 [MQTT-3.1.3-10], 5.0 [MQTT-3.1.3-11]
-    let topic = reader.topic_name(TOPIC)?;
+    let topic = reader.topic_name(TOPIC, "")?;
     if topic.is_empty() {
         // 3.1.1 [MQTT-4.7.3-1], 5.0 [MQTT-4.7.3-1]
         return Err(DecodeError::EmptyTopicName { field: TOPIC });

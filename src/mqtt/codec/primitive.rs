@@ -95,10 +95,13 @@ impl<'a> Reader<'a> {
         utf8(bytes, field)
     }
 
-    /// A Topic Name, or an empty string: 5.0 allows that beside a Topic Alias, so the caller decides.
+    /// A Topic Name, or an empty string: 5.0 allows that beside a Topic Alias, so the caller decides. `known` is one, or empty.
     #[inline]
-    pub fn topic_name(&mut self, field: &'static str) -> Result<&'a str, DecodeError> {
+    pub fn topic_name(&mut self, field: &'static str, known: &'a str) -> Result<&'a str, DecodeError> {
         let bytes = self.binary(field)?;
+        if bytes == known.as_bytes() {
+            return Ok(known);
+        }
         if has_null_or_wildcard(bytes) {
             return Err(topic_name_error(bytes, field));
         }

@@ -14,9 +14,10 @@ pub(super) fn decode<'a>(
     first: u8,
     body: &'a [u8],
     version: ProtocolVersion,
+    known: &'a str,
 ) -> Result<Publish<'a>, DecodeError> {
     let mut reader = Reader::new(body);
-    let topic = reader.topic_name("Topic Name")?;
+    let topic = reader.topic_name("Topic Name", known)?;
     let qos = QoS::from_bits(first >> 1 & 0x03).ok_or(DecodeError::QoSThree { field: "QoS of PUBLISH" })?;
     // 3.1.1 [MQTT-2.3.1-5], 5.0 [MQTT-2.2.1-2]
     let packet_id = match qos {

@@ -60,6 +60,30 @@ fn later_packets_decode_as_the_table_says() {
 }
 
 #[test]
+fn a_topic_that_is_known_changes_nothing_of_what_is_decoded() {
+    for case in LATER_PACKETS {
+        for known in ["", "a", "a/b", "t", "topic", "é"] {
+            let next = decode_next(case.bytes, version(case.level), NO_LIMIT, known);
+            assert_eq!(
+                next,
+                decode(case.bytes, version(case.level), NO_LIMIT),
+                "{known:?} before {:02X?}",
+                case.bytes
+            );
+        }
+    }
+    let bytes = b"\x30\x07\0\x03a/bhi";
+    for known in ["a/b", "a/c", "a/", ""] {
+        let Ok(Decoded::Packet { packet: Packet::Publish(publish), length: 9 }) =
+            decode_next(bytes, ProtocolVersion::V3_1_1, NO_LIMIT, known)
+        else {
+            panic!("{known}")
+        };
+        assert_eq!((publish.topic, publish.payload), ("a/b", &b"hi"[..]));
+    }
+}
+
+#[test]
 fn a_connect_on_a_settled_connection_is_decoded_for_the_session_to_refuse() {
     for case in FIRST_PACKETS.iter().filter(|case| matches!(case.expected, Expected::Packet(_))) {
         assert_eq!(whole(case.bytes, version(case.level)).name(), "CONNECT", "{}", case.name);

@@ -137,7 +137,7 @@ impl Shard {
     }
 
     fn handle_packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (Progress, usize) {
-        let mut taken = 0;
+        let (mut taken, mut topic) = (0, "");
         while taken < input.len() {
             let Some(connection) = self.connections.get_mut(id) else { return (Progress::Closed, taken) };
             if connection.wire.outbox.len() >= self.settings.session.send.outbox {
@@ -154,7 +154,7 @@ impl Shard {
             let limit = self.settings.packet_size;
             let decoded = match connection.phase {
                 Phase::AwaitingConnect => codec::decode_connect(rest, limit),
-                Phase::Established => codec::decode(rest, connection.wire.version, limit),
+                Phase::Established => codec::decode_next(rest, connection.wire.version, limit, topic),
                 Phase::Closing { .. } => return (Progress::Closed, taken),
             };
             let (packet, length) = match decoded {
@@ -165,6 +165,9 @@ impl Shard {
                     return (Progress::Closed, taken);
                 }
             };
+            if let Packet::Publish(publish) = &packet {
+                topic = publish.topic;
+            }
             match self.dispatch(now, id, packet) {
                 Flow::Continue => taken += length,
                 Flow::Closed => return (Progress::Closed, taken),
