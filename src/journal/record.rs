@@ -218,6 +218,9 @@ pub struct Recovered {
     /// How long the broker was down, from the last heartbeat.
     pub down: Duration,
     pub sessions: Vec<RecoveredSession>,
+    /// Unsent deliveries that sessions left behind which have ended: of shared subscriptions, others of their groups are to have
+    /// them, the rest is to be counted. None that was begun: it ended with its session, 5.0 [MQTT-4.8.2-5].
+    pub heirless: Vec<RecoveredEntry>,
     pub retained: Vec<Message>,
     /// Those due before the horizon that was asked for; the others stay where they are.
     pub delayed: Vec<StoredDelayed>,
@@ -243,6 +246,15 @@ pub struct RecoveredEntry {
     pub body: Option<RecoveredBody>,
     pub qos: QoS,
     pub flight: Option<Flight>,
+    /// Whether it came by a shared subscription.
+    pub shared: bool,
+}
+
+impl RecoveredEntry {
+    /// Whether somebody is to see to it, if its session is gone.
+    pub fn is_heirless(&self) -> bool {
+        self.body.is_some() && self.flight.is_none()
+    }
 }
 
 /// A message as it is known without its bytes.

@@ -306,7 +306,8 @@ impl Image {
         incoming.retain(|(session, _)| sessions.contains_key(session));
         entries.retain(|_, kept| {
             let has_body = kept.received || bodies.contains_key(&kept.entry.body);
-            has_body && sessions.contains_key(&kept.entry.session)
+            let heirless = !kept.received && kept.entry.flight.is_none();
+            has_body && (sessions.contains_key(&kept.entry.session) || heirless)
         });
         let waiting = entries.values().filter(|kept| !kept.received);
         let referred: BTreeSet<BodyNumber> = waiting.map(|kept| kept.entry.body).collect();
@@ -320,6 +321,7 @@ impl Image {
     fn recovered(&self, now: Moment, horizon: Duration) -> Recovered {
         let down = if self.heartbeat == 0 { 0 } else { now.unix_millis - self.heartbeat };
         let mut sessions: BTreeMap<SessionKey, RecoveredSession> = BTreeMap::new();
+        let mut heirless = Vec::new();
         for (key, kept) in &self.sessions {
             let session = StoredSession {
                 ends: now.from_wall(kept.ends),
@@ -337,13 +339,17 @@ impl Image {
         }
         for kept in self.entries.values() {
             let entry = self.recovered_entry(now, kept);
-            sessions.entry(kept.entry.session).and_modify(|s| s.entries.push(entry));
+            match sessions.get_mut(&kept.entry.session) {
+                Some(session) => session.entries.push(entry),
+                None => heirless.push(entry),
+            }
         }
         let mut scratch = Vec::new();
         Recovered {
             next_number: self.highest_number + 1,
             down: Duration::from_millis(down),
             sessions: sessions.into_values().collect(),
+            heirless,
             retained: self.retained.values().map(|kept| kept.at(now, &mut scratch)).collect(),
             delayed: self.due(now, (0, DelayedNumber(0)), now.to_wall(now.monotonic + horizon), usize::MAX),
             delayed_in_all: self
@@ -361,7 +367,7 @@ impl Image {
             size: body_kept.message.size() as u32,
             expires: now.from_wall(body_kept.expires),
         });
-        RecoveredEntry { number, body, qos, flight }
+        RecoveredEntry { number, body, qos, flight, shared: kept.entry.share.is_some() }
     }
 
     /// Delayed messages from the one on and due before, in the order they are due.

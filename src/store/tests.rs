@@ -264,6 +264,8 @@ fn an_ended_session_leaves_nothing(kind: &mut dyn Reopen) {
 }
 
 fn what_refers_to_nothing_is_mended(kind: &mut dyn Reopen) {
+    let flight = Some(Flight { running: 1, transmissions: 1 });
+    let sent_by_nobody = Record::Entry(Box::new(StoredEntry { flight, ..entry(12, 9, 2) }));
     let records = vec![
         Record::Session(Box::new(session(1, "c"))),
         incoming(8, 1),
@@ -271,13 +273,36 @@ fn what_refers_to_nothing_is_mended(kind: &mut dyn Reopen) {
         body(3, message("t", Instant::NEVER, b"nobody's")),
         Record::Entry(Box::new(entry(10, 1, 2))),
         Record::Entry(Box::new(entry(11, 1, 99))),
-        Record::Entry(Box::new(entry(12, 9, 2))),
+        sent_by_nobody,
     ];
     let (store, recovered) = reopened(kind, vec![records]);
     let entries = &recovered.sessions[0].entries;
     assert_eq!(entries.iter().map(|e| e.number.0).collect::<Vec<_>>(), [10]);
     let wanted = [(EntryNumber(10), BodyNumber(2)), (EntryNumber(12), BodyNumber(2))];
     assert_eq!(store.reader().unwrap().entries(&wanted).unwrap().len(), 1);
+}
+
+fn what_a_session_left_unsent_is_heirless(kind: &mut dyn Reopen) {
+    let shared = |number: u64, qos, flight| {
+        let share = Some(Arc::new(Box::from("$share/g/t")));
+        Record::Entry(Box::new(StoredEntry { share, qos, flight, ..entry(number, 9, 2) }))
+    };
+    let flight = Some(Flight { running: 1, transmissions: 1 });
+    let records = vec![
+        body(2, message("t", Instant::NEVER, b"x")),
+        Record::Entry(Box::new(entry(10, 9, 2))),
+        shared(11, QoS::AtLeastOnce, None),
+        shared(12, QoS::ExactlyOnce, None),
+        shared(13, QoS::AtLeastOnce, flight),
+        // 5.0 [MQTT-4.8.2-5]
+        shared(14, QoS::ExactlyOnce, flight),
+    ];
+    let (store, recovered) = reopened(kind, vec![records]);
+    let heirless: Vec<_> = recovered.heirless.iter().map(|e| (e.number.0, e.shared)).collect();
+    assert_eq!(heirless, [(10, false), (11, true), (12, true)]);
+    let wanted = [10, 11, 13, 14].map(|number| (EntryNumber(number), BodyNumber(2)));
+    let read = store.reader().unwrap().entries(&wanted).unwrap();
+    assert_eq!(read.iter().map(|r| r.number.0).collect::<Vec<_>>(), [10, 11], "the others are gone");
 }
 
 fn the_last_retained_message_of_a_topic_comes_back(kind: &mut dyn Reopen) {
@@ -380,6 +405,7 @@ stores! {
     entries_come_back_in_order_with_what_became_of_them,
     an_ended_session_leaves_nothing,
     what_refers_to_nothing_is_mended,
+    what_a_session_left_unsent_is_heirless,
     the_last_retained_message_of_a_topic_comes_back,
     delayed_messages_come_back_in_the_order_they_are_due,
     time_while_it_was_down_counts_from_the_last_heartbeat,

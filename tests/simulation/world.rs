@@ -446,12 +446,13 @@ impl World {
                 waiting_for_peer,
                 unanswered,
                 held,
+                estates,
                 longest_queue,
                 widest_window,
                 ..
             } = node.core.census();
-            let waits = [fences, outstanding, waiting_for_peer, unanswered, held];
-            if waits != [0; 5] {
+            let waits = [fences, outstanding, waiting_for_peer, unanswered, held, estates];
+            if waits != [0; 6] {
                 return Err(format!("shard {shard} still waits when all is quiet: {:?}", node.core.census()));
             }
             let offline = node.core.figures().sessions > node.core.figures().connected;

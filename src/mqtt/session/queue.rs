@@ -32,7 +32,21 @@ pub struct Delivery {
 }
 
 /// Entries that are read back at once.
-const PAGE: usize = 64;
+pub const PAGE: usize = 64;
+
+/// What a queue had whose messages are in the store alone.
+#[derive(Debug, Default)]
+pub struct Unread {
+    pub entries: VecDeque<Parked>,
+    /// Whether any of them may have come by a shared subscription.
+    pub shared: bool,
+}
+
+/// What to read of entries: the first of them.
+pub fn page_of(entries: &VecDeque<Parked>) -> Vec<(EntryNumber, BodyNumber)> {
+    let named = |e: &Parked| Some((e.number(), e.body()?));
+    entries.iter().take(PAGE).filter_map(named).collect()
+}
 
 /// The bounds of a queue.
 #[derive(Clone, Debug)]
@@ -77,6 +91,8 @@ pub struct Queue {
     paged: VecDeque<Parked>,
     /// Whether the first of `paged` were asked for.
     asked: bool,
+    /// Whether any of `paged` came by a shared subscription since it was last empty.
+    shared: bool,
     /// Of all messages.
     bytes: usize,
     /// Entries at QoS 0: while there are any, later QoS 0 messages go behind them.
@@ -107,6 +123,7 @@ impl Queue {
             entries: VecDeque::new(),
             paged: VecDeque::new(),
             asked: false,
+            shared: false,
             bytes: 0,
             at_most_once: 0,
             earliest_expiry: Instant::NEVER,
@@ -177,13 +194,17 @@ impl Queue {
         self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
         let behind = !self.paged.is_empty() || self.entries.len() >= head as usize;
         match delivery.stored.take_if(|_| behind) {
-            Some(entry) => self.paged.extend(entry.park()),
+            Some(entry) => {
+                self.shared = delivery.share.is_some() || self.shared && !self.paged.is_empty();
+                self.paged.extend(entry.park());
+            }
             None => self.entries.push_back(delivery),
         }
     }
 
     /// A delivery that the store has, behind all others: at the start.
-    pub fn restore(&mut self, entry: Parked) {
+    pub fn restore(&mut self, entry: Parked, shared: bool) {
+        self.shared |= shared;
         self.bytes += entry.size();
         self.earliest_expiry = self.earliest_expiry.min(entry.expires());
         self.paged.push_back(entry);
@@ -195,8 +216,7 @@ impl Queue {
             return None;
         }
         self.asked = true;
-        let named = |e: &Parked| Some((e.number(), e.body()?));
-        Some(self.paged.iter().take(PAGE).filter_map(named).collect())
+        Some(page_of(&self.paged))
     }
 
     /// What was asked for came: `wanted` as it was asked, `read` what there was of it. What is missing is given up.
@@ -241,10 +261,10 @@ impl Queue {
         Some(delivery)
     }
 
-    /// Empties it; answers also how many there were whose messages are not in memory.
-    pub fn drain(&mut self) -> (impl Iterator<Item = Delivery>, usize) {
-        let all = std::mem::take(self);
-        (all.entries.into_iter(), all.paged.len())
+    /// Empties it.
+    pub fn drain(&mut self) -> (impl Iterator<Item = Delivery>, Unread) {
+        let Queue { entries, paged, shared, .. } = std::mem::take(self);
+        (entries.into_iter(), Unread { entries: paged, shared })
     }
 
     /// Whether a message of this size fits as it is.
@@ -361,6 +381,7 @@ mod tests {
         for _ in 0..3 {
             q.restore(
                 ledger.known_entry(EntryNumber(1), Some(Rc::clone(&body))).park().expect("it has a body"),
+                false,
             );
         }
         let l = limits(QueuePolicy::DropOldest);

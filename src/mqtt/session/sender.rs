@@ -2,7 +2,7 @@
 
 use super::inflight::{InFlight, Quota, Received, Release, Unacked};
 use super::loss::{LossCause, Losses, Lost};
-use super::queue::{Delivery, Full, Head, Queue, QueueLimits};
+use super::queue::{Delivery, Full, Head, Queue, QueueLimits, Unread};
 use super::retry::{OnExhausted, RetryPolicy};
 use super::rules::Rule;
 use super::seldom::Seldom;
@@ -186,8 +186,8 @@ impl Sender {
     }
 
     /// What the store had of this session, one by one in the order of their numbers: a delivery that waits,
-    pub fn restore_queued(&mut self, entry: Parked) {
-        self.queue.restore(entry);
+    pub fn restore_queued(&mut self, entry: Parked, shared: bool) {
+        self.queue.restore(entry, shared);
     }
 
     /// one that was sent,
@@ -434,8 +434,8 @@ impl Sender {
         }
     }
 
-    /// The session ends: what is not finished, oldest first, unsent or not, and how many more the store alone has.
-    pub fn drain(&mut self) -> (impl Iterator<Item = Unacked>, impl Iterator<Item = Delivery>, usize) {
+    /// The session ends: what is not finished, oldest first, unsent or not, and what the store alone has.
+    pub fn drain(&mut self) -> (impl Iterator<Item = Unacked>, impl Iterator<Item = Delivery>, Unread) {
         let (queued, unread) = self.queue.drain();
         (self.window.drain_publishes(), queued, unread)
     }

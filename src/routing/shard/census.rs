@@ -29,6 +29,8 @@ pub struct Census {
     pub unanswered: usize,
     /// Messages that wait for room, under the policy `hold`.
     pub held: usize,
+    /// Deliveries that ended sessions left in the store, and nobody has read yet.
+    pub estates: usize,
     pub partial_bytes: usize,
     /// The most messages in one session's queue, and their bytes.
     pub longest_queue: usize,
@@ -55,6 +57,7 @@ impl Shard {
             waiting_for_peer: self.waiting_for_peer.len(),
             unanswered: residents().map(|r| r.session.receiver.unanswered()).sum(),
             held: residents().map(|r| r.held_messages()).sum(),
+            estates: self.estates.unsettled(),
             partial_bytes: self.partial_bytes,
             longest_queue: sender().map(|s| s.queued()).max().unwrap_or(0),
             largest_queue: sender().map(|s| s.queued_bytes()).max().unwrap_or(0),

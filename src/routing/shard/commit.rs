@@ -238,10 +238,17 @@ impl Shard {
 
     /// Asks for what a session's queue wants read back next, once all of it is committed.
     pub(super) fn fetch(&mut self, id: SessionId) {
-        let Some(stored) = &mut self.stored else { return };
+        if self.stored.is_none() {
+            return;
+        }
         let Some(resident) = self.sessions.get_mut(id) else { return };
         let Some(wanted) = resident.session.sender.next_page() else { return };
-        let request = PageRequest { session: id, wanted };
+        self.read_back(PageRequest { session: id, wanted });
+    }
+
+    /// Asks for something to be read back, once all that is recorded is committed.
+    pub(super) fn read_back(&mut self, request: PageRequest) {
+        let Some(stored) = &mut self.stored else { return };
         match stored.ledger.pending() {
             Some(lsn) => stored.pages.push_back((lsn, request)),
             None => self.effects.pages.push(request),
@@ -260,7 +267,9 @@ impl Shard {
     /// What was asked for came.
     pub fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
         let Shard { connections, sessions, settings, tally, .. } = self;
-        let Some(resident) = sessions.get_mut(request.session) else { return };
+        let Some(resident) = sessions.get_mut(request.session) else {
+            return self.take_page_of_estate(now, request, read);
+        };
         resident.session.sender.take_page(&request.wanted, read, &mut tally.losses);
         let at = resident.connection.and_then(|id| Some((id, connections.get_mut(id)?)));
         let Some((id, connection)) = at else { return self.settle_losses(request.session) };

@@ -110,6 +110,12 @@ impl Shard {
         self.letters.extend(Letter::of(lost, client_id, terms, stored));
     }
 
+    /// A message is lost of a client that is not known any more.
+    pub(super) fn lose_of_nobody(&mut self, cause: LossCause) {
+        self.tally.losses.count(cause);
+        self.given_up.others.counts.add(cause, 1);
+    }
+
     /// A shared group has lost a message: no member took it. `share` is its filter in full; `stored`: it comes from what is
     /// recorded in the batch that is being filled.
     pub(super) fn lose_of_group(

@@ -5,11 +5,16 @@ use super::Shard;
 use super::connect::home_of;
 use super::delayed::owner;
 use super::recover::InFlightRead;
-use crate::journal::record::{BodyCopy, BodyNumber, ReadEntry, Recovered, RecoveredSession, StoredDelayed};
+use crate::journal::record::{
+    BodyCopy, BodyNumber, ReadEntry, Recovered, RecoveredEntry, RecoveredSession, StoredDelayed,
+};
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::time::Duration;
+
+/// Which shard sees to what no session has: there is little of it, and any can.
+const HEIRLESS_HOME: u8 = 0;
 
 /// What one shard starts with.
 #[derive(Debug, Default)]
@@ -17,6 +22,7 @@ pub struct Share {
     pub next_number: u64,
     pub down: Duration,
     pub sessions: Vec<RecoveredSession>,
+    pub heirless: Vec<RecoveredEntry>,
     pub in_flight: InFlightRead,
     pub delayed: Vec<StoredDelayed>,
     /// Messages and bytes of all that are delayed, those due later among them.
@@ -30,9 +36,10 @@ pub struct Share {
 pub fn rehome(recovered: &mut Recovered, shards: u8) -> Vec<BodyCopy> {
     let mut owners: HashMap<BodyNumber, u8, FixedState> = HashMap::default();
     let mut copies: HashMap<(BodyNumber, u8), BodyCopy, FixedState> = HashMap::default();
-    for session in &mut recovered.sessions {
-        let home = home_of(&session.session.client_id, shards).0;
-        for entry in &mut session.entries {
+    let of_sessions =
+        recovered.sessions.iter_mut().map(|s| (home_of(&s.session.client_id, shards).0, &mut s.entries));
+    for (home, entries) in of_sessions.chain([(HEIRLESS_HOME, &mut recovered.heirless)]) {
+        for entry in entries {
             let Some(body) = &mut entry.body else { continue };
             if *owners.entry(body.number).or_insert(home) == home {
                 continue;
@@ -59,7 +66,7 @@ pub fn share_out(
     read_until: Instant,
     shards: u8,
 ) -> Vec<Share> {
-    let Recovered { next_number, down, sessions, delayed, delayed_in_all, .. } = recovered;
+    let Recovered { next_number, down, sessions, heirless, delayed, delayed_in_all, .. } = recovered;
     let mut read: InFlightRead = in_flight.into_iter().map(|entry| (entry.number, entry)).collect();
     let mut shares: Vec<Share> =
         (0..shards).map(|_| Share { next_number, down, read_until, ..Share::default() }).collect();
@@ -73,6 +80,9 @@ pub fn share_out(
             share.delayed_in_all.0 += 1;
             share.delayed_in_all.1 += size;
         }
+    }
+    if let Some(share) = shares.get_mut(usize::from(HEIRLESS_HOME)) {
+        share.heirless = heirless;
     }
     for session in sessions {
         let home = home_of(&session.session.client_id, shards);
@@ -91,7 +101,7 @@ impl Shard {
     /// Keeps sessions in a store from here on, and takes up what that had. Before anything else is done with the shard.
     pub fn take_up(&mut self, now: Instant, share: Share) {
         self.keep_in_store(share.next_number);
-        self.recover(now, share.down, share.sessions, share.in_flight);
+        self.recover(now, share.down, share.sessions, share.heirless, share.in_flight);
         self.recover_delayed(now, share.read_until, share.delayed, share.delayed_in_all);
     }
 }

@@ -195,7 +195,7 @@ impl Shard {
         let stored = resident.session.account().is_some();
         let (in_flight, queued, unread) = resident.session.sender.drain();
         let ended = LossCause::SessionEnded;
-        let mut lost = unread;
+        let mut lost = 0;
         for p in in_flight {
             // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
             let Delivery { message, qos, share, stored: entry, .. } = &p.delivery;
@@ -218,10 +218,7 @@ impl Shard {
                 }
             }
         }
-        // Their messages are in the store alone: counted, but there is nothing to make dead letters of.
-        for _ in 0..unread {
-            self.lose_with_session(client_id, &terms, Lost::new(ended, None), stored);
-        }
+        lost += self.leave_unread(id, client_id, &terms, unread);
         if resident.ends <= now && resident.session.expiry > 0 {
             self.note(Event::SessionExpired { client_id: resident.session.client_id, lost });
         }

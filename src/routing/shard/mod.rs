@@ -41,6 +41,7 @@ pub mod deadline;
 pub mod delayed;
 mod deliver;
 pub mod effects;
+mod estate;
 pub mod exchange;
 mod given_up;
 mod hold;
@@ -74,6 +75,7 @@ use connection::{Connection, Leaves, Pause, Phase};
 use dead_letter::{Letter, WallClock};
 use delayed::{Delayed, DelayedLimits};
 use effects::{Effects, Event};
+use estate::Estates;
 use exchange::Peer;
 use given_up::GivenUp;
 use hashbrown::{HashMap, HashTable};
@@ -190,6 +192,8 @@ pub struct Shard {
     given_up: GivenUp,
     /// Dead letters of this turn.
     letters: Vec<Letter>,
+    /// What sessions that ended have left in the store.
+    estates: Estates,
     /// Whether a message keeps who published it, for its dead letter.
     keeps_publisher: bool,
     wall: WallClock,
@@ -270,6 +274,7 @@ impl Shard {
             last_disconnects: LastDisconnects::default(),
             given_up: GivenUp::default(),
             letters: Vec::new(),
+            estates: Estates::default(),
             wall: WallClock::default(),
             matches: Matches::default(),
             frames: Default::default(),

@@ -27,6 +27,8 @@ type Bodies = HashMap<BodyNumber, Rc<Body>, FixedState>;
 impl Shard {
     /// Takes up the sessions that live here, after [`Shard::keep_in_store`]. `down`: how long the broker was, as far as is known.
     ///
+    /// `heirless`: what sessions that had ended left behind for others.
+    ///
     /// Every session is without a connection: one that had one expires from when the broker ended, and its will goes out
     /// unless the client is back within the will delay from now. What was sent is sent again with DUP at its return, with
     /// the same identifiers in the same order.
@@ -35,10 +37,16 @@ impl Shard {
         now: Instant,
         down: Duration,
         sessions: Vec<RecoveredSession>,
+        heirless: Vec<RecoveredEntry>,
         mut in_flight: InFlightRead,
     ) {
         let Some(ledger) = self.ledger().cloned() else { return };
         let mut bodies = Bodies::default();
+        let left = heirless.into_iter().filter_map(|entry| {
+            let body = body(&ledger, &mut bodies, entry.body?);
+            ledger.known_entry(entry.number, Some(body)).park()
+        });
+        self.leave_heirless(left.collect());
         for recovered in sessions {
             self.recover_session(now, down, recovered, &ledger, &mut bodies, &mut in_flight);
         }
@@ -123,7 +131,7 @@ fn restore(
     let has_body = body.is_some();
     let stored = ledger.known_entry(entry.number, body);
     match (entry.flight, has_body) {
-        (None, _) => session.sender.restore_queued(stored.park()?),
+        (None, _) => session.sender.restore_queued(stored.park()?, entry.shared),
         (Some(flight), false) if entry.qos == QoS::ExactlyOnce => {
             session.sender.restore_release(now, stored, flight);
         }

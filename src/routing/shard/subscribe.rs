@@ -5,6 +5,7 @@
 //! SUBACK reaches the subscriber live, and what was retained before it is read: nothing falls between.
 
 use super::connection::Pause;
+use super::estate::EVERY_MEMBER;
 use super::exchange::{Item, Peer};
 use super::receive::Flow;
 use super::record::owe;
@@ -239,6 +240,9 @@ impl Shard {
 
     /// A peer passed a fence.
     pub(super) fn passed(&mut self, now: Instant, token: u64) {
+        if token == EVERY_MEMBER {
+            return self.members_are_known();
+        }
         let Some(fence) = self.fences.get_mut(&token) else { return };
         fence.remaining -= 1;
         if fence.remaining == 0

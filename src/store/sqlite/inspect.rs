@@ -27,7 +27,8 @@ const FAULTS: [(&str, &str); 5] = [
     ),
     (
         "queue entries of no session",
-        "SELECT count(*) FROM entry WHERE session NOT IN (SELECT number FROM session)",
+        "SELECT count(*) FROM entry WHERE session NOT IN (SELECT number FROM session) \
+            AND (body IS NULL OR packet_number IS NOT NULL)",
     ),
     (
         "queue entries whose message is missing",
@@ -39,10 +40,15 @@ const FAULTS: [(&str, &str); 5] = [
     ),
 ];
 
-const TOTALS: [(&str, &str); 7] = [
+const TOTALS: [(&str, &str); 8] = [
     ("sessions", "SELECT count(*) FROM session"),
     ("subscriptions", "SELECT count(*) FROM subscription"),
     ("queue entries", "SELECT count(*) FROM entry"),
+    (
+        "unsent ones of sessions that ended, for others of their shared groups",
+        "SELECT count(*) FROM entry WHERE session NOT IN (SELECT number FROM session) \
+            AND body IS NOT NULL AND packet_number IS NULL",
+    ),
     ("messages", "SELECT count(*) FROM body"),
     ("message bytes", "SELECT ifnull(sum(size), 0) FROM body"),
     ("retained messages", "SELECT count(*) FROM retained"),

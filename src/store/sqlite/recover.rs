@@ -41,6 +41,7 @@ pub struct Recovery<'c> {
     opened: Moment,
     orphans: Orphans,
     sessions: Vec<RecoveredSession>,
+    heirless: Vec<RecoveredEntry>,
     /// Where each stands in the list.
     places: ByNumber<usize>,
 }
@@ -48,7 +49,8 @@ pub struct Recovery<'c> {
 impl<'c> Recovery<'c> {
     pub fn new(connection: &'c Connection, opened: Moment) -> Recovery<'c> {
         let (sessions, places) = (Vec::new(), ByNumber::default());
-        Recovery { connection, opened, orphans: Orphans::default(), sessions, places }
+        let (orphans, heirless) = (Orphans::default(), Vec::new());
+        Recovery { connection, opened, orphans, sessions, heirless, places }
     }
 
     /// In the connection's transaction, if there is one.
@@ -70,6 +72,7 @@ impl<'c> Recovery<'c> {
             delayed: read::delayed(self.connection, self.opened, first, until, usize::MAX)?,
             delayed_in_all: self.delayed_in_all()?,
             sessions: self.sessions,
+            heirless: self.heirless,
         })
     }
 
@@ -144,25 +147,33 @@ impl<'c> Recovery<'c> {
 
     fn entries(&mut self, bodies: &mut ByNumber<Body>) -> Result<()> {
         let (mut sessions, mut orphans) = (std::mem::take(&mut self.sessions), Vec::new());
-        let sql =
-            "SELECT number, session, body, qos, packet_number, transmissions FROM entry ORDER BY number";
+        let sql = "SELECT number, session, body, qos, packet_number, transmissions, share IS NOT NULL \
+            FROM entry ORDER BY number";
+        let mut heirless = Vec::new();
         self.each(sql, |row| {
             let number = EntryNumber(row::number(row, 0)?);
             let session = self.places.get(&row::number(row, 1)?).map(|at| &mut sessions[*at]);
             let body: Option<i64> = row.get(2)?;
             let found = body.map(|body| bodies.get_mut(&(body as u64)));
-            let (Some(session), None | Some(Some(_))) = (session, &found) else {
-                orphans.push(number);
-                return Ok(());
-            };
-            let body = found.flatten().map(|body| {
+            let is_whole = found.as_ref().is_none_or(Option::is_some);
+            let mut body = found.flatten();
+            let known = body.as_ref().map(|body| body.known);
+            let (qos, flight, shared) = (row::qos(row, 3)?, row::flight(row, 4)?, row.get(6)?);
+            let entry = RecoveredEntry { number, body: known, qos, flight, shared };
+            match session {
+                Some(session) if is_whole => session.entries.push(entry),
+                None if entry.is_heirless() => heirless.push(entry),
+                _ => {
+                    orphans.push(number);
+                    return Ok(());
+                }
+            }
+            if let Some(body) = &mut body {
                 body.is_referred_to = true;
-                body.known
-            });
-            let (qos, flight) = (row::qos(row, 3)?, row::flight(row, 4)?);
-            session.entries.push(RecoveredEntry { number, body, qos, flight });
+            }
             Ok(())
         })?;
+        self.heirless = heirless;
         (self.sessions, self.orphans.entries) = (sessions, orphans);
         Ok(())
     }

@@ -171,3 +171,61 @@ fn a_message_for_many_sessions_is_there_for_each() {
         image = broker.image();
     }
 }
+
+/// A session of more shared messages than are kept in memory, which is away; who else there is in its group.
+fn with_a_long_share(stored: &Stored, count: usize) -> RawClient {
+    let mut away = stored.persistent(V5, &stored.id("leaver", 0));
+    away.subscribe(&[("$share/g/t", 2)]);
+    away.disconnect();
+    let mut publisher = stored.client(V5, "publisher");
+    deliver(&mut publisher, count);
+    let mut heir = stored.persistent(V5, &stored.id("heir", 1));
+    heir.subscribe(&[("$share/g/t", 2)]);
+    heir
+}
+
+fn take(heir: &mut RawClient, count: usize) -> Vec<usize> {
+    let one = |_| {
+        let came = heir.expect_publish();
+        heir.complete(&came);
+        came.text().parse().expect("a number")
+    };
+    (0..count).map(one).collect()
+}
+
+fn assert_all(mut came: Vec<usize>, count: usize) {
+    came.sort_unstable();
+    assert_eq!(came, (0..count).collect::<Vec<_>>());
+}
+
+/// Most of them are in the store alone.
+#[test]
+fn mqtt5_4_8_2_a_long_queue_of_shared_messages_goes_to_another_member_when_its_session_ends() {
+    const COUNT: usize = 300;
+    for arbiters in [1, 3] {
+        let stored = Stored::new(arbiters);
+        let mut heir = with_a_long_share(&stored, COUNT);
+        stored.client(V5, &stored.id("leaver", 0)).disconnect();
+        assert_all(take(&mut heir, COUNT), COUNT);
+        heir.settle();
+    }
+}
+
+#[test]
+fn what_an_ended_session_left_to_its_group_survives_a_crash_before_it_was_read() {
+    const COUNT: usize = 300;
+    for (first, second) in [(1, 1), (3, 3), (3, 1), (1, 3)] {
+        let stored = Stored::new(first);
+        let mut heir = with_a_long_share(&stored, COUNT);
+        // Nobody takes more than its window; the others wait in the queue of whom they were given to, or are nobody's yet.
+        stored.client(V5, &stored.id("leaver", 0)).disconnect();
+        let mut all = take(&mut heir, 40);
+        // Acknowledgements of QoS 1 are recorded lazily: behind them, something that is waited for.
+        heir.subscribe(&[("other", 1)]);
+        let broker = after(stored.image(), second);
+        let mut back = broker.persistent(V5, &stored.id("heir", 1));
+        all.extend(take(&mut back, COUNT - all.len()));
+        back.settle();
+        assert_all(all, COUNT);
+    }
+}

@@ -1,0 +1,137 @@
+//! What sessions that ended have left in the store alone: the tail of a long queue.
+//!
+//! Shared messages among it go to other members of their groups, and dead letters may be due, so it is read back: one
+//! session's after the other's, a page at a time, however many end at once. Until then it stays in the store, its session or not:
+//! after a crash, or a stop, the shared ones are taken up again.
+
+use super::commit::PageRequest;
+use super::exchange::Item;
+use super::slots::Id;
+use super::{SessionId, Shard};
+use crate::journal::ledger::Parked;
+use crate::journal::record::ReadEntry;
+use crate::mqtt::session::loss::{LossCause, Lost};
+use crate::mqtt::session::queue::{Unread, page_of};
+use crate::mqtt::session::terms::SessionTerms;
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The fence after which this shard knows the members of every group that there were at the start; the others count from 1.
+pub(super) const EVERY_MEMBER: u64 = 0;
+
+/// In place of a session that ended before the broker started.
+const BEFORE_THE_START: SessionId = Id::new(u32::MAX, u32::MAX);
+
+/// What one session left.
+#[derive(Debug)]
+pub(super) struct Estate {
+    /// Which session it was; nothing has its slot and generation any more.
+    session: SessionId,
+    /// Not known of those that ended before the start.
+    client_id: Option<Box<str>>,
+    terms: Arc<SessionTerms>,
+    left: VecDeque<Parked>,
+}
+
+/// In the order in which their sessions ended.
+#[derive(Debug, Default)]
+pub(super) struct Estates {
+    waiting: VecDeque<Estate>,
+    /// Whether a page of the first was asked for.
+    asked: bool,
+    /// Peers that have not yet told, at the start, which of their sessions are in which group.
+    unknown: usize,
+}
+
+impl Estates {
+    /// Deliveries that are not settled.
+    pub fn unsettled(&self) -> usize {
+        self.waiting.iter().map(|estate| estate.left.len()).sum()
+    }
+}
+
+impl Shard {
+    /// A session has ended. Answers how many of what it left unread are lost with it: none, if somebody else may have them.
+    pub(super) fn leave_unread(
+        &mut self,
+        session: SessionId,
+        client_id: &str,
+        terms: &Arc<SessionTerms>,
+        unread: Unread,
+    ) -> usize {
+        let lost = unread.entries.len();
+        if lost == 0 {
+            return 0;
+        }
+        if unread.shared || self.keeps_publisher {
+            let (client_id, terms, left) = (Some(client_id.into()), Arc::clone(terms), unread.entries);
+            self.estates.waiting.push_back(Estate { session, client_id, terms, left });
+            self.read_estate();
+            return 0;
+        }
+        for _ in 0..lost {
+            self.lose_with_session(client_id, terms, Lost::new(LossCause::SessionEnded, None), true);
+        }
+        lost
+    }
+
+    /// At the start: what sessions had left that ended before. It is read when the members of every group are known.
+    pub(super) fn leave_heirless(&mut self, left: VecDeque<Parked>) {
+        if left.is_empty() {
+            return;
+        }
+        let (session, terms) = (BEFORE_THE_START, Arc::clone(self.rules.nobody()));
+        self.estates.waiting.push_back(Estate { session, client_id: None, terms, left });
+        self.estates.unknown = usize::from(self.shards) - 1;
+        for peer in self.other_peers() {
+            peer.tell(Item::Fence { token: EVERY_MEMBER });
+        }
+        self.read_estate();
+    }
+
+    /// A peer has told.
+    pub(super) fn members_are_known(&mut self) {
+        self.estates.unknown = self.estates.unknown.saturating_sub(1);
+        self.read_estate();
+    }
+
+    /// Asks for the next page, if there is anything left and none was asked for.
+    fn read_estate(&mut self) {
+        let Estates { waiting, asked, unknown } = &self.estates;
+        let Some(first) = waiting.front().filter(|_| !asked && *unknown == 0) else { return };
+        let request = PageRequest { session: first.session, wanted: page_of(&first.left) };
+        self.estates.asked = true;
+        self.read_back(request);
+    }
+
+    /// A page came for no session that there is. One that was asked for before its session ended may be of an estate, too.
+    pub(super) fn take_page_of_estate(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
+        let Some(mut estate) = self.estates.waiting.pop_front_if(|e| e.session == request.session) else {
+            return;
+        };
+        self.estates.asked = false;
+        let mut read = read.into_iter().peekable();
+        for (number, _) in &request.wanted {
+            let found = read.next_if(|r| r.number == *number);
+            // It ends with this turn, in the batch that says who has it now.
+            let Some(_ends) = estate.left.pop_front_if(|e| e.number() == *number) else { continue };
+            let lost = match found {
+                Some(ReadEntry { message, share: Some(share), .. }) => {
+                    self.share_again(now, message, &share, true);
+                    continue;
+                }
+                Some(ReadEntry { message, .. }) => Lost::unsent(LossCause::SessionEnded, message),
+                None => Lost::new(LossCause::Unreadable, None),
+            };
+            match &estate.client_id {
+                Some(client_id) => self.lose_with_session(client_id, &estate.terms, lost, true),
+                None => self.lose_of_nobody(lost.cause),
+            }
+        }
+        if !estate.left.is_empty() {
+            self.estates.waiting.push_front(estate);
+        }
+        self.read_estate();
+    }
+}
