@@ -130,7 +130,7 @@ fn check_finds_a_sound_store_sound_and_names_what_is_not() {
     assert_eq!((faults.code, faults.stdout.as_str()), (Some(1), ""));
     for fault in [
         "1 subscriptions of no session",
-        "3 queue entries of no session",
+        "1 entries in flight of no session",
         "3 queue entries whose message is missing",
     ] {
         assert!(faults.stderr.contains(&format!("homing: {fault}\n")), "{}", faults.stderr);

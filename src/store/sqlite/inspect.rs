@@ -26,7 +26,7 @@ const FAULTS: [(&str, &str); 5] = [
         "SELECT count(*) FROM incoming WHERE session NOT IN (SELECT number FROM session)",
     ),
     (
-        "queue entries of no session",
+        "entries in flight of no session",
         "SELECT count(*) FROM entry WHERE session NOT IN (SELECT number FROM session) \
             AND (body IS NULL OR packet_number IS NOT NULL)",
     ),
