@@ -145,7 +145,7 @@ impl Shard {
             };
         }
         // A receiver that is not read until its own PUBLISHes are answered cannot acknowledge what would make room.
-        let waits = at.is_some_and(|(_, connection)| connection.pauses.has(Pause::Unanswered));
+        let waits = at.as_ref().is_some_and(|(_, connection)| connection.pauses.has(Pause::Unanswered));
         let own = publication.publisher.is_some_and(|p| p.session == target.session && p.shard == *here);
         let starves = waits || own;
         if resident.holds() {
@@ -180,7 +180,14 @@ impl Shard {
             sender.enqueue(now, delivery, head, &policy.queue, &mut tally.losses)
         };
         match taken {
-            Ok(()) => Outcome::Taken,
+            Ok(()) => {
+                // Without a row of its own nothing else holds it back until it is recorded whose it was.
+                if let (Some(lsn), Some((_, connection)), None) = (whole, &mut at, resident.session.account())
+                {
+                    connection.wire.outbox.fence(lsn);
+                }
+                Outcome::Taken
+            }
             Err(_) => {
                 // A share may yet be another member's.
                 if share.is_none() {

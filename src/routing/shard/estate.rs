@@ -6,6 +6,7 @@
 
 use super::commit::PageRequest;
 use super::exchange::Item;
+use super::share::Shared;
 use super::slots::Id;
 use super::{SessionId, Shard};
 use crate::journal::ledger::Parked;
@@ -52,7 +53,7 @@ impl Estates {
 }
 
 impl Shard {
-    /// A session has ended. Answers how many of what it left unread are lost with it: none, if somebody else may have them.
+    /// A session has ended. Answers how many of what it left unread are lost with it: none, if others may have some of them.
     pub(super) fn leave_unread(
         &mut self,
         session: SessionId,
@@ -64,11 +65,12 @@ impl Shard {
         if lost == 0 {
             return 0;
         }
-        if unread.shared || self.keeps_publisher {
+        if unread.shared || terms.keep_what_waits() {
+            let lost = if unread.shared { 0 } else { lost };
             let (client_id, terms, left) = (Some(client_id.into()), Arc::clone(terms), unread.entries);
             self.estates.waiting.push_back(Estate { session, client_id, terms, left });
             self.read_estate();
-            return 0;
+            return lost;
         }
         for _ in 0..lost {
             self.lose_with_session(client_id, terms, Lost::new(LossCause::SessionEnded, None), true);
@@ -96,29 +98,48 @@ impl Shard {
         self.read_estate();
     }
 
-    /// Asks for the next page, if there is anything left and none was asked for.
-    fn read_estate(&mut self) {
+    /// Asks for the next page, if there is anything left and none was asked for. Of the regular work too: after a page of which
+    /// something went elsewhere, or for which nobody had room.
+    pub(super) fn read_estate(&mut self) {
         let Estates { waiting, asked, unknown } = &self.estates;
-        let Some(first) = waiting.front().filter(|_| !asked && *unknown == 0) else { return };
+        let may = !asked && *unknown == 0 && !self.stopping;
+        let Some(first) = waiting.front().filter(|_| may) else { return };
         let request = PageRequest { session: first.session, wanted: page_of(&first.left) };
         self.estates.asked = true;
         self.read_back(request);
     }
 
     /// A page came for no session that there is. One that was asked for before its session ended may be of an estate, too.
+    ///
+    /// What nobody has room for now stays where it is, and other estates come first. Whether a member of another shard has room is
+    /// not known here: such a page is the last until the next regular work, so that no member is given more than it takes.
     pub(super) fn take_page_of_estate(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
-        let Some(mut estate) = self.estates.waiting.pop_front_if(|e| e.session == request.session) else {
+        let wanted = request.wanted.first().map(|(number, _)| *number);
+        let is_its =
+            |e: &mut Estate| e.session == request.session && e.left.front().map(Parked::number) == wanted;
+        if self.stopping {
             return;
-        };
+        }
+        let Some(mut estate) = self.estates.waiting.pop_front_if(is_its) else { return };
         self.estates.asked = false;
-        let mut read = read.into_iter().peekable();
+        if let Some(ledger) = self.ledger() {
+            // Nothing leaves before it is recorded whose it was.
+            ledger.begin();
+        }
+        let (mut read, mut waits) = (read.into_iter().peekable(), false);
         for (number, _) in &request.wanted {
             let found = read.next_if(|r| r.number == *number);
+            if let Some(ReadEntry { share: Some(share), .. }) = &found
+                && !self.has_room_in_group(share)
+            {
+                waits = true;
+                break;
+            }
             // It ends with this turn, in the batch that says who has it now.
             let Some(_ends) = estate.left.pop_front_if(|e| e.number() == *number) else { continue };
             let lost = match found {
                 Some(ReadEntry { message, share: Some(share), .. }) => {
-                    self.share_again(now, message, &share, true);
+                    waits |= matches!(self.share_again(now, message, &share, true), Shared::Underway { .. });
                     continue;
                 }
                 Some(ReadEntry { message, .. }) => Lost::unsent(LossCause::SessionEnded, message),
@@ -130,8 +151,10 @@ impl Shard {
             }
         }
         if !estate.left.is_empty() {
-            self.estates.waiting.push_front(estate);
+            self.estates.waiting.push_back(estate);
         }
-        self.read_estate();
+        if !waits {
+            self.read_estate();
+        }
     }
 }

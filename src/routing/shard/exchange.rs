@@ -109,6 +109,8 @@ pub struct Share {
     pub filter: Arc<Box<str>>,
     /// The members that it was offered to, this one the last of them: who refuses it passes it on to another.
     pub tried: Vec<MemberAddress>,
+    /// A member had it before, whose session ended.
+    pub owed: bool,
     pub session: SessionSlot,
     pub generation: u32,
     /// The lower of publish and granted QoS.

@@ -8,13 +8,11 @@ use super::recover::InFlightRead;
 use crate::journal::record::{
     BodyCopy, BodyNumber, ReadEntry, Recovered, RecoveredEntry, RecoveredSession, StoredDelayed,
 };
+use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::time::Duration;
-
-/// Which shard sees to what no session has: there is little of it, and any can.
-const HEIRLESS_HOME: u8 = 0;
 
 /// What one shard starts with.
 #[derive(Debug, Default)]
@@ -36,10 +34,9 @@ pub struct Share {
 pub fn rehome(recovered: &mut Recovered, shards: u8) -> Vec<BodyCopy> {
     let mut owners: HashMap<BodyNumber, u8, FixedState> = HashMap::default();
     let mut copies: HashMap<(BodyNumber, u8), BodyCopy, FixedState> = HashMap::default();
-    let of_sessions =
-        recovered.sessions.iter_mut().map(|s| (home_of(&s.session.client_id, shards).0, &mut s.entries));
-    for (home, entries) in of_sessions.chain([(HEIRLESS_HOME, &mut recovered.heirless)]) {
-        for entry in entries {
+    for session in &mut recovered.sessions {
+        let home = home_of(&session.session.client_id, shards).0;
+        for entry in &mut session.entries {
             let Some(body) = &mut entry.body else { continue };
             if *owners.entry(body.number).or_insert(home) == home {
                 continue;
@@ -81,18 +78,26 @@ pub fn share_out(
             share.delayed_in_all.1 += size;
         }
     }
-    if let Some(share) = shares.get_mut(usize::from(HEIRLESS_HOME)) {
-        share.heirless = heirless;
-    }
+    let mut owners: HashMap<BodyNumber, ShardId, FixedState> = HashMap::default();
     for session in sessions {
         let home = home_of(&session.session.client_id, shards);
         let Some(share) = shares.get_mut(usize::from(home.0)) else { continue };
+        if !heirless.is_empty() {
+            owners.extend(session.entries.iter().filter_map(|entry| Some((entry.body?.number, home))));
+        }
         for entry in &session.entries {
             if let Some(read) = read.remove(&entry.number) {
                 share.in_flight.insert(entry.number, read);
             }
         }
         share.sessions.push(session);
+    }
+    for entry in heirless {
+        // With the sessions that share its body, if any; else any shard can see to it.
+        let owner = entry.body.and_then(|body| owners.get(&body.number)).map_or(0, |home| home.0);
+        if let Some(share) = shares.get_mut(usize::from(owner)) {
+            share.heirless.push(entry);
+        }
     }
     shares
 }

@@ -201,7 +201,7 @@ impl Shard {
             let Delivery { message, qos, share, stored: entry, .. } = &p.delivery;
             match share {
                 Some(share) if *qos == QoS::AtLeastOnce => {
-                    self.share_again(now, message.clone(), share, entry.is_some());
+                    let _ = self.share_again(now, message.clone(), share, entry.is_some());
                 }
                 _ => {
                     lost += 1;
@@ -211,7 +211,9 @@ impl Shard {
         }
         for d in queued {
             match d.share {
-                Some(share) => self.share_again(now, d.message, &share, d.stored.is_some()),
+                Some(share) => {
+                    let _ = self.share_again(now, d.message, &share, d.stored.is_some());
+                }
                 None => {
                     lost += 1;
                     self.lose_with_session(client_id, &terms, Lost::unsent(ended, d.message), stored);

@@ -29,6 +29,8 @@ pub(super) struct Publication<'a> {
     /// What it leads to, in all shards, is committed at once, with what this shard has recorded of where it comes from; and
     /// nothing of it leaves before.
     pub whole: bool,
+    /// A member of a shared group had it before, whose session ended: it is lost if nobody takes it now.
+    pub owed: bool,
     /// The move that it is, or is a part of.
     pub moving: Option<MoveNumber>,
     /// How far it is with each of the shard's frames.
@@ -58,6 +60,7 @@ impl<'a> Publication<'a> {
             held: 0,
             body: None,
             whole: false,
+            owed: false,
             moving: None,
             framed: [Framed::Unsent; 6],
         }

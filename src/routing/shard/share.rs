@@ -81,6 +81,7 @@ impl Shard {
                 message,
                 filter: share,
                 tried,
+                owed: publication.owed,
                 session: member.session,
                 generation: member.generation,
                 qos,
@@ -143,6 +144,7 @@ impl Shard {
         publication: &mut Publication<'_>,
         gate: Gate,
     ) -> Shared {
+        publication.owed = share.owed;
         let mut tried = share.tried.clone();
         let current = self.sessions.at(share.session.0).map(|(id, _)| id.generation);
         let mut cause = LossCause::SessionEnded;
@@ -160,7 +162,12 @@ impl Shard {
         match self.group_of(&share.filter) {
             Some(group) => self.share_to_next(now, group, publication, (tried, cause), gate),
             // It went with its last member while the message was on its way: nobody is subscribed any more.
-            None => Shared::Settled(Outcome::Unmatched),
+            None if !share.owed => Shared::Settled(Outcome::Unmatched),
+            None => {
+                let message = Some(share.message.clone());
+                self.lose_of_group(&share.filter, LossCause::SessionEnded, message, publication.whole);
+                Shared::Settled(Outcome::Refused)
+            }
         }
     }
 
@@ -189,13 +196,14 @@ impl Shard {
         message: Message,
         share: &Arc<Box<str>>,
         stored: bool,
-    ) {
+    ) -> Shared {
         // 5.0 [MQTT-3.3.2-5]: delivery to that member has not begun, whatever this one had.
         if message.is_expired(now) {
-            return self.lose_of_group(share, LossCause::Expired, Some(message), stored);
+            self.lose_of_group(share, LossCause::Expired, Some(message), stored);
+            return Shared::Settled(Outcome::Refused);
         }
         let mut publication = Publication::of(&message, None);
-        publication.whole = stored;
+        (publication.whole, publication.owed) = (stored, true);
         let settled = match self.group_of(share) {
             Some(group) => {
                 let nobody = (Vec::new(), LossCause::SessionEnded);
@@ -207,6 +215,18 @@ impl Shard {
         if let Shared::Settled(Outcome::Unmatched) = settled {
             self.lose_of_group(share, LossCause::SessionEnded, Some(message), stored);
         }
+        settled
+    }
+
+    /// Whether some member of a group may take a message above QoS 0; of other shards' that is not known. Of a group that is gone
+    /// there is nothing to wait for.
+    pub(super) fn has_room_in_group(&self, share: &str) -> bool {
+        let Some(members) = self.group_of(share).and_then(|id| self.tree.group(id)) else { return true };
+        let most = self.settings.session.send.queue.messages;
+        members.members().any(|m| {
+            m.shard != self.here
+                || self.sessions.at(m.session.0).is_some_and(|(_, r)| r.session.sender.queued() < most)
+        })
     }
 
     fn group_of(&self, full: &str) -> Option<GroupId> {

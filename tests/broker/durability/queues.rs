@@ -229,3 +229,30 @@ fn what_an_ended_session_left_to_its_group_survives_a_crash_before_it_was_read()
         assert_all(all, COUNT);
     }
 }
+
+#[test]
+fn what_an_ended_session_left_waits_until_another_member_has_room() {
+    // The default of limits.queue_messages is 1,000.
+    const OWN: usize = 900;
+    const SHARED: usize = 300;
+    let stored = Stored::new(1);
+    let mut heir = with_a_long_share(&stored, SHARED);
+    heir.subscribe(&[("own", 1)]);
+    heir.disconnect();
+    let mut publisher = stored.client(V5, "publisher of more");
+    for n in 0..OWN {
+        assert!(publisher.deliver(&Message::new("own", n.to_string()).qos(1)) < 0x80);
+    }
+    stored.client(V5, &stored.id("leaver", 0)).disconnect();
+    let mut back = stored.persistent(V5, &stored.id("heir", 1));
+    let (mut shared, mut own) = (Vec::new(), Vec::new());
+    while shared.len() < SHARED {
+        let came = back.expect_publish();
+        back.complete(&came);
+        let number = came.text().parse::<usize>().expect("a number");
+        if came.topic == "t" { shared.push(number) } else { own.push(number) }
+    }
+    back.settle();
+    assert_all(own, OWN);
+    assert_all(shared, SHARED);
+}
