@@ -301,7 +301,7 @@ impl World {
     /// A shard's regular work.
     pub fn chore(&mut self, shard: usize) {
         let now = self.instant();
-        let every = if self.plan.store.is_some() && self.phase < Phase::Leaving { 1_000 } else { CHORE_MS };
+        let every = if self.plan.store.is_some() && self.phase < Phase::Leaving { 4_000 } else { CHORE_MS };
         self.nodes[shard].core.chore(now, now + Duration::from_millis(every));
         self.after_core(shard);
     }
