@@ -45,7 +45,7 @@ const TOTALS: [(&str, &str); 8] = [
     ("subscriptions", "SELECT count(*) FROM subscription"),
     ("queue entries", "SELECT count(*) FROM entry"),
     (
-        "unsent ones of sessions that ended, for others of their shared groups",
+        "of ended sessions",
         "SELECT count(*) FROM entry WHERE session NOT IN (SELECT number FROM session) \
             AND body IS NOT NULL AND packet_number IS NULL",
     ),
