@@ -108,6 +108,7 @@ fn matching(c: &mut Criterion) {
             let mut next = topics.iter().cycle();
             group.bench_function(BenchmarkId::new(name, n), |b| {
                 b.iter(|| {
+                    out.clear();
                     tree.matches(next.next().unwrap(), &mut out);
                     assert_eq!(out.subscribers.len(), 1);
                 });

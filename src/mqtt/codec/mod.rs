@@ -61,7 +61,7 @@ pub fn decode(
 }
 
 /// As [`decode`], behind a PUBLISH with the Topic Name `known`, or an empty string: a PUBLISH with the same is spared its checks,
-/// which in a burst to one topic are a quarter of what decoding costs.
+/// which in a burst to one topic are a third of what decoding costs.
 ///
 /// # Errors
 /// As [`decode`].

@@ -45,7 +45,7 @@ pub struct SubscriptionTree {
 const REMEMBERED: usize = 256;
 
 /// What a topic matched. Kept from publish to publish: its vectors are the walk's only memory, and the next publish to the
-/// same topic finds its answer there (an exact match 14 to 5 ns, one with a wildcard 124).
+/// same topic finds its answer there (8 ns, where among 100,000 filters an exact match takes 38 and one with two wildcards 155).
 ///
 /// Of one tree alone. Who changes the order in it does no harm; who takes something out clears it.
 #[derive(Debug, Default)]
