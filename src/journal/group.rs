@@ -203,12 +203,10 @@ impl Group {
             Record::Received(number) => self.change_entry(number, None),
             Record::EntryDone(number) => self.done(Operation::EntryDone(number)),
             Record::Incoming { session, packet_id } => {
-                let known = self.knows_incoming(session, packet_id);
-                self.done(Operation::Incoming { session, packet_id, known });
+                self.done(Operation::Incoming { session, packet_id, known: true });
             }
             Record::IncomingDone { session, packet_id } => {
-                let known = self.knows_incoming(session, packet_id);
-                self.done(Operation::IncomingDone { session, packet_id, known });
+                self.done(Operation::IncomingDone { session, packet_id, known: true });
             }
             Record::IncomingRefused { session, packet_id } => {
                 match self.find(Subject::Incoming(session.0, packet_id.get())) {
@@ -263,13 +261,17 @@ impl Group {
 
     /// The opposite of a put. What the group itself put is cancelled; so is an identifier that comes back after its
     /// deletion, and what is left of that is the row as it was.
-    fn done(&mut self, operation: Operation) {
+    fn done(&mut self, mut operation: Operation) {
         let Some(at) = self.find(operation.subject()) else {
             return self.push(operation);
         };
-        let opposite = match (&self.operations[at], &operation) {
+        let opposite = match (&self.operations[at], &mut operation) {
             (Some(Operation::EntryChanged { .. }), _) => false,
-            (_, Operation::Incoming { known: false, .. } | Operation::IncomingDone { known: false, .. }) => {
+            (
+                Some(Operation::Incoming { known: false, .. } | Operation::IncomingDone { known: false, .. }),
+                Operation::Incoming { known, .. } | Operation::IncomingDone { known, .. },
+            ) => {
+                *known = false;
                 false
             }
             (Some(before), after) => std::mem::discriminant(before) != std::mem::discriminant(after),
@@ -308,17 +310,6 @@ impl Group {
         }
         self.push(Operation::SessionEnded(key));
         self.ends_sessions = true;
-    }
-
-    fn knows_incoming(&self, session: SessionKey, packet_id: PacketId) -> bool {
-        let before = self.find(Subject::Incoming(session.0, packet_id.get()));
-        let unknown = |at: usize| {
-            matches!(
-                self.operations[at],
-                Some(Operation::Incoming { known: false, .. } | Operation::IncomingDone { known: false, .. })
-            )
-        };
-        !before.is_some_and(unknown)
     }
 
     fn find(&self, subject: Subject<'_>) -> Option<usize> {

@@ -49,12 +49,12 @@ fn member(world: &mut World, n: usize) -> LinkId {
     link
 }
 
-fn publish(world: &mut World, link: LinkId, packet_id: u16) {
+pub fn publish(world: &mut World, link: LinkId, topic: &str, qos: QoS, packet_id: u16) {
     let publish = Publish {
         dup: false,
-        qos: QoS::AtLeastOnce,
+        qos,
         retain: false,
-        topic: "t",
+        topic,
         packet_id: PacketId::new(packet_id),
         properties: PublishProperties::default(),
         payload: b"x",
@@ -97,7 +97,7 @@ fn shares(shards: u8, stuck: Option<usize>) -> Vec<usize> {
     let mut counts = vec![0; MEMBERS];
     for n in 0..MESSAGES {
         for publisher in &publishers {
-            publish(&mut world, *publisher, n as u16 + 1);
+            publish(&mut world, *publisher, "t", QoS::AtLeastOnce, n as u16 + 1);
             for (n, link) in members.iter().enumerate() {
                 counts[n] += take(&mut world, *link, Some(n) != stuck);
             }
@@ -142,7 +142,7 @@ fn what_was_on_its_way_to_a_session_goes_to_the_one_that_takes_its_place() {
         member(&mut world, far);
         let publisher = client(&mut world, "publisher 0", 100);
         world.holds_parcels = true;
-        publish(&mut world, publisher, 1);
+        publish(&mut world, publisher, "t", QoS::AtLeastOnce, 1);
         let afresh = member(&mut world, far);
         world.holds_parcels = false;
         world.settle();

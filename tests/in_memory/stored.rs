@@ -1,13 +1,13 @@
 //! What is committed at once, over whole shards: the end of a message and the receivers of its dead letter; all that a shared
 //! message came to on its way from member to member.
 
-use crate::shares::send;
+use crate::shares::{publish, send};
 use crate::world::{self, LinkId, World};
 use homing::journal::record::{Batch, Move, Record};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
-    PublishProperties, QoS, ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, QoS,
+    ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
 use homing::mqtt::session::receiver::Outcome;
 use homing::routing::shard::home_of;
@@ -39,19 +39,6 @@ fn subscriber(world: &mut World, name: &str, filters: &[&str]) -> LinkId {
     };
     send(world, link, &Packet::Subscribe(subscribe));
     link
-}
-
-fn publish(world: &mut World, link: LinkId, topic: &str, qos: QoS, packet_id: u16) {
-    let publish = Publish {
-        dup: false,
-        qos,
-        retain: false,
-        topic,
-        packet_id: PacketId::new(packet_id),
-        properties: PublishProperties::default(),
-        payload: b"x",
-    };
-    send(world, link, &Packet::Publish(publish));
 }
 
 fn named_at(role: &str, shard: u8, shards: u8) -> String {

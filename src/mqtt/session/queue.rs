@@ -32,10 +32,10 @@ pub struct Delivery {
 }
 
 /// Entries that are read back at once.
-pub const PAGE: usize = 64;
+const PAGE: usize = 64;
 
 /// What a queue had whose messages are in the store alone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Unread {
     pub entries: VecDeque<Parked>,
     /// Whether any of them may have come by a shared subscription.

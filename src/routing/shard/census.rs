@@ -19,7 +19,7 @@ pub struct Census {
     pub index_entries: usize,
     /// Shared groups whose filter is kept.
     pub shares: usize,
-    /// SUBACKs and UNSUBACKs that wait until every peer has passed.
+    /// What waits until every peer has passed: SUBACKs and UNSUBACKs, and at the start what ended sessions left.
     pub fences: usize,
     /// Publications to peers without a ticket, and those that peers hold.
     pub outstanding: usize,

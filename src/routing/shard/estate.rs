@@ -2,12 +2,12 @@
 //!
 //! Shared messages among it go to other members of their groups, and dead letters may be due, so it is read back: one
 //! session's after the other's, a page at a time, however many end at once. Until then it stays in the store, its session or not:
-//! after a crash, or a stop, the shared ones are taken up again.
+//! after a crash, or a stop, it is taken up again, and what was not shared is counted.
 
 use super::commit::PageRequest;
-use super::exchange::Item;
 use super::share::Shared;
 use super::slots::Id;
+use super::subscribe::Then;
 use super::{SessionId, Shard};
 use crate::journal::ledger::Parked;
 use crate::journal::record::ReadEntry;
@@ -17,9 +17,6 @@ use crate::mqtt::session::terms::SessionTerms;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// The fence after which this shard knows the members of every group that there were at the start; the others count from 1.
-pub(super) const EVERY_MEMBER: u64 = 0;
 
 /// In place of a session that ended before the broker started.
 const BEFORE_THE_START: SessionId = Id::new(u32::MAX, u32::MAX);
@@ -41,8 +38,8 @@ pub(super) struct Estates {
     waiting: VecDeque<Estate>,
     /// Whether a page of the first was asked for.
     asked: bool,
-    /// Peers that have not yet told, at the start, which of their sessions are in which group.
-    unknown: usize,
+    /// Whether peers have yet to tell, at the start, which of their sessions are in which group.
+    fenced: bool,
 }
 
 impl Estates {
@@ -85,24 +82,24 @@ impl Shard {
         }
         let (session, terms) = (BEFORE_THE_START, Arc::clone(self.rules.nobody()));
         self.estates.waiting.push_back(Estate { session, client_id: None, terms, left });
-        self.estates.unknown = usize::from(self.shards) - 1;
-        for peer in self.other_peers() {
-            peer.tell(Item::Fence { token: EVERY_MEMBER });
+        self.estates.fenced = self.shards > 1;
+        if self.estates.fenced {
+            self.raise_fence(Then::ReadEstates);
         }
         self.read_estate();
     }
 
-    /// A peer has told.
+    /// Every peer has told.
     pub(super) fn members_are_known(&mut self) {
-        self.estates.unknown = self.estates.unknown.saturating_sub(1);
+        self.estates.fenced = false;
         self.read_estate();
     }
 
     /// Asks for the next page, if there is anything left and none was asked for. Of the regular work too: after a page of which
     /// something went elsewhere, or for which nobody had room.
     pub(super) fn read_estate(&mut self) {
-        let Estates { waiting, asked, unknown } = &self.estates;
-        let may = !asked && *unknown == 0 && !self.stopping;
+        let Estates { waiting, asked, fenced } = &self.estates;
+        let may = !asked && !fenced && !self.stopping;
         let Some(first) = waiting.front().filter(|_| may) else { return };
         let request = PageRequest { session: first.session, wanted: page_of(&first.left) };
         self.estates.asked = true;
@@ -114,12 +111,12 @@ impl Shard {
     /// What nobody has room for now stays where it is, and other estates come first. Whether a member of another shard has room is
     /// not known here: such a page is the last until the next regular work, so that no member is given more than it takes.
     pub(super) fn take_page_of_estate(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
-        let wanted = request.wanted.first().map(|(number, _)| *number);
-        let is_its =
-            |e: &mut Estate| e.session == request.session && e.left.front().map(Parked::number) == wanted;
         if self.stopping {
             return;
         }
+        let wanted = request.wanted.first().map(|(number, _)| *number);
+        let is_its =
+            |e: &mut Estate| e.session == request.session && e.left.front().map(Parked::number) == wanted;
         let Some(mut estate) = self.estates.waiting.pop_front_if(is_its) else { return };
         self.estates.asked = false;
         if let Some(ledger) = self.ledger() {

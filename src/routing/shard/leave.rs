@@ -201,7 +201,7 @@ impl Shard {
             let Delivery { message, qos, share, stored: entry, .. } = &p.delivery;
             match share {
                 Some(share) if *qos == QoS::AtLeastOnce => {
-                    let _ = self.share_again(now, message.clone(), share, entry.is_some());
+                    self.share_again(now, message.clone(), share, entry.is_some());
                 }
                 _ => {
                     lost += 1;
@@ -212,7 +212,7 @@ impl Shard {
         for d in queued {
             match d.share {
                 Some(share) => {
-                    let _ = self.share_again(now, d.message, &share, d.stored.is_some());
+                    self.share_again(now, d.message, &share, d.stored.is_some());
                 }
                 None => {
                     lost += 1;

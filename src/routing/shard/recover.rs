@@ -27,7 +27,7 @@ type Bodies = HashMap<BodyNumber, Rc<Body>, FixedState>;
 impl Shard {
     /// Takes up the sessions that live here, after [`Shard::keep_in_store`]. `down`: how long the broker was, as far as is known.
     ///
-    /// `heirless`: what sessions that had ended left behind for others.
+    /// `heirless`: what sessions that had ended left behind.
     ///
     /// Every session is without a connection: one that had one expires from when the broker ended, and its will goes out
     /// unless the client is back within the will delay from now. What was sent is sent again with DUP at its return, with

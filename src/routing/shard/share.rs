@@ -159,16 +159,7 @@ impl Shard {
             tried.pop();
         }
         let gate = Some(gate).filter(|_| publication.parts.qos != QoS::AtMostOnce);
-        match self.group_of(&share.filter) {
-            Some(group) => self.share_to_next(now, group, publication, (tried, cause), gate),
-            // It went with its last member while the message was on its way: nobody is subscribed any more.
-            None if !share.owed => Shared::Settled(Outcome::Unmatched),
-            None => {
-                let message = Some(share.message.clone());
-                self.lose_of_group(&share.filter, LossCause::SessionEnded, message, publication.whole);
-                Shared::Settled(Outcome::Refused)
-            }
-        }
+        self.share_by_name(now, &share.filter, publication, (tried, cause), gate)
     }
 
     fn take_share_alone(
@@ -204,18 +195,31 @@ impl Shard {
         }
         let mut publication = Publication::of(&message, None);
         (publication.whole, publication.owed) = (stored, true);
-        let settled = match self.group_of(share) {
-            Some(group) => {
-                let nobody = (Vec::new(), LossCause::SessionEnded);
-                self.share_to_next(now, group, &mut publication, nobody, None)
-            }
+        let nobody = (Vec::new(), LossCause::SessionEnded);
+        self.share_by_name(now, share, &mut publication, nobody, None)
+    }
+
+    /// As [`Self::share_to_next`], of a group that may have gone with its last member: then nobody is subscribed any more, and
+    /// what was owed is lost.
+    fn share_by_name(
+        &mut self,
+        now: Instant,
+        share: &str,
+        publication: &mut Publication<'_>,
+        tried: (Vec<MemberAddress>, LossCause),
+        gate: Option<Gate>,
+    ) -> Shared {
+        let went = match self.group_of(share) {
+            Some(group) => self.share_to_next(now, group, publication, tried, gate),
             None => Shared::Settled(Outcome::Unmatched),
         };
         // What was refused is counted already.
-        if let Shared::Settled(Outcome::Unmatched) = settled {
-            self.lose_of_group(share, LossCause::SessionEnded, Some(message), stored);
+        if publication.owed && matches!(went, Shared::Settled(Outcome::Unmatched)) {
+            let message = publication.message(&mut self.scratch).clone();
+            self.lose_of_group(share, LossCause::SessionEnded, Some(message), publication.whole);
+            return Shared::Settled(Outcome::Refused);
         }
-        settled
+        went
     }
 
     /// Whether some member of a group may take a message above QoS 0; of other shards' that is not known. Of a group that is gone

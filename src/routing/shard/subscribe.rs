@@ -5,7 +5,6 @@
 //! SUBACK reaches the subscriber live, and what was retained before it is read: nothing falls between.
 
 use super::connection::Pause;
-use super::estate::EVERY_MEMBER;
 use super::exchange::{Item, Peer};
 use super::receive::Flow;
 use super::record::owe;
@@ -29,17 +28,25 @@ use crate::time::Instant;
 /// Retained messages that are looked at while their store is locked.
 const AT_ONCE: usize = 1_000;
 
-/// A SUBACK or UNSUBACK that waits until every peer has passed its fence.
+/// Something that waits until every peer has passed its fence: has taken in what it was told before, and told what it had to
+/// tell.
 #[derive(Debug)]
 pub(super) struct Fence {
     remaining: usize,
-    connection: ConnectionId,
-    session: SessionId,
-    answer: Answer,
+    then: Then,
+}
+
+/// What comes after a fence.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// SUBACK or UNSUBACK.
+    Answer { connection: ConnectionId, session: SessionId, answer: Answer },
+    /// What was left before the start goes to the members of groups, all of whom are known.
+    ReadEstates,
 }
 
 #[derive(Debug)]
-struct Answer {
+pub(super) struct Answer {
     packet_id: PacketId,
     kind: AnswerKind,
     reasons: Vec<ReasonCode>,
@@ -226,30 +233,37 @@ impl Shard {
             self.answer(now, connection, session, answer);
             return;
         }
+        self.raise_fence(Then::Answer { connection, session, answer });
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.pause(Pause::Fence, now);
+        }
+    }
+
+    /// Before all peers, of which there is one at least.
+    pub(super) fn raise_fence(&mut self, then: Then) {
         self.next_fence += 1;
         let token = self.next_fence;
         let remaining = usize::from(self.shards) - 1;
         for peer in self.other_peers() {
             peer.tell(Item::Fence { token });
         }
-        self.fences.insert(token, Fence { remaining, connection, session, answer });
-        if let Some(connection) = self.connections.get_mut(connection) {
-            connection.pause(Pause::Fence, now);
-        }
+        self.fences.insert(token, Fence { remaining, then });
     }
 
     /// A peer passed a fence.
     pub(super) fn passed(&mut self, now: Instant, token: u64) {
-        if token == EVERY_MEMBER {
-            return self.members_are_known();
-        }
         let Some(fence) = self.fences.get_mut(&token) else { return };
         fence.remaining -= 1;
-        if fence.remaining == 0
-            && let Some(Fence { connection, session, answer, .. }) = self.fences.remove(&token)
-        {
-            self.answer(now, connection, session, answer);
-            self.unpause(now, connection, Pause::Fence);
+        if fence.remaining > 0 {
+            return;
+        }
+        match self.fences.remove(&token).map(|fence| fence.then) {
+            Some(Then::Answer { connection, session, answer }) => {
+                self.answer(now, connection, session, answer);
+                self.unpause(now, connection, Pause::Fence);
+            }
+            Some(Then::ReadEstates) => self.members_are_known(),
+            None => {}
         }
     }
 
