@@ -15,7 +15,7 @@ use crate::expiry::actor::ExpiryActor;
 use crate::expiry::deadline::Registration;
 use crate::expiry::message::{Register, Survey};
 use crate::journal::record::Lsn;
-use crate::mqtt::message::take_bodies_delta;
+use crate::mqtt::charge::take_delta;
 use crate::routing::shard::commit::PageRequest;
 use crate::routing::shard::connection::Leaves;
 use crate::routing::shard::{ConnectionId, Flushed, Shard};
@@ -358,9 +358,9 @@ impl Shell {
     fn account(&self) {
         let partial = self.core.borrow().partial_bytes() as i64;
         let grown = partial - self.partial.replace(partial);
-        let bodies = take_bodies_delta();
-        if bodies != 0 || grown != 0 {
-            self.statistics.memory_changed(bodies, grown);
+        let charged = take_delta();
+        if charged != 0 || grown != 0 {
+            self.statistics.memory_changed(charged, grown);
         }
     }
 

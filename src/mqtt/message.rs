@@ -1,9 +1,9 @@
 //! An application message, kept once for all who will receive it.
 
+use crate::mqtt::charge;
 use crate::mqtt::packet::QoS;
 use crate::time::Instant;
 use bytes::Bytes;
-use std::cell::Cell;
 use std::fmt;
 use triomphe::ThinArc;
 
@@ -35,21 +35,10 @@ pub struct Header {
     large: Option<Bytes>,
 }
 
-thread_local! {
-    /// Bytes of bodies made on this thread less those dropped on it. A body made on one and dropped on another
-    /// leaves both off by as much, so only the sum over all threads means anything.
-    static BODIES: Cell<i64> = const { Cell::new(0) };
-}
-
-/// What bodies made and dropped on this thread since the last call add up to, in bytes; negative where more were
-/// dropped. Each thread's owner adds its answers to one total: the broker's memory budget (bodies counted once).
-pub fn take_bodies_delta() -> i64 {
-    BODIES.with(Cell::take)
-}
-
 impl Drop for Header {
+    // Not a `Charge`: 4 bytes less in every message.
     fn drop(&mut self) {
-        BODIES.with(|b| b.set(b.get() - i64::from(self.charged)));
+        charge::add(-i64::from(self.charged));
     }
 }
 
@@ -84,7 +73,7 @@ impl Message {
         }
         let bytes = scratch.len() + large.as_ref().map_or(0, Bytes::len) + size_of::<Header>() + 16;
         let charged = u32::try_from(bytes).unwrap_or(u32::MAX);
-        BODIES.with(|b| b.set(b.get() + i64::from(charged)));
+        charge::add(i64::from(charged));
         let header = Header {
             expires: parts.expires,
             qos: parts.qos,
@@ -159,6 +148,7 @@ impl fmt::Debug for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mqtt::charge::take_delta;
 
     fn message(payload: &[u8]) -> Message {
         message_by("", payload)
@@ -191,13 +181,13 @@ mod tests {
 
     #[test]
     fn bodies_are_counted_once_until_the_last_reference_goes() {
-        take_bodies_delta();
+        take_delta();
         let m = message(b"x");
         let size = m.size() as i64;
         let again = m.clone();
         drop(m);
-        assert_eq!(take_bodies_delta(), size);
+        assert_eq!(take_delta(), size);
         drop(again);
-        assert_eq!(take_bodies_delta(), -size);
+        assert_eq!(take_delta(), -size);
     }
 }

@@ -11,8 +11,8 @@ use crate::topics::TOPICS;
 use crate::trace::{Trace, trace};
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::journal::record::Committed;
+use homing::mqtt::charge::take_delta;
 use homing::mqtt::codec::AckKind;
-use homing::mqtt::message::take_bodies_delta;
 use homing::mqtt::session::loss::{LossCause, Losses};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::shard::census::Census;
@@ -240,7 +240,7 @@ impl World {
 
     /// Plays it to the end.
     pub fn play(&mut self) -> Result<(), String> {
-        take_bodies_delta();
+        take_delta();
         self.boot();
         for at in self.plan.crashes.clone() {
             self.schedule(at, Event::Crash);
@@ -476,7 +476,7 @@ impl World {
             return Err(format!("{} has not left", client.manners.name));
         }
         let retained = self.common.retained().bytes();
-        match take_bodies_delta() - retained as i64 {
+        match take_delta() - retained as i64 {
             0 => Ok(()),
             bytes => {
                 Err(format!("{bytes} bytes of message bodies leak, beside {retained} that are retained"))

@@ -41,6 +41,6 @@ impl Statistics {
 
     /// Called by each thread for itself.
     pub(super) fn count_bodies(&self) {
-        self.bodies.fetch_add(crate::mqtt::message::take_bodies_delta(), Ordering::Relaxed);
+        self.bodies.fetch_add(crate::mqtt::charge::take_delta(), Ordering::Relaxed);
     }
 }

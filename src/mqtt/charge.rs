@@ -1,0 +1,99 @@
+//! The account of memory that clients can make the broker hold.
+//!
+//! A struct that owns such memory has a [`Charge`] field and sets it to the bytes that it holds. The charge adds to a counter
+//! of the thread, and takes the bytes away when it is dropped, so no path through the code can forget to release them.
+//! Each thread's owner adds the counter to the broker's total, once for each turn.
+//!
+//! A charge costs an addition to a thread-local number: no lock, no atomic operation.
+
+use std::cell::Cell;
+
+thread_local! {
+    /// Bytes charged on this thread less those released on it, since the last [`take_delta`]. A charge may be made on one
+    /// thread and released on another, so only the sum over all threads means anything.
+    static UNREPORTED: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Returns what was charged less what was released on this thread since the last call, in bytes.
+pub fn take_delta() -> i64 {
+    UNREPORTED.with(Cell::take)
+}
+
+/// Returns the same and leaves it as it is: what the broker's total does not know yet.
+pub fn unreported() -> i64 {
+    UNREPORTED.with(Cell::get)
+}
+
+/// Adds to this thread's counter. Use [`Charge`] wherever it fits: who calls this has to take the bytes away again.
+pub(crate) fn add(bytes: i64) {
+    UNREPORTED.with(|u| u.set(u.get() + bytes));
+}
+
+/// Bytes of memory that are on the account for as long as this exists.
+#[derive(Debug, Default)]
+pub struct Charge(usize);
+
+impl Charge {
+    /// Charges `bytes`.
+    pub fn new(bytes: usize) -> Charge {
+        add(bytes as i64);
+        Charge(bytes)
+    }
+
+    /// Returns the bytes that are charged.
+    pub fn bytes(&self) -> usize {
+        self.0
+    }
+
+    /// Charges `bytes` instead of what was charged before.
+    pub fn set(&mut self, bytes: usize) {
+        if bytes != self.0 {
+            add(bytes as i64 - self.0 as i64);
+            self.0 = bytes;
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            add(-(self.0 as i64));
+        }
+    }
+}
+
+/// A copy of what is charged is memory of its own.
+impl Clone for Charge {
+    fn clone(&self) -> Charge {
+        Charge::new(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_is_on_the_account_until_it_is_dropped() {
+        take_delta();
+        let mut charge = Charge::new(10);
+        charge.set(25);
+        assert_eq!((charge.bytes(), unreported(), take_delta()), (25, 25, 25));
+        charge.set(5);
+        let copy = charge.clone();
+        assert_eq!(take_delta(), -15);
+        drop((charge, copy));
+        assert_eq!(take_delta(), -10);
+    }
+
+    #[test]
+    fn a_charge_released_on_another_thread_leaves_the_sum_over_all_threads_right() {
+        take_delta();
+        let charge = Charge::new(7);
+        let there = std::thread::spawn(move || {
+            drop(charge);
+            take_delta()
+        });
+        assert_eq!(there.join().ok().map(|delta| delta + take_delta()), Some(0));
+    }
+}
