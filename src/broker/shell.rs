@@ -15,7 +15,6 @@ use crate::expiry::actor::ExpiryActor;
 use crate::expiry::deadline::Registration;
 use crate::expiry::message::{Register, Survey};
 use crate::journal::record::Lsn;
-use crate::mqtt::charge::take_delta;
 use crate::routing::shard::commit::PageRequest;
 use crate::routing::shard::connection::Leaves;
 use crate::routing::shard::{ConnectionId, Flushed, Shard};
@@ -327,7 +326,6 @@ impl Shell {
     /// The store has everything up to this batch.
     pub fn committed(&self, lsn: Lsn) {
         self.core.borrow_mut().committed(clock::now(), lsn);
-        self.statistics.store_accounted();
         self.turn_ended();
     }
 
@@ -354,14 +352,14 @@ impl Shell {
         }
     }
 
-    /// Adds what this arbiter's message bodies and partial packets grew or shrank by to the broker's total.
+    /// Adds what this arbiter charged and released to the broker's account.
     fn account(&self) {
         let partial = self.core.borrow().partial_bytes() as i64;
         let grown = partial - self.partial.replace(partial);
-        let charged = take_delta();
-        if charged != 0 || grown != 0 {
-            self.statistics.memory_changed(charged, grown);
+        if grown != 0 {
+            self.statistics.partial_changed(grown);
         }
+        self.statistics.settle();
     }
 
     /// The same at once where partial packets grew much: reading them alone makes no turn of the flusher.

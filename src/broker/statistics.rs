@@ -21,8 +21,6 @@ fn set(flag: &AtomicBool, value: bool) {
 pub struct Statistics {
     /// Sockets accepted and not yet closed, whatever they have said.
     connections: AtomicUsize,
-    /// Bytes of message bodies, retained ones among them.
-    bodies: AtomicI64,
     /// Bytes of packets that are not whole yet.
     partial: AtomicI64,
     memory_budget: i64,
@@ -40,7 +38,6 @@ impl Statistics {
     pub fn new(shards: usize, memory_budget: u64, common: Arc<Common>) -> Statistics {
         Statistics {
             connections: AtomicUsize::new(0),
-            bodies: AtomicI64::new(0),
             partial: AtomicI64::new(0),
             memory_budget: i64::try_from(memory_budget).unwrap_or(i64::MAX),
             common,
@@ -64,13 +61,20 @@ impl Statistics {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A shard's bodies and partial packets grew or shrank; at most once per turn and shard.
-    pub fn memory_changed(&self, bodies: i64, partial: i64) {
-        let bodies = self.bodies.fetch_add(bodies, Ordering::Relaxed) + bodies;
-        let partial = self.partial.fetch_add(partial, Ordering::Relaxed) + partial;
-        let budget = self.memory_budget;
-        set(&self.common.over_budget, bodies + partial > budget);
-        set(&self.common.over_partial, partial > budget / PARTIAL_SHARE);
+    /// A shard's partial packets grew or shrank; at most once per turn and shard.
+    pub fn partial_changed(&self, grown: i64) {
+        let partial = self.partial.fetch_add(grown, Ordering::Relaxed) + grown;
+        set(&self.common.over_partial, partial > self.memory_budget / PARTIAL_SHARE);
+    }
+
+    /// Bytes on the account of memory.
+    pub fn memory(&self) -> u64 {
+        self.common.budget.held()
+    }
+
+    /// Adds what this thread charged and released to the account.
+    pub fn settle(&self) {
+        self.common.budget.settle();
     }
 
     /// The store's threads have started.
@@ -81,14 +85,6 @@ impl Statistics {
     /// What the store has done, if there is one.
     pub fn store(&self) -> Option<&StoreStatistics> {
         self.store.get().map(|s| &**s)
-    }
-
-    /// Takes over what bodies the store's threads made and dropped.
-    pub fn store_accounted(&self) {
-        let bodies = self.store().map_or(0, |s| s.bodies.swap(0, Ordering::Relaxed));
-        if bodies != 0 {
-            self.memory_changed(bodies, 0);
-        }
     }
 
     pub fn event_left_out(&self) {

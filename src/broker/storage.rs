@@ -72,6 +72,7 @@ impl Opened {
         failed: oneshot::Sender<StoreError>,
     ) -> Result<Writer, StartError> {
         let failed = Mutex::new(Some(failed));
+        let budget = Arc::clone(&common.budget);
         let on = move |notice| match notice {
             Notice::Committed(committed) => {
                 if let Some(shard) = shards.get(usize::from(committed.shard)) {
@@ -99,6 +100,6 @@ impl Opened {
                 }
             }
         };
-        Ok(Writer::start(self.store, options, on)?)
+        Ok(Writer::start(self.store, options, budget, on)?)
     }
 }

@@ -15,6 +15,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::message::Inspect;
+use crate::mqtt::charge::Budget;
 use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::shard::homes::Share;
@@ -74,7 +75,7 @@ impl Supervisor {
         };
         let common = Arc::new(Common {
             retained: Mutex::new(Retained::new(retained)),
-            over_budget: AtomicBool::new(false),
+            budget: Arc::new(Budget::new(limits.memory.bytes())),
             over_partial: AtomicBool::new(false),
             store_full: AtomicBool::new(false),
         });
@@ -82,6 +83,8 @@ impl Supervisor {
         if let Some(opened) = &mut opened {
             take_up_retained(&common, std::mem::take(&mut opened.retained));
         }
+        // All that was recovered was made on this thread.
+        common.budget.settle();
         let mut shares = opened.as_mut().map_or_else(Vec::new, |o| std::mem::take(&mut o.shares)).into_iter();
         let mut arbiters = Vec::new();
         let mut shards = Vec::new();

@@ -7,6 +7,7 @@
 //! A charge costs an addition to a thread-local number: no lock, no atomic operation.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 thread_local! {
     /// Bytes charged on this thread less those released on it, since the last [`take_delta`]. A charge may be made on one
@@ -29,6 +30,50 @@ pub(crate) fn add(bytes: i64) {
     UNREPORTED.with(|u| u.set(u.get() + bytes));
 }
 
+/// What all threads of a broker hold together, and how much that may be.
+#[derive(Debug)]
+pub struct Budget {
+    /// As of each thread's last [`Budget::settle`].
+    held: AtomicI64,
+    most: AtomicI64,
+}
+
+impl Budget {
+    /// Nothing is held; `most` bytes may be.
+    pub fn new(most: u64) -> Budget {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        Budget { held: AtomicI64::new(0), most: AtomicI64::new(most) }
+    }
+
+    /// Adds what this thread charged and released since it last did so. Returns the total, which is never negative.
+    ///
+    /// Called once for each turn and thread: it is the only place that writes to what all threads read.
+    pub fn settle(&self) -> u64 {
+        let delta = take_delta();
+        let before = match delta {
+            0 => self.held.load(Ordering::Relaxed),
+            _ => self.held.fetch_add(delta, Ordering::Relaxed),
+        };
+        u64::try_from(before + delta).unwrap_or(0)
+    }
+
+    /// Returns the bytes held, this thread's unreported part included.
+    pub fn held(&self) -> u64 {
+        u64::try_from(self.held.load(Ordering::Relaxed) + unreported()).unwrap_or(0)
+    }
+
+    /// True if more is held than may be. Looks at this thread's unreported part too, so that the bound holds within a turn:
+    /// two plain loads and an addition.
+    pub fn is_exceeded(&self) -> bool {
+        self.held.load(Ordering::Relaxed) + unreported() > self.most.load(Ordering::Relaxed)
+    }
+
+    /// Changes how much may be held.
+    pub fn limit(&self, most: u64) {
+        self.most.store(i64::try_from(most).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+}
+
 /// Bytes of memory that are on the account for as long as this exists.
 #[derive(Debug, Default)]
 pub struct Charge(usize);
@@ -43,6 +88,17 @@ impl Charge {
     /// Returns the bytes that are charged.
     pub fn bytes(&self) -> usize {
         self.0
+    }
+
+    /// Charges `bytes` more.
+    pub fn add(&mut self, bytes: usize) {
+        self.set(self.0 + bytes);
+    }
+
+    /// Releases `bytes` of what is charged.
+    pub fn sub(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.0, "no more is released than was charged");
+        self.set(self.0.saturating_sub(bytes));
     }
 
     /// Charges `bytes` instead of what was charged before.
@@ -84,6 +140,20 @@ mod tests {
         assert_eq!(take_delta(), -15);
         drop((charge, copy));
         assert_eq!(take_delta(), -10);
+    }
+
+    #[test]
+    fn the_bound_holds_within_a_turn_before_the_total_knows() {
+        take_delta();
+        let budget = Budget::new(100);
+        let first = Charge::new(60);
+        assert_eq!((budget.settle(), budget.is_exceeded()), (60, false));
+        let second = Charge::new(60);
+        assert_eq!((budget.held(), budget.is_exceeded()), (120, true));
+        drop(first);
+        assert!(!budget.is_exceeded());
+        drop(second);
+        assert_eq!(budget.settle(), 0);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::journal::backlog::Bounds;
 use crate::journal::record::{
     Batch, BodyNumber, Committed, EntryNumber, ReadEntry, RetainedRecord, StoredDelayed,
 };
+use crate::mqtt::charge::Budget;
 use crate::routing::shard::delayed::DelayedRequest;
 use read::Read;
 use std::io;
@@ -109,13 +110,15 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts both on a store that was recovered. `on` is called on either thread, and must not block.
+    /// Starts both on a store that was recovered. `on` is called on either thread, and must not block. What the threads hold
+    /// is on the account of `budget` before `on` is called.
     ///
     /// # Errors
     /// A reader that cannot be opened; a thread that the system refuses.
     pub fn start(
         store: Box<dyn Store>,
         options: Options,
+        budget: Arc<Budget>,
         on: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Writer, StoreError> {
         let refused = |error: io::Error| StoreError::Failed(format!("a thread for the store: {error}"));
@@ -124,15 +127,16 @@ impl Writer {
         let on = Arc::new(on);
         let (requests, queued) = mpsc::channel();
         let (reads, asked) = mpsc::channel();
+        let readers = Arc::clone(&budget);
         let (to_reader, for_reader) = (Arc::clone(&on), Arc::clone(&statistics));
         let reading = Builder::new()
             .name("homing-read".into())
-            .spawn(move || read::run(reader, &asked, &*to_reader, &for_reader))
+            .spawn(move || read::run(reader, &asked, &*to_reader, &for_reader, &readers))
             .map_err(refused)?;
         let for_commits = Arc::clone(&statistics);
         let committing = Builder::new()
             .name("homing-store".into())
-            .spawn(move || commit::run(store, options, &queued, &*on, &for_commits))
+            .spawn(move || commit::run(store, options, &queued, &*on, &for_commits, &budget))
             .map_err(refused)?;
         Ok(Writer { to_store: ToStore { requests, reads }, statistics, committing, reading })
     }

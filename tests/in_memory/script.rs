@@ -134,7 +134,7 @@ impl Stage {
             }
             5 => {
                 let common = &self.world.common;
-                common.over_budget.store(step & 4 != 0, Ordering::Relaxed);
+                common.budget.limit(if step & 4 != 0 { 0 } else { u64::MAX });
                 common.over_partial.store(step & 8 != 0, Ordering::Relaxed);
             }
             _ => {
@@ -177,7 +177,7 @@ impl Stage {
     /// All leave, time passes, and nothing is left.
     fn everything_ends(mut self) {
         self.world.holds_parcels = false;
-        self.world.common.over_budget.store(false, Ordering::Relaxed);
+        self.world.common.budget.limit(u64::MAX);
         self.world.settle();
         for link in 0..self.world.links.len() {
             self.world.close(link);

@@ -4,6 +4,7 @@
 
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::journal::record::Batch;
+use homing::mqtt::charge::Budget;
 use homing::mqtt::packet::ProtocolVersion;
 use homing::mqtt::session::SessionPolicy;
 use homing::mqtt::session::queue::{QueueLimits, QueuePolicy};
@@ -119,7 +120,7 @@ impl World {
     pub fn new(settings: &Settings, shards: u8) -> World {
         let common = Arc::new(Common {
             retained: Mutex::new(Retained::new(RetainedLimits { messages: 50, bytes: 100_000 })),
-            over_budget: AtomicBool::new(false),
+            budget: Arc::new(Budget::new(u64::MAX)),
             over_partial: AtomicBool::new(false),
             store_full: AtomicBool::new(false),
         });

@@ -11,7 +11,7 @@ use crate::topics::TOPICS;
 use crate::trace::{Trace, trace};
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::journal::record::Committed;
-use homing::mqtt::charge::take_delta;
+use homing::mqtt::charge::{Budget, take_delta};
 use homing::mqtt::codec::AckKind;
 use homing::mqtt::session::loss::{LossCause, Losses};
 use homing::routing::retained::{Retained, RetainedLimits};
@@ -494,7 +494,7 @@ impl World {
 fn nothing_retained() -> Arc<Common> {
     Arc::new(Common {
         retained: Mutex::new(Retained::new(RetainedLimits::UNLIMITED)),
-        over_budget: AtomicBool::new(false),
+        budget: Arc::new(Budget::new(u64::MAX)),
         over_partial: AtomicBool::new(false),
         store_full: AtomicBool::new(false),
     })

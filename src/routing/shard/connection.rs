@@ -2,6 +2,7 @@
 
 use super::{ConnectionId, SessionId};
 use crate::expiry::lazy::Registered;
+use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::mqtt::session::keep_alive::KeepAlive;
 use crate::mqtt::session::topic_alias::IncomingAliases;
@@ -18,7 +19,7 @@ pub struct Connection {
     pub phase: Phase,
     /// The unread front of a packet that is not whole, or packets that wait while it is paused. An idle connection has
     /// none.
-    pub partial: Vec<u8>,
+    pub partial: Partial,
     pub keep_alive: KeepAlive,
     pub pauses: Pauses,
     /// Once the client has set one.
@@ -32,6 +33,35 @@ pub struct Connection {
     pub read_idle: Registered,
     pub write_idle: Registered,
     pub retransmit: Registered,
+}
+
+/// Bytes that a connection has read and not handled.
+#[derive(Debug, Default)]
+pub struct Partial {
+    bytes: Vec<u8>,
+    charge: Charge,
+}
+
+impl Partial {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Keeps these bytes, in place of what was kept.
+    pub fn keep(&mut self, bytes: Vec<u8>) {
+        self.charge.set(bytes.capacity());
+        self.bytes = bytes;
+    }
+
+    /// Takes the bytes out.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.charge.set(0);
+        std::mem::take(&mut self.bytes)
+    }
 }
 
 /// How far a connection has come.
@@ -102,7 +132,7 @@ impl Connection {
             wire: Wire::new(ProtocolVersion::V3_1_1, seed),
             session: None,
             phase: Phase::AwaitingConnect,
-            partial: Vec::new(),
+            partial: Partial::default(),
             keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
             pauses: Pauses::default(),
             aliases: None,

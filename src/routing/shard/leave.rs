@@ -125,7 +125,7 @@ impl Shard {
             connection.phase =
                 Phase::Closing { until: now + LINGER.min(self.settings.write_timeout), leaves };
             self.partial_bytes -= connection.partial.len();
-            connection.partial = Vec::new();
+            connection.partial.take();
             connection.aliases = None;
         }
         self.touch(id);

@@ -61,6 +61,7 @@ mod subscribe;
 pub mod waiting;
 mod wish;
 
+use crate::mqtt::charge::Budget;
 use crate::mqtt::outbox::Outbox;
 use crate::mqtt::session::rules::Rules;
 use crate::mqtt::session::sender::Tally;
@@ -84,7 +85,7 @@ use last_disconnect::LastDisconnects;
 pub use receive::Progress;
 use slots::{Id, Slots};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use subscribe::Fence;
@@ -126,8 +127,8 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Common {
     pub retained: Mutex<Retained>,
-    /// Set while the broker's bodies, partial packets and retained messages exceed their budget.
-    pub over_budget: AtomicBool,
+    /// What clients make the broker hold, and how much that may be.
+    pub budget: Arc<Budget>,
     /// Set while packets that are not whole hold more than their share of it: they cannot starve the messages.
     pub over_partial: AtomicBool,
     /// Set while the store has no room: what would have to be stored is refused.
@@ -451,7 +452,7 @@ impl Shard {
     }
 
     fn is_over_budget(&self) -> bool {
-        self.common.over_budget.load(Ordering::Relaxed)
+        self.common.budget.is_exceeded()
     }
 
     fn note(&mut self, event: Event) {

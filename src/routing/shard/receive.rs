@@ -46,7 +46,7 @@ impl Shard {
             let (progress, taken) = self.packets(now, id, input);
             return self.keep_rest(now, id, progress, &input[taken..]);
         }
-        let mut joined = std::mem::take(&mut connection.partial);
+        let mut joined = connection.partial.take();
         self.partial_bytes -= joined.len();
         joined.extend_from_slice(input);
         let (progress, taken) = self.packets(now, id, &joined);
@@ -67,7 +67,7 @@ impl Shard {
     pub fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
         if let Some(connection) = self.connections.get_mut(id) {
             self.partial_bytes += unread.len();
-            connection.partial = unread;
+            connection.partial.keep(unread);
         }
     }
 
@@ -90,7 +90,7 @@ impl Shard {
         let over = self.common.over_partial.load(Ordering::Relaxed) && rest.len() > SMALL_PARTIAL;
         if let Some(connection) = self.connections.get_mut(id) {
             self.partial_bytes += rest.len();
-            connection.partial = rest;
+            connection.partial.keep(rest);
         }
         if over {
             // A packet that cannot be kept cannot be answered either.

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::journal::backlog::{Backlog, Bounds};
 use crate::journal::group::Group;
 use crate::journal::record::Committed;
+use crate::mqtt::charge::Budget;
 use crate::store::{Store, StoreError};
 use crate::time::Instant;
 use std::sync::atomic::Ordering;
@@ -24,6 +25,7 @@ pub(super) fn run(
     queued: &Receiver<Request>,
     on: &impl Fn(Notice),
     statistics: &Statistics,
+    budget: &Budget,
 ) {
     let now = clock::now();
     let mut commits = Commits {
@@ -31,6 +33,7 @@ pub(super) fn run(
         options,
         on,
         statistics,
+        budget,
         backlog: Backlog::default(),
         group: Group::default(),
         waiters: Vec::new(),
@@ -51,6 +54,7 @@ struct Commits<'a, F> {
     options: Options,
     on: &'a F,
     statistics: &'a Statistics,
+    budget: &'a Budget,
     backlog: Backlog,
     /// What the next transaction writes. It stays when there is no room, and later batches are folded into it, so that what
     /// frees room gets there and what cancels out needs none.
@@ -83,7 +87,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
                 attempts_left -= u32::from(self.is_stopping && self.is_blocked);
             }
             self.housekeep(now)?;
-            self.statistics.count_bodies();
+            self.budget.settle();
             self.statistics.backlog.store(self.backlog.records() as u64, Ordering::Relaxed);
             if self.is_stopping && (!self.has_work() || attempts_left == 0) {
                 return self.finish();
@@ -161,6 +165,8 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         self.is_blocked = false;
         self.statistics.committed(self.group.recorded(), self.group.cancelled());
         self.group.clear();
+        // Before anybody is told: who is told finds the account without what was written.
+        self.budget.settle();
         for committed in self.waiters.drain(..) {
             (self.on)(Notice::Committed(committed));
         }

@@ -2,6 +2,7 @@
 
 use super::{Notice, Statistics};
 use crate::journal::record::{BodyNumber, EntryNumber};
+use crate::mqtt::charge::Budget;
 use crate::routing::shard::delayed::DelayedRequest;
 use crate::store::{Reader, StoreError};
 use std::sync::atomic::Ordering;
@@ -35,6 +36,7 @@ pub(super) fn run(
     asked: &Receiver<Read>,
     on: &impl Fn(Notice),
     statistics: &Statistics,
+    budget: &Budget,
 ) {
     for read in asked {
         let answer = match read {
@@ -45,11 +47,12 @@ pub(super) fn run(
             }
             Read::Stop => return,
         };
+        // Before the shard has what was read.
+        budget.settle();
         match answer {
             Ok(notice) => on(notice),
             Err(error) => return on(Notice::Failed(error)),
         }
-        statistics.count_bodies();
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the store's threads have done, for whoever asks.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Counts since the start, and a few figures of the moment. Each is right by itself, they need not agree with each other.
@@ -22,8 +22,6 @@ pub struct Statistics {
     pub longest_commit: AtomicU64,
     /// Messages read back.
     pub read: AtomicU64,
-    /// Bytes of bodies made on these threads less those dropped on them, to be added to the broker's memory figure.
-    pub bodies: AtomicI64,
 }
 
 impl Statistics {
@@ -37,10 +35,5 @@ impl Statistics {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.last_commit.store(micros, Ordering::Relaxed);
         self.longest_commit.fetch_max(micros, Ordering::Relaxed);
-    }
-
-    /// Called by each thread for itself.
-    pub(super) fn count_bodies(&self) {
-        self.bodies.fetch_add(crate::mqtt::charge::take_delta(), Ordering::Relaxed);
     }
 }

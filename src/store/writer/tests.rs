@@ -15,8 +15,14 @@ fn start(memory: &Memory) -> (Writer, Receiver<Notice>) {
     let mut store = memory.clone();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let (told, notices) = mpsc::channel();
-    let writer = Writer::start(Box::new(store), Options::default(), move |n| told.send(n).unwrap()).unwrap();
+    let writer =
+        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
     (writer, notices)
+}
+
+/// More than any test holds.
+fn budget() -> Arc<Budget> {
+    Arc::new(Budget::new(u64::MAX))
 }
 
 fn batch(shard: u8, lsn: u64, records: Vec<Record>) -> Batch {
@@ -116,7 +122,7 @@ fn ten_messages(memory: &Memory, faults: &Faults) -> Result<Vec<Notice>, StoreEr
     store.recover(Moment::now(), Duration::ZERO)?;
     let (told, notices) = mpsc::channel();
     let options = Options { sync: Some(PATIENCE), ..Options::default() };
-    let writer = Writer::start(Box::new(store), options, move |n| told.send(n).unwrap())?;
+    let writer = Writer::start(Box::new(store), options, budget(), move |n| told.send(n).unwrap())?;
     let mut said = Vec::new();
     for lsn in 1..=10 {
         let number = 2 * lsn;
@@ -213,7 +219,8 @@ fn a_store_that_was_full_says_when_it_has_room_again() {
     let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let (told, notices) = mpsc::channel();
-    let writer = Writer::start(Box::new(store), Options::default(), move |n| told.send(n).unwrap()).unwrap();
+    let writer =
+        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
     writer.to_store().send(batch(0, 1, message_for(1, 2)));
     wait_for(&notices, 0, 1);
     faults.plan_next(Call::Commit, Fault::Full);
@@ -239,7 +246,8 @@ fn what_arrives_while_a_commit_is_under_way_is_the_next_one() {
     let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let (told, notices) = mpsc::channel();
-    let writer = Writer::start(Box::new(store), Options::default(), move |n| told.send(n).unwrap()).unwrap();
+    let writer =
+        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
     writer.to_store().send(batch(0, 1, message_for(1, 2)));
     wait_for(&notices, 0, 1);
     faults.plan_next(Call::Commit, Fault::Held);
