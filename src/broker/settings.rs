@@ -10,6 +10,7 @@ use crate::mqtt::session::sender::SendPolicy;
 use crate::mqtt::session::terms::Terms;
 use crate::routing::shard::Settings;
 use crate::routing::shard::delayed::DelayedLimits;
+use crate::routing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
 /// What each of `shards` shards works by. Limits over all clients are divided among them, rounded up.
@@ -29,6 +30,7 @@ pub fn settings(config: &Config, shards: usize) -> Settings {
         allow_never: config.keep_alive.allow_never,
         hold_timeout: limits.hold_timeout,
         expiry_interval: config.expiry.interval,
+        steps_per_turn: STEPS_PER_TURN,
         delayed: DelayedLimits {
             messages: (limits.delayed_messages as usize).div_ceil(shards.max(1)),
             bytes: limits.delayed_bytes.as_usize().div_ceil(shards.max(1)),

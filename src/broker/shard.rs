@@ -17,7 +17,6 @@ use actix::{Actor, Context, Handler, MessageResult, ResponseFuture};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::task::coop::unconstrained;
 
@@ -60,10 +59,13 @@ impl Actor for ShardActor {
     fn started(&mut self, _: &mut Context<ShardActor>) {
         let shell = Rc::clone(&self.shell);
         // It writes to as many sockets as are dirty: tokio's budget of operations per poll would stop it midway.
-        actix_rt::spawn(unconstrained(poll_fn(move |cx| -> Poll<()> {
-            shell.flusher_turn(cx.waker());
-            Poll::Pending
-        })));
+        actix_rt::spawn(unconstrained(async move {
+            loop {
+                poll_fn(|cx| shell.flusher_turn(cx.waker())).await;
+                // Unlike a plain wake-up this lets the reactor look at the sockets first, and the others have their turn.
+                tokio::task::yield_now().await;
+            }
+        }));
     }
 }
 
@@ -74,7 +76,7 @@ impl Handler<Introduce> for ShardActor {
         self.shell.introduce(message);
         self.chore();
         // What peers must know is on its way to them before this is answered.
-        self.shell.flush();
+        self.shell.finish();
     }
 }
 
@@ -95,6 +97,7 @@ impl Handler<Verdicts> for ShardActor {
     /// Each owning connection actor gets its own notice; sessions without one are seen to here.
     fn handle(&mut self, message: Verdicts, _: &mut Context<ShardActor>) {
         let now = clock::now();
+        self.shell.core.borrow_mut().begin_turn();
         self.shell.tick_late.set(now.since(message.tick));
         self.shell.statistics.expiry.verdict_lag.add(now.since(message.sent), 1);
         for verdict in message.batch {
@@ -122,7 +125,7 @@ impl Handler<Settle> for ShardActor {
 
     fn handle(&mut self, message: Settle, _: &mut Context<ShardActor>) {
         self.shell.settle(message.expiry);
-        self.shell.flush();
+        self.shell.finish();
     }
 }
 
@@ -138,7 +141,10 @@ impl Handler<Looked> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, looked: Looked, _: &mut Context<ShardActor>) {
-        self.shell.core.borrow_mut().take_delayed(clock::now(), looked.request, looked.delayed);
+        let mut core = self.shell.core.borrow_mut();
+        core.begin_turn();
+        core.take_delayed(clock::now(), looked.request, looked.delayed);
+        drop(core);
         self.shell.turn_ended();
     }
 }
@@ -147,7 +153,10 @@ impl Handler<Page> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, page: Page, _: &mut Context<ShardActor>) {
-        self.shell.core.borrow_mut().take_page(clock::now(), &page.request, page.entries);
+        let mut core = self.shell.core.borrow_mut();
+        core.begin_turn();
+        core.take_page(clock::now(), &page.request, page.entries);
+        drop(core);
         self.shell.turn_ended();
     }
 }
@@ -156,7 +165,10 @@ impl Handler<Parcel> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, parcel: Parcel, _: &mut Context<ShardActor>) {
-        self.shell.core.borrow_mut().take_parcel(clock::now(), parcel);
+        let mut core = self.shell.core.borrow_mut();
+        core.begin_turn();
+        core.take_parcel(clock::now(), parcel);
+        drop(core);
         self.shell.turn_ended();
     }
 }
@@ -180,7 +192,7 @@ impl Handler<Stop> for ShardActor {
                 shell.emptied.notified().await;
             }
             // The last of it to the store.
-            shell.flush();
+            shell.finish();
         })
     }
 }

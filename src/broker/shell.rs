@@ -27,7 +27,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -205,8 +205,8 @@ impl Shell {
         }
     }
 
-    /// The flusher's turn; `waker` wakes it again.
-    pub fn flusher_turn(&self, waker: &Waker) {
+    /// The flusher's turn; `waker` wakes it again. Ready if it is to have another one, once the sockets were looked at.
+    pub fn flusher_turn(&self, waker: &Waker) -> Poll<()> {
         let known = self.flusher.borrow().as_ref().is_some_and(|w| w.will_wake(waker));
         if !known {
             *self.flusher.borrow_mut() = Some(waker.clone());
@@ -214,30 +214,63 @@ impl Shell {
         self.awake.set(false);
         if self.shards.get().is_none() {
             // Nothing may leave before it is known where to: what was recovered waits in the parcels. Being introduced wakes it.
-            return;
+            return Poll::Pending;
         }
-        self.flush();
+        self.turn();
         self.account();
-        // What the rounds of this flush did not settle.
-        self.turn_ended();
+        if !self.core.borrow().has_work() {
+            return Poll::Pending;
+        }
+        // It is coming back: nobody need wake it.
+        self.awake.set(true);
+        Poll::Ready(())
     }
 
-    /// Writes what waits, and sends what is to be said.
+    /// One turn: what earlier ones left, and a flush.
+    fn turn(&self) {
+        let mut core = self.core.borrow_mut();
+        core.begin_turn();
+        if core.has_jobs() {
+            core.work(clock::now());
+        }
+        drop(core);
+        self.flush();
+    }
+
+    /// Turns until nothing is left to go on with, at start and stop.
+    pub fn finish(&self) {
+        self.turn();
+        while !self.core.borrow_mut().effects().dirty.is_empty() || self.core.borrow().has_jobs() {
+            self.turn();
+        }
+    }
+
+    /// Writes what waits, and sends what is to be said; as far as this turn goes.
     pub fn flush(&self) {
         for _ in 0..ROUNDS {
             // Once for all that are flushed: a fan-out flushes many.
             let now = clock::now();
             self.core.borrow_mut().flush_begins(now);
             let dirty = std::mem::take(&mut self.core.borrow_mut().effects().dirty);
-            for id in &dirty {
-                self.flush_one(now, *id);
-            }
-            self.give_back_dirty(dirty);
+            let flushed = self.flush_all(now, &dirty);
+            self.give_back_dirty(dirty, flushed);
             self.send_out(now);
-            if self.core.borrow_mut().effects().dirty.is_empty() {
+            let mut core = self.core.borrow_mut();
+            if core.effects().dirty.is_empty() || core.turn().is_over() {
                 return;
             }
         }
+    }
+
+    /// Each of these, until the turn is over; how many that were.
+    fn flush_all(&self, now: Instant, dirty: &[ConnectionId]) -> usize {
+        for (at, id) in dirty.iter().enumerate() {
+            self.flush_one(now, *id);
+            if self.core.borrow().turn().is_over() {
+                return at + 1;
+            }
+        }
+        dirty.len()
     }
 
     /// One write for one connection.
@@ -259,10 +292,14 @@ impl Shell {
         }
     }
 
-    /// The list goes back, so that it is allocated once.
-    fn give_back_dirty(&self, mut dirty: Vec<ConnectionId>) {
-        dirty.clear();
+    /// The list goes back, so that it is allocated once, with those that were not flushed.
+    fn give_back_dirty(&self, mut dirty: Vec<ConnectionId>, flushed: usize) {
         let mut core = self.core.borrow_mut();
+        if flushed < dirty.len() {
+            dirty.drain(..flushed);
+            return core.flush_stopped(dirty);
+        }
+        dirty.clear();
         let now = &mut core.effects().dirty;
         if now.is_empty() {
             *now = dirty;
@@ -325,7 +362,10 @@ impl Shell {
 
     /// The store has everything up to this batch.
     pub fn committed(&self, lsn: Lsn) {
-        self.core.borrow_mut().committed(clock::now(), lsn);
+        let mut core = self.core.borrow_mut();
+        core.begin_turn();
+        core.committed(clock::now(), lsn);
+        drop(core);
         self.turn_ended();
     }
 

@@ -2,7 +2,7 @@
 //!
 //! `decoder` and `script` say what must hold for any bytes; the fuzz targets in `fuzz/` run the same functions, and what they
 //! found is kept in `findings`. `shares` has the choice in shared groups over several shards,
-//! `stored` what is committed at once.
+//! `stored` what is committed at once, `turns` how much one turn does.
 
 #[path = "../../src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
@@ -13,6 +13,7 @@ mod script;
 mod shares;
 mod splits;
 mod stored;
+mod turns;
 mod world;
 
 #[global_allocator]

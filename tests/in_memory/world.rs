@@ -18,6 +18,7 @@ use homing::routing::shard::deadline::{Overdue, Summons};
 use homing::routing::shard::delayed::DelayedLimits;
 use homing::routing::shard::effects::Event;
 use homing::routing::shard::exchange::Parcel;
+use homing::routing::shard::turn::STEPS_PER_TURN;
 use homing::routing::shard::{Common, ConnectionId, Flushed, Progress, Settings, Shard};
 use homing::routing::subscription_tree::ShardId;
 use homing::time::Instant;
@@ -78,6 +79,7 @@ pub fn settings() -> Settings {
         allow_never: true,
         hold_timeout: Duration::from_secs(10),
         expiry_interval: Duration::from_millis(BUCKET_MS),
+        steps_per_turn: STEPS_PER_TURN,
     }
 }
 
@@ -160,6 +162,10 @@ impl World {
         });
         self.settle();
         self.links.len() - 1
+    }
+
+    pub fn id(&self, link: LinkId) -> ConnectionId {
+        self.links[link].id
     }
 
     pub fn is_open(&self, link: LinkId) -> bool {
@@ -259,9 +265,10 @@ impl World {
 
     fn take_in(&mut self, link: LinkId, bytes: &[u8]) {
         let Link { shard, id, .. } = self.links[link];
+        self.shards[shard].begin_turn();
         let mut progress = self.shards[shard].receive(self.now, id, bytes);
         while progress == Progress::Flush {
-            self.flush();
+            self.flush(shard);
             progress = self.shards[shard].receive(self.now, id, &[]);
         }
         let Progress::Home { shard: home, unread } = progress else { return };
@@ -279,7 +286,7 @@ impl World {
     /// Turn after turn, until nobody has anything to do.
     pub fn settle(&mut self) {
         for _ in 0..TURNS {
-            self.flush();
+            self.turn();
             if !self.holds_parcels {
                 while let Some((to, parcel)) = self.parcels.pop_front() {
                     self.shards[usize::from(to.0)].take_parcel(self.now, parcel);
@@ -293,14 +300,25 @@ impl World {
     }
 
     /// One turn's end in every shard.
-    fn flush(&mut self) {
+    fn turn(&mut self) {
         for shard in 0..self.shards.len() {
+            self.shards[shard].begin_turn();
+            self.shards[shard].work(self.now);
+            self.flush(shard);
+        }
+    }
+
+    fn flush(&mut self, shard: usize) {
+        {
             self.shards[shard].flush_begins(self.now);
-            let dirty = std::mem::take(&mut self.shards[shard].effects().dirty);
-            for id in dirty {
-                if let Some(link) = self.link_of(shard, id) {
+            let mut dirty = std::mem::take(&mut self.shards[shard].effects().dirty);
+            while !dirty.is_empty() && !self.shards[shard].turn().is_over() {
+                if let Some(link) = self.link_of(shard, dirty.remove(0)) {
                     self.flush_one(link);
                 }
+            }
+            if !dirty.is_empty() {
+                self.shards[shard].flush_stopped(dirty);
             }
             if let Some(batch) = self.shards[shard].seal_batch(self.now) {
                 self.shards[shard].committed(self.now, batch.lsn);

@@ -22,6 +22,9 @@ use std::time::Duration;
 /// Rounds of one flush at most, as in the shell.
 const ROUNDS: usize = 16;
 
+/// Steps that one indivisible thing takes at most: a packet with all that it leads to, or a write to a socket.
+const ONE_THING: u32 = 300;
+
 /// How long a closing connection may take, as in the shard.
 const LINGER_MS: u64 = 2_000;
 
@@ -91,6 +94,7 @@ const VERDICTS_PER_INTERVAL: u32 = 4;
 impl World {
     /// After every call of a shard's state machine.
     pub fn after_core(&mut self, shard: usize) {
+        self.check_turn(shard);
         let events = std::mem::take(&mut self.nodes[shard].core.effects().events);
         for event in &events {
             self.happened(shard, event);
@@ -116,6 +120,20 @@ impl World {
             node.awake = true;
             let at = self.now + self.rng.below(self.plan.turn_ms);
             self.schedule(at, Event::Turn(shard));
+        }
+    }
+
+    /// No turn begins a packet once its steps are used up, or goes beyond them by more than one thing takes.
+    fn check_turn(&mut self, shard: usize) {
+        let core = &mut self.nodes[shard].core;
+        let (longest, late) = core.take_longest_turn();
+        let most = self.plan.settings.steps_per_turn;
+        if late > 0 {
+            self.fail(format!("{late} packets are begun in a turn that is over"));
+        } else if longest > most + ONE_THING {
+            self.fail(format!("a turn of {longest} steps where {most} are allowed"));
+        } else if longest > most {
+            self.saw("a turn is used up");
         }
     }
 
@@ -184,15 +202,27 @@ impl World {
     /// The flusher's turn.
     pub fn turn(&mut self, shard: usize) {
         self.nodes[shard].awake = false;
+        let now = self.instant();
+        let core = &mut self.nodes[shard].core;
+        core.begin_turn();
+        core.work(now);
+        self.flush(shard);
+    }
+
+    fn flush(&mut self, shard: usize) {
         for _ in 0..ROUNDS {
             let now = self.instant();
             self.nodes[shard].core.flush_begins(now);
-            let dirty = std::mem::take(&mut self.nodes[shard].core.effects().dirty);
-            for id in dirty {
-                self.flush_one(shard, id);
+            let mut dirty = std::mem::take(&mut self.nodes[shard].core.effects().dirty);
+            while !dirty.is_empty() && !self.nodes[shard].core.turn().is_over() {
+                self.flush_one(shard, dirty.remove(0));
+            }
+            if !dirty.is_empty() {
+                self.nodes[shard].core.flush_stopped(dirty);
             }
             self.send_out(shard);
-            if self.nodes[shard].core.effects().dirty.is_empty() {
+            let core = &mut self.nodes[shard].core;
+            if core.effects().dirty.is_empty() || core.turn().is_over() {
                 break;
             }
         }
@@ -314,6 +344,7 @@ impl World {
 
     pub fn parcel(&mut self, to: usize, parcel: Parcel) {
         let now = self.instant();
+        self.nodes[to].core.begin_turn();
         self.nodes[to].core.take_parcel(now, parcel);
         self.after_core(to);
     }
@@ -362,9 +393,11 @@ impl World {
 
     fn take_in(&mut self, shard: usize, id: ConnectionId, socket: usize, bytes: &[u8]) {
         let now = self.instant();
+        self.nodes[shard].core.begin_turn();
         let mut progress = self.nodes[shard].core.receive(now, id, bytes);
         while progress == Progress::Flush {
-            self.turn(shard);
+            self.nodes[shard].awake = false;
+            self.flush(shard);
             progress = self.nodes[shard].core.receive(now, id, &[]);
         }
         self.sockets[socket].takes_in(bytes.len(), self.now);

@@ -9,6 +9,7 @@ use homing::mqtt::session::sender::SendPolicy;
 use homing::mqtt::session::terms::Terms;
 use homing::routing::shard::Settings;
 use homing::routing::shard::delayed::DelayedLimits;
+use homing::routing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
 pub struct Plan {
@@ -98,6 +99,9 @@ const VARIATION: u64 = 0x14_0000_0000;
 /// Likewise from before there was this.
 const CRASHES_APART: u64 = 0x15_0000_0000;
 
+/// Likewise.
+const SHORT_TURNS: u64 = 0x16_0000_0000;
+
 /// Messages in a queue that no plan fills.
 const ROOMY: usize = 100_000;
 
@@ -106,6 +110,7 @@ impl Plan {
         let mut plan = Plan::plain(rng);
         plan.vary(&mut Rng::new(seed ^ VARIATION));
         plan.crash_apart(&mut Rng::new(seed ^ CRASHES_APART));
+        plan.hurry(&mut Rng::new(seed ^ SHORT_TURNS));
         plan
     }
 
@@ -134,6 +139,13 @@ impl Plan {
     fn crash_apart(&mut self, rng: &mut Rng) {
         if self.store.is_some() && rng.percent(50) {
             self.crashes_apart = rng.between(1, 2);
+        }
+    }
+
+    /// Turns so short that most work goes on in a later one.
+    fn hurry(&mut self, rng: &mut Rng) {
+        if rng.percent(40) {
+            self.settings.steps_per_turn = rng.pick(&[4, 20, 100]);
         }
     }
 
@@ -365,5 +377,6 @@ fn settings(rng: &mut Rng) -> Settings {
         allow_never: true,
         hold_timeout: Duration::from_millis(rng.between(500, 3_000)),
         expiry_interval: Duration::from_millis(rng.pick(&[50, 250, 400])),
+        steps_per_turn: STEPS_PER_TURN,
     }
 }

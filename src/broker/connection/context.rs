@@ -93,6 +93,7 @@ impl Future for Task {
     /// The mailbox first, then the socket: a notice may ask something of it.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Task { connection, context, mailbox } = self.get_mut();
+        connection.begin_turn();
         if connection.has_mail() {
             mailbox.poll(connection, context, cx);
         }

@@ -77,6 +77,11 @@ impl Connection {
         }
     }
 
+    /// Its task is polled: whatever follows is one turn.
+    fn begin_turn(&self) {
+        self.shell.core.borrow_mut().begin_turn();
+    }
+
     /// Does what the socket allows; [`State::Gone`] afterwards if there is no more to do ever.
     fn drive(&mut self, cx: &mut task::Context<'_>) {
         if self.awaits_writable

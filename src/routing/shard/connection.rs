@@ -102,6 +102,10 @@ pub enum Pause {
     Peer = 4,
     /// Its SUBSCRIBE or UNSUBSCRIBE is not in force everywhere yet: what it pipelined behind waits.
     Fence = 8,
+    /// Its packets used up a turn: it goes on in a later one.
+    Turn = 16,
+    /// What its last packet asks for is so much that it goes on in a later turn.
+    Work = 32,
 }
 
 impl Pauses {

@@ -30,6 +30,7 @@
 //! | `census` | what it holds, counted |
 //! | `waiting` | who has waited longest for an acknowledgement |
 //! | `wish` | what a client asks for about its own redelivery |
+//! | `turn` | how much one turn does, and what goes on in a later one |
 //! | `slots` | ids |
 
 pub mod census;
@@ -58,6 +59,7 @@ mod route;
 mod share;
 pub mod slots;
 mod subscribe;
+pub mod turn;
 pub mod waiting;
 mod wish;
 
@@ -89,6 +91,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use subscribe::Fence;
+use turn::{Jobs, Turn};
 
 pub type ConnectionId = Id<Connection>;
 pub type SessionId = Id<Resident>;
@@ -115,6 +118,8 @@ pub struct Settings {
     /// How long a publisher's acknowledgement waits for room under the policy `hold`.
     pub hold_timeout: Duration,
     pub expiry_interval: Duration,
+    /// See [`turn::STEPS_PER_TURN`].
+    pub steps_per_turn: u32,
     pub delayed: DelayedLimits,
     /// Clients of this shard at most of which it is kept why they were last disconnected.
     pub last_disconnects: usize,
@@ -208,6 +213,10 @@ pub struct Shard {
     pool: Vec<Vec<u8>>,
     /// Bytes appended to outboxes since the last flush, about.
     unflushed: usize,
+    /// Steps of the present turn.
+    turn: Turn,
+    /// What goes on in a later turn.
+    jobs: Jobs,
     /// Connections established.
     connected: usize,
     /// Bytes held of packets that are not whole.
@@ -251,6 +260,7 @@ impl Shard {
     /// The shard `here` of `shards`. `seed` settles what would else be random: assigned client ids, jitter.
     pub fn new(here: ShardId, shards: u8, settings: Settings, common: Arc<Common>, seed: u64) -> Shard {
         let rules = Rules::new(&settings.session.send.terms, &settings.session.send.rules);
+        let turn = Turn::new(settings.steps_per_turn);
         Shard {
             here,
             shards,
@@ -285,6 +295,8 @@ impl Shard {
             ids: Vec::new(),
             pool: Vec::new(),
             unflushed: 0,
+            turn,
+            jobs: Jobs::new(),
             connected: 0,
             partial_bytes: 0,
             received: 0,
@@ -311,6 +323,7 @@ impl Shard {
     pub fn has_work(&self) -> bool {
         !self.effects.is_empty()
             || !self.overfull.is_empty()
+            || !self.jobs.is_empty()
             || !self.to_admit.is_empty()
             || !self.letters.is_empty()
             || self.peers.iter().any(Peer::has_outgoing)
@@ -345,9 +358,18 @@ impl Shard {
         self.unflushed = 0;
     }
 
+    /// The turn ended before these were flushed, in their order before those that are dirty since. Whoever publishes waits for
+    /// them: else it would fill outboxes faster than they are written.
+    pub fn flush_stopped(&mut self, mut rest: Vec<ConnectionId>) {
+        rest.append(&mut self.effects.dirty);
+        self.effects.dirty = rest;
+        self.unflushed = self.unflushed.max(TURN);
+    }
+
     /// One connection was flushed as far as its socket takes bytes; `progress`: it took some, `drained`: all. Answers
     /// whether the connection is closing and has nothing left to write.
     pub fn flushed(&mut self, now: Instant, id: ConnectionId, wrote: usize) -> Flushed {
+        self.turn.charge_write(wrote);
         let Some(connection) = self.connections.get_mut(id) else { return Flushed::Gone };
         connection.dirty = false;
         let drained = connection.wire.outbox.reset_if_drained();

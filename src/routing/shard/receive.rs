@@ -147,9 +147,14 @@ impl Shard {
             if connection.pauses.any() {
                 return (Progress::Paused, taken);
             }
+            if self.turn.is_over() {
+                self.read_later(now, id);
+                return (Progress::Paused, taken);
+            }
             if self.unflushed >= TURN {
                 return (Progress::Flush, taken);
             }
+            self.turn.begin_packet();
             let rest = &input[taken..];
             let limit = self.settings.packet_size;
             let decoded = match connection.phase {
@@ -200,6 +205,7 @@ impl Shard {
         let appended = connection.wire.outbox.len().saturating_sub(before);
         if appended > 0 {
             self.unflushed += appended;
+            self.turn.charge_bytes(appended);
             connection.mark_dirty(id, &mut self.effects.dirty);
         }
         let holds = resident.holds();

@@ -158,6 +158,7 @@ impl Shard {
         if !subscribers.is_sorted_by(|a, b| a.session.0 < b.session.0) {
             subscribers.sort_unstable_by_key(|s| s.session.0);
         }
+        self.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
         let mut outcome = Outcome::Unmatched;
         let mut ids = std::mem::take(&mut self.ids);
         for same in subscribers.chunk_by(|a, b| a.session == b.session) {
