@@ -2,6 +2,7 @@
 //! exchange of batches and tickets between shards.
 
 pub use crate::mqtt::message;
+pub mod presence;
 pub mod retained;
 pub mod shard;
 pub mod shared;

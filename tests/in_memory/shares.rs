@@ -2,12 +2,15 @@
 //! more.
 
 use crate::world::{self, LinkId, World};
+use homing::journal::record::{RecoveredSession, SessionKey, StoredSession, StoredSubscription};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
     PublishProperties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
 use homing::routing::shard::home_of;
+use homing::routing::shard::homes::Share;
+use homing::time::Instant;
 
 const MEMBERS: usize = 5;
 const PUBLISHERS: usize = 3;
@@ -36,16 +39,20 @@ fn client(world: &mut World, name: &str, receive_maximum: u16) -> LinkId {
     link
 }
 
-fn member(world: &mut World, n: usize) -> LinkId {
-    let link = client(world, &format!("member {n}"), 1);
+pub fn subscribe(world: &mut World, link: LinkId, filters: &[&str]) {
     let options = SubscriptionOptions { qos: QoS::AtLeastOnce, ..Default::default() };
     let subscribe = Subscribe {
         packet_id: PacketId::new(1).expect("not 0"),
         subscription_id: None,
         properties: Properties::EMPTY,
-        filters: vec![SubscribeFilter { filter: "$share/group/t", options }],
+        filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
     };
     send(world, link, &Packet::Subscribe(subscribe));
+}
+
+fn member(world: &mut World, n: usize) -> LinkId {
+    let link = client(world, &format!("member {n}"), 1);
+    subscribe(world, link, &["$share/group/t"]);
     link
 }
 
@@ -147,5 +154,154 @@ fn what_was_on_its_way_to_a_session_goes_to_the_one_that_takes_its_place() {
         world.holds_parcels = false;
         world.settle();
         assert_eq!(take(&mut world, afresh, true), 1);
+    }
+}
+
+/// So many filters, each shared.
+fn shared_filters(n: usize) -> Vec<String> {
+    (0..n).map(|n| format!("$share/group/filter/{n}")).collect()
+}
+
+#[test]
+fn a_start_tells_peers_of_a_restored_shared_subscription_once() {
+    const FILTERS: usize = 1_000;
+    let mut world = World::new(&world::settings(), 2);
+    let name =
+        (0..).map(|n| format!("member {n}")).find(|name| home_of(name, 2).0 == 0).expect("some live there");
+    let session = StoredSession {
+        key: SessionKey(1),
+        client_id: name.as_str().into(),
+        version: ProtocolVersion::V5,
+        expiry: u32::MAX,
+        connected: true,
+        ends: Instant::NEVER,
+        will: None,
+        will_due: Instant::NEVER,
+        retry_interval: None,
+        ack_timeout: None,
+    };
+    let stored = |filter: &String| StoredSubscription {
+        session: session.key,
+        filter: filter.as_str().into(),
+        options: 1,
+        subscription_id: 0,
+    };
+    let subscriptions = shared_filters(FILTERS).iter().map(stored).collect();
+    let recovered = RecoveredSession { session, subscriptions, incoming: Vec::new(), entries: Vec::new() };
+    let share = Share { next_number: 10, sessions: vec![recovered], ..Share::default() };
+    world.shards[0].take_up(Instant::ZERO, share);
+    world.settle();
+    assert_eq!(world.told, FILTERS);
+    // It is chosen only as one that is away, and no more so once it is back.
+    let publisher = client(&mut world, "publisher", 100);
+    publish(&mut world, publisher, "filter/7", QoS::AtMostOnce, 0);
+    assert_eq!(world.shards[0].figures().tally.losses.total(), 0);
+    publish(&mut world, publisher, "filter/7", QoS::AtLeastOnce, 1);
+    assert_eq!(world.shards[0].census().longest_queue, 1);
+}
+
+#[test]
+fn a_client_with_many_shared_subscriptions_comes_and_goes_with_one_item_to_each_peer() {
+    const FILTERS: usize = 1_000;
+    let mut settings = world::settings();
+    settings.subscriptions_per_client = FILTERS;
+    let mut world = World::new(&settings, 3);
+    let filters = shared_filters(FILTERS);
+    let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
+    let stays = |world: &mut World, clean_start| {
+        let link = world.open();
+        let connect = Connect {
+            version: ProtocolVersion::V3_1_1,
+            clean_start,
+            keep_alive: 0,
+            properties: ConnectProperties::default(),
+            client_id: "many",
+            will: None,
+            user_name: None,
+            password: None,
+        };
+        let mut bytes = Vec::new();
+        let connect = Packet::Connect(Box::new(connect));
+        codec::encode(&connect, ProtocolVersion::V3_1_1, &mut bytes).expect("a lawful packet");
+        world.send(link, &bytes);
+        link
+    };
+    let mut link = stays(&mut world, false);
+    let mut bytes = Vec::new();
+    let options = SubscriptionOptions { qos: QoS::AtLeastOnce, ..Default::default() };
+    let subscribe = Packet::Subscribe(Subscribe {
+        packet_id: PacketId::new(1).expect("not 0"),
+        subscription_id: None,
+        properties: Properties::EMPTY,
+        filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
+    });
+    codec::encode(&subscribe, ProtocolVersion::V3_1_1, &mut bytes).expect("a lawful packet");
+    world.send(link, &bytes);
+    world.told = 0;
+    for _ in 0..10 {
+        world.close(link);
+        link = stays(&mut world, false);
+    }
+    assert_eq!(world.told, 10 * 2 * 2);
+    // Every group knows: it is chosen before one that is away, and not while it is away itself.
+    let publisher = client(&mut world, "publisher", 100);
+    world.links[link].received.clear();
+    publish(&mut world, publisher, "filter/999", QoS::AtMostOnce, 0);
+    assert!(!world.links[link].received.is_empty());
+    world.close(link);
+    publish(&mut world, publisher, "filter/999", QoS::AtLeastOnce, 1);
+    assert_eq!(world.shards.iter().map(|s| s.census().longest_queue).sum::<usize>(), 1);
+    // Its session ends: nothing is kept of it.
+    let link = stays(&mut world, true);
+    world.close(link);
+    assert!(world.shards.iter().all(|s| s.census().index_entries == 0));
+}
+
+/// A group of connected members with a message in flight and one in the queue each, who can take no more.
+fn full_group(shards: u8, members: usize) -> (World, Vec<LinkId>, LinkId) {
+    let mut settings = world::settings();
+    settings.session.send.queue.messages = 1;
+    settings.session.receive_maximum = 65_535;
+    let mut world = World::new(&settings, shards);
+    let links: Vec<LinkId> = (0..members).map(|n| member(&mut world, n)).collect();
+    let publisher = client(&mut world, "publisher", 100);
+    for (n, link) in links.iter().enumerate() {
+        let own = format!("own/{n}");
+        subscribe(&mut world, *link, &[&own]);
+        publish(&mut world, publisher, &own, QoS::AtLeastOnce, n as u16 + 1);
+        publish(&mut world, publisher, &own, QoS::AtLeastOnce, n as u16 + 1);
+    }
+    (world, links, publisher)
+}
+
+#[test]
+fn a_message_to_a_group_of_full_members_is_on_its_way_a_bounded_number_of_times() {
+    for (members, at_most) in [(4, 4), (100, 16 + 3 * 4), (400, 16 + 3 * 4)] {
+        let (mut world, _, publisher) = full_group(4, members);
+        world.links[publisher].received.clear();
+        for (qos, id) in [(QoS::AtMostOnce, 0), (QoS::AtLeastOnce, 1)] {
+            world.passed_on = 0;
+            publish(&mut world, publisher, "t", qos, id);
+            assert!(world.passed_on <= at_most, "{} times, {members} members", world.passed_on);
+        }
+        // 0x97, once and for all.
+        assert!(world.links[publisher].received.ends_with(&[0x40, 3, 0, 1, 0x97]));
+    }
+}
+
+#[test]
+fn the_one_of_many_members_that_can_take_more_is_found_wherever_it_is() {
+    for shards in [1, 4] {
+        let (mut world, links, publisher) = full_group(shards, 60);
+        for free in [0, 17, 30, 59] {
+            // It takes what waits for it, and what is published then.
+            while take(&mut world, links[free], true) > 0 {}
+            publish(&mut world, publisher, "t", QoS::AtLeastOnce, 1);
+            assert_eq!(take(&mut world, links[free], false), 1, "{shards} shards, member {free}");
+            // And fills up: one in flight, one in the queue.
+            publish(&mut world, publisher, "t", QoS::AtLeastOnce, 1);
+        }
+        let lost: u64 = world.shards.iter().map(|s| s.figures().tally.losses.total()).sum();
+        assert_eq!(lost, 0);
     }
 }

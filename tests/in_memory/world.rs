@@ -17,7 +17,7 @@ use homing::routing::shard::connection::Leaves;
 use homing::routing::shard::deadline::{Overdue, Summons};
 use homing::routing::shard::delayed::DelayedLimits;
 use homing::routing::shard::effects::Event;
-use homing::routing::shard::exchange::Parcel;
+use homing::routing::shard::exchange::{Item, Parcel};
 use homing::routing::shard::turn::STEPS_PER_TURN;
 use homing::routing::shard::{Common, ConnectionId, Flushed, Progress, Settings, Shard};
 use homing::routing::subscription_tree::ShardId;
@@ -112,6 +112,9 @@ pub struct World {
     parcels: VecDeque<(ShardId, Parcel)>,
     /// Whether parcels stay on their way.
     pub holds_parcels: bool,
+    /// Items that the shards have sent each other, and shared messages among them.
+    pub told: usize,
+    pub passed_on: usize,
     /// Whose sockets were written to, in order.
     pub writes: Vec<LinkId>,
     /// What the shards had committed, which is as soon as they ask.
@@ -136,6 +139,8 @@ impl World {
             registrations: Vec::new(),
             parcels: VecDeque::new(),
             holds_parcels: false,
+            told: 0,
+            passed_on: 0,
             writes: Vec::new(),
             batches: Vec::new(),
         }
@@ -329,6 +334,10 @@ impl World {
             let events = std::mem::take(&mut effects.events);
             let resume = std::mem::take(&mut effects.resume);
             let registrations = std::mem::take(&mut effects.registrations);
+            for (_, parcel) in &effects.parcels {
+                self.told += parcel.items.len();
+                self.passed_on += parcel.items.iter().filter(|i| matches!(i, Item::Share(_))).count();
+            }
             self.parcels.extend(effects.parcels.drain(..));
             for registration in registrations {
                 self.register(shard, registration);

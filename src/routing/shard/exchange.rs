@@ -10,7 +10,7 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::session::receiver::{AckToken, Outcome};
 use crate::routing::shared::{Member, MemberAddress, Presence};
-use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId};
+use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId, ShardSet};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -86,9 +86,8 @@ pub enum Item {
         filter: Box<str>,
         address: MemberAddress,
     },
+    /// A session that is in some group connected or left: once, in however many it is.
     Presence {
-        group: Box<str>,
-        filter: Box<str>,
         address: MemberAddress,
         presence: Presence,
     },
@@ -101,24 +100,55 @@ pub enum Item {
     },
 }
 
-/// A message on its way to a chosen member.
+/// A message on its way to a member of a shared group.
 #[derive(Debug)]
 pub struct Share {
     pub message: Message,
     /// The full filter, `$share/...`.
     pub filter: Arc<Box<str>>,
-    /// The members that it was offered to, this one the last of them: who refuses it passes it on to another.
-    pub tried: Vec<MemberAddress>,
+    /// The members that it was offered to: who refuses it passes it on to another.
+    pub offered: Offered,
     /// A member had it before, whose session ended.
     pub owed: bool,
+    /// The member that was chosen; `None` leaves the choice to the shard.
+    pub chosen: Option<Chosen>,
+    /// As in [`Item::Publish`].
+    pub part_of: Option<MoveNumber>,
+}
+
+/// A member that was chosen in another shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
     pub session: SessionSlot,
     pub generation: u32,
     /// The lower of publish and granted QoS.
     pub qos: QoS,
     pub retain: bool,
     pub subscription_id: u32,
-    /// As in [`Item::Publish`].
-    pub part_of: Option<MoveNumber>,
+}
+
+/// Whom a shared message was offered to.
+#[derive(Clone, Debug)]
+pub enum Offered {
+    /// To these in turn, the last of them the one that was chosen: a few at most.
+    InTurn(Vec<MemberAddress>),
+    /// To too many for that: one shard after the other sees to its own members.
+    ByShard {
+        round: Round,
+        /// The shards where this round is over.
+        seen: ShardSet,
+    },
+}
+
+/// Which members are asked; they are asked in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// Online and can take more.
+    Ready,
+    /// The other ones online, whose queue decides.
+    Online,
+    /// Those whose session waits for them.
+    Offline,
 }
 
 /// Who waits for the answer to one publication: nobody at QoS 0, for wills, and where the publisher was answered; for what was

@@ -119,8 +119,8 @@ impl Shard {
             Item::Leave { group, filter, address } => {
                 self.drop_member(&group, &filter, address);
             }
-            Item::Presence { group, filter, address, presence } => {
-                self.tree.set_online(&group, &filter, address, presence);
+            Item::Presence { address, presence } => {
+                self.tree.set_presence(address, presence);
             }
             Item::Fence { token } => {
                 if let Some(peer) = self.peers.get_mut(usize::from(from.0)) {

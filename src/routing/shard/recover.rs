@@ -104,9 +104,9 @@ impl Shard {
             resident.session.subscriptions.insert(full);
         }
         match filter.share_name {
+            // Entered as offline: to tell peers of it again for each filter would be quadratic in the filters.
             Some(group) => {
-                self.enter_group(id, group, filter.filter, options, identifier);
-                self.set_presence(id, Presence::Offline);
+                self.enter_group(id, group, filter.filter, options, identifier, Presence::Offline);
             }
             None => self.enter_index(id, filter.filter, options, identifier),
         }

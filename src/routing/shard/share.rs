@@ -4,8 +4,13 @@
 //! ones online, whose queue decides, then, for QoS 1 and 2, those whose session waits for them. The shard of a member that
 //! refuses chooses the next, and so it goes on, in the same move where it is one; only when all have refused it is it
 //! lost, and counted.
+//!
+//! After [`IN_TURN`] refusals every shard sees to its own members in one go, round by round, so a message is on its way from
+//! shard to shard [`IN_TURN`] times and three times for each shard at most. A shard looks at [`LOOKED_AT`] members and asks
+//! [`ASKED`] that seem to have no room, for each round of a message: where more are connected and full, the message is refused
+//! by those, and the next one is offered to the others.
 
-use super::exchange::{Gate, Item, Share};
+use super::exchange::{Chosen, Gate, Item, Offered, Round, Share};
 use super::route::{Publication, Routed, Target};
 use super::{SessionId, Shard};
 use crate::mqtt::message::Message;
@@ -14,9 +19,19 @@ use crate::mqtt::session::loss::LossCause;
 use crate::mqtt::session::receiver::Outcome;
 use crate::mqtt::topic::TopicFilter;
 use crate::routing::shared::{Member, MemberAddress, Presence};
-use crate::routing::subscription_tree::{GroupId, SessionSlot, Subscribed, Unsubscribed};
+use crate::routing::subscription_tree::{GroupId, SessionSlot, ShardId, ShardSet, Subscribed, Unsubscribed};
 use crate::time::Instant;
 use std::sync::Arc;
+
+/// Members that one message is offered to in turn, whatever shard they are in.
+const IN_TURN: usize = 16;
+
+/// Members that a shard looks at for one message and round.
+const LOOKED_AT: usize = 2_048;
+
+/// Members that a shard offers a message to in one round although they have no room, as it seems: something may have expired,
+/// or may be dropped for it.
+const ASKED: usize = 64;
 
 /// How far a shared delivery has come.
 pub(super) enum Shared {
@@ -36,7 +51,7 @@ impl Shard {
         gate: Option<Gate>,
         routed: &mut Routed,
     ) {
-        let nobody = (Vec::new(), LossCause::QueueRefused);
+        let nobody = (Offered::InTurn(Vec::new()), LossCause::QueueRefused);
         match self.share_to_next(now, group, publication, nobody, gate) {
             Shared::Settled(outcome) => routed.outcome = routed.outcome.or(outcome),
             Shared::Underway { peer_full } => {
@@ -52,72 +67,199 @@ impl Shard {
         now: Instant,
         group: GroupId,
         publication: &mut Publication<'_>,
-        (mut tried, cause): (Vec<MemberAddress>, LossCause),
+        (offered, cause): (Offered, LossCause),
         gate: Option<Gate>,
     ) -> Shared {
         let Some(share) = self.shares.get(&group).cloned() else {
             return Shared::Settled(Outcome::Unmatched);
         };
-        while let Some(member) = self.choose(group, publication.parts.qos, &tried) {
-            tried.push(member.address());
-            let qos = publication.parts.qos.min(member.options.qos());
-            let retain = publication.parts.retain && member.options.retain_as_published();
-            if member.shard == self.here {
-                let ids = [member.subscription_id];
-                let target = Target {
-                    session: member.session,
-                    qos,
-                    retain_as_published: retain,
-                    ids: if member.subscription_id == 0 { &[] } else { &ids },
-                };
-                match self.deliver_shared(now, &target, publication, Some(&share)) {
-                    Outcome::Taken => return Shared::Settled(Outcome::Taken),
-                    _ => continue,
+        let (mut round, mut seen) = (Round::Ready, ShardSet::EMPTY);
+        match offered {
+            Offered::ByShard { round: under_way, seen: behind } => (round, seen) = (under_way, behind),
+            Offered::InTurn(mut refused) => {
+                let mut asking = Round::Ready;
+                while refused.len() < IN_TURN {
+                    let Some(member) = self.choose(group, publication.parts.qos, &refused, &mut asking)
+                    else {
+                        if refused.is_empty() {
+                            return Shared::Settled(Outcome::Unmatched);
+                        }
+                        return self.nobody_takes(&share, publication, cause);
+                    };
+                    refused.push(member.address());
+                    if member.shard == self.here {
+                        if self.offer(now, &member, publication, &share) == Outcome::Taken {
+                            return Shared::Settled(Outcome::Taken);
+                        }
+                        continue;
+                    }
+                    let chosen = chosen(&member, publication);
+                    let to = (member.shard, Some(chosen));
+                    return self.send_share(to, share, Offered::InTurn(refused), publication, gate);
                 }
             }
-            let part_of = self.next_part(publication);
-            let message = publication.message(&mut self.scratch).clone();
-            let share = Share {
-                message,
-                filter: share,
-                tried,
-                owed: publication.owed,
-                session: member.session,
-                generation: member.generation,
-                qos,
-                retain,
-                subscription_id: member.subscription_id,
-                part_of,
+        }
+        loop {
+            if seen.insert(self.here)
+                && self.offer_here(now, group, round, publication, &share) == Outcome::Taken
+            {
+                return Shared::Settled(Outcome::Taken);
+            }
+            let elsewhere = self.tree.group(group).and_then(|g| g.shard_beside(presence_in(round), seen));
+            if let Some(shard) = elsewhere {
+                return self.send_share(
+                    (shard, None),
+                    share,
+                    Offered::ByShard { round, seen },
+                    publication,
+                    gate,
+                );
+            }
+            round = match round {
+                Round::Ready => Round::Online,
+                Round::Online if publication.parts.qos != QoS::AtMostOnce => Round::Offline,
+                _ => return self.nobody_takes(&share, publication, cause),
             };
-            return self.send_share(member, share, gate);
+            seen = ShardSet::EMPTY;
         }
-        if tried.is_empty() {
-            return Shared::Settled(Outcome::Unmatched);
-        }
+    }
+
+    /// All have refused it.
+    fn nobody_takes(
+        &mut self,
+        share: &Arc<Box<str>>,
+        publication: &mut Publication<'_>,
+        cause: LossCause,
+    ) -> Shared {
         // QoS 0 waits in no queue.
         let at_most_once = publication.parts.qos == QoS::AtMostOnce;
         let cause = if at_most_once { LossCause::OutboxFull } else { cause };
         let wanted = self.rules.nobody().of(publication.parts.topic).wants_letter(cause);
         let message = wanted.then(|| publication.message(&mut self.scratch).clone());
-        self.lose_of_group(&share, cause, message, publication.whole);
+        self.lose_of_group(share, cause, message, publication.whole);
         Shared::Settled(Outcome::Refused)
     }
 
-    fn send_share(&mut self, member: Member, share: Share, gate: Option<Gate>) -> Shared {
-        let Some(peer) = self.peers.get_mut(usize::from(member.shard.0)) else {
+    /// Offers a message to a member here.
+    fn offer(
+        &mut self,
+        now: Instant,
+        member: &Member,
+        publication: &mut Publication<'_>,
+        share: &Arc<Box<str>>,
+    ) -> Outcome {
+        self.offer_chosen(now, &chosen(member, publication), publication, share)
+    }
+
+    fn offer_chosen(
+        &mut self,
+        now: Instant,
+        chosen: &Chosen,
+        publication: &mut Publication<'_>,
+        share: &Arc<Box<str>>,
+    ) -> Outcome {
+        let ids = [chosen.subscription_id];
+        let target = Target {
+            session: chosen.session,
+            qos: chosen.qos,
+            retain_as_published: chosen.retain,
+            ids: if chosen.subscription_id == 0 { &[] } else { &ids },
+        };
+        self.deliver_shared(now, &target, publication, Some(share))
+    }
+
+    /// Offers a message to the members here, in one round.
+    fn offer_here(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        round: Round,
+        publication: &mut Publication<'_>,
+        share: &Arc<Box<str>>,
+    ) -> Outcome {
+        let (presence, here) = (presence_in(round), self.here);
+        let Some(members) = self.tree.group_mut(group) else { return Outcome::Unmatched };
+        let (own, turn) = members.of_shard(presence, here);
+        let mut regardless = if round == Round::Ready { 0 } else { ASKED };
+        let mut next = turn;
+        for place in (turn..own.end).chain(own.start..turn).take(LOOKED_AT) {
+            next = if place + 1 == own.end { own.start } else { place + 1 };
+            self.turn.charge(1);
+            let Some(member) = self.tree.group(group).and_then(|g| g.at(presence, place)) else { break };
+            let has_room = match round {
+                Round::Ready => self.takes_more(&member),
+                _ => self.has_room_in_queue(&member),
+            };
+            if !has_room {
+                if regardless == 0 {
+                    continue;
+                }
+                regardless -= 1;
+            }
+            if self.offer(now, &member, publication, share) == Outcome::Taken {
+                self.set_turn_in_group(group, presence, next);
+                return Outcome::Taken;
+            }
+        }
+        self.set_turn_in_group(group, presence, next);
+        Outcome::Refused
+    }
+
+    fn set_turn_in_group(&mut self, group: GroupId, presence: Presence, place: usize) {
+        if let Some(members) = self.tree.group_mut(group) {
+            members.set_turn(presence, place);
+        }
+    }
+
+    /// Whether a member here is connected and has room in its outbox and its queue.
+    fn takes_more(&self, member: &Member) -> bool {
+        let policy = &self.settings.session.send;
+        let Some((_, resident)) = self.sessions.at(member.session.0) else { return false };
+        let connection = resident.connection.and_then(|c| self.connections.get(c));
+        connection.is_some_and(|c| c.wire.outbox.len() < policy.outbox)
+            && resident.session.sender.queued() < policy.queue.messages
+    }
+
+    /// Whether a member here may take a message above QoS 0.
+    fn has_room_in_queue(&self, member: &Member) -> bool {
+        let most = self.settings.session.send.queue.messages;
+        self.sessions.at(member.session.0).is_some_and(|(_, r)| r.session.sender.queued() < most)
+    }
+
+    fn send_share(
+        &mut self,
+        (shard, chosen): (ShardId, Option<Chosen>),
+        filter: Arc<Box<str>>,
+        offered: Offered,
+        publication: &mut Publication<'_>,
+        gate: Option<Gate>,
+    ) -> Shared {
+        let part_of = self.next_part(publication);
+        let message = publication.message(&mut self.scratch).clone();
+        let size = message.size();
+        let Some(peer) = self.peers.get_mut(usize::from(shard.0)) else {
             return Shared::Settled(Outcome::Refused);
         };
-        let size = share.message.size();
+        let share = Share { message, filter, offered, owed: publication.owed, chosen, part_of };
         peer.publish(Item::Share(share), size, gate);
         Shared::Underway { peer_full: peer.is_full() }
     }
 
-    fn choose(&mut self, group: GroupId, qos: QoS, tried: &[MemberAddress]) -> Option<Member> {
-        let Shard { tree, sessions, connections, settings, here, .. } = self;
+    /// The next member to offer a message to, in turn. Each `round` ends once, and is not begun again for this message.
+    fn choose(
+        &mut self,
+        group: GroupId,
+        qos: QoS,
+        refused: &[MemberAddress],
+        round: &mut Round,
+    ) -> Option<Member> {
+        let Shard { tree, sessions, connections, settings, here, turn, .. } = self;
         let policy = &settings.session.send;
         let members = tree.group_mut(group)?;
+        let untried = |m: &Member| !refused.contains(&m.address());
         let takes_more = |m: &Member| {
-            if tried.contains(&m.address()) {
+            turn.charge(1);
+            if !untried(m) {
                 return false;
             }
             if m.shard != *here {
@@ -128,12 +270,19 @@ impl Shard {
             connection.wire.outbox.len() < policy.outbox
                 && resident.session.sender.queued() < policy.queue.messages
         };
-        let untried = |m: &Member| !tried.contains(&m.address());
-        let online = members.choose(takes_more).or_else(|| members.choose(untried));
-        if online.is_some() || qos == QoS::AtMostOnce {
-            return online;
+        if *round == Round::Ready {
+            if let Some(member) = members.choose(LOOKED_AT, takes_more) {
+                return Some(member);
+            }
+            *round = Round::Online;
         }
-        members.choose_offline(untried)
+        if *round == Round::Online {
+            if let Some(member) = members.choose(LOOKED_AT, untried) {
+                return Some(member);
+            }
+            *round = Round::Offline;
+        }
+        if qos == QoS::AtMostOnce { None } else { members.choose_offline(LOOKED_AT, untried) }
     }
 
     /// A share came for a session here, which has it, or another member does. `gate`: whom to tell, if that is elsewhere.
@@ -145,37 +294,26 @@ impl Shard {
         gate: Gate,
     ) -> Shared {
         publication.owed = share.owed;
-        let mut tried = share.tried.clone();
-        let current = self.sessions.at(share.session.0).map(|(id, _)| id.generation);
-        let mut cause = LossCause::SessionEnded;
-        if current == Some(share.generation) {
-            match self.take_share_alone(now, share, publication) {
-                Outcome::Taken => return Shared::Settled(Outcome::Taken),
-                Outcome::Unmatched => {}
-                _ => cause = LossCause::QueueRefused,
+        let mut offered = share.offered.clone();
+        let mut cause = LossCause::QueueRefused;
+        if let Some(chosen) = &share.chosen {
+            let current = self.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
+            if current == Some(chosen.generation) {
+                match self.offer_chosen(now, chosen, publication, &share.filter) {
+                    Outcome::Taken => return Shared::Settled(Outcome::Taken),
+                    Outcome::Unmatched => cause = LossCause::SessionEnded,
+                    _ => {}
+                }
+            } else {
+                cause = LossCause::SessionEnded;
+                if let Offered::InTurn(members) = &mut offered {
+                    // Who has the slot now was not asked, and may be a member too.
+                    members.pop();
+                }
             }
-        } else {
-            // Who has the slot now was not asked, and may be a member too.
-            tried.pop();
         }
         let gate = Some(gate).filter(|_| publication.parts.qos != QoS::AtMostOnce);
-        self.share_by_name(now, &share.filter, publication, (tried, cause), gate)
-    }
-
-    fn take_share_alone(
-        &mut self,
-        now: Instant,
-        share: &Share,
-        publication: &mut Publication<'_>,
-    ) -> Outcome {
-        let ids = [share.subscription_id];
-        let target = Target {
-            session: share.session,
-            qos: share.qos,
-            retain_as_published: share.retain,
-            ids: if share.subscription_id == 0 { &[] } else { &ids },
-        };
-        self.deliver_shared(now, &target, publication, Some(&share.filter))
+        self.share_by_name(now, &share.filter, publication, (offered, cause), gate)
     }
 
     /// A member's session ended with a message that it had not acknowledged: another member gets it.
@@ -195,7 +333,7 @@ impl Shard {
         }
         let mut publication = Publication::of(&message, None);
         (publication.whole, publication.owed) = (stored, true);
-        let nobody = (Vec::new(), LossCause::SessionEnded);
+        let nobody = (Offered::InTurn(Vec::new()), LossCause::SessionEnded);
         self.share_by_name(now, share, &mut publication, nobody, None)
     }
 
@@ -206,11 +344,11 @@ impl Shard {
         now: Instant,
         share: &str,
         publication: &mut Publication<'_>,
-        tried: (Vec<MemberAddress>, LossCause),
+        offered: (Offered, LossCause),
         gate: Option<Gate>,
     ) -> Shared {
         let went = match self.group_of(share) {
-            Some(group) => self.share_to_next(now, group, publication, tried, gate),
+            Some(group) => self.share_to_next(now, group, publication, offered, gate),
             None => Shared::Settled(Outcome::Unmatched),
         };
         // What was refused is counted already.
@@ -226,11 +364,7 @@ impl Shard {
     /// there is nothing to wait for.
     pub(super) fn has_room_in_group(&self, share: &str) -> bool {
         let Some(members) = self.group_of(share).and_then(|id| self.tree.group(id)) else { return true };
-        let most = self.settings.session.send.queue.messages;
-        members.members().any(|m| {
-            m.shard != self.here
-                || self.sessions.at(m.session.0).is_some_and(|(_, r)| r.session.sender.queued() < most)
-        })
+        members.members().take(LOOKED_AT).any(|m| m.shard != self.here || self.has_room_in_queue(m))
     }
 
     fn group_of(&self, full: &str) -> Option<GroupId> {
@@ -271,20 +405,29 @@ impl Shard {
         }
     }
 
-    /// The session came or went: its groups choose accordingly, here and elsewhere.
+    /// The session came or went: its groups choose accordingly, here and elsewhere. Costs the same in however many it is.
     pub(super) fn set_presence(&mut self, id: SessionId, presence: Presence) {
-        let Some(resident) = self.sessions.get(id) else { return };
-        let shared = resident.session.subscriptions.iter().filter(|f| f.starts_with("$share/"));
-        let filters: Vec<Box<str>> = shared.map(Into::into).collect();
         let address = MemberAddress { shard: self.here, session: SessionSlot(id.slot) };
-        for full in &filters {
-            let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { continue };
-            let Some(group) = filter.share_name else { continue };
-            self.tree.set_online(group, filter.filter, address, presence);
+        if self.tree.set_presence(address, presence) {
             for peer in self.other_peers() {
-                let (group, filter) = (group.into(), filter.filter.into());
-                peer.tell(Item::Presence { group, filter, address, presence });
+                peer.tell(Item::Presence { address, presence });
             }
         }
+    }
+}
+
+/// Where the members of a round are.
+fn presence_in(round: Round) -> Presence {
+    if round == Round::Offline { Presence::Offline } else { Presence::Online }
+}
+
+/// A member as its own shard needs it, for this publication.
+fn chosen(member: &Member, publication: &Publication<'_>) -> Chosen {
+    Chosen {
+        session: member.session,
+        generation: member.generation,
+        qos: publication.parts.qos.min(member.options.qos()),
+        retain: publication.parts.retain && member.options.retain_as_published(),
+        subscription_id: member.subscription_id,
     }
 }

@@ -19,7 +19,7 @@ use crate::mqtt::session::queue::Delivery;
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::topic::TopicFilter;
 use crate::routing::retained::{self, Cursor};
-use crate::routing::shared::Member;
+use crate::routing::shared::{Member, Presence};
 use crate::routing::subscription_tree::{
     Interest, PackedOptions, SessionSlot, Subscribed, Subscriber, Unsubscribed,
 };
@@ -121,7 +121,7 @@ impl Shard {
         self.record_subscription(session, asked.filter, &asked.options, subscription_id);
         let options = PackedOptions::new(&asked.options);
         if let Some(group) = filter.share_name {
-            self.enter_group(session, group, filter.filter, options, subscription_id);
+            self.enter_group(session, group, filter.filter, options, subscription_id, Presence::Online);
             return Ok(());
         }
         self.enter_index(session, filter.filter, options, subscription_id);
@@ -161,6 +161,7 @@ impl Shard {
         filter: &str,
         options: PackedOptions,
         subscription_id: u32,
+        presence: Presence,
     ) {
         let member = Member {
             shard: self.here,
@@ -168,7 +169,7 @@ impl Shard {
             generation: session.generation,
             options,
             subscription_id,
-            online: true,
+            online: presence == Presence::Online,
         };
         self.join_group(group, filter, member);
         for peer in self.other_peers() {

@@ -30,9 +30,14 @@ pub(super) struct GroupTable {
 impl GroupTable {
     /// The group of this name among a filter's, or where in them it would go.
     pub fn search(&self, ids: &Groups, name: &str) -> Result<GroupId, usize> {
+        let at = self.place(ids, name)?;
+        ids.as_deref().and_then(|ids| ids.get(at)).copied().ok_or(at)
+    }
+
+    /// Its place among them, or the one that it would have.
+    pub fn place(&self, ids: &Groups, name: &str) -> Result<usize, usize> {
         let ids = ids.as_deref().map_or(&[][..], Vec::as_slice);
-        let at = ids.binary_search_by(|id| self.named(*id).map_or("", |named| &*named.name).cmp(name))?;
-        Ok(ids[at])
+        ids.binary_search_by(|id| self.named(*id).map_or("", |named| &*named.name).cmp(name))
     }
 
     pub fn add(&mut self, name: &str) -> GroupId {

@@ -23,6 +23,7 @@ pub use address::{SessionSlot, ShardId, ShardSet};
 pub use group_table::GroupId;
 pub use subscribers::{PackedOptions, Subscriber};
 
+use super::presence::Presences;
 use super::shared::{Group, Member, MemberAddress, Presence};
 use filter_map::FilterMap;
 use group_table::GroupTable;
@@ -37,6 +38,8 @@ pub struct SubscriptionTree {
     here: ShardId,
     filters: FilterMap,
     groups: GroupTable,
+    /// Of all members of groups.
+    presences: Presences,
     version: u64,
     local: usize,
 }
@@ -111,6 +114,7 @@ impl SubscriptionTree {
             here,
             filters: FilterMap::default(),
             groups: GroupTable::default(),
+            presences: Presences::default(),
             version: 0,
             local: 0,
         }
@@ -178,10 +182,17 @@ impl SubscriptionTree {
                 (id, true)
             }
         };
-        let replaced = self.groups.find_mut(id).and_then(|group| group.join(member));
-        if replaced.is_some() {
+        let SubscriptionTree { groups, presences, .. } = self;
+        let presence = if member.online { Presence::Online } else { Presence::Offline };
+        let Some(members) = groups.find_mut(id) else { return Subscribed::Replaced };
+        if first_here {
+            members.begins_at(presences.latest());
+        }
+        if members.join(member).is_some() {
+            presences.set(member.address(), presence);
             return Subscribed::Replaced;
         }
+        presences.join(member.address(), presence);
         self.local += usize::from(member.shard == self.here);
         Subscribed::New { first_here }
     }
@@ -194,23 +205,18 @@ impl SubscriptionTree {
             return Unsubscribed::NotFound;
         }
         let last_here = members.is_empty();
+        self.presences.leave(address);
         if last_here {
-            self.remove_group(id, filter);
+            self.remove_group(id, group, filter);
         }
         self.local -= usize::from(address.shard == self.here);
         Unsubscribed::Removed { last_here }
     }
 
-    /// Notes that a member's session got or lost its Network Connection; whether there is such a member.
-    pub fn set_online(
-        &mut self,
-        group: &str,
-        filter: &str,
-        address: MemberAddress,
-        presence: Presence,
-    ) -> bool {
-        let Some(id) = self.group_id(group, filter) else { return false };
-        self.groups.find_mut(id).is_some_and(|members| members.set_presence(address, presence))
+    /// Notes that a session got or lost its Network Connection; returns whether it is a member of any group. Costs the same
+    /// however many it is in.
+    pub fn set_presence(&mut self, address: MemberAddress, presence: Presence) -> bool {
+        self.presences.set(address, presence)
     }
 
     /// Fills `out` with what receives a message to this Topic Name, in place of what was there, or leaves it as it is, if
@@ -227,14 +233,16 @@ impl SubscriptionTree {
         }
     }
 
-    /// None if the group is gone: an id is never given to another.
+    /// None if the group is gone: an id is never given to another. Who of it is online may not be known yet.
     pub fn group(&self, id: GroupId) -> Option<&Group> {
         self.groups.find(id)
     }
 
-    /// As [`group`](Self::group), to choose a member.
+    /// As [`group`](Self::group), to choose a member: it knows who is online.
     pub fn group_mut(&mut self, id: GroupId) -> Option<&mut Group> {
-        self.groups.find_mut(id)
+        let group = self.groups.find_mut(id)?;
+        group.catch_up(&self.presences);
+        Some(group)
     }
 
     /// Changes with every change that could change what [`matches`](Self::matches) answers, for those who
@@ -252,30 +260,34 @@ impl SubscriptionTree {
         self.local == 0
     }
 
-    /// Exact filters, trie nodes and groups that exist, for whichever shard; 0 once all is removed.
+    /// Exact filters, trie nodes, groups and sessions in them that exist, for whichever shard; 0 once all is removed.
     pub fn entries(&self) -> usize {
-        self.filters.len() + self.groups.len()
+        self.filters.len() + self.groups.len() + self.presences.len()
     }
 
     /// Bytes on the heap, without the allocator's rounding. Looks at every filter: for reports.
     pub fn memory(&self) -> usize {
-        self.filters.memory() + self.groups.memory()
+        self.filters.memory() + self.groups.memory() + self.presences.memory()
     }
 
     pub fn group_id(&self, group: &str, filter: &str) -> Option<GroupId> {
         self.groups.search(&self.filters.find(filter)?.groups, group).ok()
     }
 
-    fn remove_group(&mut self, id: GroupId, filter: &str) {
-        self.groups.remove(id);
-        self.version += 1;
-        let Some(receivers) = self.filters.find_mut(filter) else { return };
-        if let Some(ids) = &mut receivers.groups {
-            ids.retain(|other| *other != id);
+    fn remove_group(&mut self, id: GroupId, name: &str, filter: &str) {
+        let SubscriptionTree { filters, groups, .. } = self;
+        let Some(receivers) = filters.find_mut(filter) else { return };
+        // By name: a filter may have as many groups as a client has subscriptions, and all of them may end at once.
+        if let Ok(at) = groups.place(&receivers.groups, name)
+            && let Some(ids) = &mut receivers.groups
+        {
+            ids.remove(at);
             if ids.is_empty() {
                 receivers.groups = None;
             }
         }
+        groups.remove(id);
+        self.version += 1;
         if receivers.is_empty() {
             self.filters.prune(filter);
         }
