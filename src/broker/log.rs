@@ -73,6 +73,9 @@ fn line(event: &Event, address: &impl Fn(ConnectionId) -> Option<SocketAddr>) {
             let client_id = client_id.as_deref().unwrap_or("").escape_debug();
             warn!(%client_id, address = %from(connection), %reason, what = %what, "refused");
         }
+        Event::SubscriptionsRefused { client_id, filters, what } => {
+            warn!(client_id = %client_id.escape_debug(), filters, what, "subscriptions refused");
+        }
         Event::Disconnected { connection, client_id, version, why } => {
             let client_id = client_id.as_deref().unwrap_or("").escape_debug();
             info!(%client_id, address = %from(connection), %version, why = %why, "disconnected");

@@ -21,6 +21,7 @@ pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common:
         ("version", concat!("homing version ", env!("CARGO_PKG_VERSION")).to_owned()),
         ("clients/connected", total.connected.to_string()),
         ("clients/total", total.sessions.to_string()),
+        ("clients/refused", tally.refused_connects.to_string()),
         ("messages/received", total.received.to_string()),
         ("messages/sent", tally.sent.to_string()),
         ("messages/dropped", tally.losses.total().to_string()),
@@ -30,6 +31,7 @@ pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common:
         ("redelivery/cut", tally.cut.to_string()),
         ("events/left-out", statistics.events_left_out().to_string()),
         ("subscriptions/count", total.subscriptions.to_string()),
+        ("subscriptions/refused", tally.refused_subscriptions.to_string()),
         ("retained messages/count", retained.to_string()),
         ("heap/current", heap().to_string()),
     ];

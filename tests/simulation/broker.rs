@@ -170,6 +170,7 @@ impl World {
                 let client = self.clients.iter().position(|c| *c.manners.name == **client_id);
                 client.map_or(Ok(()), |client| self.oracle.expired(self.now, client))
             }
+            Happened::SubscriptionsRefused { what, .. } => Err(format!("a SUBSCRIBE was refused: {what}")),
             Happened::Refused { what, .. } => Err(format!("a CONNECT was refused: {what}")),
             Happened::Redelivered { .. }
             | Happened::Stalled { .. }

@@ -203,10 +203,17 @@ impl Receiver {
         None
     }
 
-    /// A message was routed and waits for `gates` answers (at least one).
-    pub fn wait(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, gates: u32) -> AckToken {
+    /// A message was routed and waits for `gates` answers (at least one). `told`: what its publisher is told whatever they are.
+    pub fn wait(
+        &mut self,
+        packet_id: PacketId,
+        qos: QoS,
+        outcome: Outcome,
+        gates: u32,
+        told: Option<ReasonCode>,
+    ) -> AckToken {
         let token = self.next_token();
-        self.push(Pending { packet_id, qos, gates, outcome, refused: None, voice: Voice::Speaks });
+        self.push(Pending { packet_id, qos, gates, outcome, refused: told, voice: Voice::Speaks });
         token
     }
 
@@ -395,8 +402,8 @@ mod tests {
     #[test]
     fn acknowledgements_leave_in_order_each_when_its_gates_have_answered() {
         let mut r = Receiver::default();
-        let first = r.wait(id(1), QoS::AtLeastOnce, Outcome::Unmatched, 2);
-        let second = r.wait(id(2), QoS::AtLeastOnce, Outcome::Unmatched, 1);
+        let first = r.wait(id(1), QoS::AtLeastOnce, Outcome::Unmatched, 2, None);
+        let second = r.wait(id(2), QoS::AtLeastOnce, Outcome::Unmatched, 1, None);
         assert_eq!(r.routed(id(3), QoS::AtLeastOnce, Outcome::Unmatched), None);
         r.answer(second, Outcome::Refused);
         assert_eq!(r.next_due(), None);
@@ -413,9 +420,9 @@ mod tests {
     #[test]
     fn late_answers_after_the_connection_meet_nothing() {
         let mut r = Receiver::default();
-        let stale = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1);
+        let stale = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1, None);
         r.end_connection();
-        let token = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1);
+        let token = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1, None);
         r.answer(stale, Outcome::Taken);
         assert_eq!(r.next_due(), None);
         r.answer(token, Outcome::Taken);
@@ -426,7 +433,7 @@ mod tests {
     fn qos_2_repeated_on_the_next_connection_waits_for_the_same_gates() {
         let mut r = Receiver::default();
         assert_eq!(r.admit(id(1)), Admission::New);
-        let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1);
+        let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
         r.end_connection();
         assert_eq!((r.unfinished(), r.unanswered()), (0, 0));
         // What comes meanwhile is not kept waiting by it.
@@ -440,9 +447,9 @@ mod tests {
     #[test]
     fn silent_acknowledgements_keep_later_ones_waiting_neither_before_nor_after_their_gates_answer() {
         let mut r = Receiver::default();
-        let old = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1);
+        let old = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1, None);
         r.end_connection();
-        let new = r.wait(id(2), QoS::AtLeastOnce, Outcome::Taken, 1);
+        let new = r.wait(id(2), QoS::AtLeastOnce, Outcome::Taken, 1, None);
         r.answer(new, Outcome::Taken);
         assert_eq!(r.next_due().map(|d| d.packet_id), Some(id(2)));
         assert_eq!(r.next_due(), None);

@@ -49,6 +49,10 @@ pub struct Tally {
     pub cut: u64,
     /// Dead letters published.
     pub dead_letters: u64,
+    /// CONNECTs refused for want of room: sessions, memory, disk.
+    pub refused_connects: u64,
+    /// Filters of SUBSCRIBE packets refused for the same.
+    pub refused_subscriptions: u64,
     pub losses: Losses,
 }
 
@@ -59,6 +63,8 @@ impl Tally {
         self.stalled += other.stalled;
         self.cut += other.cut;
         self.dead_letters += other.dead_letters;
+        self.refused_connects += other.refused_connects;
+        self.refused_subscriptions += other.refused_subscriptions;
         self.losses.merge(&other.losses);
     }
 }

@@ -37,6 +37,11 @@ impl IncomingAliases {
         Ok(())
     }
 
+    /// Bytes of the topic that an alias stands for; 0 where it stands for none.
+    pub fn topic_len(&self, alias: NonZeroU16) -> usize {
+        self.topic(alias).ok().flatten().map_or(0, str::len)
+    }
+
     /// What an alias stands for. `Ok(None)`: within the maximum, but never set.
     pub fn topic(&self, alias: NonZeroU16) -> Result<Option<&str>, UnknownAlias> {
         if alias.get() > self.maximum {

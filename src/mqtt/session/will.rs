@@ -17,6 +17,13 @@ pub struct Will {
     pub message_expiry: Option<u32>,
 }
 
+impl Will {
+    /// Bytes that its client sent.
+    pub fn size(&self) -> usize {
+        self.topic.len() + self.payload.len() + self.forwarded.len()
+    }
+}
+
 /// How a connection came to its end, as far as the will and the session care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {

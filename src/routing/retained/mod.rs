@@ -45,7 +45,7 @@ impl RetainedLimits {
     pub const UNLIMITED: RetainedLimits = RetainedLimits { messages: usize::MAX, bytes: usize::MAX };
 }
 
-/// The message was not retained: a limit is reached. What was retained for its topic still is.
+/// The message was not retained: a limit is reached. What was retained for its topic is not any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no room for another retained message")]
 pub struct Full;
@@ -91,12 +91,17 @@ impl Retained {
         self.changes.as_mut().map(mem::take).unwrap_or_default()
     }
 
-    /// Retains the message for its topic in place of the one before, which is answered.
+    /// Retains the message for its topic in place of the one before, which is returned.
+    ///
+    /// # Errors
+    /// [`Full`]: neither is retained.
     pub fn set(&mut self, message: Message, now: Instant) -> Result<Option<Message>, Full> {
         if !self.has_room(&message) {
             // What has expired goes before anything is refused.
             self.expire(now, EVICTED_FOR_ROOM);
             if !self.has_room(&message) {
+                // Stale now, and nobody could tell.
+                self.remove(message.topic());
                 return Err(Full);
             }
         }
@@ -128,6 +133,11 @@ impl Retained {
             self.messages.shrink_to(self.messages.len() * 2, |m| hasher.hash_one(m.topic()));
         }
         Some(removed)
+    }
+
+    /// Bytes that are retained for exactly this topic, expired or not; 0 for nothing.
+    pub fn size_of(&self, topic: &str) -> usize {
+        self.held(topic).map_or(0, Message::size)
     }
 
     /// The message of exactly this topic, unless it has expired.

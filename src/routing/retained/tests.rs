@@ -137,13 +137,14 @@ fn a_new_topic_beyond_the_number_is_refused_and_a_replacement_is_not() {
 }
 
 #[test]
-fn bytes_are_bounded_and_a_refused_replacement_leaves_the_old() {
+fn bytes_are_bounded_and_a_refused_replacement_leaves_nothing_stale() {
     let one = message("a", "12345").size();
     let mut retained = Retained::new(RetainedLimits { messages: 10, bytes: 2 * one });
     retained.set(message("a", "12345"), NOW).unwrap();
     retained.set(message("b", "12345"), NOW).unwrap();
     assert_eq!(retained.set(message("c", ""), NOW).unwrap_err(), Full);
     assert_eq!(retained.set(message("b", "123456"), NOW).unwrap_err(), Full);
+    assert!(retained.find("b", NOW).is_none(), "a value that is known to be stale");
     assert!(retained.set(message("b", "54321"), NOW).is_ok());
     assert!(retained.set(message("a", "1"), NOW).is_ok());
     assert!(retained.set(message("b", "123456"), NOW).is_ok());

@@ -27,7 +27,6 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 /// Entries to read back for a session.
 #[derive(Debug, PartialEq, Eq)]
@@ -120,7 +119,7 @@ impl Shard {
         self.stored.as_ref()?;
         // Of what was given up since the flush began: a dead letter is in the batch in which its message ends.
         self.post_letters(now);
-        let full = self.common.store_full.load(Ordering::Relaxed);
+        let full = self.is_store_full();
         let ledger = self.ledger()?;
         ledger.set_eager(full || self.stopping);
         ledger.seal()

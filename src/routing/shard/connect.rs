@@ -1,5 +1,6 @@
 //! CONNECT: refusal, take-over, the session it finds or begins, CONNACK.
 
+use super::admission::{Change, Entrant, Held};
 use super::connection::{Connection, Leaves, Phase};
 use super::effects::{Event, Why};
 use super::receive::Flow;
@@ -46,7 +47,7 @@ impl Shard {
         }
         self.learn_limits(id, connect);
         let existing = self.find_client(now, client_id);
-        if let Err(refusal) = self.admit(connect, existing.is_some()) {
+        if let Err(refusal) = self.admit(connect, client_id, existing) {
             self.refuse(now, id, client_id, &refusal);
             return Flow::Closed;
         }
@@ -102,7 +103,12 @@ impl Shard {
         Some(id)
     }
 
-    fn admit(&self, connect: &Connect<'_>, known: bool) -> Result<(), Refusal> {
+    fn admit(
+        &self,
+        connect: &Connect<'_>,
+        client_id: &str,
+        existing: Option<SessionId>,
+    ) -> Result<(), Refusal> {
         let refuse = |reason, what| Err(Refusal { reason, what });
         if connect.client_id.is_empty() {
             // 3.1.1 [MQTT-3.1.3-7], [MQTT-3.1.3-8]; 3.1 has no empty client ids at all.
@@ -118,10 +124,22 @@ impl Shard {
             // 5.0 [MQTT-4.12.0-1]
             return refuse(ReasonCode::BAD_AUTHENTICATION_METHOD, "enhanced authentication is not offered");
         }
-        if !known && self.sessions.len() >= self.settings.sessions {
+        if existing.is_none() && self.sessions.len() >= self.settings.sessions {
             return refuse(ReasonCode::QUOTA_EXCEEDED, "limits.sessions is reached");
         }
-        Ok(())
+        let held = existing.and_then(|session| self.sessions.get(session)).map(|resident| Held {
+            stored: resident.session.account().is_some(),
+            will: resident.session.will.as_ref().map_or(0, |will| will.size()),
+        });
+        let entrant = Entrant {
+            client_id: client_id.len(),
+            will: connect.will.as_ref().map_or(0, |w| w.topic.len() + w.payload.len() + w.forwarded.len()),
+            stored: self.stored.is_some() && self.granted_expiry(connect) > 0,
+            held,
+        };
+        // 5.0 [MQTT-3.1.4-2]; 3.x says it as "server unavailable".
+        let admitted = self.admits(Change::Connect(entrant));
+        admitted.or_else(|want| refuse(ReasonCode::QUOTA_EXCEEDED, want.text()))
     }
 
     /// Parts a session from the connection it has, and ends it where it is to begin afresh. Answers the session to
@@ -336,6 +354,7 @@ impl Shard {
             }
         }
         self.begin_closing(now, id, Leaves::Broker);
+        self.tally.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
         self.note(Event::Refused {
             connection: id,
             client_id: Some(client_id.into()),

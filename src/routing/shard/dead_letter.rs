@@ -6,6 +6,7 @@
 //! end those that expired at once. A dead letter never makes another.
 
 use super::Shard;
+use super::admission::Change;
 use super::route::Publication;
 use crate::mqtt::codec::property;
 use crate::mqtt::message::{Message, Parts};
@@ -91,8 +92,9 @@ impl Shard {
             return;
         }
         for letter in std::mem::take(&mut self.letters) {
-            if self.is_over_budget() {
-                self.tally.losses.count(LossCause::MemoryBudget);
+            let qos = letter.message.header().qos.max(QoS::AtLeastOnce);
+            if let Err(want) = self.admits(Change::Publish { qos, erases: false }) {
+                self.tally.losses.count(want.cause());
                 continue;
             }
             if u16::try_from(letter.topic.len()).is_err() {
@@ -101,7 +103,7 @@ impl Shard {
             }
             let forwarded = letter.properties(self.wall);
             let parts = Parts {
-                qos: letter.message.header().qos.max(QoS::AtLeastOnce),
+                qos,
                 retain: false,
                 expires: Instant::NEVER,
                 topic: &letter.topic,

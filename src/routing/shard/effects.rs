@@ -64,6 +64,12 @@ pub enum Event {
         reason: ReasonCode,
         what: Box<str>,
     },
+    /// Filters of one SUBSCRIBE that there is no room for.
+    SubscriptionsRefused {
+        client_id: Box<str>,
+        filters: usize,
+        what: &'static str,
+    },
     Disconnected {
         connection: ConnectionId,
         client_id: Option<Box<str>>,

@@ -3,6 +3,7 @@
 //! Not kept: a client's own plain DISCONNECT, which needs no explanation and is by far the most frequent, and the
 //! broker's own stop. A record costs one retained message and is made when a connection ends, never before.
 
+use super::admission::Change;
 use super::connection::Connection;
 use super::effects::Why;
 use super::report::client_level;
@@ -30,7 +31,7 @@ impl Shard {
     /// What there is to say of a connection that ends now, if it is kept.
     pub(super) fn last_disconnect(&self, now: Instant, id: ConnectionId, why: &Why) -> Option<Record> {
         let plain = *why == Why::Client(ReasonCode::NORMAL_DISCONNECTION) || *why == Why::Shutdown;
-        if plain || self.settings.last_disconnects == 0 || self.is_over_budget() {
+        if plain || self.settings.last_disconnects == 0 || self.admits(Change::Record).is_err() {
             return None;
         }
         let connection = self.connections.get(id)?;

@@ -1,5 +1,6 @@
 //! Connections and sessions that end, and the wills they leave.
 
+use super::admission::{Change, Want};
 use super::connection::{Leaves, Phase};
 use super::effects::{Event, Why};
 use super::last_disconnect::Record;
@@ -251,8 +252,8 @@ impl Shard {
     // 3.1.1 [MQTT-3.1.2-8], [MQTT-3.1.2-10]; 5.0 [MQTT-3.1.2-8], [MQTT-3.1.2-10]
     pub(super) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Box<Will>>) {
         let Some(will) = will else { return };
-        let refused =
-            self.topic_refusal(&will.topic).or(self.is_over_budget().then_some(LossCause::MemoryBudget));
+        let change = Change::Publish { qos: will.qos, erases: will.retain && will.payload.is_empty() };
+        let refused = self.topic_refusal(&will.topic).or(self.admits(change).err().map(Want::cause));
         if let Some(cause) = refused {
             self.tally.losses.count(cause);
             return;

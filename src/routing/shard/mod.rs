@@ -5,6 +5,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `admission` | whether there is memory and disk for a change |
 //! | `connection` | what a connection has read and waits to write, its deadlines |
 //! | `receive` | bytes to packets to the session |
 //! | `connect` | CONNECT: refusal, take-over, session present |
@@ -33,6 +34,7 @@
 //! | `turn` | how much one turn does, and what goes on in a later one |
 //! | `slots` | ids |
 
+mod admission;
 pub mod census;
 pub mod commit;
 mod connect;
@@ -471,10 +473,6 @@ impl Shard {
     /// What it shares with the others.
     pub fn common(&self) -> Arc<Common> {
         Arc::clone(&self.common)
-    }
-
-    fn is_over_budget(&self) -> bool {
-        self.common.budget.is_exceeded()
     }
 
     fn note(&mut self, event: Event) {

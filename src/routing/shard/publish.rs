@@ -1,5 +1,6 @@
 //! A PUBLISH from a client: may it in, what is it called, where does it go, what is its publisher told.
 
+use super::admission::{Change, Want};
 use super::commit::{Early, Waits, early};
 use super::connection::Pause;
 use super::delayed::is_delayed;
@@ -21,7 +22,6 @@ use crate::routing::retained;
 use crate::routing::subscription_tree::SessionSlot;
 use crate::time::Instant;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Topics that are the broker's own: what a client publishes there is acknowledged or refused, dropped and counted.
@@ -40,6 +40,15 @@ pub(super) fn expires(now: Instant, secs: Option<u32>) -> Instant {
 fn own<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
     let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
     Parts { qos, retain, expires, topic, forwarded: &[], payload }
+}
+
+/// What became of the part of a PUBLISH that is to be retained.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retaining {
+    /// The store will have it, or its end, and its publisher therefore waits.
+    pub waits: bool,
+    /// False: there was no room for it.
+    pub kept: bool,
 }
 
 impl Shard {
@@ -72,6 +81,12 @@ impl Shard {
             what: "a Topic Alias that was never set on this connection",
         };
         let maximum = self.settings.topic_alias_maximum;
+        if !publish.topic.is_empty() {
+            let own = self.connections.get(id).and_then(|connection| connection.aliases.as_ref());
+            if publish.topic.len() > own.map_or(0, |aliases| aliases.topic_len(alias)) {
+                self.admits(Change::Alias).map_err(Want::violation)?;
+            }
+        }
         let Some(connection) = self.connections.get_mut(id) else { return Err(unset) };
         let aliases = connection.aliases.get_or_insert_with(|| Box::new(IncomingAliases::new(maximum)));
         if !publish.topic.is_empty() {
@@ -99,6 +114,7 @@ impl Shard {
                 Asked::NoWish => (reason, Some(cause)),
                 Asked::Unreadable => (ReasonCode::PAYLOAD_FORMAT_INVALID, None),
                 Asked::Granted => (ReasonCode::SUCCESS, None),
+                Asked::Refused(want) => (ReasonCode::QUOTA_EXCEEDED, Some(want.cause())),
             };
             return self.refuse_publish(now, id, session, publish, reason, cause);
         }
@@ -116,8 +132,19 @@ impl Shard {
         let incoming = self.take_over_incoming(session, publish);
         let mut waits = incoming.is_some();
         publication.whole = waits;
+        let mut told = None;
         if publish.retain {
-            waits |= self.retain(now, &mut publication);
+            let retaining = self.retain(now, &mut publication);
+            waits |= retaining.waits;
+            let tells = !retaining.kept && self.connections.get(id).is_some_and(|c| c.version().is_v5());
+            told = tells.then_some(ReasonCode::QUOTA_EXCEEDED);
+            // An error in PUBREC says that nobody has the message: it may come again under another identifier, and must not
+            // reach anybody twice. At QoS 1 it may, and whoever is subscribed has it now.
+            if let Some(reason) = told.filter(|_| publish.qos == QoS::ExactlyOnce) {
+                drop(publication);
+                self.publisher = publisher;
+                return self.refuse_publish(now, id, session, publish, reason, None);
+            }
         }
         let token = self.next_token(session, publish);
         let mut routed = self.route(now, &mut publication, token);
@@ -138,7 +165,7 @@ impl Shard {
         if parted {
             return Flow::Closed;
         }
-        self.answer_publisher(now, id, session, publish, routed);
+        self.answer_publisher(now, id, session, publish, routed, told);
         Flow::Continue
     }
 
@@ -157,7 +184,7 @@ impl Shard {
         1
     }
 
-    /// Acknowledges a PUBLISH, now or when its gates have answered.
+    /// Acknowledges a PUBLISH, now or when its gates have answered. `told`: what it is told in place of what became of it.
     fn answer_publisher(
         &mut self,
         now: Instant,
@@ -165,12 +192,14 @@ impl Shard {
         session: SessionId,
         publish: &Publish<'_>,
         routed: Routed,
+        told: Option<ReasonCode>,
     ) {
         let Some(packet_id) = publish.packet_id else { return };
-        let due = self.settle(now, id, session, |receiver| match routed {
-            Routed { gates: 0, outcome, .. } => receiver.routed(packet_id, publish.qos, outcome),
-            Routed { gates, outcome, .. } => {
-                receiver.wait(packet_id, publish.qos, outcome, gates);
+        let due = self.settle(now, id, session, |receiver| match (routed, told) {
+            (Routed { gates: 0, .. }, Some(reason)) => receiver.refuse(packet_id, publish.qos, reason),
+            (Routed { gates: 0, outcome, .. }, None) => receiver.routed(packet_id, publish.qos, outcome),
+            (Routed { gates, outcome, .. }, told) => {
+                receiver.wait(packet_id, publish.qos, outcome, gates, told);
                 None
             }
         });
@@ -239,22 +268,10 @@ impl Shard {
             let reason = if deep { ReasonCode::TOPIC_NAME_INVALID } else { ReasonCode::NOT_AUTHORIZED };
             return Some((reason, cause));
         }
-        // A publish that erases a retained message frees memory.
+        // A publish that erases a retained message makes room.
         let erases = publish.retain && publish.payload.is_empty();
-        if erases {
-            return None;
-        }
-        let cause = self.want_of_room()?;
-        // What nobody has to keep needs no store.
-        let passes = cause == LossCause::StoreFull && publish.qos == QoS::AtMostOnce;
-        (!passes).then_some((ReasonCode::QUOTA_EXCEEDED, cause))
-    }
-
-    fn want_of_room(&self) -> Option<LossCause> {
-        if self.is_over_budget() {
-            return Some(LossCause::MemoryBudget);
-        }
-        self.is_store_full().then_some(LossCause::StoreFull)
+        let want = self.admits(Change::Publish { qos: publish.qos, erases }).err()?;
+        Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
     }
 
     /// Why a client may not publish to a topic, if so.
@@ -267,10 +284,6 @@ impl Shard {
         (topic.len() >= most && levels(topic) > most).then_some(LossCause::TopicTooDeep)
     }
 
-    fn is_store_full(&self) -> bool {
-        self.common.store_full.load(Ordering::Relaxed)
-    }
-
     /// A PUBLISH to `$delayed/...`: acknowledged when it is kept.
     fn publish_later(
         &mut self,
@@ -281,9 +294,9 @@ impl Shard {
         topic: &str,
     ) -> Flow {
         // It is kept whatever its QoS, and frees nothing.
-        let kept = match self.want_of_room() {
-            Some(cause) => Err((ReasonCode::QUOTA_EXCEEDED, cause)),
-            None => self.delay(now, publish, topic),
+        let kept = match self.admits(Change::Delayed) {
+            Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
+            Ok(()) => self.delay(now, publish, topic),
         };
         if let Err((reason, cause)) = kept {
             return self.refuse_publish(now, id, session, publish, reason, Some(cause));
@@ -291,7 +304,7 @@ impl Shard {
         self.take_over_incoming(session, publish);
         let gates = self.gate_publisher(self.next_token(session, publish), None);
         let routed = Routed { outcome: Outcome::Taken, gates, peer_full: false };
-        self.answer_publisher(now, id, session, publish, routed);
+        self.answer_publisher(now, id, session, publish, routed, None);
         Flow::Continue
     }
 
@@ -339,24 +352,43 @@ impl Shard {
     }
 
     /// Sets, replaces or erases the retained message of a topic.
+    ///
+    /// A message that there is no room for still takes the place of the one before, which is erased: no value is better than
+    /// one that is known to be wrong.
     // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
     // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
-    /// Answers whether the store will have it, and its publisher therefore waits.
-    pub(super) fn retain(&mut self, now: Instant, publication: &mut Publication<'_>) -> bool {
+    pub(super) fn retain(&mut self, now: Instant, publication: &mut Publication<'_>) -> Retaining {
         let topic = publication.parts.topic;
-        if publication.parts.payload.is_empty() {
+        let stored = self.stored.is_some() && retained::is_kept(topic);
+        let refused = if publication.parts.payload.is_empty() {
             self.common.retained().remove(topic);
+            None
         } else {
             let message = publication.message(&mut self.scratch).clone();
-            if self.common.retained().set(message, now).is_err() {
-                self.tally.losses.count(LossCause::RetainedFull);
+            let mut retained = self.common.retained();
+            let bytes = message.size();
+            let want = if stored && self.is_store_full() {
+                self.admits(Change::Retain { bytes, replaces: retained.size_of(topic) }).err()
+            } else {
+                None
+            };
+            match want {
+                Some(want) => {
+                    retained.remove(topic);
+                    Some(want.cause())
+                }
+                None => retained.set(message, now).err().map(|_| LossCause::RetainedFull),
             }
+        };
+        if let Some(cause) = refused {
+            self.tally.losses.count(cause);
         }
-        let Some(ledger) = self.ledger().filter(|_| retained::is_kept(topic)) else { return false };
-        // The change itself is in an order that all shards share; this shard's batch follows it.
-        ledger.begin();
-        self.effects.retained = true;
-        true
+        if stored && let Some(ledger) = self.ledger() {
+            // The change itself is in an order that all shards share; this shard's batch follows it.
+            ledger.begin();
+            self.effects.retained = true;
+        }
+        Retaining { waits: stored, kept: refused.is_none() }
     }
 
     /// Publishes a message of the broker's own, retained.

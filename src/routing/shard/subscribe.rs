@@ -4,7 +4,9 @@
 //! the answer waits until each has passed it; then the retained messages are read. So what is published after the
 //! SUBACK reaches the subscriber live, and what was retained before it is read: nothing falls between.
 
+use super::admission::Change;
 use super::connection::Pause;
+use super::effects::Event;
 use super::exchange::{Item, Peer};
 use super::receive::Flow;
 use super::record::owe;
@@ -67,6 +69,13 @@ struct RetainedWish {
     subscription_id: u32,
 }
 
+/// Why a filter is not entered: what the client is told, and the log.
+#[derive(Clone, Copy, Debug)]
+struct NotEntered {
+    reason: ReasonCode,
+    text: &'static str,
+}
+
 impl Shard {
     pub(super) fn subscribe(
         &mut self,
@@ -89,12 +98,24 @@ impl Shard {
             reasons: Vec::with_capacity(subscribe.filters.len()),
             retained: Vec::new(),
         };
+        let (mut refused, mut what) = (0, "");
         for filter in &subscribe.filters {
             let reason = match self.enter(session, filter, subscription_id, &mut answer.retained) {
                 Ok(()) => filter.options.qos.into(),
-                Err(reason) => reason,
+                Err(NotEntered { reason, text }) => {
+                    if reason == ReasonCode::QUOTA_EXCEEDED {
+                        (refused, what) = (refused + 1, text);
+                    }
+                    reason
+                }
             };
             answer.reasons.push(reason);
+        }
+        if refused > 0 {
+            self.tally.refused_subscriptions += refused as u64;
+            let client_id =
+                self.sessions.get(session).map(|r| r.session.client_id.clone()).unwrap_or_default();
+            self.note(Event::SubscriptionsRefused { client_id, filters: refused, what });
         }
         self.answer_when_in_force(now, id, session, answer);
         Flow::Continue
@@ -107,17 +128,22 @@ impl Shard {
         asked: &SubscribeFilter<'_>,
         subscription_id: u32,
         retained: &mut Vec<RetainedWish>,
-    ) -> Result<(), ReasonCode> {
-        let invalid = ReasonCode::TOPIC_FILTER_INVALID;
-        let filter = TopicFilter::parse(asked.filter, self.settings.topic_levels).map_err(|_| invalid)?;
+    ) -> Result<(), NotEntered> {
+        let not = |reason, text| NotEntered { reason, text };
+        let filter = TopicFilter::parse(asked.filter, self.settings.topic_levels)
+            .map_err(|_| not(ReasonCode::TOPIC_FILTER_INVALID, "not a topic filter"))?;
         let limit = self.settings.subscriptions_per_client;
-        let resident = self.sessions.get_mut(session).ok_or(ReasonCode::UNSPECIFIED_ERROR)?;
-        let own = &mut resident.session.subscriptions;
+        let gone = not(ReasonCode::UNSPECIFIED_ERROR, "no session");
+        let own = &self.sessions.get(session).ok_or(gone)?.session.subscriptions;
         let known = own.contains(asked.filter);
         if !known && own.len() >= limit {
-            return Err(ReasonCode::QUOTA_EXCEEDED);
+            return Err(not(ReasonCode::QUOTA_EXCEEDED, "limits.subscriptions_per_client is reached"));
         }
-        own.insert(asked.filter);
+        let change = Change::Subscribe { known, stored: self.is_stored(session) };
+        self.admits(change).map_err(|want| not(ReasonCode::QUOTA_EXCEEDED, want.text()))?;
+        if let Some(resident) = self.sessions.get_mut(session).filter(|_| !known) {
+            resident.session.subscriptions.insert(asked.filter);
+        }
         self.record_subscription(session, asked.filter, &asked.options, subscription_id);
         let options = PackedOptions::new(&asked.options);
         if let Some(group) = filter.share_name {

@@ -2,6 +2,7 @@
 //!
 //! A publish to `$homing/session/...` acts on its publisher's session and is never routed.
 
+use super::admission::{Change, Want};
 use super::effects::Event;
 use super::{ConnectionId, SessionId, Shard};
 use crate::mqtt::message::{Message, Parts};
@@ -21,6 +22,8 @@ const LOGGED: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Granted,
+    /// It is one, and there is no room to remember it.
+    Refused(Want),
     Unreadable,
     /// It is none.
     NoWish,
@@ -67,6 +70,9 @@ impl Shard {
         payload: &[u8],
     ) -> Asked {
         let Some(wish) = topic.strip_prefix(PREFIX).and_then(Wish::from_name) else { return Asked::NoWish };
+        if let Err(want) = self.admits(Change::Wish { stored: self.is_stored(session_id) }) {
+            return Asked::Refused(want);
+        }
         let Shard { connections, sessions, .. } = self;
         let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session_id))
         else {

@@ -181,7 +181,8 @@ fn a_full_store_does_not_touch_qos_0_acknowledgements_and_what_frees_room() {
         let mut back = stored.persistent(V311, "receiver");
         assert!(back.session_present());
         back.settle();
-        stored.persistent(V5, "new").subscribe(&[("t", 1)]);
+        let mut passing = stored.client(V5, "passing");
+        assert_eq!(passing.subscribe(&[("t", 1)]), [1]);
     });
 }
 
