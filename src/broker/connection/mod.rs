@@ -14,6 +14,8 @@ use crate::routing::shard::{ConnectionId, Progress};
 use crate::routing::subscription_tree::ShardId;
 use actix::{Actor, Handler, Message};
 pub use context::{ConnectionContext, start};
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{self, Poll};
 pub use transport::{Read, Transport};
@@ -93,29 +95,35 @@ impl Connection {
             self.shell.turn_ended();
         }
         if std::mem::take(&mut self.overdue) {
-            self.read_empty();
+            self.read_what_came();
             self.cut_if_due();
         }
         self.read(cx);
     }
 
-    /// Takes in all that the kernel has of it.
-    fn read_empty(&mut self) {
+    /// Takes in what the kernel has of a client that is said to be silent, until a whole packet shows that it is not. What the
+    /// client sends meanwhile is not read here, or one that never stops would hold the arbiter.
+    fn read_what_came(&mut self) {
         let shell = Rc::clone(&self.shell);
-        while self.state == State::Open && shell.core.borrow().reads(self.id) {
+        let mut left = self.transport.as_ref().map_or(0, |transport| transport.unread());
+        while left > 0 && self.state == State::Open && self.seems_silent() {
             let Some(transport) = &self.transport else { return };
             let mut scratch = shell.scratch.borrow_mut();
-            let (read, more) = match transport.read_now(&mut scratch) {
-                Ok(Read::Some(n)) => (n, true),
-                Ok(Read::Last(n)) => (n, false),
+            let read = match transport.read_now(&mut scratch) {
+                Ok(Read::Some(n) | Read::Last(n)) => n,
                 // The reading side meets the same and ends the connection.
                 Ok(Read::Nothing | Read::End) | Err(_) => return,
             };
+            left = left.saturating_sub(read);
             self.take_in(scratch.get(..read).unwrap_or_default());
-            if !more {
-                return;
-            }
         }
+    }
+
+    /// Whether it is to be cut for its silence, unless it is found to have sent something. Not where it takes no bytes: for that
+    /// it does not matter what it sends.
+    fn seems_silent(&self) -> bool {
+        let core = self.shell.core.borrow();
+        core.reads(self.id) && core.is_silent(clock::now(), self.id)
     }
 
     /// Whether its mailbox is to be polled.
@@ -147,7 +155,7 @@ impl Connection {
                 Ok(Read::Some(n)) if reads < READS_PER_TURN => n,
                 // There may be more: after the others.
                 Ok(Read::Some(n)) => {
-                    cx.waker().wake_by_ref();
+                    yield_to_all(cx);
                     self.take_in(scratch.get(..n).unwrap_or_default());
                     return;
                 }
@@ -219,6 +227,12 @@ impl Connection {
         }
         self.shell.turn_ended();
     }
+}
+
+/// Arranges to be polled again once the others had their turn and the reactor was looked at. A plain wake-up would come
+/// before that: the reactor is looked at after up to 61 polls alone, and a socket that always has bytes would have them all.
+fn yield_to_all(cx: &mut task::Context<'_>) {
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
 impl Actor for Connection {

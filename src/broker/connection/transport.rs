@@ -75,6 +75,11 @@ impl Transport {
         }
     }
 
+    /// Bytes that the kernel has for it now.
+    pub fn unread(&self) -> usize {
+        rustix::io::ioctl_fionread(&self.0).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
     /// Whether the socket takes bytes, or arranges to be woken when it does.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.poll_write_ready(cx)

@@ -28,7 +28,7 @@ pub enum Summons {
     /// Unacknowledged packets are due: look how far the peer's kernel has come, then
     /// [`Shard::acknowledgement_due`].
     Retransmit(ConnectionId),
-    /// It was silent, or took no bytes, for too long: read the socket empty, then [`Shard::disconnect_if_due`].
+    /// It was silent, or took no bytes, for too long: read what came while [`Shard::is_silent`], then [`Shard::disconnect_if_due`].
     Disconnect(ConnectionId),
 }
 
@@ -162,7 +162,13 @@ impl Shard {
         }
     }
 
-    /// Cuts a connection whose read or write deadline has passed by now. The caller has read its socket empty.
+    /// Whether it is to be cut for its silence, and for nothing else.
+    pub fn is_silent(&self, now: Instant, id: ConnectionId) -> bool {
+        let timeout = self.settings.write_timeout;
+        self.connections.get(id).is_some_and(|c| c.write_deadline(timeout) > now && c.read_deadline() <= now)
+    }
+
+    /// Cuts a connection whose read or write deadline has passed by now. The caller has read what came of a silent one.
     // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]
     pub fn disconnect_if_due(&mut self, now: Instant, id: ConnectionId) -> Overdue {
         let timeout = self.settings.write_timeout;
