@@ -14,7 +14,7 @@ use homing::mqtt::session::stall::SocketView;
 use homing::mqtt::session::terms::Terms;
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::shard::connection::Leaves;
-use homing::routing::shard::deadline::{Overdue, Summons};
+use homing::routing::shard::deadline::{OWN_DELAYED, Overdue, Summons};
 use homing::routing::shard::delayed::DelayedLimits;
 use homing::routing::shard::effects::Event;
 use homing::routing::shard::exchange::{Item, Parcel};
@@ -230,6 +230,10 @@ impl World {
     }
 
     fn verdict(&mut self, shard: usize, due: Registration) {
+        self.shards[shard].begin_turn();
+        if due.kind == DeadlineKind::Chore {
+            return self.shards[shard].publish_delayed(self.now);
+        }
         match self.shards[shard].verdict(self.now, due.kind, due.slot, due.generation) {
             Some(Summons::Retransmit(id)) => {
                 self.shards[shard].acknowledgement_due(self.now, id, SocketView::default());
@@ -365,7 +369,7 @@ impl World {
 
     /// As the expiry queue has it: a verdict comes with the end of the deadline's bucket, or of the present one.
     fn register(&mut self, shard: usize, mut new: Registration) {
-        if new.kind == DeadlineKind::Chore {
+        if new.kind == DeadlineKind::Chore && new.slot != OWN_DELAYED {
             return;
         }
         if !new.deadline.is_never() {

@@ -7,9 +7,11 @@
 //!
 //! A Message Expiry Interval counts from the publication, not from the delay.
 
-use super::Shard;
 use super::deadline::OWN_DELAYED;
+use super::exchange::Peer;
 use super::route::Publication;
+use super::turn::Job;
+use super::{Shard, TURN};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
 use crate::journal::record::{DelayedNumber, Record, StoredDelayed};
@@ -26,7 +28,7 @@ const PREFIX: &str = "$delayed/";
 /// How far ahead messages are read from the store.
 pub const HORIZON: Duration = Duration::from_secs(60);
 
-/// Messages published in one turn, and read at once.
+/// Messages read at once.
 const AT_ONCE: usize = 1_000;
 
 /// How many messages may wait for their time, in one shard.
@@ -59,6 +61,18 @@ pub(super) struct Delayed {
     /// The next number, where there is no store that gives one.
     next: u64,
     registered: Registered,
+    progress: Progress,
+}
+
+/// Whether messages are being published whose time has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Idle,
+    /// In later turns.
+    GoesOn,
+    /// As soon as peers have room.
+    WaitsForPeer,
 }
 
 impl Default for Delayed {
@@ -71,6 +85,7 @@ impl Default for Delayed {
             bytes: 0,
             next: 0,
             registered: Registered::default(),
+            progress: Progress::Idle,
         }
     }
 }
@@ -144,18 +159,44 @@ impl Shard {
         Ok(())
     }
 
-    /// The time of some messages may have come: publishes them, oldest first, a bounded number.
+    /// The time of some messages may have come: publishes them, oldest first, in as many turns as it takes.
     // The precision is the expiry actor's interval.
     pub fn publish_delayed(&mut self, now: Instant) {
         self.delayed.registered.fired();
-        for _ in 0..AT_ONCE {
-            let Some(first) = self.delayed.near.first_entry().filter(|e| e.key().0 <= now) else { break };
-            let ((_, number), message) = first.remove_entry();
+        if self.delayed.progress == Progress::Idle {
+            self.delayed.progress = Progress::GoesOn;
+            let left = self.publish_due(now);
+            self.jobs.extend(left);
+        }
+    }
+
+    /// As many as this turn allows; the job that is left. Peers that have as much from here as they should are waited for.
+    pub(super) fn publish_due(&mut self, now: Instant) -> Option<Job> {
+        while self.delayed.near.first_key_value().is_some_and(|((due, _), _)| *due <= now) {
+            if self.peers.iter().any(Peer::is_full) {
+                self.delayed.progress = Progress::WaitsForPeer;
+                return None;
+            }
+            let Some(((_, number), message)) = self.delayed.near.pop_first() else { break };
             self.delayed.messages = self.delayed.messages.saturating_sub(1);
             self.delayed.bytes = self.delayed.bytes.saturating_sub(message.size());
+            self.turn.charge(1);
             self.publish_one_delayed(now, number, &message);
+            if self.turn.is_over() || self.unflushed >= TURN {
+                return Some(Job::Delayed);
+            }
         }
+        self.delayed.progress = Progress::Idle;
         self.register_delayed(now);
+        None
+    }
+
+    /// Peers have room again.
+    pub(super) fn go_on_with_delayed(&mut self) {
+        if self.delayed.progress == Progress::WaitsForPeer {
+            self.delayed.progress = Progress::GoesOn;
+            self.later(Job::Delayed);
+        }
     }
 
     fn publish_one_delayed(&mut self, now: Instant, number: DelayedNumber, message: &Message) {
@@ -176,6 +217,10 @@ impl Shard {
     }
 
     fn register_delayed(&mut self, now: Instant) {
+        if self.delayed.progress != Progress::Idle {
+            // It is registered when all that is due is published.
+            return;
+        }
         let Some(((due, _), _)) = self.delayed.near.first_key_value() else { return };
         let deadline = (*due).max(now);
         if self.delayed.registered.needs(deadline, self.settings.expiry_interval) {

@@ -165,6 +165,7 @@ impl Shard {
             }
         }
         if self.peers.iter().all(|p| p.has_room()) {
+            self.go_on_with_delayed();
             for id in std::mem::take(&mut self.waiting_for_peer) {
                 self.unpause(now, id, Pause::Peer);
             }

@@ -94,6 +94,8 @@ impl Turn {
 pub(super) enum Job {
     /// The connection's packets used up a turn: it is read on.
     Read(ConnectionId),
+    /// Messages whose time has come are published.
+    Delayed,
 }
 
 impl Shard {
@@ -143,6 +145,7 @@ impl Shard {
                 self.unpause(now, id, Pause::Turn);
                 None
             }
+            Job::Delayed => self.publish_due(now),
         }
     }
 
