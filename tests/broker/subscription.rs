@@ -46,7 +46,7 @@ versions!(wildcards_match_as_the_standard_has_it {
 
 fn invalid_filters_are_refused(version: Version) {
     let broker = default_broker();
-    for filter in ["", "a#", "#/a", "a/#/b", "a+", "+a", "a/+b/c", "##", "++", "a/##"] {
+    for filter in ["a#", "#/a", "a/#/b", "a+", "+a", "a/+b/c", "##", "++", "a/##"] {
         println!("{filter:?}");
         let mut client = broker.client(version, "c");
         let id = client.fresh_id();

@@ -9,6 +9,10 @@ use crate::mqtt::packet::{
 };
 use std::borrow::Cow;
 
+/// The level of a mosquitto bridge that speaks 3.1.1: 4, and a private bit. It leaves the bit out when it gets the 3.x CONNACK
+/// with return code 1, and understands no other refusal.
+const MOSQUITTO_BRIDGE: u8 = 0x84;
+
 const CLEAN_START: u8 = 0x02;
 const WILL: u8 = 0x04;
 const WILL_RETAIN: u8 = 0x20;
@@ -37,10 +41,14 @@ pub(super) fn version(body: &[u8]) -> Result<Option<ProtocolVersion>, DecodeErro
             return Ok(None);
         }
         if let Some((&level, _)) = body.strip_prefix(name).and_then(|rest| rest.split_first()) {
-            // MQTT has two levels: another one of its own is not an unsupported one.
-            if !(name == b"\0\x04MQTT" && matches!(level, 4 | 5)) {
-                // 3.1.1 [MQTT-3.1.2-2], 5.0 [MQTT-3.1.2-2]
-                return Err(DecodeError::UnsupportedProtocolVersion { level: Some(level) });
+            // 3.1.1 [MQTT-3.1.2-2], 5.0 [MQTT-3.1.2-2]
+            match (name, level) {
+                // MQTT has two levels: another one of its own is not an unsupported one.
+                (b"\0\x04MQTT", 4 | 5) => {}
+                (b"\0\x04MQTT", 6..) if level != MOSQUITTO_BRIDGE => {
+                    return Err(DecodeError::LaterProtocolVersion { level });
+                }
+                _ => return Err(DecodeError::UnsupportedProtocolVersion { level: Some(level) }),
             }
         }
     }

@@ -16,9 +16,12 @@ pub enum DecodeError {
     FirstPacketNotConnect { packet_type: u8 },
     #[error("packet type {packet_type} is reserved in MQTT {version}")]
     ReservedPacketType { packet_type: u8, version: ProtocolVersion },
-    /// `level` is there where the protocol name was one of MQTT's; see [`DecodeError::connack_return_code`].
+    /// `level` is there where the protocol name was one of MQTT's; see [`DecodeError::connack`].
     #[error("{}", unsupported_version(*level))]
     UnsupportedProtocolVersion { level: Option<u8> },
+    /// A level above 5 under the name MQTT: a version later than those supported.
+    #[error("{}", unsupported_version(Some(*level)))]
+    LaterProtocolVersion { level: u8 },
 
     #[error("{packet} with flags 0x{flags:X} in its first byte; they have to be 0x{expected:X}")]
     FixedHeaderFlags { packet: PacketType, flags: u8, expected: u8 },
@@ -72,6 +75,8 @@ pub enum DecodeError {
 
     #[error("{packet} without a topic filter; it needs one or more")]
     NoTopicFilter { packet: PacketType },
+    #[error("{packet} with an empty topic filter; a topic filter has one character or more")]
+    EmptyTopicFilter { packet: PacketType },
     #[error("subscription options 0x{options:02X} have reserved bits set; they have to be 0")]
     ReservedSubscriptionOptions { options: u8 },
     #[error("Retain Handling is 3; it has to be 0, 1 or 2")]
@@ -108,7 +113,9 @@ impl DecodeError {
         use DecodeError::*;
         match self {
             PacketTooLarge { .. } => ReasonCode::PACKET_TOO_LARGE,
-            UnsupportedProtocolVersion { .. } => ReasonCode::UNSUPPORTED_PROTOCOL_VERSION,
+            UnsupportedProtocolVersion { .. } | LaterProtocolVersion { .. } => {
+                ReasonCode::UNSUPPORTED_PROTOCOL_VERSION
+            }
             TopicAliasZero => ReasonCode::TOPIC_ALIAS_INVALID,
             EmptyTopicName { .. } | WildcardInTopicName { .. } => ReasonCode::TOPIC_NAME_INVALID,
             // Bytes that can be read, and say what they must not. 5.0 counts a zero Packet Identifier with
@@ -138,6 +145,7 @@ impl DecodeError {
             | InvalidUtf8 { .. }
             | NullCharacter { .. }
             | QoSThree { .. }
+            | EmptyTopicFilter { .. }
             | DupWithQoSZero
             | ReservedConnectFlag
             | WillFlagsWithoutWill
@@ -150,17 +158,17 @@ impl DecodeError {
         }
     }
 
-    /// The return code of the 3.x CONNACK that answers this error; `None`: close without one.
+    /// The CONNACK that answers this error; `None`: close without one.
     ///
-    /// Only an unknown level under a name of MQTT's gets one, and in the 3.x form whatever the level: the
-    /// peer's version is by definition not known, its four bytes are what every version's client can at
-    /// least skip, mosquitto and EMQX answer so, and mosquitto's bridges (level 0x84) fall back on it.
-    // 3.1.1 [MQTT-3.1.2-1], [MQTT-3.1.2-2], [MQTT-3.1.4-1]; 5.0 [MQTT-3.1.2-1] leaves the CONNACK optional
-    pub const fn connack_return_code(&self) -> Option<ConnectReturnCode> {
+    /// Only an unknown level under a name of MQTT's gets one. A level above 5 is answered in the form of 5.0, the
+    /// latest that a later client can know. A lower level is answered in the form of 3.x.
+    // 3.1.1 [MQTT-3.1.2-1], [MQTT-3.1.2-2], [MQTT-3.1.4-1]; 5.0 [MQTT-3.1.2-2] leaves the CONNACK optional
+    pub const fn connack(&self) -> Option<&'static [u8]> {
+        const V3: &[u8] = &[0x20, 2, 0, ConnectReturnCode::UnacceptableProtocolVersion as u8];
+        const V5: &[u8] = &[0x20, 3, 0, ReasonCode::UNSUPPORTED_PROTOCOL_VERSION.byte(), 0];
         match self {
-            DecodeError::UnsupportedProtocolVersion { level: Some(_) } => {
-                Some(ConnectReturnCode::UnacceptableProtocolVersion)
-            }
+            DecodeError::UnsupportedProtocolVersion { level: Some(_) } => Some(V3),
+            DecodeError::LaterProtocolVersion { .. } => Some(V5),
             _ => None,
         }
     }

@@ -95,6 +95,13 @@ impl<'a> Reader<'a> {
         utf8(bytes, field)
     }
 
+    /// A Topic Filter, not empty; the rest of its form is for the session to judge.
+    pub fn topic_filter(&mut self, packet: PacketType) -> Result<&'a str, DecodeError> {
+        let filter = self.string("Topic Filter")?;
+        // 3.1.1 and 5.0 [MQTT-4.7.3-1]
+        if filter.is_empty() { Err(DecodeError::EmptyTopicFilter { packet }) } else { Ok(filter) }
+    }
+
     /// A Topic Name, or an empty string: 5.0 allows that beside a Topic Alias, so the caller decides. `known` is one, or empty.
     #[inline]
     pub fn topic_name(&mut self, field: &'static str, known: &'a str) -> Result<&'a str, DecodeError> {

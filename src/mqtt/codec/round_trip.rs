@@ -19,6 +19,10 @@ fn text() -> impl Strategy<Value = &'static str> {
     "[a-zA-Z0-9/ äß€𝄞\u{FEFF}#+$]{0,12}".prop_map(|text| &*text.leak())
 }
 
+fn filter() -> impl Strategy<Value = &'static str> {
+    "[a-zA-Z0-9/ äß€𝄞\u{FEFF}#+$]{1,12}".prop_map(|text| &*text.leak())
+}
+
 fn topic() -> impl Strategy<Value = &'static str> {
     "[a-z/$ä€\u{FEFF}]{1,200}".prop_map(|text| &*text.leak())
 }
@@ -231,7 +235,7 @@ fn options(v5: bool) -> impl Strategy<Value = SubscriptionOptions> {
 }
 
 fn subscribe(v5: bool) -> impl Strategy<Value = Packet<'static>> {
-    let filter = (text(), options(v5)).prop_map(|(filter, options)| SubscribeFilter { filter, options });
+    let filter = (filter(), options(v5)).prop_map(|(filter, options)| SubscribeFilter { filter, options });
     (packet_id(), of(1..=268_435_455_u32), pairs(), vec(filter, 1..20)).prop_map(
         move |(packet_id, id, pairs, filters)| {
             let properties = if v5 { Properties(encoded(user_properties(pairs))) } else { Properties::EMPTY };
@@ -249,7 +253,7 @@ fn suback(v5: bool) -> impl Strategy<Value = Packet<'static>> {
 }
 
 fn unsubscribe(v5: bool) -> impl Strategy<Value = Packet<'static>> {
-    (packet_id(), pairs(), vec(text(), 1..20)).prop_map(move |(packet_id, pairs, filters)| {
+    (packet_id(), pairs(), vec(filter(), 1..20)).prop_map(move |(packet_id, pairs, filters)| {
         let properties = if v5 { Properties(encoded(user_properties(pairs))) } else { Properties::EMPTY };
         Packet::Unsubscribe(Unsubscribe { packet_id, properties, filters })
     })

@@ -2,7 +2,7 @@
 
 use super::cases::{Expected, FIRST_PACKETS, LATER_PACKETS, WireCase};
 use super::*;
-use crate::mqtt::packet::{Acknowledgement, Connack, ConnectReturnCode, PacketId, Properties, Publish, QoS};
+use crate::mqtt::packet::{Acknowledgement, Connack, PacketId, Properties, Publish, QoS};
 use std::borrow::Cow;
 
 pub(super) const NO_LIMIT: u32 = u32::MAX;
@@ -120,11 +120,38 @@ fn mqtt5_3_2_2_15_a_packet_too_large_is_refused_by_its_length_alone() {
 
 #[test]
 fn mqtt311_3_1_2_2_an_unknown_level_is_answered_and_an_unknown_name_is_not() {
-    let answer = |bytes| decode_connect(bytes, NO_LIMIT).expect_err("unsupported").connack_return_code();
-    assert_eq!(answer(b"\x10\x0D\0\x04MQTT\x06"), Some(ConnectReturnCode::UnacceptableProtocolVersion));
-    assert_eq!(answer(b"\x10\x0D\0\x06MQIsdp\x05"), Some(ConnectReturnCode::UnacceptableProtocolVersion));
-    assert_eq!(answer(b"\x10\x0D\0\x04AMQP\x00"), None);
-    assert_eq!(answer(b"\x10\x0D\0\x04MQTT\x04\x03\0\x3C\0\x01a"), None);
+    assert_eq!(refusal(b"\x10\x0D\0\x04MQTT\x03"), Some(&b"\x20\x02\0\x01"[..]));
+    assert_eq!(refusal(b"\x10\x0D\0\x06MQIsdp\x05"), Some(&b"\x20\x02\0\x01"[..]));
+    assert_eq!(refusal(b"\x10\x0D\0\x04AMQP\x00"), None);
+    assert_eq!(refusal(b"\x10\x0D\0\x04MQTT\x04\x03\0\x3C\0\x01a"), None);
+}
+
+fn refusal(bytes: &[u8]) -> Option<&'static [u8]> {
+    decode_connect(bytes, NO_LIMIT).expect_err("unsupported").connack()
+}
+
+#[test]
+fn mqtt5_3_1_2_2_a_later_level_is_answered_in_the_form_of_5_0() {
+    for connect in [b"\x10\x0D\0\x04MQTT\x06", b"\x10\x0D\0\x04MQTT\xFF"] {
+        assert_eq!(refusal(connect), Some(&b"\x20\x03\0\x84\0"[..]));
+    }
+    // A mosquitto bridge tries again without its private bit when it is refused in the form of 3.x.
+    assert_eq!(refusal(b"\x10\x0D\0\x04MQTT\x84"), Some(&b"\x20\x02\0\x01"[..]));
+}
+
+#[test]
+fn mqtt311_4_7_3_1_mqtt5_4_7_3_1_an_empty_topic_filter_is_malformed() {
+    let empty: [(&[u8], _); 4] = [
+        (b"\x82\x05\0\x01\0\0\0", ProtocolVersion::V3_1_1),
+        (b"\x82\x06\0\x01\0\0\0\0", ProtocolVersion::V5),
+        (b"\xA2\x07\0\x01\0\x01t\0\0", ProtocolVersion::V3_1_1),
+        (b"\xA2\x05\0\x01\0\0\0", ProtocolVersion::V5),
+    ];
+    for (bytes, version) in empty {
+        let error = decode(bytes, version, NO_LIMIT).expect_err("an empty filter");
+        assert!(matches!(error, DecodeError::EmptyTopicFilter { .. }), "{error}");
+        assert_eq!(error.reason_code(), ReasonCode::MALFORMED_PACKET);
+    }
 }
 
 #[test]

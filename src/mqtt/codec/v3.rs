@@ -42,7 +42,7 @@ pub(super) fn subscribe(body: &[u8]) -> Result<Subscribe<'_>, DecodeError> {
     let mut filters = Vec::new();
     while !reader.is_empty() {
         // 3.1.1 [MQTT-3.8.3-1]
-        let filter = reader.string("Topic Filter")?;
+        let filter = reader.topic_filter(packet)?;
         let options = subscription_options(reader.byte("Requested QoS")?)?;
         filters.push(SubscribeFilter { filter, options });
     }
@@ -110,14 +110,15 @@ pub(super) fn unsubscribe(body: &[u8]) -> Result<Unsubscribe<'_>, DecodeError> {
 
 /// The payload of UNSUBSCRIBE, the same in every version.
 pub(super) fn unsubscribe_filters<'a>(reader: &mut Reader<'a>) -> Result<Vec<&'a str>, DecodeError> {
+    let packet = PacketType::Unsubscribe;
     let mut filters = Vec::new();
     while !reader.is_empty() {
         // 3.1.1 [MQTT-3.10.3-1], 5.0 [MQTT-3.10.3-1]
-        filters.push(reader.string("Topic Filter")?);
+        filters.push(reader.topic_filter(packet)?);
     }
     if filters.is_empty() {
         // 3.1.1 [MQTT-3.10.3-2], 5.0 [MQTT-3.10.3-2]
-        return Err(DecodeError::NoTopicFilter { packet: PacketType::Unsubscribe });
+        return Err(DecodeError::NoTopicFilter { packet });
     }
     Ok(filters)
 }

@@ -104,7 +104,7 @@ pub(super) fn subscribe(body: &[u8]) -> Result<Subscribe<'_>, DecodeError> {
     let mut filters = Vec::new();
     while !reader.is_empty() {
         // 5.0 [MQTT-3.8.3-1]
-        let filter = reader.string("Topic Filter")?;
+        let filter = reader.topic_filter(packet)?;
         let options = subscription_options(reader.byte("Subscription Options")?)?;
         filters.push(SubscribeFilter { filter, options });
     }

@@ -366,10 +366,10 @@ impl Shard {
     /// What came is no CONNECT.
     // 3.1.1 [MQTT-3.1.4-1], [MQTT-3.1.2-2]; 5.0 [MQTT-3.1.4-1]
     pub(super) fn refuse_undecodable(&mut self, now: Instant, id: ConnectionId, error: &DecodeError) {
-        if let Some(code) = error.connack_return_code()
+        if let Some(connack) = error.connack()
             && let Some(connection) = self.connections.get_mut(id)
         {
-            connection.wire.outbox.buffer().extend_from_slice(&[0x20, 2, 0, code as u8]);
+            connection.wire.outbox.buffer().extend_from_slice(connack);
         }
         self.begin_closing(now, id, Leaves::Broker);
         self.note(Event::Refused {

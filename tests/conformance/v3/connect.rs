@@ -2,7 +2,7 @@
 
 use crate::harness::{Target, cases};
 use crate::support::client::subscribe_packet;
-use crate::support::{Connect, Kind, Message, Packet, V31, V311, Version};
+use crate::support::{Connect, Kind, Message, Packet, V5, V31, V311, Version};
 
 cases![
     mqtt311_3_1_0_1_connection_that_opens_with_another_packet_is_closed,
@@ -80,12 +80,19 @@ fn mqtt31_protocol_name_is_not_that_of_3_1_1(broker: &Target) {
 
 fn mqtt311_3_1_2_2_unsupported_level_is_told_so_and_closed(broker: &Target) {
     broker.serves(V311);
-    for level in [0, 1, 2, 6, 7, 0x84, 255] {
+    for level in [0, 1, 2, 0x84] {
         let mut connect = Connect::new(V311, &broker.id("c"));
         connect.level = level;
         let mut client = broker.open(V311);
         client.send(&connect.encode());
         assert_eq!(client.expect_connack().code, 1, "level {level}");
+        client.expect_closed();
+    }
+    // A later version is told so in the latest form that there is, which is that of 5.0.
+    for level in [6, 7, 255] {
+        let mut client = broker.open(V5);
+        client.send(&Connect { level, ..Connect::new(V311, &broker.id("c")) }.encode());
+        assert_eq!(client.expect_connack().code, 0x84, "level {level}");
         client.expect_closed();
     }
 }
@@ -205,7 +212,7 @@ fn mqtt311_3_2_2_4_3_2_2_5_refusing_connack_shows_no_session_and_is_the_last(bro
     client.settle();
     client.disconnect();
     let refused = [
-        (Connect { level: 6, ..Connect::persistent(V311, &id) }, 1),
+        (Connect { level: 2, ..Connect::persistent(V311, &id) }, 1),
         (Connect::new(V311, "").clean(false), 2),
     ];
     for (connect, code) in refused {
