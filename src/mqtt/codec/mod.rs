@@ -32,7 +32,7 @@ mod tests;
 pub use acknowledgement::{AckKind, put_acknowledgement};
 pub use error::{DecodeError, EncodeError};
 pub use frame::PacketType;
-pub use publish::PublishHead;
+pub use publish::{LARGEST_PACKET, PublishHead};
 pub use tokio::{CodecError, MqttCodec, OwnedPacket};
 
 use crate::mqtt::packet::{Disconnect, Packet, ProtocolVersion, ReasonCode};

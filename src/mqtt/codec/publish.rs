@@ -8,6 +8,13 @@ use crate::mqtt::packet::{PacketId, Property, ProtocolVersion, Publish, PublishP
 use std::borrow::Cow;
 use std::num::NonZeroU16;
 
+/// Bytes of the largest packet that Remaining Length can say, its fixed header of five bytes included.
+pub const LARGEST_PACKET: u32 = VARIABLE_BYTE_INTEGER_MAX + 5;
+
+/// Bytes of a PUBLISH at most that are neither topic, payload, Subscription Identifiers nor forwarded properties: fixed header 5,
+/// length of the topic 2, Packet Identifier 2, Property Length 4, Topic Alias 3, Message Expiry Interval 5.
+const OVERHEAD: usize = 21;
+
 /// Decodes the body; `first` has been checked with it.
 #[inline]
 pub(super) fn decode<'a>(
@@ -85,8 +92,8 @@ fn decode_properties(block: &[u8]) -> Result<PublishProperties<'_>, DecodeError>
 ///
 /// Topic Alias, Message Expiry Interval, Subscription Identifiers and forwarded properties are written in 5.0 only.
 /// The caller keeps to the protocol's bounds: a topic of at most 65,535 bytes, Subscription Identifiers of
-/// 1 to 268,435,455, a packet (see [`PublishHead::packet_len`]) within what the receiver accepts, and without a
-/// word from the receiver within the 268,435,460 of the protocol. Release builds do not check.
+/// 1 to 268,435,455, a packet (see [`PublishHead::packet_len`]) within what the receiver accepts, and in any case
+/// within [`LARGEST_PACKET`]. Release builds do not check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishHead<'a> {
     pub dup: bool,
@@ -110,6 +117,14 @@ impl PublishHead<'_> {
     pub fn packet_len(&self, version: ProtocolVersion, payload_len: usize) -> usize {
         let remaining = self.body_len(version) + payload_len;
         1 + length_of_length(remaining) + remaining
+    }
+
+    /// Whether the whole packet is longer than `maximum` bytes. An addition and a comparison where it is not near it.
+    #[inline]
+    pub fn exceeds(&self, version: ProtocolVersion, payload_len: usize, maximum: u32) -> bool {
+        // A Subscription Identifier takes five bytes at most.
+        let most = OVERHEAD + self.topic.len() + 5 * self.subscription_ids.len() + self.forwarded.len();
+        most + payload_len > maximum as usize && self.packet_len(version, payload_len) > maximum as usize
     }
 
     /// Appends everything before the payload and returns where in `out` the Packet Identifier lies, which means

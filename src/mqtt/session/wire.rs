@@ -2,7 +2,7 @@
 
 use super::topic_alias::{Naming, OutgoingAliases};
 use crate::journal::ledger::Entry;
-use crate::mqtt::codec::{self, AckKind, PublishHead};
+use crate::mqtt::codec::{self, AckKind, LARGEST_PACKET, PublishHead};
 use crate::mqtt::message::{LARGE_PAYLOAD, Message};
 use crate::mqtt::outbox::Outbox;
 use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
@@ -17,7 +17,7 @@ pub struct Wire {
     pub version: ProtocolVersion,
     /// Unfinished QoS 1 and 2 deliveries at most: the client's Receive Maximum or the broker's own bound.
     pub window: u16,
-    /// Bytes of a packet that the client takes.
+    /// Bytes of a packet that the client takes, at most [`LARGEST_PACKET`].
     maximum_packet_size: u32,
     aliases: Option<Box<OutgoingAliases>>,
     /// Whether the client wants Reason Strings (5.0 [MQTT-3.1.2-29]).
@@ -33,7 +33,7 @@ pub struct Wire {
     pub cuts: u16,
 }
 
-/// A packet that the client said it cannot take.
+/// A packet that the client said it cannot take, or that no Remaining Length can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
@@ -53,7 +53,7 @@ impl Wire {
             outbox: Outbox::default(),
             version,
             window: 1,
-            maximum_packet_size: u32::MAX,
+            maximum_packet_size: LARGEST_PACKET,
             aliases: None,
             problem_information: true,
             seed,
@@ -66,7 +66,8 @@ impl Wire {
     /// What the client's CONNECT said of itself.
     pub fn set_limits(&mut self, window: u16, maximum_packet_size: Option<u32>, alias_maximum: u16) {
         self.window = window;
-        self.maximum_packet_size = maximum_packet_size.unwrap_or(u32::MAX);
+        self.maximum_packet_size =
+            maximum_packet_size.map_or(LARGEST_PACKET, |size| size.min(LARGEST_PACKET));
         self.aliases = (alias_maximum > 0).then(|| Box::new(OutgoingAliases::new(alias_maximum)));
     }
 
@@ -138,10 +139,8 @@ impl Wire {
         payload: &[u8],
         large: Option<&Bytes>,
     ) -> Result<(), TooLarge> {
-        // Most clients set no limit, and no packet is as long as that says.
-        if self.maximum_packet_size != u32::MAX
-            && head.packet_len(self.version, payload.len()) > self.maximum_packet_size as usize
-        {
+        // Also where the client sets no limit: with an alias, an accepted PUBLISH may be shorter than the one to be sent.
+        if head.exceeds(self.version, payload.len(), self.maximum_packet_size) {
             return Err(TooLarge);
         }
         head.put(self.version, payload.len(), self.outbox.buffer());
@@ -198,6 +197,33 @@ fn remaining_expiry(expires: Instant, now: Instant) -> Option<u32> {
     Some(u32::try_from(expires.since(now).as_millis().div_ceil(1000)).unwrap_or(u32::MAX))
 }
 
+/// Receivers of the same kind get the same bytes: what a [`Frame`] is laid out for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    V3AtMostOnce,
+    V3AtLeastOnce,
+    V3ExactlyOnce,
+    V5AtMostOnce,
+    V5AtLeastOnce,
+    V5ExactlyOnce,
+}
+
+impl FrameKind {
+    /// How many kinds there are.
+    pub const COUNT: usize = FrameKind::V5ExactlyOnce as usize + 1;
+
+    pub fn of(version: ProtocolVersion, qos: QoS) -> FrameKind {
+        match (version.is_v5(), qos) {
+            (false, QoS::AtMostOnce) => FrameKind::V3AtMostOnce,
+            (false, QoS::AtLeastOnce) => FrameKind::V3AtLeastOnce,
+            (false, QoS::ExactlyOnce) => FrameKind::V3ExactlyOnce,
+            (true, QoS::AtMostOnce) => FrameKind::V5AtMostOnce,
+            (true, QoS::AtLeastOnce) => FrameKind::V5AtLeastOnce,
+            (true, QoS::ExactlyOnce) => FrameKind::V5ExactlyOnce,
+        }
+    }
+}
+
 /// A PUBLISH laid out once for all receivers that get the same bytes: same version, QoS and RETAIN, no Subscription
 /// Identifier, no alias. Each copy differs in the Packet Identifier alone.
 #[derive(Debug, Default)]
@@ -246,8 +272,13 @@ impl Frame {
     ) {
         self.bytes.clear();
         let head = parts.head(now, PacketId::new(u16::from(parts.qos != QoS::AtMostOnce)));
+        self.len = head.packet_len(version, parts.payload.len());
+        if self.len > LARGEST_PACKET as usize {
+            // Nobody can be sent it, and `put_frame` sees that by its length.
+            self.payload = None;
+            return;
+        }
         self.packet_id_at = head.put(version, parts.payload.len(), &mut self.bytes);
-        self.len = self.bytes.len() + parts.payload.len();
         self.payload = large.cloned();
         if self.payload.is_none() {
             self.bytes.extend_from_slice(parts.payload);
@@ -257,5 +288,37 @@ impl Frame {
     /// Whether a payload of this size is worth sharing.
     pub fn shares(payload: &[u8]) -> bool {
         payload.len() >= LARGE_PAYLOAD
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Finding 24: accepted under an alias, a PUBLISH may be longer with its topic than Remaining Length can say.
+    #[test]
+    fn mqtt5_1_5_5_a_publish_longer_than_remaining_length_can_say_is_too_large() {
+        // Nobody reads or writes it: the kernel gives it no memory.
+        let payload = vec![0; 268_435_455 - 100];
+        let topic = "t".repeat(65_535);
+        let parts = |topic| FrameParts {
+            topic,
+            forwarded: &[],
+            payload: &payload,
+            expires: Instant::NEVER,
+            qos: QoS::AtMostOnce,
+            retain: false,
+        };
+        for version in [ProtocolVersion::V3_1_1, ProtocolVersion::V5] {
+            let mut wire = Wire::new(version, 0);
+            wire.set_limits(1, Some(u32::MAX), 0);
+            assert_eq!(wire.put_parts(Instant::ZERO, parts(&topic), None, None), Err(TooLarge));
+            let mut frame = Frame::default();
+            frame.lay_out(Instant::ZERO, version, parts(&topic), None);
+            assert_eq!(wire.put_frame(&frame, None), Err(TooLarge));
+            assert!(wire.outbox.is_empty());
+            let shared = Some(Bytes::from_static(b"in its place"));
+            assert_eq!(wire.put_parts(Instant::ZERO, parts("t"), None, shared.as_ref()), Ok(()), "it fits");
+        }
     }
 }

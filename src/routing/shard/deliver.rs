@@ -13,7 +13,7 @@ use crate::mqtt::session::queue::{Delivery, Full, QueuePolicy};
 use crate::mqtt::session::receiver::Outcome;
 use crate::mqtt::session::sender::Tally;
 use crate::mqtt::session::subscription::SubscriptionIds;
-use crate::mqtt::session::wire::{Frame, FrameParts, Sending, TooLarge};
+use crate::mqtt::session::wire::{Frame, FrameKind, FrameParts, Sending, TooLarge};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -223,17 +223,15 @@ fn write(
     connection: &mut Connection,
     sending: Sending<'_>,
     publication: &mut Publication<'_>,
-    frames: &mut [Frame; 6],
+    frames: &mut [Frame; FrameKind::COUNT],
     scratch: &mut Vec<u8>,
 ) -> Result<(), TooLarge> {
     let wire = &mut connection.wire;
     if !sending.ids.is_empty() || !wire.takes_frames() || sending.retain {
         return wire.put_publish(now, publication.message(scratch), sending);
     }
-    let kind = usize::from(sending.qos.bits()) + if wire.version.is_v5() { 3 } else { 0 };
-    let (Some(frame), Some(framed)) = (frames.get_mut(kind), publication.framed.get_mut(kind)) else {
-        return Err(TooLarge);
-    };
+    let kind = FrameKind::of(wire.version, sending.qos) as usize;
+    let (frame, framed) = (&mut frames[kind], &mut publication.framed[kind]);
     let before = *framed;
     if before != Framed::LaidOut {
         *framed = if before == Framed::Unsent { Framed::Once } else { Framed::LaidOut };

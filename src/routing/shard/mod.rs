@@ -69,7 +69,7 @@ use crate::mqtt::charge::Budget;
 use crate::mqtt::outbox::Outbox;
 use crate::mqtt::session::rules::Rules;
 use crate::mqtt::session::sender::Tally;
-use crate::mqtt::session::wire::Frame;
+use crate::mqtt::session::wire::{Frame, FrameKind};
 use crate::mqtt::session::{Session, SessionPolicy};
 use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::{GroupId, Matches, ShardId, SubscriptionTree};
@@ -207,7 +207,7 @@ pub struct Shard {
     wall: WallClock,
     /// Kept from publish to publish so that none allocates.
     matches: Matches,
-    frames: [Frame; 6],
+    frames: [Frame; FrameKind::COUNT],
     scratch: Vec<u8>,
     topic: String,
     publisher: String,

@@ -7,6 +7,7 @@ use crate::journal::record::{MoveNumber, SessionKey};
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::session::receiver::{AckToken, Outcome};
+use crate::mqtt::session::wire::FrameKind;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, Subscriber};
 use crate::time::Instant;
 use std::rc::Rc;
@@ -34,7 +35,7 @@ pub(super) struct Publication<'a> {
     /// The move that it is, or is a part of.
     pub moving: Option<MoveNumber>,
     /// How far it is with each of the shard's frames.
-    pub framed: [Framed; 6],
+    pub framed: [Framed; FrameKind::COUNT],
 }
 
 /// How far a publication is with the packet that all receivers of one kind get.
@@ -62,7 +63,7 @@ impl<'a> Publication<'a> {
             whole: false,
             owed: false,
             moving: None,
-            framed: [Framed::Unsent; 6],
+            framed: [Framed::Unsent; FrameKind::COUNT],
         }
     }
 
