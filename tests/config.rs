@@ -115,7 +115,7 @@ fn each_layer_beats_the_one_below() {
 
 #[test]
 fn the_winning_source_of_each_changed_key_is_told() {
-    let path = file("origins", "[limits]\nin_flight = 11\nqueue_messages = 13\npacket_size = \"1024 KiB\"\n");
+    let path = file("origins", "[limits]\nin_flight = 11\nqueue_messages = 13\npacket_size = \"2048 KiB\"\n");
     let loaded = Sources::new()
         .file(&path)
         .environment(variables(&[("HOMING_LIMITS__QUEUE_MESSAGES", "23")]))
@@ -269,12 +269,13 @@ fn values_just_outside_their_range_are_refused_and_the_bounds_are_taken() {
             &["", "localhost:1883", "1883", "127.0.0.1:1,127.0.0.1:1"],
         ),
         ("listeners.connect_timeout", &["100ms", "1h"], &["99ms", "3601s", "off"]),
-        ("limits.packet_size", &["1 KiB", "268435455 B"], &["1023 B", "256 MiB"]),
+        ("limits.packet_size", &["1 KiB", "255 MiB"], &["1023 B", "256 MiB"]),
         ("limits.session_expiry", &["0s", "4294967294s"], &["4294967295s", "1500ms"]),
         ("keep_alive.maximum", &["0s", "65535s"], &["65536s", "1500ms"]),
         ("expiry.interval", &["10ms", "10s"], &["9ms", "10001ms", "0s"]),
         ("redelivery.backoff", &["1", "1.0", "10.0"], &["0.99", "10.01", "NaN", "inf", "two"]),
         ("redelivery.jitter", &["0", "1.0"], &["-0.1", "1.1"]),
+        ("redelivery.attempts", &["0", "65535"], &["65536", "1000000"]),
         ("redelivery.interval", &["off", "0s", "5m"], &["25h"]),
         ("keep_alive.allow_never", &["true"], &["yes", "1", "True"]),
         ("log.level", &["trace", "info,homing=debug"], &["inof", "", "info,homing=lots"]),

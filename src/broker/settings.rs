@@ -72,7 +72,7 @@ fn terms(redelivery: &Redelivery) -> Terms {
         min_interval: redelivery.min_interval,
         max_interval: redelivery.max_interval,
         jitter: redelivery.jitter,
-        attempts: attempts(redelivery.attempts),
+        attempts: redelivery.attempts,
         on_exhausted: on_exhausted(redelivery.on_exhausted),
         resends_per_tick: redelivery.resends_per_tick as usize,
     };
@@ -99,7 +99,7 @@ fn rule(rule: &config::RedeliveryRule) -> Rule {
         min_interval: rule.min_interval,
         max_interval: rule.max_interval,
         jitter: rule.jitter,
-        attempts: rule.attempts.map(attempts),
+        attempts: rule.attempts,
         on_exhausted: rule.on_exhausted.map(on_exhausted),
         resends_per_tick: rule.resends_per_tick.map(|n| n as usize),
         ack_timeout: rule.ack_timeout,
@@ -108,10 +108,6 @@ fn rule(rule: &config::RedeliveryRule) -> Rule {
         negative_ack: rule.negative_ack,
         dead_letters: rule.dead_letters.as_deref().map(causes),
     }
-}
-
-fn attempts(attempts: u32) -> u16 {
-    u16::try_from(attempts).unwrap_or(u16::MAX)
 }
 
 fn on_exhausted(what: config::OnExhausted) -> OnExhausted {

@@ -75,7 +75,7 @@ impl Default for Limits {
             connections: 0,
             sessions: 1_000_000,
             session_expiry: Duration::from_secs(7 * 24 * 3600),
-            packet_size: ByteSize::mib(1),
+            packet_size: ByteSize::mib(2),
             receive_maximum: 100,
             in_flight: 100,
             queue_messages: 1000,
@@ -96,9 +96,10 @@ impl Default for Limits {
     }
 }
 
-/// A Remaining Length of four bytes counts to 268,435,455 (5.0 section 1.5.5, 3.1.1 section 2.2.3); a packet adds its
-/// own fixed header of five bytes at most, which `packet_size` counts too.
-const LARGEST_PACKET: u64 = 268_435_455;
+/// A Remaining Length counts to one byte below 256 MiB (5.0 section 1.5.5, 3.1.1 section 2.2.3). The last of these MiB are for
+/// what the broker adds to a message: the topic where the client sent an alias, Subscription Identifiers, the properties
+/// of a dead letter.
+const LARGEST_PACKET: u64 = 255 << 20;
 
 const ONE_TIB: u64 = 1 << 40;
 const SIXTEEN_TIB: u64 = 16 << 40;

@@ -25,7 +25,7 @@ pub struct Redelivery {
     /// The share of the spacing that chance may add; it never takes away.
     pub jitter: f64,
     /// Resends of one packet before `on_exhausted`; 0 is no limit.
-    pub attempts: u32,
+    pub attempts: u16,
     /// What happens when the attempts are used up.
     pub on_exhausted: OnExhausted,
     /// Resends to one connection within one expiry interval, so that a full window does not go out at once.
@@ -114,7 +114,7 @@ pub(super) const KEYS: &[Key] = &[
     Key::new("redelivery.min_interval", Rule::Duration(1, days(1))),
     Key::new("redelivery.max_interval", Rule::Duration(0, days(7))),
     Key::new("redelivery.jitter", Rule::Number(0.0, 1.0)),
-    Key::new("redelivery.attempts", Rule::Integer(0, 1_000_000)),
+    Key::new("redelivery.attempts", Rule::Integer(0, 65_535)),
     Key::new("redelivery.on_exhausted", Rule::OneOf(ON_EXHAUSTED)),
     Key::new("redelivery.resends_per_tick", Rule::Integer(1, 65_535)),
     Key::new("redelivery.ack_timeout", Rule::DurationOrOff(0, days(1))),

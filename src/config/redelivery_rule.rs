@@ -32,7 +32,7 @@ pub struct RedeliveryRule {
     #[serde(with = "super::duration::option")]
     pub max_interval: Option<Duration>,
     pub jitter: Option<f64>,
-    pub attempts: Option<u32>,
+    pub attempts: Option<u16>,
     pub on_exhausted: Option<OnExhausted>,
     /// For whole sessions: not with `topic`.
     pub resends_per_tick: Option<u32>,
@@ -74,7 +74,7 @@ const SETTINGS: [(&str, Rule); 13] = [
     ("min_interval", Rule::Duration(1, days(1))),
     ("max_interval", Rule::Duration(0, days(7))),
     ("jitter", Rule::Number(0.0, 1.0)),
-    ("attempts", Rule::Integer(0, 1_000_000)),
+    ("attempts", Rule::Integer(0, 65_535)),
     ("on_exhausted", Rule::OneOf(ON_EXHAUSTED)),
     ("resends_per_tick", Rule::Integer(1, 65_535)),
     ("ack_timeout", Rule::DurationOrOff(0, days(1))),

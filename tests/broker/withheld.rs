@@ -31,7 +31,7 @@ fn quick(config: &mut Config) {
     config.redelivery.interval = INTERVAL;
     config.redelivery.max_interval = INTERVAL * 2;
     config.redelivery.jitter = 0.0;
-    config.redelivery.attempts = ATTEMPTS as u32;
+    config.redelivery.attempts = ATTEMPTS as u16;
     config.redelivery.ack_timeout = ACK_TIMEOUT;
     config.expiry.interval = BUCKET;
     config.runtime.arbiters = 3;
