@@ -91,6 +91,10 @@ fn line(event: &Event, address: &impl Fn(ConnectionId) -> Option<SocketAddr>) {
                 _ => debug!(%client_id, cause, stall = %stall, "stalled"),
             }
         }
+        Event::Contradiction { client_id, packet_id, what } => {
+            let client_id = client_id.escape_debug();
+            warn!(%client_id, %packet_id, what, "acknowledgement of the wrong kind: the client is broken, and disconnected");
+        }
         Event::WishUnreadable { client_id, wish, text } => {
             let (client_id, text) = (client_id.escape_debug(), text.escape_debug());
             warn!(%client_id, wish, %text, "not a duration such as \"5s\", and ignored");

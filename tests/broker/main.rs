@@ -13,6 +13,7 @@ mod launch;
 mod ack_timeout;
 mod bad_input;
 mod connect;
+mod contradictions;
 mod dead_letters;
 mod delayed;
 mod durability;

@@ -12,6 +12,7 @@ use super::stall::{SocketView, Stall, StallCause};
 use super::terms::Matched;
 use crate::journal::ledger::Entry;
 use crate::journal::record::Flight;
+use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -363,6 +364,19 @@ impl InFlight {
         self.remove(at)
     }
 
+    /// The acknowledgement that the packet with this identifier waits for; `None` if nothing was sent under it on this
+    /// connection: an answer to an earlier transmission is not held against the client. Costs as much as
+    /// [`Self::complete`], and is asked only about acknowledgements that finish nothing.
+    pub fn awaited(&self, id: PacketId) -> Option<AckKind> {
+        match self.find(id) {
+            Some(at) if at < self.sent && self.publishes[at].delivery.qos == QoS::AtLeastOnce => {
+                Some(AckKind::Puback)
+            }
+            Some(at) => (at < self.sent).then_some(AckKind::Pubrec),
+            None => self.releases.iter().any(|r| r.packet_id() == id).then_some(AckKind::Pubcomp),
+        }
+    }
+
     /// The session's rules are others now; what topic a release had is not known any more.
     pub fn forget_rules(&mut self) {
         self.releases.iter_mut().for_each(|r| r.matched = Matched::default());
@@ -563,6 +577,22 @@ mod tests {
         assert_eq!(w.quota_used(), 1);
         assert!(w.complete(ids[3]) && w.complete(ids[0]));
         assert_eq!((w.quota_used(), w.len()), (1, 2));
+    }
+
+    #[test]
+    fn what_was_not_sent_on_this_connection_is_not_held_against_the_client() {
+        let mut w = InFlight::default();
+        let (one, two) = (push(&mut w, QoS::AtLeastOnce), push(&mut w, QoS::ExactlyOnce));
+        assert_eq!((w.awaited(one), w.awaited(two)), (Some(AckKind::Puback), Some(AckKind::Pubrec)));
+        w.begin_connection();
+        assert_eq!((w.awaited(one), w.awaited(two)), (None, None));
+        w.mark_sent();
+        assert_eq!((w.awaited(one), w.awaited(two)), (Some(AckKind::Puback), None));
+        // Its PUBREC came all the same: from then on PUBCOMP is awaited.
+        assert_eq!(w.receive(two), Received::Release);
+        assert_eq!(w.awaited(two), Some(AckKind::Pubcomp));
+        assert!(w.complete(two));
+        assert_eq!(w.awaited(two), None);
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub mod wire;
 use crate::journal::ledger::Account;
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{
-    Acknowledgement, Disconnect, Packet, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Unsubscribe,
+    Acknowledgement, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe,
+    Unsubscribe,
 };
 use crate::time::Instant;
 use patience::Patience;
@@ -97,6 +98,12 @@ pub enum Action<'a> {
     Disconnect(Disconnect<'a>),
     /// The client broke a rule: the connection ends, in 5.0 with this reason.
     Fail(Violation),
+    /// The client answered what is in flight with an acknowledgement of another kind: the connection ends, and what is in
+    /// flight is sent again when the client returns.
+    Contradiction {
+        packet_id: PacketId,
+        violation: Violation,
+    },
 }
 
 /// A rule that a client broke.
@@ -157,13 +164,26 @@ impl Session {
             Packet::Publish(publish) => self.publish(publish, wire, policy),
             Packet::Puback(ack) => {
                 // An identifier that is not in flight is a late answer to a resend, or nothing at all: both are harmless.
-                self.sender.acknowledge(ack.packet_id, ack.reason, &mut tally.losses);
+                if !self.sender.acknowledge(ack.packet_id, ack.reason, &mut tally.losses)
+                    && let Some(awaited) = self.sender.contradicts(AckKind::Puback, ack.packet_id)
+                {
+                    return contradiction(AckKind::Puback, awaited, ack.packet_id, tally);
+                }
                 self.sender.pump(now, wire, &policy.send, tally);
                 Action::None
             }
             Packet::Pubrec(ack) => {
                 let losses = &mut tally.losses;
-                self.sender.receive(now, ack.packet_id, ack.reason, wire, losses);
+                if !self.sender.receive(now, ack.packet_id, ack.reason, wire, losses) {
+                    if let Some(awaited) = self.sender.contradicts(AckKind::Pubrec, ack.packet_id) {
+                        return contradiction(AckKind::Pubrec, awaited, ack.packet_id, tally);
+                    }
+                    if !ack.reason.is_error() {
+                        // 3.x has no code for it; PUBREL lets the client finish all the same.
+                        let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
+                        wire.put_acknowledgement(AckKind::Pubrel, ack.packet_id, reason);
+                    }
+                }
                 if ack.reason.is_error() {
                     self.sender.pump(now, wire, &policy.send, tally);
                 }
@@ -171,7 +191,11 @@ impl Session {
             }
             Packet::Pubrel(ack) => self.release(ack, wire),
             Packet::Pubcomp(ack) => {
-                self.sender.complete(ack.packet_id);
+                if !self.sender.complete(ack.packet_id)
+                    && let Some(awaited) = self.sender.contradicts(AckKind::Pubcomp, ack.packet_id)
+                {
+                    return contradiction(AckKind::Pubcomp, awaited, ack.packet_id, tally);
+                }
                 self.sender.pump(now, wire, &policy.send, tally);
                 Action::None
             }
@@ -275,6 +299,21 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// An acknowledgement of another kind than the one that is awaited for its identifier.
+// 5.0 [MQTT-4.13.1-1], 3.1.1 [MQTT-4.8.0-1]: it breaks the exchanges of [MQTT-4.3.2-4] and [MQTT-4.3.3-8] to [MQTT-4.3.3-11].
+#[cold]
+fn contradiction<'a>(came: AckKind, awaited: AckKind, packet_id: PacketId, tally: &mut Tally) -> Action<'a> {
+    tally.contradictions += 1;
+    let what = match (came, awaited) {
+        (AckKind::Pubrec, AckKind::Puback) => "PUBREC for a QoS 1 PUBLISH, which waits for PUBACK",
+        (_, AckKind::Puback) => "PUBCOMP for a QoS 1 PUBLISH, which waits for PUBACK",
+        (AckKind::Puback, AckKind::Pubrec) => "PUBACK for a QoS 2 PUBLISH, which waits for PUBREC",
+        (_, AckKind::Pubrec) => "PUBCOMP for a QoS 2 PUBLISH, which waits for PUBREC",
+        _ => "PUBACK for a PUBREL, which waits for PUBCOMP",
+    };
+    Action::Contradiction { packet_id, violation: Violation { reason: ReasonCode::PROTOCOL_ERROR, what } }
 }
 
 fn violation<'a>(reason: ReasonCode, what: &'static str) -> Action<'a> {

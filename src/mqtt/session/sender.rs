@@ -47,6 +47,8 @@ pub struct Tally {
     pub stalled: u64,
     /// Connections cut for want of an acknowledgement.
     pub cut: u64,
+    /// Acknowledgements of the wrong kind for what is in flight.
+    pub contradictions: u64,
     /// Dead letters published.
     pub dead_letters: u64,
     /// CONNECTs refused for want of room: sessions, memory, disk.
@@ -62,6 +64,7 @@ impl Tally {
         self.redelivered += other.redelivered;
         self.stalled += other.stalled;
         self.cut += other.cut;
+        self.contradictions += other.contradictions;
         self.dead_letters += other.dead_letters;
         self.refused_connects += other.refused_connects;
         self.refused_subscriptions += other.refused_subscriptions;
@@ -292,7 +295,7 @@ impl Sender {
         true
     }
 
-    /// PUBREC: answers with PUBREL where the exchange is known, or where 5.0 wants the client told.
+    /// PUBREC: answers with PUBREL where the exchange is known. Returns whether it is.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -300,12 +303,11 @@ impl Sender {
         reason: ReasonCode,
         wire: &mut Wire,
         losses: &mut Losses,
-    ) {
+    ) -> bool {
         if reason.is_error() {
-            if let Some(finished) = self.window.reject(id) {
-                losses.lose(finished.lost(LossCause::NegativelyAcknowledged, Some(reason)));
-            }
-            return;
+            let Some(finished) = self.window.reject(id) else { return false };
+            losses.lose(finished.lost(LossCause::NegativelyAcknowledged, Some(reason)));
+            return true;
         }
         let topic = if self.terms.differ_by_topic() { self.window.topic(id) } else { None };
         let matched = topic.map(|topic| self.terms.matched(topic));
@@ -315,12 +317,17 @@ impl Sender {
                     release.matched = matched.unwrap_or(release.matched);
                     write_release(now, release, wire, &self.terms.under(release.matched));
                 }
+                true
             }
-            // 3.x has no code for it; PUBREL lets the client finish all the same.
-            Received::Unknown => {
-                wire.put_acknowledgement(AckKind::Pubrel, id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND)
-            }
+            Received::Unknown => false,
         }
+    }
+
+    /// The acknowledgement that the packet sent under this identifier waits for, if it is not one of the kind `came`,
+    /// which finished nothing. A PUBREC that is repeated while PUBCOMP is awaited is lawful.
+    pub fn contradicts(&self, came: AckKind, id: PacketId) -> Option<AckKind> {
+        let awaited = self.window.get()?.awaited(id)?;
+        (awaited != came && (came, awaited) != (AckKind::Pubrec, AckKind::Pubcomp)).then_some(awaited)
     }
 
     /// PUBCOMP: whether it finished a message.

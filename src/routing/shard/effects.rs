@@ -6,7 +6,7 @@ use super::delayed::DelayedRequest;
 use super::exchange::Parcel;
 use super::report::Report;
 use crate::expiry::deadline::Registration;
-use crate::mqtt::packet::{ProtocolVersion, ReasonCode};
+use crate::mqtt::packet::{PacketId, ProtocolVersion, ReasonCode};
 use crate::mqtt::session::loss::Counts;
 use crate::mqtt::session::stall::Stall;
 use crate::routing::subscription_tree::ShardId;
@@ -85,6 +85,12 @@ pub enum Event {
     Stalled {
         client_id: Box<str>,
         stall: Stall,
+    },
+    /// A client answered what is in flight with an acknowledgement of the wrong kind, and is disconnected for it.
+    Contradiction {
+        client_id: Box<str>,
+        packet_id: PacketId,
+        what: &'static str,
     },
     /// A client asked for something that does not read as a duration.
     WishUnreadable {

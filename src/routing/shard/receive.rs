@@ -1,7 +1,7 @@
 //! From bytes to packets to the session.
 
 use super::connection::{Pause, Phase};
-use super::effects::Why;
+use super::effects::{Event, Why};
 use super::{ConnectionId, Shard, TURN};
 use crate::mqtt::codec::{self, DecodeError, Decoded};
 use crate::mqtt::packet::{Packet, ReasonCode};
@@ -232,6 +232,13 @@ impl Shard {
                 Flow::Closed
             }
             Action::Fail(violation) => {
+                self.fail(now, id, violation);
+                Flow::Closed
+            }
+            Action::Contradiction { packet_id, violation } => {
+                let Some(resident) = self.sessions.get(session_id) else { return Flow::Closed };
+                let client_id = resident.session.client_id.clone();
+                self.note(Event::Contradiction { client_id, packet_id, what: violation.what });
                 self.fail(now, id, violation);
                 Flow::Closed
             }
