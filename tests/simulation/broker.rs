@@ -171,6 +171,9 @@ impl World {
                 client.map_or(Ok(()), |client| self.oracle.expired(self.now, client))
             }
             Happened::SubscriptionsRefused { what, .. } => Err(format!("a SUBSCRIBE was refused: {what}")),
+            Happened::Contradiction { what, .. } => {
+                Err(format!("an acknowledgement was taken for a wrong one: {what}"))
+            }
             Happened::Refused { what, .. } => Err(format!("a CONNECT was refused: {what}")),
             Happened::Redelivered { .. }
             | Happened::Stalled { .. }
