@@ -282,7 +282,9 @@ impl Session {
         if let Some(lsn) = due.waits {
             wire.outbox.fence(lsn);
         }
-        wire.put_acknowledgement(kind, due.packet_id, due.reason);
+        for _ in 0..=due.again {
+            wire.put_acknowledgement(kind, due.packet_id, due.reason);
+        }
     }
 
     /// Writes every waiting acknowledgement that is due.

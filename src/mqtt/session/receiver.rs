@@ -58,6 +58,8 @@ pub struct Due {
     pub held_too_long: bool,
     /// It frees the identifier, and leaves when that is committed.
     pub waits: Option<Lsn>,
+    /// How often more it is said: once for each copy of the PUBLISH that came while it waited.
+    pub again: u8,
 }
 
 /// What to do with an incoming QoS 2 PUBLISH.
@@ -81,6 +83,8 @@ struct Pending {
     /// What to say in place of what the outcome says.
     refused: Option<ReasonCode>,
     voice: Voice,
+    /// Copies of a QoS 2 PUBLISH that came since on this connection, up to 255: each gets a PUBREC of its own, in one write.
+    again: u8,
 }
 
 /// Whether an acknowledgement is for the present connection.
@@ -140,6 +144,9 @@ impl Receiver {
             |p: &&mut Pending| p.qos == QoS::ExactlyOnce && p.packet_id == id && p.voice != Voice::Spoken;
         match pending.find(same) {
             Some(p) => {
+                // The first on this connection is answered as it was to be; each further one on top of that.
+                // 3.1.1 [MQTT-4.3.3-2], 5.0 [MQTT-4.3.3-8]
+                p.again = p.again.saturating_add(u8::from(p.voice == Voice::Speaks));
                 p.voice = Voice::Speaks;
                 Admission::Pending
             }
@@ -197,9 +204,9 @@ impl Receiver {
         refused: Option<ReasonCode>,
     ) -> Option<Due> {
         if self.unanswered() == 0 {
-            return Some(self.due(packet_id, qos, outcome, refused));
+            return Some(self.due(packet_id, qos, outcome, refused, 0));
         }
-        self.push(Pending { packet_id, qos, gates: 0, outcome, refused, voice: Voice::Speaks });
+        self.push(Pending { packet_id, qos, gates: 0, outcome, refused, voice: Voice::Speaks, again: 0 });
         None
     }
 
@@ -213,7 +220,8 @@ impl Receiver {
         told: Option<ReasonCode>,
     ) -> AckToken {
         let token = self.next_token();
-        self.push(Pending { packet_id, qos, gates, outcome, refused: told, voice: Voice::Speaks });
+        let (refused, voice) = (told, Voice::Speaks);
+        self.push(Pending { packet_id, qos, gates, outcome, refused, voice, again: 0 });
         token
     }
 
@@ -243,12 +251,12 @@ impl Receiver {
                 // The first that speaks, if none but silent ones wait before it.
                 let p = pending.iter_mut().find(|p| p.voice == Voice::Speaks).filter(|p| p.gates == 0)?;
                 p.voice = Voice::Spoken;
-                let Pending { packet_id, qos, outcome, refused, .. } = *p;
-                return Some(self.due(packet_id, qos, outcome, refused));
+                let Pending { packet_id, qos, outcome, refused, again, .. } = *p;
+                return Some(self.due(packet_id, qos, outcome, refused, again));
             };
             self.first = self.first.wrapping_add(1);
             if p.voice != Voice::Spoken {
-                let due = self.due(p.packet_id, p.qos, p.outcome, p.refused);
+                let due = self.due(p.packet_id, p.qos, p.outcome, p.refused, p.again);
                 if p.voice == Voice::Speaks {
                     return Some(due);
                 }
@@ -262,6 +270,7 @@ impl Receiver {
         for p in self.pending.iter_mut().flat_map(|p| p.iter_mut()) {
             if p.voice == Voice::Speaks {
                 p.voice = Voice::Silent;
+                p.again = 0;
             }
         }
         match (&mut self.carried_over, self.exactly_once.take()) {
@@ -273,9 +282,16 @@ impl Receiver {
         }
     }
 
-    fn due(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome, refused: Option<ReasonCode>) -> Due {
+    fn due(
+        &mut self,
+        packet_id: PacketId,
+        qos: QoS,
+        outcome: Outcome,
+        refused: Option<ReasonCode>,
+        again: u8,
+    ) -> Due {
         let reason = refused.unwrap_or(outcome.reason());
-        let mut waits = None;
+        let (mut waits, mut again) = (None, again);
         if qos == QoS::ExactlyOnce && reason.is_error() {
             // 5.0 [MQTT-4.3.3-9]
             if let (true, Some(account)) = (self.forget(packet_id), &self.account) {
@@ -283,8 +299,10 @@ impl Receiver {
             }
             // Else the next message under it could be taken for this one after a crash.
             waits = self.account.as_ref().and_then(|account| account.pending());
+            // The refusal frees the identifier, and its next use must not meet a second one.
+            again = 0;
         }
-        Due { packet_id, qos, reason, held_too_long: outcome == Outcome::HeldTooLong, waits }
+        Due { packet_id, qos, reason, held_too_long: outcome == Outcome::HeldTooLong, waits, again }
     }
 }
 
@@ -441,6 +459,36 @@ mod tests {
         assert_eq!(r.admit(id(1)), Admission::Pending);
         r.answer(token, Outcome::Refused);
         assert_eq!(r.next_due().map(|d| d.reason), Some(ReasonCode::QUOTA_EXCEEDED));
+        assert_eq!(r.admit(id(1)), Admission::New);
+    }
+
+    #[test]
+    fn mqtt5_4_3_3_8_each_copy_that_comes_while_the_first_waits_gets_a_pubrec_of_its_own() {
+        let mut r = Receiver::default();
+        assert_eq!(r.admit(id(1)), Admission::New);
+        let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
+        for _ in 0..300 {
+            assert_eq!(r.admit(id(1)), Admission::Pending);
+        }
+        r.end_connection();
+        // Copies on a connection that is gone are not answered on the next.
+        for _ in 0..3 {
+            assert_eq!(r.admit(id(1)), Admission::Pending);
+        }
+        assert_eq!(r.next_due(), None);
+        r.answer(token, Outcome::Taken);
+        assert_eq!(r.next_due().map(|due| due.again), Some(2));
+        assert_eq!(r.admit(id(1)), Admission::Repeated);
+    }
+
+    #[test]
+    fn a_refusal_is_said_once_for_it_frees_the_identifier() {
+        let mut r = Receiver::default();
+        assert_eq!(r.admit(id(1)), Admission::New);
+        let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
+        assert_eq!(r.admit(id(1)), Admission::Pending);
+        r.answer(token, Outcome::Refused);
+        assert_eq!(r.next_due().map(|due| due.again), Some(0));
         assert_eq!(r.admit(id(1)), Admission::New);
     }
 
