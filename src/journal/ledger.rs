@@ -8,6 +8,10 @@
 //! under way never leaves the shard. So batches are sealed one at a time, when the last is committed, and what stands in the
 //! one that is being filled is bounded by what is owed, not by how fast it comes and goes.
 //!
+//! A publisher may be told before the commit once every receiver is done with its message. An entry counts as done only if
+//! [`Entry::done`] said so. Any other end may mean that somebody else owes the message from then on: another member of a
+//! group, the queue that an ended session left, a dead letter. Then only the commit opens the publisher's gate.
+//!
 //! One ledger per shard, behind an `Rc`: nothing of it ever leaves the shard's thread but sealed batches.
 
 use super::record::{
@@ -338,12 +342,14 @@ impl Ledger {
         if let Some(flight) = sent_in_part {
             self.record(Record::Sent { number, flight });
         }
-        Box::new(Entry { ledger: Rc::clone(self), number, body: Some(Rc::clone(body)), place })
+        let body = Some(Rc::clone(body));
+        Box::new(Entry { ledger: Rc::clone(self), number, body, place, end: End::PassedOn })
     }
 
     /// One that is in the store already.
     pub fn known_entry(self: &Rc<Ledger>, number: EntryNumber, body: Option<Rc<Body>>) -> Box<Entry> {
-        Box::new(Entry { ledger: Rc::clone(self), number, body, place: Place::default() })
+        let place = Place::default();
+        Box::new(Entry { ledger: Rc::clone(self), number, body, place, end: End::PassedOn })
     }
 
     /// Records a message to publish later.
@@ -372,7 +378,7 @@ pub struct Body {
     number: BodyNumber,
     size: u32,
     expires: Instant,
-    /// Who is told at once when every entry is done, though nothing is committed.
+    /// Who is told at once when every entry is done, though nothing is committed; [`Body::COMMIT_OPENS`] if that may not be.
     gate: Cell<GateNumber>,
     place: Place,
 }
@@ -382,15 +388,26 @@ impl Body {
         self.number
     }
 
+    /// In place of a gate: somebody else may owe the message now.
+    const COMMIT_OPENS: GateNumber = GateNumber::MAX;
+
+    /// Opens this gate when every entry is done, unless one of them has been passed on.
     pub fn releases(&self, gate: GateNumber) {
-        self.gate.set(gate);
+        if self.gate.get() != Body::COMMIT_OPENS {
+            self.gate.set(gate);
+        }
+    }
+
+    /// An entry ends and its message may go on: from here on only the commit opens the gate.
+    fn passed_on(&self) {
+        self.gate.set(Body::COMMIT_OPENS);
     }
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
         self.ledger.end(self.place, Record::BodyDone(self.number));
-        if self.gate.get() != 0 {
+        if !matches!(self.gate.get(), 0 | Body::COMMIT_OPENS) {
             self.ledger.filling.borrow_mut().finished.push(self.gate.get());
         }
     }
@@ -404,9 +421,24 @@ pub struct Entry {
     /// None once PUBREC came.
     body: Option<Rc<Body>>,
     place: Place,
+    end: End,
+}
+
+/// What the end of an entry means for its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The message may go on to somebody else. Holds unless somebody says otherwise, so no way out can forget to say it.
+    PassedOn,
+    /// Nobody owes it any more, as far as this entry goes.
+    Done,
 }
 
 impl Entry {
+    /// The receiver has acknowledged the message, or its queue refused it: nobody owes it by this entry.
+    pub fn done(&mut self) {
+        self.end = End::Done;
+    }
+
     /// It has a place in the window, or was sent again.
     pub fn sent(&self, flight: Flight) {
         self.ledger.change(self.place, self.number, flight);
@@ -440,6 +472,9 @@ impl Drop for Entry {
             return;
         }
         self.ledger.end(self.place, Record::EntryDone(self.number));
+        if let (End::PassedOn, Some(body)) = (self.end, &self.body) {
+            body.passed_on();
+        }
     }
 }
 
@@ -480,6 +515,7 @@ impl Drop for Parked {
     fn drop(&mut self) {
         if let Some(body) = &self.body {
             body.ledger.record(Record::EntryDone(self.number));
+            body.passed_on();
         }
     }
 }
@@ -538,15 +574,34 @@ mod tests {
         let ledger = Ledger::new(3, 1000);
         let body = ledger.body(&message());
         body.releases(7);
-        let first = ledger.entry(SessionKey(1), &body, owed());
-        let second = ledger.entry(SessionKey(2), &body, owed());
+        let mut first = ledger.entry(SessionKey(1), &body, owed());
+        let mut second = ledger.entry(SessionKey(2), &body, owed());
         drop(body);
+        first.done();
+        second.done();
         drop(first);
         assert!(ledger.take_finished().is_empty());
         drop(second);
         assert_eq!(ledger.take_finished(), [7]);
         let batch = ledger.seal().expect("it was begun");
         assert_eq!((batch.shard, batch.lsn, batch.records.len(), batch.cancelled), (3, Lsn(1), 0, 6));
+    }
+
+    #[test]
+    fn a_body_that_is_passed_on_leaves_its_gate_to_the_commit() {
+        let ledger = Ledger::new(0, 0);
+        for passes_on in [|entry: Box<Entry>| drop(entry), |entry: Box<Entry>| drop(entry.park())] {
+            let body = ledger.body(&message());
+            body.releases(7);
+            let passed = ledger.entry(SessionKey(1), &body, owed());
+            let mut kept = ledger.entry(SessionKey(2), &body, owed());
+            passes_on(passed);
+            body.releases(7);
+            drop(body);
+            kept.done();
+            drop(kept);
+            assert!(ledger.take_finished().is_empty());
+        }
     }
 
     #[test]

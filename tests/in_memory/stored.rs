@@ -41,7 +41,7 @@ fn subscriber(world: &mut World, name: &str, filters: &[&str]) -> LinkId {
     link
 }
 
-fn named_at(role: &str, shard: u8, shards: u8) -> String {
+pub fn named_at(role: &str, shard: u8, shards: u8) -> String {
     let mut names = (0..).map(|n: u32| format!("{role} {n}"));
     names.find(|name| home_of(name, shards).0 == shard).expect("every shard has some")
 }

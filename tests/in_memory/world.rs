@@ -3,7 +3,7 @@
 //! It does what `homing::broker`'s shell, connections and expiry actor do, one thing after the other.
 
 use homing::expiry::deadline::{DeadlineKind, Registration};
-use homing::journal::record::Batch;
+use homing::journal::record::{Batch, Lsn};
 use homing::mqtt::charge::Budget;
 use homing::mqtt::packet::ProtocolVersion;
 use homing::mqtt::session::SessionPolicy;
@@ -117,8 +117,11 @@ pub struct World {
     pub passed_on: usize,
     /// Whose sockets were written to, in order.
     pub writes: Vec<LinkId>,
-    /// What the shards had committed, which is as soon as they ask.
+    /// What the shards had committed, which is as soon as they ask,
     pub batches: Vec<Batch>,
+    /// or when [`World::commit`] says.
+    pub holds_commits: bool,
+    uncommitted: Vec<(usize, Lsn)>,
 }
 
 impl World {
@@ -143,7 +146,18 @@ impl World {
             passed_on: 0,
             writes: Vec::new(),
             batches: Vec::new(),
+            holds_commits: false,
+            uncommitted: Vec::new(),
         }
+    }
+
+    /// Commits what was held back, and from here on all as soon as the shards ask.
+    pub fn commit(&mut self) {
+        self.holds_commits = false;
+        for (shard, lsn) in std::mem::take(&mut self.uncommitted) {
+            self.shards[shard].committed(self.now, lsn);
+        }
+        self.settle();
     }
 
     /// Sessions that outlive their connections are stored.
@@ -330,7 +344,11 @@ impl World {
                 self.shards[shard].flush_stopped(dirty);
             }
             if let Some(batch) = self.shards[shard].seal_batch(self.now) {
-                self.shards[shard].committed(self.now, batch.lsn);
+                if self.holds_commits {
+                    self.uncommitted.push((shard, batch.lsn));
+                } else {
+                    self.shards[shard].committed(self.now, batch.lsn);
+                }
                 self.batches.push(batch);
             }
             self.shards[shard].seal_parcels();

@@ -154,7 +154,7 @@ impl Queue {
     pub fn push(
         &mut self,
         now: Instant,
-        delivery: Delivery,
+        mut delivery: Delivery,
         head: Head,
         limits: &QueueLimits,
         losses: &mut Losses,
@@ -169,6 +169,10 @@ impl Queue {
             }
         }
         if !self.has_room(size, limits) {
+            // Never owed: whoever else is to have it, or a dead letter, is seen to before its publisher's gate is made.
+            if let Some(entry) = &mut delivery.stored {
+                entry.done();
+            }
             return Err(Full);
         }
         self.append(delivery, head);
@@ -270,6 +274,11 @@ impl Queue {
     /// Whether a message of this size fits as it is.
     pub fn has_room(&self, size: usize, limits: &QueueLimits) -> bool {
         self.len() < limits.messages && self.bytes + size <= limits.bytes
+    }
+
+    /// Whether something in it may have expired.
+    pub fn may_have_expired(&self, now: Instant) -> bool {
+        self.earliest_expiry <= now
     }
 
     /// Whether a message of this size fits once what has expired is gone.

@@ -184,6 +184,11 @@ impl Sender {
         self.queue.has_room(size, limits) || self.queue.make_room(now, size, limits, losses)
     }
 
+    /// The same without a change: true also where something has expired, and room may come of that.
+    pub fn may_have_room(&self, now: Instant, size: usize, limits: &QueueLimits) -> bool {
+        self.queue.has_room(size, limits) || self.queue.may_have_expired(now)
+    }
+
     /// Whether something waits that [`Self::pump`] may send.
     pub fn has_waiting(&self) -> bool {
         self.queue.get().is_some_and(|q| !q.is_empty()) || self.window.has_unsent()
@@ -288,7 +293,10 @@ impl Sender {
 
     /// PUBACK: whether it finished a message. The code of a 5.0 client may be negative.
     pub fn acknowledge(&mut self, id: PacketId, reason: ReasonCode, losses: &mut Losses) -> bool {
-        let Some(finished) = self.window.acknowledge(id) else { return false };
+        let Some(mut finished) = self.window.acknowledge(id) else { return false };
+        if let Some(entry) = finished.delivery.stored.as_mut().filter(|_| !reason.is_error()) {
+            entry.done();
+        }
         if reason.is_error() {
             losses.lose(finished.lost(LossCause::NegativelyAcknowledged, Some(reason)));
         }

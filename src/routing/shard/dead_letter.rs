@@ -86,6 +86,17 @@ impl Shard {
         self.wall = WallClock(unix_millis.saturating_sub(now.as_millis()));
     }
 
+    /// Whether dead letters wait for the end of this turn, where there is a store. They are committed with the batch that is
+    /// being filled, so whoever waits for that batch waits for them.
+    pub(super) fn owes_letters(&self) -> bool {
+        if self.letters.is_empty() {
+            return false;
+        }
+        let Some(ledger) = self.ledger() else { return false };
+        ledger.begin();
+        true
+    }
+
     /// Publishes the dead letters of this turn, before its batch is sealed. What they lose in turn makes none.
     pub(super) fn post_letters(&mut self, now: Instant) {
         if self.letters.is_empty() {

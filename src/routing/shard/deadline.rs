@@ -292,7 +292,7 @@ impl Shard {
     /// The shard's regular work: expired retained messages go, a bounded number each time. Registers the next.
     pub fn chore(&mut self, now: Instant, next: Instant) {
         self.look_ahead(now);
-        self.read_estate();
+        self.ask_for_estates(now);
         const EXPIRED_AT_ONCE: usize = 1_000;
         if self.here.0 == 0 {
             let gone = self.common.retained().expire(now, EXPIRED_AT_ONCE);

@@ -171,7 +171,8 @@ impl Shard {
             return Outcome::Unmatched;
         }
         // A publisher's next message does not pass one that is held. Wills and dead letters have no order with others.
-        let passes = qos != QoS::AtMostOnce && publication.gate.is_some() && resident.holds();
+        let waits = publication.gate.is_some() || share.is_some();
+        let passes = qos != QoS::AtMostOnce && waits && resident.holds();
         let head = resident.head();
         let sender = &mut resident.session.sender;
         let taken = if passes {

@@ -32,6 +32,8 @@ pub struct Publisher {
 pub enum Gate {
     /// A publisher of this shard.
     Here { session: SessionId, token: AckToken },
+    /// What an ended session left, of this shard.
+    Estate,
     /// A publication in a peer's parcel.
     Peer { shard: ShardId, number: u64, index: u32 },
 }
@@ -138,6 +140,8 @@ pub enum Offered {
         /// The shards where this round is over.
         seen: ShardSet,
     },
+    /// To all, and all have refused it: one of the shard holds it, under the policy `hold`, or it is refused.
+    ToAll,
 }
 
 /// Which members are asked; they are asked in this order.

@@ -16,6 +16,7 @@ use crate::mqtt::topic::TopicFilter;
 use crate::routing::shared::{MemberAddress, Presence};
 use crate::routing::subscription_tree::SessionSlot;
 use crate::time::Instant;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,7 +203,7 @@ impl Shard {
             let Delivery { message, qos, share, stored: entry, .. } = &p.delivery;
             match share {
                 Some(share) if *qos == QoS::AtLeastOnce => {
-                    self.share_again(now, message.clone(), share, entry.is_some());
+                    self.share_again_or_keep(now, message.clone(), share, entry.is_some());
                 }
                 _ => {
                     lost += 1;
@@ -210,18 +211,21 @@ impl Shard {
                 }
             }
         }
+        let mut parked = VecDeque::new();
         for d in queued {
             match d.share {
-                Some(share) => {
-                    self.share_again(now, d.message, &share, d.stored.is_some());
-                }
+                Some(share) => match d.stored {
+                    // Its row stays as it is: nobody has room now.
+                    Some(entry) if self.must_wait(now, &d.message, &share) => parked.extend(entry.park()),
+                    entry => self.share_again_or_keep(now, d.message, &share, entry.is_some()),
+                },
                 None => {
                     lost += 1;
                     self.lose_with_session(client_id, &terms, Lost::unsent(ended, d.message), stored);
                 }
             }
         }
-        lost += self.leave_unread(id, client_id, &terms, unread);
+        lost += self.leave_unread(now, id, client_id, &terms, parked, unread);
         if resident.ends <= now && resident.session.expiry > 0 {
             self.note(Event::SessionExpired { client_id: resident.session.client_id, lost });
         }

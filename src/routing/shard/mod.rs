@@ -328,6 +328,7 @@ impl Shard {
             || !self.jobs.is_empty()
             || !self.to_admit.is_empty()
             || !self.letters.is_empty()
+            || self.estates.is_nudged()
             || self.peers.iter().any(Peer::has_outgoing)
             || self.ledger().is_some_and(|l| l.is_due())
     }
@@ -355,6 +356,9 @@ impl Shard {
         debug_assert!(!self.tally.losses.are_untold(), "every loss is settled with its session");
         self.cut_overfull(now);
         self.admit_held_of_all(now);
+        if self.estates.is_nudged() {
+            self.settle_estates(now);
+        }
         self.post_letters(now);
         self.release_finished(now);
         self.unflushed = 0;

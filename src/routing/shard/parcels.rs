@@ -40,8 +40,8 @@ impl Shard {
                     self.begin_part(&mut publication, share.part_of);
                     let outcome = match self.take_share(now, &share, &mut publication, gate) {
                         Shared::Settled(outcome) => outcome,
-                        // The next member's shard will say.
-                        Shared::Underway { .. } => {
+                        // The next member's shard will say, or the member that holds it.
+                        Shared::Underway { .. } | Shared::Held => {
                             held.push((publications, 1));
                             Outcome::Unmatched
                         }
@@ -93,6 +93,9 @@ impl Shard {
         ledger.end_part(publication.taken_over(outcome));
         if publication.whole {
             return Readiness::Committed(ledger.lsn());
+        }
+        if self.owes_letters() {
+            return self.ledger().map_or(Readiness::Now, |ledger| Readiness::Committed(ledger.lsn()));
         }
         match &publication.body {
             Some(body) => self.gate_ticket(from, number, body, early(publication.parts.qos)),

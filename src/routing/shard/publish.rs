@@ -152,8 +152,11 @@ impl Shard {
         // Refused by all, and nobody is asked any more: nothing is taken over, so its identifier is not either. It ends in the
         // batch that it began in.
         let refused = routed.gates == 0 && routed.outcome.reason().is_error();
-        if !refused && (waits || publication.body.is_some()) {
-            let early = publication.body.as_ref().filter(|_| !waits && early(publish.qos) == Early::Yes);
+        // A refused message may be a dead letter now, which goes out with this batch.
+        let letters = incoming.is_none() && self.owes_letters();
+        if !refused && (waits || publication.body.is_some()) || letters {
+            let early =
+                publication.body.as_ref().filter(|_| !waits && !letters && early(publish.qos) == Early::Yes);
             routed.gates += self.gate_publisher(token, early);
         }
         self.publisher = publisher;

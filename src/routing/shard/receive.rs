@@ -222,6 +222,9 @@ impl Shard {
                     self.register_retransmit(now, id);
                 }
                 self.fetch(session_id);
+                if !self.estates.is_empty() {
+                    self.has_room_for_estates(now, session_id);
+                }
                 Flow::Continue
             }
             Action::Publish(publish) => self.publish(now, id, session_id, publish),

@@ -46,7 +46,7 @@ impl Shard {
             let body = body(&ledger, &mut bodies, entry.body?);
             ledger.known_entry(entry.number, Some(body)).park()
         });
-        self.leave_heirless(left.collect());
+        self.leave_heirless(now, left.collect());
         for recovered in sessions {
             self.recover_session(now, down, recovered, &ledger, &mut bodies, &mut in_flight);
         }

@@ -3,14 +3,16 @@
 //! The publisher's shard chooses, among all members of all shards: those online in turn that can take more, then the other
 //! ones online, whose queue decides, then, for QoS 1 and 2, those whose session waits for them. The shard of a member that
 //! refuses chooses the next, and so it goes on, in the same move where it is one; only when all have refused it is it
-//! lost, and counted.
+//! lost, and counted; or held, as the queue policy may say; or kept for whoever has room first, if a member had it before.
 //!
 //! After [`IN_TURN`] refusals every shard sees to its own members in one go, round by round, so a message is on its way from
 //! shard to shard [`IN_TURN`] times and three times for each shard at most. A shard looks at [`LOOKED_AT`] members and asks
 //! [`ASKED`] that seem to have no room, for each round of a message: where more are connected and full, the message is refused
 //! by those, and the next one is offered to the others.
 
+use super::estate::{Peers, Room};
 use super::exchange::{Chosen, Gate, Item, Offered, Round, Share};
+use super::hold::Asks;
 use super::route::{Publication, Routed, Target};
 use super::{SessionId, Shard};
 use crate::mqtt::message::Message;
@@ -37,6 +39,8 @@ const ASKED: usize = 64;
 pub(super) enum Shared {
     /// It is settled here.
     Settled(Outcome),
+    /// It waits for room with a member here, which the gate hears of in time.
+    Held,
     /// It is on its way to another shard, whose ticket or late answer tells.
     Underway { peer_full: bool },
 }
@@ -54,6 +58,7 @@ impl Shard {
         let nobody = (Offered::InTurn(Vec::new()), LossCause::QueueRefused);
         match self.share_to_next(now, group, publication, nobody, gate) {
             Shared::Settled(outcome) => routed.outcome = routed.outcome.or(outcome),
+            Shared::Held => routed.gates += 1,
             Shared::Underway { peer_full } => {
                 routed.gates += u32::from(gate.is_some());
                 routed.peer_full |= peer_full;
@@ -76,6 +81,7 @@ impl Shard {
         let (mut round, mut seen) = (Round::Ready, ShardSet::EMPTY);
         match offered {
             Offered::ByShard { round: under_way, seen: behind } => (round, seen) = (under_way, behind),
+            Offered::ToAll => return self.nobody_takes(now, (group, &share), publication, cause, gate),
             Offered::InTurn(mut refused) => {
                 let mut asking = Round::Ready;
                 while refused.len() < IN_TURN {
@@ -84,7 +90,7 @@ impl Shard {
                         if refused.is_empty() {
                             return Shared::Settled(Outcome::Unmatched);
                         }
-                        return self.nobody_takes(&share, publication, cause);
+                        return self.nobody_takes(now, (group, &share), publication, cause, gate);
                     };
                     refused.push(member.address());
                     if member.shard == self.here {
@@ -118,25 +124,38 @@ impl Shard {
             round = match round {
                 Round::Ready => Round::Online,
                 Round::Online if publication.parts.qos != QoS::AtMostOnce => Round::Offline,
-                _ => return self.nobody_takes(&share, publication, cause),
+                _ => return self.nobody_takes(now, (group, &share), publication, cause, gate),
             };
             seen = ShardSet::EMPTY;
         }
     }
 
-    /// All have refused it.
+    /// All have refused it: it waits for the first that has room, if a member had it before, or is held for its publisher.
     fn nobody_takes(
         &mut self,
-        share: &Arc<Box<str>>,
+        now: Instant,
+        (group, share): (GroupId, &Arc<Box<str>>),
         publication: &mut Publication<'_>,
         cause: LossCause,
+        gate: Option<Gate>,
     ) -> Shared {
+        if publication.owed {
+            let message = publication.message(&mut self.scratch).clone();
+            if self.keep_owed(now, &message, share, publication.whole, &mut publication.body) {
+                return Shared::Settled(Outcome::Refused);
+            }
+        } else if let Some(held) =
+            gate.and_then(|gate| self.hold_in_group(now, (group, share), publication, gate, Asks::Peers))
+        {
+            return held;
+        }
         // QoS 0 waits in no queue.
         let at_most_once = publication.parts.qos == QoS::AtMostOnce;
         let cause = if at_most_once { LossCause::OutboxFull } else { cause };
         let wanted = self.rules.nobody().of(publication.parts.topic).wants_letter(cause);
         let message = wanted.then(|| publication.message(&mut self.scratch).clone());
-        self.lose_of_group(share, cause, message, publication.whole);
+        // Its publisher's acknowledgement waits for the letter, in whichever shard that is stored.
+        self.lose_of_group(share, cause, message, self.stored.is_some());
         Shared::Settled(Outcome::Refused)
     }
 
@@ -158,6 +177,9 @@ impl Shard {
         publication: &mut Publication<'_>,
         share: &Arc<Box<str>>,
     ) -> Outcome {
+        if publication.owed && !self.takes_owed(now, chosen.session, publication) {
+            return Outcome::Refused;
+        }
         let ids = [chosen.subscription_id];
         let target = Target {
             session: chosen.session,
@@ -226,7 +248,7 @@ impl Shard {
         self.sessions.at(member.session.0).is_some_and(|(_, r)| r.session.sender.queued() < most)
     }
 
-    fn send_share(
+    pub(super) fn send_share(
         &mut self,
         (shard, chosen): (ShardId, Option<Chosen>),
         filter: Arc<Box<str>>,
@@ -294,6 +316,9 @@ impl Shard {
         gate: Gate,
     ) -> Shared {
         publication.owed = share.owed;
+        if matches!(share.offered, Offered::ToAll) {
+            return self.take_share_to_hold(now, share, publication, gate);
+        }
         let mut offered = share.offered.clone();
         let mut cause = LossCause::QueueRefused;
         if let Some(chosen) = &share.chosen {
@@ -318,13 +343,15 @@ impl Shard {
 
     /// A member's session ended with a message that it had not acknowledged: another member gets it.
     // 5.0 [MQTT-4.8.2-5] forbids it for QoS 2 alone.
-    /// `stored`: that it is no longer this one's is recorded with who has it now.
+    /// `stored`: that it is no longer this one's is recorded with who has it now. `gate`: whom another shard tells, if one
+    /// gets it.
     pub(super) fn share_again(
         &mut self,
         now: Instant,
         message: Message,
         share: &Arc<Box<str>>,
         stored: bool,
+        gate: Option<Gate>,
     ) -> Shared {
         // 5.0 [MQTT-3.3.2-5]: delivery to that member has not begun, whatever this one had.
         if message.is_expired(now) {
@@ -334,12 +361,26 @@ impl Shard {
         let mut publication = Publication::of(&message, None);
         (publication.whole, publication.owed) = (stored, true);
         let nobody = (Offered::InTurn(Vec::new()), LossCause::SessionEnded);
-        self.share_by_name(now, share, &mut publication, nobody, None)
+        self.share_by_name(now, share, &mut publication, nobody, gate)
+    }
+
+    /// As [`Self::share_again`] at the end of a session; where no member has room now, the message waits for one that has.
+    pub(super) fn share_again_or_keep(
+        &mut self,
+        now: Instant,
+        message: Message,
+        share: &Arc<Box<str>>,
+        stored: bool,
+    ) {
+        let waits = !message.is_expired(now) && !self.may_offer(now, share, message.size(), Peers::Freely);
+        if !waits || !self.keep_owed(now, &message, share, stored, &mut None) {
+            self.share_again(now, message, share, stored, None);
+        }
     }
 
     /// As [`Self::share_to_next`], of a group that may have gone with its last member: then nobody is subscribed any more, and
     /// what was owed is lost.
-    fn share_by_name(
+    pub(super) fn share_by_name(
         &mut self,
         now: Instant,
         share: &str,
@@ -360,14 +401,37 @@ impl Shard {
         went
     }
 
-    /// Whether some member of a group may take a message above QoS 0; of other shards' that is not known. Of a group that is gone
-    /// there is nothing to wait for.
-    pub(super) fn has_room_in_group(&self, share: &str) -> bool {
-        let Some(members) = self.group_of(share).and_then(|id| self.tree.group(id)) else { return true };
-        members.members().take(LOOKED_AT).any(|m| m.shard != self.here || self.has_room_in_queue(m))
+    /// Who of a group may take a message above QoS 0 of this size; `None` where there is no such group. Looks at [`LOOKED_AT`]
+    /// members at most, until one here has room; beyond that it says that some has.
+    pub(super) fn room_in_group(&self, now: Instant, share: &str, size: usize) -> Option<Room> {
+        let members = self.group_of(share).and_then(|id| self.tree.group(id))?;
+        let limits = &self.settings.session.send.queue;
+        let mut room = Room { here: members.len() > LOOKED_AT, ..Room::default() };
+        for m in members.members().take(LOOKED_AT) {
+            if m.shard != self.here {
+                room.elsewhere = true;
+                continue;
+            }
+            room.members_here = true;
+            let resident = self.sessions.at(m.session.0).map(|(_, resident)| resident);
+            if resident.is_some_and(|r| r.has_room_for_owed(now, size, limits)) {
+                room.here = true;
+                break;
+            }
+        }
+        Some(room)
     }
 
-    fn group_of(&self, full: &str) -> Option<GroupId> {
+    /// Whether a member here has room for a message that an ended session leaves: one never pushes out what others wait for.
+    fn takes_owed(&mut self, now: Instant, member: SessionSlot, publication: &mut Publication<'_>) -> bool {
+        let size = publication.message(&mut self.scratch).size();
+        let limits = &self.settings.session.send.queue;
+        let resident = self.sessions.at(member.0).map(|(_, resident)| resident);
+        publication.parts.qos == QoS::AtMostOnce
+            || resident.is_some_and(|r| r.has_room_for_owed(now, size, limits))
+    }
+
+    pub(super) fn group_of(&self, full: &str) -> Option<GroupId> {
         let filter = TopicFilter::parse(full, usize::MAX).ok()?;
         self.tree.group_id(filter.share_name?, filter.filter)
     }
@@ -393,6 +457,7 @@ impl Shard {
     }
 
     pub(super) fn drop_member(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
+        self.estates.member_left();
         let id = self.tree.group_id(group, filter);
         match self.tree.leave(group, filter, address) {
             Unsubscribed::Removed { last_here } => {

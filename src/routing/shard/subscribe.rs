@@ -289,7 +289,7 @@ impl Shard {
                 self.answer(now, connection, session, answer);
                 self.unpause(now, connection, Pause::Fence);
             }
-            Some(Then::ReadEstates) => self.members_are_known(),
+            Some(Then::ReadEstates) => self.members_are_known(now),
             None => {}
         }
     }

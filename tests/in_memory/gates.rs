@@ -1,0 +1,363 @@
+//! When a publisher is told, and what becomes of shared messages that no member of their group takes at once.
+
+use crate::stored::named_at;
+use crate::world::{self, LinkId, World};
+use homing::mqtt::codec::{self, Decoded};
+use homing::mqtt::packet::{
+    Acknowledgement, Connect, ConnectProperties, Disconnect, Packet, PacketId, Properties, ProtocolVersion,
+    Publish, PublishProperties, QoS, ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
+};
+use homing::mqtt::session::queue::QueuePolicy;
+use homing::routing::shard::Settings;
+use std::time::Duration;
+
+const V5: ProtocolVersion = ProtocolVersion::V5;
+const V3: ProtocolVersion = ProtocolVersion::V3_1_1;
+
+/// What a client has had.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Had {
+    /// PUBACKs and PUBRECs.
+    told: Vec<(u16, ReasonCode)>,
+    /// Payloads, with their identifiers.
+    messages: Vec<(u8, PacketId)>,
+}
+
+struct Client {
+    link: LinkId,
+    version: ProtocolVersion,
+}
+
+impl Client {
+    /// At 5.0 it takes one message at a time. `expiry`: seconds; at 3.1.1 0 is a clean session.
+    fn connect(world: &mut World, name: &str, version: ProtocolVersion, expiry: u32) -> Client {
+        let client = Client { link: world.open(), version };
+        let mut properties = ConnectProperties::default();
+        if version.is_v5() {
+            (properties.session_expiry, properties.receive_maximum) = (Some(expiry), Some(1));
+        }
+        let connect = Connect {
+            version,
+            clean_start: version.is_v5() || expiry == 0,
+            keep_alive: 0,
+            properties,
+            client_id: name,
+            will: None,
+            user_name: None,
+            password: None,
+        };
+        client.send(world, &Packet::Connect(Box::new(connect)));
+        client
+    }
+
+    fn member(world: &mut World, name: &str, expiry: u32, filter: &str) -> Client {
+        let client = Client::connect(world, name, V5, expiry);
+        let options = SubscriptionOptions { qos: QoS::ExactlyOnce, ..Default::default() };
+        let subscribe = Subscribe {
+            packet_id: id(1),
+            subscription_id: None,
+            properties: Properties::EMPTY,
+            filters: vec![SubscribeFilter { filter, options }],
+        };
+        client.send(world, &Packet::Subscribe(subscribe));
+        client
+    }
+
+    fn send(&self, world: &mut World, packet: &Packet<'_>) {
+        let mut bytes = Vec::new();
+        codec::encode(packet, self.version, &mut bytes).expect("a lawful packet");
+        world.send(self.link, &bytes);
+    }
+
+    fn publish(&self, world: &mut World, number: u8, qos: QoS) {
+        self.publish_with(world, number, qos, false);
+    }
+
+    fn publish_with(&self, world: &mut World, number: u8, qos: QoS, dup: bool) {
+        let publish = Publish {
+            dup,
+            qos,
+            retain: false,
+            topic: "t",
+            packet_id: Some(id(u16::from(number))),
+            properties: PublishProperties::default(),
+            payload: &[number; 100],
+        };
+        self.send(world, &Packet::Publish(publish));
+    }
+
+    fn acknowledge(&self, world: &mut World, packet_id: PacketId, reason: ReasonCode) {
+        let ack = Acknowledgement { reason, ..Acknowledgement::success(packet_id) };
+        self.send(world, &Packet::Puback(ack));
+    }
+
+    /// DISCONNECT, which ends its session.
+    fn leave(&self, world: &mut World) {
+        let mut disconnect = Disconnect::new(ReasonCode::NORMAL_DISCONNECTION);
+        disconnect.session_expiry = Some(0);
+        self.send(world, &Packet::Disconnect(disconnect));
+    }
+
+    /// What came since the last time.
+    fn had(&self, world: &mut World) -> Had {
+        let received = std::mem::take(&mut world.links[self.link].received);
+        let (mut at, mut had) = (0, Had::default());
+        while let Ok(Decoded::Packet { packet, length }) =
+            codec::decode(&received[at..], self.version, u32::MAX)
+        {
+            at += length;
+            match packet {
+                Packet::Puback(a) | Packet::Pubrec(a) => had.told.push((a.packet_id.get(), a.reason)),
+                Packet::Publish(Publish { packet_id: Some(id), payload, .. }) => {
+                    had.messages.push((payload[0], id));
+                }
+                _ => {}
+            }
+        }
+        had
+    }
+
+    fn told(&self, world: &mut World) -> Vec<(u16, ReasonCode)> {
+        self.had(world).told
+    }
+
+    /// Takes and acknowledges all that comes: payloads.
+    fn take_all(&self, world: &mut World) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            let messages = self.had(world).messages;
+            if messages.is_empty() {
+                return all;
+            }
+            for (number, packet_id) in messages {
+                all.push(number);
+                self.acknowledge(world, packet_id, ReasonCode::SUCCESS);
+            }
+        }
+    }
+}
+
+fn id(n: u16) -> PacketId {
+    PacketId::new(n).expect("not 0")
+}
+
+const TAKEN: ReasonCode = ReasonCode::SUCCESS;
+const SHARE: &str = "$share/group/t";
+
+/// With a queue of so many messages.
+fn narrow(messages: usize, policy: QueuePolicy) -> Settings {
+    let mut settings = world::settings();
+    settings.session.send.queue.messages = messages;
+    settings.session.send.queue.policy = policy;
+    settings
+}
+
+#[test]
+fn a_message_that_goes_on_to_another_member_is_acknowledged_with_the_commit() {
+    for shards in [1, 2] {
+        let mut world = World::new(&world::settings(), shards);
+        world.keep_in_store();
+        let publisher = Client::connect(&mut world, &named_at("publisher", 0, shards), V5, 0);
+        let first = Client::member(&mut world, &named_at("first", shards - 1, shards), 3600, SHARE);
+        let second = Client::member(&mut world, &named_at("second", shards - 1, shards), 3600, SHARE);
+        world.close(second.link);
+        world.holds_commits = true;
+        publisher.publish(&mut world, 1, QoS::AtLeastOnce);
+        assert_eq!(first.had(&mut world).messages.len(), 1);
+        first.leave(&mut world);
+        assert_eq!(publisher.told(&mut world), [], "with {shards} shards");
+        world.commit();
+        assert_eq!(publisher.told(&mut world), [(1, TAKEN)], "with {shards} shards");
+    }
+}
+
+#[test]
+fn a_message_that_its_receiver_acknowledges_is_acknowledged_before_the_commit() {
+    for shards in [1, 2] {
+        let mut world = World::new(&world::settings(), shards);
+        world.keep_in_store();
+        let publisher = Client::connect(&mut world, &named_at("publisher", 0, shards), V5, 0);
+        let receiver = Client::member(&mut world, &named_at("receiver", shards - 1, shards), 3600, SHARE);
+        world.holds_commits = true;
+        publisher.publish(&mut world, 1, QoS::AtLeastOnce);
+        assert_eq!(publisher.told(&mut world), []);
+        assert_eq!(receiver.take_all(&mut world), [1]);
+        assert_eq!(publisher.told(&mut world), [(1, TAKEN)], "with {shards} shards");
+    }
+}
+
+#[test]
+fn a_message_that_becomes_a_dead_letter_is_acknowledged_with_the_commit() {
+    for shards in [1, 2] {
+        let mut settings = world::settings();
+        settings.session.send.terms.negative_ack = true;
+        let mut world = World::new(&settings, shards);
+        world.keep_in_store();
+        let publisher = Client::connect(&mut world, &named_at("publisher", 0, shards), V5, 0);
+        let receiver = Client::member(&mut world, &named_at("receiver", shards - 1, shards), 3600, "t");
+        let watcher = Client::member(&mut world, &named_at("watcher", shards - 1, shards), 3600, "$dead/#");
+        world.close(watcher.link);
+        world.holds_commits = true;
+        publisher.publish(&mut world, 1, QoS::AtLeastOnce);
+        let (_, packet_id) = receiver.had(&mut world).messages[0];
+        receiver.acknowledge(&mut world, packet_id, ReasonCode::QUOTA_EXCEEDED);
+        assert_eq!(publisher.told(&mut world), [], "with {shards} shards");
+        world.commit();
+        assert_eq!(publisher.told(&mut world), [(1, TAKEN)], "with {shards} shards");
+    }
+}
+
+#[test]
+fn a_message_that_is_refused_is_answered_when_its_dead_letter_is_committed() {
+    for shards in [1, 2] {
+        let mut settings = narrow(1, QueuePolicy::Refuse);
+        settings.session.send.terms.dead_letters =
+            [homing::mqtt::session::loss::LossCause::QueueRefused].into_iter().collect();
+        let mut world = World::new(&settings, shards);
+        world.keep_in_store();
+        let publisher = Client::connect(&mut world, &named_at("publisher", 0, shards), V5, 0);
+        Client::member(&mut world, &named_at("receiver", shards - 1, shards), 3600, "t");
+        let watcher = Client::member(&mut world, &named_at("watcher", 0, shards), 3600, "$dead/#");
+        world.close(watcher.link);
+        publisher.publish(&mut world, 1, QoS::AtLeastOnce);
+        publisher.publish(&mut world, 2, QoS::AtLeastOnce);
+        assert_eq!(publisher.told(&mut world).len(), 2);
+        world.holds_commits = true;
+        publisher.publish(&mut world, 3, QoS::AtLeastOnce);
+        assert_eq!(publisher.told(&mut world), [], "with {shards} shards");
+        world.commit();
+        assert_eq!(publisher.told(&mut world), [(3, ReasonCode::QUOTA_EXCEEDED)], "with {shards} shards");
+    }
+}
+
+/// Two members with one message in flight and one in the queue each, in as many shards as there are; the publisher, which has
+/// published so many more; and their number.
+fn full_group(
+    settings: &Settings,
+    shards: u8,
+    version: ProtocolVersion,
+    more: u8,
+) -> (World, Client, [Client; 2]) {
+    let mut world = World::new(settings, shards);
+    let publisher = Client::connect(&mut world, &named_at("publisher", 0, shards), version, 0);
+    let members = [0, shards - 1];
+    let members = [0, 1]
+        .map(|n| Client::member(&mut world, &named_at(["first", "second"][n], members[n], shards), 0, SHARE));
+    for number in 1..=4 + more {
+        publisher.publish(&mut world, number, QoS::AtLeastOnce);
+    }
+    (world, publisher, members)
+}
+
+#[test]
+fn a_shared_message_that_every_member_refuses_is_held_until_one_has_room() {
+    for shards in [1, 2] {
+        for version in [V3, V5] {
+            let (mut world, publisher, members) =
+                full_group(&narrow(1, QueuePolicy::Hold), shards, version, 1);
+            assert_eq!(publisher.told(&mut world).len(), 4, "{shards} {version:?}");
+            let mut taken: Vec<u8> = members.iter().flat_map(|m| m.take_all(&mut world)).collect();
+            taken.sort_unstable();
+            assert_eq!(taken, [1, 2, 3, 4, 5], "{shards} {version:?}");
+            assert_eq!(publisher.told(&mut world), [(5, TAKEN)], "{shards} {version:?}");
+        }
+    }
+}
+
+#[test]
+fn a_shared_message_that_is_held_too_long_is_refused_or_closes_a_3_x_publisher() {
+    for shards in [1, 2] {
+        let settings = narrow(1, QueuePolicy::Hold);
+        let (mut world, publisher, _) = full_group(&settings, shards, V5, 2);
+        assert_eq!(publisher.told(&mut world).len(), 4);
+        world.advance(settings.hold_timeout + Duration::from_secs(1));
+        let refused = ReasonCode::QUOTA_EXCEEDED;
+        assert_eq!(publisher.told(&mut world), [(5, refused), (6, refused)], "with {shards} shards");
+        let (mut world, publisher, _) = full_group(&settings, shards, V3, 1);
+        assert_eq!(publisher.told(&mut world).len(), 4);
+        world.advance(settings.hold_timeout + Duration::from_secs(1));
+        assert!(publisher.told(&mut world).is_empty() && !world.is_open(publisher.link));
+    }
+}
+
+#[test]
+fn what_a_member_held_that_leaves_goes_to_another_and_nothing_is_lost() {
+    for shards in [1, 2] {
+        for leaves in [0, 1] {
+            let (mut world, publisher, members) = full_group(&narrow(1, QueuePolicy::Hold), shards, V5, 2);
+            assert_eq!(publisher.told(&mut world).len(), 4);
+            members[leaves].leave(&mut world);
+            let mut taken = members[1 - leaves].take_all(&mut world);
+            taken.sort_unstable();
+            assert_eq!(taken, [1, 2, 3, 4, 5, 6], "{shards} shards, {leaves} leaves");
+            assert_eq!(
+                publisher.told(&mut world),
+                [(5, TAKEN), (6, TAKEN)],
+                "{shards} shards, {leaves} leaves"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_a_member_that_leaves_was_owed_waits_for_room_in_messages_and_in_bytes() {
+    let mut bytes = world::settings();
+    // One message and a half.
+    bytes.session.send.queue.bytes = 350;
+    for settings in [narrow(1, QueuePolicy::Refuse), narrow(1, QueuePolicy::DropOldest), bytes] {
+        for shards in [1, 2] {
+            for leaves in [0, 1] {
+                let (mut world, publisher, members) = full_group(&settings, shards, V5, 0);
+                assert_eq!(publisher.told(&mut world).len(), 4);
+                members[leaves].leave(&mut world);
+                let mut taken = members[1 - leaves].take_all(&mut world);
+                taken.sort_unstable();
+                let losses: Vec<_> =
+                    world.shards.iter().map(|s| (s.census(), s.figures().tally.losses)).collect();
+                let queue = &settings.session.send.queue;
+                assert_eq!(taken, [1, 2, 3, 4], "{shards} shards, {leaves} leaves, {queue:?}: {losses:?}");
+                members[1 - leaves].leave(&mut world);
+                publisher.leave(&mut world);
+                world.advance(Duration::from_secs(3));
+                let waits: usize = world.shards.iter().map(|s| s.census().estates).sum();
+                assert_eq!(waits, 0, "{shards} shards, {leaves} leaves");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_room_is_lost_with_the_last_member() {
+    for shards in [1, 2] {
+        let (mut world, publisher, members) = full_group(&narrow(1, QueuePolicy::Refuse), shards, V5, 0);
+        assert_eq!(publisher.told(&mut world).len(), 4);
+        members.iter().for_each(|member| member.leave(&mut world));
+        let waits: usize = world.shards.iter().map(|s| s.census().estates).sum();
+        let losses = world.shards.iter().map(|s| s.figures().tally.losses.total()).sum::<u64>();
+        assert_eq!((waits, losses), (0, 4), "with {shards} shards");
+    }
+}
+
+#[test]
+fn mqtt5_4_3_3_8_three_copies_of_a_qos_2_publish_get_three_pubrecs() {
+    for version in [V3, V5] {
+        for (shards, stored) in [(1, true), (3, false), (3, true)] {
+            let mut world = World::new(&world::settings(), shards);
+            if stored {
+                world.keep_in_store();
+            }
+            let publisher = Client::connect(&mut world, &named_at("publisher", 0, shards), version, 3600);
+            let receiver = Client::member(&mut world, &named_at("receiver", shards - 1, shards), 3600, "t");
+            (world.holds_parcels, world.holds_commits) = (true, true);
+            for dup in [false, true, true] {
+                publisher.publish_with(&mut world, 1, QoS::ExactlyOnce, dup);
+            }
+            assert_eq!(publisher.told(&mut world), []);
+            world.holds_parcels = false;
+            world.commit();
+            world.commit();
+            assert_eq!(publisher.told(&mut world), [(1, TAKEN); 3], "{version:?} {shards} {stored}");
+            assert_eq!(receiver.had(&mut world).messages.len(), 1);
+        }
+    }
+}
