@@ -1,13 +1,14 @@
 //! The `homing` command: arguments, configuration, log, run. What a broker is, the library knows.
 
 use clap::{Args, Parser, Subcommand};
-use homing::broker::{Broker, Signals};
+use homing::broker::{Broker, Signals, stderr};
 use homing::config::{Config, DEFAULT_FILE, Durability, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
 use homing::load::LoadArguments;
 use homing::store::sqlite::inspect::Inspection;
 use homing::store::sqlite::{self, Sqlite};
 use homing::store::{Store, StoreError};
+use std::backtrace::Backtrace;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -214,7 +215,9 @@ fn serve(loaded: Loaded) -> ExitCode {
         tracing::warn!(%address, "nothing is authenticated: whoever reaches this address may publish and subscribe");
     }
     say(&banner(broker.addresses(), &configuration, &storage));
-    broker.run(signals)
+    let code = broker.run(signals);
+    stderr::flush();
+    code
 }
 
 /// The store that the configuration asks for. A broker that is started in code has none unless it is handed one.
@@ -276,11 +279,17 @@ fn look_into_store(question: &Question, config: &Config) -> Result<ExitCode, Sto
 fn start_log(config: &Config) {
     // The configuration was checked with the same parser, so the fallback is for nobody.
     let filter = EnvFilter::builder().parse(&config.log.level).unwrap_or_default();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| stderr::Line);
     match config.log.format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
+    // Behind the lines that led to it, and not for ever if nobody reads them.
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("without a name");
+        stderr::say_last(&format!("thread '{name}' {panic}\n{}\n", Backtrace::capture()));
+    }));
 }
 
 /// Each connection is a descriptor, and the usual soft limit of 1,024 is there for programs that use `select`.
@@ -357,7 +366,8 @@ fn say(text: &str) {
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-/// To standard error, as every line by which the command fails.
+/// To standard error, as every line by which the command fails, behind what is logged.
 fn complain(text: &str) {
+    stderr::flush();
     drop(writeln!(io::stderr().lock(), "homing: {text}"));
 }

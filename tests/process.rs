@@ -240,3 +240,31 @@ fn messages_given_up_are_logged_by_client_with_their_causes_and_not_each() {
     }
     assert!((refused, ended) == (4, 1) && lines <= 2, "{refused} {ended} in {lines} lines");
 }
+
+/// Finding 18. The pipe holds 64 KiB and the broker as much as it may: the rest is dropped, and everybody is served.
+#[test]
+fn a_standard_error_that_nobody_reads_stops_no_client() {
+    let mut command = homing_serve();
+    command.args(["--ephemeral", "--set", "sys.interval=200ms", "--set", "log.events_per_second=100000"]);
+    let (mut process, address) = Process::serve_unread(&mut command);
+    let mut watcher = RawClient::connect(address, &Connect::new(V5, "watcher"));
+    watcher.subscribe(&[("$SYS/broker/log/dropped", 0)]);
+    while watcher.expect_publish().text() == "0" {
+        for n in 0..150 {
+            let client_id = format!("{n}-{}", "x".repeat(1_000));
+            RawClient::connect(address, &Connect::new(V311, &client_id)).disconnect();
+        }
+    }
+    watcher.settle();
+    // It is read again: what was dropped is told.
+    process.read_log();
+    let told = process.line("log lines dropped").expect("it says so");
+    assert!(told.contains("standard error was not read"), "{told}");
+    // Stopped in order, to the last line.
+    process.signal(Signal::TERM);
+    let (code, said) = process.end();
+    assert_eq!(code, Some(0));
+    assert!(said.iter().any(|line| line.contains("stopping")), "{said:?}");
+    let longest = said.iter().map(String::len).max();
+    assert!(longest < Some(1_000), "client ids are cut: {longest:?}");
+}

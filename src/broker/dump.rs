@@ -1,6 +1,7 @@
 //! What a person reads who asks a broker what it waits for: the expiry queue, by arbiter, and the sessions with the oldest
 //! unacknowledged messages. Costs a walk over every key and every session; bounded in length.
 
+use super::log::Told;
 use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{Inspection, Registered};
@@ -124,14 +125,14 @@ fn sessions(put: &mut String, shards: Vec<ShardInspection>, now: Instant) -> fmt
 
 fn session(put: &mut String, waiting: &Waiting, asked: Asked, now: Instant) -> fmt::Result {
     let Stall { packet_id, age, transmissions, cause, view, .. } = waiting.stall;
-    let (client_id, age, id) = (waiting.client_id.escape_debug(), seconds(age), packet_id.get());
+    let (client_id, age, id) = (Told(&waiting.client_id), seconds(age), packet_id.get());
     match &waiting.connection {
         Some((_, version)) => write!(put, "  {client_id} ({version}): ")?,
         None => write!(put, "  {client_id} (away): ")?,
     }
     match &waiting.message {
         Some(message) => {
-            let (qos, topic) = (message.qos as u8, message.topic.escape_debug());
+            let (qos, topic) = (message.qos as u8, Told(&message.topic));
             write!(put, "PUBLISH {id}, QoS {qos}, topic {topic}")?;
         }
         None => write!(put, "PUBREL {id}")?,

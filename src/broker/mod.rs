@@ -17,13 +17,14 @@ mod settings;
 pub mod shard;
 mod shell;
 mod statistics;
+pub mod stderr;
 mod storage;
 mod supervisor;
 mod sys;
 
 use crate::config::Config;
 use crate::store::{Store, StoreError};
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
@@ -163,6 +164,7 @@ impl Broker {
                 _ = finished => ExitCode::SUCCESS,
                 name = caught.next(None) => {
                     warn!(signal = name, "exiting at once");
+                    stderr::flush();
                     std::process::exit(1)
                 }
             }
@@ -173,6 +175,7 @@ impl Broker {
 /// Without a stop in order, which would go on as if.
 fn exit_for(cause: &StoreError) -> ! {
     error!(%cause, "the store failed; exiting at once, since nothing can be promised any more");
+    stderr::flush();
     std::process::exit(1)
 }
 
@@ -239,6 +242,6 @@ async fn write_dump(dumps: &Requests) {
     if dumps.send(answer).await.is_ok()
         && let Ok(text) = text.await
     {
-        drop(io::stderr().lock().write_all(text.as_bytes()));
+        stderr::say(&text);
     }
 }

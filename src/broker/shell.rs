@@ -61,7 +61,7 @@ pub struct Shell {
     early: RefCell<Vec<Registration>>,
     store: OnceCell<ToStore>,
     pub statistics: Arc<Statistics>,
-    log: RefCell<EventLog>,
+    log: Arc<EventLog>,
     topics: RefCell<EventTopics>,
     /// How long after its bucket's end the latest batch of verdicts came.
     pub tick_late: Cell<Duration>,
@@ -88,7 +88,12 @@ impl Link {
 }
 
 impl Shell {
-    pub fn new(core: Shard, statistics: Arc<Statistics>, log: EventLog, topics: EventTopics) -> Rc<Shell> {
+    pub fn new(
+        core: Shard,
+        statistics: Arc<Statistics>,
+        log: Arc<EventLog>,
+        topics: EventTopics,
+    ) -> Rc<Shell> {
         Rc::new(Shell {
             here: core.here,
             core: RefCell::new(core),
@@ -105,7 +110,7 @@ impl Shell {
             early: RefCell::default(),
             store: OnceCell::new(),
             statistics,
-            log: RefCell::new(log),
+            log,
             topics: RefCell::new(topics),
             tick_late: Cell::default(),
         })
@@ -381,7 +386,7 @@ impl Shell {
         let now = clock::now();
         let links = self.links.borrow();
         let address = |id: ConnectionId| find(&links, id).map(|link| link.peer);
-        self.log.borrow_mut().write(now, &events, address);
+        self.log.write(now, &events, address);
         let (unix_ms, tick_late) = (clock::unix_millis(), self.tick_late.get());
         for report in &reports {
             let scene = Scene { unix_ms, address: address(report.connection), tick_late };
@@ -419,6 +424,9 @@ impl Shell {
         core.chore(now, now + every);
         drop(core);
         self.statistics.report(usize::from(self.here.0), self.core.borrow().figures());
+        if self.here == ShardId(0) {
+            self.log.report();
+        }
         self.turn_ended();
     }
 

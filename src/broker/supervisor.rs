@@ -56,6 +56,7 @@ pub struct Supervisor {
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
     statistics: Arc<Statistics>,
+    log: Arc<EventLog>,
 }
 
 impl Supervisor {
@@ -86,12 +87,13 @@ impl Supervisor {
         // All that was recovered was made on this thread.
         common.budget.settle();
         let mut shares = opened.as_mut().map_or_else(Vec::new, |o| std::mem::take(&mut o.shares)).into_iter();
+        let log = Arc::new(EventLog::new(config.log.events_per_second));
         let mut arbiters = Vec::new();
         let mut shards = Vec::new();
         for number in 0..count {
             let arbiter = arbiter(Driver::Sockets)?;
             let share = shares.next();
-            shards.push(start_shard(config, &arbiter, (number, count), &common, &statistics, share));
+            shards.push(start_shard(config, &arbiter, (number, count), &common, &statistics, share, &log));
             arbiters.push(arbiter);
         }
         let recipients = shards.iter().map(|s| s.clone().recipient()).collect();
@@ -127,7 +129,7 @@ impl Supervisor {
             let acceptor = Acceptor::new(listener, shards.clone(), statistics, limit)?;
             acceptors.push(actix_rt::spawn(acceptor.run()));
         }
-        Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, statistics })
+        Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, statistics, log })
     }
 
     /// What the broker waits for, as a person reads it.
@@ -180,6 +182,7 @@ impl Supervisor {
         if tokio::time::timeout(JOIN, joined).await.is_err() {
             warn!("an arbiter does not stop; leaving it");
         }
+        self.log.report();
     }
 }
 
@@ -212,11 +215,12 @@ fn start_shard(
     common: &Arc<Common>,
     statistics: &Arc<Statistics>,
     share: Option<Share>,
+    log: &Arc<EventLog>,
 ) -> Addr<ShardActor> {
     let settings = settings(config, count);
     let (common, statistics) = (Arc::clone(common), Arc::clone(statistics));
     let sys = (number == 0 && !config.sys.interval.is_zero()).then_some(config.sys.interval);
-    let lines = config.log.events_per_second;
+    let log = Arc::clone(log);
     let per_second = config.sys.events_per_second.div_ceil(count.max(1) as u32);
     let topics = EventTopics::new(per_second, config.sys.events_per_client);
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
@@ -225,7 +229,7 @@ fn start_shard(
         if let Some(share) = share {
             core.take_up(clock::now(), share);
         }
-        let shell = Shell::new(core, statistics, EventLog::new(lines), topics);
+        let shell = Shell::new(core, statistics, log, topics);
         ShardActor::new(shell, common, sys)
     })
 }

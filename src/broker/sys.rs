@@ -29,6 +29,7 @@ pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common:
         ("messages/dead_letters", tally.dead_letters.to_string()),
         ("redelivery/stalled", tally.stalled.to_string()),
         ("redelivery/cut", tally.cut.to_string()),
+        ("log/dropped", super::stderr::dropped().to_string()),
         ("redelivery/contradictions", tally.contradictions.to_string()),
         ("events/left-out", statistics.events_left_out().to_string()),
         ("subscriptions/count", total.subscriptions.to_string()),

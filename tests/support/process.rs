@@ -4,8 +4,8 @@ use crate::support::{PATIENCE, now};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub struct Process {
     child: Child,
     lines: Receiver<String>,
     said: Vec<String>,
+    /// Its standard error and where its lines go, as long as nobody reads it.
+    unread: Option<(ChildStderr, Sender<String>)>,
 }
 
 /// `homing serve` on a free port, to be given more arguments.
@@ -31,7 +33,26 @@ impl Process {
         (process, address)
     }
 
+    /// The same, with a standard error that nobody reads until [`Self::read_log`].
+    pub fn serve_unread(command: &mut Command) -> (Process, SocketAddr) {
+        let mut process = Process::spawn_unread(command);
+        let address = process.address().expect("it listens");
+        (process, address)
+    }
+
     pub fn spawn(command: &mut Command) -> Process {
+        let mut process = Process::spawn_unread(command);
+        process.read_log();
+        process
+    }
+
+    /// Reads its standard error from here on.
+    pub fn read_log(&mut self) {
+        let (stderr, say) = self.unread.take().expect("nobody reads it yet");
+        read(stderr, say, true);
+    }
+
+    fn spawn_unread(command: &mut Command) -> Process {
         let mut child = command
             // Neither a file nor a directory of whoever runs the tests.
             .current_dir(env!("CARGO_TARGET_TMPDIR"))
@@ -41,21 +62,9 @@ impl Process {
             .spawn()
             .expect("it starts");
         let (say, lines) = mpsc::channel();
-        let stdout: Box<dyn Read + Send> = Box::new(child.stdout.take().expect("a pipe"));
-        let stderr: Box<dyn Read + Send> = Box::new(child.stderr.take().expect("a pipe"));
-        // Both are read to their end, so that it never blocks.
-        for (pipe, is_log) in [(stdout, false), (stderr, true)] {
-            let say = say.clone();
-            thread::spawn(move || {
-                for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                    if is_log {
-                        println!("homing: {line}");
-                    }
-                    let _ = say.send(line);
-                }
-            });
-        }
-        Process { child, lines, said: Vec::new() }
+        let stderr = child.stderr.take().expect("a pipe");
+        read(child.stdout.take().expect("a pipe"), say.clone(), false);
+        Process { child, lines, said: Vec::new(), unread: Some((stderr, say)) }
     }
 
     /// Where it listens; None if it ends instead.
@@ -124,6 +133,18 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Reads a pipe to its end, so that it never blocks.
+fn read(pipe: impl Read + Send + 'static, say: Sender<String>, is_log: bool) {
+    thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            if is_log {
+                println!("homing: {line}");
+            }
+            let _ = say.send(line);
+        }
+    });
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {
