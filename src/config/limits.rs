@@ -46,7 +46,7 @@ pub struct Limits {
     pub delayed_horizon: Duration,
     /// Levels in a topic name or topic filter.
     pub topic_levels: u16,
-    /// Subscriptions of one session.
+    /// Subscriptions of one session. Of the filters in one SUBSCRIBE as many are looked at, or 1024 if that is more.
     pub subscriptions_per_client: u32,
     /// Topic aliases a 5.0 client may use towards the broker (Topic Alias Maximum); 0 is none.
     pub topic_alias_maximum: u16,

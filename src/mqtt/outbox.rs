@@ -11,6 +11,9 @@ use std::io::IoSlice;
 /// Pieces one vectored write takes at most; the kernel's own bound is 1,024.
 const MAX_PIECES: usize = 64;
 
+/// Of a commit that is not known yet.
+const HELD: Lsn = Lsn(u64::MAX);
+
 /// Bytes on their way to one socket.
 #[derive(Debug, Default)]
 pub struct Outbox {
@@ -77,6 +80,21 @@ impl Outbox {
     pub fn fence(&mut self, lsn: Lsn) {
         let at = self.end_offset();
         let fences = self.fences.get_or_insert_default();
+        if fences.back().is_none_or(|(_, last)| *last < lsn) {
+            fences.push_back((at, lsn));
+        }
+    }
+
+    /// What is appended from here on does not leave before [`Self::release`] has said for which commit it waits, nor does
+    /// anything behind it. Not while one is held already.
+    pub fn hold(&mut self) {
+        self.fence(HELD);
+    }
+
+    /// What is held leaves when this is committed, which nothing behind it waits longer for.
+    pub fn release(&mut self, lsn: Lsn) {
+        let Some(fences) = &mut self.fences else { return };
+        let Some((at, _)) = fences.pop_back_if(|(_, waits)| *waits == HELD) else { return };
         if fences.back().is_none_or(|(_, last)| *last < lsn) {
             fences.push_back((at, lsn));
         }

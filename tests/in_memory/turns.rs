@@ -1,7 +1,12 @@
 //! How much one turn does, counted in steps, and that the rest is done in later ones.
 
 use crate::world::{self, LinkId, World};
+use homing::journal::record::Record;
+use homing::mqtt::message::{Message, Parts};
+use homing::mqtt::packet::QoS;
+use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::shard::Progress;
+use homing::time::Instant;
 use std::time::Duration;
 
 const STEPS: u32 = 100;
@@ -46,13 +51,12 @@ fn packets_beyond_the_steps_of_a_turn_are_handled_in_later_turns() {
     assert!(longest <= STEPS + 20 && late == 0, "a turn of {longest} steps, {late} packets late");
 }
 
-/// The PUBLISHes in what came, none of them longer than 127 bytes.
-fn publishes(received: &[u8]) -> usize {
-    let mut at = 0;
+/// The PUBLISHes in what came.
+fn publishes(mut received: &[u8]) -> usize {
     let mut found = 0;
-    while let Some([first, length]) = received.get(at..at + 2) {
+    while let Some(first) = received.first() {
         found += usize::from(first >> 4 == 3);
-        at += 2 + usize::from(*length);
+        received = first_packet(received).1;
     }
     found
 }
@@ -88,5 +92,193 @@ fn delayed_messages_that_are_due_together_are_published_in_one_tick_over_several
             let (longest, _) = shard.take_longest_turn();
             assert!(longest <= STEPS + 20, "a turn of {longest} steps, {shards} shards");
         }
+    }
+}
+
+/// A packet with a body of any length.
+fn packet(first: u8, body: &[u8]) -> Vec<u8> {
+    let mut packet = vec![first];
+    let mut length = body.len();
+    loop {
+        let more = if length > 127 { 0x80 } else { 0 };
+        packet.push((length & 127) as u8 | more);
+        length >>= 7;
+        if more == 0 {
+            break;
+        }
+    }
+    [&packet[..], body].concat()
+}
+
+/// SUBSCRIBE at QoS 1 (0x82), or UNSUBSCRIBE (0xA2).
+fn naming(first: u8, filters: &[String]) -> Vec<u8> {
+    let mut body = vec![0, 1];
+    for filter in filters {
+        body.extend((filter.len() as u16).to_be_bytes());
+        body.extend(filter.as_bytes());
+        body.extend((first == 0x82).then_some(1));
+    }
+    packet(first, &body)
+}
+
+/// The body of the first packet that came, and what came behind it.
+fn first_packet(received: &[u8]) -> (&[u8], &[u8]) {
+    let (mut at, mut length) = (1, 0);
+    while let Some(byte) = received.get(at) {
+        length |= usize::from(byte & 127) << (7 * (at - 1));
+        at += 1;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    received[at..].split_at(length)
+}
+
+/// So many messages are retained, of QoS 0 or 1.
+fn retain(world: &mut World, messages: usize, qos: QoS) {
+    let mut retained = world.common.retained();
+    *retained = Retained::new(RetainedLimits::UNLIMITED);
+    for n in 0..messages {
+        let topic = format!("retained/{n}");
+        let parts = Parts {
+            qos,
+            retain: true,
+            expires: Instant::NEVER,
+            topic: &topic,
+            forwarded: &[],
+            payload: b"x",
+        };
+        retained.set(Message::new(parts, &mut Vec::new()), Instant::ZERO).expect("room");
+    }
+}
+
+fn short_turns(shards: u8) -> World {
+    let mut settings = world::settings();
+    settings.steps_per_turn = STEPS;
+    settings.subscriptions_per_client = 3_000;
+    World::new(&settings, shards)
+}
+
+fn assert_no_long_turn(world: &mut World) {
+    for shard in &mut world.shards {
+        let (longest, late) = shard.take_longest_turn();
+        assert!(longest <= 2 * STEPS && late == 0, "a turn of {longest} steps, {late} packets late");
+    }
+}
+
+#[test]
+fn mqtt5_3_8_4_5_filters_beyond_the_steps_of_a_turn_are_entered_and_taken_out_in_later_turns() {
+    const FILTERS: usize = 2_500;
+    for shards in [1, 2] {
+        let mut world = short_turns(shards);
+        let [subscriber, publisher] = [b's', b'p'].map(|name| client(&mut world, name));
+        let filters: Vec<String> = (0..FILTERS).map(|n| format!("f/{n}")).collect();
+        world.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
+        // What it pipelines behind is answered behind.
+        world.send(subscriber, &[&naming(0x82, &filters)[..], &PINGREQ].concat());
+        let (suback, behind) = first_packet(&world.links[subscriber].received);
+        assert_eq!(suback, [&[0, 1][..], &[1; FILTERS]].concat());
+        assert_eq!(behind, PINGRESP);
+        world.links[subscriber].received.clear();
+        for n in [0, FILTERS - 1] {
+            let topic = format!("f/{n}");
+            world.send(publisher, &packet(0x30, &[&[0, topic.len() as u8], topic.as_bytes()].concat()));
+        }
+        assert_eq!(publishes(&world.links[subscriber].received), 2);
+        world.links[subscriber].received.clear();
+        world.send(subscriber, &[&naming(0xA2, &filters)[..], &PINGREQ].concat());
+        assert_eq!(world.links[subscriber].received, [&[0xB0, 2, 0, 1][..], &PINGRESP].concat());
+        assert!(world.shards.iter().all(|s| s.census().index_entries == 0 && s.census().jobs == 0));
+        assert_no_long_turn(&mut world);
+    }
+}
+
+#[test]
+fn a_filter_that_a_subscribe_names_many_times_is_sent_its_retained_messages_once() {
+    const RETAINED: usize = 50;
+    for shards in [1, 2] {
+        let mut world = short_turns(shards);
+        let subscriber = client(&mut world, b's');
+        retain(&mut world, RETAINED, QoS::AtMostOnce);
+        world.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
+        world.send(subscriber, &naming(0x82, &vec!["#".to_owned(); 5_000]));
+        let (suback, behind) = first_packet(&world.links[subscriber].received);
+        // No more are looked at than there can be different ones.
+        assert_eq!(suback, [&[0, 1][..], &[1; 3_000], &[0x80; 2_000]].concat());
+        assert_eq!(publishes(behind), RETAINED);
+        assert_no_long_turn(&mut world);
+    }
+}
+
+#[test]
+fn retained_messages_beyond_the_steps_of_a_turn_are_sent_in_later_turns_and_others_have_theirs() {
+    const RETAINED: usize = 3_000;
+    let mut world = short_turns(1);
+    let (subscriber, other) = (client(&mut world, b's'), client(&mut world, b'o'));
+    retain(&mut world, RETAINED, QoS::AtMostOnce);
+    let (now, id) = (world.now, world.id(subscriber));
+    let shard = &mut world.shards[0];
+    shard.take_longest_turn();
+    shard.begin_turn();
+    shard.receive(now, id, &[&naming(0x82, &["#".to_owned()])[..], &PINGREQ].concat());
+    assert!(!shard.reads(id), "what it pipelined behind waits");
+    world.turn();
+    // Retained in the meantime, ahead and behind: it comes once, live or read.
+    for topic in [b"\x0Aretained/!", b"\x0Aretained/~"] {
+        world.send_unsettled(other, &packet(0x31, &[&[0], &topic[..], b"x"].concat()));
+    }
+    world.send_unsettled(other, &PINGREQ);
+    world.turn();
+    assert_eq!(world.links[other].received, PINGRESP);
+    let so_far = publishes(first_packet(&world.links[subscriber].received).1);
+    assert!(so_far < RETAINED, "{so_far}");
+    world.settle();
+    let received = &world.links[subscriber].received;
+    let (suback, behind) = first_packet(received);
+    assert_eq!(suback, [0, 1, 1]);
+    // One is read as well: it was ahead.
+    assert_eq!(publishes(behind), RETAINED + 3);
+    assert!(behind.ends_with(&PINGRESP));
+    assert!(world.shards[0].reads(id) && world.shards[0].census().jobs == 0);
+    assert_no_long_turn(&mut world);
+}
+
+#[test]
+fn a_stored_session_has_its_suback_when_all_that_is_retained_is_committed() {
+    const RETAINED: usize = 500;
+    for shards in [1, 2] {
+        let mut world = short_turns(shards);
+        world.keep_in_store();
+        let subscriber = world.open();
+        // 3.1.1 without Clean Session.
+        world.send(subscriber, &[0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 0, 0, 0, 0, 1, b's']);
+        world.links[subscriber].received.clear();
+        retain(&mut world, RETAINED, QoS::AtLeastOnce);
+        world.batches.clear();
+        world.send_unsettled(subscriber, &naming(0x82, &["#".to_owned()]));
+        let is_entry = |r: &&Record| matches!(r, Record::Entry(_));
+        while world.links[subscriber].received.is_empty() {
+            let owed: usize = world.batches.iter().map(|b| b.records.iter().filter(is_entry).count()).sum();
+            world.turn();
+            world.deliver_parcels();
+            assert!(world.links[subscriber].received.is_empty() || owed == RETAINED, "{owed} are committed");
+        }
+        assert!(world.batches.len() > 3, "it took several turns");
+        // Gone in the midst of it: the session is owed all of it all the same.
+        world.settle();
+        world.send_unsettled(subscriber, &naming(0x82, &["#".to_owned()]));
+        for _ in 0..3 {
+            world.turn();
+            world.deliver_parcels();
+        }
+        world.close(subscriber);
+        let queued: usize = world
+            .shards
+            .iter()
+            .map(|s| s.census().longest_queue + s.census().widest_window)
+            .max()
+            .unwrap_or(0);
+        assert_eq!(queued, 2 * RETAINED);
+        assert!(world.shards.iter().all(|s| s.census().jobs == 0));
     }
 }

@@ -198,6 +198,12 @@ impl World {
         self.settle();
     }
 
+    /// The client sends, and what it sent is read: no turn follows.
+    pub fn send_unsettled(&mut self, link: LinkId, bytes: &[u8]) {
+        self.links[link].unread.extend_from_slice(bytes);
+        self.read(link);
+    }
+
     /// The client's socket breaks.
     pub fn close(&mut self, link: LinkId) {
         self.gone(link);
@@ -311,9 +317,7 @@ impl World {
         for _ in 0..TURNS {
             self.turn();
             if !self.holds_parcels {
-                while let Some((to, parcel)) = self.parcels.pop_front() {
-                    self.shards[usize::from(to.0)].take_parcel(self.now, parcel);
-                }
+                self.deliver_parcels();
             }
             if !self.shards.iter().any(Shard::has_work) {
                 return;
@@ -322,8 +326,17 @@ impl World {
         panic!("the shards always find something to do");
     }
 
+    /// What is on its way between shards arrives.
+    pub fn deliver_parcels(&mut self) {
+        while let Some((to, parcel)) = self.parcels.pop_front() {
+            let shard = &mut self.shards[usize::from(to.0)];
+            shard.begin_turn();
+            shard.take_parcel(self.now, parcel);
+        }
+    }
+
     /// One turn's end in every shard.
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         for shard in 0..self.shards.len() {
             self.shards[shard].begin_turn();
             self.shards[shard].work(self.now);

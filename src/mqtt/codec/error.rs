@@ -75,6 +75,8 @@ pub enum DecodeError {
 
     #[error("{packet} without a topic filter; it needs one or more")]
     NoTopicFilter { packet: PacketType },
+    #[error("{packet} with more topic filters than are accepted in one, {maximum}")]
+    TooManyFilters { packet: PacketType, maximum: usize },
     #[error("{packet} with an empty topic filter; a topic filter has one character or more")]
     EmptyTopicFilter { packet: PacketType },
     #[error("subscription options 0x{options:02X} have reserved bits set; they have to be 0")]
@@ -113,6 +115,7 @@ impl DecodeError {
         use DecodeError::*;
         match self {
             PacketTooLarge { .. } => ReasonCode::PACKET_TOO_LARGE,
+            TooManyFilters { .. } => ReasonCode::QUOTA_EXCEEDED,
             UnsupportedProtocolVersion { .. } | LaterProtocolVersion { .. } => {
                 ReasonCode::UNSUPPORTED_PROTOCOL_VERSION
             }

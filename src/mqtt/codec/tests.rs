@@ -46,6 +46,27 @@ fn check(case: &WireCase, decoded: Result<Decoded<'_>, DecodeError>) {
 }
 
 #[test]
+fn a_packet_with_more_filters_than_a_turn_decodes_is_refused() {
+    for (first, entry) in [(0x82, &[0, 1, b'a', 0][..]), (0xA2, &[0, 1, b'a'][..])] {
+        for (filters, accepted) in [(65_535, true), (65_536, false)] {
+            for (version, head) in
+                [(ProtocolVersion::V3_1_1, &[0, 1][..]), (ProtocolVersion::V5, &[0, 1, 0][..])]
+            {
+                let body = [head, &entry.repeat(filters)].concat();
+                let length = [0, 7, 14].map(|shift| (body.len() >> shift & 127) as u8);
+                let header = [first, length[0] | 0x80, length[1] | 0x80, length[2]];
+                let bytes = [&header[..], &body].concat();
+                let decoded = decode(&bytes, version, NO_LIMIT);
+                assert_eq!(decoded.is_ok(), accepted, "{first:X}, {filters}, {version}");
+                if let Err(error) = decoded {
+                    assert_eq!(error.reason_code().byte(), 0x97);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn first_packets_decode_as_the_table_says() {
     for case in FIRST_PACKETS {
         check(case, decode_connect(case.bytes, NO_LIMIT));

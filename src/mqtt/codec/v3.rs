@@ -45,6 +45,7 @@ pub(super) fn subscribe(body: &[u8]) -> Result<Subscribe<'_>, DecodeError> {
         let filter = reader.topic_filter(packet)?;
         let options = subscription_options(reader.byte("Requested QoS")?)?;
         filters.push(SubscribeFilter { filter, options });
+        bound_filters(packet, filters.len())?;
     }
     if filters.is_empty() {
         // 3.1.1 [MQTT-3.8.3-3]
@@ -108,6 +109,16 @@ pub(super) fn unsubscribe(body: &[u8]) -> Result<Unsubscribe<'_>, DecodeError> {
     Ok(Unsubscribe { packet_id, properties: Properties::EMPTY, filters })
 }
 
+/// Filters of one packet: to decode more would take more than a turn.
+const MOST_FILTERS: usize = 65_535;
+
+pub(super) fn bound_filters(packet: PacketType, filters: usize) -> Result<(), DecodeError> {
+    if filters > MOST_FILTERS {
+        return Err(DecodeError::TooManyFilters { packet, maximum: MOST_FILTERS });
+    }
+    Ok(())
+}
+
 /// The payload of UNSUBSCRIBE, the same in every version.
 pub(super) fn unsubscribe_filters<'a>(reader: &mut Reader<'a>) -> Result<Vec<&'a str>, DecodeError> {
     let packet = PacketType::Unsubscribe;
@@ -115,6 +126,7 @@ pub(super) fn unsubscribe_filters<'a>(reader: &mut Reader<'a>) -> Result<Vec<&'a
     while !reader.is_empty() {
         // 3.1.1 [MQTT-3.10.3-1], 5.0 [MQTT-3.10.3-1]
         filters.push(reader.topic_filter(packet)?);
+        bound_filters(packet, filters.len())?;
     }
     if filters.is_empty() {
         // 3.1.1 [MQTT-3.10.3-2], 5.0 [MQTT-3.10.3-2]

@@ -107,6 +107,7 @@ pub(super) fn subscribe(body: &[u8]) -> Result<Subscribe<'_>, DecodeError> {
         let filter = reader.topic_filter(packet)?;
         let options = subscription_options(reader.byte("Subscription Options")?)?;
         filters.push(SubscribeFilter { filter, options });
+        v3::bound_filters(packet, filters.len())?;
     }
     if filters.is_empty() {
         // 5.0 [MQTT-3.8.3-2]

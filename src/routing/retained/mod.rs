@@ -148,18 +148,18 @@ impl Retained {
     /// Appends every message whose topic the filter (without share prefix) matches, in the order of the
     /// topic tree.
     pub fn matching(&self, filter: &str, now: Instant, out: &mut Vec<Message>) {
-        self.matching_from(&mut Cursor::default(), filter, now, usize::MAX, out);
+        self.matching_from(&mut Cursor::default(), filter, now, &mut { usize::MAX }, out);
     }
 
     /// As [`matching`](Self::matching), in parts: looks at `budget` topics at most, whether they match or
-    /// not, so that a lock is held for that long. Goes on at the cursor; what changed between the parts is
+    /// not, and takes them off it, so that a lock is held for that long. Goes on at the cursor; what changed between the parts is
     /// seen if it is ahead.
     pub fn matching_from(
         &self,
         cursor: &mut Cursor,
         filter: &str,
         now: Instant,
-        budget: usize,
+        budget: &mut usize,
         out: &mut Vec<Message>,
     ) -> Progress {
         if !topic::has_wildcard(filter) {
@@ -171,17 +171,16 @@ impl Retained {
         if at.is_empty() {
             walk.start(at);
         }
-        let mut budget = budget;
         let mut scratch = Vec::new();
         loop {
             let mut seek = false;
             for topic in self.topics.range::<[u8], _>((Bound::Included(&**at), Bound::Unbounded)) {
-                if budget == 0 {
+                if *budget == 0 {
                     at.clear();
                     at.extend_from_slice(topic);
                     return Progress::More;
                 }
-                budget -= 1;
+                *budget -= 1;
                 match walk.step(topic, at) {
                     Step::Matches => out.extend(self.find_ordered(topic, now, &mut scratch).cloned()),
                     Step::Seek => {

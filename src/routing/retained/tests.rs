@@ -57,7 +57,7 @@ proptest! {
             prop_assert_eq!(found, expected, "{}", filter);
             let mut cursor = Cursor::default();
             let mut parts = Vec::new();
-            while retained.matching_from(&mut cursor, filter, NOW, budget, &mut parts) == Progress::More {}
+            while retained.matching_from(&mut cursor, filter, NOW, &mut { budget }, &mut parts) == Progress::More {}
             prop_assert_eq!(topics(&parts), topics(&whole), "{} in parts", filter);
         }
     }
@@ -201,12 +201,12 @@ fn a_look_up_in_parts_survives_changes_between_them() {
     }
     let mut cursor = Cursor::default();
     let mut out = Vec::new();
-    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, 40, &mut out), Progress::More);
+    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, &mut 40, &mut out), Progress::More);
     let seen = out.len();
     for i in 0..90 {
         retained.remove(&format!("t/{i:03}"));
     }
-    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, 40, &mut out), Progress::Done);
+    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, &mut 40, &mut out), Progress::Done);
     assert_eq!(topics(&out[seen..]).len(), 10);
     let distinct: BTreeSet<_> = topics(&out).into_iter().collect();
     assert_eq!(distinct.len(), out.len());

@@ -21,6 +21,8 @@ pub struct Census {
     pub shares: usize,
     /// What waits until every peer has passed: SUBACKs and UNSUBACKs, and at the start what ended sessions left.
     pub fences: usize,
+    /// Work that goes on in a later turn.
+    pub jobs: usize,
     /// Publications to peers without a ticket, and those that peers hold.
     pub outstanding: usize,
     /// Connections that wait until a peer has room.
@@ -53,6 +55,7 @@ impl Shard {
             index_entries: self.tree.entries(),
             shares: self.shares.len(),
             fences: self.fences.len(),
+            jobs: self.jobs.len(),
             outstanding: self.peers.iter().map(Peer::unsettled).sum(),
             waiting_for_peer: self.waiting_for_peer.len(),
             unanswered: residents().map(|r| r.session.receiver.unanswered()).sum(),

@@ -14,6 +14,7 @@
 //! | `deliver` | one message to one session |
 //! | `share` | the choice in a shared group |
 //! | `subscribe` | SUBSCRIBE, UNSUBSCRIBE, and when they are in force everywhere |
+//! | `suback` | their answers, and what is retained behind a SUBACK |
 //! | `exchange` | parcels and tickets between shards |
 //! | `deadline` | what the expiry actor is told, and its verdicts |
 //! | `parcels` | what came from a peer |
@@ -60,6 +61,7 @@ pub mod report;
 mod route;
 mod share;
 pub mod slots;
+mod suback;
 mod subscribe;
 pub mod turn;
 pub mod waiting;

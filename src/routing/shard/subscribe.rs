@@ -1,34 +1,38 @@
 //! SUBSCRIBE and UNSUBSCRIBE, and when they are in force everywhere.
 //!
 //! The index of this shard is changed at once. Where there are other shards, a fence follows what they must know, and
-//! the answer waits until each has passed it; then the retained messages are read. So what is published after the
-//! SUBACK reaches the subscriber live, and what was retained before it is read: nothing falls between.
+//! the answer waits until each has passed it; then the retained messages are read ([`super::suback`]). So what is published
+//! after the SUBACK reaches the subscriber live, and what was retained before it is read: nothing falls between.
+//!
+//! A packet may name so many filters that a turn does not do for them. Then the connection is paused, and the rest is a
+//! [`Request`] that goes on in later turns; the fence follows the last filter.
 
 use super::admission::Change;
 use super::connection::Pause;
 use super::effects::Event;
 use super::exchange::{Item, Peer};
 use super::receive::Flow;
-use super::record::owe;
+use super::suback::{Answer, AnswerKind};
+use super::turn::Job;
 use super::{ConnectionId, SessionId, Shard};
+use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::{
-    Packet, PacketId, Properties, QoS, ReasonCode, RetainHandling, Suback, Subscribe, SubscribeFilter,
-    Unsuback, Unsubscribe,
+    ReasonCode, RetainHandling, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
 };
 use crate::mqtt::session::Violation;
-use crate::mqtt::session::loss::{LossCause, Lost};
-use crate::mqtt::session::queue::Delivery;
-use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::topic::TopicFilter;
-use crate::routing::retained::{self, Cursor};
 use crate::routing::shared::{Member, Presence};
 use crate::routing::subscription_tree::{
     Interest, PackedOptions, SessionSlot, Subscribed, Subscriber, Unsubscribed,
 };
 use crate::time::Instant;
 
-/// Retained messages that are looked at while their store is locked.
-const AT_ONCE: usize = 1_000;
+/// Filters of one SUBSCRIBE that are looked at, if a client may not have more subscriptions: there cannot be as many
+/// different ones, whatever is named twice.
+const NAMED: usize = 1_024;
+
+/// Bytes of a filter that are entered into the index, or taken out of it, for the price of a step: two or three levels.
+const FILTER_BYTES: usize = 8;
 
 /// Something that waits until every peer has passed its fence: has taken in what it was told before, and told what it had to
 /// tell.
@@ -47,33 +51,53 @@ pub(super) enum Then {
     ReadEstates,
 }
 
-#[derive(Debug)]
-pub(super) struct Answer {
-    packet_id: PacketId,
-    kind: AnswerKind,
-    reasons: Vec<ReasonCode>,
-    retained: Vec<RetainedWish>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum AnswerKind {
-    Suback,
-    Unsuback,
-}
-
-/// Retained messages to send once a subscription is in force.
-#[derive(Debug)]
-struct RetainedWish {
-    filter: Box<str>,
-    qos: QoS,
-    subscription_id: u32,
-}
-
 /// Why a filter is not entered: what the client is told, and the log.
 #[derive(Clone, Copy, Debug)]
 struct NotEntered {
     reason: ReasonCode,
     text: &'static str,
+}
+
+/// The filters of a SUBSCRIBE or UNSUBSCRIBE that are still to be seen to.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub connection: ConnectionId,
+    session: SessionId,
+    filters: Names,
+    /// Of each filter; none in an UNSUBSCRIBE.
+    options: Vec<SubscriptionOptions>,
+    subscription_id: u32,
+    answer: Answer,
+    _charge: Charge,
+}
+
+/// Names in a row, in one allocation.
+#[derive(Debug, Default)]
+struct Names {
+    text: String,
+    ends: Vec<u32>,
+    next: usize,
+}
+
+impl Names {
+    fn add(&mut self, name: &str) {
+        self.text.push_str(name);
+        // Of one packet, so fewer than 2^28 bytes.
+        self.ends.push(self.text.len() as u32);
+    }
+
+    /// Returns the next name and its place in the row.
+    fn next(&mut self) -> Option<(usize, &str)> {
+        let at = self.next;
+        let end = *self.ends.get(at)? as usize;
+        let begin = at.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |end| *end as usize);
+        self.next += 1;
+        Some((at, self.text.get(begin..end)?))
+    }
+
+    fn memory(&self) -> usize {
+        self.text.capacity() + self.ends.capacity() * size_of::<u32>()
+    }
 }
 
 impl Shard {
@@ -92,42 +116,100 @@ impl Shard {
             return Flow::Closed;
         }
         let subscription_id = subscribe.subscription_id.unwrap_or(0);
-        let mut answer = Answer {
-            packet_id: subscribe.packet_id,
-            kind: AnswerKind::Suback,
-            reasons: Vec::with_capacity(subscribe.filters.len()),
-            retained: Vec::new(),
-        };
-        let (mut refused, mut what) = (0, "");
-        for filter in &subscribe.filters {
-            let reason = match self.enter(session, filter, subscription_id, &mut answer.retained) {
-                Ok(()) => filter.options.qos.into(),
-                Err(NotEntered { reason, text }) => {
-                    if reason == ReasonCode::QUOTA_EXCEEDED {
-                        (refused, what) = (refused + 1, text);
-                    }
-                    reason
+        let mut answer = Answer::new(AnswerKind::Suback, subscribe.packet_id, subscribe.filters.len());
+        for (at, filter) in subscribe.filters.iter().enumerate() {
+            if self.turn.is_over() {
+                let (mut filters, mut options) = (Names::default(), Vec::new());
+                for rest in subscribe.filters.iter().skip(at) {
+                    filters.add(rest.filter);
+                    options.push(rest.options);
                 }
-            };
-            answer.reasons.push(reason);
+                let _charge =
+                    Charge::new(filters.memory() + options.capacity() * size_of::<SubscriptionOptions>());
+                let request =
+                    Request { connection: id, session, filters, options, subscription_id, answer, _charge };
+                self.pause_for(now, id, Some(Job::Request(Box::new(request))));
+                return Flow::Continue;
+            }
+            self.enter(session, filter, subscription_id, &mut answer);
         }
-        if refused > 0 {
-            self.tally.refused_subscriptions += refused as u64;
-            let client_id =
-                self.sessions.get(session).map(|r| r.session.client_id.clone()).unwrap_or_default();
-            self.note(Event::SubscriptionsRefused { client_id, filters: refused, what });
-        }
-        self.answer_when_in_force(now, id, session, answer);
+        let left = self.answer_when_in_force(now, id, session, answer);
+        self.pause_for(now, id, left);
         Flow::Continue
     }
 
-    /// Enters one filter into the index; notes what retained messages it asks for.
+    /// Goes on with the filters of a packet; the job that is left. Of a connection that is gone the rest is dropped: nobody was
+    /// told that it holds.
+    pub(super) fn go_on_with_request(&mut self, now: Instant, mut request: Box<Request>) -> Option<Job> {
+        let Request {
+            connection,
+            session,
+            ref mut filters,
+            ref options,
+            subscription_id,
+            ref mut answer,
+            ..
+        } = *request;
+        if self.connections.get(connection).is_none_or(|c| c.session != Some(session)) {
+            return None;
+        }
+        while let Some((at, filter)) = filters.next() {
+            match options.get(at) {
+                Some(options) => {
+                    let asked = SubscribeFilter { filter, options: *options };
+                    self.enter(session, &asked, subscription_id, answer);
+                }
+                None => self.leave(session, filter, answer),
+            }
+            if self.turn.is_over() {
+                return Some(Job::Request(request));
+            }
+        }
+        self.answer_when_in_force(now, connection, session, request.answer)
+    }
+
+    /// A connection whose packet goes on in a later turn is not read until then.
+    fn pause_for(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) {
+        let Some(job) = left else { return };
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.pause(Pause::Work, now);
+        }
+        self.later(job);
+    }
+
+    /// Enters one filter; notes how it is answered, and what retained messages it asks for.
     fn enter(
         &mut self,
         session: SessionId,
         asked: &SubscribeFilter<'_>,
         subscription_id: u32,
-        retained: &mut Vec<RetainedWish>,
+        answer: &mut Answer,
+    ) {
+        self.turn.charge(1 + (asked.filter.len() / FILTER_BYTES) as u32);
+        let most = self.settings.subscriptions_per_client.max(NAMED);
+        let entered = if answer.reasons.len() < most {
+            self.enter_one(session, asked, subscription_id, answer)
+        } else {
+            let text = "more filters in a SUBSCRIBE than limits.subscriptions_per_client";
+            Err(NotEntered { reason: ReasonCode::QUOTA_EXCEEDED, text })
+        };
+        answer.reasons.push(match entered {
+            Ok(()) => asked.options.qos.into(),
+            Err(NotEntered { reason, text }) => {
+                if reason == ReasonCode::QUOTA_EXCEEDED {
+                    (answer.refused, answer.what) = (answer.refused + 1, text);
+                }
+                reason
+            }
+        });
+    }
+
+    fn enter_one(
+        &mut self,
+        session: SessionId,
+        asked: &SubscribeFilter<'_>,
+        subscription_id: u32,
+        answer: &mut Answer,
     ) -> Result<(), NotEntered> {
         let not = |reason, text| NotEntered { reason, text };
         let filter = TopicFilter::parse(asked.filter, self.settings.topic_levels)
@@ -157,10 +239,7 @@ impl Shard {
             RetainHandling::SendIfNew => !known,
             RetainHandling::DoNotSend => false,
         };
-        if wanted {
-            let qos = asked.options.qos;
-            retained.push(RetainedWish { filter: filter.filter.into(), qos, subscription_id });
-        }
+        answer.retained.ask(filter.filter, asked.options.qos, subscription_id, wanted);
         Ok(())
     }
 
@@ -210,28 +289,40 @@ impl Shard {
         session: SessionId,
         unsubscribe: &Unsubscribe<'_>,
     ) -> Flow {
-        let mut answer = Answer {
-            packet_id: unsubscribe.packet_id,
-            kind: AnswerKind::Unsuback,
-            reasons: Vec::with_capacity(unsubscribe.filters.len()),
-            retained: Vec::new(),
-        };
-        for filter in &unsubscribe.filters {
-            let own = self.sessions.get_mut(session).is_some_and(|r| r.session.subscriptions.remove(filter));
-            if own {
-                self.record_unsubscription(session, filter);
+        let mut answer = Answer::new(AnswerKind::Unsuback, unsubscribe.packet_id, unsubscribe.filters.len());
+        for (at, filter) in unsubscribe.filters.iter().enumerate() {
+            if self.turn.is_over() {
+                let mut filters = Names::default();
+                unsubscribe.filters.iter().skip(at).for_each(|rest| filters.add(rest));
+                let _charge = Charge::new(filters.memory());
+                let (options, subscription_id) = (Vec::new(), 0);
+                let request =
+                    Request { connection: id, session, filters, options, subscription_id, answer, _charge };
+                self.pause_for(now, id, Some(Job::Request(Box::new(request))));
+                return Flow::Continue;
             }
-            // 3.1.1 and 5.0 [MQTT-3.10.4-1]
-            let removed = own && self.leave_filter(session, filter);
-            let valid = TopicFilter::parse(filter, usize::MAX).is_ok();
-            answer.reasons.push(match (removed, valid) {
-                (true, _) => ReasonCode::SUCCESS,
-                (false, true) => ReasonCode::NO_SUBSCRIPTION_EXISTED,
-                (false, false) => ReasonCode::TOPIC_FILTER_INVALID,
-            });
+            self.leave(session, filter, &mut answer);
         }
-        self.answer_when_in_force(now, id, session, answer);
+        let left = self.answer_when_in_force(now, id, session, answer);
+        self.pause_for(now, id, left);
         Flow::Continue
+    }
+
+    /// Takes one filter out; notes how it is answered.
+    fn leave(&mut self, session: SessionId, filter: &str, answer: &mut Answer) {
+        self.turn.charge(1 + (filter.len() / FILTER_BYTES) as u32);
+        let own = self.sessions.get_mut(session).is_some_and(|r| r.session.subscriptions.remove(filter));
+        if own {
+            self.record_unsubscription(session, filter);
+        }
+        // 3.1.1 and 5.0 [MQTT-3.10.4-1]
+        let removed = own && self.leave_filter(session, filter);
+        let valid = TopicFilter::parse(filter, usize::MAX).is_ok();
+        answer.reasons.push(match (removed, valid) {
+            (true, _) => ReasonCode::SUCCESS,
+            (false, true) => ReasonCode::NO_SUBSCRIPTION_EXISTED,
+            (false, false) => ReasonCode::TOPIC_FILTER_INVALID,
+        });
     }
 
     /// Takes a plain filter of a session out of the index.
@@ -249,21 +340,29 @@ impl Shard {
         }
     }
 
+    /// The job that is left of it.
     fn answer_when_in_force(
         &mut self,
         now: Instant,
         connection: ConnectionId,
         session: SessionId,
         answer: Answer,
-    ) {
+    ) -> Option<Job> {
+        if answer.refused > 0 {
+            self.tally.refused_subscriptions += answer.refused as u64;
+            let client_id =
+                self.sessions.get(session).map(|r| r.session.client_id.clone()).unwrap_or_default();
+            let (filters, what) = (answer.refused, answer.what);
+            self.note(Event::SubscriptionsRefused { client_id, filters, what });
+        }
         if self.shards == 1 {
-            self.answer(now, connection, session, answer);
-            return;
+            return self.answer(now, connection, session, answer);
         }
         self.raise_fence(Then::Answer { connection, session, answer });
         if let Some(connection) = self.connections.get_mut(connection) {
             connection.pause(Pause::Fence, now);
         }
+        None
     }
 
     /// Before all peers, of which there is one at least.
@@ -286,79 +385,13 @@ impl Shard {
         }
         match self.fences.remove(&token).map(|fence| fence.then) {
             Some(Then::Answer { connection, session, answer }) => {
-                self.answer(now, connection, session, answer);
+                let left = self.answer(now, connection, session, answer);
+                self.pause_for(now, connection, left);
                 self.unpause(now, connection, Pause::Fence);
             }
             Some(Then::ReadEstates) => self.members_are_known(now),
             None => {}
         }
-    }
-
-    /// Writes SUBACK or UNSUBACK, then what is retained. A connection that is gone gets neither; its session keeps the
-    /// subscription. To a session that is in the store both are promised at once: SUBACK waits until what is retained is owed.
-    // 3.1.1 and 5.0 [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.10.4-4], [MQTT-3.10.4-5]
-    fn answer(&mut self, now: Instant, id: ConnectionId, session: SessionId, answer: Answer) {
-        if self.is_stored(session) {
-            if let (false, Some(ledger)) = (answer.retained.is_empty(), self.ledger()) {
-                // What it comes to is recorded below, in the batch that is being filled.
-                ledger.begin();
-            }
-            self.fence(id);
-        }
-        let Shard { connections, pool, unflushed, .. } = self;
-        let Some(connection) = connections.get_mut(id).filter(|c| c.session == Some(session)) else { return };
-        connection.wire.outbox.lend(pool);
-        let Answer { packet_id, kind, reasons, retained } = answer;
-        *unflushed += reasons.len();
-        let properties = Properties::EMPTY;
-        let packet = match kind {
-            AnswerKind::Suback => Packet::Suback(Suback { packet_id, properties, reasons }),
-            AnswerKind::Unsuback => Packet::Unsuback(Unsuback { packet_id, properties, reasons }),
-        };
-        let _ = connection.wire.put(&packet);
-        self.touch(id);
-        for wish in retained {
-            self.send_retained(now, id, session, &wish);
-        }
-    }
-
-    /// Queues the retained messages that match, beyond the queue's own limit: each is a reference, and there are at most as
-    /// many more as are retained. The window and the outbox pace them.
-    // 3.1.1 [MQTT-3.3.1-8]
-    fn send_retained(&mut self, now: Instant, id: ConnectionId, session: SessionId, wish: &RetainedWish) {
-        let mut found = Vec::new();
-        let mut cursor = Cursor::default();
-        // In parts, so that other shards' retained messages do not wait for all of it.
-        while self.common.retained().matching_from(&mut cursor, &wish.filter, now, AT_ONCE, &mut found)
-            == retained::Progress::More
-        {}
-        found.extend(self.granted_message(id, &wish.filter));
-        let all = self.common.retained().len();
-        let Shard { connections, sessions, settings, tally, .. } = self;
-        let (Some(connection), Some(resident)) = (connections.get_mut(id), sessions.get_mut(session)) else {
-            return;
-        };
-        // A client that asks again and again and acknowledges nothing gets them once.
-        let most = settings.session.send.queue.messages + all;
-        let room = most.saturating_sub(resident.session.sender.queued());
-        let beyond = found.split_off(room.min(found.len()));
-        for message in beyond {
-            tally.losses.lose(Lost::unsent(LossCause::QueueRefused, message));
-        }
-        for message in found {
-            let qos = message.header().qos.min(wish.qos);
-            let ids = SubscriptionIds::from_index(wish.subscription_id);
-            let mut delivery = Delivery { message, ids, qos, retain: true, share: None, stored: None };
-            if qos != QoS::AtMostOnce {
-                delivery.stored = owe(resident.session.account(), &mut None, &delivery, None);
-            }
-            resident.session.sender.enqueue_retained(delivery);
-        }
-        resident.session.sender.pump(now, &mut connection.wire, &settings.session.send, tally);
-        self.settle_losses(session);
-        self.touch(id);
-        self.register_retransmit(now, id);
-        self.fetch(session);
     }
 
     /// The shards other than this one.

@@ -12,6 +12,8 @@
 //! a job names connections and sessions by their generation, and looks each up anew.
 
 use super::connection::Pause;
+use super::suback::Retaining;
+use super::subscribe::Request;
 use super::{ConnectionId, Shard};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -96,6 +98,10 @@ pub(super) enum Job {
     Read(ConnectionId),
     /// Messages whose time has come are published.
     Delayed,
+    /// Filters of a SUBSCRIBE or UNSUBSCRIBE are entered or taken out.
+    Request(Box<Request>),
+    /// Retained messages that a SUBSCRIBE asked for are queued.
+    Retained(Box<Retaining>),
 }
 
 impl Shard {
@@ -146,7 +152,25 @@ impl Shard {
                 None
             }
             Job::Delayed => self.publish_due(now),
+            Job::Request(request) => {
+                let connection = request.connection;
+                let left = self.go_on_with_request(now, request);
+                self.end_pause(now, connection, left)
+            }
+            Job::Retained(retaining) => {
+                let connection = retaining.connection;
+                let left = self.go_on_with_retained(now, retaining);
+                self.end_pause(now, connection, left)
+            }
         }
+    }
+
+    /// If nothing is left of the work that a connection waits for, it is read again.
+    fn end_pause(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) -> Option<Job> {
+        if left.is_none() {
+            self.unpause(now, id, Pause::Work);
+        }
+        left
     }
 
     /// Work that goes on in a later turn.
