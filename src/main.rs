@@ -7,7 +7,7 @@ use homing::health;
 use homing::load::LoadArguments;
 use homing::store::sqlite::inspect::Inspection;
 use homing::store::sqlite::{self, Sqlite};
-use homing::store::{Store, StoreError};
+use homing::store::{Moment, Store, StoreError};
 use std::backtrace::Backtrace;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
@@ -267,7 +267,7 @@ fn look_into_store(question: &Question, config: &Config) -> Result<ExitCode, Sto
             faults.iter().for_each(|fault| complain(fault));
             return Ok(ExitCode::FAILURE);
         }
-        Question::Dump => inspection.dump(homing::clock::unix_millis(), say)?,
+        Question::Dump => inspection.dump(Moment::now(), say)?,
         Question::Backup { file } => {
             inspection.backup(file)?;
             say(&format!("copied {} to {}", directory.display(), file.display()));

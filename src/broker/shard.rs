@@ -98,6 +98,7 @@ impl Handler<Verdicts> for ShardActor {
     fn handle(&mut self, message: Verdicts, _: &mut Context<ShardActor>) {
         let now = clock::now();
         self.shell.core.borrow_mut().begin_turn();
+        self.shell.notice_suspend(now);
         self.shell.tick_late.set(now.since(message.tick));
         self.shell.statistics.expiry.verdict_lag.add(now.since(message.sent), 1);
         for verdict in message.batch {

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tracing::info;
 
 /// Bytes read from a socket at once.
 const READ_SIZE: usize = 64 * 1024;
@@ -65,6 +66,8 @@ pub struct Shell {
     topics: RefCell<EventTopics>,
     /// How long after its bucket's end the latest batch of verdicts came.
     pub tick_late: Cell<Duration>,
+    /// How long the machine was, as far as the shard was told.
+    suspended: Cell<Duration>,
 }
 
 /// A connection's way out.
@@ -113,6 +116,7 @@ impl Shell {
             log,
             topics: RefCell::new(topics),
             tick_late: Cell::default(),
+            suspended: Cell::new(clock::suspended()),
         })
     }
 
@@ -162,6 +166,21 @@ impl Shell {
         if let Some(slot) = links.get_mut(at) {
             *slot = Some(link);
             self.open.set(self.open.get() + 1);
+        }
+    }
+
+    /// Tells the shard if the machine was suspended since the last call: before any deadline is looked at.
+    pub fn notice_suspend(&self, now: Instant) {
+        const SHORT: Duration = Duration::from_secs(1);
+        let suspended = clock::suspended();
+        let before = self.suspended.get();
+        if suspended >= before + SHORT {
+            self.suspended.set(suspended);
+            self.core.borrow_mut().woke(now);
+            if self.here.0 == 0 {
+                let slept_ms = (suspended - before).as_millis() as u64;
+                info!(slept_ms, "the machine was suspended: clients have their whole keep alive again");
+            }
         }
     }
 

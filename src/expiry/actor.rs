@@ -21,6 +21,10 @@ use std::task::{self, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
+/// The longest sleep. Its timer stands still while the machine is suspended, and deadlines do not: those that passed in a
+/// suspend are found this long after it.
+const SLEEP: Duration = Duration::from_secs(10);
+
 /// Entries a round looks at, well within the 2 ms that the actor may be held.
 const ROUND: usize = 8_192;
 
@@ -195,7 +199,7 @@ impl ActorFuture<ExpiryActor> for Ticker {
             }
             if self.armed != Some(wake) {
                 // `now` is rounded down to its millisecond, so this ends at or after `wake`.
-                self.sleep.set(tokio::time::sleep(wake.since(now)));
+                self.sleep.set(tokio::time::sleep(wake.since(now).min(SLEEP)));
                 self.armed = Some(wake);
             }
             if self.sleep.as_mut().poll(task).is_pending() {

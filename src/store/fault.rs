@@ -155,7 +155,7 @@ impl Store for Faulty {
         self.faults.call(Call::Commit, || self.inner.commit(group))
     }
 
-    fn heartbeat(&mut self, now: Instant) -> Result<(), StoreError> {
+    fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
         self.faults.call(Call::Heartbeat, || self.inner.heartbeat(now))
     }
 

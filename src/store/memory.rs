@@ -1,7 +1,7 @@
 //! A store that lives as long as the process. What is committed is one value, which can be copied: a simulation that
 //! crashes goes on from the copy.
 
-use super::wall::with_expiry;
+use super::wall::{FileTime, Heartbeat, Resumed, resume, with_expiry};
 use super::{Moment, Reader, Store, StoreError};
 use crate::journal::group::{Group, Operation};
 use crate::journal::record::{
@@ -22,10 +22,10 @@ use tracing::warn;
 pub struct Memory {
     /// Shared with readers; held for the length of one call.
     image: Arc<Mutex<Image>>,
-    opened: Moment,
+    opened: FileTime,
 }
 
-/// All that is committed. Times are kept as wall-clock time, as in any store.
+/// All that is committed. Times are times of the file, as in any store.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     sessions: BTreeMap<SessionKey, KeptSession>,
@@ -36,8 +36,8 @@ pub struct Image {
     retained: BTreeMap<Box<str>, Kept>,
     delayed: BTreeMap<DelayedNumber, (u64, Kept)>,
     highest_number: u64,
-    /// Zero: the broker never ran.
-    heartbeat: u64,
+    /// None: the broker never ran.
+    heartbeat: Option<Heartbeat>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ struct KeptEntry {
 impl Memory {
     /// A store that begins with what another held when it was copied.
     pub fn from_image(image: Image) -> Memory {
-        Memory { image: Arc::new(Mutex::new(image)), opened: Moment::default() }
+        Memory { image: Arc::new(Mutex::new(image)), opened: FileTime::default() }
     }
 
     /// A copy of what is committed.
@@ -83,11 +83,12 @@ impl Memory {
 
 impl Store for Memory {
     fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
-        let heartbeat = self.lock().heartbeat;
-        self.opened = now.not_before(heartbeat);
-        let mut image = self.lock();
+        let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
+        let resumed = resume(image.heartbeat, now);
+        self.opened = resumed.time;
+        image.heartbeat.get_or_insert(Heartbeat::at(now, self.opened));
         image.mend();
-        Ok(image.recovered(self.opened, horizon))
+        Ok(image.recovered(resumed, now.monotonic + horizon))
     }
 
     fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError> {
@@ -120,8 +121,8 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn heartbeat(&mut self, now: Instant) -> Result<(), StoreError> {
-        self.lock().heartbeat = self.opened.to_wall(now);
+    fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
+        self.lock().heartbeat = Some(Heartbeat::at(now, self.opened));
         Ok(())
     }
 
@@ -173,7 +174,7 @@ impl Reader for Memory {
         most: usize,
     ) -> Result<Vec<StoredDelayed>, StoreError> {
         let now = self.opened;
-        Ok(self.lock().due(now, (now.to_wall(from.0), from.1), now.to_wall(until), most))
+        Ok(self.lock().due(now, (now.to_file(from.0), from.1), now.to_file(until), most))
     }
 }
 
@@ -235,23 +236,23 @@ impl Image {
 }
 
 impl Kept {
-    fn new(message: &Message, now: Moment) -> Kept {
-        Kept { message: message.clone(), expires: now.to_wall(message.header().expires) }
+    fn new(message: &Message, now: FileTime) -> Kept {
+        Kept { message: message.clone(), expires: now.to_file(message.header().expires) }
     }
 
-    fn at(&self, now: Moment, scratch: &mut Vec<u8>) -> Message {
-        with_expiry(&self.message, now.from_wall(self.expires), scratch)
+    fn at(&self, now: FileTime, scratch: &mut Vec<u8>) -> Message {
+        with_expiry(&self.message, now.instant(self.expires), scratch)
     }
 }
 
 impl Image {
-    fn apply(&mut self, now: Moment, operation: &Operation) {
+    fn apply(&mut self, now: FileTime, operation: &Operation) {
         match operation {
             Operation::Session(session) => {
                 let kept = KeptSession {
                     session: (**session).clone(),
-                    ends: now.to_wall(session.ends),
-                    will_due: now.to_wall(session.will_due),
+                    ends: now.to_file(session.ends),
+                    will_due: now.to_file(session.will_due),
                 };
                 self.sessions.insert(session.key, kept);
             }
@@ -285,7 +286,7 @@ impl Image {
                 self.incoming.remove(&(*session, *packet_id));
             }
             Operation::Delayed(delayed) => {
-                let kept = (now.to_wall(delayed.due), Kept::new(&delayed.message, now));
+                let kept = (now.to_file(delayed.due), Kept::new(&delayed.message, now));
                 self.delayed.insert(delayed.number, kept);
             }
             Operation::DelayedDone(number) => drop(self.delayed.remove(number)),
@@ -318,14 +319,14 @@ impl Image {
         }
     }
 
-    fn recovered(&self, now: Moment, horizon: Duration) -> Recovered {
-        let down = if self.heartbeat == 0 { 0 } else { now.unix_millis - self.heartbeat };
+    fn recovered(&self, resumed: Resumed, until: Instant) -> Recovered {
+        let Resumed { time: now, down, .. } = resumed;
         let mut sessions: BTreeMap<SessionKey, RecoveredSession> = BTreeMap::new();
         let mut heirless = Vec::new();
         for (key, kept) in &self.sessions {
             let session = StoredSession {
-                ends: now.from_wall(kept.ends),
-                will_due: now.from_wall(kept.will_due),
+                ends: now.instant(kept.ends),
+                will_due: now.instant(kept.will_due),
                 ..kept.session.clone()
             };
             let (subscriptions, incoming, entries) = (Vec::new(), Vec::new(), Vec::new());
@@ -347,11 +348,11 @@ impl Image {
         let mut scratch = Vec::new();
         Recovered {
             next_number: self.highest_number + 1,
-            down: Duration::from_millis(down),
+            down,
             sessions: sessions.into_values().collect(),
             heirless,
             retained: self.retained.values().map(|kept| kept.at(now, &mut scratch)).collect(),
-            delayed: self.due(now, (0, DelayedNumber(0)), now.to_wall(now.monotonic + horizon), usize::MAX),
+            delayed: self.due(now, (0, DelayedNumber(0)), now.to_file(until), usize::MAX),
             delayed_in_all: self
                 .delayed
                 .iter()
@@ -360,18 +361,18 @@ impl Image {
         }
     }
 
-    fn recovered_entry(&self, now: Moment, kept: &KeptEntry) -> RecoveredEntry {
+    fn recovered_entry(&self, now: FileTime, kept: &KeptEntry) -> RecoveredEntry {
         let StoredEntry { number, body, qos, flight, .. } = kept.entry;
         let body = self.bodies.get(&body).filter(|_| !kept.received).map(|body_kept| RecoveredBody {
             number: body,
             size: body_kept.message.size() as u32,
-            expires: now.from_wall(body_kept.expires),
+            expires: now.instant(body_kept.expires),
         });
         RecoveredEntry { number, body, qos, flight, shared: kept.entry.share.is_some() }
     }
 
     /// Delayed messages from the one on and due before, in the order they are due.
-    fn due(&self, now: Moment, from: (u64, DelayedNumber), until: u64, most: usize) -> Vec<StoredDelayed> {
+    fn due(&self, now: FileTime, from: (u64, DelayedNumber), until: u64, most: usize) -> Vec<StoredDelayed> {
         let mut scratch = Vec::new();
         let is_due = |at: &(u64, DelayedNumber)| *at >= from && at.0 < until;
         let all = self.delayed.iter().map(|(number, (due, kept))| ((*due, *number), kept));
@@ -379,7 +380,7 @@ impl Image {
         due.sort_by_key(|(at, _)| *at);
         let of = |((due, number), kept): ((u64, DelayedNumber), &Kept)| StoredDelayed {
             number,
-            due: now.from_wall(due),
+            due: now.instant(due),
             message: kept.at(now, &mut scratch),
         };
         due.into_iter().take(most).map(of).collect()

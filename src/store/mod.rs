@@ -10,7 +10,7 @@
 //! | [`memory`] | keeps it as long as the process lives: for tests, and for a simulation that crashes and recovers |
 //! | [`sqlite`] | keeps it in a file |
 //! | [`writer`] | the committing thread and the reading one |
-//! | `wall` | this process's times as others can read them |
+//! | `wall` | the times in the store, and what passed while it was closed |
 
 pub mod fault;
 pub mod memory;
@@ -29,19 +29,29 @@ use crate::journal::record::{
 use crate::time::Instant;
 use std::time::Duration;
 
-/// The same moment on both clocks: what the store needs to write this process's times so that another can read them. One
-/// serves as long as the store is open.
+/// The same moment on all clocks: what the store needs to know how much time passed between two of its openings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     pub monotonic: Instant,
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970, as the wall clock has it.
     pub unix_millis: u64,
+    /// None where it is not known.
+    pub boot: Option<Boot>,
+}
+
+/// The time since a boot of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// Which one; below 2^63.
+    pub id: u64,
+    pub millis: u64,
 }
 
 impl Moment {
     /// This one.
     pub fn now() -> Moment {
-        Moment { monotonic: clock::now(), unix_millis: clock::unix_millis() }
+        let boot = clock::boot().map(|(id, millis)| Boot { id, millis });
+        Moment { monotonic: clock::now(), unix_millis: clock::unix_millis(), boot }
     }
 }
 
@@ -61,8 +71,9 @@ pub trait Store: Send {
     /// or one that frees more, can be tried again.
     fn commit(&mut self, group: &Group) -> Result<(), StoreError>;
 
-    /// Notes that the broker is alive: sessions that were connected when it dies expire counted from here.
-    fn heartbeat(&mut self, now: Instant) -> Result<(), StoreError>;
+    /// Notes that the broker is alive, by all clocks: sessions that were connected when it dies expire counted from here, and
+    /// the next opening counts from here how much time passed.
+    fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError>;
 
     /// Forces to the disk what `commit` left to the system. Nothing to do where a commit does that itself.
     fn sync(&mut self) -> Result<(), StoreError>;

@@ -2,7 +2,7 @@
 
 use super::memory::{Image, Memory};
 use super::sqlite::{self, Sqlite};
-use super::{Moment, Store};
+use super::{Boot, Moment, Store};
 use crate::config::Durability;
 use crate::journal::group::Group;
 use crate::journal::record::{
@@ -59,7 +59,7 @@ const S: fn(u64) -> Duration = Duration::from_secs;
 const MS: fn(u64) -> Instant = Instant::from_millis;
 
 fn moment(monotonic: u64, unix_millis: u64) -> Moment {
-    Moment { monotonic: MS(monotonic), unix_millis }
+    Moment { monotonic: MS(monotonic), unix_millis, boot: None }
 }
 
 fn first() -> Moment {
@@ -352,7 +352,7 @@ fn delayed_messages_come_back_in_the_order_they_are_due(kind: &mut dyn Reopen) {
 fn time_while_it_was_down_counts_from_the_last_heartbeat(kind: &mut dyn Reopen) {
     let mut store = kind.open();
     assert_eq!(recover(&mut *store, first()).down, Duration::ZERO, "it never ran");
-    store.heartbeat(MS(1_500)).unwrap();
+    store.heartbeat(moment(1_500, 1_700_000_000_500)).unwrap();
     drop(store);
     assert_eq!(recover(&mut *kind.open(), second()).down, Duration::from_millis(1_500));
     // A wall clock that went backwards: no time has passed, and what is kept is not further away than it was.
@@ -370,6 +370,88 @@ fn time_while_it_was_down_counts_from_the_last_heartbeat(kind: &mut dyn Reopen) 
     drop(store);
     let recovered = recover(&mut *kind.open(), before);
     assert_eq!(recovered.sessions[0].entries[0].body.unwrap().expires, MS(1_010));
+}
+
+const DAY: u64 = 24 * 60 * 60 * 1_000;
+const TODAY: u64 = 1_778_000_000_000;
+const IN_2099: u64 = 4_080_000_000_000;
+
+/// A broker opens the store, is told what expires, ends or is due an hour later, beats ten minutes later, and ends. Another
+/// opens it a minute after that. `walls`: what the wall clock says at each of the three.
+fn an_hour_kept(kind: &mut dyn Reopen, walls: [u64; 3], boots: [u64; 2]) -> [Duration; 5] {
+    let boot = |id, millis| (id > 0).then_some(Boot { id, millis });
+    let at = |monotonic: u64, unix_millis, boot| Moment { monotonic: MS(monotonic), unix_millis, boot };
+    const MINUTE: u64 = 60_000;
+    let mut store = kind.open();
+    recover(&mut *store, at(0, walls[0], boot(boots[0], 5 * MINUTE)));
+    let hour = MS(60 * MINUTE);
+    let away = StoredSession { connected: false, ends: hour, will_due: hour, ..session(1, "away") };
+    let later =
+        StoredDelayed { number: DelayedNumber(5), due: hour, message: message("d", Instant::NEVER, b"") };
+    let records = vec![
+        Record::Session(Box::new(away)),
+        body(2, message("t", hour, b"")),
+        Record::Entry(Box::new(entry(3, 1, 2))),
+        Record::Delayed(Box::new(later)),
+    ];
+    commit(&mut *store, records);
+    store.heartbeat(at(10 * MINUTE, walls[1], boot(boots[0], 15 * MINUTE))).unwrap();
+    drop(store);
+    let now = at(7, walls[2], boot(boots[1], if boots[0] == boots[1] { 16 * MINUTE } else { MINUTE }));
+    let mut store = kind.open();
+    let recovered = store.recover(now, S(3600)).unwrap();
+    let left = |at: Instant| at.since(now.monotonic);
+    let only = &recovered.sessions[0];
+    // For the next.
+    let done = vec![
+        Record::SessionEnded(SessionKey(1)),
+        Record::EntryDone(EntryNumber(3)),
+        Record::BodyDone(BodyNumber(2)),
+        Record::DelayedDone(DelayedNumber(5)),
+    ];
+    commit(&mut *store, done);
+    [
+        recovered.down,
+        left(only.session.ends),
+        left(only.session.will_due),
+        left(only.entries[0].body.unwrap().expires),
+        left(recovered.delayed[0].due),
+    ]
+}
+
+const MINUTES: fn(u64) -> Duration = |minutes| S(60 * minutes);
+
+fn within_a_boot_what_is_promised_keeps_its_time_whatever_the_wall_clock_says(kind: &mut dyn Reopen) {
+    for walls in [
+        [TODAY, TODAY, TODAY],
+        // A machine without a clock of its own, which the network set ten days forward while the broker ran.
+        [TODAY - 10 * DAY, TODAY, TODAY],
+        [0, TODAY, TODAY],
+        [TODAY, IN_2099, TODAY],
+        [IN_2099, TODAY, IN_2099],
+        [TODAY, TODAY, TODAY + 10 * DAY],
+        [TODAY, TODAY, 0],
+    ] {
+        let kept = an_hour_kept(kind, walls, [1, 1]);
+        assert_eq!(kept, [MINUTES(1), MINUTES(49), MINUTES(49), MINUTES(49), MINUTES(49)], "{walls:?}");
+    }
+}
+
+fn across_boots_a_clock_that_was_set_while_the_broker_ran_leaves_no_trace(kind: &mut dyn Reopen) {
+    for before in [0, TODAY - 10 * DAY, TODAY + 10 * DAY, IN_2099] {
+        for boots in [[1, 2], [0, 0]] {
+            let kept = an_hour_kept(kind, [before, TODAY, TODAY + 60_000], boots);
+            assert_eq!(kept, [MINUTES(1), MINUTES(49), MINUTES(49), MINUTES(49), MINUTES(49)], "{before}");
+        }
+    }
+}
+
+fn a_machine_that_starts_with_a_clock_that_is_wrong_ends_nothing_early(kind: &mut dyn Reopen) {
+    for walls in [[TODAY, TODAY, 0], [0, 600_000, TODAY], [TODAY, TODAY, IN_2099], [IN_2099, IN_2099, TODAY]]
+    {
+        let kept = an_hour_kept(kind, walls, [1, 2]);
+        assert_eq!(kept, [MINUTES(0), MINUTES(50), MINUTES(50), MINUTES(50), MINUTES(50)], "{walls:?}");
+    }
 }
 
 fn an_entry_that_moves_gets_a_body_of_its_own(kind: &mut dyn Reopen) {
@@ -409,5 +491,8 @@ stores! {
     the_last_retained_message_of_a_topic_comes_back,
     delayed_messages_come_back_in_the_order_they_are_due,
     time_while_it_was_down_counts_from_the_last_heartbeat,
+    within_a_boot_what_is_promised_keeps_its_time_whatever_the_wall_clock_says,
+    across_boots_a_clock_that_was_set_while_the_broker_ran_leaves_no_trace,
+    a_machine_that_starts_with_a_clock_that_is_wrong_ends_nothing_early,
     an_entry_that_moves_gets_a_body_of_its_own,
 }

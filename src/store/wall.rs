@@ -1,9 +1,44 @@
-//! This process's times as another process can read them, and back.
+//! The times in a store, and the time that passed while no broker had it open.
 //!
-//! The wall clock is read once, when the store is opened. From there on it runs with the monotonic one: what is written
-//! comes back as the same instant, and a clock that is set while the broker runs counts from the next start.
+//! # Two clocks
+//!
+//! | clock | what it counts | what it does not tell |
+//! |---|---|---|
+//! | since the boot | the time that passed, suspend included; nobody sets it | anything beyond one boot of one machine |
+//! | the wall clock | time across boots and machines | the truth: it is set, and it starts in 1970 or in 2099 |
+//!
+//! The process runs on the first ([`crate::clock::now`]). So whatever has a deadline in a running broker keeps it, however
+//! the wall clock is set, and a suspend counts as time that passed.
+//!
+//! # The time of the file
+//!
+//! A store has a time of its own: milliseconds that begin with the wall clock of the first opening, so that a person can
+//! read them, and that run on through every later run. A process maps its own time to it once, when it opens the store
+//! ([`FileTime`]), and never looks at the wall clock for it again. All times in the file are times of this one line. So a
+//! clock that was set shifts none of them against the others.
+//!
+//! # How long the broker was down
+//!
+//! A heartbeat writes one moment by all clocks: the time of the file, the wall clock, and the time since the boot with the
+//! boot's identifier. The next opening reads the clocks again and asks ([`resume`]), in this order:
+//!
+//! 1. Is it the same boot? Then the time since the boot tells exactly how much passed. The wall clock is not asked.
+//! 2. Is the wall clock believable? Then the difference of its two readings passed. It is not believable where one of the
+//!    readings is before [`SET_SINCE`] (a clock that nobody set), where it went backwards, or where it went forward by more
+//!    than [`CREDIBLE`] (a clock of 2099).
+//! 3. Else nobody knows, and no time counts as passed: what was promised lives on rather than ends early. This is logged.
+//!
+//! Both readings of the wall clock are real ones, taken at the heartbeat and at the opening, and each heartbeat replaces
+//! the one before. So a clock that was once ten days behind or in 2099, and has been set since, leaves no trace.
+//!
+//! # What no clock can tell
+//!
+//! - A machine boots with its clock ten days behind, and the clock is set once the broker runs. The broker was down for
+//!   ten days, or the clock was wrong before. The first would be believed only at the cost of the second, so the broker
+//!   counts what the clock said when it opened the store. Start it after the clock is set (`time-sync.target`).
+//! - A virtual machine stands still and is not told. Its clock since the boot stands still with it.
 
-use super::Moment;
+use super::{Boot, Moment};
 use crate::mqtt::message::{Message, Parts};
 use crate::time::Instant;
 use std::time::Duration;
@@ -11,38 +46,123 @@ use std::time::Duration;
 /// "Never" as it is kept: the largest number that SQLite knows.
 pub const NEVER: u64 = i64::MAX as u64;
 
-impl Moment {
-    /// As it is, but not before this: a wall clock that went backwards while the broker was down stood still.
-    pub fn not_before(self, unix_millis: u64) -> Moment {
-        Moment { unix_millis: self.unix_millis.max(unix_millis), ..self }
-    }
+/// A wall clock before this moment (2023-01-01) was never set: this program is younger.
+pub const SET_SINCE: u64 = 1_672_531_200_000;
 
-    /// Milliseconds since 1970 of an instant. The beginning of this process stands for all that was before it.
-    pub fn to_wall(self, at: Instant) -> u64 {
+/// The longest time that a wall clock alone is believed to have passed: 400 days. A broker that was down for longer and is
+/// believed less loses nothing; a clock of 2099 that is believed ends every session.
+pub const CREDIBLE: Duration = Duration::from_secs(400 * 24 * 60 * 60);
+
+/// A process's times as the store has them, and back: one mapping for as long as the store is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileTime {
+    /// The same moment on both sides.
+    at: Instant,
+    millis: u64,
+}
+
+impl FileTime {
+    /// Milliseconds in the file of an instant. The beginning of this process stands for all that was before it.
+    pub fn to_file(self, at: Instant) -> u64 {
         if at.is_never() {
             return NEVER;
         }
-        if at == Instant::ZERO {
-            return 0;
-        }
-        let (at, now) = (at.as_millis(), self.monotonic.as_millis());
-        let wall = if at >= now {
-            self.unix_millis.saturating_add(at - now)
-        } else {
-            self.unix_millis.saturating_sub(now - at)
-        };
-        wall.min(NEVER - 1)
+        if at == Instant::ZERO { 0 } else { self.reads(at) }
     }
 
-    /// The instant of that many milliseconds since 1970. What was before this process began is its beginning.
-    pub fn from_wall(self, wall: u64) -> Instant {
-        if wall >= NEVER {
+    /// What the time of the file is at an instant.
+    pub fn reads(self, at: Instant) -> u64 {
+        let (at, mapped) = (at.as_millis(), self.at.as_millis());
+        let millis = if at >= mapped {
+            self.millis.saturating_add(at - mapped)
+        } else {
+            self.millis.saturating_sub(mapped - at)
+        };
+        millis.min(NEVER - 1)
+    }
+
+    /// The instant of that many milliseconds in the file. What was before this process began is its beginning.
+    pub fn instant(self, millis: u64) -> Instant {
+        if millis >= NEVER {
             return Instant::NEVER;
         }
-        let ahead = Duration::from_millis(wall.saturating_sub(self.unix_millis));
-        let behind = Duration::from_millis(self.unix_millis.saturating_sub(wall));
-        self.monotonic + ahead - behind
+        let ahead = Duration::from_millis(millis.saturating_sub(self.millis));
+        let behind = Duration::from_millis(self.millis.saturating_sub(millis));
+        self.at + ahead - behind
     }
+}
+
+/// One moment by all clocks, as a heartbeat writes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heartbeat {
+    pub file_millis: u64,
+    pub unix_millis: u64,
+    pub boot: Option<Boot>,
+}
+
+impl Heartbeat {
+    pub fn at(now: Moment, time: FileTime) -> Heartbeat {
+        Heartbeat { file_millis: time.reads(now.monotonic), unix_millis: now.unix_millis, boot: now.boot }
+    }
+}
+
+/// The time of the file for a process that opens it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    pub time: FileTime,
+    /// What passed since the last heartbeat, as far as is known.
+    pub down: Duration,
+    /// Why that is not known; none if it is.
+    pub unknown: Option<&'static str>,
+}
+
+/// Maps this process's time to the store's; `last` is the last heartbeat, none in a new store.
+pub fn resume(last: Option<Heartbeat>, now: Moment) -> Resumed {
+    let Some(last) = last else {
+        // Not before the first believable moment: so there is room for what was before this process.
+        let time = FileTime { at: now.monotonic, millis: now.unix_millis.clamp(SET_SINCE, NEVER / 2) };
+        return Resumed { time, down: Duration::ZERO, unknown: None };
+    };
+    let (down, unknown) = match passed(last, now) {
+        Ok(passed) => (passed, None),
+        Err(why) => (Duration::ZERO, Some(why)),
+    };
+    let millis = last.file_millis.saturating_add(down.as_millis() as u64).min(NEVER / 2);
+    Resumed { time: FileTime { at: now.monotonic, millis }, down, unknown }
+}
+
+/// What passed since a heartbeat, or why nobody knows.
+fn passed(last: Heartbeat, now: Moment) -> Result<Duration, &'static str> {
+    if let (Some(then), Some(now)) = (last.boot, now.boot)
+        && then.id == now.id
+        && then.millis <= now.millis
+    {
+        return Ok(Duration::from_millis(now.millis - then.millis));
+    }
+    if last.unix_millis < SET_SINCE {
+        return Err("the wall clock was not set when the broker ran last");
+    }
+    if now.unix_millis < SET_SINCE {
+        return Err("the wall clock is not set");
+    }
+    match now.unix_millis.checked_sub(last.unix_millis).map(Duration::from_millis) {
+        None => Err("the wall clock is behind the last time that the broker noted"),
+        Some(passed) if passed > CREDIBLE => {
+            Err("the wall clock is more than 400 days ahead of the last time that the broker noted")
+        }
+        Some(passed) => Ok(passed),
+    }
+}
+
+/// By how many milliseconds the wall clock was set between two moments of one process; zero where it was slewed, as time
+/// daemons do, or the two readings of one moment were apart.
+pub fn clock_step(before: Moment, after: Moment) -> i64 {
+    const SLEW_MS: i64 = 2_000;
+    let signed = |millis: u64| i64::try_from(millis).unwrap_or(i64::MAX);
+    let passed = after.monotonic.since(before.monotonic).as_millis() as i64;
+    let shown = signed(after.unix_millis) - signed(before.unix_millis);
+    let step = shown.saturating_sub(passed);
+    if step.abs() > SLEW_MS { step } else { 0 }
 }
 
 /// The message with another time to expire at.
@@ -66,29 +186,84 @@ pub fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec<u8>) -
 mod tests {
     use super::*;
 
-    fn moment(monotonic: u64, unix_millis: u64) -> Moment {
-        Moment { monotonic: Instant::from_millis(monotonic), unix_millis }
+    const DAY: u64 = 24 * 60 * 60 * 1_000;
+    /// In May 2026.
+    const TODAY: u64 = 1_778_000_000_000;
+    const IN_2099: u64 = 4_080_000_000_000;
+
+    fn moment(monotonic: u64, unix_millis: u64, boot: Option<(u64, u64)>) -> Moment {
+        let boot = boot.map(|(id, millis)| Boot { id, millis });
+        Moment { monotonic: Instant::from_millis(monotonic), unix_millis, boot }
+    }
+
+    /// What is known to have passed from a last heartbeat with these readings to an opening with those.
+    fn down(last: (u64, Option<(u64, u64)>), now: (u64, Option<(u64, u64)>)) -> Result<u64, &'static str> {
+        let first = moment(0, last.0, last.1);
+        let time = resume(None, first).time;
+        let resumed = resume(Some(Heartbeat::at(first, time)), moment(7, now.0, now.1));
+        let passed = resumed.down.as_millis() as u64;
+        let then = time.reads(first.monotonic);
+        assert_eq!(resumed.time.to_file(Instant::from_millis(7)), then + passed, "the line goes on");
+        resumed.unknown.map_or(Ok(passed), Err)
     }
 
     #[test]
     fn times_go_out_and_come_back_in_another_process() {
-        let (writes, reads) = (moment(50_000, 1_000_000), moment(10, 1_003_000));
-        assert_eq!(writes.to_wall(Instant::from_millis(60_000)), 1_010_000);
-        assert_eq!(reads.from_wall(1_010_000), Instant::from_millis(7_010));
-        assert_eq!(reads.from_wall(writes.to_wall(Instant::from_millis(40_000))), Instant::ZERO);
-        assert_eq!(reads.from_wall(writes.to_wall(Instant::NEVER)), Instant::NEVER);
+        let writes = resume(None, moment(50_000, TODAY, None)).time;
+        let last = Heartbeat::at(moment(51_000, TODAY + 1_000, None), writes);
+        let reads = resume(Some(last), moment(10, TODAY + 3_000, None)).time;
+        assert_eq!(writes.to_file(Instant::from_millis(60_000)), TODAY + 10_000);
+        assert_eq!(reads.instant(TODAY + 10_000), Instant::from_millis(7_010));
+        assert_eq!(reads.instant(writes.to_file(Instant::from_millis(40_000))), Instant::ZERO);
+        assert_eq!(reads.instant(writes.to_file(Instant::NEVER)), Instant::NEVER);
     }
 
     #[test]
     fn times_saturate_and_do_not_wrap() {
-        let at = moment(0, 1_000_000);
-        assert!(!at.from_wall(at.to_wall(Instant::from_millis(u64::MAX - 1))).is_never());
-        assert_eq!(moment(5_000, 10).to_wall(Instant::ZERO), 0);
+        for wall in [0, TODAY, u64::MAX] {
+            let time = resume(None, moment(5_000, wall, None)).time;
+            assert!(!time.instant(time.to_file(Instant::from_millis(u64::MAX - 1))).is_never());
+            assert_eq!(time.to_file(Instant::ZERO), 0);
+            let again =
+                resume(Some(Heartbeat::at(moment(u64::MAX - 1, wall, None), time)), moment(1, 0, None));
+            assert!(again.time.to_file(Instant::from_millis(2)) < NEVER);
+        }
     }
 
     #[test]
-    fn a_wall_clock_that_went_backwards_stands_still() {
-        assert_eq!(moment(5, 10).not_before(100), moment(5, 100));
-        assert_eq!(moment(5, 200).not_before(100), moment(5, 200));
+    fn within_one_boot_the_wall_clock_is_not_asked() {
+        for wall in [0, TODAY - 10 * DAY, TODAY, TODAY + 10 * DAY, IN_2099] {
+            for before in [0, TODAY, IN_2099] {
+                let known = down((before, Some((1, 5_000))), (wall, Some((1, 65_000))));
+                assert_eq!(known, Ok(60_000), "{before} to {wall}");
+            }
+        }
+    }
+
+    #[test]
+    fn across_boots_a_believable_wall_clock_tells() {
+        for boots in [(None, None), (Some((1, 5_000)), None), (Some((1, 5_000)), Some((2, 90_000)))] {
+            assert_eq!(down((TODAY, boots.0), (TODAY + 3 * DAY, boots.1)), Ok(3 * DAY));
+        }
+        // A snapshot of the machine, or another name space of times: the identifier alone proves nothing.
+        assert_eq!(down((TODAY, Some((1, 5_000))), (TODAY + DAY, Some((1, 4_000)))), Ok(DAY));
+    }
+
+    #[test]
+    fn a_wall_clock_that_cannot_be_right_counts_as_no_time() {
+        let across = |before, after| down((before, Some((1, 5_000))), (after, Some((2, 5_000)))).is_err();
+        for (before, after) in
+            [(0, TODAY), (TODAY, 0), (TODAY, IN_2099), (IN_2099, TODAY), (TODAY, TODAY - 1), (0, 0)]
+        {
+            assert!(across(before, after), "{before} to {after}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_told_from_one_that_runs() {
+        let step = |wall: u64| clock_step(moment(1_000, TODAY, None), moment(11_000, wall, None));
+        assert_eq!((step(TODAY + 10_000), step(TODAY + 11_500)), (0, 0));
+        assert_eq!(step(TODAY + 10_000 + DAY), DAY as i64);
+        assert_eq!(step(TODAY + 10_000 - DAY), -(DAY as i64));
     }
 }

@@ -3,6 +3,7 @@
 //! `decoder` and `script` say what must hold for any bytes; the fuzz targets in `fuzz/` run the same functions, and what they
 //! found is kept in `findings`. `shares` has the choice in shared groups over several shards,
 //! `gates` who is told when, and where shared messages wait, `stored` what is committed at once, `turns` how much one turn does.
+//! `suspend` is a machine that slept.
 
 #[path = "../../src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
@@ -14,6 +15,7 @@ mod script;
 mod shares;
 mod splits;
 mod stored;
+mod suspend;
 mod turns;
 mod world;
 

@@ -249,6 +249,14 @@ impl World {
         panic!("deadlines come and come within {by:?}");
     }
 
+    /// The machine is suspended for so long, and the broker wakes with it.
+    pub fn suspend(&mut self, by: Duration) {
+        self.now = self.now + by;
+        let now = self.now;
+        self.shards.iter_mut().for_each(|shard| shard.woke(now));
+        self.advance(Duration::ZERO);
+    }
+
     fn verdict(&mut self, shard: usize, due: Registration) {
         self.shards[shard].begin_turn();
         if due.kind == DeadlineKind::Chore {

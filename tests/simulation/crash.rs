@@ -43,6 +43,11 @@ impl World {
         // What the sessions are subscribed to is known to every shard before anybody can publish.
         self.up_at = back_at + self.plan.under_way_ms();
         let late = self.plan.late_ms() + 8 * self.plan.store_ms();
+        let untold = self.clocks.down(back_at);
+        if untold > 0 {
+            self.saw("no clock tells how long the broker was down");
+        }
+        self.oracle.untold += untold;
         self.oracle.crashed(self.now, self.up_at, late, Survival::Committed);
         self.schedule(back_at, Event::Boot);
         self.schedule(self.up_at, Event::Settled);
@@ -89,7 +94,9 @@ impl Oracle {
         for client in 0..self.live.len() {
             let ghost = self.ghosts.remove(&client);
             let left = match self.live[client].take() {
-                Some(live) if kept && live.stored_expiry.1 > 0 => Some(survivor(live, now, up_at, ghost)),
+                Some(live) if kept && live.stored_expiry.1 > 0 => {
+                    Some(survivor(live, now, up_at, self.untold, ghost))
+                }
                 Some(Live { number, .. }) => {
                     self.sessions[number].ended = Some(now);
                     ghost.map(returned).filter(|_| kept)
@@ -116,7 +123,7 @@ impl Oracle {
             let Some(routed) = message.acknowledged.filter(|at| at + late >= now) else { continue };
             match survival {
                 Survival::Nothing => message.acknowledged = None,
-                Survival::Committed => message.acknowledged = Some(routed.max(up_at) + late),
+                Survival::Committed => message.acknowledged = Some(routed.max(up_at) + late + self.untold),
             }
         }
     }
@@ -159,13 +166,14 @@ impl Oracle {
 }
 
 /// A session of which at least something was stored.
-fn survivor(live: Live, now: u64, up_at: u64, ghost: Option<usize>) -> Live {
+/// `untold`: how much longer it may live.
+fn survivor(live: Live, now: u64, up_at: u64, untold: u64, ghost: Option<usize>) -> Live {
     let (least, most) = live.stored_expiry;
     let ends = if live.connected.is_some() { 0 } else { live.ends };
     Live {
         connected: None,
         may_end: live.may_end.min(now.saturating_sub(HEARTBEAT_MS) + least),
-        ends: ends.max(up_at.saturating_add(most)),
+        ends: ends.max(up_at.saturating_add(most)).saturating_add(untold),
         doubtful: !live.known || least == 0 || ghost.is_some(),
         ..live
     }

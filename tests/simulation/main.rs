@@ -13,6 +13,7 @@
 //! | `broker` | the shells and the expiry actor, as under actix |
 //! | `network` | sockets |
 //! | `store` | the store and its threads |
+//! | `clocks` | clocks that are set, and machines that boot |
 //! | `gates` | what is in the store when a packet leaves |
 //! | `crash` | the broker ends without a word and begins again |
 //! | `client`, `publishing`, `subscribing`, `receive` | clients, and what they hold the broker to |
@@ -22,6 +23,7 @@
 
 mod broker;
 mod client;
+mod clocks;
 mod crash;
 mod gates;
 mod network;
@@ -162,7 +164,7 @@ fn whatever_is_checked_comes_about() {
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
     }
-    const KINDS: usize = 17;
+    const KINDS: usize = 18;
     assert_eq!(seen.len(), KINDS, "{seen:#?}");
 }
 

@@ -171,6 +171,8 @@ pub struct Oracle {
     pub astray: BTreeSet<usize>,
     /// A queue became longer than what of it is kept in memory.
     pub paged: bool,
+    /// For how much of the time that the broker was down no clock could tell that it passed.
+    pub untold: u64,
     /// When a broker with a store crashed.
     pub crashes: Vec<u64>,
 }
@@ -189,6 +191,7 @@ impl Oracle {
             forgotten: BTreeMap::new(),
             astray: BTreeSet::new(),
             paged: false,
+            untold: 0,
             crashes: Vec::new(),
         }
     }

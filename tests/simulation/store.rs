@@ -13,15 +13,12 @@ use homing::routing::shard::commit::PageRequest;
 use homing::routing::shard::delayed::{DelayedRequest, HORIZON};
 use homing::routing::shard::homes::{Share, rehome, share_out};
 use homing::routing::shard::recover::in_flight;
+use homing::store::Store;
 use homing::store::memory::Memory;
-use homing::store::{Moment, Store};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// How often it is noted that the broker lives.
 pub const HEARTBEAT_MS: u64 = 10_000;
-
-/// What the wall clock says when all begins.
-const UNIX_MS: u64 = 1_700_000_000_000;
 
 pub struct Disk {
     pub memory: Memory,
@@ -121,7 +118,7 @@ impl World {
     /// What each shard takes up of the store, as at the start of the broker; what is retained goes to `common`.
     pub fn take_up(&mut self, common: &Common) -> Vec<Option<Share>> {
         let shards = self.plan.shards;
-        let now = Moment { monotonic: self.instant(), unix_millis: UNIX_MS + self.now };
+        let now = self.clocks.read(self.now, self.instant());
         let Some(disk) = &mut self.disk else { return (0..shards).map(|_| None).collect() };
         // Another process opens it.
         disk.memory = Memory::from_image(disk.memory.image());
@@ -286,7 +283,7 @@ impl World {
     }
 
     pub fn heartbeat(&mut self) {
-        let now = self.instant();
+        let now = self.clocks.beat(self.now, self.instant());
         if let Some(disk) = &mut self.disk {
             disk.memory.heartbeat(now).expect("memory does not fail");
             self.schedule(self.now + HEARTBEAT_MS, Event::Heartbeat);

@@ -134,7 +134,7 @@ impl Oracle {
                     continue;
                 }
             };
-            self.publish_will(message, first_sent, until + late);
+            self.publish_will(message, first_sent, until + late + self.untold);
             self.wills.live[at] = Some(Will { message, delay, fate });
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::broker::{Expiry, Node};
 use crate::client::Client;
+use crate::clocks::Clocks;
 use crate::network::Socket;
 use crate::oracle::Oracle;
 use crate::plan::Plan;
@@ -179,6 +180,7 @@ pub struct World {
     pub phase: Phase,
     pub common: Arc<Common>,
     pub disk: Option<Disk>,
+    pub clocks: Clocks,
     pub nodes: Vec<Node>,
     pub expiry: Expiry,
     pub sockets: Vec<Socket>,
@@ -223,6 +225,7 @@ impl World {
             phase: Phase::Chaos,
             common: nothing_retained(),
             disk,
+            clocks: Clocks::new(seed),
             nodes: Vec::new(),
             sockets: Vec::new(),
             clients,
@@ -252,7 +255,7 @@ impl World {
         self.schedule(SWEEP_MS, Event::Sweep);
         self.run_until(self.plan.chaos_ms)?;
         self.begin(Phase::Settling);
-        self.run_until(self.now + self.plan.settling_ms)?;
+        self.run_until(self.now + self.plan.settling_ms + self.oracle.untold)?;
         // A window of one message and a slow disk may take longer, as long as something becomes of it.
         let mut before = usize::MAX;
         while (1..before).contains(&self.entries_owed()) {

@@ -51,11 +51,13 @@ impl KeepAlive {
     }
 
     /// When the client is cut; [`Instant::NEVER`] without a keep alive and while the broker does not read or answer.
-    pub fn deadline(&self) -> Instant {
+    ///
+    /// `awake_since`: when the machine woke from its last suspend. No client could be heard in it.
+    pub fn deadline(&self, awake_since: Instant) -> Instant {
         if self.limit_ms == 0 || !self.paused.is_never() {
             return Instant::NEVER;
         }
-        self.heard + Duration::from_millis(self.limit_ms.into())
+        self.heard.max(awake_since) + Duration::from_millis(self.limit_ms.into())
     }
 }
 
@@ -70,11 +72,11 @@ mod tests {
     #[test]
     fn mqtt5_3_1_2_22_limit_is_one_and_a_half_times_even_at_the_largest_value() {
         let mut k = KeepAlive::awaiting_connect(Duration::from_secs(10), at(0));
-        assert_eq!(k.deadline(), at(10_000));
+        assert_eq!(k.deadline(Instant::ZERO), at(10_000));
         k.start(65_535, at(0));
-        assert_eq!(k.deadline(), at(98_302_500));
+        assert_eq!(k.deadline(Instant::ZERO), at(98_302_500));
         k.start(0, at(0));
-        assert_eq!(k.deadline(), Instant::NEVER);
+        assert_eq!(k.deadline(Instant::ZERO), Instant::NEVER);
     }
 
     #[test]
@@ -82,10 +84,10 @@ mod tests {
         let mut k = KeepAlive::awaiting_connect(Duration::from_secs(1), at(0));
         k.start(2, at(1_000));
         k.pause(at(2_000));
-        assert_eq!(k.deadline(), Instant::NEVER);
+        assert_eq!(k.deadline(Instant::ZERO), Instant::NEVER);
         k.pause(at(3_000));
         k.resume(at(10_000));
-        assert_eq!(k.deadline(), at(1_000 + 8_000 + 3_000));
+        assert_eq!(k.deadline(Instant::ZERO), at(1_000 + 8_000 + 3_000));
     }
 
     #[test]
@@ -95,6 +97,15 @@ mod tests {
         k.pause(at(2_000));
         k.heard(at(9_000));
         k.resume(at(10_000));
-        assert_eq!(k.deadline(), at(10_000 + 3_000));
+        assert_eq!(k.deadline(Instant::ZERO), at(10_000 + 3_000));
+    }
+
+    #[test]
+    fn a_suspend_of_the_machine_is_not_the_clients_silence() {
+        let mut k = KeepAlive::awaiting_connect(Duration::from_secs(1), at(0));
+        k.start(2, at(1_000));
+        assert_eq!(k.deadline(at(600_000)), at(600_000 + 3_000));
+        k.heard(at(601_000));
+        assert_eq!(k.deadline(at(600_000)), at(601_000 + 3_000));
     }
 }

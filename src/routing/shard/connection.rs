@@ -158,15 +158,15 @@ impl Connection {
     }
 
     /// When a silent client is cut; a connection that is closing is not waited for.
-    pub fn read_deadline(&self) -> Instant {
-        if self.is_closing() { Instant::NEVER } else { self.keep_alive.deadline() }
+    pub fn read_deadline(&self, awake_since: Instant) -> Instant {
+        if self.is_closing() { Instant::NEVER } else { self.keep_alive.deadline(awake_since) }
     }
 
     /// When a socket that takes no bytes is given up.
-    pub fn write_deadline(&self, timeout: Duration) -> Instant {
+    pub fn write_deadline(&self, timeout: Duration, awake_since: Instant) -> Instant {
         match (self.phase, self.blocked) {
             (Phase::Closing { until, .. }, _) => until,
-            (_, Some(since)) => since + timeout,
+            (_, Some(since)) => since.max(awake_since) + timeout,
             _ => Instant::NEVER,
         }
     }

@@ -16,6 +16,7 @@ use crate::mqtt::session::stall::SocketView;
 use crate::routing::shard::connection::Phase;
 use crate::routing::shard::slots::Id;
 use crate::time::Instant;
+use std::time::Duration;
 
 /// Slots of a shard's own deadlines, of the kind [`DeadlineKind::Chore`]: its regular work, and the earliest message that was
 /// delayed.
@@ -46,20 +47,21 @@ impl Shard {
             return None;
         }
         let id = Id::new(slot, generation);
-        let timeout = self.settings.write_timeout;
+        let (timeout, awake) = (self.settings.write_timeout, self.awake_since);
         let connection = self.connections.get_mut(id)?;
         let due = match kind {
             DeadlineKind::ReadIdle => {
                 connection.read_idle.fired();
-                connection.read_deadline()
+                connection.read_deadline(awake)
             }
             DeadlineKind::WriteIdle => {
                 connection.write_idle.fired();
-                connection.write_deadline(timeout)
+                connection.write_deadline(timeout, awake)
             }
             _ => {
                 connection.retransmit.fired();
-                self.earliest_due(id)
+                let patience = if awake == Instant::ZERO { Duration::ZERO } else { connection.wire.patience };
+                self.earliest_due(id).max(awake + patience)
             }
         };
         if due > now {
@@ -165,7 +167,9 @@ impl Shard {
     /// Whether it is to be cut for its silence, and for nothing else.
     pub fn is_silent(&self, now: Instant, id: ConnectionId) -> bool {
         let timeout = self.settings.write_timeout;
-        self.connections.get(id).is_some_and(|c| c.write_deadline(timeout) > now && c.read_deadline() <= now)
+        let awake = self.awake_since;
+        let connection = self.connections.get(id);
+        connection.is_some_and(|c| c.write_deadline(timeout, awake) > now && c.read_deadline(awake) <= now)
     }
 
     /// Cuts a connection whose read or write deadline has passed by now. The caller has read what came of a silent one.
@@ -173,13 +177,13 @@ impl Shard {
     pub fn disconnect_if_due(&mut self, now: Instant, id: ConnectionId) -> Overdue {
         let timeout = self.settings.write_timeout;
         let Some(connection) = self.connections.get(id) else { return Overdue::Abandon };
-        let written = connection.write_deadline(timeout);
+        let written = connection.write_deadline(timeout, self.awake_since);
         if written <= now {
             let why = Why::WriteTimeout { waiting_bytes: connection.wire.outbox.len() };
             self.cut(now, id, None, why);
             return Overdue::Abandon;
         }
-        let heard = connection.read_deadline();
+        let heard = connection.read_deadline(self.awake_since);
         if heard <= now {
             let silent = now.since(connection.keep_alive.last_heard());
             if connection.phase == Phase::AwaitingConnect {
@@ -195,13 +199,13 @@ impl Shard {
     }
 
     pub(super) fn register_read_idle(&mut self, id: ConnectionId) {
-        let deadline = self.connections.get(id).map_or(Instant::NEVER, |c| c.read_deadline());
+        let deadline = self.connections.get(id).map_or(Instant::NEVER, |c| c.read_deadline(self.awake_since));
         self.register(DeadlineKind::ReadIdle, id, deadline);
     }
 
     pub(super) fn register_write_idle(&mut self, id: ConnectionId) {
-        let timeout = self.settings.write_timeout;
-        let deadline = self.connections.get(id).map_or(Instant::NEVER, |c| c.write_deadline(timeout));
+        let (timeout, awake) = (self.settings.write_timeout, self.awake_since);
+        let deadline = self.connections.get(id).map_or(Instant::NEVER, |c| c.write_deadline(timeout, awake));
         self.register(DeadlineKind::WriteIdle, id, deadline);
     }
 
@@ -268,6 +272,13 @@ impl Shard {
             return;
         }
         self.register_session(id);
+    }
+
+    /// The machine was suspended until now. What waits for a peer begins anew: keep alive, write timeout, acknowledgements;
+    /// peers could not speak, and what they sent has yet to be read. What counts the time that passed goes on: session expiry,
+    /// will delay, message expiry, delayed messages.
+    pub fn woke(&mut self, now: Instant) {
+        self.awake_since = now;
     }
 
     /// Reading goes on: its deadline runs again.

@@ -46,9 +46,9 @@ impl Shard {
     pub(super) fn lateness(&self, now: Instant, id: ConnectionId, why: &Why) -> Option<Duration> {
         let connection = self.connections.get(id)?;
         match why {
-            Why::KeepAlive { .. } => Some(now.since(connection.keep_alive.deadline())),
+            Why::KeepAlive { .. } => Some(now.since(connection.read_deadline(self.awake_since))),
             Why::WriteTimeout { .. } => {
-                Some(now.since(connection.write_deadline(self.settings.write_timeout)))
+                Some(now.since(connection.write_deadline(self.settings.write_timeout, self.awake_since)))
             }
             Why::Exhausted(stall) | Why::AckTimeout(stall) => Some(stall.late),
             _ => None,

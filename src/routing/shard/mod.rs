@@ -207,6 +207,8 @@ pub struct Shard {
     /// Whether a message keeps who published it, for its dead letter.
     keeps_publisher: bool,
     wall: WallClock,
+    /// When the machine woke from its last suspend: peers had no time to speak before.
+    awake_since: Instant,
     /// Kept from publish to publish so that none allocates.
     matches: Matches,
     frames: [Frame; FrameKind::COUNT],
@@ -291,6 +293,7 @@ impl Shard {
             letters: Vec::new(),
             estates: Estates::default(),
             wall: WallClock::default(),
+            awake_since: Instant::ZERO,
             matches: Matches::default(),
             frames: Default::default(),
             scratch: Vec::new(),

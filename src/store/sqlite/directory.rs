@@ -6,6 +6,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// What the reserve holds: room for what was on its way when the disk filled up, some thousand transactions of
 /// acknowledgements.
@@ -46,6 +47,17 @@ impl Directory {
 
     pub fn database(&self) -> PathBuf {
         database_in(&self.path)
+    }
+
+    /// When something was last written to the database, in milliseconds since 1970 by the wall clock of that time; none if
+    /// never. What a broker wrote its heartbeats into was written no longer than a heartbeat before it ended.
+    pub fn last_written(&self) -> Option<u64> {
+        let modified = |path: PathBuf| {
+            let file = fs::metadata(path).ok().filter(|file| file.len() > 0)?;
+            let since = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+            u64::try_from(since.as_millis()).ok()
+        };
+        modified(self.database()).max(modified(self.write_ahead_log()))
     }
 
     pub fn write_ahead_log(&self) -> PathBuf {

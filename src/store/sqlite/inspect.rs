@@ -2,10 +2,11 @@
 
 use super::directory::{self, database_in};
 use super::error::failed;
-use super::schema;
-use crate::store::StoreError;
+use super::{read_heartbeat, schema};
+use crate::store::wall::{NEVER, resume};
+use crate::store::{Moment, StoreError};
 use crate::time::duration;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Result, Row};
+use rusqlite::{Connection, OpenFlags, Result, Row};
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
@@ -106,21 +107,32 @@ impl Inspection {
     }
 
     /// Totals, then a line for each session, written as they are read: there may be a million.
-    pub fn dump(&self, now_unix_millis: u64, mut line: impl FnMut(&str)) -> Result<(), StoreError> {
-        self.tell(now_unix_millis, &mut line).map_err(failed)
+    pub fn dump(&self, now: Moment, mut line: impl FnMut(&str)) -> Result<(), StoreError> {
+        self.tell(now, &mut line).map_err(failed)
     }
 
-    fn tell(&self, now: u64, line: &mut impl FnMut(&str)) -> Result<()> {
+    fn tell(&self, now: Moment, line: &mut impl FnMut(&str)) -> Result<()> {
         let transaction = self.connection.unchecked_transaction()?;
         line(&format!("version            {}", schema::VERSION));
         for (what, sql) in TOTALS {
             let count: i64 = transaction.query_row(sql, [], |row| row.get(0))?;
             line(&format!("{what:<18} {count}"));
         }
-        let sql = "SELECT value FROM meta WHERE name = 'heartbeat_ms'";
-        let heartbeat: Option<i64> = transaction.query_row(sql, [], |row| row.get(0)).optional()?;
-        if let Some(heartbeat) = heartbeat {
-            line(&format!("last heartbeat     {} ago", ago(now, heartbeat)));
+        let last = read_heartbeat(&transaction)?;
+        let resumed = resume(last, now);
+        let now = resumed.time.reads(now.monotonic).min(NEVER - 1);
+        if let Some(last) = last {
+            let passed = duration::format(Duration::from_secs(resumed.down.as_secs()));
+            match resumed.unknown {
+                None => line(&format!("last heartbeat     {passed} ago")),
+                Some(why) => line(&format!("last heartbeat     at an unknown time: {why}")),
+            }
+            let set = last.unix_millis as i64 - last.file_millis as i64;
+            if set.abs() >= 60_000 {
+                let by = duration::format(Duration::from_secs(set.unsigned_abs() / 1000));
+                let way = if set > 0 { "forward" } else { "back" };
+                line(&format!("wall clock         was set {way} by {by} since the store was made"));
+            }
         }
         let mut sessions = transaction.prepare(SESSIONS)?;
         let mut rows = sessions.query([])?;

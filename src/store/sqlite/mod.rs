@@ -20,12 +20,12 @@ mod row;
 pub mod schema;
 mod write;
 
-use super::{Moment, Reader, Store, StoreError};
+use super::wall::{FileTime, Heartbeat, resume};
+use super::{Boot, Moment, Reader, Store, StoreError};
 use crate::clock;
 use crate::config::Durability;
 use crate::journal::group::Group;
 use crate::journal::record::{BodyCopy, Recovered};
-use crate::time::Instant;
 use directory::{Directory, RESERVE};
 use error::{failed, refused};
 use read::SqliteReader;
@@ -36,6 +36,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
+use tracing::warn;
 use write::Statements;
 
 /// Pages in the write-ahead log from which on it is written back into the database, once those who waited were told. A
@@ -62,7 +63,7 @@ pub struct Sqlite {
     connection: Connection,
     directory: Directory,
     options: Options,
-    opened: Moment,
+    opened: FileTime,
     page_size: u64,
     /// Pages in the write-ahead log after the last commit.
     log_pages: Arc<AtomicI32>,
@@ -82,6 +83,7 @@ impl Sqlite {
     /// The directory cannot be used or is in use; its file is not ours, or of a newer version.
     pub fn open(path: &Path, options: Options) -> Result<Sqlite, StoreError> {
         let directory = Directory::open(path)?;
+        let written = directory.last_written();
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(directory.database(), flags).map_err(failed)?;
         let in_directory = |error| match error {
@@ -100,13 +102,13 @@ impl Sqlite {
             other => other,
         };
         let log_pages = log_pages.map_err(in_directory)?;
-        schema::prepare(&connection).map_err(in_directory)?;
+        schema::prepare(&connection, written).map_err(in_directory)?;
         let page_size = pragma(&connection, "PRAGMA page_size")?;
         let mut store = Sqlite {
             connection,
             directory,
             options,
-            opened: Moment::default(),
+            opened: FileTime::default(),
             page_size,
             log_pages,
             log: None,
@@ -133,7 +135,9 @@ impl Sqlite {
 
     /// The file is there from the first write on; its entry in the directory is made safe once.
     fn open_log(&mut self) -> Result<(), StoreError> {
-        self.beat(0).map_err(failed)?;
+        // Any write will do.
+        let sql = "INSERT INTO meta VALUES ('next_number', 1) ON CONFLICT DO UPDATE SET value = value";
+        self.connection.execute(sql, []).map_err(failed)?;
         let path = self.directory.write_ahead_log();
         let explain = |error| StoreError::Failed(format!("{}: {error}", path.display()));
         self.log = Some(File::open(&path).map_err(explain)?);
@@ -148,15 +152,8 @@ impl Sqlite {
         Ok(((pages - free) * self.page_size, free * self.page_size))
     }
 
-    fn meta(&self, name: &str) -> Result<u64, StoreError> {
-        let sql = "SELECT ifnull((SELECT value FROM meta WHERE name = ?), 0)";
-        self.connection.query_row(sql, [name], |row| row::number(row, 0)).map_err(failed)
-    }
-
-    fn beat(&self, heartbeat: u64) -> rusqlite::Result<()> {
-        let sql = "INSERT INTO meta VALUES ('heartbeat_ms', ?1) \
-            ON CONFLICT DO UPDATE SET value = max(value, excluded.value)";
-        self.connection.prepare_cached(sql)?.execute([heartbeat as i64]).map(drop)
+    fn beat(&self, now: Moment) -> rusqlite::Result<()> {
+        write_heartbeat(&self.connection, Heartbeat::at(now, self.opened))
     }
 
     /// The transaction of a group. What fails in it takes it back.
@@ -209,13 +206,25 @@ impl Sqlite {
 
 impl Store for Sqlite {
     fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
-        let heartbeat = self.meta("heartbeat_ms")?;
-        self.opened = now.not_before(heartbeat);
-        let down = if heartbeat == 0 { 0 } else { self.opened.unix_millis - heartbeat };
+        let last = read_heartbeat(&self.connection).map_err(failed)?;
+        let resumed = resume(last, now);
+        self.opened = resumed.time;
+        if let Some(why) = resumed.unknown {
+            warn!(
+                why,
+                "how long the broker was down is not known: no time counts as passed, so sessions and messages may live longer; \
+                 start the broker once the clock is set"
+            );
+        }
         let read = || {
             let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-            let recovered = Recovery::new(&transaction, self.opened).run(horizon)?;
+            let recovered = Recovery::new(&transaction, self.opened).run(now.monotonic, horizon)?;
             note_numbers(&transaction, recovered.next_number)?;
+            if last.is_none() {
+                // From here on time counts. Later ones are left to the writer: until sessions are recorded anew, what they
+                // were promised counts from the heartbeat before.
+                write_heartbeat(&transaction, Heartbeat::at(now, self.opened))?;
+            }
             transaction.commit()?;
             Ok(recovered)
         };
@@ -224,7 +233,7 @@ impl Store for Sqlite {
             Err(error) => return Err(self.refuse(error)),
         };
         self.noted = recovered.next_number;
-        Ok(Recovered { down: Duration::from_millis(down), ..recovered })
+        Ok(Recovered { down: resumed.down, ..recovered })
     }
 
     fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError> {
@@ -269,8 +278,8 @@ impl Store for Sqlite {
         }
     }
 
-    fn heartbeat(&mut self, now: Instant) -> Result<(), StoreError> {
-        match self.beat(self.opened.to_wall(now)) {
+    fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
+        match self.beat(now) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.refuse(error)),
         }
@@ -337,6 +346,32 @@ fn pragma(connection: &Connection, question: &str) -> Result<u64, StoreError> {
     let asked =
         connection.prepare_cached(question).and_then(|mut q| q.query_row([], |row| row::number(row, 0)));
     asked.map_err(failed)
+}
+
+/// A boot that is not known is of number 0.
+fn write_heartbeat(connection: &Connection, heartbeat: Heartbeat) -> rusqlite::Result<()> {
+    let Heartbeat { file_millis, unix_millis, boot } = heartbeat;
+    let boot = boot.unwrap_or(Boot { id: 0, millis: 0 });
+    let sql = "INSERT INTO meta VALUES \
+        ('heartbeat_ms', ?1), ('wall_ms', ?2), ('boot_id', ?3), ('boot_ms', ?4) \
+        ON CONFLICT DO UPDATE SET value = excluded.value";
+    let values = [file_millis, unix_millis, boot.id, boot.millis].map(|value| value as i64);
+    connection.prepare_cached(sql)?.execute(values).map(drop)
+}
+
+/// The last one; none where no broker ever opened the store.
+fn read_heartbeat(connection: &Connection) -> rusqlite::Result<Option<Heartbeat>> {
+    let sql = "SELECT \
+        (SELECT value FROM meta WHERE name = 'heartbeat_ms'), \
+        ifnull((SELECT value FROM meta WHERE name = 'wall_ms'), 0), \
+        ifnull((SELECT value FROM meta WHERE name = 'boot_id'), 0), \
+        ifnull((SELECT value FROM meta WHERE name = 'boot_ms'), 0)";
+    connection.query_row(sql, [], |row| {
+        let Some(file_millis) = row.get::<_, Option<i64>>(0)? else { return Ok(None) };
+        let boot = Boot { id: row::number(row, 2)?, millis: row::number(row, 3)? };
+        let boot = (boot.id != 0).then_some(boot);
+        Ok(Some(Heartbeat { file_millis: file_millis as u64, unix_millis: row::number(row, 1)?, boot }))
+    })
 }
 
 fn note_numbers(connection: &Connection, next_number: u64) -> rusqlite::Result<()> {

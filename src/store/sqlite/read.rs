@@ -3,7 +3,8 @@
 use super::error::failed;
 use super::row;
 use crate::journal::record::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, StoredDelayed};
-use crate::store::{Moment, Reader, StoreError};
+use crate::store::wall::FileTime;
+use crate::store::{Reader, StoreError};
 use crate::time::Instant;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain
 
 pub struct SqliteReader {
     pub(super) connection: Connection,
-    pub(super) opened: Moment,
+    pub(super) opened: FileTime,
 }
 
 impl Reader for SqliteReader {
@@ -51,7 +52,7 @@ impl SqliteReader {
     }
 }
 
-fn entry(row: &Row<'_>, number: EntryNumber, opened: Moment, scratch: &mut Vec<u8>) -> Result<ReadEntry> {
+fn entry(row: &Row<'_>, number: EntryNumber, opened: FileTime, scratch: &mut Vec<u8>) -> Result<ReadEntry> {
     let share: Option<Box<str>> = row.get(3)?;
     Ok(ReadEntry {
         number,
@@ -65,16 +66,16 @@ fn entry(row: &Row<'_>, number: EntryNumber, opened: Moment, scratch: &mut Vec<u
 
 pub(super) fn delayed(
     connection: &Connection,
-    opened: Moment,
+    opened: FileTime,
     from: (Instant, DelayedNumber),
     until: Instant,
     most: usize,
 ) -> Result<Vec<StoredDelayed>> {
     let mut statement = connection.prepare_cached(DELAYED)?;
     let bounds = params![
-        opened.to_wall(from.0) as i64,
+        opened.to_file(from.0) as i64,
         from.1.0 as i64,
-        opened.to_wall(until) as i64,
+        opened.to_file(until) as i64,
         i64::try_from(most).unwrap_or(i64::MAX),
     ];
     let mut scratch = Vec::new();

@@ -10,7 +10,7 @@ use crate::journal::record::{
 };
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
-use crate::store::Moment;
+use crate::store::wall::FileTime;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -38,7 +38,7 @@ struct Orphans {
 
 pub struct Recovery<'c> {
     connection: &'c Connection,
-    opened: Moment,
+    opened: FileTime,
     orphans: Orphans,
     sessions: Vec<RecoveredSession>,
     heirless: Vec<RecoveredEntry>,
@@ -47,14 +47,14 @@ pub struct Recovery<'c> {
 }
 
 impl<'c> Recovery<'c> {
-    pub fn new(connection: &'c Connection, opened: Moment) -> Recovery<'c> {
+    pub fn new(connection: &'c Connection, opened: FileTime) -> Recovery<'c> {
         let (sessions, places) = (Vec::new(), ByNumber::default());
         let (orphans, heirless) = (Orphans::default(), Vec::new());
         Recovery { connection, opened, orphans, sessions, heirless, places }
     }
 
     /// In the connection's transaction, if there is one.
-    pub fn run(mut self, horizon: Duration) -> Result<Recovered> {
+    pub fn run(mut self, now: Instant, horizon: Duration) -> Result<Recovered> {
         self.sessions()?;
         self.subscriptions()?;
         self.incoming()?;
@@ -64,7 +64,7 @@ impl<'c> Recovery<'c> {
         self.orphans.bodies = nobodys.map(|body| body.known.number).collect();
         self.mend()?;
         let first = (Instant::ZERO, DelayedNumber(0));
-        let until = self.opened.monotonic + horizon;
+        let until = now + horizon;
         Ok(Recovered {
             next_number: self.next_number()?,
             down: Duration::ZERO,

@@ -5,7 +5,7 @@ use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::session::will::Will;
-use crate::store::Moment;
+use crate::store::wall::FileTime;
 use crate::time::Instant;
 use rusqlite::types::Type;
 use rusqlite::{Error, Result, Row};
@@ -32,9 +32,9 @@ pub fn number(row: &Row<'_>, column: usize) -> Result<u64> {
     Ok(row.get::<_, i64>(column)? as u64)
 }
 
-pub fn instant(row: &Row<'_>, column: usize, opened: Moment) -> Result<Instant> {
+pub fn instant(row: &Row<'_>, column: usize, opened: FileTime) -> Result<Instant> {
     let wall: i64 = row.get(column)?;
-    Ok(opened.from_wall(u64::try_from(wall).unwrap_or(0)))
+    Ok(opened.instant(u64::try_from(wall).unwrap_or(0)))
 }
 
 pub fn qos(row: &Row<'_>, column: usize) -> Result<QoS> {
@@ -46,7 +46,7 @@ pub fn qos(row: &Row<'_>, column: usize) -> Result<QoS> {
 pub fn message(
     row: &Row<'_>,
     first: usize,
-    opened: Moment,
+    opened: FileTime,
     columns: [usize; 3],
     scratch: &mut Vec<u8>,
 ) -> Result<Message> {
@@ -58,7 +58,7 @@ pub fn message_by(
     publisher: Option<&str>,
     row: &Row<'_>,
     first: usize,
-    opened: Moment,
+    opened: FileTime,
     [topic, properties, payload]: [usize; 3],
     scratch: &mut Vec<u8>,
 ) -> Result<Message> {
@@ -86,7 +86,7 @@ pub fn ids(row: &Row<'_>, column: usize) -> Result<SubscriptionIds> {
     Ok(SubscriptionIds::from_several(&ids.collect::<Result<Vec<u32>>>()?))
 }
 
-pub fn session(row: &Row<'_>, opened: Moment) -> Result<StoredSession> {
+pub fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> {
     let version = match row.get(2)? {
         3 => ProtocolVersion::V3_1,
         4 => ProtocolVersion::V3_1_1,

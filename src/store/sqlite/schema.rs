@@ -1,4 +1,10 @@
-//! The tables. An operator may open a copy with `sqlite3`: columns say what they hold, and times are milliseconds since 1970.
+//! The tables. An operator may open a copy with `sqlite3`: columns say what they hold. Times are milliseconds since 1970, but
+//! for what the wall clock was set by since the store was made: that is `wall_ms - heartbeat_ms` in `meta` (`wall`).
+//!
+//! | version | what is new |
+//! |---|---|
+//! | 1 | |
+//! | 2 | a heartbeat is `heartbeat_ms`, the time of the file, with `wall_ms`, `boot_id` and `boot_ms` beside it |
 //!
 //! Every look-up is by primary key; what would want another index is read whole, once, at the start. A number never comes
 //! twice, so no table needs AUTOINCREMENT and its table of its own.
@@ -9,7 +15,7 @@ use rusqlite::Connection;
 
 /// `PRAGMA user_version`. A change to the tables raises it, with a step in [`prepare`] that brings older files along, and a
 /// file of the version before among the tests.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
 
 /// `PRAGMA application_id`: "Homi". `file` shows it, and another program's database is not taken for ours.
 pub const APPLICATION_ID: i32 = 0x486F_6D69;
@@ -110,11 +116,35 @@ enum Origin {
     Foreign,
 }
 
-/// Makes the tables in an empty file; refuses a file of a newer version, and one that is not ours.
-pub fn prepare(connection: &Connection) -> Result<(), StoreError> {
+/// Makes the tables in an empty file, and brings those of an older version along; refuses a file of a newer version, and one
+/// that is not ours. `written`: when something was last written to it, by the wall clock of that time.
+pub fn prepare(connection: &Connection, written: Option<u64>) -> Result<(), StoreError> {
     match origin(connection)? {
         Origin::Empty => create(connection),
-        Origin::Ours(VERSION) => Ok(()),
+        Origin::Ours(1) => add_clocks(connection, written.unwrap_or(0)),
+        other => check(other),
+    }
+}
+
+/// Version 1 noted a heartbeat as the wall clock would be, had nobody set it since the start of the broker. What the wall clock
+/// really was is when the file was written last.
+fn add_clocks(connection: &Connection, written: u64) -> Result<(), StoreError> {
+    let wall = i64::try_from(written).unwrap_or(i64::MAX);
+    let sql = format!(
+        "BEGIN IMMEDIATE; \
+         INSERT OR REPLACE INTO meta SELECT 'wall_ms', {wall} FROM meta WHERE name = 'heartbeat_ms' AND value > 0; \
+         DELETE FROM meta WHERE name = 'heartbeat_ms' AND value = 0; \
+         PRAGMA user_version = 2; COMMIT;"
+    );
+    connection.execute_batch(&sql).map_err(failed)
+}
+
+fn check(origin: Origin) -> Result<(), StoreError> {
+    match origin {
+        Origin::Empty => Err(StoreError::Failed(
+            "the store is empty: no broker has used it yet, or a power loss took what was in it".into(),
+        )),
+        Origin::Ours(1..=VERSION) => Ok(()),
         Origin::Ours(version) => Err(StoreError::Failed(format!(
             "the store is of version {version}, and this program knows version {VERSION}: run the program that wrote it, or a newer one"
         ))),
@@ -122,12 +152,9 @@ pub fn prepare(connection: &Connection) -> Result<(), StoreError> {
     }
 }
 
-/// As [`prepare`], for who only reads.
+/// For who only reads, which the tables of all versions up to this one allow.
 pub fn check_version(connection: &Connection) -> Result<(), StoreError> {
-    match origin(connection)? {
-        Origin::Empty => Err(StoreError::Failed("the store is empty: no broker has used it yet".into())),
-        _ => prepare(connection),
-    }
+    check(origin(connection)?)
 }
 
 fn origin(connection: &Connection) -> Result<Origin, StoreError> {

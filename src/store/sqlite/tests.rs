@@ -4,7 +4,9 @@ use super::*;
 use crate::journal::record::{BodyNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey};
 use crate::mqtt::packet::QoS;
 use crate::store::tests::{InFile, Reopen, body, commit, entry, message, session};
+use crate::time::Instant;
 use std::os::unix::fs::PermissionsExt;
+use std::time::UNIX_EPOCH;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -78,7 +80,7 @@ fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
     let newer = tempfile::tempdir().unwrap();
     open(newer.path()).unwrap().connection.pragma_update(None, "user_version", schema::VERSION + 1).unwrap();
     let refusal = why(open(newer.path()));
-    assert!(refusal.contains("of version 2, and this program knows version 1"), "{refusal}");
+    assert!(refusal.contains("of version 3, and this program knows version 2"), "{refusal}");
 
     let foreign = tempfile::tempdir().unwrap();
     let other = Connection::open(directory::database_in(foreign.path())).unwrap();
@@ -99,8 +101,14 @@ fn a_store_of_version_1_opens_with_all_that_it_holds() {
     let old = Connection::open(directory::database_in(directory.path())).unwrap();
     old.execute_batch(include_str!("tests/version_1.sql")).unwrap();
     drop(old);
+    // The clock was ten days behind when the broker started, and was set then: the heartbeats of version 1 did not follow.
+    let ten_days = Duration::from_secs(10 * 24 * 60 * 60);
+    let heartbeat = UNIX_EPOCH + Duration::from_millis(1_700_000_000_000);
+    let file = std::fs::File::options().write(true).open(directory::database_in(directory.path())).unwrap();
+    file.set_modified(heartbeat + ten_days).unwrap();
     let mut store = open(directory.path()).unwrap();
-    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000 };
+    let unix_millis = 1_700_000_010_000 + ten_days.as_millis() as u64;
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis, boot: None };
     let recovered = store.recover(now, Duration::from_secs(60)).unwrap();
     assert_eq!((recovered.next_number, recovered.down), (100, Duration::from_secs(10)));
     let [pigeon, old] = &recovered.sessions[..] else { panic!("{:?}", recovered.sessions) };

@@ -4,7 +4,7 @@ use crate::journal::group::{Group, Operation};
 use crate::journal::record::{RetainedRecord, StoredEntry, StoredSession};
 use crate::mqtt::message::Message;
 use crate::mqtt::session::subscription::SubscriptionIds;
-use crate::store::Moment;
+use crate::store::wall::FileTime;
 use crate::time::Instant;
 use rusqlite::{CachedStatement, Connection, Result, params};
 use std::fmt::Write;
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// The statements of a group.
 pub struct Statements<'c> {
-    opened: Moment,
-    /// Milliseconds since 1970.
+    opened: FileTime,
+    /// As times are in the file.
     now: i64,
     session: CachedStatement<'c>,
     session_ended: [CachedStatement<'c>; 3],
@@ -33,11 +33,11 @@ pub struct Statements<'c> {
 }
 
 impl<'c> Statements<'c> {
-    pub fn new(connection: &'c Connection, opened: Moment, now: Instant) -> Result<Statements<'c>> {
+    pub fn new(connection: &'c Connection, opened: FileTime, now: Instant) -> Result<Statements<'c>> {
         let prepare = |sql| connection.prepare_cached(sql);
         Ok(Statements {
             opened,
-            now: opened.to_wall(now) as i64,
+            now: opened.to_file(now) as i64,
             session: prepare(
                 "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?,
@@ -134,7 +134,7 @@ impl<'c> Statements<'c> {
                 let m = &delayed.message;
                 self.delayed.execute(params![
                     delayed.number.0 as i64,
-                    self.opened.to_wall(delayed.due) as i64,
+                    self.opened.to_file(delayed.due) as i64,
                     self.opened.expiry(m),
                     m.header().qos.bits(),
                     m.header().retain,
@@ -156,8 +156,8 @@ impl<'c> Statements<'c> {
             session.version as u8,
             session.expiry,
             session.connected,
-            self.opened.to_wall(session.ends) as i64,
-            self.opened.to_wall(session.will_due) as i64,
+            self.opened.to_file(session.ends) as i64,
+            self.opened.to_file(session.will_due) as i64,
             session.retry_interval.map(millis),
             session.ack_timeout.map(millis),
             will.map(|w| &w.topic),
@@ -185,9 +185,9 @@ impl<'c> Statements<'c> {
     }
 }
 
-impl Moment {
+impl FileTime {
     fn expiry(self, message: &Message) -> i64 {
-        self.to_wall(message.header().expires) as i64
+        self.to_file(message.header().expires) as i64
     }
 }
 

@@ -6,7 +6,8 @@ use crate::journal::backlog::{Backlog, Bounds};
 use crate::journal::group::Group;
 use crate::journal::record::Committed;
 use crate::mqtt::charge::Budget;
-use crate::store::{Store, StoreError};
+use crate::store::wall::clock_step;
+use crate::store::{Moment, Store, StoreError};
 use crate::time::Instant;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -38,6 +39,7 @@ pub(super) fn run(
         group: Group::default(),
         waiters: Vec::new(),
         next_heartbeat: now,
+        last_heartbeat: Moment::now(),
         next_sync: options.sync.map_or(Instant::NEVER, |interval| now + interval),
         next_attempt: now,
         is_full: false,
@@ -62,6 +64,7 @@ struct Commits<'a, F> {
     /// Who is told when the group is committed.
     waiters: Vec<Committed>,
     next_heartbeat: Instant,
+    last_heartbeat: Moment,
     next_sync: Instant,
     /// While there is no room.
     next_attempt: Instant,
@@ -197,7 +200,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
     fn housekeep(&mut self, now: Instant) -> Result<(), StoreError> {
         if now >= self.next_heartbeat {
             self.next_heartbeat = now + self.options.heartbeat;
-            tolerate_full(self.store.heartbeat(now))?;
+            self.beat()?;
         }
         if now >= self.next_sync {
             self.next_sync = self.options.sync.map_or(Instant::NEVER, |interval| now + interval);
@@ -214,6 +217,19 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         Ok(())
     }
 
+    fn beat(&mut self) -> Result<(), StoreError> {
+        let now = Moment::now();
+        let step = clock_step(self.last_heartbeat, now);
+        if step != 0 {
+            info!(
+                by_ms = step,
+                "the wall clock was set: expiry and delays go on by the time that passed, as if it had not been"
+            );
+        }
+        self.last_heartbeat = now;
+        tolerate_full(self.store.heartbeat(now))
+    }
+
     fn finish(&mut self) -> Result<(), StoreError> {
         let left = self.group.recorded() + self.backlog.records() as u64;
         if left > 0 {
@@ -222,7 +238,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
                 "stopping with changes that could not be written; nothing of them was acknowledged"
             );
         }
-        tolerate_full(self.store.heartbeat(clock::now()))?;
+        self.beat()?;
         self.store.sync()
     }
 }

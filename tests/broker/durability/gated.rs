@@ -6,7 +6,6 @@ use homing::journal::record::BodyCopy;
 use homing::journal::record::Recovered;
 use homing::store::memory::Memory;
 use homing::store::{Moment, Reader, Store, StoreError};
-use homing::time::Instant;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -111,7 +110,7 @@ impl Gated {
 impl Store for Gated {
     fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
         let unix_millis = now.unix_millis + self.later.as_millis() as u64;
-        self.inner.recover(Moment { unix_millis, ..now }, horizon)
+        self.inner.recover(Moment { unix_millis, boot: None, ..now }, horizon)
     }
 
     fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError> {
@@ -125,7 +124,7 @@ impl Store for Gated {
         outcome
     }
 
-    fn heartbeat(&mut self, now: Instant) -> Result<(), StoreError> {
+    fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
         self.inner.heartbeat(now)
     }
 
