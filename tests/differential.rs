@@ -54,6 +54,11 @@ const LAXNESS: &[Lax] = &[
         is: |e| matches!(e, DecodeError::EmptyTopicName { .. }),
     },
     Lax {
+        what: "an empty Topic Filter",
+        versions: ONLY_3,
+        is: |e| matches!(e, DecodeError::EmptyTopicFilter { .. }),
+    },
+    Lax {
         what: "an UNSUBSCRIBE without a Topic Filter",
         versions: BOTH,
         is: |e| matches!(e, DecodeError::NoTopicFilter { .. }),
