@@ -222,6 +222,17 @@ impl Image {
         own.map(move |kept| (&kept.entry, message(kept).filter(|_| !kept.received)))
     }
 
+    /// The messages that somebody is owed, whoever it is: sessions, and groups of which one had them that has ended. What was
+    /// in flight with an ended session is nobody's.
+    pub fn owed(&self) -> impl Iterator<Item = &Message> {
+        let waits = |kept: &&KeptEntry| {
+            let heirless = kept.entry.flight.is_none();
+            !kept.received && (heirless || self.sessions.contains_key(&kept.entry.session))
+        };
+        let bodies = self.entries.values().filter(waits).filter_map(|kept| self.bodies.get(&kept.entry.body));
+        bodies.map(|kept| &kept.message)
+    }
+
     pub fn all_retained(&self) -> impl Iterator<Item = &Message> {
         self.retained.values().map(|kept| &kept.message)
     }

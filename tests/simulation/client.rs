@@ -152,6 +152,16 @@ pub(crate) fn packet_id(id: u16) -> PacketId {
 }
 
 impl World {
+    /// DISCONNECT that ends the session.
+    pub(crate) fn end_session(&mut self, client: usize, socket: usize) {
+        let mut disconnect = Disconnect::new(ReasonCode::NORMAL_DISCONNECTION);
+        disconnect.session_expiry = Some(0);
+        self.sockets[socket].offer.last_expiry = Some(0);
+        self.send(client, &Packet::Disconnect(disconnect));
+        self.close_up(socket);
+        self.clients[client].lose_connection();
+    }
+
     pub(crate) fn send(&mut self, client: usize, packet: &Packet<'_>) {
         let version = self.clients[client].manners.version;
         let Some(connection) = self.clients[client].connection.as_mut() else { return };
@@ -195,6 +205,7 @@ impl World {
             *connection.pubrecs.entry(id).or_default() += 1;
         }
         if let Some(incoming) = self.oracle.sessions[session].incoming.get_mut(&id) {
+            self.oracle.done.insert(incoming.message);
             incoming.answered |= kind != AckKind::Pubcomp;
             incoming.recorded |= kind == AckKind::Pubrec;
             incoming.finished |= kind != AckKind::Pubrec;

@@ -118,6 +118,7 @@ impl World {
     pub fn check_kept(&self, image: &Image, number: usize) -> Result<(), String> {
         let oracle = &self.oracle;
         let message = &oracle.messages[number];
+        self.check_work_kept(image, number)?;
         if message.refused || message.empty || self.plan.loses() || message.qos == QoS::AtMostOnce {
             return Ok(());
         }

@@ -19,6 +19,7 @@
 //! | `client`, `publishing`, `subscribing`, `receive` | clients, and what they hold the broker to |
 //! | `oracle` | messages and sessions as the standard has them |
 //! | `taken`, `retained`, `wills` | which messages a session may and must have, and when |
+//! | `work` | a work queue whose members leave and refuse between a message and its commit |
 //! | `bites` | breaks the broker in a copy of the tree, and confirms that all this notices |
 
 mod broker;
@@ -39,6 +40,7 @@ mod taken;
 mod topics;
 mod trace;
 mod wills;
+mod work;
 mod world;
 
 use std::collections::BTreeMap;
@@ -164,7 +166,7 @@ fn whatever_is_checked_comes_about() {
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
     }
-    const KINDS: usize = 18;
+    const KINDS: usize = 21;
     assert_eq!(seen.len(), KINDS, "{seen:#?}");
 }
 

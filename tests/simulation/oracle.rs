@@ -155,6 +155,10 @@ pub struct Oracle {
     pub messages: Vec<Message>,
     pub sessions: Vec<SessionLog>,
     pub live: Vec<Option<Live>>,
+    /// Messages that a member has acknowledged, those that one has refused, and dead letters that came.
+    pub done: BTreeSet<usize>,
+    pub refused: BTreeSet<usize>,
+    pub letters: BTreeSet<usize>,
     /// Sessions whose end may not be stored yet, by client.
     pub ghosts: BTreeMap<usize, usize>,
     /// The session that each socket was joined to.
@@ -183,6 +187,9 @@ impl Oracle {
             messages: Vec::new(),
             sessions: Vec::new(),
             live: (0..clients).map(|_| None).collect(),
+            done: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            letters: BTreeSet::new(),
             ghosts: BTreeMap::new(),
             joined: BTreeMap::new(),
             resumed: BTreeSet::new(),

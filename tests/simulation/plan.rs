@@ -43,6 +43,19 @@ pub struct Plan {
     pub delays: u64,
     pub delay_seconds: [u64; 4],
     pub store: Option<StorePlan>,
+    /// Whether work is handed out through a group whose members come and go.
+    pub work: Option<Work>,
+}
+
+/// A work queue: client 0 publishes, and is told of what is given up, client 1 is a member that stays, the others are members
+/// that end their sessions.
+#[derive(Clone, Copy)]
+pub struct Work {
+    /// Of 100 messages those at which a member ends its session, and those that a member refuses.
+    pub ends: u64,
+    pub refuses: u64,
+    /// Whether what is refused is a dead letter.
+    pub letters: bool,
 }
 
 /// How a store keeps everybody waiting.
@@ -102,6 +115,9 @@ const CRASHES_APART: u64 = 0x15_0000_0000;
 /// Likewise.
 const SHORT_TURNS: u64 = 0x16_0000_0000;
 
+/// Likewise, and none of the seeds that failed before has a work queue.
+const WORK: u64 = 0x17_0000_0000;
+
 /// Messages in a queue that no plan fills.
 const ROOMY: usize = 100_000;
 
@@ -111,7 +127,48 @@ impl Plan {
         plan.vary(&mut Rng::new(seed ^ VARIATION));
         plan.crash_apart(&mut Rng::new(seed ^ CRASHES_APART));
         plan.hurry(&mut Rng::new(seed ^ SHORT_TURNS));
+        plan.work(&mut Rng::new(seed ^ WORK));
         plan
+    }
+
+    /// One publisher, a slow disk, and members that leave or refuse between a message and its commit.
+    fn work(&mut self, rng: &mut Rng) {
+        if !rng.percent(10) {
+            return;
+        }
+        let letters = rng.percent(30);
+        let settings = &mut self.settings;
+        settings.session.send.terms.negative_ack = letters;
+        // At most so many wait for room as nobody has to wait longer for than the messages are held.
+        let narrow = !letters && rng.percent(60);
+        let policy = rng.pick(&[QueuePolicy::Refuse, QueuePolicy::Hold]);
+        let messages = if narrow { rng.between(1, 3) as usize } else { ROOMY };
+        settings.session.send.queue = QueueLimits { messages, bytes: 1 << 26, policy };
+        settings.session.send.in_flight = rng.pick(&[1, 4]);
+        (settings.session.send.outbox, settings.session.receive_maximum) = (100_000, 20);
+        (settings.session_expiry, settings.steps_per_turn) = (LONG, 10_000);
+        settings.hold_timeout = Duration::from_millis(rng.pick(&[1_000, 20_000]));
+        settings.write_timeout = Duration::from_secs(5);
+        if narrow || rng.percent(80) {
+            self.store = Some(StorePlan { store_ms: rng.pick(&[20, 80, 200]), records: 1_024 });
+            self.crashes_apart = rng.below(3);
+        }
+        (self.delays, self.chaos_ms, self.cruelty) = (0, 6_000, 1);
+        (self.parcel_ms, self.network_ms, self.step_ms) = (rng.pick(&[1, 5, 40]), rng.pick(&[1, 5]), 60);
+        (self.send_buffer, self.receive_buffer) = (16_000, 16_000);
+        for (n, manners) in self.clients.iter_mut().enumerate() {
+            let publishes = n == 0;
+            let v5 = !publishes || letters || rng.percent(50);
+            manners.version = if v5 { ProtocolVersion::V5 } else { ProtocolVersion::V3_1_1 };
+            (manners.sessions, manners.expiry) = (Sessions::Kept, LONG);
+            (manners.receive_maximum, manners.keep_alive) = (rng.pick(&[None, Some(1)]), 0);
+            manners.publishes = if publishes { 100 } else { 0 };
+            manners.withholds = if publishes { 0 } else { rng.pick(&[0, 30]) };
+            (manners.strays, manners.stays_away_ms) = (30, 3_500);
+            (manners.retains, manners.wills) = (0, 0);
+            (manners.alias_maximum, manners.identifies) = (None, false);
+        }
+        self.work = Some(Work { ends: rng.pick(&[5, 20]), refuses: rng.pick(&[0, 20]), letters });
     }
 
     /// Drawn apart from all else, so that seeds without do what they did before there was any.
@@ -238,6 +295,7 @@ impl Plan {
             delays: 0,
             delay_seconds: [1, 1, 2, 5],
             store: None,
+            work: None,
             crashes_apart: 0,
         }
     }

@@ -10,10 +10,13 @@ use std::borrow::Cow;
 use std::num::NonZeroU16;
 
 /// Unfinished publishes of a client at most, whatever the broker allows.
-const MOST_UNFINISHED: usize = 8;
+pub(crate) const MOST_UNFINISHED: usize = 8;
 
 impl World {
     pub(crate) fn publish(&mut self, client: usize) {
+        if self.plan.work.is_some() {
+            return self.publish_work(client);
+        }
         let c = &self.clients[client];
         let Some(connection) = &c.connection else { return };
         let qos = self.rng.pick(&[

@@ -13,7 +13,14 @@ use std::collections::btree_map::Entry;
 /// A packet in what of it matters, free of its bytes.
 enum Got {
     Connack(Connack),
-    Publish { copy: Arrival, topic: Option<Topic>, alias: Option<u16>, has_name: bool },
+    Publish {
+        copy: Arrival,
+        topic: Option<Topic>,
+        alias: Option<u16>,
+        has_name: bool,
+    },
+    /// A dead letter of this message, by this identifier.
+    Letter(usize, u16),
     Puback(u16, ReasonCode),
     Pubrec(u16, ReasonCode),
     Pubrel(u16),
@@ -44,6 +51,10 @@ impl Got {
                 alias_maximum: c.properties.topic_alias_maximum.unwrap_or(0),
                 expiry: c.properties.session_expiry,
             }),
+            Packet::Publish(p) if p.topic.starts_with("$dead/") => {
+                let message = p.payload.first_chunk().map_or(EMPTY, |m| u32::from_be_bytes(*m) as usize);
+                Got::Letter(message, p.packet_id.map_or(0, |id| id.get()))
+            }
             Packet::Publish(p) => Got::Publish {
                 copy: Arrival {
                     message: p.payload.first_chunk().map_or(EMPTY, |m| u32::from_be_bytes(*m) as usize),
@@ -112,6 +123,10 @@ impl World {
             Got::Publish { copy, topic, alias, has_name } => {
                 let topic = self.resolve(client, topic, alias, has_name)?;
                 self.got_publish(client, topic, copy)
+            }
+            Got::Letter(message, id) => {
+                self.got_letter(client, message, id);
+                Ok(())
             }
             Got::Puback(id, reason) => self.got_answer(client, id, QoS::AtLeastOnce, reason),
             Got::Pubrec(id, reason) => self.got_answer(client, id, QoS::ExactlyOnce, reason),
@@ -241,6 +256,9 @@ impl World {
         if copy.qos == QoS::AtLeastOnce {
             if fresh {
                 self.take(session, &copy)?;
+            }
+            if fresh && self.shirks(client, copy.message, copy.id) {
+                return Ok(());
             }
             self.consider(client, AckKind::Puback, copy.id, again);
             return Ok(());

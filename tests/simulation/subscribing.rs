@@ -19,6 +19,9 @@ impl World {
         if connection.asked.len() >= MOST_ASKED {
             return;
         }
+        if self.plan.work.is_some() {
+            return self.join_work(client, session);
+        }
         let log = &self.oracle.sessions[session];
         let active: Vec<&str> =
             log.subscriptions.iter().filter(|s| s.leaving.is_none()).map(|s| s.filter).collect();
@@ -46,7 +49,7 @@ impl World {
         self.send(client, &Packet::Unsubscribe(unsubscribe));
     }
 
-    fn subscribe(&mut self, client: usize, session: usize, filters: &[&'static str]) {
+    pub(crate) fn subscribe(&mut self, client: usize, session: usize, filters: &[&'static str]) {
         let c = &mut self.clients[client];
         let id = c.id();
         let identifier = c.manners.identifies.then(|| {
@@ -84,7 +87,7 @@ impl World {
     }
 
     fn draw_options(&mut self, client: usize, filter: &str) -> SubscriptionOptions {
-        let share = is_share(filter);
+        let share = is_share(filter) || filter.starts_with("$dead/");
         // A member of a shared group at QoS 0 may lose what another would not have.
         let lowest = if share { QoS::AtLeastOnce } else { QoS::AtMostOnce };
         let qos = self.rng.pick(&[lowest, QoS::AtLeastOnce, QoS::ExactlyOnce, QoS::ExactlyOnce]);

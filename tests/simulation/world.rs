@@ -176,6 +176,8 @@ pub enum Phase {
 pub struct World {
     pub plan: Plan,
     pub rng: Rng,
+    /// What the members of a work queue do is drawn apart from all else.
+    pub work: Rng,
     pub now: u64,
     pub phase: Phase,
     pub common: Arc<Common>,
@@ -221,6 +223,7 @@ impl World {
             oracle: Oracle::new(clients.len()),
             plan,
             rng,
+            work: Rng::new(seed ^ 0x5707_0000),
             now: 0,
             phase: Phase::Chaos,
             common: nothing_retained(),
@@ -437,6 +440,7 @@ impl World {
         if losses.of(LossCause::Expired) > 0 {
             self.saw("a message expires");
         }
+        self.check_work_done()?;
         self.oracle.check_delivered(self.now, &losses, self.plan.loses())?;
         if !self.plan.loses() {
             self.oracle.check_retained(self.plan.store.is_some())?;
