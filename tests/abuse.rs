@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{Connect, Message, RawClient, V311, now};
+use support::client::subscribe_packet;
+use support::{Connect, Kind, Message, RawClient, V311, now};
 
 /// The longest that another client's PINGRESP may take.
 const BOUND: Duration = Duration::from_millis(if cfg!(debug_assertions) { 3_000 } else { 100 });
@@ -31,7 +32,7 @@ static TURN: Mutex<()> = Mutex::new(());
 fn others_wait_little(name: &str, settings: &[&str], abuse: impl FnOnce(SocketAddr)) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = homing_serve();
-    command.args(["--log-level", "warn", "--set", "runtime.arbiters=1"]);
+    command.args(["--ephemeral", "--log-level", "warn", "--set", "runtime.arbiters=1"]);
     for setting in settings {
         command.args(["--set", setting]);
     }
@@ -118,5 +119,88 @@ fn a_flood_of_tiny_packets_does_not_hold_an_arbiter() {
                 scope.spawn(move || send_until(client.stream(), flood, end));
             }
         });
+    });
+}
+
+/// A client that waits as long as a development build on a busy machine may take.
+fn patient(address: SocketAddr, connect: &Connect) -> RawClient {
+    RawClient::open_with(address, V311, Duration::from_secs(60)).accepted(connect)
+}
+
+#[test]
+fn a_subscribe_that_names_a_filter_tens_of_thousands_of_times_does_not_hold_an_arbiter() {
+    const RETAINED: usize = if cfg!(debug_assertions) { 3_000 } else { 50_000 };
+    others_wait_little("SUBSCRIBE with 60,000 filters", &[], |address| {
+        let mut publisher = patient(address, &calm("publisher"));
+        for n in 0..RETAINED {
+            publisher.publish(&Message::new(format!("retained/{n}"), "x").retained());
+        }
+        publisher.settle();
+        let mut client = patient(address, &Connect::persistent(V311, "client").keep_alive(0));
+        let filters = vec![("#", 1); 60_000];
+        let begun = now();
+        client.send(&subscribe_packet(V311, 1, &[], &filters));
+        client.wait_for(Kind::Suback);
+        client.expect_publishes(RETAINED);
+        println!("its {RETAINED} retained messages took {:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn a_client_with_thousands_of_shared_subscriptions_that_comes_and_goes_does_not_hold_an_arbiter() {
+    others_wait_little("CONNECTs with 10,000 shared subscriptions", &[], |address| {
+        let member = Connect::persistent(V311, "member").keep_alive(0);
+        let mut client = patient(address, &member);
+        for thousand in 0..10 {
+            let filters: Vec<String> = (0..1_000).map(|n| format!("$share/g/{thousand}/{n}")).collect();
+            let filters: Vec<(&str, u8)> = filters.iter().map(|filter| (&**filter, 1)).collect();
+            client.subscribe(&filters);
+        }
+        client.vanish();
+        let (mut times, end) = (0, now() + Duration::from_secs(1));
+        while now() < end {
+            patient(address, &member).vanish();
+            times += 1;
+        }
+        println!("it came and went {times} times in a second");
+    });
+}
+
+#[test]
+fn publishes_to_a_group_whose_members_are_full_do_not_hold_an_arbiter() {
+    const MEMBERS: usize = 200;
+    let settings = ["limits.queue_messages=1", "limits.in_flight=1"];
+    others_wait_little("publishes to a full group", &settings, |address| {
+        let mut members: Vec<RawClient> =
+            (0..MEMBERS).map(|n| patient(address, &calm(&format!("member {n}")))).collect();
+        members.iter_mut().for_each(|member| _ = member.subscribe(&[("$share/group/t", 1)]));
+        let mut publisher = patient(address, &calm("publisher"));
+        // One in flight with each, one in its queue, then refused by all.
+        for _ in 0..2 * MEMBERS + 1_000 {
+            publisher.publish(&Message::new("t", "x").qos(1));
+        }
+        for _ in 0..2 * MEMBERS + 1_000 {
+            publisher.expect_packet(Kind::Puback);
+        }
+    });
+}
+
+#[test]
+fn delayed_messages_that_are_due_together_do_not_hold_an_arbiter_and_are_not_late() {
+    const MESSAGES: usize = 20_000;
+    others_wait_little("20,000 delayed messages", &[], |address| {
+        let mut subscriber = patient(address, &calm("subscriber"));
+        subscriber.subscribe(&[("later", 0)]);
+        let mut publisher = patient(address, &calm("publisher"));
+        let delayed = Message::new("$delayed/5/later", "x").encode(V311, 0);
+        let begun = now();
+        publisher.send(&delayed.repeat(MESSAGES));
+        publisher.settle();
+        let accepted = begun.elapsed();
+        subscriber.expect_publishes(MESSAGES);
+        // The last was due so long after it was accepted.
+        let late = begun.elapsed().saturating_sub(accepted + Duration::from_secs(5));
+        println!("{MESSAGES} delayed messages, accepted in {accepted:?}: the last is {late:?} late");
+        assert!(late < BOUND + Duration::from_millis(250), "{late:?}");
     });
 }

@@ -305,3 +305,16 @@ fn the_one_of_many_members_that_can_take_more_is_found_wherever_it_is() {
         assert_eq!(lost, 0);
     }
 }
+
+#[test]
+fn a_message_to_a_group_of_full_members_costs_steps_in_proportion_to_them() {
+    for members in [100, 400] {
+        let (mut world, _, publisher) = full_group(1, members);
+        for (qos, id) in [(QoS::AtMostOnce, 0), (QoS::AtLeastOnce, 1)] {
+            world.shards[0].take_longest_turn();
+            publish(&mut world, publisher, "t", qos, id);
+            let (longest, _) = world.shards[0].take_longest_turn();
+            assert!(longest <= 5 * members as u32, "{longest} steps, {members} members");
+        }
+    }
+}

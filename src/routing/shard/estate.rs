@@ -269,7 +269,11 @@ impl Shard {
     /// Gives away what there is room for, as far as that goes at once.
     pub(super) fn settle_estates(&mut self, now: Instant) {
         self.estates.nudged = false;
-        for _ in 0..LOOKED_AT.min(self.estates.waiting.len()) {
+        for at in 0..LOOKED_AT.min(self.estates.waiting.len()) {
+            if at > 0 && self.turn.is_over() {
+                // The others in another turn.
+                return self.estates.nudge();
+            }
             let Estates { waiting, asked, fenced, underway, .. } = &mut self.estates;
             if *asked || *fenced || self.stopping || *underway > 0 {
                 return;
@@ -308,7 +312,7 @@ impl Shard {
     }
 
     /// Whether a shared message has nobody now who may take it.
-    pub(super) fn must_wait(&self, now: Instant, message: &Message, share: &str) -> bool {
+    pub(super) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
         let size = message.size();
         size <= self.settings.session.send.queue.bytes
             && !message.is_expired(now)
@@ -317,7 +321,7 @@ impl Shard {
 
     /// Whether somebody may take a shared message of this size: a member here has room, or those of peers are to be asked. Of a
     /// group that is gone there is nothing to wait for.
-    pub(super) fn may_offer(&self, now: Instant, share: &str, size: usize, peers: Peers) -> bool {
+    pub(super) fn may_offer(&mut self, now: Instant, share: &str, size: usize, peers: Peers) -> bool {
         match self.room_in_group(now, share, size) {
             // Without a member here, whose room would be known, it is better off with a shard that has one.
             Some(Room { here, members_here, elsewhere }) => {
@@ -329,18 +333,22 @@ impl Shard {
 
     /// Offers what an estate has in memory, a bounded number, until there is no room.
     fn offer_kept(&mut self, now: Instant, estate: &mut Estate) {
-        for _ in 0..OFFERED_AT_ONCE {
+        for at in 0..OFFERED_AT_ONCE {
+            if at > 0 && self.turn.is_over() {
+                return;
+            }
             let Some(Waiting { message, share }) = estate.kept.front() else { return };
             if !self.is_to_be_offered(now, message, share, &mut estate.blocked, estate.peers) {
                 return;
             }
             let Some(Waiting { message, share }) = estate.kept.pop_front() else { return };
+            self.turn.charge(1);
             self.offer_owed(now, message, &share, false, &mut estate.peers);
         }
     }
 
     fn is_to_be_offered(
-        &self,
+        &mut self,
         now: Instant,
         message: &Message,
         share: &Arc<Box<str>>,

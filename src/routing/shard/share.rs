@@ -403,11 +403,12 @@ impl Shard {
 
     /// Who of a group may take a message above QoS 0 of this size; `None` where there is no such group. Looks at [`LOOKED_AT`]
     /// members at most, until one here has room; beyond that it says that some has.
-    pub(super) fn room_in_group(&self, now: Instant, share: &str, size: usize) -> Option<Room> {
+    pub(super) fn room_in_group(&mut self, now: Instant, share: &str, size: usize) -> Option<Room> {
         let members = self.group_of(share).and_then(|id| self.tree.group(id))?;
         let limits = &self.settings.session.send.queue;
         let mut room = Room { here: members.len() > LOOKED_AT, ..Room::default() };
         for m in members.members().take(LOOKED_AT) {
+            self.turn.charge(1);
             if m.shard != self.here {
                 room.elsewhere = true;
                 continue;
