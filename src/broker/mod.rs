@@ -23,7 +23,9 @@ mod supervisor;
 mod sys;
 
 use crate::config::Config;
+use crate::mqtt::keyed;
 use crate::store::{Store, StoreError};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -73,6 +75,8 @@ impl Broker {
     /// # Errors
     /// Also a store that cannot be read.
     pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
+        // Before the first table is made: clients must not know it.
+        keyed::settle(RandomState::new().build_hasher().finish());
         let mut listeners = Vec::new();
         for address in &config.listeners.addresses {
             listeners.push(listener::bind(*address, config.listeners.backlog)?);

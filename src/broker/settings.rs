@@ -13,15 +13,15 @@ use crate::routing::shard::delayed::DelayedLimits;
 use crate::routing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
-/// What each of `shards` shards works by. Limits over all clients are divided among them, rounded up.
-pub fn settings(config: &Config, shards: usize) -> Settings {
+/// What each shard works by. Limits over all clients are the whole broker's: the shards count together.
+pub fn settings(config: &Config) -> Settings {
     let limits = &config.limits;
     Settings {
         session: SessionPolicy { send: send_policy(config), receive_maximum: limits.receive_maximum },
         packet_size: u32::try_from(limits.packet_size.bytes()).unwrap_or(u32::MAX),
         connect_timeout: config.listeners.connect_timeout,
         write_timeout: config.listeners.write_timeout,
-        sessions: (limits.sessions as usize).div_ceil(shards.max(1)),
+        sessions: limits.sessions as usize,
         session_expiry: seconds(limits.session_expiry),
         topic_levels: usize::from(limits.topic_levels),
         subscriptions_per_client: limits.subscriptions_per_client as usize,
@@ -32,14 +32,14 @@ pub fn settings(config: &Config, shards: usize) -> Settings {
         expiry_interval: config.expiry.interval,
         steps_per_turn: STEPS_PER_TURN,
         delayed: DelayedLimits {
-            messages: (limits.delayed_messages as usize).div_ceil(shards.max(1)),
-            bytes: limits.delayed_bytes.as_usize().div_ceil(shards.max(1)),
+            messages: limits.delayed_messages as usize,
+            bytes: limits.delayed_bytes.as_usize(),
             horizon: seconds(limits.delayed_horizon),
         },
         last_disconnects: if config.sys.interval.is_zero() {
             0
         } else {
-            (config.sys.last_disconnects as usize).div_ceil(shards.max(1))
+            config.sys.last_disconnects as usize
         },
         reports: config.sys.events,
     }

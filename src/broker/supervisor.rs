@@ -19,6 +19,7 @@ use crate::mqtt::charge::Budget;
 use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::shard::homes::Share;
+use crate::routing::shard::totals::Totals;
 use crate::routing::shard::{Common, Shard};
 use crate::routing::subscription_tree::ShardId;
 use crate::store::writer::{Options, Writer};
@@ -79,6 +80,7 @@ impl Supervisor {
             budget: Arc::new(Budget::new(limits.memory.bytes())),
             over_partial: AtomicBool::new(false),
             store_full: AtomicBool::new(false),
+            totals: Totals::default(),
         });
         let statistics = Arc::new(Statistics::new(count, limits.memory.bytes(), Arc::clone(&common)));
         if let Some(opened) = &mut opened {
@@ -217,7 +219,7 @@ fn start_shard(
     share: Option<Share>,
     log: &Arc<EventLog>,
 ) -> Addr<ShardActor> {
-    let settings = settings(config, count);
+    let settings = settings(config);
     let (common, statistics) = (Arc::clone(common), Arc::clone(statistics));
     let sys = (number == 0 && !config.sys.interval.is_zero()).then_some(config.sys.interval);
     let log = Arc::clone(log);

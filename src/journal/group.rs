@@ -8,9 +8,9 @@ use super::record::{
     BodyNumber, DelayedNumber, EntryNumber, Flight, Record, RetainedRecord, SessionKey, StoredDelayed,
     StoredEntry, StoredSession, StoredSubscription,
 };
+use crate::mqtt::keyed::Keyed;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hash};
 
@@ -162,7 +162,7 @@ impl Group {
         if let RetainedRecord::Set(message) = &record {
             self.bytes += message.size();
         }
-        let hash = FixedState::default().hash_one(topic(&record));
+        let hash = Keyed.hash_one(topic(&record));
         let retained = &mut self.retained;
         if let Some(at) =
             self.retained_index.find(hash, |at| topic(&retained[*at as usize]) == topic(&record))
@@ -172,7 +172,7 @@ impl Group {
         }
         retained.push(record);
         let at = (retained.len() - 1) as u32;
-        let hash_of = |at: &u32| FixedState::default().hash_one(topic(&retained[*at as usize]));
+        let hash_of = |at: &u32| Keyed.hash_one(topic(&retained[*at as usize]));
         self.retained_index.insert_unique(hash, at, hash_of);
     }
 
@@ -339,7 +339,7 @@ impl Group {
 }
 
 fn hash(subject: Subject<'_>) -> u64 {
-    FixedState::default().hash_one(subject)
+    Keyed.hash_one(subject)
 }
 
 fn topic(record: &RetainedRecord) -> &str {

@@ -2,6 +2,7 @@
 
 pub mod charge;
 pub mod codec;
+pub mod keyed;
 pub mod message;
 pub mod outbox;
 pub mod packet;

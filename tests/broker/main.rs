@@ -32,6 +32,7 @@ mod session;
 mod shared;
 mod subscription;
 mod sys;
+mod totals;
 mod will;
 mod wishes;
 mod withheld;

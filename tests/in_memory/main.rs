@@ -11,6 +11,7 @@ mod cases;
 mod decoder;
 mod findings;
 mod gates;
+mod peers;
 mod script;
 mod shares;
 mod splits;

@@ -18,6 +18,7 @@ use homing::routing::shard::deadline::{OWN_DELAYED, Overdue, Summons};
 use homing::routing::shard::delayed::DelayedLimits;
 use homing::routing::shard::effects::Event;
 use homing::routing::shard::exchange::{Item, Parcel};
+use homing::routing::shard::totals::Totals;
 use homing::routing::shard::turn::STEPS_PER_TURN;
 use homing::routing::shard::{Common, ConnectionId, Flushed, Progress, Settings, Shard};
 use homing::routing::subscription_tree::ShardId;
@@ -112,6 +113,8 @@ pub struct World {
     parcels: VecDeque<(ShardId, Parcel)>,
     /// Whether parcels stay on their way.
     pub holds_parcels: bool,
+    /// or those to this shard.
+    pub busy: Option<ShardId>,
     /// Items that the shards have sent each other, and shared messages among them.
     pub told: usize,
     pub passed_on: usize,
@@ -131,6 +134,7 @@ impl World {
             budget: Arc::new(Budget::new(u64::MAX)),
             over_partial: AtomicBool::new(false),
             store_full: AtomicBool::new(false),
+            totals: Totals::default(),
         });
         let shard =
             |here| Shard::new(ShardId(here), shards, settings.clone(), Arc::clone(&common), here.into());
@@ -142,6 +146,7 @@ impl World {
             registrations: Vec::new(),
             parcels: VecDeque::new(),
             holds_parcels: false,
+            busy: None,
             told: 0,
             passed_on: 0,
             writes: Vec::new(),
@@ -336,7 +341,10 @@ impl World {
 
     /// What is on its way between shards arrives.
     pub fn deliver_parcels(&mut self) {
-        while let Some((to, parcel)) = self.parcels.pop_front() {
+        let is_free = |(to, _): &(ShardId, Parcel)| Some(*to) != self.busy;
+        while let Some((to, parcel)) =
+            self.parcels.iter().position(is_free).and_then(|at| self.parcels.remove(at))
+        {
             let shard = &mut self.shards[usize::from(to.0)];
             shard.begin_turn();
             shard.take_parcel(self.now, parcel);

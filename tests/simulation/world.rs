@@ -18,6 +18,7 @@ use homing::mqtt::session::loss::{LossCause, Losses};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::shard::census::Census;
 use homing::routing::shard::exchange::Parcel;
+use homing::routing::shard::totals::Totals;
 use homing::routing::shard::{Common, Shard};
 use homing::routing::subscription_tree::ShardId;
 use homing::time::Instant;
@@ -504,5 +505,6 @@ fn nothing_retained() -> Arc<Common> {
         budget: Arc::new(Budget::new(u64::MAX)),
         over_partial: AtomicBool::new(false),
         store_full: AtomicBool::new(false),
+        totals: Totals::default(),
     })
 }

@@ -195,8 +195,12 @@ impl Connection {
         self.shell.core.borrow_mut().moved(self.id);
         self.state = State::Gone;
         let transport = self.transport.take().and_then(Rc::into_inner);
-        if let (Some(Ok(socket)), Some(peer)) = (transport.map(Transport::into_std), peer) {
-            self.shell.hand_over(shard, Incoming { socket, peer, unread });
+        match (transport.map(Transport::into_std), peer) {
+            (Some(Ok(socket)), Some(peer)) => {
+                self.shell.hand_over(shard, Incoming { socket, peer, unread });
+            }
+            // The socket is closed, and its place is another's.
+            _ => self.shell.statistics.connection_closed(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a session is subscribed to, and which Subscription Identifiers a delivery carries.
 
+use crate::mqtt::keyed::Keyed;
 use hashbrown::HashSet;
 
 /// The filters of one session, `$share/...` ones in full. The options stand in the subscription index; this is what
@@ -14,7 +15,7 @@ pub enum Subscriptions {
     Several(Box<Filters>),
 }
 
-type Filters = HashSet<Box<str>, foldhash::fast::FixedState>;
+type Filters = HashSet<Box<str>, Keyed>;
 
 impl Subscriptions {
     pub fn len(&self) -> usize {

@@ -1,5 +1,6 @@
 //! Topic Aliases (5.0), both ways. They end with their connection [MQTT-3.3.2-7].
 
+use crate::mqtt::keyed::Keyed;
 use hashbrown::HashMap;
 use std::num::NonZeroU16;
 
@@ -54,7 +55,7 @@ impl IncomingAliases {
 /// Aliases that the broker sets for a client: the first topics it is sent, as many as it allows.
 #[derive(Debug)]
 pub struct OutgoingAliases {
-    topics: HashMap<Box<str>, NonZeroU16, foldhash::fast::FixedState>,
+    topics: HashMap<Box<str>, NonZeroU16, Keyed>,
     maximum: u16,
 }
 

@@ -7,6 +7,7 @@ use super::receive::Flow;
 use super::{ConnectionId, Resident, SessionId, Shard};
 use crate::expiry::lazy::Registered;
 use crate::mqtt::codec::DecodeError;
+use crate::mqtt::keyed::Keyed;
 use crate::mqtt::packet::{
     Connack, ConnackProperties, Connect, ConnectReturnCode, Packet, ProtocolVersion, ReasonCode,
 };
@@ -24,11 +25,14 @@ pub fn home_of(client_id: &str, shards: u8) -> ShardId {
     if shards <= 1 {
         return ShardId(0);
     }
-    ShardId((hash(client_id) % u64::from(shards)) as u8)
+    // The same in every run; who makes ids that live in one shard gains no more than that shard's clients lose.
+    let hash = foldhash::quality::FixedState::with_seed(0x484F_4D49_4E47).hash_one(client_id);
+    ShardId((hash % u64::from(shards)) as u8)
 }
 
+/// For tables of this process.
 pub(super) fn hash(client_id: &str) -> u64 {
-    foldhash::quality::FixedState::with_seed(0x484F_4D49_4E47).hash_one(client_id)
+    Keyed.hash_one(client_id)
 }
 
 /// Why a CONNECT is not accepted.
@@ -103,6 +107,7 @@ impl Shard {
         Some(id)
     }
 
+    /// Whether a client gets in. Where it has no session, a place for one is taken.
     fn admit(
         &self,
         connect: &Connect<'_>,
@@ -124,9 +129,6 @@ impl Shard {
             // 5.0 [MQTT-4.12.0-1]
             return refuse(ReasonCode::BAD_AUTHENTICATION_METHOD, "enhanced authentication is not offered");
         }
-        if existing.is_none() && self.sessions.len() >= self.settings.sessions {
-            return refuse(ReasonCode::QUOTA_EXCEEDED, "limits.sessions is reached");
-        }
         let held = existing.and_then(|session| self.sessions.get(session)).map(|resident| Held {
             stored: resident.session.account().is_some(),
             will: resident.session.will.as_ref().map_or(0, |will| will.size()),
@@ -138,8 +140,14 @@ impl Shard {
             held,
         };
         // 5.0 [MQTT-3.1.4-2]; 3.x says it as "server unavailable".
-        let admitted = self.admits(Change::Connect(entrant));
-        admitted.or_else(|want| refuse(ReasonCode::QUOTA_EXCEEDED, want.text()))
+        if let Err(want) = self.admits(Change::Connect(entrant)) {
+            return refuse(ReasonCode::QUOTA_EXCEEDED, want.text());
+        }
+        // Last: a place that is taken is used.
+        if existing.is_none() && !self.common.totals.sessions.take(1, self.settings.sessions) {
+            return refuse(ReasonCode::QUOTA_EXCEEDED, "limits.sessions is reached");
+        }
+        Ok(())
     }
 
     /// Parts a session from the connection it has, and ends it where it is to begin afresh. Answers the session to
@@ -159,6 +167,8 @@ impl Shard {
             self.begin_closing(now, old, Leaves::Broker);
         }
         if afresh {
+            // The place of the session that begins, before that of this one is free: nobody else gets it in between.
+            self.common.totals.sessions.add(1);
             self.end_session(now, id);
             return None;
         }

@@ -31,7 +31,7 @@ pub const HORIZON: Duration = Duration::from_secs(60);
 /// Messages read at once.
 const AT_ONCE: usize = 1_000;
 
-/// How many messages may wait for their time, in one shard.
+/// How many messages may wait for their time, in all shards.
 #[derive(Clone, Copy, Debug)]
 pub struct DelayedLimits {
     pub messages: usize,
@@ -57,7 +57,6 @@ pub(super) struct Delayed {
     asked: bool,
     /// Of all, wherever they are.
     messages: usize,
-    bytes: usize,
     /// The next number, where there is no store that gives one.
     next: u64,
     registered: Registered,
@@ -82,7 +81,6 @@ impl Default for Delayed {
             read_until: Instant::NEVER,
             asked: false,
             messages: 0,
-            bytes: 0,
             next: 0,
             registered: Registered::default(),
             progress: Progress::Idle,
@@ -91,10 +89,10 @@ impl Default for Delayed {
 }
 
 impl Delayed {
-    /// What the store had: `near` what is due before `read_until`, and how much there is in all.
-    pub fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: (usize, usize)) {
+    /// What the store had: `near` what is due before `read_until`, and how many there are in all.
+    pub fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: usize) {
         self.read_until = read_until;
-        (self.messages, self.bytes) = all;
+        self.messages = all;
         self.near.extend(near.into_iter().map(|d| ((d.due, d.number), d.message)));
     }
 }
@@ -137,14 +135,11 @@ impl Shard {
             payload: publish.payload,
         };
         let message = Message::new(parts, &mut self.scratch);
-        let limits = &self.settings.delayed;
-        let delayed = &mut self.delayed;
-        let bytes = delayed.bytes + message.size();
-        if delayed.messages >= limits.messages || bytes > limits.bytes || seconds > limits.horizon {
+        if !self.has_room_for_delayed(seconds, message.size()) {
             return Err((ReasonCode::QUOTA_EXCEEDED, LossCause::DelayedFull));
         }
+        let delayed = &mut self.delayed;
         delayed.messages += 1;
-        delayed.bytes = bytes;
         let number = match &self.stored {
             Some(stored) => stored.ledger.delayed(due, message.clone()),
             None => {
@@ -157,6 +152,19 @@ impl Shard {
         }
         self.register_delayed(now);
         Ok(())
+    }
+
+    /// Counts one more delayed message if the limits allow it.
+    fn has_room_for_delayed(&self, seconds: u32, bytes: usize) -> bool {
+        let (limits, totals) = (&self.settings.delayed, &self.common.totals);
+        if seconds > limits.horizon || !totals.delayed_messages.take(1, limits.messages) {
+            return false;
+        }
+        let fits = totals.delayed_bytes.take(bytes, limits.bytes);
+        if !fits {
+            totals.delayed_messages.give_back(1);
+        }
+        fits
     }
 
     /// The time of some messages may have come: publishes them, oldest first, in as many turns as it takes.
@@ -179,7 +187,8 @@ impl Shard {
             }
             let Some(((_, number), message)) = self.delayed.near.pop_first() else { break };
             self.delayed.messages = self.delayed.messages.saturating_sub(1);
-            self.delayed.bytes = self.delayed.bytes.saturating_sub(message.size());
+            self.common.totals.delayed_messages.give_back(1);
+            self.common.totals.delayed_bytes.give_back(message.size());
             self.turn.charge(1);
             self.publish_one_delayed(now, number, &message);
             if self.turn.is_over() || self.unflushed >= TURN {
@@ -237,7 +246,10 @@ impl Shard {
         near: Vec<StoredDelayed>,
         all: (usize, usize),
     ) {
-        self.delayed.restore(read_until, near, all);
+        let (messages, bytes) = all;
+        self.common.totals.delayed_messages.add(messages);
+        self.common.totals.delayed_bytes.add(bytes);
+        self.delayed.restore(read_until, near, messages);
         self.register_delayed(now);
     }
 

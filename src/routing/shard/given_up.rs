@@ -6,6 +6,7 @@
 use super::dead_letter::Letter;
 use super::effects::Event;
 use super::{SessionId, Shard};
+use crate::mqtt::keyed::Keyed;
 use crate::mqtt::message::Message;
 use crate::mqtt::session::loss::{Counts, LossCause, Lost};
 use crate::mqtt::session::terms::SessionTerms;
@@ -26,7 +27,7 @@ const LONGEST_CLIENT_ID: usize = 1024;
 /// What clients lost since it was last told.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
-    clients: HashMap<Box<str>, Since, foldhash::fast::FixedState>,
+    clients: HashMap<Box<str>, Since, Keyed>,
     /// Of clients for which there was no place.
     others: Since,
 }

@@ -8,17 +8,42 @@ use super::connection::Connection;
 use super::effects::Why;
 use super::report::client_level;
 use super::{ConnectionId, Shard};
+use crate::mqtt::keyed::Keyed;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::session::Session;
 use crate::mqtt::session::stall::Stall;
 use crate::time::Instant;
+use hashbrown::HashSet;
 use serde_json::json;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The topics of the records there are, the oldest first.
+/// The topics of the records there are, each once: a client that ends again keeps its place. Some may not be retained, since
+/// there was no room.
 #[derive(Debug, Default)]
-pub(super) struct LastDisconnects(VecDeque<Box<str>>);
+pub(super) struct LastDisconnects {
+    /// The oldest first.
+    order: VecDeque<Arc<str>>,
+    known: HashSet<Arc<str>, Keyed>,
+}
+
+impl LastDisconnects {
+    /// Notes a topic; the one that goes in its place, where there are more than `most` with it.
+    fn keep(&mut self, topic: &str, most: usize) -> Option<Arc<str>> {
+        if !self.known.contains(topic) {
+            let topic: Arc<str> = topic.into();
+            self.known.insert(Arc::clone(&topic));
+            self.order.push_back(topic);
+        }
+        if self.order.len() <= most {
+            return None;
+        }
+        let oldest = self.order.pop_front()?;
+        self.known.remove(&oldest);
+        Some(oldest)
+    }
+}
 
 /// One record, taken before connection and session are parted, published after.
 #[derive(Debug)]
@@ -58,16 +83,10 @@ impl Shard {
     /// Keeps a record, in place of the oldest where there are as many as may be.
     pub(super) fn keep_last_disconnect(&mut self, now: Instant, record: Option<Record>) {
         let Some(Record { topic, text }) = record else { return };
-        let known = self.common.retained().find(&topic, now).is_some();
         self.publish_own(now, &topic, text.as_bytes());
-        if known {
-            return;
-        }
-        self.last_disconnects.0.push_back(topic);
-        while self.last_disconnects.0.len() > self.settings.last_disconnects {
-            if let Some(oldest) = self.last_disconnects.0.pop_front() {
-                self.common.retained().remove(&oldest);
-            }
+        let oldest = self.common.totals.last_disconnects().keep(&topic, self.settings.last_disconnects);
+        if let Some(oldest) = oldest {
+            self.common.retained().remove(&oldest);
         }
     }
 }
@@ -101,4 +120,23 @@ fn describe(
         "queued": session.sender.queued(),
     })
     .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While there is no room for retained messages, the same client was noted with each disconnect, and its oldest note took
+    /// the record away that there was in the end.
+    #[test]
+    fn a_client_is_noted_once_however_often_it_is_cut() {
+        let mut records = LastDisconnects::default();
+        for topic in ["a", "b", "b", "b", "a"] {
+            assert_eq!(records.keep(topic, 2), None);
+        }
+        assert_eq!(records.keep("c", 2).as_deref(), Some("a"));
+        assert_eq!(records.keep("b", 2), None);
+        assert_eq!(records.keep("a", 2).as_deref(), Some("b"));
+        assert_eq!((records.order.len(), records.known.len()), (2, 2));
+    }
 }

@@ -193,6 +193,7 @@ impl Shard {
         self.forget_client(id);
         self.refuse_held(now, id);
         let Some(mut resident) = self.sessions.remove(id) else { return };
+        self.common.totals.sessions.give_back(1);
         let (client_id, terms) = (&resident.session.client_id, Arc::clone(resident.session.sender.terms()));
         let stored = resident.session.account().is_some();
         let (in_flight, queued, unread) = resident.session.sender.drain();

@@ -27,6 +27,7 @@
 //! | `leave` | connections and sessions that end, wills |
 //! | `given_up` | messages that a session will not get, told of by client |
 //! | `dead_letter` | such messages, published for whoever wants to know |
+//! | `totals` | limits that are the whole broker's |
 //! | `last_disconnect` | why a client was last disconnected |
 //! | `report` | what the event topics are told of a client |
 //! | `census` | what it holds, counted |
@@ -63,6 +64,7 @@ mod share;
 pub mod slots;
 mod suback;
 mod subscribe;
+pub mod totals;
 pub mod turn;
 pub mod waiting;
 mod wish;
@@ -74,7 +76,7 @@ use crate::mqtt::session::sender::Tally;
 use crate::mqtt::session::wire::{Frame, FrameKind};
 use crate::mqtt::session::{Session, SessionPolicy};
 use crate::routing::retained::Retained;
-use crate::routing::subscription_tree::{GroupId, Matches, ShardId, SubscriptionTree};
+use crate::routing::subscription_tree::{GroupId, Matches, ShardId, ShardSet, SubscriptionTree};
 use crate::time::Instant;
 use commit::Stored;
 pub use connect::home_of;
@@ -87,7 +89,6 @@ use exchange::Peer;
 use given_up::GivenUp;
 use hashbrown::{HashMap, HashTable};
 use hold::Held;
-use last_disconnect::LastDisconnects;
 pub use receive::Progress;
 use slots::{Id, Slots};
 use std::collections::VecDeque;
@@ -95,6 +96,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use subscribe::Fence;
+use totals::Totals;
 use turn::{Jobs, Turn};
 
 pub type ConnectionId = Id<Connection>;
@@ -108,7 +110,7 @@ pub struct Settings {
     pub packet_size: u32,
     pub connect_timeout: Duration,
     pub write_timeout: Duration,
-    /// Sessions in this shard at most.
+    /// Sessions in all shards at most.
     pub sessions: usize,
     /// Seconds; 0xFFFF_FFFF is no bound.
     pub session_expiry: u32,
@@ -125,7 +127,7 @@ pub struct Settings {
     /// See [`turn::STEPS_PER_TURN`].
     pub steps_per_turn: u32,
     pub delayed: DelayedLimits,
-    /// Clients of this shard at most of which it is kept why they were last disconnected.
+    /// Clients at most, of all shards, of which it is kept why they were last disconnected.
     pub last_disconnects: usize,
     /// Whether anybody wants [`Effects::reports`].
     pub reports: bool,
@@ -142,6 +144,7 @@ pub struct Common {
     pub over_partial: AtomicBool,
     /// Set while the store has no room: what would have to be stored is refused.
     pub store_full: AtomicBool,
+    pub totals: Totals,
 }
 
 impl Common {
@@ -188,7 +191,7 @@ pub struct Shard {
     fences: HashMap<u64, Fence, foldhash::fast::FixedState>,
     next_fence: u64,
     /// Connections that wait until a peer has room.
-    waiting_for_peer: Vec<ConnectionId>,
+    waiting_for_peer: Vec<(ConnectionId, ShardSet)>,
     /// Receivers to cut, under the policy `disconnect`.
     overfull: Vec<ConnectionId>,
     /// Receivers whose queue may have room for what is held.
@@ -197,7 +200,6 @@ pub struct Shard {
     stored: Option<Box<Stored>>,
     stopping: bool,
     delayed: Delayed,
-    last_disconnects: LastDisconnects,
     rules: Rules,
     given_up: GivenUp,
     /// Dead letters of this turn.
@@ -288,7 +290,6 @@ impl Shard {
             stored: None,
             stopping: false,
             delayed: Delayed::default(),
-            last_disconnects: LastDisconnects::default(),
             given_up: GivenUp::default(),
             letters: Vec::new(),
             estates: Estates::default(),

@@ -2,13 +2,13 @@
 
 use super::commit::early;
 use super::connection::Pause;
-use super::exchange::{Gate, Item, Needs, Parcel, Readiness};
+use super::exchange::{Gate, Item, Needs, Parcel, Peer, Readiness};
 use super::route::Publication;
 use super::share::Shared;
 use super::{ConnectionId, SessionId, Shard};
 use crate::journal::record::MoveNumber;
 use crate::mqtt::session::receiver::{AckToken, Outcome};
-use crate::routing::subscription_tree::ShardId;
+use crate::routing::subscription_tree::{ShardId, ShardSet};
 use crate::time::Instant;
 
 impl Shard {
@@ -167,11 +167,20 @@ impl Shard {
                 peer.hold(number, &waiter, answers, outcome);
             }
         }
-        if self.peers.iter().all(|p| p.has_room()) {
+        if self.peers.get(usize::from(from.0)).is_some_and(Peer::has_room) {
+            self.resume_waiting_for(now, from);
+        }
+        if self.peers.iter().all(Peer::has_room) {
             self.go_on_with_delayed();
-            for id in std::mem::take(&mut self.waiting_for_peer) {
-                self.unpause(now, id, Pause::Peer);
-            }
+        }
+    }
+
+    /// A peer has room: publishers that waited for it alone are read again. Who is held up by one peer does not wait for others.
+    fn resume_waiting_for(&mut self, now: Instant, peer: ShardId) {
+        let freed = |(_, full): &mut (ConnectionId, ShardSet)| full.remove(peer) && full.is_empty();
+        let resumed: Vec<_> = self.waiting_for_peer.extract_if(.., freed).collect();
+        for (id, _) in resumed {
+            self.unpause(now, id, Pause::Peer);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::mqtt::session::topic_alias::IncomingAliases;
 use crate::mqtt::session::{Session, Violation};
 use crate::mqtt::topic::levels;
 use crate::routing::retained;
-use crate::routing::subscription_tree::SessionSlot;
+use crate::routing::subscription_tree::{SessionSlot, ShardSet};
 use crate::time::Instant;
 use std::rc::Rc;
 use std::time::Duration;
@@ -160,8 +160,8 @@ impl Shard {
             routed.gates += self.gate_publisher(token, early);
         }
         self.publisher = publisher;
-        if routed.peer_full {
-            self.wait_for_peer(now, id);
+        if !routed.full.is_empty() {
+            self.wait_for_peers(now, id, routed.full);
         }
         // Its own message may have ended the publisher's connection.
         let parted = self.connections.get(id).is_none_or(|c| c.session != Some(session));
@@ -306,7 +306,7 @@ impl Shard {
         }
         self.take_over_incoming(session, publish);
         let gates = self.gate_publisher(self.next_token(session, publish), None);
-        let routed = Routed { outcome: Outcome::Taken, gates, peer_full: false };
+        let routed = Routed { outcome: Outcome::Taken, gates, full: ShardSet::EMPTY };
         self.answer_publisher(now, id, session, publish, routed, None);
         Flow::Continue
     }
@@ -408,13 +408,13 @@ impl Shard {
         self.route(now, &mut publication, None);
     }
 
-    /// A publisher waits until its peers have room.
-    fn wait_for_peer(&mut self, now: Instant, id: ConnectionId) {
+    /// A publisher waits until each of the peers that its message found full has room.
+    fn wait_for_peers(&mut self, now: Instant, id: ConnectionId, full: ShardSet) {
         if let Some(connection) = self.connections.get_mut(id)
             && !connection.pauses.has(Pause::Peer)
         {
             connection.pause(Pause::Peer, now);
-            self.waiting_for_peer.push(id);
+            self.waiting_for_peer.push((id, full));
         }
     }
 }

@@ -80,6 +80,7 @@ impl Shard {
         }
         let (ends, will_due) = deadlines(now, down, &stored, session.expiry_interval());
         session.will = stored.will;
+        self.common.totals.sessions.add(1);
         let id = self.insert_session(Resident {
             session,
             connection: None,

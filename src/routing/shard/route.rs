@@ -8,7 +8,7 @@ use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::session::receiver::{AckToken, Outcome};
 use crate::mqtt::session::wire::FrameKind;
-use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, Subscriber};
+use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Subscriber};
 use crate::time::Instant;
 use std::rc::Rc;
 
@@ -108,8 +108,8 @@ pub(super) struct Routed {
     pub outcome: Outcome,
     /// Answers that are still to come.
     pub gates: u32,
-    /// A peer has as much from here as it should.
-    pub peer_full: bool,
+    /// The peers that have as much from here as they should.
+    pub full: ShardSet,
 }
 
 /// A receiver with its overlapping subscriptions merged.
@@ -134,7 +134,7 @@ impl Shard {
         let gate = acknowledgement.map(|(session, token)| Gate::Here { session, token });
         publication.gate = gate;
         let outcome = self.deliver_matches(now, publication, &mut matches);
-        let mut routed = Routed { outcome, gates: publication.held, peer_full: false };
+        let mut routed = Routed { outcome, gates: publication.held, full: ShardSet::EMPTY };
         // A shared message that one member has no room for goes to another: it is not held.
         publication.gate = None;
         if !matches.peers.is_empty() {
@@ -186,7 +186,9 @@ impl Shard {
             routed.gates += u32::from(gate.is_some());
             let item = Item::Publish { message: message.clone(), publisher: publication.publisher, part_of };
             peer.publish(item, message.size(), gate);
-            routed.peer_full |= peer.is_full();
+            if peer.is_full() {
+                routed.full.insert(shard);
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) enum Shared {
     /// It waits for room with a member here, which the gate hears of in time.
     Held,
     /// It is on its way to another shard, whose ticket or late answer tells.
-    Underway { peer_full: bool },
+    Underway { full: ShardSet },
 }
 
 impl Shard {
@@ -59,9 +59,9 @@ impl Shard {
         match self.share_to_next(now, group, publication, nobody, gate) {
             Shared::Settled(outcome) => routed.outcome = routed.outcome.or(outcome),
             Shared::Held => routed.gates += 1,
-            Shared::Underway { peer_full } => {
+            Shared::Underway { full } => {
                 routed.gates += u32::from(gate.is_some());
-                routed.peer_full |= peer_full;
+                routed.full = routed.full.union(full);
             }
         }
     }
@@ -264,7 +264,11 @@ impl Shard {
         };
         let share = Share { message, filter, offered, owed: publication.owed, chosen, part_of };
         peer.publish(Item::Share(share), size, gate);
-        Shared::Underway { peer_full: peer.is_full() }
+        let mut full = ShardSet::EMPTY;
+        if peer.is_full() {
+            full.insert(shard);
+        }
+        Shared::Underway { full }
     }
 
     /// The next member to offer a message to, in turn. Each `round` ends once, and is not begun again for this message.

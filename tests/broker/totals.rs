@@ -1,0 +1,96 @@
+//! Limits of the whole broker, with four arbiters: each is the number that it says, wherever clients' sessions live.
+
+use crate::launch::{TestBroker, start_broker};
+use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311};
+use homing::config::Config;
+use std::time::Duration;
+
+fn four_arbiters(configure: impl FnOnce(&mut Config)) -> TestBroker {
+    start_broker(|config| {
+        config.runtime.arbiters = 4;
+        configure(config);
+    })
+}
+
+fn connects(broker: &TestBroker, connect: &Connect) -> bool {
+    let mut client = broker.open(connect.version);
+    client.send(&connect.encode());
+    let accepted = client.expect_connack().code == 0;
+    if accepted {
+        client.disconnect();
+    }
+    accepted
+}
+
+/// Finding 21.
+#[test]
+fn exactly_as_many_sessions_as_the_limit_get_in() {
+    let broker = four_arbiters(|config| config.limits.sessions = 50);
+    let persistent = |n: u32| Connect::persistent(V311, &format!("c{n}"));
+    let accepted = (0..60).filter(|n| connects(&broker, &persistent(*n))).count();
+    assert_eq!(accepted, 50);
+    // Those who are in come back, afresh too, which takes no other's place and leaves none.
+    assert!(connects(&broker, &persistent(3)));
+    let afresh = || persistent(4).clean(true);
+    let mut first = broker.connect(&afresh());
+    let mut second = broker.connect(&afresh());
+    first.expect_closed();
+    assert!(!connects(&broker, &persistent(60)));
+    // Its session ends with its connection: one place is free.
+    second.settle();
+    second.disconnect();
+    assert!(connects(&broker, &persistent(61)));
+    assert!(!connects(&broker, &persistent(62)));
+}
+
+#[test]
+fn one_client_may_delay_as_many_messages_as_the_broker_may_keep() {
+    let broker = four_arbiters(|config| config.limits.delayed_messages = 20);
+    let delayed = Message::new("$delayed/1000/t", "x").qos(1);
+    let refused = |client: &mut RawClient| {
+        let id = client.publish(&delayed);
+        client.expect_ack(Kind::Puback, id).code == 0x97
+    };
+    let mut client = broker.client(V5, "c0");
+    assert_eq!((0..25).filter(|_| !refused(&mut client)).count(), 20);
+    // Others have no room either, wherever they live.
+    for n in 1..8 {
+        assert!(refused(&mut broker.client(V5, &format!("c{n}"))));
+    }
+}
+
+#[test]
+fn delayed_bytes_are_those_of_the_broker_and_come_back_when_a_message_goes_out() {
+    let broker = four_arbiters(|config| config.limits.delayed_bytes = "10 KiB".parse().expect("a size"));
+    let mut client = broker.client(V5, "c0");
+    client.subscribe(&[("t", 0)]);
+    let delayed = Message::new("$delayed/1/t", "x".repeat(8 * 1024)).qos(1);
+    let code = |client: &mut RawClient| {
+        let id = client.publish(&delayed);
+        client.expect_ack(Kind::Puback, id).code
+    };
+    assert!(code(&mut client) < 0x80);
+    assert_eq!(code(&mut broker.client(V5, "c1")), 0x97);
+    client.expect_publish();
+    assert!(code(&mut broker.client(V5, "c2")) < 0x80);
+}
+
+#[test]
+fn last_disconnects_are_as_many_as_the_limit() {
+    let broker = four_arbiters(|config| {
+        config.sys.last_disconnects = 2;
+        config.sys.interval = Duration::from_millis(50);
+    });
+    let mut watcher = broker.client(V5, "watcher");
+    watcher.subscribe(&[("$SYS/broker/clients/connected", 0)]);
+    for n in 0..12 {
+        let mut client =
+            broker.connect(&Connect::new(V5, &format!("c{n}")).with(Property::RequestProblem(1)));
+        client.settle();
+        client.vanish();
+    }
+    while watcher.expect_publish().text() != "1" {}
+    let mut reader = broker.client(V5, "reader");
+    reader.subscribe(&[("$SYS/broker/clients/+/last-disconnect", 0)]);
+    assert_eq!(reader.drain().len(), 2);
+}

@@ -1,0 +1,48 @@
+//! Publishers that wait for peers.
+
+use crate::world::{self, LinkId, World};
+use homing::routing::shard::home_of;
+use homing::routing::subscription_tree::ShardId;
+
+/// A client whose session lives in this shard of three.
+fn client(world: &mut World, shard: u8, name: &str) -> LinkId {
+    let id = (0..).map(|n| format!("{name}{n}")).find(|id| home_of(id, 3) == ShardId(shard)).expect("one");
+    let mut connect = b"\x10\x00\0\x04MQTT\x04\x02\0\0\0".to_vec();
+    connect.push(id.len() as u8);
+    connect.extend_from_slice(id.as_bytes());
+    connect[1] = connect.len() as u8 - 2;
+    let link = world.open();
+    world.send(link, &connect);
+    assert!(world.links[link].version.is_some());
+    link
+}
+
+#[test]
+fn a_publisher_goes_on_when_the_peer_that_it_waits_for_has_room_whatever_others_have() {
+    let mut world = World::new(&world::settings(), 3);
+    let to_one = client(&mut world, 0, "p");
+    let to_two = client(&mut world, 0, "q");
+    let one = client(&mut world, 1, "s");
+    let two = client(&mut world, 2, "s");
+    world.send(one, b"\x82\x06\0\x01\0\x01a\0");
+    world.send(two, b"\x82\x06\0\x01\0\x01b\0");
+    let reads = |world: &World, link: LinkId| world.shards[0].reads(world.id(link));
+    world.holds_parcels = true;
+    for (publisher, publish) in [(to_one, b"\x30\x04\0\x01ax"), (to_two, b"\x30\x04\0\x01bx")] {
+        // Beyond what a peer may owe answers for.
+        world.send(publisher, &publish.repeat(10_000));
+        assert!(!reads(&world, publisher));
+    }
+    // The first of them answers, the second does not.
+    world.holds_parcels = false;
+    world.busy = Some(ShardId(2));
+    world.settle();
+    assert!(reads(&world, to_one) && !reads(&world, to_two));
+    world.busy = None;
+    world.settle();
+    assert!(reads(&world, to_one) && reads(&world, to_two));
+    for link in [one, two] {
+        let publishes = world.links[link].received.iter().filter(|byte| **byte == b'x').count();
+        assert_eq!(publishes, 10_000);
+    }
+}
