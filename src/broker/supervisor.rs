@@ -240,11 +240,15 @@ fn start_shard(
 fn take_up_retained(common: &Common, messages: Vec<Message>) {
     let mut retained = common.retained();
     let now = clock::now();
-    let refused = messages.into_iter().filter(|m| retained.set(m.clone(), now).is_err()).count();
-    if refused > 0 {
-        warn!(refused, "retained messages beyond limits.retained_messages or limits.retained_bytes");
+    let left_out = messages.into_iter().filter(|m| retained.set(m.clone(), now).is_err()).count();
+    if left_out > 0 {
+        warn!(
+            left_out,
+            "the store has more retained messages than limits.retained_messages or limits.retained_bytes allow: these are \
+             not delivered until a start with higher limits; a publish to their topics replaces or erases them"
+        );
     }
-    retained.record_changes();
+    retained.record_changes(left_out > 0);
 }
 
 /// Different in every process and for every shard: the standard library's hash keys are random.

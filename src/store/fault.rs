@@ -20,6 +20,8 @@ pub enum Fault {
     FailedAfter,
     /// There is no room. From then on there is none for new messages, until [`Faults::make_room`].
     Full,
+    /// Another process has the store, and nothing of it was done.
+    Busy,
     /// It takes until [`Faults::release`].
     Held,
 }
@@ -107,6 +109,9 @@ impl Faults {
         let failed = || StoreError::Failed(format!("{call:?} number {number} was to fail"));
         match fault {
             None => {}
+            Some(Fault::Busy) => {
+                return Err(StoreError::Busy(format!("{call:?} number {number} was to find it locked")));
+            }
             Some(Fault::Failed) => return Err(failed()),
             Some(Fault::FailedAfter) => {
                 drop(state);

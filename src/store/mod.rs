@@ -67,6 +67,8 @@ pub trait Store: Send {
 
     /// Makes every change of the group in one transaction; on return it is as safe as the durability says.
     ///
+    /// After [`StoreError::Busy`] nothing of it is done, and the same group can be tried again.
+    ///
     /// After [`StoreError::Full`] nothing of it is done, and the store has opened what reserve it had, so that the same group,
     /// or one that frees more, can be tried again.
     fn commit(&mut self, group: &Group) -> Result<(), StoreError>;
@@ -112,6 +114,9 @@ pub enum StoreError {
     /// There is no room on the disk, or the store's own size limit is reached: it may come back.
     #[error("no room: {0}")]
     Full(String),
+    /// Another process has the database locked, for longer than the store waits. Nothing was done, and it can be tried again.
+    #[error("another process has the database locked: {0}")]
+    Busy(String),
     /// A write, a sync or a read failed: what is kept is not known any more, so the broker must not go on.
     #[error("{0}")]
     Failed(String),

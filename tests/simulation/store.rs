@@ -141,7 +141,7 @@ impl World {
         for message in recovered.retained.drain(..) {
             retained.set(message, now.monotonic).expect("there is no limit");
         }
-        retained.record_changes();
+        retained.record_changes(false);
         drop(retained);
         trace!(self, "recovered {after:?}");
         share_out(recovered, read, now.monotonic + HORIZON, shards).into_iter().map(Some).collect()

@@ -61,6 +61,8 @@ pub struct Retained {
     bytes: usize,
     /// What changed since the store was told, in the order it did; `None` where there is no store.
     changes: Option<Vec<RetainedRecord>>,
+    /// The store may have messages that are not here.
+    left_out: bool,
 }
 
 /// Whether the store keeps what is retained for a topic: not what the broker says of itself.
@@ -78,12 +80,15 @@ impl Retained {
             deadlines: BTreeSet::new(),
             bytes: 0,
             changes: None,
+            left_out: false,
         }
     }
 
-    /// Records what changes from here on.
-    pub fn record_changes(&mut self) {
+    /// Records what changes from here on. `left_out`: the store has messages that had no room here. They stay there for a start
+    /// with more room, so what is published to their topics replaces or erases them there too.
+    pub fn record_changes(&mut self, left_out: bool) {
         self.changes.get_or_insert_default();
+        self.left_out = left_out;
     }
 
     /// What changed since the last call.
@@ -121,13 +126,16 @@ impl Retained {
 
     pub fn remove(&mut self, topic: &str) -> Option<Message> {
         let hash = self.hasher.hash_one(topic);
-        let found = self.messages.find_entry(hash, |m| m.topic() == topic).ok()?;
+        let Ok(found) = self.messages.find_entry(hash, |m| m.topic() == topic) else {
+            if self.left_out {
+                self.record_removed(topic);
+            }
+            return None;
+        };
         let (removed, _) = found.remove();
         self.topics.remove(&*ordered(topic));
         self.forget(&removed);
-        if let Some(changes) = self.changes.as_mut().filter(|_| is_kept(topic)) {
-            changes.push(RetainedRecord::Removed(topic.into()));
-        }
+        self.record_removed(topic);
         if self.messages.len() * 4 <= self.messages.capacity() {
             let hasher = &self.hasher;
             self.messages.shrink_to(self.messages.len() * 2, |m| hasher.hash_one(m.topic()));
@@ -138,6 +146,12 @@ impl Retained {
     /// Bytes that are retained for exactly this topic, expired or not; 0 for nothing.
     pub fn size_of(&self, topic: &str) -> usize {
         self.held(topic).map_or(0, Message::size)
+    }
+
+    fn record_removed(&mut self, topic: &str) {
+        if let Some(changes) = self.changes.as_mut().filter(|_| is_kept(topic)) {
+            changes.push(RetainedRecord::Removed(topic.into()));
+        }
     }
 
     /// The message of exactly this topic, unless it has expired.

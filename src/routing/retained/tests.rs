@@ -211,3 +211,28 @@ fn a_look_up_in_parts_survives_changes_between_them() {
     let distinct: BTreeSet<_> = topics(&out).into_iter().collect();
     assert_eq!(distinct.len(), out.len());
 }
+
+#[test]
+fn what_had_no_room_at_the_start_is_erased_in_the_store_by_a_publish_to_its_topic() {
+    let mut retained = Retained::new(RetainedLimits { messages: 1, bytes: usize::MAX });
+    let at = |topic: &str| {
+        let (qos, expires) = (QoS::AtLeastOnce, Instant::NEVER);
+        let parts = Parts { qos, retain: true, expires, topic, forwarded: b"", payload: b"x" };
+        Message::new(parts, &mut Vec::new())
+    };
+    assert!(retained.set(at("a"), Instant::ZERO).is_ok());
+    assert!(retained.set(at("b"), Instant::ZERO).is_err() && retained.set(at("c"), Instant::ZERO).is_err());
+    retained.record_changes(true);
+    assert!(retained.remove("b").is_none());
+    // Refused, and what the store has is older.
+    assert!(retained.set(at("c"), Instant::ZERO).is_err());
+    let removed: Vec<_> = retained
+        .take_changes()
+        .into_iter()
+        .map(|change| match change {
+            RetainedRecord::Removed(topic) => topic,
+            RetainedRecord::Set(_) => panic!("nothing was retained"),
+        })
+        .collect();
+    assert_eq!(removed, ["b".into(), "c".into()]);
+}

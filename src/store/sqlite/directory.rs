@@ -1,4 +1,13 @@
 //! The data directory: one process at a time, nobody else's eyes, and a file that is there to be deleted.
+//!
+//! | file | what |
+//! |---|---|
+//! | `homing.db` | the database, with `homing.db-wal` and `homing.db-shm` while it is in use |
+//! | `homing.lock` | locked by the broker that has the directory; says its process, and [`BEGINS`] until the tables are made |
+//! | `reserve` | deleted when the disk is full |
+//!
+//! A database of 0 bytes is a new one only in a directory in which no store was ever made. Elsewhere it is what a file system
+//! left after a power loss: who begins anew there forgets every session without a word.
 
 use super::error::is_want_of_room;
 use crate::store::StoreError;
@@ -12,12 +21,15 @@ use std::time::UNIX_EPOCH;
 /// acknowledgements.
 pub const RESERVE: u64 = 16 * 1024 * 1024;
 
+/// In the lock's file while a new store is made.
+const BEGINS: &str = "begins a new store";
+
 /// The directory, locked for as long as this lives.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Held, not read: the lock goes with the file.
-    _lock: File,
+    /// The lock goes with the file.
+    lock: File,
 }
 
 impl Directory {
@@ -33,12 +45,43 @@ impl Directory {
             sync(path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
                 .map_err(explain)?;
         }
-        let lock = lock(path)?;
-        let directory = Directory { path: path.to_owned(), _lock: lock };
+        let was_used = path.join("reserve").exists();
+        let (lock, owner) = lock(path)?;
+        let directory = Directory { path: path.to_owned(), lock };
+        let was_used = was_used || owner.is_some_and(|owner| !owner.contains(BEGINS));
+        match fs::metadata(directory.database()) {
+            Ok(database) if database.len() > 0 => directory.say_whose("").map_err(explain)?,
+            Ok(_) if was_used => {
+                return Err(StoreError::Failed(format!(
+                    "{} is empty, and there was a store in it: a file system leaves such a file after a power loss. Put a \
+                     backup in its place, or delete it to begin with an empty store",
+                    directory.database().display()
+                )));
+            }
+            _ => directory.say_whose(BEGINS).map_err(explain)?,
+        }
         // SQLite would make it readable to all, and gives its other files the same rights.
         open_private(&directory.database()).map_err(explain)?;
         sync(path).map_err(explain)?;
         Ok(directory)
+    }
+
+    /// The tables are made: an empty file is not a new store any more.
+    pub fn has_store(&self) {
+        // Where it fails, a later empty file is taken for a new store, as after a crash in the making.
+        let _ = self.say_whose("");
+    }
+
+    /// A full disk does not keep the broker from starting.
+    fn say_whose(&self, more: &str) -> io::Result<()> {
+        let mut file = &self.lock;
+        let said = (|| {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "pid {}", std::process::id())?;
+            if more.is_empty() { Ok(()) } else { writeln!(file, "{more}") }
+        })();
+        said.or_else(|error| if is_want_of_room(&error) { Ok(()) } else { Err(error) })
     }
 
     pub fn path(&self) -> &Path {
@@ -97,8 +140,10 @@ pub fn database_in(directory: &Path) -> PathBuf {
     directory.join("homing.db")
 }
 
-fn lock(directory: &Path) -> Result<File, StoreError> {
+/// The locked file, and what was in it; none where it was not there.
+fn lock(directory: &Path) -> Result<(File, Option<String>), StoreError> {
     let path = directory.join("homing.lock");
+    let was_there = path.exists();
     let explain = |error: io::Error| StoreError::Failed(format!("{}: {error}", path.display()));
     let mut file = open_private(&path).map_err(explain)?;
     match file.try_lock() {
@@ -106,23 +151,18 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
             let _ = file.read_to_string(&mut owner);
+            let owner = owner.lines().next().unwrap_or_default();
             return Err(StoreError::Failed(format!(
                 "the data directory {} is in use by another process{}",
                 directory.display(),
-                if owner.is_empty() { String::new() } else { format!(" ({})", owner.trim_end()) }
+                if owner.is_empty() { String::new() } else { format!(" ({owner})") }
             )));
         }
         Err(TryLockError::Error(error)) => return Err(explain(error)),
     }
-    let say_whose = |file: &mut File| {
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "pid {}", std::process::id())
-    };
-    match say_whose(&mut file) {
-        Err(error) if !is_want_of_room(&error) => Err(explain(error)),
-        _ => Ok(file),
-    }
+    let mut owner = String::new();
+    file.read_to_string(&mut owner).map_err(explain)?;
+    Ok((file, was_there.then_some(owner)))
 }
 
 fn open_private(path: &Path) -> io::Result<File> {

@@ -8,13 +8,48 @@ use std::path::Path;
 /// More than a file system rounds a small file up to.
 const PROBE: usize = 64 * 1024;
 
-/// Nothing but a failure, wherever room is not the question.
+/// A failure, wherever room is not the question, or a lock of another process.
 pub fn failed(error: Error) -> StoreError {
-    StoreError::Failed(format!("SQLite: {error}"))
+    if is_busy(&error) {
+        StoreError::Busy(UNLOCK.into())
+    } else {
+        StoreError::Failed(format!("SQLite: {error}"))
+    }
+}
+
+const UNLOCK: &str = "end its transaction, or close it (sqlite3 with BEGIN, a backup program?)";
+
+fn is_busy(error: &Error) -> bool {
+    let Error::SqliteFailure(cause, _) = error else { return false };
+    matches!(cause.code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+}
+
+/// The process that has the right to write, where the system says: the first byte of the locks in the write-ahead log's index.
+fn holder(directory: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let index = std::fs::metadata(directory.join("homing.db-shm")).ok()?.ino();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let pid = locks.lines().find_map(|line| holder_in(line, index))?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some(format!("process {pid} ({}) holds it: ", name.trim_end()))
+}
+
+/// Of a line such as `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 120 120`. Another name space of processes has no numbers here.
+fn holder_in(line: &str, inode: u64) -> Option<u32> {
+    const WRITE_LOCK: u64 = 120;
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [_, _, _, "WRITE", pid, file, from, to] = fields[..] else { return None };
+    let holds = file.rsplit(':').next()?.parse() == Ok(inode)
+        && from.parse::<u64>().ok()? <= WRITE_LOCK
+        && to.parse().unwrap_or(u64::MAX) >= WRITE_LOCK;
+    pid.parse().ok().filter(|pid| holds && *pid > 0 && *pid != std::process::id())
 }
 
 /// What a write that was refused means in this directory.
 pub fn refused(error: Error, directory: &Path) -> StoreError {
+    if is_busy(&error) {
+        return StoreError::Busy(format!("{}{UNLOCK}", holder(directory).unwrap_or_default()));
+    }
     if is_full(&error, directory) { StoreError::Full(format!("SQLite: {error}")) } else { failed(error) }
 }
 
@@ -42,4 +77,20 @@ fn probe(directory: &Path) -> io::Result<()> {
         file.sync_all()
     });
     written.and(std::fs::remove_file(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_write_is_found_among_the_systems_locks() {
+        let line = "1: POSIX  ADVISORY  WRITE 1234 08:01:5678 120 120";
+        assert_eq!(holder_in(line, 5678), Some(1234));
+        assert_eq!(holder_in(line, 678), None, "another file");
+        assert_eq!(holder_in(&line.replace("120 120", "121 121"), 5678), None, "another lock");
+        assert_eq!(holder_in(&line.replace("120 120", "0 EOF"), 5678), Some(1234));
+        assert_eq!(holder_in(&line.replace("WRITE", "READ"), 5678), None);
+        assert_eq!(holder_in("1: -> POSIX  ADVISORY  WRITE 99 08:01:5678 120 120", 5678), None, "it waits");
+    }
 }

@@ -46,8 +46,10 @@ const CHECKPOINT_PAGES: i32 = 4096;
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
 /// KiB of pages kept in memory by the writing connection: the ends of tables and the inner nodes, not the queues.
 const CACHE_KIB: u32 = 16 * 1024;
-/// Somebody has the file open with `sqlite3`, and a transaction under way.
-const BUSY: Duration = Duration::from_secs(10);
+/// Somebody has the file open with `sqlite3`, and a transaction under way: how long a start waits for it, and a reader.
+const BUSY: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(10) };
+/// The same while the broker runs: the writer tries again, and says so.
+const BUSY_WRITING: Duration = Duration::from_millis(300);
 /// Numbers that are noted as given at once: the note is one page more in a transaction.
 const NUMBER_BLOCK: u64 = 1 << 20;
 
@@ -89,6 +91,7 @@ impl Sqlite {
         let in_directory = |error| match error {
             StoreError::Full(why) => StoreError::Full(format!("{}: {why}", path.display())),
             StoreError::Failed(why) => StoreError::Failed(format!("{}: {why}", path.display())),
+            busy @ StoreError::Busy(_) => busy,
         };
         let set_up = |connection: &mut Connection| {
             set_up(connection, options).map_err(|error| refused(error, directory.path()))
@@ -103,6 +106,7 @@ impl Sqlite {
         };
         let log_pages = log_pages.map_err(in_directory)?;
         schema::prepare(&connection, written).map_err(in_directory)?;
+        directory.has_store();
         let page_size = pragma(&connection, "PRAGMA page_size")?;
         let mut store = Sqlite {
             connection,
@@ -153,11 +157,13 @@ impl Sqlite {
     }
 
     fn beat(&self, now: Moment) -> rusqlite::Result<()> {
+        self.connection.busy_timeout(BUSY_WRITING)?;
         write_heartbeat(&self.connection, Heartbeat::at(now, self.opened))
     }
 
     /// The transaction of a group. What fails in it takes it back.
     fn write(&self, group: &Group, noted: u64) -> rusqlite::Result<()> {
+        self.connection.busy_timeout(BUSY_WRITING)?;
         let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         if noted != self.noted {
             note_numbers(&transaction, noted)?;
@@ -195,10 +201,10 @@ impl Sqlite {
         }
         self.connection.busy_timeout(Duration::ZERO).map_err(failed)?;
         let cut = self.write_back("TRUNCATE");
-        self.connection.busy_timeout(BUSY).map_err(failed)?;
+        self.connection.busy_timeout(BUSY_WRITING).map_err(failed)?;
         match cut {
             Ok(()) => Ok(true),
-            Err(StoreError::Full(_)) => Ok(false),
+            Err(StoreError::Full(_) | StoreError::Busy(_)) => Ok(false),
             Err(failure) => Err(failure),
         }
     }
@@ -269,6 +275,7 @@ impl Store for Sqlite {
         self.log_pages.store(0, Ordering::Relaxed);
         match self.write_back("PASSIVE") {
             // All of it is still in the log.
+            Err(StoreError::Busy(_)) => Ok(()),
             Err(StoreError::Full(_)) => {
                 self.directory.free_reserve();
                 self.is_relieved = true;

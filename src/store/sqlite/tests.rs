@@ -127,6 +127,52 @@ fn a_store_of_version_1_opens_with_all_that_it_holds() {
 }
 
 #[test]
+fn a_database_that_another_process_has_locked_is_busy_and_not_broken() {
+    let mut file = InFile::default();
+    let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let other = Connection::open(store.directory.database()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let records = group([Record::Session(Box::new(session(1, "c")))]);
+    for refused in [store.commit(&records), store.heartbeat(Moment::now())] {
+        let why = refused.unwrap_err();
+        assert!(matches!(why, StoreError::Busy(_)), "{why}");
+        assert!(why.to_string().starts_with("another process has the database locked: "), "{why}");
+    }
+    store.tidy().unwrap();
+    // Nor does a start take it for broken; it waits a while.
+    drop(store);
+    let mut store = file.open();
+    assert!(matches!(store.recover(Moment::now(), Duration::ZERO), Err(StoreError::Busy(_))));
+    other.execute_batch("ROLLBACK").unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    store.commit(&records).unwrap();
+}
+
+#[test]
+fn an_empty_database_is_a_new_store_only_where_there_was_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory::database_in(directory.path());
+    // Made by hand, or by a broker that crashed before it had made the tables.
+    std::fs::write(&database, "").unwrap();
+    std::fs::write(directory.path().join("homing.lock"), "pid 7\nbegins a new store\n").unwrap();
+    drop(open(directory.path()).unwrap());
+    let lock = directory.path().join("homing.lock");
+    assert_eq!(std::fs::read_to_string(&lock).unwrap(), format!("pid {}\n", std::process::id()));
+    for left in ["homing.lock", "reserve"] {
+        std::fs::write(&database, "").unwrap();
+        let refusal = why(open(directory.path()));
+        assert!(refusal.contains("homing.db is empty, and there was a store in it"), "{refusal}");
+        assert!(refusal.contains("Put a backup in its place, or delete it"), "{refusal}");
+        assert_eq!(database.metadata().unwrap().len(), 0, "it is as it was, beside {left}");
+        std::fs::remove_file(directory.path().join(left)).unwrap();
+    }
+    // Whoever deletes it wants a new one.
+    std::fs::remove_file(&database).unwrap();
+    drop(open(directory.path()).unwrap());
+}
+
+#[test]
 fn a_value_that_no_broker_wrote_is_refused_by_its_column() {
     let mut file = InFile::default();
     let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();

@@ -16,6 +16,8 @@ use tracing::{info, warn};
 
 /// Between two attempts to write when there is no room, and between two questions whether there is some again.
 const RETRY: Duration = Duration::from_millis(250);
+/// How often it is said that another process has the store.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
 /// How often a broker that stops tries to write what there is no room for.
 const LAST_ATTEMPTS: u32 = 8;
 
@@ -44,6 +46,7 @@ pub(super) fn run(
         next_attempt: now,
         is_full: false,
         is_blocked: false,
+        busy: None,
         is_stopping: false,
     };
     if let Err(failure) = commits.run(queued) {
@@ -72,6 +75,8 @@ struct Commits<'a, F> {
     is_full: bool,
     /// Not even the group could be written.
     is_blocked: bool,
+    /// Since when another process keeps the store from being written, and when that is said again.
+    busy: Option<(Instant, Instant)>,
     is_stopping: bool,
 }
 
@@ -118,7 +123,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
     }
 
     fn next_deadline(&self) -> Instant {
-        let attempt = if self.is_full { self.next_attempt } else { Instant::NEVER };
+        let attempt = if self.is_full || self.is_blocked { self.next_attempt } else { Instant::NEVER };
         self.next_heartbeat.min(self.next_sync).min(attempt)
     }
 
@@ -161,11 +166,19 @@ impl<F: Fn(Notice)> Commits<'_, F> {
                     self.no_room(now, &why);
                     return Ok(());
                 }
+                Err(StoreError::Busy(why)) => {
+                    self.wait_for_other(now, &why);
+                    return Ok(());
+                }
                 Err(failure) => return Err(failure),
             }
             self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
         }
         self.is_blocked = false;
+        if let Some((since, _)) = self.busy.take() {
+            let locked_ms = now.since(since).as_millis() as u64;
+            info!(locked_ms, "the other process has let go of the store: what waited is committed");
+        }
         self.statistics.committed(self.group.recorded(), self.group.cancelled());
         self.group.clear();
         // Before anybody is told: who is told finds the account without what was written.
@@ -178,6 +191,22 @@ impl<F: Fn(Notice)> Commits<'_, F> {
             self.say_full(now, "it is near its size limit, or the disk has no room for its reserve");
         }
         Ok(())
+    }
+
+    /// Another process has the database locked. Nothing is acknowledged until it lets go: publishers wait, as far as their windows
+    /// and limits.memory let them.
+    fn wait_for_other(&mut self, now: Instant, why: &str) {
+        self.is_blocked = true;
+        self.next_attempt = now + RETRY;
+        let (since, say_again) = *self.busy.get_or_insert((now, now));
+        if now >= say_again {
+            self.busy = Some((since, now + SAY_AGAIN));
+            let for_ms = now.since(since).as_millis() as u64;
+            warn!(
+                for_ms,
+                why, "another process has the store locked: nothing is acknowledged until it lets go"
+            );
+        }
     }
 
     fn no_room(&mut self, now: Instant, why: &str) {
@@ -243,10 +272,10 @@ impl<F: Fn(Notice)> Commits<'_, F> {
     }
 }
 
-/// A heartbeat that does not fit is missed; the group that does not fit says so.
+/// A heartbeat that does not fit, or meets a lock, is missed; the group that does so says it.
 fn tolerate_full(outcome: Result<(), StoreError>) -> Result<(), StoreError> {
     match outcome {
-        Err(StoreError::Full(_)) => Ok(()),
+        Err(StoreError::Full(_) | StoreError::Busy(_)) => Ok(()),
         other => other,
     }
 }

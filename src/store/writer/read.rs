@@ -7,6 +7,7 @@ use crate::routing::shard::delayed::DelayedRequest;
 use crate::store::{Reader, StoreError};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
+use tracing::warn;
 
 /// A session as its shard knows it: a page that comes too late must not go to a successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub(super) fn run(
         let answer = match read {
             Read::Page(request) => page(&mut *reader, request, statistics),
             Read::Delayed { shard, request } => {
-                let delayed = reader.delayed(request.from, request.until, request.most);
+                let delayed = patiently(|| reader.delayed(request.from, request.until, request.most));
                 delayed.map(|delayed| Notice::Delayed { shard, request, delayed })
             }
             Read::Stop => return,
@@ -56,13 +57,25 @@ pub(super) fn run(
     }
 }
 
+/// Another process may lock even readers out. Each attempt takes its time.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    loop {
+        match attempt() {
+            Err(StoreError::Busy(why)) => {
+                warn!(why, "another process has the store locked: long queues wait until it lets go");
+            }
+            other => return other,
+        }
+    }
+}
+
 fn page(
     reader: &mut dyn Reader,
     request: PageRequest,
     statistics: &Statistics,
 ) -> Result<Notice, StoreError> {
     let PageRequest { shard, session, wanted } = request;
-    let entries = reader.entries(&wanted)?;
+    let entries = patiently(|| reader.entries(&wanted))?;
     statistics.read.fetch_add(entries.len() as u64, Ordering::Relaxed);
     Ok(Notice::Page { shard, session, wanted, entries })
 }

@@ -241,6 +241,39 @@ fn a_store_that_was_full_says_when_it_has_room_again() {
 }
 
 #[test]
+fn a_store_that_another_process_has_locked_is_waited_for_and_nothing_is_acknowledged() {
+    let (memory, faults) = (Memory::default(), Faults::default());
+    let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let (told, notices) = mpsc::channel();
+    let writer =
+        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
+    writer.to_store().send(batch(0, 1, message_for(1, 2)));
+    wait_for(&notices, 0, 1);
+    faults.plan_next(Call::Commit, Fault::Busy);
+    faults.plan_next(Call::ReadEntries, Fault::Busy);
+    faults.plan(Call::Commit, 2, Fault::Held);
+    writer.to_store().send(batch(0, 2, message_for(1, 4)));
+    assert!(faults.wait_until_held(PATIENCE));
+    assert!(notices.try_recv().is_err(), "nothing is promised, and nothing has failed");
+    assert_eq!(kept(&memory), [2]);
+    faults.release();
+    wait_for(&notices, 0, 2);
+    let wanted = vec![(EntryNumber(4), BodyNumber(4))];
+    writer.to_store().read(PageRequest {
+        shard: 0,
+        session: SessionToken { slot: 0, generation: 0 },
+        wanted,
+    });
+    match notices.recv_timeout(PATIENCE).unwrap() {
+        Notice::Page { entries, .. } => assert_eq!(entries.len(), 1),
+        other => panic!("{other:?}"),
+    }
+    writer.stop();
+    assert_eq!(kept(&memory), [2, 4]);
+}
+
+#[test]
 fn what_arrives_while_a_commit_is_under_way_is_the_next_one() {
     let (memory, faults) = (Memory::default(), Faults::default());
     let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
