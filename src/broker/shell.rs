@@ -50,8 +50,6 @@ pub struct Shell {
     links: RefCell<Vec<Option<Link>>>,
     open: Cell<usize>,
     stopping: Cell<bool>,
-    /// Bytes of partial packets as last added to the total.
-    partial: Cell<i64>,
     /// Signalled when the last connection is gone.
     pub emptied: Notify,
     flusher: RefCell<Option<Waker>>,
@@ -104,7 +102,6 @@ impl Shell {
             links: RefCell::default(),
             open: Cell::new(0),
             stopping: Cell::new(false),
-            partial: Cell::new(0),
             emptied: Notify::new(),
             flusher: RefCell::default(),
             awake: Cell::new(false),
@@ -418,18 +415,13 @@ impl Shell {
 
     /// Adds what this arbiter charged and released to the broker's account.
     fn account(&self) {
-        let partial = self.core.borrow().partial_bytes() as i64;
-        let grown = partial - self.partial.replace(partial);
-        if grown != 0 {
-            self.statistics.partial_changed(grown);
-        }
+        self.core.borrow_mut().tell_partial();
         self.statistics.settle();
     }
 
     /// The same at once where partial packets grew much: reading them alone makes no turn of the flusher.
     pub fn account_partial(&self) {
-        let grown = self.core.borrow().partial_bytes() as i64 - self.partial.get();
-        if grown > PARTIAL_GROWTH {
+        if self.core.borrow().untold_partial() > PARTIAL_GROWTH {
             self.account();
         }
     }

@@ -3,27 +3,14 @@
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::routing::shard::{Common, Figures};
 use crate::store::writer::Statistics as StoreStatistics;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-/// Packets that are not whole may use this part of the memory budget: one in so many.
-const PARTIAL_SHARE: i64 = 4;
-
-/// Written only when it changes: every publish on every arbiter reads it.
-fn set(flag: &AtomicBool, value: bool) {
-    if flag.load(Ordering::Relaxed) != value {
-        flag.store(value, Ordering::Relaxed);
-    }
-}
 
 /// Shared by listeners, shards and whoever reports.
 #[derive(Debug)]
 pub struct Statistics {
     /// Sockets accepted and not yet closed, whatever they have said.
     connections: AtomicUsize,
-    /// Bytes of packets that are not whole yet.
-    partial: AtomicI64,
-    memory_budget: i64,
     common: Arc<Common>,
     pub expiry: Arc<ExpiryStatistics>,
     /// Once the store's threads have started.
@@ -35,11 +22,9 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    pub fn new(shards: usize, memory_budget: u64, common: Arc<Common>) -> Statistics {
+    pub fn new(shards: usize, common: Arc<Common>) -> Statistics {
         Statistics {
             connections: AtomicUsize::new(0),
-            partial: AtomicI64::new(0),
-            memory_budget: i64::try_from(memory_budget).unwrap_or(i64::MAX),
             common,
             expiry: Arc::default(),
             store: OnceLock::new(),
@@ -61,15 +46,14 @@ impl Statistics {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A shard's partial packets grew or shrank; at most once per turn and shard.
-    pub fn partial_changed(&self, grown: i64) {
-        let partial = self.partial.fetch_add(grown, Ordering::Relaxed) + grown;
-        set(&self.common.over_partial, partial > self.memory_budget / PARTIAL_SHARE);
-    }
-
     /// Bytes on the account of memory.
     pub fn memory(&self) -> u64 {
         self.common.budget.held()
+    }
+
+    /// Bytes that may be.
+    pub fn memory_limit(&self) -> u64 {
+        self.common.budget.most()
     }
 
     /// Adds what this thread charged and released to the account.

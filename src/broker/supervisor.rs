@@ -20,7 +20,7 @@ use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::shard::homes::Share;
 use crate::routing::shard::totals::Totals;
-use crate::routing::shard::{Common, Shard};
+use crate::routing::shard::{Common, PartialShare, Shard};
 use crate::routing::subscription_tree::ShardId;
 use crate::store::writer::{Options, Writer};
 use crate::store::{Store, StoreError};
@@ -36,6 +36,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::warn;
+
+/// Packets that are not whole may use this part of the memory budget: one in so many.
+const PARTIAL_SHARE: u64 = 4;
 
 /// How long the shards may take to tell their clients that the broker stops, and to close.
 const STOP: Duration = Duration::from_secs(4);
@@ -78,11 +81,11 @@ impl Supervisor {
         let common = Arc::new(Common {
             retained: Mutex::new(Retained::new(retained)),
             budget: Arc::new(Budget::new(limits.memory.bytes())),
-            over_partial: AtomicBool::new(false),
+            partial: PartialShare::new(limits.memory.bytes() / PARTIAL_SHARE),
             store_full: AtomicBool::new(false),
             totals: Totals::default(),
         });
-        let statistics = Arc::new(Statistics::new(count, limits.memory.bytes(), Arc::clone(&common)));
+        let statistics = Arc::new(Statistics::new(count, Arc::clone(&common)));
         if let Some(opened) = &mut opened {
             take_up_retained(&common, std::mem::take(&mut opened.retained));
         }

@@ -35,6 +35,8 @@ pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common:
         ("subscriptions/count", total.subscriptions.to_string()),
         ("subscriptions/refused", tally.refused_subscriptions.to_string()),
         ("retained messages/count", retained.to_string()),
+        ("memory/held", statistics.memory().to_string()),
+        ("memory/limit", statistics.memory_limit().to_string()),
         ("heap/current", heap().to_string()),
     ];
     for (name, value) in figures {

@@ -136,6 +136,7 @@ impl Backlog {
     }
 
     fn fold(&mut self, batch: Batch, group: &mut Group) {
+        group.hold(&batch.charge);
         let parts = batch.parts.into_iter().flat_map(|part| part.records);
         parts.chain(batch.records).for_each(|record| group.fold(record));
         for begun in batch.moves {

@@ -8,6 +8,7 @@ use super::record::{
     BodyNumber, DelayedNumber, EntryNumber, Flight, Record, RetainedRecord, SessionKey, StoredDelayed,
     StoredEntry, StoredSession, StoredSubscription,
 };
+use crate::mqtt::charge::Charge;
 use crate::mqtt::keyed::Keyed;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::PacketId;
@@ -104,6 +105,8 @@ pub struct Group {
     recorded: u64,
     bytes: usize,
     highest: u64,
+    /// Of the batches that were folded in.
+    charge: Charge,
 }
 
 impl Group {
@@ -147,6 +150,11 @@ impl Group {
         self.highest
     }
 
+    /// What is folded in from a batch stays on the account.
+    pub fn hold(&mut self, charge: &Charge) {
+        self.charge.add(charge.bytes());
+    }
+
     /// For the next group; what was allocated is kept.
     pub fn clear(&mut self) {
         self.operations.clear();
@@ -154,6 +162,7 @@ impl Group {
         self.retained.clear();
         self.retained_index.clear();
         (self.live, self.ends_sessions, self.recorded, self.bytes, self.highest) = (0, false, 0, 0, 0);
+        self.charge.set(0);
     }
 
     /// Folds in a change to a retained message. They have an order of their own, and no share in the batches'.

@@ -16,8 +16,9 @@
 
 use super::record::{
     Batch, BodyNumber, DelayedNumber, EntryNumber, Flight, Lsn, Move, MoveNumber, Part, Record, SessionKey,
-    StoredDelayed, StoredEntry,
+    StoredDelayed, StoredEntry, StoredSession,
 };
+use crate::mqtt::charge::{self, Charge};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::session::receiver::Outcome;
@@ -62,6 +63,8 @@ struct Filling {
     in_part: bool,
     /// Gates whose message is finished with every receiver.
     finished: Vec<GateNumber>,
+    /// What the records take; messages are on the account by themselves.
+    charge: Charge,
 }
 
 impl Filling {
@@ -124,7 +127,29 @@ impl Ledger {
     /// Records a change.
     pub fn record(&self, record: Record) {
         self.begun.set(true);
-        self.filling.borrow_mut().records.push(record);
+        let filling = &mut *self.filling.borrow_mut();
+        filling.charge.add(record.size());
+        filling.records.push(record);
+    }
+
+    /// Records how a session stands. In place of what the batch that is being filled has of it, so that it has one record of
+    /// each session, however often that changes; `place` is where.
+    fn record_session(&self, place: &Cell<Place>, session: Box<StoredSession>) {
+        self.begun.set(true);
+        let filling = &mut *self.filling.borrow_mut();
+        let record = Record::Session(session);
+        filling.charge.add(record.size());
+        let at = place.get();
+        if at.lsn == self.lsn.get()
+            && let Some(before) = filling.records.get_mut(at.at as usize)
+        {
+            filling.charge.sub(before.size());
+            filling.cancelled += 1;
+            *before = record;
+            return;
+        }
+        filling.records.push(record);
+        place.set(Place { lsn: self.lsn.get(), at: filling.records.len() as u32 - 1, part: 0 });
     }
 
     /// Records a body or an entry, in the part that is open if one is; answers where it can be taken back. Their order among
@@ -132,6 +157,7 @@ impl Ledger {
     fn put(&self, record: Record) -> Place {
         self.begun.set(true);
         let filling = &mut *self.filling.borrow_mut();
+        filling.charge.add(record.size());
         match filling.parts.last_mut() {
             Some(part) if filling.in_part => {
                 let at = part.records.len() as u32;
@@ -153,12 +179,17 @@ impl Ledger {
             let part = filling.parts.last_mut().filter(|_| open);
             match part.and_then(|part| part.records.get_mut(place.at as usize)) {
                 Some(record) => {
+                    filling.charge.sub(record.size());
                     *record = Record::Nothing;
                     filling.cancelled += 2;
                 }
-                None => filling.records.push(end),
+                None => {
+                    filling.charge.add(end.size());
+                    filling.records.push(end);
+                }
             }
         } else if let Some(record) = filling.records.get_mut(place.at as usize) {
+            filling.charge.sub(record.size());
             *record = Record::Nothing;
             filling.vacant.push(place.at);
             filling.cancelled += 2;
@@ -225,6 +256,7 @@ impl Ledger {
         }
         Some(Batch {
             cancelled: std::mem::take(&mut filling.cancelled),
+            charge: std::mem::take(&mut filling.charge),
             shard: self.shard,
             lsn,
             records: std::mem::take(&mut filling.records),
@@ -319,6 +351,7 @@ impl Ledger {
         expires: Instant,
         place: Place,
     ) -> Rc<Body> {
+        charge::add(BODY);
         Rc::new(Body { ledger: Rc::clone(self), number, size, expires, gate: Cell::new(0), place })
     }
 
@@ -342,12 +375,14 @@ impl Ledger {
         if let Some(flight) = sent_in_part {
             self.record(Record::Sent { number, flight });
         }
+        charge::add(ENTRY);
         let body = Some(Rc::clone(body));
         Box::new(Entry { ledger: Rc::clone(self), number, body, place, end: End::PassedOn })
     }
 
     /// One that is in the store already.
     pub fn known_entry(self: &Rc<Ledger>, number: EntryNumber, body: Option<Rc<Body>>) -> Box<Entry> {
+        charge::add(ENTRY);
         let place = Place::default();
         Box::new(Entry { ledger: Rc::clone(self), number, body, place, end: End::PassedOn })
     }
@@ -359,6 +394,11 @@ impl Ledger {
         number
     }
 }
+
+/// Bytes of a body with its counts, and of an entry, on the account as long as each lives. Not a [`Charge`]: 8 bytes less in
+/// each.
+const BODY: i64 = size_of::<Body>() as i64 + 16;
+const ENTRY: i64 = size_of::<Entry>() as i64;
 
 /// What a delivery adds to its message.
 #[derive(Clone, Copy, Debug)]
@@ -406,6 +446,7 @@ impl Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
+        charge::add(-BODY);
         self.ledger.end(self.place, Record::BodyDone(self.number));
         if !matches!(self.gate.get(), 0 | Body::COMMIT_OPENS) {
             self.ledger.filling.borrow_mut().finished.push(self.gate.get());
@@ -468,6 +509,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        charge::add(-ENTRY);
         if self.place.at == Place::PARKED {
             return;
         }
@@ -525,9 +567,20 @@ impl Drop for Parked {
 pub struct Account {
     pub key: SessionKey,
     pub ledger: Rc<Ledger>,
+    /// Of the session's own record.
+    place: Cell<Place>,
 }
 
 impl Account {
+    pub fn new(key: SessionKey, ledger: Rc<Ledger>) -> Account {
+        Account { key, ledger, place: Cell::default() }
+    }
+
+    /// How its session stands.
+    pub fn record(&self, session: Box<StoredSession>) {
+        self.ledger.record_session(&self.place, session);
+    }
+
     /// A QoS 2 PUBLISH is taken over.
     pub fn incoming(&self, packet_id: PacketId) {
         self.ledger.record(Record::Incoming { session: self.key, packet_id });
@@ -552,6 +605,7 @@ impl Account {
 mod tests {
     use super::*;
     use crate::mqtt::message::Parts;
+    use crate::mqtt::packet::ProtocolVersion;
 
     fn message() -> Message {
         let parts = Parts {
@@ -567,6 +621,37 @@ mod tests {
 
     fn owed() -> Owed<'static> {
         Owed { qos: QoS::AtLeastOnce, retain: false, ids: &SubscriptionIds::None, share: None, flight: None }
+    }
+
+    #[test]
+    fn a_session_that_changes_often_has_one_record_in_each_batch() {
+        let ledger = Ledger::new(0, 0);
+        let account = Account::new(SessionKey(1), Rc::clone(&ledger));
+        let session = |expiry| {
+            Box::new(StoredSession {
+                key: SessionKey(1),
+                client_id: "c".repeat(60_000).into(),
+                version: ProtocolVersion::V5,
+                expiry,
+                connected: true,
+                ends: Instant::NEVER,
+                will: None,
+                will_due: Instant::NEVER,
+                retry_interval: None,
+                ack_timeout: None,
+            })
+        };
+        let before = charge::unreported();
+        for round in 1..=2u32 {
+            (0..1_000).for_each(|n| account.record(session(n * round)));
+            let held = charge::unreported() - before;
+            assert!((60_000..70_000).contains(&held), "{held}");
+            let batch = ledger.seal().expect("a record");
+            let [Record::Session(last)] = &batch.records[..] else { panic!("{batch:?}") };
+            assert_eq!((last.expiry, batch.cancelled), (999 * round, 999));
+            ledger.committed(batch.lsn);
+        }
+        assert_eq!(charge::unreported(), before, "the batches are gone");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A record says what to keep or what no longer is; it never asks. Times in it are this process's own: the store writes
 //! them as wall-clock time and reads them back the same way, so that expiry goes on while the broker is down.
 
+use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::mqtt::session::receiver::Outcome;
@@ -91,6 +92,22 @@ pub enum Record {
     Nothing,
 }
 
+impl Record {
+    /// Bytes that it takes, without messages, wills and identifiers: those are on the account by themselves.
+    pub fn size(&self) -> usize {
+        let beside = match self {
+            Record::Nothing => return 0,
+            Record::Session(session) => size_of::<StoredSession>() + session.client_id.len(),
+            Record::Subscribed(s) => size_of::<StoredSubscription>() + s.filter.len(),
+            Record::Unsubscribed { filter, .. } => filter.len(),
+            Record::Entry(_) => size_of::<StoredEntry>(),
+            Record::Delayed(_) => size_of::<StoredDelayed>(),
+            _ => 0,
+        };
+        size_of::<Record>() + beside
+    }
+}
+
 /// A session that outlives its connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredSession {
@@ -104,7 +121,7 @@ pub struct StoredSession {
     pub connected: bool,
     /// When it ends, if it is not connected.
     pub ends: Instant,
-    pub will: Option<Box<Will>>,
+    pub will: Option<Arc<Will>>,
     /// When the will goes out, if it waits for its delay.
     pub will_due: Instant,
     /// What the client asked for, as granted; zero is off.
@@ -171,6 +188,8 @@ pub struct Batch {
     pub lsn: Lsn,
     /// Records that cancelled each other out before they came here, for the figures.
     pub cancelled: u64,
+    /// What all of it takes; messages are on the account by themselves.
+    pub charge: Charge,
     pub records: Vec<Record>,
     /// What this shard began and others take part in: this batch is committed with all those parts, or not yet.
     pub moves: Vec<Move>,

@@ -6,6 +6,7 @@
 //!
 //! A charge costs an addition to a thread-local number: no lock, no atomic operation.
 
+use bytes::Bytes;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -68,6 +69,11 @@ impl Budget {
         self.held.load(Ordering::Relaxed) + unreported() > self.most.load(Ordering::Relaxed)
     }
 
+    /// Returns how much may be held.
+    pub fn most(&self) -> u64 {
+        u64::try_from(self.most.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
     /// Changes how much may be held.
     pub fn limit(&self, most: u64) {
         self.most.store(i64::try_from(most).unwrap_or(i64::MAX), Ordering::Relaxed);
@@ -75,10 +81,13 @@ impl Budget {
 }
 
 /// Bytes of memory that are on the account for as long as this exists.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Charge(usize);
 
 impl Charge {
+    /// Nothing yet.
+    pub const NONE: Charge = Charge(0);
+
     /// Charges `bytes`.
     pub fn new(bytes: usize) -> Charge {
         add(bytes as i64);
@@ -125,6 +134,34 @@ impl Clone for Charge {
     }
 }
 
+/// What an owner of memory has on the account, and what it finds when it looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recounted {
+    pub held: usize,
+    pub charged: usize,
+}
+
+/// For tests: counts anew what is on the account. Looks at everything, so never in a turn.
+pub trait Recount {
+    fn recount(&self) -> Recounted;
+}
+
+/// Bytes that are on the account until the last reference to them is gone.
+pub fn shared_bytes(bytes: &[u8]) -> Bytes {
+    struct Charged {
+        bytes: Box<[u8]>,
+        _charge: Charge,
+    }
+
+    impl AsRef<[u8]> for Charged {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    Bytes::from_owner(Charged { bytes: bytes.into(), _charge: Charge::new(bytes.len()) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +177,17 @@ mod tests {
         assert_eq!(take_delta(), -15);
         drop((charge, copy));
         assert_eq!(take_delta(), -10);
+    }
+
+    #[test]
+    fn shared_bytes_are_charged_once_and_until_the_last_reference_goes() {
+        take_delta();
+        let bytes = shared_bytes(&[7; 100]);
+        let again = bytes.slice(10..20);
+        drop(bytes);
+        assert_eq!((unreported(), again.len()), (100, 10));
+        drop(again);
+        assert_eq!(take_delta(), 0);
     }
 
     #[test]

@@ -35,10 +35,17 @@ pub struct Header {
     large: Option<Bytes>,
 }
 
+impl Header {
+    /// Bytes of a large payload: they are on the account by themselves, for an outbox may have them when the message is gone.
+    fn large_len(&self) -> usize {
+        self.large.as_ref().map_or(0, Bytes::len)
+    }
+}
+
 impl Drop for Header {
     // Not a `Charge`: 4 bytes less in every message.
     fn drop(&mut self) {
-        charge::add(-i64::from(self.charged));
+        charge::add(self.large_len() as i64 - i64::from(self.charged));
     }
 }
 
@@ -63,7 +70,7 @@ impl Message {
 
     /// The same; it keeps the client id of its publisher, which only a dead letter tells.
     pub fn published_by(publisher: &str, parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
-        let large = (parts.payload.len() >= LARGE_PAYLOAD).then(|| Bytes::copy_from_slice(parts.payload));
+        let large = (parts.payload.len() >= LARGE_PAYLOAD).then(|| charge::shared_bytes(parts.payload));
         scratch.clear();
         scratch.extend_from_slice(parts.topic.as_bytes());
         scratch.extend_from_slice(parts.forwarded);
@@ -73,7 +80,7 @@ impl Message {
         }
         let bytes = scratch.len() + large.as_ref().map_or(0, Bytes::len) + size_of::<Header>() + 16;
         let charged = u32::try_from(bytes).unwrap_or(u32::MAX);
-        charge::add(i64::from(charged));
+        charge::add(i64::from(charged) - large.as_ref().map_or(0, Bytes::len) as i64);
         let header = Header {
             expires: parts.expires,
             qos: parts.qos,

@@ -4,6 +4,7 @@
 //! buffer only while something waits, so an idle connection costs none.
 
 use crate::journal::record::Lsn;
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -31,6 +32,8 @@ pub struct Outbox {
         reason = "8 bytes in every connection where 32 would nearly always be empty"
     )]
     fences: Option<Box<VecDeque<(u64, Lsn)>>>,
+    /// What `buffer` and the list of pieces take, as of the last flush.
+    charge: Charge,
 }
 
 #[derive(Debug, Default)]
@@ -198,11 +201,13 @@ impl Outbox {
     pub fn reset_if_drained(&mut self) -> bool {
         if !self.is_empty() {
             self.compact();
+            self.charge.set(self.held());
             return false;
         }
         self.buffer.clear();
         self.taken = 0;
         self.shared = None;
+        self.charge.set(self.held());
         true
     }
 
@@ -210,13 +215,22 @@ impl Outbox {
     pub fn lend(&mut self, pool: &mut Vec<Vec<u8>>) {
         if self.buffer.capacity() == 0 {
             self.buffer = pool.pop().unwrap_or_default();
+            // It may stay: not every packet is answered.
+            self.charge.set(self.held());
         }
     }
 
     /// Takes the buffer back; only when drained.
     pub fn reclaim(&mut self) -> Vec<u8> {
         debug_assert!(self.is_empty());
+        self.charge.set(0);
         std::mem::take(&mut self.buffer)
+    }
+
+    /// Bytes that it takes; shared pieces are on the account by themselves.
+    fn held(&self) -> usize {
+        let pieces = self.shared.as_ref().map_or(0, |s| s.pieces.capacity());
+        self.buffer.capacity() + pieces * size_of::<(usize, Bytes)>()
     }
 
     /// Moves what waits to the front once more than half of a long buffer is written: a peer that always leaves a
@@ -232,6 +246,13 @@ impl Outbox {
             }
         }
         self.taken = 0;
+    }
+}
+
+/// Right after a flush.
+impl Recount for Outbox {
+    fn recount(&self) -> Recounted {
+        Recounted { held: self.held(), charged: self.charge.bytes() }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::journal::record::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, Flight, Record, Recovered, RetainedRecord, SessionKey,
     StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
 };
+use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
@@ -144,12 +145,13 @@ fn a_session_comes_back_as_it_was(kind: &mut dyn Reopen) {
         forwarded: b"\x01\x00".as_slice().into(),
         delay: S(5),
         message_expiry: Some(7),
+        charge: Charge::NONE,
     };
     let kept = StoredSession {
         version: ProtocolVersion::V3_1_1,
         connected: false,
         ends: MS(11_000),
-        will: Some(Box::new(will)),
+        will: Some(will.shared()),
         will_due: MS(6_000),
         retry_interval: Some(Duration::ZERO),
         ack_timeout: Some(Duration::from_millis(1500)),

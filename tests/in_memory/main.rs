@@ -11,6 +11,7 @@ mod cases;
 mod decoder;
 mod findings;
 mod gates;
+mod memory;
 mod peers;
 mod script;
 mod shares;

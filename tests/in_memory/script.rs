@@ -22,7 +22,6 @@ use homing::mqtt::session::retry::OnExhausted;
 use homing::mqtt::session::rules::Rule;
 use homing::routing::shard::Settings;
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const CLIENTS: usize = 3;
@@ -135,7 +134,7 @@ impl Stage {
             5 => {
                 let common = &self.world.common;
                 common.budget.limit(if step & 4 != 0 { 0 } else { u64::MAX });
-                common.over_partial.store(step & 8 != 0, Ordering::Relaxed);
+                common.partial.limit(if step & 8 != 0 { 0 } else { u64::MAX });
             }
             _ => {
                 let at = usize::from(operands.next().unwrap_or(0));

@@ -131,5 +131,5 @@ fn a_claimed_length_makes_a_shard_keep_only_what_came() {
     let claim = b"\x30\xFF\xFF\xFF\x7F\0\x01t";
     let bytes_allocated = allocated(|| world.send(client, claim));
     assert!(bytes_allocated < 16 * 1024, "{bytes_allocated}");
-    assert_eq!(world.shards[0].partial_bytes(), claim.len());
+    assert_eq!(world.shards[0].census().partial_bytes, claim.len());
 }

@@ -20,7 +20,7 @@ use homing::routing::shard::effects::Event;
 use homing::routing::shard::exchange::{Item, Parcel};
 use homing::routing::shard::totals::Totals;
 use homing::routing::shard::turn::STEPS_PER_TURN;
-use homing::routing::shard::{Common, ConnectionId, Flushed, Progress, Settings, Shard};
+use homing::routing::shard::{Common, ConnectionId, Flushed, PartialShare, Progress, Settings, Shard};
 use homing::routing::subscription_tree::ShardId;
 use homing::time::Instant;
 use std::collections::VecDeque;
@@ -132,7 +132,7 @@ impl World {
         let common = Arc::new(Common {
             retained: Mutex::new(Retained::new(RetainedLimits { messages: 50, bytes: 100_000 })),
             budget: Arc::new(Budget::new(u64::MAX)),
-            over_partial: AtomicBool::new(false),
+            partial: PartialShare::new(u64::MAX),
             store_full: AtomicBool::new(false),
             totals: Totals::default(),
         });

@@ -12,14 +12,14 @@ use crate::topics::TOPICS;
 use crate::trace::{Trace, trace};
 use homing::expiry::deadline::{DeadlineKind, Registration};
 use homing::journal::record::Committed;
-use homing::mqtt::charge::{Budget, take_delta};
+use homing::mqtt::charge::{Budget, Recount, Recounted, take_delta};
 use homing::mqtt::codec::AckKind;
 use homing::mqtt::session::loss::{LossCause, Losses};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::shard::census::Census;
 use homing::routing::shard::exchange::Parcel;
 use homing::routing::shard::totals::Totals;
-use homing::routing::shard::{Common, Shard};
+use homing::routing::shard::{Common, PartialShare, Shard};
 use homing::routing::subscription_tree::ShardId;
 use homing::time::Instant;
 use std::cmp::{Ordering, Reverse};
@@ -430,6 +430,7 @@ impl World {
     }
 
     fn check_settled(&mut self) -> Result<(), String> {
+        self.recount()?;
         self.check_store_settled()?;
         let mut losses = self.losses.clone();
         for node in &self.nodes {
@@ -483,13 +484,24 @@ impl World {
         if let Some(client) = self.clients.iter().find(|c| !c.has_left()) {
             return Err(format!("{} has not left", client.manners.name));
         }
-        let retained = self.common.retained().bytes();
-        match take_delta() - retained as i64 {
+        let mut known = self.recount()?;
+        known += self.common.retained().bytes();
+        match take_delta() - known as i64 {
             0 => Ok(()),
-            bytes => {
-                Err(format!("{bytes} bytes of message bodies leak, beside {retained} that are retained"))
-            }
+            bytes => Err(format!("{bytes} bytes on the account leak, beside {known} that are known")),
         }
+    }
+
+    /// Every owner of memory has on the account what it holds; how much that is in all, without messages.
+    fn recount(&self) -> Result<usize, String> {
+        let Recounted { held, charged } = self.common.retained().recount();
+        if held != charged {
+            return Err(format!("retained messages hold {held} bytes, and {charged} are on the account"));
+        }
+        self.nodes.iter().enumerate().try_fold(charged, |known, (shard, node)| {
+            let own = node.core.recount().map_err(|why| format!("shard {shard} has miscounted: {why}"))?;
+            Ok(known + own)
+        })
     }
 
     fn check_no_deadline_left(&self) -> Result<(), String> {
@@ -503,7 +515,7 @@ fn nothing_retained() -> Arc<Common> {
     Arc::new(Common {
         retained: Mutex::new(Retained::new(RetainedLimits::UNLIMITED)),
         budget: Arc::new(Budget::new(u64::MAX)),
-        over_partial: AtomicBool::new(false),
+        partial: PartialShare::new(u64::MAX),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
     })

@@ -12,6 +12,7 @@ use super::stall::{SocketView, Stall, StallCause};
 use super::terms::Matched;
 use crate::journal::ledger::Entry;
 use crate::journal::record::Flight;
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::time::Instant;
@@ -153,6 +154,17 @@ pub struct InFlight {
     next: u64,
     /// No number in use is below this; brought up to date only when the identifiers come round.
     oldest: u64,
+    /// What the two rows take beside the messages.
+    charge: Charge,
+}
+
+/// Places of a row that are kept when it is empty.
+const KEPT: usize = 256;
+
+impl Recount for InFlight {
+    fn recount(&self) -> Recounted {
+        Recounted { held: self.rows(), charged: self.charge.bytes() }
+    }
 }
 
 fn packet_id(number: u64) -> PacketId {
@@ -274,6 +286,7 @@ impl InFlight {
             with_network: false,
             number,
         });
+        self.account();
         let last = self.publishes.len() - 1;
         &mut self.publishes[last]
     }
@@ -294,6 +307,7 @@ impl InFlight {
             with_network: false,
             number,
         });
+        self.account();
     }
 
     /// A PUBREL, likewise.
@@ -314,6 +328,27 @@ impl InFlight {
             stored: Some(stored),
             number,
         });
+        self.account();
+    }
+
+    /// The rows have grown or shrunk, perhaps. Where they have not: two multiplications and a comparison.
+    fn account(&mut self) {
+        self.charge.set(self.rows());
+    }
+
+    fn rows(&self) -> usize {
+        self.publishes.capacity() * size_of::<Unacked>() + self.releases.capacity() * size_of::<Release>()
+    }
+
+    /// A row that was long and is empty gives its room back.
+    fn give_back_rows(&mut self) {
+        if self.publishes.is_empty() && self.publishes.capacity() > KEPT {
+            self.publishes = VecDeque::new();
+        }
+        if self.releases.is_empty() && self.releases.capacity() > KEPT {
+            self.releases = VecDeque::new();
+        }
+        self.account();
     }
 
     fn restored(&mut self, number: u64) {
@@ -353,6 +388,7 @@ impl InFlight {
                 stored,
                 number: p.number,
             });
+            self.account();
         }
         Received::Release
     }
@@ -406,6 +442,9 @@ impl InFlight {
         if let Some(r) = self.releases.remove(at) {
             self.outside_quota -= usize::from(!r.in_quota);
         }
+        if self.is_empty() {
+            self.give_back_rows();
+        }
         true
     }
 
@@ -435,14 +474,20 @@ impl InFlight {
     /// Takes all PUBLISHes out, oldest first, for a session that ends.
     pub fn drain_publishes(&mut self) -> impl Iterator<Item = Unacked> {
         self.sent = 0;
-        std::mem::take(&mut self.publishes).into_iter()
+        let publishes = std::mem::take(&mut self.publishes);
+        self.account();
+        publishes.into_iter()
     }
 
     fn remove(&mut self, at: usize) -> Option<Unacked> {
         if at < self.sent {
             self.sent -= 1;
         }
-        self.publishes.remove(at)
+        let removed = self.publishes.remove(at);
+        if self.is_empty() {
+            self.give_back_rows();
+        }
+        removed
     }
 
     /// Where the PUBLISH with this identifier stands.

@@ -40,6 +40,7 @@ pub mod will;
 pub mod wire;
 
 use crate::journal::ledger::Account;
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{
     Acknowledgement, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe,
@@ -79,11 +80,17 @@ pub struct Session {
     pub sender: Sender,
     pub receiver: Receiver,
     pub subscriptions: Subscriptions,
-    pub will: Option<Box<Will>>,
+    pub will: Option<Arc<Will>>,
     patience: Option<Box<Patience>>,
     /// Of a session that the store has.
     account: Option<Rc<Account>>,
+    /// What the session takes by itself, empty.
+    charge: Charge,
 }
+
+/// Bytes of a session beside its own struct and client id: its slot, its place in the table of clients, its account, and what
+/// the allocator rounds up.
+const SESSION: usize = 256;
 
 /// What the session asks of those around it.
 #[derive(Debug, PartialEq)]
@@ -126,6 +133,7 @@ impl Session {
             will: None,
             patience: None,
             account: None,
+            charge: Charge::new(size_of::<Session>() + SESSION + client_id.len()),
         }
     }
 
@@ -316,6 +324,13 @@ fn contradiction<'a>(came: AckKind, awaited: AckKind, packet_id: PacketId, tally
         _ => "PUBACK for a PUBREL, which waits for PUBCOMP",
     };
     Action::Contradiction { packet_id, violation: Violation { reason: ReasonCode::PROTOCOL_ERROR, what } }
+}
+
+impl Recount for Session {
+    fn recount(&self) -> Recounted {
+        let held = size_of::<Session>() + SESSION + self.client_id.len();
+        Recounted { held, charged: self.charge.bytes() }
+    }
 }
 
 fn violation<'a>(reason: ReasonCode, what: &'static str) -> Action<'a> {

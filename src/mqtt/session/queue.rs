@@ -11,6 +11,7 @@ use super::seldom::Empty;
 use super::subscription::SubscriptionIds;
 use crate::journal::ledger::{Entry, Parked};
 use crate::journal::record::{BodyNumber, EntryNumber, ReadEntry};
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::time::Instant;
@@ -31,8 +32,18 @@ pub struct Delivery {
     pub stored: Option<Box<Entry>>,
 }
 
-/// Entries that are read back at once.
+impl Delivery {
+    /// Bytes that it is charged with in a queue: its message in full, and its Subscription Identifiers.
+    pub fn size(&self) -> usize {
+        self.message.size() + self.ids.size()
+    }
+}
+
+/// Entries that are read back at once, at most,
 const PAGE: usize = 64;
+
+/// and their bytes: no more are added to a page that has so many.
+const PAGE_BYTES: usize = 256 * 1024;
 
 /// What a queue had whose messages are in the store alone.
 #[derive(Debug)]
@@ -42,10 +53,16 @@ pub struct Unread {
     pub shared: bool,
 }
 
-/// What to read of entries: the first of them.
-pub fn page_of(entries: &VecDeque<Parked>) -> Vec<(EntryNumber, BodyNumber)> {
-    let named = |e: &Parked| Some((e.number(), e.body()?));
-    entries.iter().take(PAGE).filter_map(named).collect()
+/// What to read of entries: the first of them, and how many bytes their messages are.
+pub fn page_of(entries: &VecDeque<Parked>) -> (Vec<(EntryNumber, BodyNumber)>, usize) {
+    let mut bytes = 0;
+    let page = entries.iter().take(PAGE).take_while(|e| {
+        let has_room = bytes < PAGE_BYTES;
+        bytes += if has_room { e.size() } else { 0 };
+        has_room
+    });
+    let named = page.filter_map(|e| Some((e.number(), e.body()?))).collect();
+    (named, bytes)
 }
 
 /// The bounds of a queue.
@@ -91,10 +108,19 @@ pub struct Queue {
     paged: VecDeque<Parked>,
     /// Whether the first of `paged` were asked for.
     asked: bool,
+    /// Whether its shard knows that it waits for its turn to ask.
+    waits: bool,
     /// Whether any of `paged` came by a shared subscription since it was last empty.
     shared: bool,
-    /// Of all messages.
+    /// Of all deliveries, each with its message in full.
     bytes: usize,
+    /// How much of `bytes` are Subscription Identifiers of `paged`. It is taken away in equal parts: each entry would have to
+    /// know its own, and those of one session are much alike.
+    paged_ids: usize,
+    /// What `entries` and `paged` take beside the messages.
+    charge: Charge,
+    /// Of the messages that were asked for.
+    reserved: Charge,
     /// Entries at QoS 0: while there are any, later QoS 0 messages go behind them.
     at_most_once: u32,
     /// No entry expires before this; so a full queue is searched for expired ones only when there can be one.
@@ -123,8 +149,12 @@ impl Queue {
             entries: VecDeque::new(),
             paged: VecDeque::new(),
             asked: false,
+            waits: false,
             shared: false,
             bytes: 0,
+            paged_ids: 0,
+            charge: Charge::NONE,
+            reserved: Charge::NONE,
             at_most_once: 0,
             earliest_expiry: Instant::NEVER,
         }
@@ -138,7 +168,7 @@ impl Queue {
         self.entries.is_empty() && self.paged.is_empty()
     }
 
-    /// Bytes of the messages, each in full.
+    /// Bytes of the deliveries, each with its message in full.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -159,7 +189,7 @@ impl Queue {
         limits: &QueueLimits,
         losses: &mut Losses,
     ) -> Result<(), Full> {
-        let size = delivery.message.size();
+        let size = delivery.size();
         self.make_room(now, size, limits, losses);
         if limits.policy == QueuePolicy::DropOldest && size <= limits.bytes {
             while !self.has_room(size, limits)
@@ -186,24 +216,42 @@ impl Queue {
             return Some(Lost::unsent(LossCause::QueueOverflow, oldest.message));
         }
         let oldest = self.paged.pop_front()?;
-        self.bytes -= oldest.size();
+        self.forget_paged(&oldest);
         Some(Lost::new(LossCause::QueueOverflow, None))
+    }
+
+    /// An entry was taken out of `paged`.
+    fn forget_paged(&mut self, entry: &Parked) {
+        let ids = self.paged_ids / (self.paged.len() + 1);
+        self.paged_ids -= ids;
+        self.bytes -= entry.size() + ids;
+    }
+
+    /// The rows have grown or shrunk, perhaps. Where they have not: two multiplications and a comparison.
+    fn account(&mut self) {
+        self.charge.set(self.rows());
+    }
+
+    fn rows(&self) -> usize {
+        self.entries.capacity() * size_of::<Delivery>() + self.paged.capacity() * size_of::<Parked>()
     }
 
     /// Takes a delivery in whatever the limits say: for retained messages at a SUBSCRIBE, which their own store
     /// bounds.
     pub fn append(&mut self, mut delivery: Delivery, head: Head) {
-        self.bytes += delivery.message.size();
+        self.bytes += delivery.size();
         self.at_most_once += u32::from(delivery.qos == QoS::AtMostOnce);
         self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
         let behind = !self.paged.is_empty() || self.entries.len() >= head as usize;
         match delivery.stored.take_if(|_| behind) {
             Some(entry) => {
                 self.shared = delivery.share.is_some() || self.shared && !self.paged.is_empty();
+                self.paged_ids += delivery.ids.size();
                 self.paged.extend(entry.park());
             }
             None => self.entries.push_back(delivery),
         }
+        self.account();
     }
 
     /// A delivery that the store has, behind all others: at the start.
@@ -212,15 +260,34 @@ impl Queue {
         self.bytes += entry.size();
         self.earliest_expiry = self.earliest_expiry.min(entry.expires());
         self.paged.push_back(entry);
+        self.account();
+    }
+
+    /// Whether it is time to read entries back, and they were not asked for.
+    pub fn wants_page(&self) -> bool {
+        !self.asked && !self.paged.is_empty() && self.entries.len() < Head::Offline as usize / 2
+    }
+
+    /// Notes that the queue waits for its turn to ask. Returns whether it did not wait before.
+    pub fn wait_for_page(&mut self) -> bool {
+        !std::mem::replace(&mut self.waits, true)
+    }
+
+    /// Its turn has come.
+    pub fn page_waited_for(&mut self) {
+        self.waits = false;
     }
 
     /// The next entries to read back, if it is time and they were not asked for.
     pub fn next_page(&mut self) -> Option<Vec<(EntryNumber, BodyNumber)>> {
-        if self.asked || self.paged.is_empty() || self.entries.len() >= Head::Offline as usize / 2 {
+        if !self.wants_page() {
             return None;
         }
         self.asked = true;
-        Some(page_of(&self.paged))
+        let (page, bytes) = page_of(&self.paged);
+        // On the account from here on: many are asked for before the first comes.
+        self.reserved.set(bytes);
+        Some(page)
     }
 
     /// What was asked for came: `wanted` as it was asked, `read` what there was of it. What is missing is given up.
@@ -231,18 +298,33 @@ impl Queue {
         losses: &mut Losses,
     ) {
         self.asked = false;
+        self.reserved.set(0);
         let mut read = read.into_iter().peekable();
         for (number, _) in wanted {
             let found = read.next_if(|r| r.number == *number);
             // Expired or dropped since it was asked for.
             let Some(stored) = self.paged.pop_front_if(|e| e.number() == *number) else { continue };
+            self.forget_paged(&stored);
             let Some(ReadEntry { message, qos, retain, ids, share, .. }) = found else {
-                self.bytes -= stored.size();
                 losses.lose(Lost::new(LossCause::Unreadable, None));
                 continue;
             };
-            self.entries.push_back(Delivery { message, ids, qos, retain, share, stored: stored.fetched() });
+            let delivery = Delivery { message, ids, qos, retain, share, stored: stored.fetched() };
+            self.bytes += delivery.size();
+            self.entries.push_back(delivery);
         }
+        self.give_back_rows();
+    }
+
+    /// A drained backlog gives its room back; a short queue keeps its.
+    fn give_back_rows(&mut self) {
+        if self.entries.is_empty() && self.entries.capacity() > 256 {
+            self.entries = VecDeque::new();
+        }
+        if self.paged.capacity() > 256 && self.paged.len() * 4 <= self.paged.capacity() {
+            self.paged.shrink_to(self.paged.len() * 2);
+        }
+        self.account();
     }
 
     pub fn front(&self) -> Option<&Delivery> {
@@ -251,16 +333,13 @@ impl Queue {
 
     pub fn pop(&mut self) -> Option<Delivery> {
         let delivery = self.entries.pop_front()?;
-        self.bytes -= delivery.message.size();
+        self.bytes -= delivery.size();
         self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
         if self.entries.is_empty() {
             if self.paged.is_empty() {
                 self.earliest_expiry = Instant::NEVER;
             }
-            // A drained backlog gives its room back; a short queue keeps its.
-            if self.entries.capacity() > 256 {
-                self.entries = VecDeque::new();
-            }
+            self.give_back_rows();
         }
         Some(delivery)
     }
@@ -299,22 +378,28 @@ impl Queue {
         if self.earliest_expiry > now {
             return;
         }
-        let Queue { entries, paged, bytes, at_most_once, earliest_expiry, .. } = self;
+        let Queue { entries, paged, bytes, paged_ids, at_most_once, earliest_expiry, .. } = self;
         *earliest_expiry = Instant::NEVER;
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
             if expired {
                 losses.lose(Lost::unsent(LossCause::Expired, d.message.clone()));
-                *bytes -= d.message.size();
+                *bytes -= d.size();
                 *at_most_once -= u32::from(d.qos == QoS::AtMostOnce);
             } else {
                 *earliest_expiry = (*earliest_expiry).min(d.message.header().expires);
             }
             !expired
         });
+        let mut left = paged.len();
         paged.retain(|e| {
             let expired = e.expires() <= now;
             if expired {
+                // As in `forget_paged`.
+                let ids = *paged_ids / left.max(1);
+                *paged_ids -= ids;
+                *bytes -= ids;
+                left -= 1;
                 // Without its message, as in `drop_oldest`.
                 losses.lose(Lost::new(LossCause::Expired, None));
                 *bytes -= e.size();
@@ -326,10 +411,17 @@ impl Queue {
     }
 }
 
+impl Recount for Queue {
+    fn recount(&self) -> Recounted {
+        Recounted { held: self.rows(), charged: self.charge.bytes() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::journal::ledger::Ledger;
+    use crate::mqtt::charge;
     use crate::mqtt::message::Parts;
     use std::rc::Rc;
 
@@ -397,6 +489,23 @@ mod tests {
         assert_eq!(q.push(Instant::ZERO, waiting, Head::Offline, &l, &mut losses), Ok(()));
         assert_eq!((q.len(), losses.of(LossCause::QueueOverflow)), (3, 1));
         assert!(losses.take_untold().iter().all(|lost| lost.message.is_none()));
+    }
+
+    #[test]
+    fn subscription_identifiers_are_charged_in_the_queue_and_on_the_account() {
+        let (mut q, mut losses) = (Queue::default(), Losses::default());
+        let many: Vec<u32> = (1..=8_192).collect();
+        let l = QueueLimits { messages: 1_000, bytes: 100_000, policy: QueuePolicy::Refuse };
+        let before = charge::unreported();
+        let taken = (0..100).take_while(|_| {
+            let ids = SubscriptionIds::from_several(&many);
+            let delivery = Delivery { ids, ..delivery(Instant::NEVER) };
+            q.push(Instant::ZERO, delivery, Head::Online, &l, &mut losses).is_ok()
+        });
+        assert_eq!(taken.count(), 3);
+        assert!(charge::unreported() - before > 3 * 4 * 8_192);
+        while q.pop().is_some() {}
+        assert_eq!(q.bytes(), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::journal::ledger::Account;
 use crate::journal::record::Lsn;
+use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -310,7 +311,7 @@ impl Receiver {
 #[derive(Debug)]
 enum IdSet {
     Few(VecDeque<u16>),
-    Many { bits: Box<[u64; 1024]>, len: usize },
+    Many { bits: Box<[u64; 1024]>, len: usize, charge: Charge },
 }
 
 const FEW: usize = 128;
@@ -360,9 +361,9 @@ impl IdSet {
             for id in ids.iter() {
                 bits[usize::from(id >> 6)] |= 1 << (id & 63);
             }
-            *self = IdSet::Many { bits, len: FEW };
+            *self = IdSet::Many { bits, len: FEW, charge: Charge::new(size_of::<[u64; 1024]>()) };
         }
-        if let IdSet::Many { bits, len } = self {
+        if let IdSet::Many { bits, len, .. } = self {
             bits[usize::from(id.get() >> 6)] |= 1 << (id.get() & 63);
             *len += 1;
         }
@@ -377,13 +378,14 @@ impl IdSet {
                 ids.remove(at);
                 true
             }
-            IdSet::Many { bits, len } => {
+            IdSet::Many { bits, len, charge } => {
                 let word = &mut bits[usize::from(id.get() >> 6)];
                 let bit = 1 << (id.get() & 63);
                 let was = *word & bit != 0;
                 *word &= !bit;
                 *len -= usize::from(was);
                 if *len == 0 {
+                    charge.set(0);
                     *self = IdSet::default();
                 }
                 was

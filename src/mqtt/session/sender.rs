@@ -11,6 +11,7 @@ use super::terms::{SessionTerms, Terms};
 use super::wire::{Sending, Wire};
 use crate::journal::ledger::{Entry, Parked};
 use crate::journal::record::{BodyNumber, EntryNumber, Flight, ReadEntry};
+use crate::mqtt::charge::{Recount, Recounted};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
@@ -212,6 +213,21 @@ impl Sender {
     /// and one of which the client has the message and PUBCOMP is still to come.
     pub fn restore_release(&mut self, now: Instant, entry: Box<Entry>, flight: Flight) {
         self.window.restore_release(now, entry, flight);
+    }
+
+    /// Whether it is time to read entries back from the store.
+    pub fn wants_page(&self) -> bool {
+        self.queue.get().is_some_and(Queue::wants_page)
+    }
+
+    /// A page is wanted, and there is none for now. Whether this is said for the first time.
+    pub fn wait_for_page(&mut self) -> bool {
+        self.queue.wait_for_page()
+    }
+
+    /// It may be asked for.
+    pub fn page_waited_for(&mut self) {
+        self.queue.page_waited_for();
     }
 
     /// Entries to read back from the store, if it is time.
@@ -515,6 +531,14 @@ impl Sender {
         }
         p.end_offset = wire.outbox.end_offset();
         tally.sent += 1;
+    }
+}
+
+impl Recount for Sender {
+    fn recount(&self) -> Recounted {
+        let queue = self.queue.get().map_or_else(Recounted::default, Recount::recount);
+        let window = self.window.get().map_or_else(Recounted::default, Recount::recount);
+        Recounted { held: queue.held + window.held, charged: queue.charged + window.charged }
     }
 }
 

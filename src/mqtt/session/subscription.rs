@@ -1,14 +1,25 @@
 //! What a session is subscribed to, and which Subscription Identifiers a delivery carries.
 
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;
 use hashbrown::HashSet;
+use std::sync::Arc;
 
 /// The filters of one session, `$share/...` ones in full. The options stand in the subscription index; this is what
 /// a session needs to be taken out of it again.
 ///
 /// Most sessions have one: a table for it would cost ten times what the filter does.
 #[derive(Debug, Default)]
-pub enum Subscriptions {
+pub struct Subscriptions {
+    filters: Own,
+    charge: Charge,
+}
+
+/// Bytes of a filter beside its text: its place in a table that is half full, and what the allocator rounds up.
+const FILTER: usize = 48;
+
+#[derive(Debug, Default)]
+enum Own {
     #[default]
     None,
     One(Box<str>),
@@ -19,10 +30,10 @@ type Filters = HashSet<Box<str>, Keyed>;
 
 impl Subscriptions {
     pub fn len(&self) -> usize {
-        match self {
-            Subscriptions::None => 0,
-            Subscriptions::One(_) => 1,
-            Subscriptions::Several(filters) => filters.len(),
+        match &self.filters {
+            Own::None => 0,
+            Own::One(_) => 1,
+            Own::Several(filters) => filters.len(),
         }
     }
 
@@ -31,10 +42,10 @@ impl Subscriptions {
     }
 
     pub fn contains(&self, filter: &str) -> bool {
-        match self {
-            Subscriptions::None => false,
-            Subscriptions::One(only) => **only == *filter,
-            Subscriptions::Several(filters) => filters.contains(filter),
+        match &self.filters {
+            Own::None => false,
+            Own::One(only) => **only == *filter,
+            Own::Several(filters) => filters.contains(filter),
         }
     }
 
@@ -43,46 +54,56 @@ impl Subscriptions {
         if self.contains(filter) {
             return false;
         }
-        *self = match std::mem::take(self) {
-            Subscriptions::None => Subscriptions::One(filter.into()),
-            Subscriptions::One(only) => {
-                Subscriptions::Several(Box::new(Filters::from_iter([only, filter.into()])))
-            }
-            Subscriptions::Several(mut filters) => {
+        self.filters = match std::mem::take(&mut self.filters) {
+            Own::None => Own::One(filter.into()),
+            Own::One(only) => Own::Several(Box::new(Filters::from_iter([only, filter.into()]))),
+            Own::Several(mut filters) => {
                 filters.insert(filter.into());
-                Subscriptions::Several(filters)
+                Own::Several(filters)
             }
         };
+        self.charge.add(filter.len() + FILTER);
         true
     }
 
     pub fn remove(&mut self, filter: &str) -> bool {
-        match self {
-            Subscriptions::Several(filters) => filters.remove(filter),
-            Subscriptions::One(only) if **only == *filter => {
-                *self = Subscriptions::None;
+        let removed = match &mut self.filters {
+            Own::Several(filters) => filters.remove(filter),
+            Own::One(only) if **only == *filter => {
+                self.filters = Own::None;
                 true
             }
             _ => false,
+        };
+        if removed {
+            self.charge.sub(filter.len() + FILTER);
         }
+        removed
     }
 
     /// Takes them all out.
     pub fn drain(&mut self) -> Vec<Box<str>> {
-        match std::mem::take(self) {
-            Subscriptions::None => Vec::new(),
-            Subscriptions::One(only) => vec![only],
-            Subscriptions::Several(filters) => filters.into_iter().collect(),
+        match std::mem::take(self).filters {
+            Own::None => Vec::new(),
+            Own::One(only) => vec![only],
+            Own::Several(filters) => filters.into_iter().collect(),
         }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &str> {
-        let (only, several) = match self {
-            Subscriptions::None => (None, None),
-            Subscriptions::One(only) => (Some(only), None),
-            Subscriptions::Several(filters) => (None, Some(filters.iter())),
+        let (only, several) = match &self.filters {
+            Own::None => (None, None),
+            Own::One(only) => (Some(only), None),
+            Own::Several(filters) => (None, Some(filters.iter())),
         };
         only.into_iter().chain(several.into_iter().flatten()).map(AsRef::as_ref)
+    }
+}
+
+impl Recount for Subscriptions {
+    fn recount(&self) -> Recounted {
+        let held = self.iter().map(|filter| filter.len() + FILTER).sum();
+        Recounted { held, charged: self.charge.bytes() }
     }
 }
 
@@ -92,7 +113,14 @@ pub enum SubscriptionIds {
     #[default]
     None,
     One(u32),
-    Several(Box<[u32]>),
+    Several(Arc<Several>),
+}
+
+/// Identifiers that a delivery shares with what the store is told of it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Several {
+    ids: Box<[u32]>,
+    charge: Charge,
 }
 
 impl SubscriptionIds {
@@ -105,7 +133,10 @@ impl SubscriptionIds {
         match ids {
             [] => SubscriptionIds::None,
             [id] => SubscriptionIds::One(*id),
-            _ => SubscriptionIds::Several(ids.into()),
+            _ => {
+                let charge = Charge::new(size_of_val(ids) + size_of::<Several>());
+                SubscriptionIds::Several(Arc::new(Several { ids: ids.into(), charge }))
+            }
         }
     }
 
@@ -113,7 +144,15 @@ impl SubscriptionIds {
         match self {
             SubscriptionIds::None => &[],
             SubscriptionIds::One(id) => std::slice::from_ref(id),
-            SubscriptionIds::Several(ids) => ids,
+            SubscriptionIds::Several(several) => &several.ids,
+        }
+    }
+
+    /// Bytes that a delivery is charged with for them, wherever it is counted.
+    pub fn size(&self) -> usize {
+        match self {
+            SubscriptionIds::None | SubscriptionIds::One(_) => 0,
+            SubscriptionIds::Several(several) => several.charge.bytes(),
         }
     }
 }

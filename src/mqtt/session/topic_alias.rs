@@ -1,5 +1,6 @@
 //! Topic Aliases (5.0), both ways. They end with their connection [MQTT-3.3.2-7].
 
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;
 use hashbrown::HashMap;
 use std::num::NonZeroU16;
@@ -9,6 +10,9 @@ use std::num::NonZeroU16;
 pub struct IncomingAliases {
     topics: Vec<Option<Box<str>>>,
     maximum: u16,
+    /// Bytes of all topics.
+    bytes: usize,
+    charge: Charge,
 }
 
 /// The alias is beyond the maximum, or stands for nothing.
@@ -18,7 +22,7 @@ pub struct UnknownAlias;
 impl IncomingAliases {
     /// `maximum` is what CONNACK said; memory grows with the highest alias in use.
     pub fn new(maximum: u16) -> IncomingAliases {
-        IncomingAliases { topics: Vec::new(), maximum }
+        IncomingAliases { topics: Vec::new(), maximum, bytes: 0, charge: Charge::NONE }
     }
 
     // 5.0 [MQTT-3.2.2-17], [MQTT-3.2.2-18], [MQTT-3.3.2-9], [MQTT-3.3.2-12]
@@ -33,7 +37,9 @@ impl IncomingAliases {
         if let Some(slot) = self.topics.get_mut(at)
             && slot.as_deref() != Some(topic)
         {
-            *slot = Some(topic.into());
+            let replaced = slot.replace(topic.into()).map_or(0, |old| old.len());
+            self.bytes = self.bytes + topic.len() - replaced;
+            self.charge.set(self.bytes + self.topics.capacity() * size_of::<Option<Box<str>>>());
         }
         Ok(())
     }
@@ -57,7 +63,11 @@ impl IncomingAliases {
 pub struct OutgoingAliases {
     topics: HashMap<Box<str>, NonZeroU16, Keyed>,
     maximum: u16,
+    charge: Charge,
 }
+
+/// Bytes of an alias beside its topic: its place in a table that is half full.
+const ALIAS: usize = 64;
 
 /// How a topic goes into a PUBLISH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +81,32 @@ pub enum Naming {
 /// A client may allow 65,535; this bounds what one costs here.
 const MOST_OUTGOING: u16 = 64;
 
+/// So does this: a topic may have 65,535 bytes.
+const MOST_OUTGOING_BYTES: usize = 16 * 1024;
+
+impl Recount for IncomingAliases {
+    fn recount(&self) -> Recounted {
+        let topics = self.topics.iter().flatten().map(|topic| topic.len()).sum::<usize>();
+        let held = topics + self.topics.capacity() * size_of::<Option<Box<str>>>();
+        Recounted { held, charged: self.charge.bytes() }
+    }
+}
+
+impl Recount for OutgoingAliases {
+    fn recount(&self) -> Recounted {
+        let held = self.topics.keys().map(|topic| topic.len() + ALIAS).sum();
+        Recounted { held, charged: self.charge.bytes() }
+    }
+}
+
 impl OutgoingAliases {
     // 5.0 [MQTT-3.1.2-26], [MQTT-3.1.2-27], [MQTT-3.3.2-11]
     pub fn new(maximum: u16) -> OutgoingAliases {
-        OutgoingAliases { topics: HashMap::default(), maximum: maximum.min(MOST_OUTGOING) }
+        OutgoingAliases {
+            topics: HashMap::default(),
+            maximum: maximum.min(MOST_OUTGOING),
+            charge: Charge::NONE,
+        }
     }
 
     pub fn name(&self, topic: &str) -> Naming {
@@ -82,14 +114,21 @@ impl OutgoingAliases {
             return Naming::Alias(*alias);
         }
         match NonZeroU16::new(self.topics.len() as u16 + 1) {
-            Some(alias) if alias.get() <= self.maximum => Naming::TopicSettingAlias(alias),
+            Some(alias) if alias.get() <= self.maximum && self.fits(topic) => {
+                Naming::TopicSettingAlias(alias)
+            }
             _ => Naming::Topic,
         }
+    }
+
+    fn fits(&self, topic: &str) -> bool {
+        self.charge.bytes() + topic.len() + ALIAS <= MOST_OUTGOING_BYTES
     }
 
     /// The packet that set it is on its way.
     pub fn is_set(&mut self, topic: &str, alias: NonZeroU16) {
         self.topics.insert(topic.into(), alias);
+        self.charge.add(topic.len() + ALIAS);
     }
 }
 
@@ -111,6 +150,19 @@ mod tests {
         assert_eq!(a.topic(alias(3)), Err(UnknownAlias));
         assert_eq!(a.set(alias(2), "y"), Ok(()));
         assert_eq!(a.topic(alias(2)), Ok(Some("y")));
+    }
+
+    #[test]
+    fn long_topics_that_a_client_is_sent_take_a_bounded_part_of_the_memory() {
+        let mut a = OutgoingAliases::new(u16::MAX);
+        for n in 0..100 {
+            let topic = format!("{n}/{}", "x".repeat(60_000));
+            if let Naming::TopicSettingAlias(alias) = a.name(&topic) {
+                a.is_set(&topic, alias);
+            }
+        }
+        assert!(a.recount().held <= MOST_OUTGOING_BYTES);
+        assert!(matches!(a.name("short"), Naming::TopicSettingAlias(_)));
     }
 
     #[test]

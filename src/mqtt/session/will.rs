@@ -1,6 +1,8 @@
 //! The Will Message of a session.
 
+use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::QoS;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What is published when the connection ends other than by a plain DISCONNECT.
@@ -15,6 +17,16 @@ pub struct Will {
     pub delay: Duration,
     /// Counted from its publication; seconds.
     pub message_expiry: Option<u32>,
+    pub charge: Charge,
+}
+
+impl Will {
+    /// Puts the will on the account. The session shares it with what the store is told of the session.
+    pub fn shared(mut self) -> Arc<Will> {
+        let bytes = self.topic.len() + self.payload.len() + self.forwarded.len();
+        self.charge.set(size_of::<Will>() + bytes);
+        Arc::new(self)
+    }
 }
 
 impl Will {

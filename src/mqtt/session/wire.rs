@@ -71,6 +71,11 @@ impl Wire {
         self.aliases = (alias_maximum > 0).then(|| Box::new(OutgoingAliases::new(alias_maximum)));
     }
 
+    /// The aliases that the broker has set.
+    pub fn aliases(&self) -> Option<&OutgoingAliases> {
+        self.aliases.as_deref()
+    }
+
     /// Whether every PUBLISH to it is the same but for its Packet Identifier: no aliases.
     pub fn takes_frames(&self) -> bool {
         self.aliases.is_none()
@@ -151,8 +156,14 @@ impl Wire {
         Ok(())
     }
 
-    /// Appends a frame that was laid out for several receivers. Only where [`Self::takes_frames`].
-    pub fn put_frame(&mut self, frame: &Frame, packet_id: Option<PacketId>) -> Result<(), TooLarge> {
+    /// Appends a frame that was laid out for several receivers. `large`: its payload, if the frame shares it. Only where
+    /// [`Self::takes_frames`].
+    pub fn put_frame(
+        &mut self,
+        frame: &Frame,
+        packet_id: Option<PacketId>,
+        large: Option<&Bytes>,
+    ) -> Result<(), TooLarge> {
         if frame.len > self.maximum_packet_size as usize {
             return Err(TooLarge);
         }
@@ -164,7 +175,7 @@ impl Wire {
         {
             field.copy_from_slice(&id.get().to_be_bytes());
         }
-        if let Some(payload) = &frame.payload {
+        if let Some(payload) = large {
             self.outbox.push_shared(payload.clone());
         }
         Ok(())
@@ -230,7 +241,8 @@ impl FrameKind {
 pub struct Frame {
     bytes: Vec<u8>,
     packet_id_at: usize,
-    payload: Option<Bytes>,
+    /// Whether the payload is not in it, but in a buffer of its own. The frame outlives the message, so it holds none.
+    is_shared: bool,
     len: usize,
 }
 
@@ -262,27 +274,31 @@ impl<'a> FrameParts<'a> {
 }
 
 impl Frame {
-    /// Lays it out anew. `large`: the payload to share instead of copying, if there is one.
+    /// Lays it out anew. `is_shared`: the payload has a buffer of its own, which each receiver shares.
     pub fn lay_out(
         &mut self,
         now: Instant,
         version: ProtocolVersion,
         parts: FrameParts<'_>,
-        large: Option<&Bytes>,
+        is_shared: bool,
     ) {
         self.bytes.clear();
         let head = parts.head(now, PacketId::new(u16::from(parts.qos != QoS::AtMostOnce)));
         self.len = head.packet_len(version, parts.payload.len());
         if self.len > LARGEST_PACKET as usize {
             // Nobody can be sent it, and `put_frame` sees that by its length.
-            self.payload = None;
             return;
         }
         self.packet_id_at = head.put(version, parts.payload.len(), &mut self.bytes);
-        self.payload = large.cloned();
-        if self.payload.is_none() {
+        self.is_shared = is_shared;
+        if !is_shared {
             self.bytes.extend_from_slice(parts.payload);
         }
+    }
+
+    /// Whether the payload is given with each [`Wire::put_frame`].
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Whether a payload of this size is worth sharing.
@@ -314,8 +330,8 @@ mod tests {
             wire.set_limits(1, Some(u32::MAX), 0);
             assert_eq!(wire.put_parts(Instant::ZERO, parts(&topic), None, None), Err(TooLarge));
             let mut frame = Frame::default();
-            frame.lay_out(Instant::ZERO, version, parts(&topic), None);
-            assert_eq!(wire.put_frame(&frame, None), Err(TooLarge));
+            frame.lay_out(Instant::ZERO, version, parts(&topic), false);
+            assert_eq!(wire.put_frame(&frame, None, None), Err(TooLarge));
             assert!(wire.outbox.is_empty());
             let shared = Some(Bytes::from_static(b"in its place"));
             assert_eq!(wire.put_parts(Instant::ZERO, parts("t"), None, shared.as_ref()), Ok(()), "it fits");

@@ -16,6 +16,7 @@ mod filter_walk;
 mod tests;
 
 use crate::journal::record::RetainedRecord;
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::topic;
 use crate::routing::message::Message;
 use crate::time::Instant;
@@ -32,6 +33,10 @@ use thiserror::Error;
 
 /// Expired messages that a refused `set` evicts at most before it refuses: the lock is held meanwhile.
 const EVICTED_FOR_ROOM: usize = 32;
+
+/// Bytes of a retained message beside itself and its topic in the ordered set: its places in the table and in both sets, which
+/// are half full, and what the allocator rounds up.
+const TOPIC: usize = 80;
 
 /// How much may be retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +64,8 @@ pub struct Retained {
     topics: BTreeSet<Box<[u8]>>,
     deadlines: BTreeSet<Deadline>,
     bytes: usize,
+    /// What the table and the two sets take beside the messages.
+    charge: Charge,
     /// What changed since the store was told, in the order it did; `None` where there is no store.
     changes: Option<Vec<RetainedRecord>>,
     /// The store may have messages that are not here.
@@ -79,6 +86,7 @@ impl Retained {
             topics: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             bytes: 0,
+            charge: Charge::NONE,
             changes: None,
             left_out: false,
         }
@@ -134,6 +142,7 @@ impl Retained {
         };
         let (removed, _) = found.remove();
         self.topics.remove(&*ordered(topic));
+        self.charge.sub(topic.len() + TOPIC);
         self.forget(&removed);
         self.record_removed(topic);
         if self.messages.len() * 4 <= self.messages.capacity() {
@@ -244,6 +253,11 @@ impl Retained {
         self.bytes
     }
 
+    /// What is on the account beside the messages.
+    pub fn charged(&self) -> usize {
+        self.charge.bytes()
+    }
+
     fn has_room(&self, message: &Message) -> bool {
         let bytes = self.bytes.saturating_add(message.size());
         if self.messages.len() < self.limits.messages && bytes <= self.limits.bytes {
@@ -261,6 +275,7 @@ impl Retained {
             Entry::Occupied(mut entry) => Some(mem::replace(entry.get_mut(), message)),
             Entry::Vacant(entry) => {
                 self.topics.insert(ordered(message.topic()));
+                self.charge.add(message.topic().len() + TOPIC);
                 entry.insert(message);
                 None
             }
@@ -285,6 +300,13 @@ impl Retained {
         scratch.clear();
         scratch.extend(key.iter().map(|b| if *b == 0 { b'/' } else { *b }));
         self.find(std::str::from_utf8(scratch).ok()?, now)
+    }
+}
+
+impl Recount for Retained {
+    fn recount(&self) -> Recounted {
+        let held = self.topics.iter().map(|topic| topic.len() + TOPIC).sum();
+        Recounted { held, charged: self.charge.bytes() }
     }
 }
 

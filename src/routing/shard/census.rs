@@ -4,6 +4,8 @@
 
 use super::Shard;
 use super::exchange::Peer;
+use super::share::SHARE;
+use crate::mqtt::charge::{Recount, Recounted};
 
 /// See the module's text. After every client has left and every session has ended, all of it is zero, and equal to the
 /// default.
@@ -44,6 +46,44 @@ pub struct Census {
 }
 
 impl Shard {
+    /// Counts anew what owners of memory have on the account, between two turns. Returns what all of them have charged, or
+    /// who has charged something else than it holds.
+    ///
+    /// # Errors
+    /// The first owner whose charge is wrong, with both figures.
+    pub fn recount(&self) -> Result<usize, String> {
+        let mut charged = 0;
+        let mut add = |who: &str, of: Recounted| {
+            charged += of.charged;
+            if of.held == of.charged { Ok(()) } else { Err(format!("{who}: {of:?}")) }
+        };
+        add("subscription index", self.tree.recount())?;
+        let shares = self.shares.values().map(|full| full.len() + SHARE).sum();
+        add("shared groups", Recounted { held: shares, charged: self.shares_charge.bytes() })?;
+        add("delayed messages", self.delayed.recount())?;
+        if self.here.0 == 0 {
+            // All shards share them.
+            add("last disconnects", self.common.totals.last_disconnects().recount())?;
+        }
+        for (_, resident) in self.sessions.iter() {
+            let session = &resident.session;
+            add("session", session.recount())?;
+            add("subscriptions", session.subscriptions.recount())?;
+            add("queue and window", session.sender.recount())?;
+        }
+        for (_, connection) in self.connections.iter() {
+            add("partial packet", connection.partial.recount())?;
+            add("outbox", connection.wire.outbox.recount())?;
+            add(
+                "outgoing aliases",
+                connection.wire.aliases().map_or_else(Recounted::default, Recount::recount),
+            )?;
+            let aliases = connection.aliases.as_deref();
+            add("incoming aliases", aliases.map_or_else(Recounted::default, Recount::recount))?;
+        }
+        Ok(charged)
+    }
+
     pub fn census(&self) -> Census {
         let residents = || self.sessions.iter().map(|(_, resident)| resident);
         let sender = || residents().map(|r| &r.session.sender);

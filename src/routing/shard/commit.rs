@@ -47,6 +47,10 @@ pub(super) struct Stored {
     /// Connections whose outbox waits behind a fence, each once.
     pub fenced: Vec<ConnectionId>,
     pages: VecDeque<(Lsn, PageRequest)>,
+    /// Pages that were asked for and have not come.
+    pages_on_their_way: usize,
+    /// Sessions that wait for one of them to come: over the budget one page is read at a time.
+    to_fetch: VecDeque<SessionId>,
     look_up: Option<(Lsn, DelayedRequest)>,
 }
 
@@ -80,6 +84,8 @@ impl Stored {
             ended: HashMap::default(),
             fenced: Vec::new(),
             pages: VecDeque::new(),
+            pages_on_their_way: 0,
+            to_fetch: VecDeque::new(),
             look_up: None,
         }
     }
@@ -237,10 +243,18 @@ impl Shard {
 
     /// Asks for what a session's queue wants read back next, once all of it is committed.
     pub(super) fn fetch(&mut self, id: SessionId) {
-        if self.stored.is_none() {
+        let Some(stored) = &mut self.stored else { return };
+        let Some(resident) = self.sessions.get_mut(id) else { return };
+        if !resident.session.sender.wants_page() {
             return;
         }
-        let Some(resident) = self.sessions.get_mut(id) else { return };
+        if stored.pages_on_their_way > 0 && self.common.budget.is_exceeded() {
+            // A client that returns makes room, but only what is on its way already is sure to be taken.
+            if resident.session.sender.wait_for_page() {
+                stored.to_fetch.push_back(id);
+            }
+            return;
+        }
         let Some(wanted) = resident.session.sender.next_page() else { return };
         self.read_back(PageRequest { session: id, wanted });
     }
@@ -248,6 +262,7 @@ impl Shard {
     /// Asks for something to be read back, once all that is recorded is committed.
     pub(super) fn read_back(&mut self, request: PageRequest) {
         let Some(stored) = &mut self.stored else { return };
+        stored.pages_on_their_way += 1;
         match stored.ledger.pending() {
             Some(lsn) => stored.pages.push_back((lsn, request)),
             None => self.effects.pages.push(request),
@@ -265,6 +280,25 @@ impl Shard {
 
     /// What was asked for came.
     pub fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
+        if let Some(stored) = &mut self.stored {
+            stored.pages_on_their_way = stored.pages_on_their_way.saturating_sub(1);
+        }
+        self.take_in_page(now, request, read);
+        // Each either asks for its page, or waits again behind the others, for a page that is on its way.
+        let waiting = self.stored.as_ref().map_or(0, |stored| stored.to_fetch.len());
+        for _ in 0..waiting {
+            let next = self.stored.as_mut().and_then(|stored| stored.to_fetch.pop_front());
+            let Some(resident) = next.and_then(|id| self.sessions.get_mut(id)) else { continue };
+            resident.session.sender.page_waited_for();
+            next.into_iter().for_each(|id| self.fetch(id));
+            let one_comes = self.stored.as_ref().is_some_and(|stored| stored.pages_on_their_way > 0);
+            if one_comes && self.common.budget.is_exceeded() {
+                break;
+            }
+        }
+    }
+
+    fn take_in_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
         let Shard { connections, sessions, settings, tally, .. } = self;
         let Some(resident) = sessions.get_mut(request.session) else {
             return self.take_page_of_estate(now, request, read);

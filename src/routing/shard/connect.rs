@@ -6,6 +6,7 @@ use super::effects::{Event, Why};
 use super::receive::Flow;
 use super::{ConnectionId, Resident, SessionId, Shard};
 use crate::expiry::lazy::Registered;
+use crate::mqtt::charge::Charge;
 use crate::mqtt::codec::DecodeError;
 use crate::mqtt::keyed::Keyed;
 use crate::mqtt::packet::{
@@ -236,7 +237,7 @@ impl Shard {
         resident.session.expiry = expiry;
         resident.session.version = connect.version;
         resident.session.will = connect.will.as_ref().map(|will| {
-            Box::new(Will {
+            Will {
                 topic: will.topic.into(),
                 qos: will.qos,
                 retain: will.retain,
@@ -244,7 +245,9 @@ impl Shard {
                 forwarded: will.forwarded.as_ref().into(),
                 delay: Duration::from_secs(will.delay.into()),
                 message_expiry: will.message_expiry,
-            })
+                charge: Charge::NONE,
+            }
+            .shared()
         });
         resident.session.begin_patience(wire);
         self.record_session(session_id);

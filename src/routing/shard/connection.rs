@@ -2,7 +2,7 @@
 
 use super::{ConnectionId, SessionId};
 use crate::expiry::lazy::Registered;
-use crate::mqtt::charge::Charge;
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::packet::ProtocolVersion;
 use crate::mqtt::session::keep_alive::KeepAlive;
 use crate::mqtt::session::topic_alias::IncomingAliases;
@@ -24,6 +24,8 @@ pub struct Connection {
     pub pauses: Pauses,
     /// Once the client has set one.
     pub aliases: Option<Box<IncomingAliases>>,
+    /// When it was last told of a wish that does not read as one.
+    pub unreadable: Option<Instant>,
     /// On the shard's list of those to flush.
     pub dirty: bool,
     /// On the list of those whose outbox waits for a commit.
@@ -36,10 +38,20 @@ pub struct Connection {
 }
 
 /// Bytes that a connection has read and not handled.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Partial {
     bytes: Vec<u8>,
     charge: Charge,
+    /// When the last byte of a packet came that is waited for, and how long the next may take.
+    awaited: Option<(Instant, Duration)>,
+    /// Whether the connection is on the shard's list of those with much.
+    pub listed: bool,
+}
+
+impl Default for Partial {
+    fn default() -> Partial {
+        Partial { bytes: Vec::new(), charge: Charge::NONE, awaited: None, listed: false }
+    }
 }
 
 impl Partial {
@@ -57,10 +69,28 @@ impl Partial {
         self.bytes = bytes;
     }
 
+    /// The rest of a packet is waited for, from now on.
+    pub fn wait(&mut self, now: Instant, timeout: Duration) {
+        self.awaited = Some((now, timeout));
+    }
+
+    /// When the next byte of a packet that has begun must have come; [`Instant::NEVER`] unless one is waited for.
+    /// `awake_since`: as for a Keep Alive.
+    fn deadline(&self, awake_since: Instant) -> Instant {
+        self.awaited.map_or(Instant::NEVER, |(since, timeout)| since.max(awake_since) + timeout)
+    }
+
     /// Takes the bytes out.
     pub fn take(&mut self) -> Vec<u8> {
         self.charge.set(0);
+        self.awaited = None;
         std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Recount for Partial {
+    fn recount(&self) -> Recounted {
+        Recounted { held: self.bytes.capacity(), charged: self.charge.bytes() }
     }
 }
 
@@ -140,6 +170,7 @@ impl Connection {
             keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
             pauses: Pauses::default(),
             aliases: None,
+            unreadable: None,
             dirty: false,
             fenced: false,
             blocked: None,
@@ -157,9 +188,10 @@ impl Connection {
         }
     }
 
-    /// When a silent client is cut; a connection that is closing is not waited for.
+    /// When a client is cut that is silent, or silent in the midst of a packet; a connection that is closing is not waited for.
     pub fn read_deadline(&self, awake_since: Instant) -> Instant {
-        if self.is_closing() { Instant::NEVER } else { self.keep_alive.deadline(awake_since) }
+        let silent = || self.keep_alive.deadline(awake_since).min(self.partial.deadline(awake_since));
+        if self.is_closing() { Instant::NEVER } else { silent() }
     }
 
     /// When a socket that takes no bytes is given up.

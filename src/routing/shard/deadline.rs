@@ -188,6 +188,9 @@ impl Shard {
             let silent = now.since(connection.keep_alive.last_heard());
             if connection.phase == Phase::AwaitingConnect {
                 self.cut(now, id, None, Why::NoConnect);
+            } else if connection.keep_alive.deadline(self.awake_since) > now {
+                let partial_bytes = connection.partial.len();
+                self.cut(now, id, Some(ReasonCode::UNSPECIFIED_ERROR), Why::PacketTimeout { partial_bytes });
             } else {
                 self.cut(now, id, Some(ReasonCode::KEEP_ALIVE_TIMEOUT), Why::KeepAlive { silent });
             }

@@ -15,6 +15,7 @@ use super::{Shard, TURN};
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
 use crate::journal::record::{DelayedNumber, Record, StoredDelayed};
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{Publish, ReasonCode};
 use crate::mqtt::session::loss::LossCause;
@@ -61,6 +62,8 @@ pub(super) struct Delayed {
     next: u64,
     registered: Registered,
     progress: Progress,
+    /// What `near` takes beside the messages.
+    charge: Charge,
 }
 
 /// Whether messages are being published whose time has come.
@@ -74,6 +77,9 @@ enum Progress {
     WaitsForPeer,
 }
 
+/// Bytes of a message's place in `near`, whose nodes are half full at the worst.
+const NEAR: usize = 64;
+
 impl Default for Delayed {
     fn default() -> Delayed {
         Delayed {
@@ -84,6 +90,7 @@ impl Default for Delayed {
             next: 0,
             registered: Registered::default(),
             progress: Progress::Idle,
+            charge: Charge::NONE,
         }
     }
 }
@@ -94,6 +101,18 @@ impl Delayed {
         self.read_until = read_until;
         self.messages = all;
         self.near.extend(near.into_iter().map(|d| ((d.due, d.number), d.message)));
+        self.account();
+    }
+
+    /// After `near` has grown or shrunk.
+    fn account(&mut self) {
+        self.charge.set(self.near.len() * NEAR);
+    }
+}
+
+impl Recount for Delayed {
+    fn recount(&self) -> Recounted {
+        Recounted { held: self.near.len() * NEAR, charged: self.charge.bytes() }
     }
 }
 
@@ -186,6 +205,7 @@ impl Shard {
                 return None;
             }
             let Some(((_, number), message)) = self.delayed.near.pop_first() else { break };
+            self.delayed.account();
             self.delayed.messages = self.delayed.messages.saturating_sub(1);
             self.common.totals.delayed_messages.give_back(1);
             self.common.totals.delayed_bytes.give_back(message.size());
@@ -226,6 +246,7 @@ impl Shard {
     }
 
     fn register_delayed(&mut self, now: Instant) {
+        self.delayed.account();
         if self.delayed.progress != Progress::Idle {
             // It is registered when all that is due is published.
             return;

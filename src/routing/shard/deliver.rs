@@ -2,11 +2,12 @@
 
 use super::connection::{Connection, Pause};
 use super::effects::Why;
-use super::hold::Held;
+use super::hold::{HELD, Held};
 use super::record::owe;
 use super::route::{Framed, Publication, Target};
 use super::slots::Id;
 use super::{Resident, Shard};
+use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::mqtt::session::loss::{LossCause, Lost};
 use crate::mqtt::session::queue::{Delivery, Full, QueuePolicy};
@@ -165,7 +166,8 @@ impl Shard {
             && resident.must_hold(now, &delivery, &policy.queue, &mut tally.losses)
         {
             publication.held = publication.held.saturating_add(1);
-            resident.hold(Held { delivery, gate, until: now + settings.hold_timeout });
+            let (until, charge) = (now + settings.hold_timeout, Charge::new(HELD));
+            resident.hold(Held { delivery, gate, until, _charge: charge });
             let id = Id::new(target.session.0, generation);
             self.register_session(id);
             return Outcome::Unmatched;
@@ -252,9 +254,10 @@ fn write(
         if before == Framed::Unsent {
             return wire.put_parts(now, parts, sending.packet_id, large);
         }
-        frame.lay_out(now, wire.version, parts, large);
+        frame.lay_out(now, wire.version, parts, large.is_some());
     }
-    wire.put_frame(frame, sending.packet_id)
+    let large = if frame.is_shared() { publication.existing().and_then(|m| m.large_payload()) } else { None };
+    wire.put_frame(frame, sending.packet_id, large)
 }
 
 /// The session does not get it. Kept out of the way of what is delivered. It has a body only where a dead letter needs one, or had one already.

@@ -129,6 +129,10 @@ pub enum Why {
     WriteTimeout {
         waiting_bytes: usize,
     },
+    /// The client began a packet, and no byte of it came for the write timeout.
+    PacketTimeout {
+        partial_bytes: usize,
+    },
     /// A packet was sent as often as allowed without its acknowledgement.
     Exhausted(Stall),
     /// A 5.0 client did not acknowledge in time what its host has.
@@ -149,6 +153,7 @@ impl Why {
             Why::KeepAlive { .. } => "keep_alive",
             Why::NoConnect => "no_connect",
             Why::WriteTimeout { .. } => "write_timeout",
+            Why::PacketTimeout { .. } => "packet_timeout",
             Why::Exhausted(_) => "attempts_used_up",
             Why::AckTimeout(_) => "ack_timeout",
             Why::QueueFull => "queue_full",
@@ -169,6 +174,10 @@ impl fmt::Display for Why {
             Why::WriteTimeout { waiting_bytes } => {
                 write!(f, "took no bytes for listeners.write_timeout; {waiting_bytes} bytes wait")
             }
+            Why::PacketTimeout { partial_bytes } => write!(
+                f,
+                "no byte of the rest of a packet for listeners.write_timeout; {partial_bytes} bytes of it have come"
+            ),
             Why::Exhausted(stall) => write!(f, "redelivery.attempts used up: {stall}; redelivered at return"),
             Why::AckTimeout(stall) => write!(f, "redelivery.ack_timeout: {stall}"),
             Why::QueueFull => f.write_str("its queue is full (limits.queue_policy disconnect)"),

@@ -25,6 +25,7 @@ use super::subscribe::Then;
 use super::{Resident, SessionId, Shard};
 use crate::journal::ledger::{Body, Owed, Parked};
 use crate::journal::record::{ReadEntry, SessionKey};
+use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::session::loss::{LossCause, Lost};
@@ -66,6 +67,17 @@ pub(super) struct Estate {
     /// What the first of them waits for.
     blocked: Option<Blocked>,
     peers: Peers,
+    /// Of the rows and the client id, as long as they were at most.
+    charge: Charge,
+}
+
+impl Estate {
+    /// After the rows have grown. They keep their room until the estate is settled.
+    fn account(&mut self) {
+        let id = self.client_id.as_ref().map_or(0, |id| id.len());
+        let rows = self.left.capacity() * size_of::<Parked>() + self.kept.capacity() * size_of::<Waiting>();
+        self.charge.set(size_of::<Estate>() + id + rows);
+    }
 }
 
 /// A shared message that waits in memory.
@@ -102,6 +114,8 @@ pub(super) struct Estates {
     waiting: VecDeque<Estate>,
     /// Whether a page of the first was asked for.
     asked: bool,
+    /// Of its messages.
+    reserved: Charge,
     /// Whether peers have yet to tell, at the start, which of their sessions are in which group.
     fenced: bool,
     /// Messages of the first that other shards have yet to answer for.
@@ -151,7 +165,8 @@ impl Estates {
     fn last_of(&mut self, session: SessionId, terms: &Arc<SessionTerms>, peers: Peers) -> &mut Estate {
         if self.waiting.back().is_none_or(|last| last.session != session) {
             let (terms, kept, left) = (Arc::clone(terms), VecDeque::new(), VecDeque::new());
-            let estate = Estate { session, client_id: None, terms, kept, left, blocked: None, peers };
+            let charge = Charge::NONE;
+            let estate = Estate { session, client_id: None, terms, kept, left, blocked: None, peers, charge };
             self.waiting.push_back(estate);
         }
         let last = self.waiting.len() - 1;
@@ -177,8 +192,10 @@ impl Shard {
             let estate = self.estates.last_of(session, terms, Peers::Freely);
             estate.client_id.get_or_insert_with(|| client_id.into());
             estate.left.extend(parked);
+            estate.account();
             if read {
                 estate.left.extend(unread.entries);
+                estate.account();
                 self.settle_estates(now);
                 return if unread.shared { 0 } else { lost };
             }
@@ -196,7 +213,9 @@ impl Shard {
             return;
         }
         let nobody = Arc::clone(self.rules.nobody());
-        self.estates.last_of(BEFORE_THE_START, &nobody, Peers::Freely).left.extend(left);
+        let estate = self.estates.last_of(BEFORE_THE_START, &nobody, Peers::Freely);
+        estate.left.extend(left);
+        estate.account();
         self.estates.fenced = self.shards > 1;
         if self.estates.fenced {
             self.raise_fence(Then::ReadEstates);
@@ -243,6 +262,7 @@ impl Shard {
         } else {
             estate.kept.push_back(Waiting { message: message.clone(), share: Arc::clone(share) });
         }
+        estate.account();
         if !tells {
             self.estates.nudge();
         }
@@ -304,7 +324,9 @@ impl Shard {
                 self.estates.waiting.push_front(estate);
                 return self.estates.nudge();
             }
-            let request = PageRequest { session: estate.session, wanted: page_of(&estate.left) };
+            let (wanted, bytes) = page_of(&estate.left);
+            let request = PageRequest { session: estate.session, wanted };
+            self.estates.reserved.set(bytes);
             self.estates.waiting.push_front(estate);
             self.estates.asked = true;
             return self.read_back(request);
@@ -409,6 +431,7 @@ impl Shard {
         };
         let Some(mut estate) = self.estates.waiting.pop_front_if(is_its) else { return };
         self.estates.asked = false;
+        self.estates.reserved.set(0);
         if let Some(ledger) = self.ledger() {
             // Nothing leaves before it is recorded whose it was.
             ledger.begin();

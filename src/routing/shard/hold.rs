@@ -10,6 +10,7 @@ use super::exchange::{Gate, Item, Offered, Share};
 use super::route::{Publication, Target};
 use super::share::Shared;
 use super::{Resident, SessionId, Shard};
+use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::session::loss::{LossCause, Losses, Lost};
 use crate::mqtt::session::queue::{Delivery, QueueLimits, QueuePolicy};
@@ -35,7 +36,12 @@ pub(super) struct Held {
     pub delivery: Delivery,
     pub gate: Gate,
     pub until: Instant,
+    /// Its place in the row.
+    pub _charge: Charge,
 }
+
+/// What a message that is held takes beside its bytes.
+pub(super) const HELD: usize = size_of::<Held>();
 
 impl Resident {
     /// Whether a delivery has to wait: the policy says so, and there is no room or others wait already. One that no
@@ -47,7 +53,7 @@ impl Resident {
         limits: &QueueLimits,
         losses: &mut Losses,
     ) -> bool {
-        let size = delivery.message.size();
+        let size = delivery.size();
         limits.policy == QueuePolicy::Hold
             && size <= limits.bytes
             && (self.held.is_some() || !self.session.sender.make_room(now, size, limits, losses))
@@ -89,7 +95,7 @@ impl Shard {
             let policy = &settings.session.send;
             let Some(resident) = sessions.get_mut(id) else { return };
             let Some(front) = resident.held.as_ref().and_then(|h| h.front()) else { return };
-            let size = front.delivery.message.size();
+            let size = front.delivery.size();
             if !resident.session.sender.make_room(now, size, &policy.queue, &mut tally.losses) {
                 return self.settle_losses(id);
             }

@@ -8,6 +8,7 @@ use super::connection::Connection;
 use super::effects::Why;
 use super::report::client_level;
 use super::{ConnectionId, Shard};
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::session::Session;
@@ -26,7 +27,11 @@ pub(super) struct LastDisconnects {
     /// The oldest first.
     order: VecDeque<Arc<str>>,
     known: HashSet<Arc<str>, Keyed>,
+    charge: Charge,
 }
+
+/// Bytes of a topic beside its text: its places in row and set, which are half full at the worst.
+const TOPIC: usize = 96;
 
 impl LastDisconnects {
     /// Notes a topic; the one that goes in its place, where there are more than `most` with it.
@@ -34,6 +39,7 @@ impl LastDisconnects {
         if !self.known.contains(topic) {
             let topic: Arc<str> = topic.into();
             self.known.insert(Arc::clone(&topic));
+            self.charge.add(topic.len() + TOPIC);
             self.order.push_back(topic);
         }
         if self.order.len() <= most {
@@ -41,7 +47,15 @@ impl LastDisconnects {
         }
         let oldest = self.order.pop_front()?;
         self.known.remove(&oldest);
+        self.charge.sub(oldest.len() + TOPIC);
         Some(oldest)
+    }
+}
+
+impl Recount for LastDisconnects {
+    fn recount(&self) -> Recounted {
+        let held = self.order.iter().map(|topic| topic.len() + TOPIC).sum();
+        Recounted { held, charged: self.charge.bytes() }
     }
 }
 

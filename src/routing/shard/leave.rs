@@ -255,7 +255,7 @@ impl Shard {
 
     /// Publishes a will, if there is one.
     // 3.1.1 [MQTT-3.1.2-8], [MQTT-3.1.2-10]; 5.0 [MQTT-3.1.2-8], [MQTT-3.1.2-10]
-    pub(super) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Box<Will>>) {
+    pub(super) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Arc<Will>>) {
         let Some(will) = will else { return };
         let change = Change::Publish { qos: will.qos, erases: will.retain && will.payload.is_empty() };
         let refused = self.topic_refusal(&will.topic).or(self.admits(change).err().map(Want::cause));

@@ -69,7 +69,7 @@ pub mod turn;
 pub mod waiting;
 mod wish;
 
-use crate::mqtt::charge::Budget;
+use crate::mqtt::charge::{Budget, Charge};
 use crate::mqtt::outbox::Outbox;
 use crate::mqtt::session::rules::Rules;
 use crate::mqtt::session::sender::Tally;
@@ -92,7 +92,7 @@ use hold::Held;
 pub use receive::Progress;
 use slots::{Id, Slots};
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use subscribe::Fence;
@@ -140,11 +140,41 @@ pub struct Common {
     pub retained: Mutex<Retained>,
     /// What clients make the broker hold, and how much that may be.
     pub budget: Arc<Budget>,
-    /// Set while packets that are not whole hold more than their share of it: they cannot starve the messages.
-    pub over_partial: AtomicBool,
+    /// What packets that are not whole may hold of it: they cannot starve the messages.
+    pub partial: PartialShare,
     /// Set while the store has no room: what would have to be stored is refused.
     pub store_full: AtomicBool,
     pub totals: Totals,
+}
+
+/// The bytes of packets that are not whole, in all shards, and how many there may be.
+#[derive(Debug)]
+pub struct PartialShare {
+    /// As each shard told last.
+    held: AtomicI64,
+    most: AtomicI64,
+}
+
+impl PartialShare {
+    pub fn new(most: u64) -> PartialShare {
+        let share = PartialShare { held: AtomicI64::new(0), most: AtomicI64::new(0) };
+        share.limit(most);
+        share
+    }
+
+    /// Changes how many there may be.
+    pub fn limit(&self, most: u64) {
+        self.most.store(i64::try_from(most).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    fn tell(&self, grown: i64) {
+        self.held.fetch_add(grown, Ordering::Relaxed);
+    }
+
+    /// Whether there are too many; `untold`: what a shard has besides what it told.
+    fn is_exceeded(&self, untold: i64) -> bool {
+        self.held.load(Ordering::Relaxed) + untold > self.most.load(Ordering::Relaxed)
+    }
 }
 
 impl Common {
@@ -187,6 +217,7 @@ pub struct Shard {
     tree: SubscriptionTree,
     /// Full filters of the shared groups, for deliveries that may have to go to another member.
     shares: HashMap<GroupId, Arc<Box<str>>, foldhash::fast::FixedState>,
+    shares_charge: Charge,
     peers: Vec<Peer>,
     fences: HashMap<u64, Fence, foldhash::fast::FixedState>,
     next_fence: u64,
@@ -229,6 +260,10 @@ pub struct Shard {
     connected: usize,
     /// Bytes held of packets that are not whole.
     partial_bytes: usize,
+    /// As last told to the total.
+    told_partial: i64,
+    /// Connections with more than a little of it, and some that had.
+    large_partials: Vec<ConnectionId>,
     received: u64,
     seed: u64,
     tally: Tally,
@@ -281,6 +316,7 @@ impl Shard {
             clients: HashTable::new(),
             tree: SubscriptionTree::new(here),
             shares: HashMap::default(),
+            shares_charge: Charge::NONE,
             peers: (0..shards).map(|_| Peer::default()).collect(),
             fences: HashMap::default(),
             next_fence: 0,
@@ -307,6 +343,8 @@ impl Shard {
             jobs: Jobs::new(),
             connected: 0,
             partial_bytes: 0,
+            told_partial: 0,
+            large_partials: Vec::new(),
             received: 0,
             seed,
             tally: Tally::default(),
@@ -460,11 +498,6 @@ impl Shard {
             partial_bytes: self.partial_bytes as u64,
             tally: self.tally.clone(),
         }
-    }
-
-    /// Bytes held of packets that are not whole.
-    pub fn partial_bytes(&self) -> usize {
-        self.partial_bytes
     }
 
     /// Every connection, for an orderly stop.

@@ -110,7 +110,7 @@ impl Shard {
             return self.publish_later(now, id, session, publish, topic);
         }
         if let Some((reason, cause)) = self.refusal(publish, topic) {
-            let (reason, cause) = match self.ask_by_publish(id, session, topic, publish.payload) {
+            let (reason, cause) = match self.ask_by_publish(now, id, session, topic, publish.payload) {
                 Asked::NoWish => (reason, Some(cause)),
                 Asked::Unreadable => (ReasonCode::PAYLOAD_FORMAT_INVALID, None),
                 Asked::Granted => (ReasonCode::SUCCESS, None),

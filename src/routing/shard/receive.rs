@@ -1,6 +1,6 @@
 //! From bytes to packets to the session.
 
-use super::connection::{Pause, Phase};
+use super::connection::{Connection, Pause, Phase};
 use super::effects::{Event, Why};
 use super::{ConnectionId, Shard, TURN};
 use crate::mqtt::codec::{self, DecodeError, Decoded};
@@ -8,7 +8,6 @@ use crate::mqtt::packet::{Packet, ReasonCode};
 use crate::mqtt::session::{Action, Violation};
 use crate::routing::subscription_tree::ShardId;
 use crate::time::Instant;
-use std::sync::atomic::Ordering;
 
 /// Bytes of a packet that are kept even when partial packets use up their share of the memory.
 const SMALL_PARTIAL: usize = 4096;
@@ -87,21 +86,62 @@ impl Shard {
             Progress::Closed => return Progress::Closed,
             _ => {}
         }
-        let over = self.common.over_partial.load(Ordering::Relaxed) && rest.len() > SMALL_PARTIAL;
-        if let Some(connection) = self.connections.get_mut(id) {
-            self.partial_bytes += rest.len();
-            connection.partial.keep(rest);
+        let Some(connection) = self.connections.get_mut(id) else { return Progress::Closed };
+        let is_large = rest.len() > SMALL_PARTIAL;
+        let has_begun = progress == Progress::All && !rest.is_empty();
+        self.partial_bytes += rest.len();
+        connection.partial.keep(rest);
+        if is_large && !connection.partial.listed {
+            connection.partial.listed = true;
+            self.large_partials.push(id);
         }
-        if over {
+        if has_begun {
+            // A packet has begun, and more of it is waited for. Keep Alive counts whole packets, and may be off.
+            connection.partial.wait(now, self.settings.write_timeout);
+            self.register_read_idle(id);
+        }
+        if is_large && self.common.partial.is_exceeded(self.untold_partial()) {
+            self.cut_largest_partial(now);
+        }
+        if self.connections.get(id).is_none_or(Connection::is_closing) { Progress::Closed } else { progress }
+    }
+
+    /// Packets that are not whole hold more than their share: the connection of this shard that holds the most of them is
+    /// disconnected. Costs a look at each that has more than a little.
+    fn cut_largest_partial(&mut self, now: Instant) {
+        let mut largest = (0, None);
+        let connections = &mut self.connections;
+        self.large_partials.retain(|id| {
+            let Some(connection) = connections.get_mut(*id) else { return false };
+            let len = connection.partial.len();
+            connection.partial.listed = len > SMALL_PARTIAL && !connection.is_closing();
+            if connection.partial.listed && len > largest.0 {
+                largest = (len, Some(*id));
+            }
+            connection.partial.listed
+        });
+        if let Some(id) = largest.1 {
             // A packet that cannot be kept cannot be answered either.
             let why = Violation {
                 reason: ReasonCode::QUOTA_EXCEEDED,
                 what: "packets that are not whole use up their share of limits.memory",
             };
             self.fail(now, id, why);
-            return Progress::Closed;
         }
-        progress
+    }
+
+    /// By how much the bytes of packets that are not whole have grown since the total was told.
+    pub fn untold_partial(&self) -> i64 {
+        self.partial_bytes as i64 - self.told_partial
+    }
+
+    /// Adds that to the total.
+    pub fn tell_partial(&mut self) {
+        let grown = self.untold_partial();
+        if grown != 0 {
+            self.told_partial += grown;
+            self.common.partial.tell(grown);
+        }
     }
 
     /// Handles whole packets; how many bytes they were.

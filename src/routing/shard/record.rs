@@ -18,12 +18,12 @@ impl Resident {
         }
     }
 
-    /// What is recorded of it, if it is in the store.
-    fn record(&self) -> Option<Record> {
+    /// Records how it stands, if it is in the store.
+    fn record(&self) {
         let session = &self.session;
-        let account = session.account()?;
+        let Some(account) = session.account() else { return };
         let (retry_interval, ack_timeout) = session.wishes();
-        Some(Record::Session(Box::new(StoredSession {
+        account.record(Box::new(StoredSession {
             key: account.key,
             client_id: session.client_id.clone(),
             version: session.version,
@@ -34,7 +34,7 @@ impl Resident {
             will_due: self.will_due,
             retry_interval,
             ack_timeout,
-        })))
+        }));
     }
 }
 
@@ -45,7 +45,7 @@ pub(super) fn owe(
     delivery: &Delivery,
     flight: Option<Flight>,
 ) -> Option<Box<Entry>> {
-    let Account { key, ledger } = &**account?;
+    let Account { key, ledger, .. } = &**account?;
     let body = body.get_or_insert_with(|| ledger.body(&delivery.message));
     let Delivery { qos, retain, ids, share, .. } = delivery;
     Some(ledger.entry(*key, body, Owed { qos: *qos, retain: *retain, ids, share: share.as_ref(), flight }))
@@ -58,11 +58,9 @@ impl Shard {
         let (Some(ledger), Some(resident)) = (ledger, self.sessions.get_mut(id)) else { return };
         if resident.session.account().is_none() && resident.session.expiry > 0 {
             let key = ledger.session_key();
-            resident.session.keep_account(Account { key, ledger: Rc::clone(&ledger) });
+            resident.session.keep_account(Account::new(key, Rc::clone(&ledger)));
         }
-        if let Some(record) = resident.record() {
-            ledger.record(record);
-        }
+        resident.record();
     }
 
     /// Whether a session is in the store.

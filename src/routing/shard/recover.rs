@@ -66,7 +66,7 @@ impl Shard {
         let terms = self.rules.resolve(&stored.client_id, None);
         let mut session = Session::new(&stored.client_id, stored.expiry, terms);
         session.version = stored.version;
-        session.keep_account(Account { key: stored.key, ledger: Rc::clone(ledger) });
+        session.keep_account(Account::new(stored.key, Rc::clone(ledger)));
         session.restore_wishes(stored.retry_interval, stored.ack_timeout);
         incoming.into_iter().for_each(|id| session.receiver.restore(id));
         // Window before queue, each in its order.

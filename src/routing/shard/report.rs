@@ -144,7 +144,9 @@ impl Shard {
         let late = self.lateness(now, id, why);
         let stall = match why {
             Why::Exhausted(stall) | Why::AckTimeout(stall) => Some(*stall),
-            Why::KeepAlive { .. } | Why::WriteTimeout { .. } | Why::QueueFull => self.oldest(now, id),
+            Why::KeepAlive { .. } | Why::WriteTimeout { .. } | Why::PacketTimeout { .. } | Why::QueueFull => {
+                self.oldest(now, id)
+            }
             Why::Client(_) | Why::Network(_) | Why::Violation(..) => return,
             Why::TakenOver | Why::NoConnect | Why::Shutdown => return,
         };

@@ -35,6 +35,9 @@ const LOOKED_AT: usize = 2_048;
 /// or may be dropped for it.
 const ASKED: usize = 64;
 
+/// Bytes of a group's full filter beside its text: its place in a table that is half full.
+pub(super) const SHARE: usize = 80;
+
 /// How far a shared delivery has come.
 pub(super) enum Shared {
     /// It is settled here.
@@ -445,7 +448,12 @@ impl Shard {
     pub(super) fn join_group(&mut self, group: &str, filter: &str, member: Member) -> Subscribed {
         let joined = self.tree.join(group, filter, member);
         if let Some(id) = self.tree.group_id(group, filter) {
-            self.shares.entry(id).or_insert_with(|| Arc::new(format!("$share/{group}/{filter}").into()));
+            let charge = &mut self.shares_charge;
+            self.shares.entry(id).or_insert_with(|| {
+                let full: Box<str> = format!("$share/{group}/{filter}").into();
+                charge.add(full.len() + SHARE);
+                Arc::new(full)
+            });
         }
         joined
     }
@@ -466,8 +474,11 @@ impl Shard {
         let id = self.tree.group_id(group, filter);
         match self.tree.leave(group, filter, address) {
             Unsubscribed::Removed { last_here } => {
-                if last_here && let Some(id) = id {
-                    self.shares.remove(&id);
+                if last_here
+                    && let Some(id) = id
+                    && let Some(full) = self.shares.remove(&id)
+                {
+                    self.shares_charge.sub(full.len() + SHARE);
                 }
                 true
             }

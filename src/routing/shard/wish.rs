@@ -18,6 +18,13 @@ const GRANTED: &str = "$homing/session/granted";
 /// Characters of an unreadable wish that are logged.
 const LOGGED: usize = 64;
 
+/// Characters of the client id that are logged with it.
+const CLIENT_ID: usize = 256;
+
+fn shortened(client_id: &str) -> Box<str> {
+    client_id.chars().take(CLIENT_ID).collect()
+}
+
 /// What became of a publish to the session's own topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
@@ -54,7 +61,7 @@ impl Shard {
             let read = session.ask(wish, text);
             answers.push((wish.name(), patience::format(session.granted(wish))));
             if read.is_err() {
-                let client_id = session.client_id.clone();
+                let client_id = shortened(&session.client_id);
                 self.note_unreadable(client_id, wish, text);
             }
         }
@@ -64,6 +71,7 @@ impl Shard {
     /// A publish to a topic of the broker's own: a wish, perhaps. It holds for what is sent from here on.
     pub(super) fn ask_by_publish(
         &mut self,
+        now: Instant,
         id: ConnectionId,
         session_id: SessionId,
         topic: &str,
@@ -80,13 +88,20 @@ impl Shard {
         };
         let session = &mut resident.session;
         let text = std::str::from_utf8(payload).unwrap_or("");
+        let before = session.wishes();
         if session.ask(wish, text).is_err() {
-            let client_id = session.client_id.clone();
-            self.note_unreadable(client_id, wish, text);
+            // One line for all that one read holds: thousands fit in it.
+            if connection.unreadable != Some(now) {
+                connection.unreadable = Some(now);
+                let client_id = shortened(&session.client_id);
+                self.note_unreadable(client_id, wish, text);
+            }
             return Asked::Unreadable;
         }
         session.set_patience(&mut connection.wire);
-        self.record_session(session_id);
+        if session.wishes() != before {
+            self.record_session(session_id);
+        }
         Asked::Granted
     }
 

@@ -42,6 +42,13 @@ impl Receivers {
         }
     }
 
+    /// How many of this shard.
+    pub fn subscriptions(&self) -> usize {
+        let mut all = Vec::new();
+        self.local.copy_to(&mut all);
+        all.len()
+    }
+
     /// Bytes on the heap.
     pub fn memory(&self) -> usize {
         let groups = self.groups.as_ref();
@@ -55,7 +62,14 @@ impl Receivers {
 #[derive(Debug, Default)]
 pub(super) struct FilterMap {
     exact: HashMap<Box<str>, Receivers, RandomState>,
+    /// What the texts of all exact filters take.
+    text: usize,
     wildcards: Trie,
+}
+
+/// Bytes of a filter's text, as the allocator rounds up.
+fn text(filter: &str) -> usize {
+    filter.len() + 8
 }
 
 impl FilterMap {
@@ -65,7 +79,11 @@ impl FilterMap {
         if topic::has_wildcard(filter) {
             self.wildcards.entry(filter)
         } else {
-            self.exact.entry(filter.into()).or_default()
+            let text_of_all = &mut self.text;
+            self.exact.entry(filter.into()).or_insert_with(|| {
+                *text_of_all += text(filter);
+                Receivers::default()
+            })
         }
     }
 
@@ -83,6 +101,7 @@ impl FilterMap {
             self.wildcards.prune(filter);
         } else if self.exact.get(filter).is_some_and(Receivers::is_empty) {
             self.exact.remove(filter);
+            self.text -= text(filter);
             if self.exact.capacity() > SMALL_TABLE && self.exact.len() * 4 <= self.exact.capacity() {
                 self.exact.shrink_to(self.exact.len() * 2);
             }
@@ -101,6 +120,19 @@ impl FilterMap {
     /// Filters and trie nodes.
     pub fn len(&self) -> usize {
         self.exact.len() + self.wildcards.len()
+    }
+
+    /// Bytes on the heap, without those of the receivers, at no cost.
+    pub fn held(&self) -> usize {
+        self.exact.allocation_size() + self.text + self.wildcards.held()
+    }
+
+    /// The same, counted anew; and subscriptions of this shard.
+    pub fn recount(&self) -> (usize, usize) {
+        let texts = self.exact.keys().map(|filter| text(filter)).sum::<usize>();
+        let exact = self.exact.values().map(Receivers::subscriptions).sum::<usize>();
+        let (wildcards, subscriptions) = self.wildcards.recount();
+        (self.exact.allocation_size() + texts + wildcards, exact + subscriptions)
     }
 
     /// Bytes on the heap; looks at every filter.

@@ -1,7 +1,7 @@
 //! The shared subscriptions' groups by number, so that a match names one in eight bytes.
 
 use super::filter_map::Groups;
-use crate::routing::shared::Group;
+use crate::routing::shared::{Group, Member};
 
 /// A group of this index. Not given twice, so that one kept across a turn never names a successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,12 +19,17 @@ struct Named {
     group: Group,
 }
 
+/// Bytes of a group beside itself and its name: its place, its id with its filter, and what the allocator rounds up.
+const GROUP: usize = 64;
+
 #[derive(Debug, Default)]
 pub(super) struct GroupTable {
     /// None in a free place.
     places: Vec<Option<Box<Named>>>,
     free: Vec<u32>,
     serial: u32,
+    /// Bytes of all names.
+    text: usize,
 }
 
 impl GroupTable {
@@ -46,6 +51,7 @@ impl GroupTable {
             (self.places.len() - 1) as u32
         });
         self.serial = self.serial.wrapping_add(1);
+        self.text += name.len();
         let named = Named { serial: self.serial, name: name.into(), group: Group::default() };
         self.places[index as usize] = Some(Box::new(named));
         GroupId { index, serial: self.serial }
@@ -53,9 +59,8 @@ impl GroupTable {
 
     /// A free place costs 12 bytes until the last group is gone.
     pub fn remove(&mut self, id: GroupId) {
-        if self.named(id).is_none() {
-            return;
-        }
+        let Some(named) = self.named(id) else { return };
+        self.text -= named.name.len();
         self.places[id.index as usize] = None;
         self.free.push(id.index);
         if self.len() == 0 {
@@ -76,6 +81,16 @@ impl GroupTable {
     /// Groups that exist.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
+    }
+
+    /// Bytes on the heap, without those of the members, at no cost.
+    pub fn held(&self) -> usize {
+        self.len() * (size_of::<Named>() + GROUP) + self.text
+    }
+
+    /// Every member of every group.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.places.iter().flatten().flat_map(|named| named.group.members())
     }
 
     /// Bytes on the heap; looks at every group.

@@ -25,6 +25,7 @@ pub use subscribers::{PackedOptions, Subscriber};
 
 use super::presence::Presences;
 use super::shared::{Group, Member, MemberAddress, Presence};
+use crate::mqtt::charge::{Charge, Recount, Recounted};
 use filter_map::FilterMap;
 use group_table::GroupTable;
 
@@ -42,7 +43,15 @@ pub struct SubscriptionTree {
     presences: Presences,
     version: u64,
     local: usize,
+    /// Members of groups, of all shards.
+    members: usize,
+    /// What all of it takes.
+    charge: Charge,
 }
+
+/// Bytes of a local subscription, and of a member of a group: their rows are half full at the worst.
+const SUBSCRIPTION: usize = 2 * size_of::<Subscriber>();
+const MEMBER: usize = 2 * size_of::<Member>();
 
 /// The longest Topic Name, in bytes, that [`Matches`] remembers.
 const REMEMBERED: usize = 256;
@@ -117,6 +126,8 @@ impl SubscriptionTree {
             presences: Presences::default(),
             version: 0,
             local: 0,
+            members: 0,
+            charge: Charge::NONE,
         }
     }
 
@@ -133,6 +144,7 @@ impl SubscriptionTree {
             None => {
                 self.version += 1;
                 self.local += 1;
+                self.account();
                 Subscribed::New { first_here }
             }
         }
@@ -150,6 +162,7 @@ impl SubscriptionTree {
         }
         self.version += 1;
         self.local -= 1;
+        self.account();
         Unsubscribed::Removed { last_here }
     }
 
@@ -168,6 +181,7 @@ impl SubscriptionTree {
             }
         };
         self.version += u64::from(changed);
+        self.account();
     }
 
     /// Adds a member of any shard to `$share/GROUP/FILTER`, or replaces the same session's membership.
@@ -194,6 +208,8 @@ impl SubscriptionTree {
         }
         presences.join(member.address(), presence);
         self.local += usize::from(member.shard == self.here);
+        self.members += 1;
+        self.account();
         Subscribed::New { first_here }
     }
 
@@ -210,6 +226,8 @@ impl SubscriptionTree {
             self.remove_group(id, group, filter);
         }
         self.local -= usize::from(address.shard == self.here);
+        self.members -= 1;
+        self.account();
         Unsubscribed::Removed { last_here }
     }
 
@@ -274,6 +292,12 @@ impl SubscriptionTree {
         self.groups.search(&self.filters.find(filter)?.groups, group).ok()
     }
 
+    /// Puts what the index takes on the account, after a change to it. Counts nothing anew.
+    fn account(&mut self) {
+        let tables = self.filters.held() + self.groups.held() + self.presences.memory();
+        self.charge.set(tables + self.local * SUBSCRIPTION + self.members * MEMBER);
+    }
+
     fn remove_group(&mut self, id: GroupId, name: &str, filter: &str) {
         let SubscriptionTree { filters, groups, .. } = self;
         let Some(receivers) = filters.find_mut(filter) else { return };
@@ -291,5 +315,16 @@ impl SubscriptionTree {
         if receivers.is_empty() {
             self.filters.prune(filter);
         }
+    }
+}
+
+impl Recount for SubscriptionTree {
+    fn recount(&self) -> Recounted {
+        let (filters, plain) = self.filters.recount();
+        let members = self.groups.members().count();
+        let local = plain + self.groups.members().filter(|member| member.shard == self.here).count();
+        let held =
+            filters + self.groups.held() + self.presences.memory() + local * SUBSCRIPTION + members * MEMBER;
+        Recounted { held, charged: self.charge.bytes() }
     }
 }

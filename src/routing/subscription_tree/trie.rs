@@ -58,7 +58,14 @@ pub(super) struct Trie {
     free: NodeId,
     free_nodes: usize,
     edges: HashTable<Edge>,
+    /// What the levels of all edges take.
+    text: usize,
     hasher: RandomState,
+}
+
+/// Bytes of an edge's level, as the allocator rounds up.
+fn text(level: &[u8]) -> usize {
+    level.len() + 8
 }
 
 impl Default for Trie {
@@ -68,6 +75,7 @@ impl Default for Trie {
             free: NONE,
             free_nodes: 0,
             edges: HashTable::new(),
+            text: 0,
             hasher: RandomState::default(),
         }
     }
@@ -190,6 +198,19 @@ impl Trie {
             + self.edges.iter().map(|edge| edge.level.len()).sum::<usize>()
     }
 
+    /// The same, by what is kept of it: without the receivers, and at no cost.
+    pub fn held(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>() + self.edges.allocation_size() + self.text
+    }
+
+    /// The same, counted anew; and subscriptions of this shard.
+    pub fn recount(&self) -> (usize, usize) {
+        let text = self.edges.iter().map(|edge| text(&edge.level)).sum::<usize>();
+        let nodes = self.nodes.capacity() * size_of::<Node>();
+        let subscriptions = self.nodes.iter().map(|node| node.receivers.subscriptions()).sum();
+        (nodes + self.edges.allocation_size() + text, subscriptions)
+    }
+
     fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id as usize]
     }
@@ -226,6 +247,7 @@ impl Trie {
             "#" => self.node_mut(parent).hash = child,
             _ => {
                 self.node_mut(parent).literals += 1;
+                self.text += text(level.as_bytes());
                 self.add_edge(Edge { level: level.as_bytes().into(), parent, child });
             }
         }
@@ -245,6 +267,7 @@ impl Trie {
                 let hash = edge_hash(parent, self.hasher.hash_one(level.as_bytes()));
                 if let Ok(edge) = self.edges.find_entry(hash, |edge| edge.child == child) {
                     edge.remove();
+                    self.text -= text(level.as_bytes());
                 }
                 self.node_mut(parent).literals -= 1;
             }

@@ -1,6 +1,7 @@
 //! Rows as values. What no broker wrote is an error that names table and column: the file was changed by other hands.
 
 use crate::journal::record::{Flight, SessionKey, StoredSession};
+use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
@@ -95,7 +96,7 @@ pub fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> {
     };
     let topic: Option<String> = row.get(9)?;
     let will = topic.map(|topic| {
-        Ok::<_, Error>(Box::new(Will {
+        let will = Will {
             topic: topic.into(),
             qos: qos(row, 10)?,
             retain: row.get(11)?,
@@ -103,7 +104,9 @@ pub fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> {
             message_expiry: row.get(13)?,
             forwarded: row.get_ref(14)?.as_blob()?.into(),
             payload: row.get_ref(15)?.as_blob()?.into(),
-        }))
+            charge: Charge::NONE,
+        };
+        Ok::<_, Error>(will.shared())
     });
     let duration =
         |column| row.get::<_, Option<i64>>(column).map(|ms| ms.map(|ms| Duration::from_millis(ms as u64)));

@@ -1,0 +1,138 @@
+//! What clients make the broker hold: that it is bounded within a turn too, and that unfinished packets are.
+
+use crate::shares::send;
+use crate::world::{self, LinkId, World};
+use homing::journal::record::Record;
+use homing::mqtt::codec;
+use homing::mqtt::packet::{
+    Connect, ConnectProperties, Packet, ProtocolVersion, Publish, PublishProperties, QoS, WillMessage,
+};
+use std::time::Duration;
+
+const KIB: usize = 1024;
+
+/// A client without a keep alive; `expiry`: of its session, in seconds.
+fn client(world: &mut World, name: &str, expiry: u32, will: Option<WillMessage<'_>>) -> LinkId {
+    let link = world.open();
+    let properties = ConnectProperties { session_expiry: Some(expiry), ..Default::default() };
+    let connect = Connect {
+        version: ProtocolVersion::V5,
+        clean_start: true,
+        keep_alive: 0,
+        properties,
+        client_id: name,
+        will,
+        user_name: None,
+        password: None,
+    };
+    send(world, link, &Packet::Connect(Box::new(connect)));
+    link
+}
+
+fn publish(topic: &str, payload: &[u8], retain: bool, out: &mut Vec<u8>) {
+    let publish = Publish {
+        dup: false,
+        qos: QoS::AtMostOnce,
+        retain,
+        topic,
+        packet_id: None,
+        properties: PublishProperties::default(),
+        payload,
+    };
+    codec::encode(&Packet::Publish(publish), ProtocolVersion::V5, out).expect("it fits");
+}
+
+/// The front of a PUBLISH of this many bytes.
+fn begun(bytes: usize) -> Vec<u8> {
+    let mut whole = Vec::new();
+    publish("t", &vec![0; 200 * KIB], false, &mut whole);
+    whole.truncate(bytes);
+    whole
+}
+
+#[test]
+fn a_packet_that_was_begun_has_a_deadline_though_there_is_no_keep_alive() {
+    let mut world = World::new(&world::settings(), 1);
+    let [slow, stuck] = ["slow", "stuck"].map(|name| client(&mut world, name, 0, None));
+    let whole = begun(usize::MAX);
+    for link in [slow, stuck] {
+        world.send(link, &whole[..100 * KIB]);
+    }
+    // A byte now and then is enough.
+    for at in 0..3 {
+        world.advance(Duration::from_secs(20));
+        world.send(slow, &whole[100 * KIB + at..][..1]);
+    }
+    assert_eq!((world.is_open(slow), world.is_open(stuck)), (true, false));
+    world.send(slow, &whole[100 * KIB + 3..]);
+    world.advance(Duration::from_secs(3_600));
+    assert!(world.is_open(slow), "it waits for nothing");
+}
+
+#[test]
+fn who_holds_most_of_an_unfinished_packet_is_disconnected_and_not_who_reads_next() {
+    let mut world = World::new(&world::settings(), 1);
+    world.common.partial.limit(400 * KIB as u64);
+    let hoarders = ["a", "b", "c", "d"].map(|name| client(&mut world, name, 0, None));
+    for hoarder in hoarders {
+        world.send(hoarder, &begun(100 * KIB - 1));
+    }
+    assert!(hoarders.iter().all(|link| world.is_open(*link)));
+    let honest = client(&mut world, "honest", 0, None);
+    let whole = begun(usize::MAX);
+    world.send(honest, &whole[..60 * KIB]);
+    assert!(world.is_open(honest));
+    assert_eq!(hoarders.iter().filter(|link| !world.is_open(**link)).count(), 1);
+    world.send(honest, &whole[60 * KIB..90 * KIB]);
+    world.send(honest, &whole[90 * KIB..]);
+    assert!(world.is_open(honest));
+    assert_eq!(hoarders.iter().filter(|link| !world.is_open(**link)).count(), 1, "one made room enough");
+}
+
+#[test]
+fn the_bound_of_memory_holds_within_one_read_of_many_packets() {
+    let mut world = World::new(&world::settings(), 1);
+    let publisher = client(&mut world, "p", 0, None);
+    let limit = world.common.budget.held() + 2 * KIB as u64;
+    world.common.budget.limit(limit);
+    let mut packets = Vec::new();
+    for n in 0..50 {
+        publish(&format!("t/{n}"), &[0; 500], true, &mut packets);
+    }
+    // All in one turn, at whose end alone the shell renews the total.
+    world.send(publisher, &packets);
+    let held = world.common.budget.held();
+    assert!(held < limit + 2 * KIB as u64, "{held} bytes of {limit}");
+    assert!((2..5).contains(&world.common.retained().len()));
+}
+
+#[test]
+fn wishes_without_end_are_one_record_of_the_session_in_each_batch_and_share_its_will() {
+    let mut world = World::new(&world::settings(), 1);
+    world.keep_in_store();
+    let payload = vec![0; 60 * KIB];
+    let will = WillMessage {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        topic: "w",
+        payload: &payload,
+        delay: 0,
+        message_expiry: None,
+        forwarded: Default::default(),
+    };
+    let wishful = client(&mut world, "c", 3_600, Some(will));
+    let before = world.common.budget.held();
+    assert!(before > 60 * KIB as u64, "its will is on the account");
+    let mut packets = Vec::new();
+    for n in 0..500 {
+        let text = format!("{}s", 5 + n % 2);
+        publish("$homing/session/ack-timeout", text.as_bytes(), false, &mut packets);
+    }
+    world.batches.clear();
+    world.send(wishful, &packets);
+    let sessions =
+        world.batches.iter().map(|b| b.records.iter().filter(|r| matches!(r, Record::Session(_))).count());
+    assert!(sessions.clone().max() == Some(1), "{:?}", sessions.collect::<Vec<_>>());
+    let grown = world.common.budget.held() - before;
+    assert!(grown < 50 * KIB as u64, "{grown} bytes");
+}
