@@ -80,9 +80,10 @@ impl Presences {
         self.latest
     }
 
-    /// Returns the sessions that changed after the change of this number, in the order of their last changes.
-    pub fn changed_after(&self, number: u64) -> impl Iterator<Item = MemberAddress> {
-        self.changes.range(number.saturating_add(1)..).map(|(_, address)| *address)
+    /// Returns the sessions that changed after the change of this number, in the order of their last changes, each with its
+    /// number.
+    pub fn changed_after(&self, number: u64) -> impl Iterator<Item = (u64, MemberAddress)> {
+        self.changes.range(number.saturating_add(1)..).map(|(number, address)| (*number, *address))
     }
 
     /// Returns the number of sessions that are in some group.

@@ -59,6 +59,9 @@ pub struct Group {
 /// than these are taken in by one pass over the members.
 const FEW_CHANGES: usize = 4;
 
+/// Changes of presence that are taken in for one choice: about a millisecond's worth.
+const MOST_CHANGES: usize = 8_192;
+
 impl Group {
     pub fn len(&self) -> usize {
         self.online.members.len() + self.offline.members.len()
@@ -92,36 +95,40 @@ impl Group {
         self.online.remove(address).or_else(|| self.offline.remove(address))
     }
 
-    /// Takes in whose sessions came and went since the last call. Costs a comparison if none did; else a look-up for each
-    /// that did, or for each member if those are fewer, and a pass over the members.
-    pub fn catch_up(&mut self, presences: &Presences) {
+    /// Takes in whose sessions came and went since the last call, [`MOST_CHANGES`] of them: if there are more, the group
+    /// learns of the others at the next calls. Costs a comparison if none did; else a look-up for each that did, or for each
+    /// member if those are fewer, and a pass over the members. Returns the number of look-ups.
+    pub fn catch_up(&mut self, presences: &Presences) -> usize {
         if self.seen == presences.latest() {
-            return;
+            return 0;
         }
         let members = self.len();
-        let changed: Vec<_> = presences.changed_after(self.seen).take(members + 1).collect();
-        self.seen = presences.latest();
+        let most = members.min(MOST_CHANGES);
+        let mut changed: Vec<_> = presences.changed_after(self.seen).take(most + 1).collect();
+        let beyond = changed.len() > most;
         let moves = |m: &Member| m.online != (presences.of(m.address()) == Presence::Online);
-        let mut moving: Vec<Member> = if changed.len() <= members {
-            changed
-                .into_iter()
-                .filter_map(|address| self.member(address))
-                .filter(|m| moves(m))
-                .copied()
-                .collect()
+        self.seen = presences.latest();
+        let (mut moving, steps): (Vec<Member>, usize) = if beyond && members <= MOST_CHANGES {
+            (self.members().filter(|m| moves(m)).copied().collect(), members)
         } else {
-            self.members().filter(|m| moves(m)).copied().collect()
+            changed.truncate(most);
+            if let Some((last, _)) = changed.last().filter(|_| beyond) {
+                self.seen = *last;
+            }
+            let of_group = changed.iter().filter_map(|(_, address)| self.member(*address));
+            (of_group.filter(|m| moves(m)).copied().collect(), changed.len())
         };
         if moving.len() <= FEW_CHANGES {
             for member in moving {
                 self.join(Member { online: !member.online, ..member });
             }
-            return;
+            return steps;
         }
         moving.sort_unstable_by_key(Member::address);
         let (go, come): (Vec<Member>, Vec<Member>) = moving.into_iter().partition(|m| m.online);
         self.online.exchange(&go, &come);
         self.offline.exchange(&come, &go);
+        steps
     }
 
     /// No change of presence before this one concerns the group: it is new.
@@ -387,6 +394,22 @@ mod tests {
                 assert!(late.members().all(|m| m.online == (presences.of(m.address()) == Presence::Online)));
             }
         }
+    }
+
+    #[test]
+    fn a_large_group_learns_of_very_many_changes_in_portions() {
+        const MEMBERS: u32 = 3 * MOST_CHANGES as u32;
+        let mut group = group(MEMBERS);
+        let mut presences = known(&group);
+        group.begins_at(presences.latest());
+        let addresses: Vec<_> = group.members().map(Member::address).collect();
+        addresses.iter().for_each(|address| _ = presences.set(*address, Presence::Offline));
+        let online = |group: &Group| group.members().filter(|m| m.online).count();
+        for left in [2, 1, 0] {
+            assert_eq!(group.catch_up(&presences), MOST_CHANGES);
+            assert_eq!(online(&group), left * MOST_CHANGES);
+        }
+        assert_eq!(group.catch_up(&presences), 0);
     }
 
     #[test]

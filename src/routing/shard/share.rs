@@ -284,7 +284,8 @@ impl Shard {
     ) -> Option<Member> {
         let Shard { tree, sessions, connections, settings, here, turn, .. } = self;
         let policy = &settings.session.send;
-        let members = tree.group_mut(group)?;
+        let (members, caught_up) = tree.group_caught_up(group)?;
+        turn.charge(caught_up as u32);
         let untried = |m: &Member| !refused.contains(&m.address());
         let takes_more = |m: &Member| {
             turn.charge(1);

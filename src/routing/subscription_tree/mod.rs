@@ -258,9 +258,14 @@ impl SubscriptionTree {
 
     /// As [`group`](Self::group), to choose a member: it knows who is online.
     pub fn group_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+        self.group_caught_up(id).map(|(group, _)| group)
+    }
+
+    /// The same, with the number of look-ups that it took.
+    pub fn group_caught_up(&mut self, id: GroupId) -> Option<(&mut Group, usize)> {
         let group = self.groups.find_mut(id)?;
-        group.catch_up(&self.presences);
-        Some(group)
+        let steps = group.catch_up(&self.presences);
+        Some((group, steps))
     }
 
     /// Changes with every change that could change what [`matches`](Self::matches) answers, for those who
