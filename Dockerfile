@@ -28,17 +28,21 @@ FROM debian:bookworm-slim
 RUN groupadd --gid 1883 homing \
     && useradd --uid 1883 --gid homing --home-dir /var/lib/homing --no-create-home --shell /usr/sbin/nologin homing \
     && install -d -o homing -g homing -m 0750 /var/lib/homing \
+    && install -d -o homing -g homing -m 0755 /run/homing \
     && install -d -m 0755 /etc/homing
 COPY --from=build /build/target/release/homing /usr/local/bin/homing
 COPY config/homing.toml /etc/homing/homing.toml
+# All interfaces of the container; which of them are reachable is decided by `docker run -p`. A file that is mounted in place of this
+# one decides for itself.
+RUN sed -i 's/^addresses = .*/addresses = ["0.0.0.0:1883"]/' /etc/homing/homing.toml
 USER homing
 WORKDIR /var/lib/homing
-# All interfaces of the container; which of them are reachable is decided by `docker run -p`. Being environment, this beats
-# the file: whoever wants other listeners sets the variable.
-ENV HOMING_LISTENERS__ADDRESSES=0.0.0.0:1883
+# Whatever arguments are given: which file is read, and where the health check finds what is listened on.
+ENV HOMING_CONFIG=/etc/homing/homing.toml HOMING_LISTENERS__ADDRESSES_FILE=/run/homing/addresses
 EXPOSE 1883
-VOLUME ["/etc/homing", "/var/lib/homing"]
+# Not /etc/homing: a volume keeps the file of the image that it was made with.
+VOLUME ["/var/lib/homing"]
 HEALTHCHECK --interval=30s --timeout=10s --start-period=5s CMD ["homing", "health"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["homing"]
-CMD ["serve", "--config", "/etc/homing/homing.toml"]
+CMD ["serve"]

@@ -39,8 +39,8 @@ Examples:
   homing health                              does the broker answer? exit code 0 or 1
 
 Configuration, each layer beating the one before: built-in defaults;
-config/homing.toml in the working directory, or --config FILE; environment
-HOMING_SECTION__KEY; flags. config/homing.toml explains every key.
+config/homing.toml in the working directory, or HOMING_CONFIG, or --config
+FILE; environment HOMING_SECTION__KEY; flags. config/homing.toml explains every key.
 
 Exit codes: 0 stopped in order; 1 could not start, is not healthy, or the
 store is not sound; 2 arguments or configuration refused.";
@@ -63,7 +63,7 @@ enum Command {
     CheckConfig,
     /// Ask a running broker for an answer, as a client would
     Health {
-        /// The broker's address [default: the first of listeners.addresses]
+        /// The broker's address [default: the first in listeners.addresses_file, else of listeners.addresses]
         #[arg(long, value_name = "ADDR:PORT")]
         address: Option<SocketAddr>,
         /// How long each step may take
@@ -96,7 +96,7 @@ struct Settings {
     /// Listen here instead of on listeners.addresses; repeat for several. Port 0 takes a free port
     #[arg(long, value_name = "ADDR:PORT", global = true)]
     listen: Vec<String>,
-    /// Read this file [default: config/homing.toml in the working directory, if there is one]
+    /// Read this file [default: HOMING_CONFIG, else config/homing.toml in the working directory, if there is one]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Directory for what outlives a restart [default: systemd's STATE_DIRECTORY, else homing-data here]
@@ -146,13 +146,18 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        Some(Command::Health { address, timeout }) => check_health(address, timeout, &loaded.config),
+        Some(Command::Health { address, timeout }) => {
+            // What is typed beats what a broker says of itself.
+            let running = if settings.listen.is_empty() { running_address(&loaded.config) } else { None };
+            check_health(address.or(running), timeout, &loaded.config)
+        }
     }
 }
 
 /// The flags of their own beat `--set`: whoever types `--listen` means it.
 fn load(settings: &Settings) -> Result<Loaded, Refusal> {
-    let sources = match &settings.config {
+    let named = std::env::var_os("HOMING_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let sources = match settings.config.clone().or(named) {
         Some(path) => Sources::new().file(path),
         None => Sources::new().default_file(),
     };
@@ -197,6 +202,7 @@ fn serve(loaded: Loaded) -> ExitCode {
         }
     };
     let storage = storage_line(&loaded.config);
+    let addresses_file = addresses_file(&loaded.config);
     let store = match open_store(&loaded.config) {
         Ok(store) => store,
         Err(error) => {
@@ -214,10 +220,32 @@ fn serve(loaded: Loaded) -> ExitCode {
     for address in broker.addresses().iter().filter(|address| !address.ip().is_loopback()) {
         tracing::warn!(%address, "nothing is authenticated: whoever reaches this address may publish and subscribe");
     }
+    if let Some(file) = &addresses_file {
+        let addresses: String = broker.addresses().iter().map(|address| format!("{address}\n")).collect();
+        if let Err(error) = std::fs::write(file, addresses) {
+            let file = file.display();
+            tracing::warn!(%file, %error, "listeners.addresses_file cannot be written: `homing health` does not read it");
+        }
+    }
     say(&banner(broker.addresses(), &configuration, &storage));
     let code = broker.run(signals);
+    if let Some(file) = &addresses_file {
+        // Where it was never written, there is nothing to remove.
+        drop(std::fs::remove_file(file));
+    }
     stderr::flush();
     code
+}
+
+fn addresses_file(config: &Config) -> Option<PathBuf> {
+    let file = &config.listeners.addresses_file;
+    (!file.is_empty()).then(|| PathBuf::from(file))
+}
+
+/// Where the running broker listens, if it says so.
+fn running_address(config: &Config) -> Option<SocketAddr> {
+    let text = std::fs::read_to_string(addresses_file(config)?).ok()?;
+    text.lines().next()?.parse().ok()
 }
 
 /// The store that the configuration asks for. A broker that is started in code has none unless it is handed one.
