@@ -204,3 +204,19 @@ fn delayed_messages_that_are_due_together_do_not_hold_an_arbiter_and_are_not_lat
         assert!(late < BOUND + Duration::from_millis(250), "{late:?}");
     });
 }
+
+#[test]
+fn publishes_into_a_wildcard_bomb_do_not_hold_an_arbiter() {
+    const LEVELS: usize = 255;
+    others_wait_little("wildcard bomb", &[], |address| {
+        let mut bomb = patient(address, &calm("bomb"));
+        let filters: Vec<String> = abuse::wildcard_bomb(LEVELS).collect();
+        for filters in filters.chunks(256) {
+            let filters: Vec<_> = filters.iter().map(|f| (f.as_str(), 0)).collect();
+            bomb.subscribe(&filters);
+        }
+        let topics: Vec<u8> = Message::new(abuse::wildcard_bomb_topic(LEVELS), "").encode(V311, 0).repeat(16);
+        bomb.send(&topics);
+        bomb.settle();
+    });
+}

@@ -312,6 +312,18 @@ impl Ledger {
         filling.in_part = true;
     }
 
+    /// What is put from here on is not in the part: that goes on in a later turn, before the batch is sealed, and no other part
+    /// begins in between.
+    pub fn suspend_part(&self) {
+        self.filling.borrow_mut().in_part = false;
+    }
+
+    /// The part goes on.
+    pub fn resume_part(&self) {
+        let filling = &mut *self.filling.borrow_mut();
+        filling.in_part = !filling.parts.is_empty();
+    }
+
     /// `outcome`: what it came to, if there is a part.
     pub fn end_part(&self, outcome: Outcome) {
         let filling = &mut *self.filling.borrow_mut();

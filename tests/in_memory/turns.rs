@@ -282,3 +282,137 @@ fn a_stored_session_has_its_suback_when_all_that_is_retained_is_committed() {
         assert!(world.shards.iter().all(|s| s.census().jobs == 0));
     }
 }
+
+/// Subscribes to a filter at QoS 1.
+fn subscribe(world: &mut World, link: LinkId, filter: &str) {
+    let mut packet = vec![0x82];
+    let length = 2 + 2 + filter.len() + 1;
+    assert!(length < 128 * 128);
+    if length < 128 {
+        packet.push(length as u8);
+    } else {
+        packet.extend([(length % 128) as u8 | 0x80, (length / 128) as u8]);
+    }
+    packet.extend([0, 1, (filter.len() >> 8) as u8, filter.len() as u8]);
+    packet.extend(filter.bytes());
+    packet.push(1);
+    world.send(link, &packet);
+    world.links[link].received.clear();
+}
+
+fn named(world: &mut World, name: &str) -> LinkId {
+    let link = world.open();
+    let mut connect = vec![0x10, 12 + name.len() as u8, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 0, 0];
+    connect.push(name.len() as u8);
+    connect.extend(name.bytes());
+    world.send(link, &connect);
+    world.links[link].received.clear();
+    link
+}
+
+/// QoS 1 to `t` under an identifier, with a payload of one byte.
+fn at_least_once(id: u8, payload: u8) -> [u8; 8] {
+    [0x32, 6, 0, 1, b't', 0, id, payload]
+}
+
+fn assert_turns_are_short(world: &mut World) {
+    let (longest, late) = world.shards[0].take_longest_turn();
+    // The last thing that is begun, and what it writes.
+    assert!(longest <= STEPS + 40 && late == 0, "a turn of {longest} steps, {late} packets late");
+}
+
+/// A world with subscribers to `t`, and the turn that has a PUBLISH to them.
+fn fan(receivers: usize) -> (World, LinkId, Vec<LinkId>) {
+    let mut world = world();
+    let links: Vec<_> = (0..receivers).map(|n| named(&mut world, &format!("r{n}"))).collect();
+    for link in &links {
+        subscribe(&mut world, *link, "t");
+    }
+    let publisher = named(&mut world, "publisher");
+    world.shards[0].take_longest_turn();
+    (world, publisher, links)
+}
+
+#[test]
+fn a_publish_to_very_many_is_delivered_in_portions_and_acknowledged_after_the_last() {
+    const RECEIVERS: usize = 950;
+    let (mut world, publisher, receivers) = fan(RECEIVERS);
+    let (other, second) = (named(&mut world, "other"), named(&mut world, "second"));
+    let (now, ids) = (world.now, [world.id(publisher), world.id(second)]);
+    let shard = &mut world.shards[0];
+    for (id, payload) in ids.iter().zip([b'1', b'3']) {
+        shard.begin_turn();
+        let bytes = [at_least_once(1, payload), at_least_once(2, payload + 1)].concat();
+        assert_eq!(shard.receive(now, *id, &bytes), Progress::Paused);
+    }
+    // Another client has its turn in the midst of it.
+    shard.begin_turn();
+    shard.work(now);
+    let id = world.id(other);
+    let shard = &mut world.shards[0];
+    shard.begin_turn();
+    assert_eq!(shard.receive(now, id, &PINGREQ), Progress::All);
+    let sent = shard.figures().tally.sent;
+    assert!((50..=u64::from(STEPS)).contains(&sent), "{sent} deliveries in one turn");
+    assert!(world.links[publisher].received.is_empty(), "it is not acknowledged before all have it");
+    world.settle();
+    assert_eq!(world.links[publisher].received, [0x40, 2, 0, 1, 0x40, 2, 0, 2]);
+    assert_eq!(world.links[second].received, [0x40, 2, 0, 1, 0x40, 2, 0, 2]);
+    assert_eq!(world.links[other].received, PINGRESP);
+    for link in receivers {
+        let payloads: Vec<_> = world.links[link].received.chunks(8).map(|publish| publish[7]).collect();
+        let of = |from: &[u8]| payloads.iter().copied().filter(|p| from.contains(p)).collect::<Vec<_>>();
+        assert_eq!((of(b"12"), of(b"34"), payloads.len()), (b"12".to_vec(), b"34".to_vec(), 4));
+    }
+    assert_turns_are_short(&mut world);
+}
+
+#[test]
+fn a_session_that_begins_in_the_slot_of_one_that_ended_gets_nothing_of_what_was_on_its_way() {
+    const RECEIVERS: usize = 950;
+    let (mut world, publisher, receivers) = fan(RECEIVERS);
+    let (now, id) = (world.now, world.id(publisher));
+    let shard = &mut world.shards[0];
+    shard.begin_turn();
+    assert_eq!(shard.receive(now, id, &at_least_once(1, b'1')), Progress::All);
+    assert!(!shard.reads(id) && shard.is_fanning());
+    // Straight to the shard, for the world settles after whatever it does.
+    let last = world.id(receivers[RECEIVERS - 1]);
+    let shard = &mut world.shards[0];
+    shard.closed(now, last, "closed");
+    let new = shard.accept(now);
+    shard.begin_turn();
+    let connect = [0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 0, 0, 1, b'n'];
+    assert_eq!(shard.receive(now, new, &connect), Progress::All);
+    while shard.has_jobs() {
+        shard.begin_turn();
+        shard.work(now);
+    }
+    assert_eq!(shard.figures().tally.sent, RECEIVERS as u64 - 1);
+    let outbox = shard.outbox(new).expect("connected");
+    assert_eq!(outbox.front(), [0x20, 2, 0, 0], "its CONNACK alone");
+}
+
+#[test]
+fn a_publish_into_a_wildcard_bomb_is_matched_in_portions() {
+    const LEVELS: u32 = 11;
+    let mut settings = world::settings();
+    settings.steps_per_turn = STEPS;
+    settings.subscriptions_per_client = 1 << LEVELS;
+    let mut world = World::new(&settings, 1);
+    let (bomb, publisher, receiver) =
+        (named(&mut world, "bomb"), named(&mut world, "publisher"), named(&mut world, "receiver"));
+    for n in 0..1 << LEVELS {
+        let level = |at: u32| if n >> at & 1 == 0 { "a/" } else { "+/" };
+        let filter: String = (0..LEVELS).map(level).chain(["b"]).collect();
+        subscribe(&mut world, bomb, &filter);
+    }
+    subscribe(&mut world, receiver, "a/#");
+    world.shards[0].take_longest_turn();
+    let topic = ["a"; LEVELS as usize + 1].join("/");
+    let mut publish = vec![0x30, 2 + topic.len() as u8, 0, topic.len() as u8];
+    publish.extend(topic.bytes());
+    world.send(publisher, &publish);
+    assert_eq!(world.links[receiver].received, publish);
+    assert_turns_are_short(&mut world);
+}

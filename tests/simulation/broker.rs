@@ -135,6 +135,9 @@ impl World {
         } else if longest > most {
             self.saw("a turn is used up");
         }
+        if self.nodes[shard].core.is_fanning() {
+            self.saw("a publication takes several turns");
+        }
     }
 
     fn happened(&mut self, shard: usize, event: &Happened) {

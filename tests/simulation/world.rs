@@ -374,6 +374,7 @@ impl World {
     }
 
     fn happen(&mut self, event: Event) {
+        self.nodes.iter_mut().for_each(|node| node.core.begin_turn());
         match event {
             Event::Turn(shard) => self.turn(shard),
             Event::Parcel { to, parcel } => self.parcel(to, parcel),

@@ -235,6 +235,14 @@ impl Receiver {
         AckToken(self.first.wrapping_add(self.pending.as_ref().map_or(0, |p| p.len()) as u32))
     }
 
+    /// It waits for so many gates more; it waits for one still. Stale tokens are ignored.
+    pub fn expect(&mut self, token: AckToken, gates: u32) {
+        let at = token.0.wrapping_sub(self.first) as usize;
+        if let Some(p) = self.pending.as_mut().and_then(|p| p.get_mut(at)) {
+            p.gates = p.gates.saturating_add(gates);
+        }
+    }
+
     /// A gate answered. Stale tokens are ignored.
     pub fn answer(&mut self, token: AckToken, outcome: Outcome) {
         let at = token.0.wrapping_sub(self.first) as usize;

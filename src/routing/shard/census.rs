@@ -35,6 +35,8 @@ pub struct Census {
     pub held: usize,
     /// Deliveries that ended sessions left in the store, and nobody has read yet.
     pub estates: usize,
+    /// What takes more than a turn: a publication, and parcels behind it.
+    pub put_off: usize,
     pub partial_bytes: usize,
     /// The most messages in one session's queue, and their bytes.
     pub longest_queue: usize,
@@ -101,6 +103,7 @@ impl Shard {
             unanswered: residents().map(|r| r.session.receiver.unanswered()).sum(),
             held: residents().map(|r| r.held_messages()).sum(),
             estates: self.estates.unsettled(),
+            put_off: self.fans.len(),
             partial_bytes: self.partial_bytes,
             longest_queue: sender().map(|s| s.queued()).max().unwrap_or(0),
             largest_queue: sender().map(|s| s.queued_bytes()).max().unwrap_or(0),

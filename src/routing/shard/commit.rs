@@ -122,6 +122,9 @@ impl Shard {
 
     /// What this turn has to have committed. Before the parcels are sealed: a part of a move never comes before its move.
     pub fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
+        if self.fans.holds_seals() {
+            return None;
+        }
         self.stored.as_ref()?;
         // Of what was given up since the flush began: a dead letter is in the batch in which its message ends.
         self.post_letters(now);

@@ -202,6 +202,11 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// More than there will ever be.
+    fn never() -> Needs {
+        Needs { lsn: Some(Lsn(u64::MAX)), unfinished: 0, commit: true }
+    }
+
     pub fn add(&mut self, one: Readiness) {
         match one {
             Readiness::Now => {}
@@ -252,6 +257,24 @@ impl Peer {
             return self.tell(ticket);
         }
         self.held_back.push_back(HeldBack { needs, item: ticket });
+    }
+
+    /// The ticket of a parcel comes later, and no answer before it.
+    pub fn promise(&mut self, number: u64) {
+        let ticket = Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() };
+        self.held_back.push_back(HeldBack { needs: Needs::never(), item: ticket });
+    }
+
+    /// Adds the ticket that was promised. What it needs may be committed by now.
+    pub fn answer_promised(&mut self, parcel: u64, ticket: Item, mut needs: Needs, committed: Lsn) {
+        if needs.lsn.is_none_or(|lsn| lsn <= committed) {
+            needs = Needs::default();
+        }
+        let same = |h: &&mut HeldBack| matches!(h.item, Item::Ticket { number, .. } if number == parcel);
+        if let Some(held) = self.held_back.iter_mut().find(same) {
+            *held = HeldBack { needs, item: ticket };
+        }
+        self.let_go();
     }
 
     /// Adds a late answer, behind the tickets that wait.

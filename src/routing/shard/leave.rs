@@ -136,6 +136,7 @@ impl Shard {
 
     /// Takes connection and session apart: will, waiting acknowledgements, expiry.
     pub(super) fn part(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
+        self.finish_fan_of(now, id);
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(session_id) = connection.session.take() else { return };
         self.connected -= 1;
@@ -194,6 +195,7 @@ impl Shard {
         self.refuse_held(now, id);
         let Some(mut resident) = self.sessions.remove(id) else { return };
         self.common.totals.sessions.give_back(1);
+        self.fans.session_ended(id.slot);
         let (client_id, terms) = (&resident.session.client_id, Arc::clone(resident.session.sender.terms()));
         let stored = resident.session.account().is_some();
         let (in_flight, queued, unread) = resident.session.sender.drain();

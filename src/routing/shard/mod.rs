@@ -33,6 +33,7 @@
 //! | `census` | what it holds, counted |
 //! | `waiting` | who has waited longest for an acknowledgement |
 //! | `wish` | what a client asks for about its own redelivery |
+//! | `fan` | a publication that takes more than a turn |
 //! | `turn` | how much one turn does, and what goes on in a later one |
 //! | `slots` | ids |
 
@@ -48,6 +49,7 @@ mod deliver;
 pub mod effects;
 mod estate;
 pub mod exchange;
+mod fan;
 mod given_up;
 mod hold;
 pub mod homes;
@@ -86,6 +88,7 @@ use delayed::{Delayed, DelayedLimits};
 use effects::{Effects, Event};
 use estate::Estates;
 use exchange::Peer;
+use fan::Fans;
 use given_up::GivenUp;
 use hashbrown::{HashMap, HashTable};
 use hold::Held;
@@ -256,6 +259,7 @@ pub struct Shard {
     turn: Turn,
     /// What goes on in a later turn.
     jobs: Jobs,
+    fans: Fans,
     /// Connections established.
     connected: usize,
     /// Bytes held of packets that are not whole.
@@ -341,6 +345,7 @@ impl Shard {
             unflushed: 0,
             turn,
             jobs: Jobs::new(),
+            fans: Fans::default(),
             connected: 0,
             partial_bytes: 0,
             told_partial: 0,
@@ -369,7 +374,7 @@ impl Shard {
     pub fn has_work(&self) -> bool {
         !self.effects.is_empty()
             || !self.overfull.is_empty()
-            || !self.jobs.is_empty()
+            || self.has_jobs()
             || !self.to_admit.is_empty()
             || !self.letters.is_empty()
             || self.estates.is_nudged()
@@ -379,6 +384,9 @@ impl Shard {
 
     /// Ends the turn between shards: what each peer is sent.
     pub fn seal_parcels(&mut self) {
+        if self.fans.holds_seals() {
+            return;
+        }
         for at in 0..self.peers.len() {
             if let Some(parcel) = self.peers[at].seal(self.here) {
                 self.effects.parcels.push((ShardId(at as u8), parcel));

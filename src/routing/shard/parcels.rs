@@ -3,70 +3,151 @@
 use super::commit::early;
 use super::connection::Pause;
 use super::exchange::{Gate, Item, Needs, Parcel, Peer, Readiness};
+use super::fan::{Matched, Origin};
 use super::route::Publication;
 use super::share::Shared;
 use super::{ConnectionId, SessionId, Shard};
-use crate::journal::record::MoveNumber;
+use crate::journal::record::{Lsn, MoveNumber};
 use crate::mqtt::session::receiver::{AckToken, Outcome};
 use crate::routing::subscription_tree::{ShardId, ShardSet};
 use crate::time::Instant;
 
+/// A parcel that is taken up.
+#[derive(Debug)]
+pub(super) struct Underway {
+    from: ShardId,
+    number: u64,
+    items: std::vec::IntoIter<Item>,
+    /// What was not a publication.
+    others: Vec<Item>,
+    /// Publications so far.
+    publications: u32,
+    not_taken: Vec<(u32, Outcome)>,
+    held: Vec<(u32, u32)>,
+    needs: Needs,
+    /// Whether it took more than a turn: its ticket is promised.
+    put_off: bool,
+}
+
+impl Underway {
+    pub fn new(parcel: Parcel) -> Underway {
+        Underway {
+            from: parcel.from,
+            number: parcel.number,
+            items: parcel.items.into_iter(),
+            others: Vec::new(),
+            publications: 0,
+            not_taken: Vec::new(),
+            held: Vec::new(),
+            needs: Needs::default(),
+            put_off: false,
+        }
+    }
+
+    /// One more publication of it is delivered, and held so often.
+    fn publish(&mut self, outcome: Outcome, held: u32, readiness: Readiness) {
+        self.needs.add(readiness);
+        if held > 0 {
+            self.held.push((self.publications, held));
+        }
+        if outcome != Outcome::Taken {
+            self.not_taken.push((self.publications, outcome));
+        }
+        self.publications += 1;
+    }
+}
+
 impl Shard {
     /// Takes in what a peer sent: first the publications, and their ticket, so that it precedes every late answer to one
     /// of them; then the rest in its order, which theirs does not depend on. Parcels of one peer come in their order.
+    ///
+    /// One that takes more than this turn goes on in later ones, and those after it wait for it.
     pub fn take_parcel(&mut self, now: Instant, parcel: Parcel) {
-        let from = parcel.from;
-        let mut publications = 0;
-        let mut not_taken = Vec::new();
-        let mut held = Vec::new();
-        let mut others = Vec::new();
-        let mut needs = Needs::default();
-        for item in parcel.items {
-            let gate = Gate::Peer { shard: from, number: parcel.number, index: publications };
-            let outcome = match item {
+        if self.fans.any() {
+            return self.fans.parcels.push_back(parcel);
+        }
+        self.take_up_parcel(now, Box::new(Underway::new(parcel)));
+    }
+
+    /// Goes on with a parcel as far as this turn goes.
+    pub(super) fn take_up_parcel(&mut self, now: Instant, mut underway: Box<Underway>) {
+        let (from, number) = (underway.from, underway.number);
+        while let Some(item) = underway.items.next() {
+            let index = underway.publications;
+            let gate = Gate::Peer { shard: from, number, index };
+            match item {
                 Item::Publish { message, publisher, part_of } => {
                     let mut publication = Publication::of(&message, publisher);
                     publication.gate = Some(gate);
+                    let mut matches = std::mem::take(&mut self.matches);
+                    let matched = self.match_at_once(message.topic(), &mut matches);
                     self.begin_part(&mut publication, part_of);
-                    let outcome = self.deliver_here(now, &mut publication);
-                    needs.add(self.end_part(&mut publication, outcome, from, parcel.number));
-                    if publication.held > 0 {
-                        held.push((publications, publication.held));
+                    if matched != Matched::All {
+                        if let Some(ledger) = self.ledger() {
+                            ledger.suspend_part();
+                        }
+                        self.fan_out(&mut publication, matched, matches, Origin::Parcel);
+                        return self.put_off(underway);
                     }
-                    outcome
+                    let outcome = self.deliver_matches(now, &mut publication, &mut matches);
+                    self.matches = matches;
+                    let readiness = self.end_part(&mut publication, outcome, from, number);
+                    underway.publish(outcome, publication.held, readiness);
                 }
                 Item::Share(share) => {
                     let mut publication = Publication::of(&share.message, None);
                     self.begin_part(&mut publication, share.part_of);
-                    let outcome = match self.take_share(now, &share, &mut publication, gate) {
-                        Shared::Settled(outcome) => outcome,
+                    let (outcome, held) = match self.take_share(now, &share, &mut publication, gate) {
+                        Shared::Settled(outcome) => (outcome, 0),
                         // The next member's shard will say, or the member that holds it.
-                        Shared::Underway { .. } | Shared::Held => {
-                            held.push((publications, 1));
-                            Outcome::Unmatched
-                        }
+                        Shared::Underway { .. } | Shared::Held => (Outcome::Unmatched, 1),
                     };
-                    needs.add(self.end_part(&mut publication, outcome, from, parcel.number));
-                    outcome
+                    let readiness = self.end_part(&mut publication, outcome, from, number);
+                    underway.publish(outcome, held, readiness);
                 }
                 other => {
-                    others.push(other);
+                    underway.others.push(other);
                     continue;
                 }
-            };
-            if outcome != Outcome::Taken {
-                not_taken.push((publications, outcome));
             }
-            publications += 1;
+            self.turn.charge(1);
+            if self.turn.is_over() && underway.items.len() > 0 {
+                return self.put_off(underway);
+            }
         }
+        let Underway { publications, not_taken, held, others, needs, put_off, .. } = *underway;
+        let committed = self.ledger().map_or(Lsn(0), |ledger| ledger.last_committed());
         if publications > 0
             && let Some(peer) = self.peers.get_mut(usize::from(from.0))
         {
-            peer.answer(Item::Ticket { number: parcel.number, not_taken, held }, needs);
+            let ticket = Item::Ticket { number, not_taken, held };
+            if put_off {
+                peer.answer_promised(number, ticket, needs, committed);
+            } else {
+                peer.answer(ticket, needs);
+            }
         }
         for item in others {
             self.take_item(now, from, item);
         }
+    }
+
+    /// The rest of the parcel is taken up in a later turn. No answer passes its ticket.
+    fn put_off(&mut self, mut underway: Box<Underway>) {
+        if !std::mem::replace(&mut underway.put_off, true)
+            && let Some(peer) = self.peers.get_mut(usize::from(underway.from.0))
+        {
+            peer.promise(underway.number);
+        }
+        self.fans.underway = Some(underway);
+    }
+
+    /// The publication of the parcel that took more than a turn is delivered.
+    pub(super) fn item_delivered(&mut self, publication: &mut Publication<'_>, outcome: Outcome) {
+        let Some(mut underway) = self.fans.underway.take() else { return };
+        let readiness = self.end_part(publication, outcome, underway.from, underway.number);
+        underway.publish(outcome, publication.held, readiness);
+        self.fans.underway = Some(underway);
     }
 
     fn begin_part(&mut self, publication: &mut Publication<'_>, part_of: Option<MoveNumber>) {
@@ -134,15 +215,6 @@ impl Shard {
             // `take_parcel` keeps these to itself.
             Item::Publish { .. } | Item::Share(_) => {}
         }
-    }
-
-    /// Delivers to this shard's own subscribers alone: its publisher's shard has seen to the others.
-    fn deliver_here(&mut self, now: Instant, publication: &mut Publication<'_>) -> Outcome {
-        let mut matches = std::mem::take(&mut self.matches);
-        self.tree.matches(publication.parts.topic, &mut matches);
-        let outcome = self.deliver_matches(now, publication, &mut matches);
-        self.matches = matches;
-        outcome
     }
 
     /// A ticket: who waits is told, and publishers that waited for room are read again.

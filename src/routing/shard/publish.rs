@@ -5,6 +5,7 @@ use super::commit::{Early, Waits, early};
 use super::connection::Pause;
 use super::delayed::is_delayed;
 use super::exchange::Gate;
+use super::fan::{Matched, Origin};
 use super::receive::Flow;
 use super::route::{Publication, Routed};
 use super::wish::Asked;
@@ -49,6 +50,21 @@ pub(super) struct Retaining {
     pub waits: bool,
     /// False: there was no room for it.
     pub kept: bool,
+}
+
+/// A client's PUBLISH that is being routed.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub connection: ConnectionId,
+    /// Its acknowledgement.
+    token: Option<(SessionId, AckToken)>,
+    /// The identifier that is taken over with it.
+    incoming: Option<(SessionKey, PacketId)>,
+    /// Whether its acknowledgement waits for the store, whoever receives it.
+    waits: bool,
+    qos: QoS,
+    /// Whether it made dead letters in a turn before.
+    pub letters: bool,
 }
 
 impl Shard {
@@ -147,18 +163,19 @@ impl Shard {
             }
         }
         let token = self.next_token(session, publish);
-        let mut routed = self.route(now, &mut publication, token);
-        self.end_move(&publication, routed.outcome, incoming);
-        // Refused by all, and nobody is asked any more: nothing is taken over, so its identifier is not either. It ends in the
-        // batch that it began in.
-        let refused = routed.gates == 0 && routed.outcome.reason().is_error();
-        // A refused message may be a dead letter now, which goes out with this batch.
-        let letters = incoming.is_none() && self.owes_letters();
-        if !refused && (waits || publication.body.is_some()) || letters {
-            let early =
-                publication.body.as_ref().filter(|_| !waits && !letters && early(publish.qos) == Early::Yes);
-            routed.gates += self.gate_publisher(token, early);
+        publication.gate = token.map(|(session, token)| Gate::Here { session, token });
+        let mut matches = std::mem::take(&mut self.matches);
+        let matched = self.match_at_once(topic, &mut matches);
+        let of = Published { connection: id, token, incoming, waits, qos: publish.qos, letters: false };
+        if matched != Matched::All {
+            self.fan_out(&mut publication, matched, matches, Origin::Client(of));
+            self.publisher = publisher;
+            self.publish_on(now, id, session, publish, told);
+            return Flow::Continue;
         }
+        let mut routed = self.route_matched(now, &mut publication, &mut matches);
+        self.matches = matches;
+        routed.gates += self.end_publish(&of, &mut publication, &routed);
         self.publisher = publisher;
         if !routed.full.is_empty() {
             self.wait_for_peers(now, id, routed.full);
@@ -170,6 +187,76 @@ impl Shard {
         }
         self.answer_publisher(now, id, session, publish, routed, told);
         Flow::Continue
+    }
+
+    /// It was routed: its move ends. Answers for how many gates more its acknowledgement waits.
+    fn end_publish(&mut self, of: &Published, publication: &mut Publication<'_>, routed: &Routed) -> u32 {
+        self.end_move(publication, routed.outcome, of.incoming);
+        // Refused by all, and nobody is asked any more: nothing is taken over, so its identifier is not either. It ends in the
+        // batch that it began in.
+        let refused = routed.gates == 0 && routed.outcome.reason().is_error();
+        // A refused message may be a dead letter now, which goes out with this batch.
+        let letters = of.incoming.is_none() && (of.letters || self.owes_letters());
+        if !letters && (refused || !(of.waits || publication.body.is_some())) {
+            return 0;
+        }
+        let early = !of.waits && !letters && early(of.qos) == Early::Yes;
+        self.gate_publisher(of.token, publication.body.as_ref().filter(|_| early))
+    }
+
+    /// The PUBLISH goes on in later turns: its acknowledgement waits for that as for a gate, and its connection is not read.
+    fn publish_on(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        publish: &Publish<'_>,
+        told: Option<ReasonCode>,
+    ) {
+        if let Some(packet_id) = publish.packet_id {
+            self.settle(now, id, session, |receiver| {
+                receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1, told);
+                None
+            });
+        }
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.pause(Pause::Work, now);
+        }
+    }
+
+    /// Such a PUBLISH is through; `known`: the gates that are expected already.
+    pub(super) fn published(
+        &mut self,
+        now: Instant,
+        of: &Published,
+        publication: &mut Publication<'_>,
+        routed: Routed,
+        known: u32,
+    ) {
+        if (publication.body.is_some() || of.letters)
+            && let Some(ledger) = self.ledger()
+        {
+            // What it waits for may be in batches before: then this one has nothing yet that would have it sealed.
+            ledger.begin();
+        }
+        let gates = routed.gates + self.end_publish(of, publication, &routed);
+        self.expect(of, gates - known);
+        if !routed.full.is_empty() {
+            self.wait_for_peers(now, of.connection, routed.full);
+        }
+        if let Some((session, token)) = of.token {
+            self.gate_answered(now, session, token, routed.outcome);
+        }
+        self.unpause(now, of.connection, Pause::Work);
+    }
+
+    /// The acknowledgement waits for so many gates more.
+    pub(super) fn expect(&mut self, of: &Published, gates: u32) {
+        if let Some((session, token)) = of.token
+            && let Some(resident) = self.sessions.get_mut(session)
+        {
+            resident.session.receiver.expect(token, gates);
+        }
     }
 
     /// Which of the publisher's acknowledgements this one's will be, if it gets one.

@@ -12,6 +12,9 @@ use crate::time::Instant;
 /// Bytes of a packet that are kept even when partial packets use up their share of the memory.
 const SMALL_PARTIAL: usize = 4096;
 
+/// The packet type of PUBLISH.
+const PUBLISH: u8 = 3;
+
 /// Where reading stands after some bytes were taken in.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -194,8 +197,12 @@ impl Shard {
             if self.unflushed >= TURN {
                 return (Progress::Flush, taken);
             }
-            self.turn.begin_packet();
             let rest = &input[taken..];
+            if self.fans.present.is_some() && rest.first().is_some_and(|b| b >> 4 == PUBLISH) {
+                self.read_behind_fan(now, id);
+                return (Progress::Paused, taken);
+            }
+            self.turn.begin_packet();
             let limit = self.settings.packet_size;
             let decoded = match connection.phase {
                 Phase::AwaitingConnect => codec::decode_connect(rest, limit),

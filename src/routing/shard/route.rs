@@ -131,20 +131,42 @@ impl Shard {
     ) -> Routed {
         let mut matches = std::mem::take(&mut self.matches);
         self.tree.matches(publication.parts.topic, &mut matches);
-        let gate = acknowledgement.map(|(session, token)| Gate::Here { session, token });
-        publication.gate = gate;
-        let outcome = self.deliver_matches(now, publication, &mut matches);
-        let mut routed = Routed { outcome, gates: publication.held, full: ShardSet::EMPTY };
-        // A shared message that one member has no room for goes to another: it is not held.
-        publication.gate = None;
-        if !matches.peers.is_empty() {
-            self.forward(publication, &matches, gate, &mut routed);
-        }
-        for at in 0..matches.groups.len() {
-            self.share(now, matches.groups[at], publication, gate, &mut routed);
-        }
+        self.turn.charge(matches.visited / 2);
+        publication.gate = acknowledgement.map(|(session, token)| Gate::Here { session, token });
+        let routed = self.route_matched(now, publication, &mut matches);
         self.matches = matches;
         routed
+    }
+
+    /// The same with what it matched; `publication.gate` is the publisher's.
+    pub(super) fn route_matched(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        matches: &mut Matches,
+    ) -> Routed {
+        let outcome = self.deliver_matches(now, publication, matches);
+        let mut routed = Routed { outcome, gates: publication.held, full: ShardSet::EMPTY };
+        self.route_on(now, publication, matches, &mut routed);
+        routed
+    }
+
+    /// What comes after the receivers here: peers and shared groups.
+    pub(super) fn route_on(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        matches: &Matches,
+        routed: &mut Routed,
+    ) {
+        // A shared message that one member has no room for goes to another: it is not held.
+        let gate = publication.gate.take();
+        if !matches.peers.is_empty() {
+            self.forward(publication, matches, gate, routed);
+        }
+        for group in &matches.groups {
+            self.share(now, *group, publication, gate, routed);
+        }
     }
 
     /// Delivers to the local sessions of a match, each once.
@@ -219,7 +241,7 @@ impl Shard {
 
 /// One session's matching subscriptions as one; `None` where No Local leaves none.
 // 3.1.1 [MQTT-3.3.5-1]; 5.0 [MQTT-3.3.4-2], [MQTT-3.3.4-3], [MQTT-3.3.4-4], [MQTT-3.8.3-3]
-fn merge<'a>(
+pub(super) fn merge<'a>(
     subscriptions: &[Subscriber],
     publisher: Option<Publisher>,
     here: ShardId,

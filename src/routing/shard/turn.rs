@@ -30,7 +30,7 @@ const WRITE: u32 = 16;
 const BYTES: usize = 1024;
 
 /// A job has this part of a turn before the next one has its.
-const PORTIONS: u32 = 4;
+pub(super) const PORTIONS: u32 = 4;
 
 /// Steps of the present turn.
 #[derive(Debug)]
@@ -123,13 +123,24 @@ impl Shard {
 
     /// Whether there is work for [`Self::work`]. Sockets are looked at before.
     pub fn has_jobs(&self) -> bool {
-        !self.jobs.is_empty()
+        !self.jobs.is_empty() || self.fans.any()
+    }
+
+    /// Whether a publication is under way that takes more than a turn. For tests.
+    pub fn is_fanning(&self) -> bool {
+        self.fans.present.is_some()
     }
 
     /// Goes on with what earlier turns left: each job has a portion of this turn, in the order in which they were put off,
     /// until the turn is over. Called by the flusher before it flushes, in a turn of its own.
     pub fn work(&mut self, now: Instant) {
         let turn = self.turn.most;
+        if self.fans.any() {
+            // It has what the others leave, and they wait for it.
+            let others = turn.div_ceil(PORTIONS) * u32::from(!self.jobs.is_empty());
+            self.turn.until = (turn - others).max(1);
+            self.go_on_with_fans(now);
+        }
         for _ in 0..self.jobs.len() {
             if self.turn.steps >= turn {
                 break;

@@ -6,6 +6,7 @@
 
 use super::subscribers::Subscribers;
 use super::trie::Trie;
+use super::walk::Walk;
 use super::{GroupId, Matches, ShardSet};
 use crate::mqtt::topic;
 use foldhash::fast::RandomState;
@@ -108,13 +109,24 @@ impl FilterMap {
         }
     }
 
-    pub fn matches(&self, topic: &str, out: &mut Matches) {
+    /// Appends the receivers of every filter that matches; false where that takes more than `most` nodes of the trie.
+    pub fn matches(&self, topic: &str, most: u32, out: &mut Matches) -> bool {
+        self.exact_matches(topic, out);
+        self.wildcards.is_empty() || self.wildcards.matches(topic, most, out)
+    }
+
+    fn exact_matches(&self, topic: &str, out: &mut Matches) {
         if let Some(receivers) = self.exact.get(topic) {
             receivers.copy_to(out);
         }
-        if !self.wildcards.is_empty() {
-            self.wildcards.matches(topic, out);
+    }
+
+    /// The same from where a walk stands; whether that was all.
+    pub fn go_on(&self, topic: &str, walk: &mut Walk, most: u32, out: &mut Matches) -> bool {
+        if !walk.begun {
+            self.exact_matches(topic, out);
         }
+        self.wildcards.go_on(topic, walk, most, out)
     }
 
     /// Filters and trie nodes.

@@ -13,6 +13,7 @@ mod filter_map;
 mod group_table;
 mod subscribers;
 mod trie;
+mod walk;
 
 #[cfg(test)]
 pub(super) mod test_topics;
@@ -22,6 +23,7 @@ mod tests;
 pub use address::{SessionSlot, ShardId, ShardSet};
 pub use group_table::GroupId;
 pub use subscribers::{PackedOptions, Subscriber};
+pub use walk::Walk;
 
 use super::presence::Presences;
 use super::shared::{Group, Member, MemberAddress, Presence};
@@ -68,6 +70,8 @@ pub struct Matches {
     pub peers: ShardSet,
     /// Each group that has one member to be chosen; one client may be in several.
     pub groups: Vec<GroupId>,
+    /// Nodes of the trie that were visited for it; 0 where it was remembered.
+    pub visited: u32,
     frontier: trie::Frontier,
     /// Of which topic, in which version of the tree; empty: of none.
     topic: String,
@@ -84,6 +88,7 @@ impl Matches {
         self.peers = ShardSet::EMPTY;
         self.groups.clear();
         self.topic.clear();
+        self.visited = 0;
     }
 }
 
@@ -240,15 +245,33 @@ impl SubscriptionTree {
     /// Fills `out` with what receives a message to this Topic Name, in place of what was there, or leaves it as it is, if
     /// that is the answer still. Allocates only to grow `out`.
     pub fn matches(&self, topic: &str, out: &mut Matches) {
+        self.matches_within(topic, u32::MAX, out);
+    }
+
+    /// The same, if it takes no more than some `most` nodes of the trie; else false, and nothing in `out`:
+    /// [`go_on`](Self::go_on) then takes it in portions.
+    pub fn matches_within(&self, topic: &str, most: u32, out: &mut Matches) -> bool {
         if out.version == self.version && out.topic == topic && !topic.is_empty() {
-            return;
+            out.visited = 0;
+            return true;
         }
         out.clear();
-        self.filters.matches(topic, out);
+        if !self.filters.matches(topic, most, out) {
+            let visited = out.visited;
+            out.clear();
+            out.visited = visited;
+            return false;
+        }
         if topic.len() <= REMEMBERED {
             out.topic.push_str(topic);
             out.version = self.version;
         }
+        true
+    }
+
+    /// Adds to `out`, from where the walk stands, what `most` more nodes have; whether that was all.
+    pub fn go_on(&self, topic: &str, walk: &mut Walk, most: u32, out: &mut Matches) -> bool {
+        self.filters.go_on(topic, walk, most, out)
     }
 
     /// None if the group is gone: an id is never given to another. Who of it is online may not be known yet.

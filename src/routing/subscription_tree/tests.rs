@@ -53,6 +53,71 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn a_walk_in_portions_finds_what_a_walk_at_once_finds(
+        filters in prop::collection::vec(topic_filter(), 0..40),
+        topics in prop::collection::vec(topic_name(), 1..20),
+        most in 1..5_u32,
+    ) {
+        let mut tree = SubscriptionTree::new(HERE);
+        for (session, filter) in filters.iter().enumerate() {
+            tree.subscribe(filter, subscriber(session as u32));
+        }
+        for topic in &topics {
+            let (mut walk, mut out) = (Walk::default(), Matches::default());
+            let mut visited = 0;
+            while !tree.go_on(topic, &mut walk, most, &mut out) {
+                prop_assert_eq!(out.visited - visited, most);
+                visited = out.visited;
+            }
+            let mut found: Vec<_> = out.subscribers.iter().map(|s| s.session.0).collect();
+            found.sort_unstable();
+            prop_assert_eq!(found, matched(&tree, topic), "{}", topic);
+        }
+    }
+}
+
+#[test]
+fn a_walk_goes_on_where_what_it_stood_on_is_gone() {
+    let filters = ["a/a/a", "a/+/a", "+/a/a", "+/+/+", "a/a/#", "a/+/#"];
+    for (most, gone) in (1..8).flat_map(|most| (0..filters.len()).map(move |gone| (most, gone))) {
+        let mut tree = SubscriptionTree::new(HERE);
+        for (session, filter) in filters.iter().enumerate() {
+            tree.subscribe(filter, subscriber(session as u32));
+        }
+        let (mut walk, mut out) = (Walk::default(), Matches::default());
+        let mut all = tree.go_on("a/a/a", &mut walk, most, &mut out);
+        tree.unsubscribe(filters[gone], SessionSlot(gone as u32));
+        // A node that was freed is another's.
+        tree.subscribe("b/+", subscriber(99));
+        while !all {
+            all = tree.go_on("a/a/a", &mut walk, 1, &mut out);
+        }
+        let mut found: Vec<_> = out.subscribers.iter().map(|s| s.session.0 as usize).collect();
+        found.sort_unstable();
+        found.retain(|session| *session != gone);
+        let others: Vec<_> = (0..filters.len()).filter(|session| *session != gone).collect();
+        assert_eq!(found, others, "{most} {gone}");
+    }
+}
+
+#[test]
+fn a_wildcard_bomb_is_given_up_after_the_nodes_that_are_allowed() {
+    let mut tree = SubscriptionTree::new(HERE);
+    const LEVELS: usize = 10;
+    for n in 0..1_u32 << LEVELS {
+        let level = |at: usize| if n >> at & 1 == 0 { "a" } else { "+" };
+        let filter: Vec<_> = (0..LEVELS).map(level).chain(["b"]).collect();
+        tree.subscribe(&filter.join("/"), subscriber(n));
+    }
+    let topic = ["a"; LEVELS + 1].join("/");
+    let mut out = Matches::default();
+    assert!(!tree.matches_within(&topic, 1_000, &mut out));
+    assert!(out.is_empty() && (1_000..2_000).contains(&out.visited), "{} nodes", out.visited);
+    assert!(tree.matches_within(&topic, 3_000, &mut out));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Subscribe(String, u32, u32),

@@ -17,7 +17,7 @@ use std::hash::BuildHasher;
 pub(super) type NodeId = u32;
 
 const NONE: NodeId = NodeId::MAX;
-const ROOT: NodeId = 0;
+pub(super) const ROOT: NodeId = 0;
 
 #[derive(Debug)]
 struct Node {
@@ -147,8 +147,10 @@ impl Trie {
         self.give_back();
     }
 
-    /// Appends the receivers of every filter that matches.
-    pub fn matches(&self, topic: &str, out: &mut Matches) {
+    /// Appends the receivers of every filter that matches; false, with some of them appended, where that takes more than `most`
+    /// nodes, and another level.
+    pub fn matches(&self, topic: &str, most: u32, out: &mut Matches) -> bool {
+        let mut all = true;
         // Out of `out` for the while, so that `out` can be filled.
         let mut frontier = std::mem::take(&mut out.frontier);
         frontier.nodes.clear();
@@ -157,6 +159,12 @@ impl Trie {
         let mut wildcards = !topic::begins_with_dollar(topic);
         // Bytes, since levels are short and the search that `str` does is for long ones.
         for level in topic.as_bytes().split(|b| *b == b'/') {
+            out.visited = out.visited.saturating_add(frontier.nodes.len() as u32);
+            if out.visited > most {
+                all = false;
+                frontier.nodes.clear();
+                break;
+            }
             let level_hash = self.hasher.hash_one(level);
             frontier.next.clear();
             for id in &frontier.nodes {
@@ -187,7 +195,34 @@ impl Trie {
                 self.node(node.hash).receivers.copy_to(out);
             }
         }
+        out.visited = out.visited.saturating_add(frontier.nodes.len() as u32);
         out.frontier = frontier;
+        all
+    }
+
+    /// For a walk that goes node by node.
+    pub fn plus(&self, parent: NodeId) -> Option<NodeId> {
+        Some(self.node(parent).plus).filter(|id| *id != NONE)
+    }
+
+    pub fn literal_child(&self, parent: NodeId, level: &[u8]) -> Option<NodeId> {
+        if self.node(parent).literals == 0 {
+            return None;
+        }
+        self.literal(parent, level, self.hasher.hash_one(level))
+    }
+
+    /// Appends the receivers of the filter that ends at the node.
+    pub fn copy(&self, id: NodeId, out: &mut Matches) {
+        self.node(id).receivers.copy_to(out);
+    }
+
+    /// Appends the receivers of the filter that ends with `#` below the node.
+    pub fn copy_hash(&self, id: NodeId, out: &mut Matches) {
+        let hash = self.node(id).hash;
+        if hash != NONE {
+            self.copy(hash, out);
+        }
     }
 
     /// Bytes on the heap; looks at every node.
