@@ -98,11 +98,6 @@ impl World {
     /// Whether somebody owes it: its publisher was told that it is taken, and the keeper was a member all the time.
     fn is_owed(&self, number: usize) -> bool {
         let message = &self.oracle.messages[number];
-        let stands = |log: &SessionLog| {
-            log.client == KEEPER
-                && log.is_sure()
-                && log.subscriptions.iter().any(|s| s.stands_since(message.first_sent))
-        };
         let v5 = self.clients[PUBLISHER].manners.version.is_v5();
         // 3.1.1 cannot be told of a refusal, unless its acknowledgement waits for room.
         let queue = &self.plan.settings.session.send.queue;
@@ -111,14 +106,23 @@ impl World {
             && told
             && !message.refused
             && !self.oracle.astray.contains(&number)
-            && self.oracle.sessions.iter().any(stands)
+            && self.has_stood_since(KEEPER, message.first_sent)
+    }
+
+    /// Whether a client's session surely has its subscription since then.
+    fn has_stood_since(&self, client: usize, since: u64) -> bool {
+        let stands = |log: &SessionLog| {
+            log.client == client && log.is_sure() && log.subscriptions.iter().any(|s| s.stands_since(since))
+        };
+        self.oracle.sessions.iter().any(stands)
     }
 
     /// What its publisher is told is taken is not in memory alone.
     pub(crate) fn check_work_kept(&self, image: &Image, number: usize) -> Result<(), String> {
         let Some(work) = self.plan.work.filter(|_| self.is_owed(number)) else { return Ok(()) };
         let oracle = &self.oracle;
-        let refused = oracle.refused.contains(&number) && !work.letters;
+        let lettered = work.letters && self.has_stood_since(PUBLISHER, oracle.messages[number].first_sent);
+        let refused = oracle.refused.contains(&number) && !lettered;
         let had = oracle.done.contains(&number) || oracle.letters.contains(&number);
         let is_it = |m: &homing::mqtt::message::Message| {
             m.payload().first_chunk().map(|n| u32::from_be_bytes(*n) as usize) == Some(number)
