@@ -17,6 +17,8 @@
 //!   identifier is recorded while the message is already on its way, so this is asked only of what came before a
 //!   new QoS 2 PUBLISH on the same connection: that one waits until all before it is recorded.
 //!
+//! Beside it, `work`: a shared message whose member ends its session between the message and its commit.
+//!
 //! `CRASH_SEED` repeats the plans (not the scheduler), `CRASH_ROUNDS` sets the number of kills under load.
 
 #[path = "../support/mod.rs"]
@@ -26,6 +28,12 @@ mod support;
 #[path = "../support/process.rs"]
 #[expect(dead_code, reason = "shared with other tests, which use all of it")]
 mod process;
+
+#[path = "../support/shim.rs"]
+mod shim;
+
+#[path = "../support/work.rs"]
+mod work;
 
 #[path = "../simulation/rng.rs"]
 mod rng;
@@ -251,4 +259,22 @@ fn what_was_acknowledged_survives_kill_9() {
     }
     assert!(violations.is_empty(), "CRASH_SEED={seed}:\n{}", violations.join("\n"));
     assert!(within * 4 >= rounds * 3, "most kills have to fall between a request and its acknowledgement");
+}
+
+#[test]
+fn work_that_was_acknowledged_while_its_member_left_survives_kill_9() {
+    for (leaves, arbiters) in work::WAYS {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        let mut command = process::homing_serve();
+        work::slowly(&mut command, shim::shim("power_loss"), directory.path(), arbiters);
+        let (mut broker, address) = process::Process::serve(&mut command);
+        work::prepare(address);
+        let promised = work::hand_out(address, leaves, || broker.kill());
+        let mut homing = Homing::spawn(directory.path(), arbiters);
+        let had = work::collect(homing.address(), &promised);
+        assert!(
+            promised.is_subset(&had),
+            "{leaves:?} with {arbiters}: {promised:?} acknowledged, {had:?} there"
+        );
+    }
 }

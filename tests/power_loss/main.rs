@@ -5,8 +5,19 @@
 //! each commit, is killed at a random one, and the store is opened again on the images. `POWER_LOSS_ROUNDS` sets how often,
 //! `POWER_LOSS_SEED` repeats the places; the moment within a commit is the system's choice.
 
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
+mod support;
+
+#[path = "../support/process.rs"]
+#[expect(dead_code, reason = "shared with other tests, which use all of it")]
+mod process;
+
 #[path = "../support/shim.rs"]
 mod shim;
+
+#[path = "../support/work.rs"]
+mod work;
 
 mod images;
 
@@ -20,6 +31,7 @@ use homing::store::sqlite::{Options, Sqlite};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use images::Images;
+use process::{Process, homing_serve};
 use shim::shim;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
@@ -208,5 +220,27 @@ fn what_an_interval_store_synced_survives_a_power_loss() {
 fn what_a_store_without_syncs_reported_is_seen_to_be_lost() {
     for outcome in rounds("os") {
         assert!(outcome.is_err(), "nothing was synced, and nothing is missing?");
+    }
+}
+
+/// The broker itself: a shared message is not acknowledged on the word of a member that passes it on.
+#[test]
+fn work_that_was_acknowledged_while_its_member_left_survives_a_power_loss() {
+    for (leaves, arbiters) in work::WAYS {
+        let folder = tempfile::tempdir().expect("a directory");
+        let images = Images::new(folder.path());
+        let mut command = homing_serve();
+        work::slowly(&mut command, shim("power_loss"), &images.directory, arbiters);
+        command.env("POWER_LOSS_DIRECTORY", &images.directory).env("POWER_LOSS_IMAGES", &images.images);
+        let (mut broker, address) = Process::serve(&mut command);
+        work::prepare(address);
+        let promised = work::hand_out(address, leaves, || broker.kill());
+        let restored = images.restore();
+        let (_broker, address) = Process::serve(homing_serve().arg("--data-dir").arg(&restored));
+        let had = work::collect(address, &promised);
+        assert!(
+            promised.is_subset(&had),
+            "{leaves:?} with {arbiters}: {promised:?} acknowledged, {had:?} there"
+        );
     }
 }

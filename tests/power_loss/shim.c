@@ -1,6 +1,7 @@
 /* What a machine still has after its power went: for each file of a directory its content as of its last sync, and its name if
  * the directory was synced since it was made. Preloaded into a process whose files they are (POWER_LOSS_DIRECTORY), it keeps both
- * in another directory (POWER_LOSS_IMAGES): NAME.data and NAME.entry. All else is the C library's.
+ * in another directory (POWER_LOSS_IMAGES): NAME.data and NAME.entry. All else is the C library's. With POWER_LOSS_SYNC_MS each
+ * sync takes so many milliseconds longer.
  *
  * Kinder than the real thing in one way: what was not synced is lost whole, and never half or out of order.
  */
@@ -109,6 +110,9 @@ static void keep(int fd)
 static int sync_as(const char *name, int fd)
 {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, name);
+    const char *slowly = getenv("POWER_LOSS_SYNC_MS");
+    if (slowly)
+        usleep(1000 * atoi(slowly));
     int result = real(fd);
     if (result == 0)
         keep(fd);
