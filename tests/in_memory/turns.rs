@@ -95,6 +95,31 @@ fn delayed_messages_that_are_due_together_are_published_in_one_tick_over_several
     }
 }
 
+#[test]
+fn delayed_messages_wait_while_a_peer_has_as_much_as_it_should_and_then_go_on() {
+    const MESSAGES: usize = 10_000;
+    let mut settings = world::settings();
+    settings.delayed.messages = MESSAGES;
+    let mut world = World::new(&settings, 2);
+    // One of them has another home than the publisher.
+    let [publisher, one, other] = [b'p', b's', b'x'].map(|name| client(&mut world, name));
+    for link in [one, other] {
+        world.send(link, &[0x82, 6, 0, 1, 0, 1, b't', 0]);
+        world.links[link].received.clear();
+    }
+    world.send(publisher, &b"\x30\x0E\0\x0C$delayed/1/t".repeat(MESSAGES));
+    world.holds_parcels = true;
+    world.advance(Duration::from_millis(1_250));
+    let outstanding = |world: &World| world.shards.iter().map(|s| s.census().outstanding).sum::<usize>();
+    assert!((1_000..MESSAGES).contains(&outstanding(&world)), "{}", outstanding(&world));
+    world.holds_parcels = false;
+    world.settle();
+    for link in [one, other] {
+        assert_eq!(publishes(&world.links[link].received), MESSAGES);
+    }
+    assert!(world.shards.iter().all(|s| s.census().jobs == 0));
+}
+
 /// A packet with a body of any length.
 fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     let mut packet = vec![first];

@@ -220,9 +220,9 @@ impl Shard {
         None
     }
 
-    /// Peers have room again.
+    /// A peer has less from here than before: what waits goes on if none has too much.
     pub(super) fn go_on_with_delayed(&mut self) {
-        if self.delayed.progress == Progress::WaitsForPeer {
+        if self.delayed.progress == Progress::WaitsForPeer && !self.peers.iter().any(Peer::is_full) {
             self.delayed.progress = Progress::GoesOn;
             self.later(Job::Delayed);
         }

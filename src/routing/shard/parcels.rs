@@ -242,9 +242,7 @@ impl Shard {
         if self.peers.get(usize::from(from.0)).is_some_and(Peer::has_room) {
             self.resume_waiting_for(now, from);
         }
-        if self.peers.iter().all(Peer::has_room) {
-            self.go_on_with_delayed();
-        }
+        self.go_on_with_delayed();
     }
 
     /// A peer has room: publishers that waited for it alone are read again. Who is held up by one peer does not wait for others.
