@@ -100,6 +100,11 @@ impl Process {
         }
     }
 
+    /// Its number in `/proc`.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         // It may have ended by itself.
         let _ = kill_process(Pid::from_child(&self.child), signal);

@@ -492,6 +492,22 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_large_messages_is_bounded_by_bytes_and_on_the_account_when_it_is_asked_for() {
+        let (mut q, mut losses) = (Queue::default(), Losses::default());
+        let ledger = Ledger::new(0, 0);
+        for n in 0..64 {
+            let body = ledger.known_body(BodyNumber(n), 100_000, Instant::NEVER);
+            let parked = ledger.known_entry(EntryNumber(n), Some(body)).park();
+            q.restore(parked.expect("it has a body"), false);
+        }
+        let before = charge::unreported();
+        let page = q.next_page().expect("a page");
+        assert_eq!((page.len(), charge::unreported() - before), (3, 300_000));
+        q.take_page(&page, Vec::new(), &mut losses);
+        assert!(charge::unreported() < before);
+    }
+
+    #[test]
     fn subscription_identifiers_are_charged_in_the_queue_and_on_the_account() {
         let (mut q, mut losses) = (Queue::default(), Losses::default());
         let many: Vec<u32> = (1..=8_192).collect();
