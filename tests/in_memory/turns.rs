@@ -441,3 +441,26 @@ fn a_publish_into_a_wildcard_bomb_is_matched_in_portions() {
     assert_eq!(world.links[receiver].received, publish);
     assert_turns_are_short(&mut world);
 }
+
+#[test]
+fn filters_with_wildcards_of_more_levels_than_a_session_may_have_are_refused() {
+    const LEVELS: usize = 256;
+    let mut settings = world::settings();
+    (settings.topic_levels, settings.subscriptions_per_client) = (LEVELS, 1_000);
+    let mut world = World::new(&settings, 1);
+    let link = named(&mut world, "bomb");
+    let filter = |n: usize| format!("{n}/{}", vec!["+"; LEVELS - 1].join("/"));
+    let filters: Vec<String> = (0..600).map(filter).collect();
+    world.send(link, &naming(0x82, &filters));
+    let (suback, _) = first_packet(&world.links[link].received);
+    let granted = suback[2..].iter().filter(|code| **code == 1).count();
+    assert_eq!((granted, suback.len()), (128 * 1024 / LEVELS, 2 + 600));
+    assert!(suback[2 + granted..].iter().all(|code| *code == 0x80));
+    // What is taken out makes room, and what has no wildcard needs none.
+    world.links[link].received.clear();
+    world.send(link, &naming(0xA2, &filters[..1]));
+    world.links[link].received.clear();
+    world.send(link, &naming(0x82, &[filter(600), filter(601), "a/b".into()]));
+    let (suback, _) = first_packet(&world.links[link].received);
+    assert_eq!(suback[2..], [1, 0x80, 1]);
+}

@@ -2,6 +2,7 @@
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;
+use crate::mqtt::topic;
 use hashbrown::HashSet;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     filters: Own,
+    /// Levels of those with wildcards together: what they may have of the index.
+    levels: u32,
     charge: Charge,
 }
 
@@ -49,6 +52,11 @@ impl Subscriptions {
         }
     }
 
+    /// Levels of its filters with wildcards together, once it has this one too.
+    pub fn levels_with(&self, filter: &str) -> u32 {
+        self.levels.saturating_add(wild_levels(filter))
+    }
+
     /// Whether it was not there.
     pub fn insert(&mut self, filter: &str) -> bool {
         if self.contains(filter) {
@@ -62,6 +70,7 @@ impl Subscriptions {
                 Own::Several(filters)
             }
         };
+        self.levels = self.levels_with(filter);
         self.charge.add(filter.len() + FILTER);
         true
     }
@@ -76,6 +85,7 @@ impl Subscriptions {
             _ => false,
         };
         if removed {
+            self.levels = self.levels.saturating_sub(wild_levels(filter));
             self.charge.sub(filter.len() + FILTER);
         }
         removed
@@ -98,6 +108,11 @@ impl Subscriptions {
         };
         only.into_iter().chain(several.into_iter().flatten()).map(AsRef::as_ref)
     }
+}
+
+/// Levels of a filter with wildcards, which may have a node of the index each; one without has none.
+fn wild_levels(filter: &str) -> u32 {
+    if topic::has_wildcard(filter) { u32::try_from(topic::levels(filter)).unwrap_or(u32::MAX) } else { 0 }
 }
 
 impl Recount for Subscriptions {
