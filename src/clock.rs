@@ -23,7 +23,7 @@ pub fn nanos() -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Since the machine was booted, suspend included. As cheap as `CLOCK_MONOTONIC`: no system call.
+/// Since the machine was booted, suspend included. As cheap as `CLOCK_MONOTONIC`: no system call from Linux 5.3 on.
 fn since_boot() -> Duration {
     read(ClockId::Boottime)
 }
