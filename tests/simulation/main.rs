@@ -68,6 +68,7 @@ const FOUND: &[(u64, &str)] = &[
     (44, "a shared message was dropped because its only member's outbox was full"),
     (83, "a shared message that had expired with one member was sent to the next"),
     (131, "a will was lost whose client came back after its delay and before the verdict"),
+    (1_041, "a retained message that every receiver refused was acknowledged before it was committed"),
     (1_404, "a shared message came back after a crash to members that had refused it"),
     (
         2_340,

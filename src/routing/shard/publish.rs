@@ -197,7 +197,9 @@ impl Shard {
         let refused = routed.gates == 0 && routed.outcome.reason().is_error();
         // A refused message may be a dead letter now, which goes out with this batch.
         let letters = of.incoming.is_none() && (of.letters || self.owes_letters());
-        if !letters && (refused || !(of.waits || publication.body.is_some())) {
+        // What is retained of it stays so, though nobody took it.
+        let retained = of.waits && of.incoming.is_none();
+        if !letters && !retained && (refused || !(of.waits || publication.body.is_some())) {
             return 0;
         }
         let early = !of.waits && !letters && early(of.qos) == Early::Yes;
@@ -233,7 +235,7 @@ impl Shard {
         routed: Routed,
         known: u32,
     ) {
-        if (publication.body.is_some() || of.letters)
+        if (publication.body.is_some() || of.letters || of.waits)
             && let Some(ledger) = self.ledger()
         {
             // What it waits for may be in batches before: then this one has nothing yet that would have it sealed.
