@@ -92,6 +92,7 @@ impl Opened {
                 }
             }
             Notice::Full(full) => common.store_full.store(full, Ordering::Relaxed),
+            Notice::Room(bytes) => common.store_room.store(bytes, Ordering::Relaxed),
             Notice::Failed(cause) => {
                 error!(%cause, "the store failed: nothing more is acknowledged");
                 let taken = failed.lock().ok().and_then(|mut failed| failed.take());

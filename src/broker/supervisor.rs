@@ -30,7 +30,7 @@ use rustix::process::{Resource, getrlimit};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::TcpListener;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -84,6 +84,7 @@ impl Supervisor {
             partial: PartialShare::new(limits.memory.bytes() / PARTIAL_SHARE),
             store_full: AtomicBool::new(false),
             totals: Totals::default(),
+            store_room: AtomicI64::new(i64::MAX),
         });
         let statistics = Arc::new(Statistics::new(count, Arc::clone(&common)));
         if let Some(opened) = &mut opened {

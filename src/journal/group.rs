@@ -5,8 +5,8 @@
 //! operations are kept from group to group: a steady load allocates nothing here.
 
 use super::record::{
-    BodyNumber, DelayedNumber, EntryNumber, Flight, Record, RetainedRecord, SessionKey, StoredDelayed,
-    StoredEntry, StoredSession, StoredSubscription,
+    BodyNumber, DelayedNumber, EntryNumber, Flight, Record, RetainedRecord, SessionKey, SessionState,
+    StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
 };
 use crate::mqtt::charge::Charge;
 use crate::mqtt::keyed::Keyed;
@@ -19,6 +19,8 @@ use std::hash::{BuildHasher, Hash};
 #[derive(Clone, Debug)]
 pub enum Operation {
     Session(Box<StoredSession>),
+    /// Of a session of an earlier group.
+    SessionState(SessionState),
     /// With its subscriptions and incoming identifiers. It stands behind all that was said of them.
     SessionEnded(SessionKey),
     Subscribed(Box<StoredSubscription>),
@@ -31,6 +33,8 @@ pub enum Operation {
         message: Message,
     },
     BodyDone(BodyNumber),
+    /// As [`Record::BodyReleased`].
+    BodyReleased(BodyNumber),
     /// A new entry, its place in the window folded in.
     Entry {
         entry: Box<StoredEntry>,
@@ -46,6 +50,8 @@ pub enum Operation {
         received: bool,
     },
     EntryDone(EntryNumber),
+    /// As [`Record::EntryAcknowledged`].
+    EntryAcknowledged(EntryNumber),
     Incoming {
         session: SessionKey,
         packet_id: PacketId,
@@ -76,12 +82,17 @@ impl Operation {
     fn subject(&self) -> Subject<'_> {
         match self {
             Operation::Session(session) => Subject::Session(session.key.0),
+            Operation::SessionState(state) => Subject::Session(state.key.0),
             Operation::SessionEnded(key) => Subject::Session(key.0),
             Operation::Subscribed(s) => Subject::Subscription(s.session.0, &s.filter),
             Operation::Unsubscribed { session, filter } => Subject::Subscription(session.0, filter),
-            Operation::Body { number, .. } | Operation::BodyDone(number) => Subject::Body(number.0),
+            Operation::Body { number, .. }
+            | Operation::BodyDone(number)
+            | Operation::BodyReleased(number) => Subject::Body(number.0),
             Operation::Entry { entry, .. } => Subject::Entry(entry.number.0),
-            Operation::EntryChanged { number, .. } | Operation::EntryDone(number) => Subject::Entry(number.0),
+            Operation::EntryChanged { number, .. }
+            | Operation::EntryDone(number)
+            | Operation::EntryAcknowledged(number) => Subject::Entry(number.0),
             Operation::Incoming { session, packet_id, .. }
             | Operation::IncomingDone { session, packet_id, .. } => {
                 Subject::Incoming(session.0, packet_id.get())
@@ -89,6 +100,38 @@ impl Operation {
             Operation::Delayed(delayed) => Subject::Delayed(delayed.number.0),
             Operation::DelayedDone(number) => Subject::Delayed(number.0),
         }
+    }
+}
+
+impl Operation {
+    /// True if it only takes something away. Such operations are written first: what they free, the others find.
+    pub fn deletes(&self) -> bool {
+        matches!(
+            self,
+            Operation::SessionEnded(_)
+                | Operation::Unsubscribed { .. }
+                | Operation::BodyDone(_)
+                | Operation::BodyReleased(_)
+                | Operation::EntryDone(_)
+                | Operation::EntryAcknowledged(_)
+                | Operation::IncomingDone { .. }
+                | Operation::DelayedDone(_)
+        )
+    }
+
+    /// True if it needs no room, and may be committed before the rest of its group: it says what a client told, and is as
+    /// right if the rest never comes. A message that goes on to somebody else ends with [`Operation::EntryDone`], which
+    /// stays behind.
+    pub fn goes_ahead(&self) -> bool {
+        matches!(
+            self,
+            Operation::SessionState(_)
+                | Operation::Unsubscribed { .. }
+                | Operation::BodyReleased(_)
+                | Operation::EntryAcknowledged(_)
+                | Operation::EntryChanged { received: true, .. }
+                | Operation::IncomingDone { known: true, .. }
+        )
     }
 }
 
@@ -113,6 +156,26 @@ impl Group {
     /// The operations that are left, in order.
     pub fn operations(&self) -> impl Iterator<Item = &Operation> {
         self.operations.iter().flatten()
+    }
+
+    /// What may be committed by itself where there is no room for all of it; [`Group::retained`] has deletions besides.
+    pub fn ahead(&self) -> impl Iterator<Item = &Operation> {
+        self.operations().filter(|operation| operation.goes_ahead())
+    }
+
+    /// Whether there is anything of that.
+    pub fn has_ahead(&self) -> bool {
+        let removed = |record: &RetainedRecord| matches!(record, RetainedRecord::Removed(_));
+        self.ahead().next().is_some() || self.retained.iter().any(removed)
+    }
+
+    /// That is committed: it is taken out. Deletions of retained messages stay, since they may be said twice.
+    pub fn went_ahead(&mut self) {
+        for at in 0..self.operations.len() {
+            if self.operations[at].as_ref().is_some_and(Operation::goes_ahead) {
+                self.cancel(at);
+            }
+        }
     }
 
     /// The last change to each topic's retained message.
@@ -193,6 +256,7 @@ impl Group {
                 self.highest = self.highest.max(session.key.0);
                 self.put(Operation::Session(session));
             }
+            Record::SessionState(state) => self.change_session(state),
             Record::SessionEnded(key) => self.end_session(key),
             Record::Subscribed(subscription) => self.put(Operation::Subscribed(subscription)),
             Record::Unsubscribed { session, filter } => {
@@ -204,6 +268,7 @@ impl Group {
                 self.put(Operation::Body { number, message });
             }
             Record::BodyDone(number) => self.done(Operation::BodyDone(number)),
+            Record::BodyReleased(number) => self.done(Operation::BodyReleased(number)),
             Record::Entry(entry) => {
                 self.highest = self.highest.max(entry.number.0);
                 self.put(Operation::Entry { entry, received: false });
@@ -211,6 +276,7 @@ impl Group {
             Record::Sent { number, flight } => self.change_entry(number, Some(flight)),
             Record::Received(number) => self.change_entry(number, None),
             Record::EntryDone(number) => self.done(Operation::EntryDone(number)),
+            Record::EntryAcknowledged(number) => self.done(Operation::EntryAcknowledged(number)),
             Record::Incoming { session, packet_id } => {
                 self.done(Operation::Incoming { session, packet_id, known: true });
             }
@@ -308,6 +374,21 @@ impl Group {
                 *received |= sent.is_none();
             }
             // Nothing becomes of an entry that is done.
+            _ => {}
+        }
+    }
+
+    fn change_session(&mut self, state: SessionState) {
+        let Some(at) = self.find(Subject::Session(state.key.0)) else {
+            return self.push(Operation::SessionState(state));
+        };
+        match &mut self.operations[at] {
+            Some(Operation::Session(session)) => {
+                (session.connected, session.ends) = (state.connected, state.ends);
+                session.will_due = state.will_due;
+            }
+            Some(Operation::SessionState(before)) => *before = state,
+            // Nothing becomes of a session that has ended.
             _ => {}
         }
     }

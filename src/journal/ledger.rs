@@ -16,7 +16,7 @@
 
 use super::record::{
     Batch, BodyNumber, DelayedNumber, EntryNumber, Flight, Lsn, Move, MoveNumber, Part, Record, SessionKey,
-    StoredDelayed, StoredEntry, StoredSession,
+    SessionState, StoredDelayed, StoredEntry, StoredSession,
 };
 use crate::mqtt::charge::{self, Charge};
 use crate::mqtt::message::Message;
@@ -24,7 +24,9 @@ use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::session::receiver::Outcome;
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::time::Instant;
+use foldhash::fast::RandomState;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -48,11 +50,18 @@ pub struct Ledger {
     /// Whether batches are sealed though the last is not committed: what frees room must not wait for room.
     eager: Cell<bool>,
     filling: RefCell<Filling>,
+    /// For [`Account::recorded`]: what clients send goes into it, so nobody knows its seed.
+    pub hasher: RandomState,
+    /// What batches that left and are not committed take in the store, and each of them.
+    sealed_bytes: Cell<u64>,
+    sealed: RefCell<VecDeque<(Lsn, u64)>>,
 }
 
 #[derive(Debug, Default)]
 struct Filling {
     records: Vec<Record>,
+    /// What they take in the store: [`Record::weight`].
+    bytes: u64,
     /// Places in `records` of what has ended.
     vacant: Vec<u32>,
     /// Records that ended before they left the shard, and those that ended them.
@@ -111,6 +120,9 @@ impl Ledger {
             begun: Cell::new(false),
             eager: Cell::new(false),
             filling: RefCell::default(),
+            hasher: RandomState::default(),
+            sealed_bytes: Cell::new(0),
+            sealed: RefCell::default(),
         })
     }
 
@@ -129,21 +141,33 @@ impl Ledger {
         self.begun.set(true);
         let filling = &mut *self.filling.borrow_mut();
         filling.charge.add(record.size());
+        filling.bytes += record.weight();
         filling.records.push(record);
     }
 
     /// Records how a session stands. In place of what the batch that is being filled has of it, so that it has one record of
     /// each session, however often that changes; `place` is where.
-    fn record_session(&self, place: &Cell<Place>, session: Box<StoredSession>) {
+    fn record_session(&self, place: &Cell<Place>, record: Record) {
         self.begun.set(true);
         let filling = &mut *self.filling.borrow_mut();
-        let record = Record::Session(session);
         filling.charge.add(record.size());
+        filling.bytes += record.weight();
         let at = place.get();
         if at.lsn == self.lsn.get()
             && let Some(before) = filling.records.get_mut(at.at as usize)
         {
+            let record = match (record, &mut *before) {
+                (Record::SessionState(state), Record::Session(session)) => {
+                    filling.charge.sub(size_of::<Record>());
+                    (session.connected, session.ends) = (state.connected, state.ends);
+                    session.will_due = state.will_due;
+                    filling.cancelled += 1;
+                    return;
+                }
+                (record, _) => record,
+            };
             filling.charge.sub(before.size());
+            filling.bytes = filling.bytes.saturating_sub(before.weight());
             filling.cancelled += 1;
             *before = record;
             return;
@@ -152,12 +176,23 @@ impl Ledger {
         place.set(Place { lsn: self.lsn.get(), at: filling.records.len() as u32 - 1, part: 0 });
     }
 
+    /// Counts bytes that go to the store with this batch and are not in it: retained messages.
+    pub fn weigh(&self, bytes: u64) {
+        self.filling.borrow_mut().bytes += bytes;
+    }
+
+    /// Returns the bytes that were recorded and may not be in the store yet.
+    pub fn uncommitted(&self) -> u64 {
+        self.sealed_bytes.get() + self.filling.borrow().bytes
+    }
+
     /// Records a body or an entry, in the part that is open if one is; answers where it can be taken back. Their order among
     /// the other records is nothing to the store, so they take vacant places.
     fn put(&self, record: Record) -> Place {
         self.begun.set(true);
         let filling = &mut *self.filling.borrow_mut();
         filling.charge.add(record.size());
+        filling.bytes += record.weight();
         match filling.parts.last_mut() {
             Some(part) if filling.in_part => {
                 let at = part.records.len() as u32;
@@ -180,6 +215,7 @@ impl Ledger {
             match part.and_then(|part| part.records.get_mut(place.at as usize)) {
                 Some(record) => {
                     filling.charge.sub(record.size());
+                    filling.bytes = filling.bytes.saturating_sub(record.weight());
                     *record = Record::Nothing;
                     filling.cancelled += 2;
                 }
@@ -190,6 +226,7 @@ impl Ledger {
             }
         } else if let Some(record) = filling.records.get_mut(place.at as usize) {
             filling.charge.sub(record.size());
+            filling.bytes = filling.bytes.saturating_sub(record.weight());
             *record = Record::Nothing;
             filling.vacant.push(place.at);
             filling.cancelled += 2;
@@ -251,6 +288,11 @@ impl Ledger {
         self.lsn.set(Lsn(lsn.0 + 1));
         let filling = &mut *self.filling.borrow_mut();
         filling.in_part = false;
+        let bytes = std::mem::take(&mut filling.bytes);
+        if bytes > 0 {
+            self.sealed_bytes.set(self.sealed_bytes.get() + bytes);
+            self.sealed.borrow_mut().push_back((lsn, bytes));
+        }
         if !std::mem::take(&mut filling.vacant).is_empty() {
             filling.records.retain(|record| !matches!(record, Record::Nothing));
         }
@@ -268,6 +310,10 @@ impl Ledger {
     /// Everything up to this batch is safe.
     pub fn committed(&self, lsn: Lsn) {
         self.committed.set(lsn.max(self.committed.get()));
+        let mut sealed = self.sealed.borrow_mut();
+        while let Some((_, bytes)) = sealed.pop_front_if(|(waits, _)| *waits <= lsn) {
+            self.sealed_bytes.set(self.sealed_bytes.get() - bytes);
+        }
     }
 
     /// How far that is.
@@ -459,7 +505,9 @@ impl Body {
 impl Drop for Body {
     fn drop(&mut self) {
         charge::add(-BODY);
-        self.ledger.end(self.place, Record::BodyDone(self.number));
+        let is_released = self.gate.get() != Body::COMMIT_OPENS;
+        let end = if is_released { Record::BodyReleased } else { Record::BodyDone };
+        self.ledger.end(self.place, end(self.number));
         if !matches!(self.gate.get(), 0 | Body::COMMIT_OPENS) {
             self.ledger.filling.borrow_mut().finished.push(self.gate.get());
         }
@@ -525,7 +573,8 @@ impl Drop for Entry {
         if self.place.at == Place::PARKED {
             return;
         }
-        self.ledger.end(self.place, Record::EntryDone(self.number));
+        let end = if self.end == End::Done { Record::EntryAcknowledged } else { Record::EntryDone };
+        self.ledger.end(self.place, end(self.number));
         if let (End::PassedOn, Some(body)) = (self.end, &self.body) {
             body.passed_on();
         }
@@ -581,16 +630,28 @@ pub struct Account {
     pub ledger: Rc<Ledger>,
     /// Of the session's own record.
     place: Cell<Place>,
+    /// A hash of the session as its row says it, comings and goings apart; 0: it has none.
+    pub recorded: Cell<u64>,
+    /// The batch that the row is in.
+    pub settled: Cell<Lsn>,
 }
 
 impl Account {
+    /// Of a session of this key, about which nothing is recorded.
     pub fn new(key: SessionKey, ledger: Rc<Ledger>) -> Account {
-        Account { key, ledger, place: Cell::default() }
+        let (place, recorded, settled) = (Cell::default(), Cell::new(0), Cell::new(Lsn(0)));
+        Account { key, ledger, place, recorded, settled }
     }
 
     /// How its session stands.
     pub fn record(&self, session: Box<StoredSession>) {
-        self.ledger.record_session(&self.place, session);
+        self.settled.set(self.ledger.lsn());
+        self.ledger.record_session(&self.place, Record::Session(session));
+    }
+
+    /// Whether its client is there, of a session of which nothing else has changed.
+    pub fn record_state(&self, state: SessionState) {
+        self.ledger.record_session(&self.place, Record::SessionState(state));
     }
 
     /// A QoS 2 PUBLISH is taken over.
@@ -785,7 +846,7 @@ mod tests {
         });
         assert_eq!((entries.collect::<Vec<_>>(), batch.parts[1].records.len()), (vec![taken.number], 2));
         assert_eq!(batch.parts[0].records.len(), 1, "the part before may be committed already");
-        assert!(matches!(batch.records[..], [Record::BodyDone(_)]), "{batch:?}");
+        assert!(matches!(batch.records[..], [Record::BodyReleased(_)]), "{batch:?}");
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Lsn(pub u64);
 pub enum Record {
     /// A session as it now is, in place of what was kept of it before.
     Session(Box<StoredSession>),
+    /// Of a session that is kept, what its comings and goings change: its will is not written again.
+    SessionState(SessionState),
     /// The session, its subscriptions and its incoming identifiers are no more. Its entries have records of their own.
     SessionEnded(SessionKey),
     /// A subscription, in place of one of the same filter.
@@ -58,6 +60,8 @@ pub enum Record {
     },
     /// No entry refers to it any more.
     BodyDone(BodyNumber),
+    /// The same, and every entry that did was acknowledged: nothing that this batch says elsewhere stands for it.
+    BodyReleased(BodyNumber),
     /// A delivery that one session owes its client.
     Entry(Box<StoredEntry>),
     /// It was given a place in the window, or sent again.
@@ -69,6 +73,8 @@ pub enum Record {
     Received(EntryNumber),
     /// It is finished, or given up.
     EntryDone(EntryNumber),
+    /// Its client has it: whatever else is in this batch, it is owed to nobody.
+    EntryAcknowledged(EntryNumber),
     /// A QoS 2 PUBLISH was taken over.
     Incoming {
         session: SessionKey,
@@ -106,6 +112,42 @@ impl Record {
         };
         size_of::<Record>() + beside
     }
+
+    /// Returns the bytes that it takes in the store at most, about; 0 for what frees some.
+    pub fn weight(&self) -> u64 {
+        match self {
+            Record::Session(s) => {
+                256 + s.client_id.len() as u64 + s.will.as_ref().map_or(0, |w| w.size() as u64)
+            }
+            // By key, so pages are split where they are full.
+            Record::Subscribed(s) => 2 * (64 + s.filter.len() as u64),
+            Record::Body { message, .. } => stored_bytes(message.size()),
+            Record::Delayed(delayed) => stored_bytes(delayed.message.size()),
+            Record::Entry(entry) => {
+                let share = entry.share.as_ref().map_or(0, |share| share.len());
+                128 + (share + 8 * entry.ids.as_slice().len()) as u64
+            }
+            Record::Sent { .. } => 16,
+            Record::Incoming { .. } => 32,
+            _ => 0,
+        }
+    }
+}
+
+/// Bytes that a message of this size takes in the store at most: what does not fit a page has pages of its own.
+pub fn stored_bytes(size: usize) -> u64 {
+    let size = size as u64;
+    size + size.min(8192) + 256
+}
+
+/// What the comings and goings of a client change of its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionState {
+    pub key: SessionKey,
+    /// As in [`StoredSession`].
+    pub connected: bool,
+    pub ends: Instant,
+    pub will_due: Instant,
 }
 
 /// A session that outlives its connection.

@@ -32,6 +32,7 @@ pub enum Call {
     Recover,
     CopyBodies,
     Commit,
+    CommitAhead,
     Heartbeat,
     Sync,
     Tidy,
@@ -160,6 +161,10 @@ impl Store for Faulty {
         self.faults.call(Call::Commit, || self.inner.commit(group))
     }
 
+    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError> {
+        self.faults.call(Call::CommitAhead, || self.inner.commit_ahead(group))
+    }
+
     fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
         self.faults.call(Call::Heartbeat, || self.inner.heartbeat(now))
     }
@@ -175,6 +180,10 @@ impl Store for Faulty {
     fn has_room(&mut self) -> Result<bool, StoreError> {
         let has_room = self.faults.call(Call::HasRoom, || self.inner.has_room())?;
         Ok(has_room && !self.faults.lock().is_full)
+    }
+
+    fn room(&mut self) -> Result<i64, StoreError> {
+        self.inner.room()
     }
 
     fn bytes(&self) -> u64 {

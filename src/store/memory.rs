@@ -121,6 +121,17 @@ impl Store for Memory {
         Ok(())
     }
 
+    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError> {
+        let (mut image, now) = (self.lock(), self.opened);
+        for record in group.retained() {
+            if let RetainedRecord::Removed(topic) = record {
+                image.retained.remove(topic);
+            }
+        }
+        group.ahead().for_each(|operation| image.apply(now, operation));
+        Ok(())
+    }
+
     fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
         self.lock().heartbeat = Some(Heartbeat::at(now, self.opened));
         Ok(())
@@ -267,6 +278,12 @@ impl Image {
                 };
                 self.sessions.insert(session.key, kept);
             }
+            Operation::SessionState(state) => {
+                if let Some(kept) = self.sessions.get_mut(&state.key) {
+                    kept.session.connected = state.connected;
+                    (kept.ends, kept.will_due) = (now.to_file(state.ends), now.to_file(state.will_due));
+                }
+            }
             Operation::SessionEnded(key) => self.end_session(*key),
             Operation::Subscribed(subscription) => {
                 let at = (subscription.session, subscription.filter.clone());
@@ -278,7 +295,7 @@ impl Image {
             Operation::Body { number, message } => {
                 self.bodies.insert(*number, Kept::new(message, now));
             }
-            Operation::BodyDone(number) => drop(self.bodies.remove(number)),
+            Operation::BodyDone(number) | Operation::BodyReleased(number) => drop(self.bodies.remove(number)),
             Operation::Entry { entry, received } => {
                 let kept = KeptEntry { entry: (**entry).clone(), received: *received };
                 self.entries.insert(entry.number, kept);
@@ -289,7 +306,9 @@ impl Image {
                     kept.received |= received;
                 }
             }
-            Operation::EntryDone(number) => drop(self.entries.remove(number)),
+            Operation::EntryDone(number) | Operation::EntryAcknowledged(number) => {
+                self.entries.remove(number);
+            }
             Operation::Incoming { session, packet_id, .. } => {
                 self.incoming.insert((*session, *packet_id));
             }

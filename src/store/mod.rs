@@ -73,6 +73,10 @@ pub trait Store: Send {
     /// or one that frees more, can be tried again.
     fn commit(&mut self, group: &Group) -> Result<(), StoreError>;
 
+    /// Makes only those changes of the group that need no room: [`Group::ahead`], and the ends of retained messages. For a
+    /// group that [`Store::commit`] has no room for, so that what would make room does not wait for room.
+    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError>;
+
     /// Notes that the broker is alive, by all clocks: sessions that were connected when it dies expire counted from here, and
     /// the next opening counts from here how much time passed.
     fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError>;
@@ -86,6 +90,12 @@ pub trait Store: Send {
     /// Whether there is room for new messages, and not only for what frees room. Asked after each commit, and now and then
     /// while there is none.
     fn has_room(&mut self) -> Result<bool, StoreError>;
+
+    /// Bytes that may still be added before [`Store::has_room`] says that there is no room; negative beyond that. `i64::MAX`
+    /// where nothing bounds it. Asked after each commit.
+    fn room(&mut self) -> Result<i64, StoreError> {
+        Ok(i64::MAX)
+    }
 
     /// What the store takes, free pages and all.
     fn bytes(&self) -> u64;

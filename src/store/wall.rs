@@ -49,6 +49,9 @@ pub const NEVER: u64 = i64::MAX as u64;
 /// A wall clock before this moment (2023-01-01) was never set: this program is younger.
 pub const SET_SINCE: u64 = 1_672_531_200_000;
 
+/// "Never" for a session: the largest number of six bytes, some time in the year 6429.
+pub const FAR: u64 = (1 << 47) - 1;
+
 /// The longest time that a wall clock alone is believed to have passed: 400 days. A broker that was down for longer and is
 /// believed less loses nothing; a clock of 2099 that is believed ends every session.
 pub const CREDIBLE: Duration = Duration::from_secs(400 * 24 * 60 * 60);

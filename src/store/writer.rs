@@ -57,6 +57,8 @@ pub enum Notice {
     Page { shard: u8, session: SessionToken, wanted: Vec<(EntryNumber, BodyNumber)>, entries: Vec<ReadEntry> },
     /// The answer to [`ToStore::read_delayed`]; fewer than `most`: there are no others before `until`.
     Delayed { shard: u8, request: DelayedRequest, delayed: Vec<StoredDelayed> },
+    /// So many bytes may be on their way to the store before there is no room for new messages; negative beyond that.
+    Room(i64),
     /// Whether there is no room for new messages.
     Full(bool),
     /// What is kept is not known any more: the process has to end. Nothing is said after it.

@@ -24,7 +24,7 @@ use homing::routing::shard::{Common, ConnectionId, Flushed, PartialShare, Progre
 use homing::routing::subscription_tree::ShardId;
 use homing::time::Instant;
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -135,6 +135,7 @@ impl World {
             partial: PartialShare::new(u64::MAX),
             store_full: AtomicBool::new(false),
             totals: Totals::default(),
+            store_room: AtomicI64::new(i64::MAX),
         });
         let shard =
             |here| Shard::new(ShardId(here), shards, settings.clone(), Arc::clone(&common), here.into());
@@ -147,11 +148,11 @@ impl World {
             parcels: VecDeque::new(),
             holds_parcels: false,
             busy: None,
+            holds_commits: false,
             told: 0,
             passed_on: 0,
             writes: Vec::new(),
             batches: Vec::new(),
-            holds_commits: false,
             uncommitted: Vec::new(),
         }
     }

@@ -304,9 +304,6 @@ impl World {
         let resume = std::mem::take(&mut effects.resume);
         let parcels = std::mem::take(&mut effects.parcels);
         let batch = std::mem::take(&mut effects.registrations);
-        for id in resume {
-            self.resume(shard, id);
-        }
         if self.now < self.up_at && self.disk.is_some() {
             self.nodes[shard].early.extend(batch);
         } else {
@@ -319,6 +316,10 @@ impl World {
             self.nodes[shard].parcel_arrival[to] = at;
             trace!(self, "shard {shard} to {to}: {:?}", parcel);
             self.schedule(at, Event::Parcel { to, parcel });
+        }
+        // A turn of its own, whose parcels are behind these.
+        for id in resume {
+            self.resume(shard, id);
         }
         self.after_core(shard);
     }

@@ -24,7 +24,7 @@ use homing::routing::subscription_tree::ShardId;
 use homing::time::Instant;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -519,5 +519,6 @@ fn nothing_retained() -> Arc<Common> {
         partial: PartialShare::new(u64::MAX),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
+        store_room: AtomicI64::new(i64::MAX),
     })
 }

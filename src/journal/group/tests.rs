@@ -195,6 +195,7 @@ impl Model {
             Record::Session(s) => {
                 self.sessions.insert(s.key.0, s.expiry);
             }
+            Record::SessionState(_) => {}
             Record::SessionEnded(key) => self.end_session(key.0),
             Record::Subscribed(s) => {
                 self.subscriptions.insert((s.session.0, s.filter.to_string()), s.options);
@@ -205,7 +206,7 @@ impl Model {
             Record::Body { number, .. } => {
                 self.bodies.insert(number.0);
             }
-            Record::BodyDone(number) => {
+            Record::BodyDone(number) | Record::BodyReleased(number) => {
                 self.bodies.remove(&number.0);
             }
             Record::Entry(entry) => {
@@ -214,7 +215,7 @@ impl Model {
             Record::Sent { number, flight } => self.entries.get_mut(&number.0).unwrap().0 = Some(*flight),
             Record::Received(number) => self.entries.get_mut(&number.0).unwrap().1 = true,
             Record::Nothing => {}
-            Record::EntryDone(number) => {
+            Record::EntryDone(number) | Record::EntryAcknowledged(number) => {
                 self.entries.remove(&number.0);
             }
             Record::Incoming { session, packet_id } => {
@@ -232,6 +233,7 @@ impl Model {
             Operation::Session(s) => {
                 self.sessions.insert(s.key.0, s.expiry);
             }
+            Operation::SessionState(_) => {}
             Operation::SessionEnded(key) => self.end_session(key.0),
             Operation::Subscribed(s) => {
                 self.subscriptions.insert((s.session.0, s.filter.to_string()), s.options);
@@ -240,7 +242,9 @@ impl Model {
                 self.subscriptions.remove(&(session.0, filter.to_string()));
             }
             Operation::Body { number, .. } => assert!(self.bodies.insert(number.0)),
-            Operation::BodyDone(number) => assert!(self.bodies.remove(&number.0), "a deletion of nothing"),
+            Operation::BodyDone(number) | Operation::BodyReleased(number) => {
+                assert!(self.bodies.remove(&number.0), "a deletion of nothing");
+            }
             Operation::Entry { entry, received } => {
                 assert!(self.entries.insert(entry.number.0, (entry.flight, *received)).is_none());
             }
@@ -248,7 +252,7 @@ impl Model {
                 let entry = self.entries.get_mut(&number.0).expect("a change to nothing");
                 *entry = (flight.or(entry.0), entry.1 | received);
             }
-            Operation::EntryDone(number) => {
+            Operation::EntryDone(number) | Operation::EntryAcknowledged(number) => {
                 assert!(self.entries.remove(&number.0).is_some(), "a deletion of nothing");
             }
             Operation::Incoming { session, packet_id, .. } => {

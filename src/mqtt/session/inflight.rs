@@ -439,8 +439,9 @@ impl InFlight {
     /// PUBCOMP: finishes a QoS 2 message. Whether there was one.
     pub fn complete(&mut self, id: PacketId) -> bool {
         let Some(at) = self.releases.iter().position(|r| r.packet_id() == id) else { return false };
-        if let Some(r) = self.releases.remove(at) {
+        if let Some(mut r) = self.releases.remove(at) {
             self.outside_quota -= usize::from(!r.in_quota);
+            r.stored.iter_mut().for_each(|entry| entry.done());
         }
         if self.is_empty() {
             self.give_back_rows();

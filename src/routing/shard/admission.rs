@@ -20,6 +20,8 @@
 //! is taken up to `limits.connections`, because nobody knows whose it is before its CONNECT.
 
 use super::Shard;
+use super::exchange::Peer;
+use crate::journal::record::stored_bytes;
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::mqtt::session::Violation;
 use crate::mqtt::session::loss::LossCause;
@@ -29,12 +31,17 @@ use std::sync::atomic::Ordering;
 /// 100,000 such wills holds 400 MiB of them at the very most, which `limits.sessions` bounds.
 pub(super) const SMALL: usize = 4096;
 
+/// Bytes of the store's reserve that returning clients may use for new small wills. The rest is for what nobody can refuse:
+/// places in windows, identifiers, entries.
+const GOES_ON: i64 = 8 * 1024 * 1024;
+
 /// Something that the broker would have to hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
     /// A message for whoever is subscribed: from a client, of a will, a dead letter.
     Publish {
         qos: QoS,
+        bytes: usize,
         erases: bool,
     },
     /// A message that the store is to keep as retained, in place of one of so many bytes; 0: of none.
@@ -42,11 +49,14 @@ pub(super) enum Change {
         bytes: usize,
         replaces: usize,
     },
-    /// A message that is published later.
-    Delayed,
+    /// A message of so many bytes that is published later.
+    Delayed {
+        bytes: usize,
+    },
     Connect(Entrant),
     /// One filter. `known`: the session has it; `stored`: the session is in the store.
     Subscribe {
+        bytes: usize,
         known: bool,
         stored: bool,
     },
@@ -79,6 +89,16 @@ pub(super) struct Held {
     pub stored: bool,
     /// Bytes of its will; 0 without one.
     pub will: usize,
+}
+
+/// Room that a change needs in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disk {
+    None,
+    /// So many bytes, for what goes on while the store is full.
+    Reserved(usize),
+    /// So many bytes, for something new.
+    Wanted(usize),
 }
 
 /// What there is too little of.
@@ -119,20 +139,22 @@ impl Change {
             Change::Retain { .. } => false,
             Change::Connect(entrant) => entrant.needs_memory(),
             Change::Subscribe { known, .. } => !known,
-            Change::Delayed | Change::Alias | Change::Wish { .. } | Change::Record => true,
+            Change::Delayed { .. } | Change::Alias | Change::Wish { .. } | Change::Record => true,
         }
     }
 
-    fn needs_disk(&self) -> bool {
+    /// Room in the store.
+    fn disk(&self) -> Disk {
+        let wanted = |needed: bool, bytes: usize| if needed { Disk::Wanted(bytes) } else { Disk::None };
         match *self {
             // What nobody has to keep needs no store.
-            Change::Publish { qos, erases } => qos != QoS::AtMostOnce && !erases,
-            Change::Retain { bytes, replaces } => bytes > replaces,
-            Change::Connect(entrant) => entrant.needs_disk(),
-            Change::Subscribe { known, stored } => !known && stored,
-            Change::Wish { stored } => stored,
-            Change::Delayed => true,
-            Change::Alias | Change::Record => false,
+            Change::Publish { qos, bytes, erases } => wanted(qos != QoS::AtMostOnce && !erases, bytes),
+            Change::Retain { bytes, replaces } => wanted(bytes > replaces, bytes),
+            Change::Connect(entrant) => entrant.disk(),
+            Change::Subscribe { bytes, known, stored } => wanted(!known && stored, bytes),
+            Change::Wish { stored } => wanted(stored, 0),
+            Change::Delayed { bytes } => Disk::Wanted(bytes),
+            Change::Alias | Change::Record => Disk::None,
         }
     }
 }
@@ -145,9 +167,16 @@ impl Entrant {
         }
     }
 
-    fn needs_disk(&self) -> bool {
-        let known = self.held.filter(|held| held.stored);
-        self.stored && known.is_none_or(|held| self.grows(held))
+    fn disk(&self) -> Disk {
+        if !self.stored {
+            return Disk::None;
+        }
+        let bytes = self.client_id + self.will;
+        match self.held.filter(|held| held.stored) {
+            Some(held) if self.will <= held.will => Disk::None,
+            Some(held) if !self.grows(held) => Disk::Reserved(bytes),
+            _ => Disk::Wanted(bytes),
+        }
     }
 
     fn grows(&self, held: Held) -> bool {
@@ -164,10 +193,33 @@ impl Shard {
         if self.common.budget.is_exceeded() && change.needs_memory() {
             return Err(Want::Memory);
         }
-        if self.common.store_full.load(Ordering::Relaxed) && change.needs_disk() {
-            return Err(Want::Disk);
+        let fits = match change.disk() {
+            Disk::None => true,
+            Disk::Reserved(bytes) => self.store_takes(bytes, GOES_ON),
+            Disk::Wanted(bytes) => !self.is_store_full() && self.store_takes(bytes, 0),
+        };
+        if fits { Ok(()) } else { Err(Want::Disk) }
+    }
+
+    /// Whether so many bytes more may be on their way to the store. Each shard has an equal part of what there is room for, and
+    /// compares with it what it has recorded or handed to others and does not know to be committed. So a burst between two
+    /// looks at the store cannot use up the reserve: what is committed is taken from the room and from what is on its way
+    /// alike. An entry for each receiver comes on top: some 100 bytes, which the reserve has to bear.
+    fn store_takes(&self, bytes: usize, beyond: i64) -> bool {
+        let room = self.common.store_room.load(Ordering::Relaxed);
+        if room == i64::MAX {
+            return true;
         }
-        Ok(())
+        let recorded = self.ledger().map_or(0, |ledger| ledger.uncommitted());
+        let handed: usize = self.peers.iter().map(Peer::unsettled_bytes).sum();
+        let owed = recorded + handed as u64 + stored_bytes(bytes);
+        let part = room.saturating_add(beyond) / i64::from(self.shards.max(1));
+        i64::try_from(owed).is_ok_and(|owed| owed <= part)
+    }
+
+    /// Whether it is worth a look if the store takes something: it is full, or will be soon.
+    pub(super) fn store_is_short(&self) -> bool {
+        self.is_store_full() || self.common.store_room.load(Ordering::Relaxed) != i64::MAX
     }
 
     /// Whether the store has no room. For who hurries to make some, not for who wants some.
@@ -187,11 +239,11 @@ mod tests {
     #[test]
     fn what_makes_room_needs_none() {
         for change in [
-            Change::Publish { qos: QoS::ExactlyOnce, erases: true },
-            Change::Subscribe { known: true, stored: true },
+            Change::Publish { qos: QoS::ExactlyOnce, bytes: 0, erases: true },
+            Change::Subscribe { bytes: 10, known: true, stored: true },
             Change::Retain { bytes: 100, replaces: 100 },
         ] {
-            assert!(!change.needs_memory() && !change.needs_disk(), "{change:?}");
+            assert!(!change.needs_memory() && change.disk() == Disk::None, "{change:?}");
         }
     }
 
@@ -200,12 +252,12 @@ mod tests {
         let held = Some(Held { stored: true, will: 10_000 });
         for will in [0, SMALL, 10_000] {
             let back = entrant(will, true, held);
-            assert!(!back.needs_memory() && !back.needs_disk(), "{will}");
+            assert!(!back.needs_memory() && !matches!(back.disk(), Disk::Wanted(_)), "{will}");
         }
         let larger = entrant(10_001, true, held);
-        assert!(larger.needs_memory() && larger.needs_disk());
+        assert!(larger.needs_memory() && matches!(larger.disk(), Disk::Wanted(_)));
         let first = entrant(SMALL + 1, true, Some(Held { stored: true, will: 0 }));
-        assert!(first.needs_memory() && first.needs_disk());
+        assert!(first.needs_memory() && matches!(first.disk(), Disk::Wanted(_)));
     }
 
     #[test]
@@ -214,8 +266,8 @@ mod tests {
         assert!(entrant(1, false, None).needs_memory());
         assert!(entrant(0, true, None).needs_memory());
         assert!(Entrant { client_id: SMALL + 1, ..entrant(0, false, None) }.needs_memory());
-        assert!(!entrant(1 << 20, false, None).needs_disk(), "its will is in memory alone");
-        assert!(entrant(0, true, None).needs_disk());
-        assert!(entrant(0, true, Some(Held { stored: false, will: 0 })).needs_disk());
+        assert!(entrant(1 << 20, false, None).disk() == Disk::None, "its will is in memory alone");
+        assert!(matches!(entrant(0, true, None).disk(), Disk::Wanted(_)));
+        assert!(matches!(entrant(0, true, Some(Held { stored: false, will: 0 })).disk(), Disk::Wanted(_)));
     }
 }

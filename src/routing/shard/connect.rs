@@ -60,7 +60,7 @@ impl Shard {
         let was_stored = is_ending || existing.is_some_and(|session| self.is_stored(session));
         let resumed = existing.and_then(|session| self.take_over(now, session, connect.clean_start));
         let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id));
-        if was_stored {
+        if was_stored && resumed.is_none() {
             self.fence(id);
         }
         self.establish(now, id, session_id, connect, assigned.as_deref(), resumed.is_some());
@@ -252,7 +252,7 @@ impl Shard {
         resident.session.begin_patience(wire);
         self.record_session(session_id);
         if self.is_stored(session_id) {
-            self.fence(id);
+            self.fence_session(id, session_id);
         }
         let Shard { connections, sessions, settings, tally, .. } = self;
         let Some(Connection { wire, .. }) = connections.get_mut(id) else { return };

@@ -104,7 +104,9 @@ impl Shard {
         }
         for letter in std::mem::take(&mut self.letters) {
             let qos = letter.message.header().qos.max(QoS::AtLeastOnce);
-            if let Err(want) = self.admits(Change::Publish { qos, erases: false }) {
+            if let Err(want) =
+                self.admits(Change::Publish { qos, bytes: letter.message.size(), erases: false })
+            {
                 self.tally.losses.count(want.cause());
                 continue;
             }

@@ -102,6 +102,12 @@ pub enum Item {
     },
 }
 
+impl Item {
+    fn is_ticket_of(&self, parcel: u64) -> bool {
+        matches!(self, Item::Ticket { number, .. } if *number == parcel)
+    }
+}
+
 /// A message on its way to a member of a shared group.
 #[derive(Debug)]
 pub struct Share {
@@ -253,7 +259,8 @@ impl Peer {
 
     /// Adds the ticket of a parcel, when what it answers is safe.
     pub fn answer(&mut self, ticket: Item, needs: Needs) {
-        if needs.lsn.is_none() && self.held_back.is_empty() {
+        // One that needs no commit passes those that do: what waits for room in the store must not stop QoS 0.
+        if needs.lsn.is_none() {
             return self.tell(ticket);
         }
         self.held_back.push_back(HeldBack { needs, item: ticket });
@@ -270,24 +277,28 @@ impl Peer {
         if needs.lsn.is_none_or(|lsn| lsn <= committed) {
             needs = Needs::default();
         }
-        let same = |h: &&mut HeldBack| matches!(h.item, Item::Ticket { number, .. } if number == parcel);
+        let same = |h: &&mut HeldBack| h.item.is_ticket_of(parcel);
         if let Some(held) = self.held_back.iter_mut().find(same) {
             *held = HeldBack { needs, item: ticket };
         }
         self.let_go();
     }
 
-    /// Adds a late answer, behind the tickets that wait.
+    /// Adds a late answer, behind the ticket of its parcel if that waits.
     pub fn tell_late(&mut self, late: Item) {
-        self.answer(late, Needs::default());
+        if let Item::Late { number, .. } = late
+            && self.held_back.iter().any(|held| held.item.is_ticket_of(number))
+        {
+            return self.held_back.push_back(HeldBack { needs: Needs::default(), item: late });
+        }
+        self.tell(late);
     }
 
     /// Everything up to this is committed.
     pub fn committed(&mut self, lsn: Lsn) {
         for held in &mut self.held_back {
-            match held.needs.lsn {
-                Some(waits) if waits > lsn => break,
-                _ => held.needs = Needs::default(),
+            if held.needs.lsn.is_some_and(|waits| waits <= lsn) {
+                held.needs = Needs::default();
             }
         }
         self.let_go();
@@ -295,7 +306,7 @@ impl Peer {
 
     /// A message of the parcel of this number is done with.
     pub fn finished_one(&mut self, parcel: u64) {
-        let same = |h: &&mut HeldBack| matches!(h.item, Item::Ticket { number, .. } if number == parcel);
+        let same = |h: &&mut HeldBack| h.item.is_ticket_of(parcel);
         if let Some(held) = self.held_back.iter_mut().find(same) {
             held.needs.unfinished = held.needs.unfinished.saturating_sub(1);
             if held.needs.unfinished == 0 && !held.needs.commit {
@@ -306,8 +317,19 @@ impl Peer {
     }
 
     fn let_go(&mut self) {
-        while let Some(held) = self.held_back.pop_front_if(|h| h.needs.lsn.is_none()) {
-            self.outgoing.push(held.item);
+        if self.held_back.iter().all(|held| held.needs.lsn.is_some()) {
+            return;
+        }
+        for held in std::mem::take(&mut self.held_back) {
+            let waits = match held.item {
+                Item::Late { number, .. } => self.held_back.iter().any(|h| h.item.is_ticket_of(number)),
+                _ => held.needs.lsn.is_some(),
+            };
+            if waits {
+                self.held_back.push_back(held);
+            } else {
+                self.outgoing.push(held.item);
+            }
         }
     }
 
@@ -327,6 +349,12 @@ impl Peer {
     /// Whether there is something for the next parcel.
     pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()
+    }
+
+    /// Bytes that the peer may have to store of publications without a ticket, as `stored_bytes` has it for each.
+    pub fn unsettled_bytes(&self) -> usize {
+        let (messages, bytes) = (self.load + self.publications as usize, self.load_bytes + self.bytes);
+        bytes + bytes.min(8192 * messages) + 256 * messages
     }
 
     /// Whether more publications should wait.
@@ -360,9 +388,10 @@ impl Peer {
         Some(Parcel { from, number: self.number, items: std::mem::take(&mut self.outgoing) })
     }
 
-    /// A ticket came: those who waited for it. Tickets come in the order of their parcels.
+    /// A ticket came: those who waited for it. Most come in the order of their parcels.
     pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
-        let Some(front) = self.outstanding.pop_front_if(|o| o.number == number) else { return Vec::new() };
+        let at = self.outstanding.binary_search_by_key(&number, |o| o.number);
+        let Some(front) = at.ok().and_then(|at| self.outstanding.remove(at)) else { return Vec::new() };
         self.load -= front.publications as usize;
         self.load_bytes -= front.bytes;
         front.waiters
@@ -410,6 +439,40 @@ mod tests {
         assert_eq!(peer.seal(ShardId(0)).map(|p| p.number), Some(2));
         assert_eq!(peer.settle(2).iter().map(|w| w.index).collect::<Vec<_>>(), [0, 2]);
         assert!(peer.settle(2).is_empty());
+    }
+
+    fn ticket(number: u64) -> Item {
+        Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() }
+    }
+
+    fn late(number: u64) -> Item {
+        Item::Late { number, index: 0, outcome: Outcome::Taken }
+    }
+
+    /// Numbers of the tickets that leave; of late answers, plus 100.
+    fn leaving(peer: &mut Peer) -> Vec<u64> {
+        let number = |item: &Item| match item {
+            Item::Ticket { number, .. } => *number,
+            Item::Late { number, .. } => number + 100,
+            other => panic!("{other:?}"),
+        };
+        peer.seal(ShardId(0)).map_or_else(Vec::new, |parcel| parcel.items.iter().map(number).collect())
+    }
+
+    #[test]
+    fn a_ticket_that_needs_no_commit_passes_those_that_do_and_a_late_answer_follows_its_ticket() {
+        let mut peer = Peer::default();
+        let mut committed = Needs::default();
+        committed.add(Readiness::Committed(Lsn(7)));
+        peer.answer(ticket(1), committed);
+        peer.tell_late(late(1));
+        peer.answer(ticket(2), Needs::default());
+        peer.tell_late(late(2));
+        assert_eq!(leaving(&mut peer), [2, 102], "a full store does not stop QoS 0");
+        peer.committed(Lsn(6));
+        assert_eq!(leaving(&mut peer), [0; 0]);
+        peer.committed(Lsn(7));
+        assert_eq!(leaving(&mut peer), [1, 101]);
     }
 
     #[test]

@@ -166,8 +166,9 @@ impl Shard {
         if !outlives && !taken_over {
             self.end_session(now, session_id);
         } else {
-            // At a stop it stays as it was: to the store it ends as in a crash, and its will waits for the restart.
-            if ending != Ending::Shutdown {
+            // At a stop it stays as it was: to the store it ends as in a crash, and its will waits for the restart. Who takes it
+            // over records it in the same batch.
+            if ending != Ending::Shutdown && !taken_over {
                 self.record_session(session_id);
             }
             self.register_session(session_id);
@@ -259,7 +260,11 @@ impl Shard {
     // 3.1.1 [MQTT-3.1.2-8], [MQTT-3.1.2-10]; 5.0 [MQTT-3.1.2-8], [MQTT-3.1.2-10]
     pub(super) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Arc<Will>>) {
         let Some(will) = will else { return };
-        let change = Change::Publish { qos: will.qos, erases: will.retain && will.payload.is_empty() };
+        let change = Change::Publish {
+            qos: will.qos,
+            bytes: will.size(),
+            erases: will.retain && will.payload.is_empty(),
+        };
         let refused = self.topic_refusal(&will.topic).or(self.admits(change).err().map(Want::cause));
         if let Some(cause) = refused {
             self.tally.losses.count(cause);

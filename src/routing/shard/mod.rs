@@ -148,6 +148,8 @@ pub struct Common {
     /// Set while the store has no room: what would have to be stored is refused.
     pub store_full: AtomicBool,
     pub totals: Totals,
+    /// Bytes that may be on their way to the store before it is full; negative beyond that, `i64::MAX` while there is plenty.
+    pub store_room: AtomicI64,
 }
 
 /// The bytes of packets that are not whole, in all shards, and how many there may be.

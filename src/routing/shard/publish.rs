@@ -11,7 +11,7 @@ use super::route::{Publication, Routed};
 use super::wish::Asked;
 use super::{ConnectionId, SessionId, Shard};
 use crate::journal::ledger::Body;
-use crate::journal::record::SessionKey;
+use crate::journal::record::{SessionKey, stored_bytes};
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::{PacketId, Publish, QoS, ReasonCode};
 use crate::mqtt::session::loss::LossCause;
@@ -362,7 +362,8 @@ impl Shard {
         }
         // A publish that erases a retained message makes room.
         let erases = publish.retain && publish.payload.is_empty();
-        let want = self.admits(Change::Publish { qos: publish.qos, erases }).err()?;
+        let bytes = topic.len() + publish.payload.len() + publish.properties.forwarded.len();
+        let want = self.admits(Change::Publish { qos: publish.qos, bytes, erases }).err()?;
         Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
     }
 
@@ -386,7 +387,7 @@ impl Shard {
         topic: &str,
     ) -> Flow {
         // It is kept whatever its QoS, and frees nothing.
-        let kept = match self.admits(Change::Delayed) {
+        let kept = match self.admits(Change::Delayed { bytes: topic.len() + publish.payload.len() }) {
             Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
             Ok(()) => self.delay(now, publish, topic),
         };
@@ -459,7 +460,7 @@ impl Shard {
             let message = publication.message(&mut self.scratch).clone();
             let mut retained = self.common.retained();
             let bytes = message.size();
-            let want = if stored && self.is_store_full() {
+            let want = if stored && self.store_is_short() {
                 self.admits(Change::Retain { bytes, replaces: retained.size_of(topic) }).err()
             } else {
                 None
@@ -478,6 +479,9 @@ impl Shard {
         if stored && let Some(ledger) = self.ledger() {
             // The change itself is in an order that all shards share; this shard's batch follows it.
             ledger.begin();
+            if refused.is_none() {
+                ledger.weigh(stored_bytes(topic.len() + publication.parts.payload.len()));
+            }
             self.effects.retained = true;
         }
         Retaining { waits: stored, kept: refused.is_none() }

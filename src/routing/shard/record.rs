@@ -1,11 +1,12 @@
 //! What the store is told of sessions.
 
-use super::{Resident, SessionId, Shard};
+use super::{ConnectionId, Resident, SessionId, Shard};
 use crate::journal::ledger::{Account, Body, Entry, Owed};
-use crate::journal::record::{Flight, Record, StoredSession, StoredSubscription};
+use crate::journal::record::{Flight, Record, SessionState, StoredSession, StoredSubscription};
 use crate::mqtt::packet::SubscriptionOptions;
 use crate::mqtt::session::queue::{Delivery, Head};
 use crate::routing::subscription_tree::PackedOptions;
+use std::hash::BuildHasher;
 use std::rc::Rc;
 
 impl Resident {
@@ -16,6 +17,18 @@ impl Resident {
             Some(_) => Head::Online,
             None => Head::Offline,
         }
+    }
+
+    /// A hash of all that is recorded of it but its comings and goings; never 0.
+    pub(super) fn hash_of_terms(&self) -> u64 {
+        let session = &self.session;
+        let will = session.will.as_deref();
+        let will = will.map(|w| {
+            let options = (w.qos as u8, w.retain, w.delay, w.message_expiry);
+            (&w.topic, options, &w.payload, &w.forwarded)
+        });
+        let terms = (session.version as u8, session.expiry, session.wishes(), will);
+        session.account().map_or(0, |account| account.ledger.hasher.hash_one(terms)).max(1)
     }
 
     /// Records how it stands, if it is in the store.
@@ -60,7 +73,33 @@ impl Shard {
             let key = ledger.session_key();
             resident.session.keep_account(Account::new(key, Rc::clone(&ledger)));
         }
-        resident.record();
+        let Some(account) = resident.session.account() else { return };
+        let terms = resident.hash_of_terms();
+        if account.recorded.replace(terms) == terms {
+            let (key, connected) = (account.key, resident.connection.is_some());
+            let state = SessionState { key, connected, ends: resident.ends, will_due: resident.will_due };
+            account.record_state(state);
+        } else {
+            resident.record();
+        }
+    }
+
+    /// What is written to a connection from here on leaves when what its session's CONNACK promises is committed.
+    ///
+    /// While the store has no room that is the session's row alone, which a known one has: nothing that waits for room keeps
+    /// the client away whose acknowledgements make some. If the broker dies before there is any, the time of its absence may
+    /// count from before this connection.
+    pub(super) fn fence_session(&mut self, id: ConnectionId, session: SessionId) {
+        if !self.is_store_full() {
+            return self.fence(id);
+        }
+        let Some(account) = self.sessions.get(session).and_then(|r| r.session.account()) else { return };
+        let (settled, committed) = (account.settled.get(), account.ledger.last_committed());
+        if settled > committed
+            && let Some(connection) = self.connections.get_mut(id)
+        {
+            connection.wire.outbox.fence(settled);
+        }
     }
 
     /// Whether a session is in the store.

@@ -78,6 +78,7 @@ impl Shard {
                 self.tally.losses.lose(Lost::new(LossCause::Unreadable, None));
             }
         }
+        let was_connected = stored.connected;
         let (ends, will_due) = deadlines(now, down, &stored, session.expiry_interval());
         session.will = stored.will;
         self.common.totals.sessions.add(1);
@@ -94,8 +95,16 @@ impl Shard {
             let options = PackedOptions::from_bits(subscription.options);
             self.restore_subscription(id, &subscription.filter, options, subscription.subscription_id);
         }
-        // Counted from here should the broker end again.
-        self.record_session(id);
+        if let Some(resident) = self.sessions.get(id)
+            && let Some(account) = resident.session.account()
+        {
+            account.recorded.set(resident.hash_of_terms());
+        }
+        if was_connected {
+            // Counted from here should the broker end again. Of the others nothing has changed: on a full disk there may be no
+            // room to write it all again.
+            self.record_session(id);
+        }
         self.register_session(id);
     }
 

@@ -231,7 +231,7 @@ impl Shard {
         }
         // Each level may be a node of the index, and two nodes are a step.
         self.turn.charge(u32::try_from(asked.filter.len() / 8).unwrap_or(u32::MAX));
-        let change = Change::Subscribe { known, stored: self.is_stored(session) };
+        let change = Change::Subscribe { bytes: asked.filter.len(), known, stored: self.is_stored(session) };
         self.admits(change).map_err(|want| not(ReasonCode::QUOTA_EXCEEDED, want.text()))?;
         if let Some(resident) = self.sessions.get_mut(session).filter(|_| !known) {
             resident.session.subscriptions.insert(asked.filter);

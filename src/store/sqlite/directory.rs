@@ -131,6 +131,14 @@ impl Directory {
         }
     }
 
+    /// Bytes that the file system has for us.
+    pub fn space(&self) -> Result<u64, StoreError> {
+        let explain =
+            |error| StoreError::Failed(format!("the file system of {}: {error}", self.path.display()));
+        let figures = rustix::fs::statvfs(&self.path).map_err(explain)?;
+        Ok(figures.f_bavail.saturating_mul(figures.f_frsize))
+    }
+
     fn reserve(&self) -> PathBuf {
         self.path.join("reserve")
     }

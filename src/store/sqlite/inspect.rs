@@ -3,7 +3,7 @@
 use super::directory::{self, database_in};
 use super::error::failed;
 use super::{read_heartbeat, schema};
-use crate::store::wall::{NEVER, resume};
+use crate::store::wall::{FAR, NEVER, resume};
 use crate::store::{Moment, StoreError};
 use crate::time::duration;
 use rusqlite::{Connection, OpenFlags, Result, Row};
@@ -161,7 +161,7 @@ fn session_line(row: &Row<'_>, now: u64) -> Result<String> {
     let count = |column| row.get::<_, i64>(column);
     let state = match (row.get(1)?, row.get::<_, i64>(2)?) {
         (true, _) => "connected".to_owned(),
-        (false, i64::MAX) => "away, never expires".to_owned(),
+        (false, ends) if ends as u64 >= FAR => "away, never expires".to_owned(),
         (false, ends) => format!("away, expires in {}", duration::format(whole_seconds(ends, now as i64))),
     };
     let mut line = format!(

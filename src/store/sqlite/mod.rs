@@ -161,6 +161,13 @@ impl Sqlite {
         write_heartbeat(&self.connection, Heartbeat::at(now, self.opened))
     }
 
+    /// That of what needs no room.
+    fn write_ahead(&self, group: &Group) -> rusqlite::Result<()> {
+        let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+        Statements::new(&transaction, self.opened, clock::now())?.write_ahead(group)?;
+        transaction.commit()
+    }
+
     /// The transaction of a group. What fails in it takes it back.
     fn write(&self, group: &Group, noted: u64) -> rusqlite::Result<()> {
         self.connection.busy_timeout(BUSY_WRITING)?;
@@ -191,6 +198,13 @@ impl Sqlite {
         let sql = format!("PRAGMA wal_checkpoint({how})");
         let written = self.connection.query_row(&sql, [], |_| Ok(()));
         written.map_err(|error| refused(error, self.directory.path()))
+    }
+
+    /// What the disk has room for, beyond the reserve: everything is written twice, into the write-ahead log first.
+    fn room_on_disk(&self, free: u64) -> Result<i64, StoreError> {
+        let space = self.directory.space()?;
+        let beyond = if self.is_relieved { RESERVE / 4 * 3 } else { 0 };
+        Ok(signed(space / 2 + free).saturating_sub(signed(beyond)))
     }
 
     /// Gives the disk back what the write-ahead log takes, where that is as much as the reserve and no reader is in the way. A
@@ -268,6 +282,11 @@ impl Store for Sqlite {
         Ok(())
     }
 
+    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError> {
+        let written = self.write_ahead(group);
+        written.map_err(|error| self.refuse(error))
+    }
+
     fn tidy(&mut self) -> Result<(), StoreError> {
         if self.log_pages.load(Ordering::Relaxed) < CHECKPOINT_PAGES {
             return Ok(());
@@ -311,6 +330,14 @@ impl Store for Sqlite {
         Ok(!self.is_relieved)
     }
 
+    fn room(&mut self) -> Result<i64, StoreError> {
+        let (used, free) = self.measure()?;
+        let on_disk = self.room_on_disk(free)?;
+        let limit = self.options.size_limit.map_or(i64::MAX, signed);
+        let below = limit.saturating_sub(signed(used + RESERVE));
+        Ok(if self.options.size_limit.is_some() { below.min(on_disk) } else { on_disk })
+    }
+
     fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -321,6 +348,10 @@ impl Store for Sqlite {
         connection.busy_timeout(BUSY).map_err(failed)?;
         Ok(Box::new(SqliteReader { connection, opened: self.opened }))
     }
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// What holds for the connection; answers where the pages in the write-ahead log are counted.

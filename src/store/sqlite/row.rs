@@ -6,7 +6,7 @@ use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::session::will::Will;
-use crate::store::wall::FileTime;
+use crate::store::wall::{FAR, FileTime};
 use crate::time::Instant;
 use rusqlite::types::Type;
 use rusqlite::{Error, Result, Row};
@@ -36,6 +36,12 @@ pub fn number(row: &Row<'_>, column: usize) -> Result<u64> {
 pub fn instant(row: &Row<'_>, column: usize, opened: FileTime) -> Result<Instant> {
     let wall: i64 = row.get(column)?;
     Ok(opened.instant(u64::try_from(wall).unwrap_or(0)))
+}
+
+/// As [`instant`], of a session, whose "never" is shorter.
+fn session_time(row: &Row<'_>, column: usize, opened: FileTime) -> Result<Instant> {
+    let far = row.get::<_, i64>(column)? as u64 >= FAR;
+    if far { Ok(Instant::NEVER) } else { instant(row, column, opened) }
 }
 
 pub fn qos(row: &Row<'_>, column: usize) -> Result<QoS> {
@@ -116,8 +122,8 @@ pub fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> {
         version,
         expiry: row.get(3)?,
         connected: row.get(4)?,
-        ends: instant(row, 5, opened)?,
-        will_due: instant(row, 6, opened)?,
+        ends: session_time(row, 5, opened)?,
+        will_due: session_time(row, 6, opened)?,
         retry_interval: duration(7)?,
         ack_timeout: duration(8)?,
         will: will.transpose()?,

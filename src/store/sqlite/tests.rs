@@ -1,8 +1,12 @@
 //! What is peculiar to the store in a file.
 
 use super::*;
-use crate::journal::record::{BodyNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey};
+use crate::journal::record::{
+    BodyNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey, SessionState, StoredSession,
+};
+use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::QoS;
+use crate::mqtt::session::will::Will;
 use crate::store::tests::{InFile, Reopen, body, commit, entry, message, session};
 use crate::time::Instant;
 use std::os::unix::fs::PermissionsExt;
@@ -251,4 +255,109 @@ fn an_interval_store_syncs_its_log_when_it_is_told() {
     store.sync().unwrap();
     assert!(store.log.is_some());
     assert_eq!(SessionKey(1), store.recover(Moment::now(), Duration::ZERO).unwrap().sessions[0].session.key);
+}
+
+/// A file at its limit: messages of 60 kB as many as fit.
+fn full() -> (tempfile::TempDir, Sqlite, u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { size_limit: Some(4 * MIB), ..InFile::default().options };
+    let mut store = Sqlite::open(directory.path(), options).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    commit(
+        &mut store,
+        vec![Record::Session(Box::new(StoredSession { will: Some(will(1)), ..session(1, "c") }))],
+    );
+    for number in 10.. {
+        match store.commit(&group(sixty(number))) {
+            Ok(()) => {}
+            Err(StoreError::Full(_)) => return (directory, store, number),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("it is full some time")
+}
+
+fn will(fill: u8) -> Arc<Will> {
+    let (topic, forwarded) = ("w".into(), Box::default());
+    let payload = vec![fill; MIB as usize].into();
+    Arc::new(Will {
+        charge: Charge::default(),
+        topic,
+        qos: QoS::AtMostOnce,
+        retain: false,
+        payload,
+        forwarded,
+        delay: Duration::ZERO,
+        message_expiry: None,
+    })
+}
+
+fn sixty(number: u64) -> [Record; 2] {
+    let message = message("t", Instant::NEVER, &[b'x'; 60_000]);
+    [body(number, message), Record::Entry(Box::new(entry(number, 1, number)))]
+}
+
+#[test]
+fn in_a_full_file_what_is_deleted_makes_room_for_the_rest_of_its_group() {
+    let (_directory, mut store, next) = full();
+    let retained = message("r", Instant::NEVER, &vec![b'x'; 500_000]);
+    let mut both = group((10..next).flat_map(done).chain(sixty(next)));
+    both.retain(RetainedRecord::Set(retained));
+    store.commit(&both).expect("it ends with less than was there before");
+    assert_eq!(store.recover(Moment::now(), Duration::ZERO).unwrap().retained.len(), 1);
+}
+
+#[test]
+fn in_a_full_file_a_session_comes_and_goes_though_its_will_fills_pages() {
+    let (_directory, mut store, next) = full();
+    // Not a byte of what is there goes.
+    let _ = next;
+    for n in 0..20 {
+        let ends = if n % 2 == 0 { Instant::NEVER } else { Instant::from_millis(1_000_000 + n) };
+        let state = SessionState { key: SessionKey(1), connected: n % 2 == 0, ends, will_due: ends };
+        store.commit(&group([Record::SessionState(state)])).expect("it needs no room");
+        let session = &store.recover(Moment::now(), Duration::ZERO).unwrap().sessions[0].session;
+        assert_eq!((session.connected, session.ends.is_never()), (n % 2 == 0, n % 2 == 0));
+    }
+    let renewed = Record::Session(Box::new(StoredSession { will: Some(will(2)), ..session(1, "c") }));
+    store.commit(&group([renewed])).expect("a will in the place of one as large");
+}
+
+#[test]
+fn in_a_full_file_acknowledgements_go_ahead_of_a_group_that_does_not_fit() {
+    let (_directory, mut store, next) = full();
+    let acknowledged = |n| [Record::EntryAcknowledged(EntryNumber(n)), Record::BodyReleased(BodyNumber(n))];
+    let mut stuck = group((next..next + 40).flat_map(sixty).chain((10..30).flat_map(acknowledged)));
+    assert!(matches!(store.commit(&stuck), Err(StoreError::Full(_))));
+    store.commit_ahead(&stuck).expect("it needs no room");
+    let kept = |store: &mut Sqlite| {
+        store.recover(Moment::now(), Duration::ZERO).unwrap().sessions[0].entries.len() as u64
+    };
+    assert_eq!(kept(&mut store), next - 30, "twenty are gone, and none has come");
+    stuck.went_ahead();
+    assert!(!stuck.has_ahead() && stuck.len() == 80);
+    store.commit_ahead(&group((30..next).flat_map(acknowledged))).expect("it needs no room");
+    store.commit(&stuck).expect("now it fits");
+    assert_eq!(kept(&mut store), 40);
+}
+
+#[test]
+fn room_is_what_is_left_below_the_limit_and_the_reserve() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { size_limit: Some(64 * MIB), ..InFile::default().options };
+    let mut store = Sqlite::open(directory.path(), options).unwrap();
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let empty = store.room().unwrap();
+    assert!((47 * MIB as i64..=48 * MIB as i64).contains(&empty), "{empty}");
+    commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
+    for number in 0..50 {
+        let records = large(2 + number);
+        let weight: u64 = records.iter().map(Record::weight).sum();
+        let before = store.room().unwrap();
+        commit(&mut store, records.into());
+        let taken = (before - store.room().unwrap()) as u64;
+        assert!((MIB..=weight).contains(&taken), "{taken} of {weight}");
+        assert_eq!(store.room().unwrap() >= 0, store.has_room().unwrap());
+    }
+    assert!(store.room().unwrap() < 0);
 }

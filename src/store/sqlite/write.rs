@@ -4,7 +4,7 @@ use crate::journal::group::{Group, Operation};
 use crate::journal::record::{RetainedRecord, StoredEntry, StoredSession};
 use crate::mqtt::message::Message;
 use crate::mqtt::session::subscription::SubscriptionIds;
-use crate::store::wall::FileTime;
+use crate::store::wall::{FAR, FileTime};
 use crate::time::Instant;
 use rusqlite::{CachedStatement, Connection, Result, params};
 use std::fmt::Write;
@@ -16,6 +16,7 @@ pub struct Statements<'c> {
     /// As times are in the file.
     now: i64,
     session: CachedStatement<'c>,
+    session_state: CachedStatement<'c>,
     session_ended: [CachedStatement<'c>; 3],
     subscribed: CachedStatement<'c>,
     unsubscribed: CachedStatement<'c>,
@@ -40,6 +41,9 @@ impl<'c> Statements<'c> {
             now: opened.to_file(now) as i64,
             session: prepare(
                 "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            )?,
+            session_state: prepare(
+                "UPDATE session SET connected = ?2, ends_ms = ?3, will_due_ms = ?4 WHERE number = ?1",
             )?,
             session_ended: [
                 prepare("DELETE FROM session WHERE number = ?")?,
@@ -66,8 +70,23 @@ impl<'c> Statements<'c> {
     }
 
     pub fn write(&mut self, group: &Group) -> Result<()> {
-        group.retained().iter().try_for_each(|record| self.retain(record))?;
-        group.operations().try_for_each(|operation| self.apply(operation))
+        // What is deleted first makes room for the rest: a group that ends with less than was there before always fits.
+        self.remove_retained(group)?;
+        group.operations().filter(|o| o.deletes()).try_for_each(|operation| self.apply(operation))?;
+        let set = |record: &&RetainedRecord| matches!(record, RetainedRecord::Set(_));
+        group.retained().iter().filter(set).try_for_each(|record| self.retain(record))?;
+        group.operations().filter(|o| !o.deletes()).try_for_each(|operation| self.apply(operation))
+    }
+
+    /// What needs no room, alone.
+    pub fn write_ahead(&mut self, group: &Group) -> Result<()> {
+        self.remove_retained(group)?;
+        group.ahead().try_for_each(|operation| self.apply(operation))
+    }
+
+    fn remove_retained(&mut self, group: &Group) -> Result<()> {
+        let removed = |record: &&RetainedRecord| matches!(record, RetainedRecord::Removed(_));
+        group.retained().iter().filter(removed).try_for_each(|record| self.retain(record))
     }
 
     fn retain(&mut self, record: &RetainedRecord) -> Result<()> {
@@ -88,6 +107,12 @@ impl<'c> Statements<'c> {
     fn apply(&mut self, operation: &Operation) -> Result<()> {
         match operation {
             Operation::Session(session) => self.put_session(session)?,
+            Operation::SessionState(state) => self.session_state.execute(params![
+                state.key.0 as i64,
+                state.connected,
+                self.opened.far(state.ends),
+                self.opened.far(state.will_due),
+            ])?,
             Operation::SessionEnded(key) => {
                 for statement in &mut self.session_ended {
                     statement.execute([key.0 as i64])?;
@@ -115,7 +140,9 @@ impl<'c> Statements<'c> {
                 m.payload(),
                 Some(m.publisher()).filter(|name| !name.is_empty()),
             ])?,
-            Operation::BodyDone(number) => self.body_done.execute([number.0 as i64])?,
+            Operation::BodyDone(number) | Operation::BodyReleased(number) => {
+                self.body_done.execute([number.0 as i64])?
+            }
             Operation::Entry { entry, received } => self.put_entry(entry, *received)?,
             Operation::EntryChanged { number, flight, received } => self.entry_changed.execute(params![
                 number.0 as i64,
@@ -123,7 +150,9 @@ impl<'c> Statements<'c> {
                 flight.map(|f| f.transmissions),
                 received,
             ])?,
-            Operation::EntryDone(number) => self.entry_done.execute([number.0 as i64])?,
+            Operation::EntryDone(number) | Operation::EntryAcknowledged(number) => {
+                self.entry_done.execute([number.0 as i64])?
+            }
             Operation::Incoming { session, packet_id, .. } => {
                 self.incoming.execute(params![session.0 as i64, packet_id.get()])?
             }
@@ -150,14 +179,18 @@ impl<'c> Statements<'c> {
 
     fn put_session(&mut self, session: &StoredSession) -> Result<usize> {
         let will = session.will.as_deref();
+        if will.is_some() {
+            // A row that takes the place of another is laid out before the other is gone: with a will that may be 1 MiB.
+            self.session_ended[0].execute([session.key.0 as i64])?;
+        }
         self.session.execute(params![
             session.key.0 as i64,
             session.client_id,
             session.version as u8,
             session.expiry,
             session.connected,
-            self.opened.to_file(session.ends) as i64,
-            self.opened.to_file(session.will_due) as i64,
+            self.opened.far(session.ends),
+            self.opened.far(session.will_due),
             session.retry_interval.map(millis),
             session.ack_timeout.map(millis),
             will.map(|w| &w.topic),
@@ -186,6 +219,12 @@ impl<'c> Statements<'c> {
 }
 
 impl FileTime {
+    /// A session's time, in six bytes whatever it is: an UPDATE of a row that stays as long as it was is made in its place and
+    /// needs no room.
+    fn far(self, at: Instant) -> i64 {
+        self.to_file(at).min(FAR) as i64
+    }
+
     fn expiry(self, message: &Message) -> i64 {
         self.to_file(message.header().expires) as i64
     }

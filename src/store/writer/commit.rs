@@ -18,6 +18,8 @@ use tracing::{info, warn};
 const RETRY: Duration = Duration::from_millis(250);
 /// How often it is said that another process has the store.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
+/// Room for so many bytes is as good as any: more than can be on its way to the store at once.
+const PLENTY: i64 = 4 << 30;
 /// How often a broker that stops tries to write what there is no room for.
 const LAST_ATTEMPTS: u32 = 8;
 
@@ -48,6 +50,7 @@ pub(super) fn run(
         is_blocked: false,
         busy: None,
         is_stopping: false,
+        room: i64::MAX,
     };
     if let Err(failure) = commits.run(queued) {
         on(Notice::Failed(failure));
@@ -78,11 +81,14 @@ struct Commits<'a, F> {
     /// Since when another process keeps the store from being written, and when that is said again.
     busy: Option<(Instant, Instant)>,
     is_stopping: bool,
+    /// What the broker was last told of [`Store::room`].
+    room: i64,
 }
 
 impl<F: Fn(Notice)> Commits<'_, F> {
     fn run(&mut self, queued: &Receiver<Request>) -> Result<(), StoreError> {
         self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
+        self.tell_room()?;
         let mut attempts_left = LAST_ATTEMPTS;
         loop {
             // After a full group there is mostly more to take, and nothing to wait for.
@@ -164,7 +170,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
                 Ok(()) => self.statistics.wrote(took),
                 Err(StoreError::Full(why)) => {
                     self.no_room(now, &why);
-                    return Ok(());
+                    return self.write_ahead(now);
                 }
                 Err(StoreError::Busy(why)) => {
                     self.wait_for_other(now, &why);
@@ -172,6 +178,8 @@ impl<F: Fn(Notice)> Commits<'_, F> {
                 }
                 Err(failure) => return Err(failure),
             }
+            // Before the shards count what was written as in the store.
+            self.tell_room()?;
             self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
         }
         self.is_blocked = false;
@@ -209,6 +217,39 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         }
     }
 
+    /// The group does not fit, and may never: what needs no room of it is made by itself, and then it may.
+    fn write_ahead(&mut self, now: Instant) -> Result<(), StoreError> {
+        if !self.group.has_ahead() {
+            return Ok(());
+        }
+        match self.store.commit_ahead(&self.group) {
+            Ok(()) => {
+                let before = self.group.len();
+                self.group.went_ahead();
+                if self.group.len() < before {
+                    self.next_attempt = now;
+                }
+                self.tell_room()
+            }
+            Err(StoreError::Full(_) | StoreError::Busy(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// What may be taken over before it is committed. Little is said while there is plenty.
+    fn tell_room(&mut self) -> Result<(), StoreError> {
+        let room = match self.store.room() {
+            Err(StoreError::Busy(_)) => return Ok(()),
+            other => other?,
+        };
+        let room = if room > PLENTY { i64::MAX } else { room };
+        if room != self.room {
+            self.room = room;
+            (self.on)(Notice::Room(room));
+        }
+        Ok(())
+    }
+
     fn no_room(&mut self, now: Instant, why: &str) {
         // The first attempt has opened the reserve, so the next may follow at once.
         self.next_attempt = if self.is_blocked { now + RETRY } else { now };
@@ -239,6 +280,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
             self.next_attempt = now + RETRY;
             if self.store.has_room()? {
                 self.is_full = false;
+                self.tell_room()?;
                 info!("the store has room again");
                 (self.on)(Notice::Full(false));
             }

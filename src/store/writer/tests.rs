@@ -293,3 +293,26 @@ fn what_arrives_while_a_commit_is_under_way_is_the_next_one() {
     assert_eq!(faults.count(Call::Commit), 3, "one for all that came while one was under way");
     writer.stop();
 }
+
+#[test]
+fn acknowledgements_are_kept_though_the_group_that_they_are_in_never_fits() {
+    let (memory, faults) = (Memory::default(), Faults::default());
+    let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
+    store.recover(Moment::now(), Duration::ZERO).unwrap();
+    let (told, notices) = mpsc::channel();
+    let writer =
+        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
+    writer.to_store().send(batch(0, 1, message_for(1, 2)));
+    wait_for(&notices, 0, 1);
+    let next = faults.count(Call::Commit);
+    (next..next + 1000).for_each(|nth| faults.plan(Call::Commit, nth, Fault::Full));
+    let mut records = message_for(1, 4);
+    records.extend([Record::EntryAcknowledged(EntryNumber(2)), Record::BodyReleased(BodyNumber(2))]);
+    writer.to_store().send(batch(0, 2, records));
+    let deadline = crate::clock::now() + PATIENCE;
+    while !kept(&memory).is_empty() {
+        assert!(crate::clock::now() < deadline, "the message is still there, and the new one is not");
+        std::thread::yield_now();
+    }
+    writer.stop();
+}

@@ -124,6 +124,10 @@ impl Store for Gated {
         outcome
     }
 
+    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError> {
+        self.inner.commit_ahead(group)
+    }
+
     fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError> {
         self.inner.heartbeat(now)
     }

@@ -1,0 +1,375 @@
+//! What is refused for want of memory or disk, in each version, and what goes on all the same.
+
+use crate::world::{self, LinkId, World};
+use homing::mqtt::charge::Charge;
+use homing::mqtt::session::loss::LossCause;
+use std::sync::atomic::Ordering;
+
+/// What there is too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Short {
+    Memory,
+    Disk,
+    /// Not full, and there will be no room for a burst.
+    DiskSoon,
+}
+
+const BOTH: [Short; 2] = [Short::Memory, Short::Disk];
+const DISK: [Short; 2] = [Short::Disk, Short::DiskSoon];
+const LEVELS: [u8; 3] = [3, 4, 5];
+
+fn world(shards: u8) -> World {
+    let mut settings = world::settings();
+    settings.topic_alias_maximum = 10;
+    let mut world = World::new(&settings, shards);
+    world.keep_in_store();
+    world
+}
+
+fn run_short(world: &World, of: Short) {
+    match of {
+        Short::Memory => {
+            world.common.budget.limit(1);
+            std::mem::forget(Charge::new(1 << 20));
+        }
+        Short::Disk => world.common.store_full.store(true, Ordering::Relaxed),
+        Short::DiskSoon => world.common.store_room.store(0, Ordering::Relaxed),
+    }
+}
+
+fn has_room_again(world: &World) {
+    world.common.budget.limit(u64::MAX);
+    world.common.store_full.store(false, Ordering::Relaxed);
+    world.common.store_room.store(i64::MAX, Ordering::Relaxed);
+}
+
+fn text(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_be_bytes(), bytes].concat()
+}
+
+fn packet(first: u8, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![first];
+    let mut length = rest.len();
+    loop {
+        let more = length > 127;
+        bytes.push((length % 128) as u8 | u8::from(more) << 7);
+        length /= 128;
+        if !more {
+            return [&bytes, rest].concat();
+        }
+    }
+}
+
+/// 5.0 has a byte more in most packets: no properties.
+fn none(level: u8) -> &'static [u8] {
+    if level == 5 { &[0] } else { &[] }
+}
+
+/// A CONNECT; `will`: bytes of its payload.
+fn connect(level: u8, client_id: &str, clean: bool, will: Option<usize>) -> Vec<u8> {
+    let name: &[u8] = if level == 3 { b"MQIsdp" } else { b"MQTT" };
+    let flags = u8::from(clean) << 1 | u8::from(will.is_some()) << 2;
+    let expiry: &[u8] = match (level, clean) {
+        (5, false) => &[5, 0x11, 0, 0, 0x0E, 0x10],
+        (5, true) => &[0],
+        _ => &[],
+    };
+    let mut rest = [&text(name)[..], &[level, flags, 0, 60], expiry, &text(client_id.as_bytes())].concat();
+    if let Some(bytes) = will {
+        rest.extend([none(level), &text(b"will"), &text(&vec![b'w'; bytes])].concat());
+    }
+    packet(0x10, &rest)
+}
+
+/// Opens a connection and sends a CONNECT; the answer's code.
+fn enter(world: &mut World, connect: &[u8]) -> (LinkId, Option<u8>) {
+    let link = world.open();
+    world.send(link, connect);
+    let code = world.links[link].received.get(3).copied();
+    world.links[link].received.clear();
+    (link, code)
+}
+
+fn accepted(world: &mut World, connect: &[u8]) -> LinkId {
+    let (link, code) = enter(world, connect);
+    assert_eq!(code, Some(0));
+    link
+}
+
+fn subscribe(world: &mut World, link: LinkId, level: u8, filter: &str) -> u8 {
+    world.links[link].received.clear();
+    world.send(link, &packet(0x82, &[&[0, 1], none(level), &text(filter.as_bytes()), &[1]].concat()));
+    let received = std::mem::take(&mut world.links[link].received);
+    assert_eq!(received[0], 0x90, "{received:?}");
+    received[4 + usize::from(level == 5)]
+}
+
+fn publish(level: u8, flags: u8, topic: &str, payload: &[u8]) -> Vec<u8> {
+    let id: &[u8] = if flags & 6 == 0 { &[] } else { &[0, 7] };
+    packet(0x30 | flags, &[&text(topic.as_bytes())[..], id, none(level), payload].concat())
+}
+
+fn losses(world: &World, cause: LossCause) -> u64 {
+    world.shards.iter().map(|shard| shard.figures().tally.losses.of(cause)).sum()
+}
+
+/// Sends and takes what comes back.
+fn exchange(world: &mut World, link: LinkId, bytes: &[u8]) -> Vec<u8> {
+    world.links[link].received.clear();
+    world.send(link, bytes);
+    std::mem::take(&mut world.links[link].received)
+}
+
+/// What CONNACK says to "no room".
+fn refusal(level: u8) -> u8 {
+    if level == 5 { 0x97 } else { 3 }
+}
+
+#[test]
+fn a_connect_for_a_new_stored_session_is_refused_and_one_for_a_small_clean_one_is_not() {
+    for (level, short) in
+        LEVELS.into_iter().flat_map(|l| [Short::Memory, Short::Disk, Short::DiskSoon].map(|s| (l, s)))
+    {
+        let mut world = world(1);
+        run_short(&world, short);
+        let (refused, code) = enter(&mut world, &connect(level, "new", false, None));
+        assert_eq!((code, world.is_open(refused)), (Some(refusal(level)), false), "{level} {short:?}");
+        let clean = accepted(&mut world, &connect(level, "clean", true, None));
+        assert_eq!(exchange(&mut world, clean, &[0xC0, 0]), [0xD0, 0]);
+        let (_, with_will) = enter(&mut world, &connect(level, "will", true, Some(10)));
+        // A will of a session that ends with its connection is in memory alone.
+        let expected = if short == Short::Memory { refusal(level) } else { 0 };
+        assert_eq!(with_will, Some(expected), "{level} {short:?}");
+        let figures = world.shards[0].figures();
+        assert_eq!(figures.tally.refused_connects, 1 + u64::from(expected != 0));
+        has_room_again(&world);
+        accepted(&mut world, &connect(level, "new", false, Some(10)));
+    }
+}
+
+#[test]
+fn a_known_session_returns_with_its_will_and_may_not_bring_a_larger_one() {
+    for (level, short) in LEVELS.into_iter().flat_map(|l| BOTH.map(|s| (l, s))) {
+        let mut world = world(1);
+        let first = accepted(&mut world, &connect(level, "back", false, Some(10_000)));
+        assert_eq!(subscribe(&mut world, first, level, "t"), 1);
+        world.holds_commits = short == Short::Disk;
+        run_short(&world, short);
+        // Taken over while it is connected, so that the will is held.
+        for (will, code) in [(Some(10_000), 0), (Some(60_000), refusal(level)), (Some(4_000), 0), (None, 0)] {
+            let (link, answer) = enter(&mut world, &connect(level, "back", false, will));
+            let waits = answer.is_none();
+            // A change of the will is answered when it is committed.
+            assert_eq!(
+                waits,
+                short == Short::Disk && code == 0 && will != Some(10_000),
+                "{level} {short:?} {will:?}"
+            );
+            assert!(waits || answer == Some(code), "{level} {short:?} {will:?}: {answer:?}");
+            if answer == Some(0) && short == Short::Memory {
+                assert_eq!(subscribe(&mut world, link, level, "t"), 1, "it knows that filter");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_known_session_is_answered_while_nothing_can_be_committed() {
+    for level in LEVELS {
+        let mut world = world(2);
+        let link = accepted(&mut world, &connect(level, "back", false, None));
+        subscribe(&mut world, link, level, "t");
+        let publisher = accepted(&mut world, &connect(level, "publisher", true, None));
+        world.send(link, &[0xE0, 0]);
+        world.send(publisher, &publish(level, 2, "t", b"x"));
+        run_short(&world, Short::Disk);
+        world.holds_commits = true;
+        let back = world.open();
+        world.send(back, &connect(level, "back", false, None));
+        let received = &world.links[back].received;
+        assert_eq!(received[..1], [0x20], "{level}: CONNACK and its message");
+        assert!(received.windows(4).any(|w| w == [0, 1, b't', 0]), "{level}: {received:?}");
+    }
+}
+
+#[test]
+fn a_subscription_that_is_new_is_refused_and_a_known_one_and_unsubscribe_are_not() {
+    for (level, short) in
+        LEVELS.into_iter().flat_map(|l| [Short::Memory, Short::Disk, Short::DiskSoon].map(|s| (l, s)))
+    {
+        let mut world = world(1);
+        let stored = accepted(&mut world, &connect(level, "stored", false, None));
+        let clean = accepted(&mut world, &connect(level, "clean", true, None));
+        for link in [stored, clean] {
+            assert_eq!(subscribe(&mut world, link, level, "known"), 1);
+        }
+        run_short(&world, short);
+        let refused = if level == 5 { 0x97 } else { 0x80 };
+        assert_eq!(subscribe(&mut world, stored, level, "new"), refused, "{level} {short:?}");
+        let in_memory = if short == Short::Memory { refused } else { 1 };
+        assert_eq!(subscribe(&mut world, clean, level, "new"), in_memory, "{level} {short:?}");
+        let figures = world.shards[0].figures();
+        assert_eq!(figures.tally.refused_subscriptions, 1 + u64::from(in_memory != 1));
+        for link in [stored, clean] {
+            assert_eq!(subscribe(&mut world, link, level, "known"), 1);
+            let unsubscribe = packet(0xA2, &[&[0, 1], none(level), &text(b"known")].concat());
+            assert_eq!(exchange(&mut world, link, &unsubscribe)[0], 0xB0);
+        }
+    }
+}
+
+#[test]
+fn a_publish_that_has_to_be_kept_is_refused_and_acknowledgements_and_pings_go_on() {
+    for (level, short) in LEVELS.into_iter().flat_map(|l| BOTH.map(|s| (l, s))) {
+        for (flags, acknowledgement) in [(2, 0x40), (4, 0x50)] {
+            for topic in ["t", "$delayed/5/t"] {
+                let mut world = world(1);
+                let link = accepted(&mut world, &connect(level, "publisher", true, None));
+                run_short(&world, short);
+                let answer = exchange(&mut world, link, &publish(level, flags, topic, b"x"));
+                if level == 5 {
+                    assert_eq!(answer[..5], [acknowledgement, 3, 0, 7, 0x97], "{short:?}");
+                    assert_eq!(exchange(&mut world, link, &[0xC0, 0]), [0xD0, 0]);
+                } else {
+                    // It has no code for it, and must not take it for kept.
+                    assert!(answer.is_empty() && !world.is_open(link), "{level} {short:?} {answer:?}");
+                }
+                let cause =
+                    if short == Short::Memory { LossCause::MemoryBudget } else { LossCause::StoreFull };
+                assert_eq!(losses(&world, cause), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_burst_for_the_store_is_refused_before_it_uses_up_the_reserve() {
+    let mut world = world(2);
+    let away = accepted(&mut world, &connect(5, "away", false, None));
+    subscribe(&mut world, away, 5, "t");
+    let link = accepted(&mut world, &connect(5, "publisher", true, None));
+    world.common.store_room.store(100_000, Ordering::Relaxed);
+    world.holds_commits = true;
+    for _ in 0..30 {
+        exchange(&mut world, link, &publish(5, 2, "t", &[b'x'; 4000]));
+    }
+    let taken = 30 - losses(&world, LossCause::StoreFull);
+    // A half of it is another shard's, and 4 KB take 8 at most.
+    assert!((4..=6).contains(&taken), "{taken} were taken over with room for 100 kB");
+}
+
+#[test]
+fn qos_0_retained_without_room_in_the_store_reaches_who_listens_and_leaves_nothing_stale() {
+    for short in DISK {
+        let mut world = world(1);
+        let listener = accepted(&mut world, &connect(5, "listener", true, None));
+        subscribe(&mut world, listener, 5, "#");
+        let link = accepted(&mut world, &connect(4, "publisher", true, None));
+        for topic in ["same", "longer"] {
+            world.send(link, &publish(4, 1, topic, b"old"));
+        }
+        run_short(&world, short);
+        world.links[listener].received.clear();
+        for (topic, payload) in [("same", &b"new"[..]), ("longer", b"newer"), ("fresh", b"x")] {
+            world.send(link, &publish(4, 1, topic, payload));
+        }
+        assert_eq!(world.links[listener].received.iter().filter(|byte| **byte == 0x30).count(), 3);
+        let retained = world.common.retained();
+        let value = |topic| retained.find(topic, world.now).map(|m| m.payload().to_vec());
+        assert_eq!(value("same").as_deref(), Some(&b"new"[..]), "{short:?}");
+        assert_eq!((value("longer"), value("fresh")), (None, None), "{short:?}");
+        drop(retained);
+        assert_eq!(losses(&world, LossCause::StoreFull), 2);
+        // What erases makes room.
+        world.send(link, &publish(4, 3, "same", b""));
+        assert!(world.is_open(link) && world.common.retained().is_empty());
+    }
+}
+
+#[test]
+fn a_retained_message_beyond_the_bytes_takes_the_stale_one_with_it_and_5_is_told() {
+    let large = vec![b'x'; 60_000];
+    for (level, flags, code) in [(5, 3, Some(0x97)), (5, 5, Some(0x97)), (4, 3, None), (4, 5, None)] {
+        let mut world = world(1);
+        let link = accepted(&mut world, &connect(level, "publisher", true, None));
+        let listener = accepted(&mut world, &connect(5, "listener", true, None));
+        subscribe(&mut world, listener, 5, "door");
+        world.send(link, &publish(level, 1, "filler", &large));
+        world.send(link, &publish(level, 1, "door", b"closed"));
+        world.links[listener].received.clear();
+        let answer = exchange(&mut world, link, &publish(level, flags, "door", &large));
+        assert_eq!(answer.get(4).copied(), code, "{level} {flags}: {answer:?}");
+        assert!(world.is_open(link));
+        // A PUBREC with an error says that nobody has it.
+        let is_routed = code.is_none() || flags == 3;
+        assert_eq!(!world.links[listener].received.is_empty(), is_routed, "{level} {flags}");
+        assert!(
+            world.common.retained().find("door", world.now).is_none(),
+            "a value that is known to be wrong"
+        );
+        assert_eq!(losses(&world, LossCause::RetainedFull), 1);
+    }
+}
+
+#[test]
+fn mqtt5_a_topic_alias_over_the_memory_budget_ends_the_connection_with_0x97() {
+    let mut world = world(1);
+    let link = accepted(&mut world, &connect(5, "publisher", true, None));
+    let with_alias = |topic: &str, alias: u8| {
+        packet(0x30, &[&text(topic.as_bytes())[..], &[3, 0x23, 0, alias], b"x"].concat())
+    };
+    assert!(exchange(&mut world, link, &with_alias("topic", 1)).is_empty());
+    run_short(&world, Short::Memory);
+    for known in ["topic", "", "other"] {
+        assert!(exchange(&mut world, link, &with_alias(known, 1)).is_empty(), "{known}");
+        assert!(world.is_open(link));
+    }
+    let answer = exchange(&mut world, link, &with_alias("t", 2));
+    assert_eq!((answer[0], answer[2], world.is_open(link)), (0xE0, 0x97, false), "{answer:?}");
+}
+
+#[test]
+fn a_wish_is_refused_where_it_cannot_be_remembered() {
+    for (short, clean, code) in
+        [(Short::Memory, true, 0x97), (Short::Disk, false, 0x97), (Short::Disk, true, 0)]
+    {
+        let mut world = world(1);
+        let link = accepted(&mut world, &connect(5, "client", clean, None));
+        run_short(&world, short);
+        let answer = exchange(&mut world, link, &publish(5, 2, "$homing/session/ack-timeout", b"5s"));
+        assert_eq!(answer.get(4).copied().unwrap_or(0), code, "{short:?} {clean} {answer:?}");
+    }
+}
+
+/// Six clients, each publishing to the next, while the store has no room and a will that is to be stored waits for it.
+#[test]
+fn qos_0_between_clean_sessions_goes_on_while_nothing_can_be_committed() {
+    const MESSAGES: usize = 20_000;
+    let mut world = world(2);
+    let away = accepted(&mut world, &connect(5, "away", false, None));
+    subscribe(&mut world, away, 5, "will");
+    let leaver = accepted(&mut world, &connect(5, "leaver", false, Some(10)));
+    let clients: Vec<LinkId> =
+        (0..6).map(|n| accepted(&mut world, &connect(4, &format!("client {n}"), true, None))).collect();
+    for (n, link) in clients.iter().enumerate() {
+        subscribe(&mut world, *link, 4, &format!("to/{n}"));
+    }
+    world.holds_commits = true;
+    world.close(leaver);
+    // QoS 1 that is to be stored waits, too.
+    world.send(clients[0], &publish(4, 2, "will", b"x"));
+    world.send(clients[1], &publish(4, 2, "will", b"x"));
+    let burst = publish(4, 0, "to/0", b"x").len();
+    for round in 0..MESSAGES / 100 {
+        for n in 0..6 {
+            let topic = format!("to/{}", (n + 1) % 6);
+            world.send(clients[n], &publish(4, 0, &topic, b"x").repeat(100));
+            let received = std::mem::take(&mut world.links[clients[(n + 1) % 6]].received);
+            let publishes = received.len() / burst;
+            assert_eq!(publishes, 100, "round {round}: {n} waits for a ticket");
+        }
+    }
+    for link in clients {
+        assert_eq!(exchange(&mut world, link, &[0xC0, 0]), [0xD0, 0]);
+    }
+}
