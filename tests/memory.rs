@@ -110,7 +110,7 @@ fn nodes_of_the_subscription_index() {
 #[test]
 fn outboxes_of_clients_that_do_not_read() {
     let homing = Homing::ephemeral(&["--set", "limits.outbox=8 MiB"]);
-    let mut deaf: Vec<_> = (0..12).map(|n| homing.client(&format!("deaf{n}"))).collect();
+    let mut deaf: Vec<_> = (0..40).map(|n| homing.client(&format!("deaf{n}"))).collect();
     for client in &mut deaf {
         client.subscribe(&[("t", 0)]);
     }
@@ -120,7 +120,7 @@ fn outboxes_of_clients_that_do_not_read() {
         publisher.publish(&Message::new("t", &payload));
     }
     publisher.ping();
-    homing.is_bounded(14);
+    homing.is_bounded(42);
 }
 
 #[test]

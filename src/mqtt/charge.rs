@@ -66,7 +66,12 @@ impl Budget {
     /// True if more is held than may be. Looks at this thread's unreported part too, so that the bound holds within a turn:
     /// two plain loads and an addition.
     pub fn is_exceeded(&self) -> bool {
-        self.held.load(Ordering::Relaxed) + unreported() > self.most.load(Ordering::Relaxed)
+        self.is_exceeded_with(0)
+    }
+
+    /// The same with so many bytes more.
+    pub fn is_exceeded_with(&self, bytes: usize) -> bool {
+        self.held.load(Ordering::Relaxed) + unreported() + bytes as i64 > self.most.load(Ordering::Relaxed)
     }
 
     /// Returns how much may be held.

@@ -18,6 +18,10 @@ use crate::mqtt::session::wire::{Frame, FrameKind, FrameParts, Sending, TooLarge
 use crate::time::Instant;
 use std::sync::Arc;
 
+/// Bytes in an outbox beyond which a receiver gets no more QoS 0 while the memory is used up: a message is admitted once, and
+/// fanned out to many. What was appended since the last flush is not on the account yet.
+const SLOW: usize = 16 * 1024;
+
 impl Shard {
     /// Delivers a publication to a session, which exists if it is in the index.
     pub(super) fn deliver(
@@ -66,6 +70,8 @@ impl Shard {
             effects,
             here,
             to_admit,
+            common,
+            unflushed,
             ..
         } = self;
         let policy = &settings.session.send;
@@ -80,7 +86,8 @@ impl Shard {
         let sends = match &at {
             Some((_, connection)) if qos == QoS::AtMostOnce => {
                 if !resident.session.sender.holds_at_most_once()
-                    && connection.wire.outbox.len() >= policy.outbox
+                    && (connection.wire.outbox.len() >= policy.outbox
+                        || connection.wire.outbox.len() >= SLOW && common.budget.is_exceeded_with(*unflushed))
                 {
                     if share.is_none() {
                         lose(resident, LossCause::OutboxFull, publication, scratch, tally);
