@@ -76,6 +76,10 @@ const FOUND: &[(u64, &str)] = &[
     ),
     (4_764, "SUBACK left before it was recorded that what is retained is owed"),
     (21_410, "a message passed one that was held, into room that an expired one had left"),
+    (
+        242,
+        "a QoS 0 copy of a QoS 2 message, queued behind others of a stored session, left before the commit",
+    ),
 ];
 
 /// Plays a seed; what went wrong, if anything. The number of events tells two plays apart.

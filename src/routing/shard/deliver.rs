@@ -192,8 +192,8 @@ impl Shard {
         match taken {
             Ok(()) => {
                 // Without a row of its own nothing else holds it back until it is recorded whose it was.
-                if let (Some(lsn), Some((_, connection)), None) = (whole, &mut at, resident.session.account())
-                {
+                let has_row = qos != QoS::AtMostOnce && resident.session.account().is_some();
+                if let (Some(lsn), Some((_, connection)), false) = (whole, &mut at, has_row) {
                     connection.wire.outbox.fence(lsn);
                 }
                 Outcome::Taken
