@@ -24,7 +24,7 @@ const ROUNDS: usize = 16;
 
 /// Steps that one indivisible thing takes at most: a packet with all that it leads to, or a write to a socket. The largest in
 /// these plans is a CONNECT that takes over: it ends a session with a head of 256 shared messages and what is in flight.
-const ONE_THING: u32 = 512;
+const ONE_THING: u32 = 640;
 
 /// How long a closing connection may take, as in the shard.
 const LINGER_MS: u64 = 2_000;
