@@ -20,6 +20,9 @@ const RETRY: Duration = Duration::from_millis(250);
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 /// Room for so many bytes is as good as any: more than can be on its way to the store at once.
 const PLENTY: i64 = 4 << 30;
+/// With less room than this the store is full: the shards' parts of it are too small for large messages, and an operator is
+/// to read why those are refused.
+const LOW: i64 = 4 << 20;
 /// How often a broker that stops tries to write what there is no room for.
 const LAST_ATTEMPTS: u32 = 8;
 
@@ -195,7 +198,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
             (self.on)(Notice::Committed(committed));
         }
         self.store.tidy()?;
-        if !self.is_full && !self.store.has_room()? {
+        if !self.is_full && (self.room < LOW || !self.store.has_room()?) {
             self.say_full(now, "it is near its size limit, or the disk has no room for its reserve");
         }
         Ok(())
@@ -278,9 +281,10 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         }
         if self.is_full && !self.is_blocked && now >= self.next_attempt {
             self.next_attempt = now + RETRY;
-            if self.store.has_room()? {
+            let has_room = self.store.has_room()?;
+            self.tell_room()?;
+            if has_room && self.room >= LOW {
                 self.is_full = false;
-                self.tell_room()?;
                 info!("the store has room again");
                 (self.on)(Notice::Full(false));
             }
