@@ -1,6 +1,6 @@
 //! From the operator's configuration to what the pure rooms are told.
 
-use crate::config::{self, Config, Redelivery};
+use crate::config::{self, ByteSize, Config, Redelivery};
 use crate::mqtt::session::SessionPolicy;
 use crate::mqtt::session::loss::{LossCause, LossCauses};
 use crate::mqtt::session::queue::{QueueLimits, QueuePolicy};
@@ -46,18 +46,21 @@ pub fn settings(config: &Config) -> Settings {
 }
 
 fn send_policy(config: &Config) -> SendPolicy {
-    let (limits, redelivery) = (&config.limits, &config.redelivery);
+    let (limits, store, redelivery) = (&config.limits, &config.store, &config.redelivery);
+    let policy = match limits.queue_policy {
+        config::QueuePolicy::Refuse => QueuePolicy::Refuse,
+        config::QueuePolicy::DropOldest => QueuePolicy::DropOldest,
+        config::QueuePolicy::Disconnect => QueuePolicy::Disconnect,
+        config::QueuePolicy::Hold => QueuePolicy::Hold,
+    };
+    let queue = |messages: u32, bytes: ByteSize| QueueLimits {
+        messages: messages as usize,
+        bytes: bytes.as_usize(),
+        policy,
+    };
     SendPolicy {
-        queue: QueueLimits {
-            messages: limits.queue_messages as usize,
-            bytes: limits.queue_bytes.as_usize(),
-            policy: match limits.queue_policy {
-                config::QueuePolicy::Refuse => QueuePolicy::Refuse,
-                config::QueuePolicy::DropOldest => QueuePolicy::DropOldest,
-                config::QueuePolicy::Disconnect => QueuePolicy::Disconnect,
-                config::QueuePolicy::Hold => QueuePolicy::Hold,
-            },
-        },
+        queue: queue(limits.queue_messages, limits.queue_bytes),
+        stored_queue: queue(store.queue_messages, store.queue_bytes),
         terms: terms(redelivery),
         rules: redelivery.rules.iter().map(rule).collect(),
         outbox: limits.outbox.as_usize(),

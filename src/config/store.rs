@@ -25,6 +25,10 @@ pub struct Store {
     pub interval: Duration,
     /// Bytes of the database at most; 0: what the disk holds. 16 MiB below it, QoS 1 and 2 messages are refused.
     pub size_limit: ByteSize,
+    /// Messages that wait in the queue of one session that is in the store.
+    pub queue_messages: u32,
+    /// Bytes that wait in such a queue.
+    pub queue_bytes: ByteSize,
 }
 
 /// What an acknowledgement promises about a crash.
@@ -49,6 +53,8 @@ impl Default for Store {
             durability: Durability::default(),
             interval: Duration::from_secs(1),
             size_limit: ByteSize(0),
+            queue_messages: 100_000,
+            queue_bytes: ByteSize::mib(256),
         }
     }
 }
@@ -78,6 +84,8 @@ pub(super) const KEYS: &[Key] = &[
     Key::new("store.durability", Rule::OneOf(&["none", "os", "interval", "commit"])),
     Key::new("store.interval", Rule::Duration(millis(10), seconds(3600))),
     Key::new("store.size_limit", Rule::SizeOrNone(ByteSize::mib(64).0, 256 << 40)),
+    Key::new("store.queue_messages", Rule::Integer(1, 1_000_000_000)),
+    Key::new("store.queue_bytes", Rule::Size(1024, 1 << 40)),
 ];
 
 #[cfg(test)]

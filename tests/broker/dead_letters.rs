@@ -209,7 +209,7 @@ versions!(what_a_full_queue_loses_is_a_dead_letter {
 fn a_long_stored_queue_loses_no_message_without_its_letter() {
     let broker = start_broker_on(&Memory::default(), |config| {
         configure(config);
-        config.limits.queue_messages = 100;
+        config.store.queue_messages = 100;
         config.limits.queue_policy = QueuePolicy::DropOldest;
         causes(&["queue_overflow"])(config);
     });

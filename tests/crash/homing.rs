@@ -13,7 +13,7 @@ impl Homing {
         command
             .args(["--log-level", "warn", "--set", &format!("runtime.arbiters={arbiters}")])
             // Nothing may be refused: what is refused was not promised.
-            .args(["--set", "limits.queue_messages=1000000", "--set", "limits.queue_bytes=1 GiB"])
+            .args(["--set", "store.queue_messages=1000000", "--set", "store.queue_bytes=1 GiB"])
             .arg("--data-dir")
             .arg(directory);
         Homing(Process::spawn(&mut command))

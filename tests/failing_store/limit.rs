@@ -14,7 +14,7 @@ fn homing_on(directory: &Path, extra: &[&str]) -> (Process, SocketAddr) {
 /// The least that can be configured.
 const LIMIT: u64 = 64 * 1024 * 1024;
 const PAYLOAD: usize = 256 * 1024;
-const ROOMY: [&str; 4] = ["--set", "limits.queue_bytes=1 GiB", "--set", "limits.queue_messages=100000"];
+const ROOMY: [&str; 4] = ["--set", "store.queue_bytes=1 GiB", "--set", "store.queue_messages=100000"];
 
 fn away(address: SocketAddr) -> RawClient {
     RawClient::connect(address, &Connect::persistent(V5, "away"))

@@ -57,6 +57,7 @@ pub fn settings() -> Settings {
     Settings {
         session: SessionPolicy {
             send: SendPolicy {
+                stored_queue: queue.clone(),
                 queue,
                 terms: Terms::new(retry, ack),
                 rules: Vec::new(),

@@ -412,6 +412,7 @@ fn settings(rng: &mut Rng) -> Settings {
     Settings {
         session: SessionPolicy {
             send: SendPolicy {
+                stored_queue: queue.clone(),
                 queue,
                 terms: Terms::new(retry, ack),
                 rules: Vec::new(),

@@ -48,6 +48,7 @@ use crate::mqtt::packet::{
 };
 use crate::time::Instant;
 use patience::Patience;
+use queue::QueueLimits;
 use receiver::{Admission, Due, Receiver};
 use sender::{SendPolicy, Sender, Tally};
 use std::rc::Rc;
@@ -140,6 +141,11 @@ impl Session {
     /// Its account in the store, if it is there.
     pub fn account(&self) -> Option<&Rc<Account>> {
         self.account.as_ref()
+    }
+
+    /// The bounds of its queue: what is in the store may be longer.
+    pub fn queue_limits<'a>(&self, policy: &'a SendPolicy) -> &'a QueueLimits {
+        if self.account.is_some() { &policy.stored_queue } else { &policy.queue }
     }
 
     /// It is in the store from here on.

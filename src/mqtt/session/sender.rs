@@ -27,7 +27,10 @@ const MOST_UNFINISHED: usize = 60_000;
 /// What the operator settled for all sessions.
 #[derive(Clone, Debug)]
 pub struct SendPolicy {
+    /// Bounds of a queue that is in memory alone.
     pub queue: QueueLimits,
+    /// Bounds of a queue that is in the store; its policy is that of `queue`.
+    pub stored_queue: QueueLimits,
     /// What holds of redelivery where no rule says otherwise; each session has its own [`SessionTerms`] of them.
     pub terms: Terms,
     pub rules: Vec<Rule>,

@@ -17,8 +17,10 @@ fn at(ms: u64) -> Instant {
 }
 
 fn policy() -> SendPolicy {
+    let queue = QueueLimits { messages: 100, bytes: 1 << 20, policy: QueuePolicy::Refuse };
     SendPolicy {
-        queue: QueueLimits { messages: 100, bytes: 1 << 20, policy: QueuePolicy::Refuse },
+        stored_queue: queue.clone(),
+        queue,
         terms: terms(),
         rules: Vec::new(),
         outbox: 1 << 20,

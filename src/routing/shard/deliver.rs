@@ -167,10 +167,11 @@ impl Shard {
         if qos != QoS::AtMostOnce {
             delivery.stored = owe(resident.session.account(), &mut publication.body, &delivery, None);
         }
+        let limits = resident.session.queue_limits(policy);
         if let Some(gate) = publication.gate
             && qos != QoS::AtMostOnce
             && !starves
-            && resident.must_hold(now, &delivery, &policy.queue, &mut tally.losses)
+            && resident.must_hold(now, &delivery, limits, &mut tally.losses)
         {
             publication.held = publication.held.saturating_add(1);
             let (until, charge) = (now + settings.hold_timeout, Charge::new(HELD));
@@ -184,11 +185,8 @@ impl Shard {
         let passes = qos != QoS::AtMostOnce && waits && resident.holds();
         let head = resident.head();
         let sender = &mut resident.session.sender;
-        let taken = if passes {
-            Err(Full)
-        } else {
-            sender.enqueue(now, delivery, head, &policy.queue, &mut tally.losses)
-        };
+        let taken =
+            if passes { Err(Full) } else { sender.enqueue(now, delivery, head, limits, &mut tally.losses) };
         match taken {
             Ok(()) => {
                 // Without a row of its own nothing else holds it back until it is recorded whose it was.
@@ -203,7 +201,7 @@ impl Shard {
                 if share.is_none() {
                     lose(resident, LossCause::QueueRefused, publication, scratch, tally);
                 }
-                if policy.queue.policy == QueuePolicy::Disconnect && qos != QoS::AtMostOnce {
+                if limits.policy == QueuePolicy::Disconnect && qos != QoS::AtMostOnce {
                     // Not now: its will would be routed in the midst of this publication.
                     self.overfull.extend(resident.connection);
                 }

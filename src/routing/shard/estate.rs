@@ -29,8 +29,9 @@ use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::session::loss::{LossCause, Lost};
-use crate::mqtt::session::queue::{QueueLimits, Unread, page_of};
+use crate::mqtt::session::queue::{Unread, page_of};
 use crate::mqtt::session::receiver::Outcome;
+use crate::mqtt::session::sender::SendPolicy;
 use crate::mqtt::session::subscription::SubscriptionIds;
 use crate::mqtt::session::terms::SessionTerms;
 use crate::time::Instant;
@@ -241,7 +242,7 @@ impl Shard {
         body: &mut Option<Rc<Body>>,
     ) -> bool {
         let (size, qos) = (message.size(), message.header().qos);
-        if qos == QoS::AtMostOnce || size > self.settings.session.send.queue.bytes {
+        if qos == QoS::AtMostOnce || size > self.largest_queue_bytes() {
             return false;
         }
         let ledger = self.ledger().filter(|_| stored).cloned();
@@ -278,10 +279,10 @@ impl Shard {
     /// A session of this shard may have room: is it what one of the first estates waits for?
     pub(super) fn has_room_for_estates(&mut self, now: Instant, id: SessionId) {
         let Some(resident) = self.sessions.get(id) else { return };
-        let limits = &self.settings.session.send.queue;
+        let policy = &self.settings.session.send;
         let mut blocked = self.estates.waiting.iter().take(ASKED_FOR).filter_map(|e| e.blocked.as_ref());
         let may = blocked.any(|Blocked { share, size, .. }| {
-            resident.session.subscriptions.contains(share) && resident.has_room_for_owed(now, *size, limits)
+            resident.session.subscriptions.contains(share) && resident.has_room_for_owed(now, *size, policy)
         });
         self.estates.nudged |= may;
     }
@@ -336,7 +337,7 @@ impl Shard {
     /// Whether a shared message has nobody now who may take it.
     pub(super) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
         let size = message.size();
-        size <= self.settings.session.send.queue.bytes
+        size <= self.largest_queue_bytes()
             && !message.is_expired(now)
             && !self.may_offer(now, share, size, Peers::Freely)
     }
@@ -469,9 +470,22 @@ impl Shard {
     }
 }
 
+impl Shard {
+    /// Bytes of the largest message that some queue of this shard may take.
+    pub(super) fn largest_queue_bytes(&self) -> usize {
+        let policy = &self.settings.session.send;
+        if self.stored.is_some() {
+            policy.queue.bytes.max(policy.stored_queue.bytes)
+        } else {
+            policy.queue.bytes
+        }
+    }
+}
+
 impl Resident {
     /// Whether its queue takes a message of this size that an ended session leaves, behind nobody that waits outside it.
-    pub(super) fn has_room_for_owed(&self, now: Instant, size: usize, limits: &QueueLimits) -> bool {
+    pub(super) fn has_room_for_owed(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
+        let limits = self.session.queue_limits(policy);
         !self.holds() && self.session.sender.may_have_room(now, size, limits)
     }
 }

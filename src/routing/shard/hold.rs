@@ -96,13 +96,14 @@ impl Shard {
             let Some(resident) = sessions.get_mut(id) else { return };
             let Some(front) = resident.held.as_ref().and_then(|h| h.front()) else { return };
             let size = front.delivery.size();
-            if !resident.session.sender.make_room(now, size, &policy.queue, &mut tally.losses) {
+            let limits = resident.session.queue_limits(policy);
+            if !resident.session.sender.make_room(now, size, limits, &mut tally.losses) {
                 return self.settle_losses(id);
             }
             let Some(Held { delivery, gate, .. }) = resident.pop_held() else { return };
             let head = resident.head();
             let sender = &mut resident.session.sender;
-            let taken = sender.enqueue(now, delivery, head, &policy.queue, &mut tally.losses).is_ok();
+            let taken = sender.enqueue(now, delivery, head, limits, &mut tally.losses).is_ok();
             if let Some((connection_id, connection)) =
                 resident.connection.and_then(|c| Some((c, connections.get_mut(c)?)))
             {
@@ -169,8 +170,7 @@ impl Shard {
         gate: Gate,
         asks: Asks,
     ) -> Option<Shared> {
-        let limits = &self.settings.session.send.queue;
-        let (policy, bytes) = (limits.policy, limits.bytes);
+        let (policy, bytes) = (self.settings.session.send.queue.policy, self.largest_queue_bytes());
         if policy != QueuePolicy::Hold
             || publication.parts.qos == QoS::AtMostOnce
             || publication.message(&mut self.scratch).size() > bytes

@@ -242,13 +242,14 @@ impl Shard {
         let Some((_, resident)) = self.sessions.at(member.session.0) else { return false };
         let connection = resident.connection.and_then(|c| self.connections.get(c));
         connection.is_some_and(|c| c.wire.outbox.len() < policy.outbox)
-            && resident.session.sender.queued() < policy.queue.messages
+            && resident.session.sender.queued() < resident.session.queue_limits(policy).messages
     }
 
     /// Whether a member here may take a message above QoS 0.
     fn has_room_in_queue(&self, member: &Member) -> bool {
-        let most = self.settings.session.send.queue.messages;
-        self.sessions.at(member.session.0).is_some_and(|(_, r)| r.session.sender.queued() < most)
+        let policy = &self.settings.session.send;
+        let resident = self.sessions.at(member.session.0).map(|(_, resident)| resident);
+        resident.is_some_and(|r| r.session.sender.queued() < r.session.queue_limits(policy).messages)
     }
 
     pub(super) fn send_share(
@@ -298,7 +299,7 @@ impl Shard {
             let Some((_, resident)) = sessions.at(m.session.0) else { return false };
             let Some(connection) = resident.connection.and_then(|c| connections.get(c)) else { return false };
             connection.wire.outbox.len() < policy.outbox
-                && resident.session.sender.queued() < policy.queue.messages
+                && resident.session.sender.queued() < resident.session.queue_limits(policy).messages
         };
         if *round == Round::Ready {
             if let Some(member) = members.choose(LOOKED_AT, takes_more) {
@@ -413,7 +414,7 @@ impl Shard {
     /// members at most, until one here has room; beyond that it says that some has.
     pub(super) fn room_in_group(&mut self, now: Instant, share: &str, size: usize) -> Option<Room> {
         let members = self.group_of(share).and_then(|id| self.tree.group(id))?;
-        let limits = &self.settings.session.send.queue;
+        let policy = &self.settings.session.send;
         let mut room = Room { here: members.len() > LOOKED_AT, ..Room::default() };
         for m in members.members().take(LOOKED_AT) {
             self.turn.charge(1);
@@ -423,7 +424,7 @@ impl Shard {
             }
             room.members_here = true;
             let resident = self.sessions.at(m.session.0).map(|(_, resident)| resident);
-            if resident.is_some_and(|r| r.has_room_for_owed(now, size, limits)) {
+            if resident.is_some_and(|r| r.has_room_for_owed(now, size, policy)) {
                 room.here = true;
                 break;
             }
@@ -434,10 +435,10 @@ impl Shard {
     /// Whether a member here has room for a message that an ended session leaves: one never pushes out what others wait for.
     fn takes_owed(&mut self, now: Instant, member: SessionSlot, publication: &mut Publication<'_>) -> bool {
         let size = publication.message(&mut self.scratch).size();
-        let limits = &self.settings.session.send.queue;
+        let policy = &self.settings.session.send;
         let resident = self.sessions.at(member.0).map(|(_, resident)| resident);
         publication.parts.qos == QoS::AtMostOnce
-            || resident.is_some_and(|r| r.has_room_for_owed(now, size, limits))
+            || resident.is_some_and(|r| r.has_room_for_owed(now, size, policy))
     }
 
     pub(super) fn group_of(&self, full: &str) -> Option<GroupId> {

@@ -231,7 +231,7 @@ impl Shard {
         let steps = if resident.session.account().is_some() { 3 } else { 1 };
         turn.charge(found.len() as u32 * steps);
         // A client that asks again and again and acknowledges nothing gets them once.
-        let most = settings.session.send.queue.messages + all;
+        let most = resident.session.queue_limits(&settings.session.send).messages + all;
         let room = most.saturating_sub(resident.session.sender.queued());
         let beyond = found.split_off(room.min(found.len()));
         for message in beyond {

@@ -14,6 +14,7 @@ mod waiting;
 use crate::launch::{TestBroker, start_stored};
 use crate::support::{Connect, RawClient, V5, Version};
 use gated::{Gate, Gated};
+use homing::config::Config;
 use homing::routing::shard::home_of;
 use homing::store::memory::{Image, Memory};
 use std::ops::Deref;
@@ -42,9 +43,16 @@ impl Stored {
     }
 
     fn on(memory: Memory, arbiters: u8, later: Duration) -> Stored {
+        Stored::configured(memory, arbiters, later, |_| {})
+    }
+
+    fn configured(memory: Memory, arbiters: u8, later: Duration, set: impl FnOnce(&mut Config)) -> Stored {
         let gate = Arc::new(Gate::default());
         let store = Gated::new(memory.clone(), Arc::clone(&gate), later);
-        let broker = start_stored(Box::new(store), |config| config.runtime.arbiters = arbiters.into());
+        let broker = start_stored(Box::new(store), |config| {
+            config.runtime.arbiters = arbiters.into();
+            set(config);
+        });
         Stored { broker, memory, gate, arbiters }
     }
 

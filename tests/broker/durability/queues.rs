@@ -2,7 +2,8 @@
 
 use super::Stored;
 use crate::support::{Connect, Kind, Message, Property, Publish, RawClient, V5, V311, Version};
-use homing::store::memory::Image;
+use homing::config::Config;
+use homing::store::memory::{Image, Memory};
 use std::time::Duration;
 
 fn message(n: usize) -> Message {
@@ -231,11 +232,40 @@ fn what_an_ended_session_left_to_its_group_survives_a_crash_before_it_was_read()
 }
 
 #[test]
+fn a_queue_that_is_stored_has_the_bounds_of_the_store_and_one_in_memory_its_own() {
+    let set = |config: &mut Config| {
+        config.limits.queue_messages = 3;
+        config.limits.in_flight = 1;
+        config.store.queue_messages = 9;
+    };
+    let stored = Stored::configured(Memory::default(), 1, Duration::ZERO, set);
+    let away = stored.durable(V311, "away");
+    let id = stored.id("away", 1);
+    let mut away = away;
+    away.subscribe(&[("kept", 1)]);
+    away.disconnect();
+    // It is connected and takes nothing: one message is in flight, the others wait.
+    let mut passing = stored.passing("deaf");
+    passing.subscribe(&[("passing", 1)]);
+    let mut publisher = stored.client(V5, "publisher");
+    let mut taken = |topic: &str| {
+        (0..12).filter(|n| publisher.deliver(&Message::new(topic, n.to_string()).qos(1)) < 0x80).count()
+    };
+    assert_eq!((taken("kept"), taken("passing")), (9, 1 + 3));
+    let mut back = stored.persistent(V311, &id);
+    for n in 0..9 {
+        let came = back.expect_publish();
+        assert_eq!(came.text(), n.to_string());
+        back.complete(&came);
+    }
+}
+
+#[test]
 fn what_an_ended_session_left_waits_until_another_member_has_room() {
-    // The default of limits.queue_messages is 1,000.
     const OWN: usize = 900;
     const SHARED: usize = 300;
-    let stored = Stored::new(1);
+    let limit = |config: &mut Config| config.store.queue_messages = 1_000;
+    let stored = Stored::configured(Memory::default(), 1, Duration::ZERO, limit);
     let mut heir = with_a_long_share(&stored, SHARED);
     heir.subscribe(&[("own", 1)]);
     heir.disconnect();
