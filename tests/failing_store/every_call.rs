@@ -109,7 +109,7 @@ fn run(directory: &Path, plan: Option<Plan>) -> Outcome {
     let mut child = Process::spawn(&mut command);
     let (mut promised, mut finished) = (Promised::default(), false);
     if let Some(address) = child.address() {
-        finished = traffic::run(address, &mut promised).is_some();
+        finished = !matches!(traffic::run(address, &mut promised), Err(traffic::End::Gone));
         child.signal(Signal::TERM);
     }
     let (code, said) = child.end();

@@ -28,31 +28,35 @@ pub struct Promised {
     pub deleted: bool,
 }
 
-/// Goes through it all as far as the broker does; None: it is gone.
-pub fn run(address: SocketAddr, promised: &mut Promised) -> Option<()> {
-    let mut away = open(address, V5)?;
-    connect(&mut away, &Connect::persistent(V5, "away"))?;
+/// Why clients do not go on.
+#[derive(Debug)]
+pub enum End {
+    /// The broker is gone.
+    Gone,
+    /// It takes no new session or subscription, for want of room in its store.
+    NoRoom,
+}
+
+/// Goes through it all as far as the broker does.
+pub fn run(address: SocketAddr, promised: &mut Promised) -> Result<(), End> {
+    let mut away = connect(address, V5, &Connect::persistent(V5, "away"))?;
     subscribe(&mut away)?;
     promised.subscribed = true;
     away.send(&[0xE0, 0]);
-    let mut here = open(address, V311)?;
-    connect(&mut here, &Connect::persistent(V311, "here"))?;
+    let mut here = connect(address, V311, &Connect::persistent(V311, "here"))?;
     subscribe(&mut here)?;
-    let mut publisher = open(address, V5)?;
-    connect(&mut publisher, &Connect::persistent(V5, "publisher"))?;
+    let mut publisher = connect(address, V5, &Connect::persistent(V5, "publisher"))?;
     publish_all(&mut publisher, promised)?;
     let id = publisher.publish(&Message::new("kept", "x").qos(1).retained());
     promised.retained = answer(&mut publisher, Kind::Puback, id)? < 0x80;
-    let mut back = open(address, V5)?;
-    connect(&mut back, &Connect::persistent(V5, "away"))?;
+    let mut back = connect(address, V5, &Connect::persistent(V5, "away"))?;
     receive(&mut back, promised, |promised| promised.received.is_superset(&promised.taken))?;
-    let mut successor = open(address, V311)?;
-    connect(&mut successor, &Connect::new(V311, "here"))?;
+    connect(address, V311, &Connect::new(V311, "here"))?;
     promised.deleted = true;
-    Some(())
+    Ok(())
 }
 
-fn publish_all(publisher: &mut RawClient, promised: &mut Promised) -> Option<()> {
+fn publish_all(publisher: &mut RawClient, promised: &mut Promised) -> Result<(), End> {
     let alone = (0..ALONE).map(|n| n..n + 1);
     let together = (ALONE..MESSAGES).step_by(WINDOW).map(|n| n..MESSAGES.min(n + WINDOW));
     for numbers in alone.chain(together) {
@@ -73,7 +77,7 @@ fn publish_all(publisher: &mut RawClient, promised: &mut Promised) -> Option<()>
             answer(publisher, Kind::Pubcomp, id)?;
         }
     }
-    Some(())
+    Ok(())
 }
 
 fn qos(n: usize) -> u8 {
@@ -85,7 +89,7 @@ pub fn receive(
     client: &mut RawClient,
     promised: &mut Promised,
     done: impl Fn(&Promised) -> bool,
-) -> Option<()> {
+) -> Result<(), End> {
     let mut under_way = std::collections::HashMap::new();
     while !(done(promised) && under_way.is_empty()) {
         match packet(client)? {
@@ -106,47 +110,46 @@ pub fn receive(
             other => panic!("{other:?}"),
         }
     }
-    Some(())
+    Ok(())
 }
 
-fn open(address: SocketAddr, version: Version) -> Option<RawClient> {
-    TcpStream::connect(address).ok().map(|stream| RawClient::over(stream, version, PATIENCE))
-}
-
-fn connect(client: &mut RawClient, connect: &Connect) -> Option<()> {
+fn connect(address: SocketAddr, version: Version, connect: &Connect) -> Result<RawClient, End> {
+    let stream = TcpStream::connect(address).map_err(|_| End::Gone)?;
+    let mut client = RawClient::over(stream, version, PATIENCE);
     client.send(&connect.encode());
-    match packet(client)? {
-        Packet::Connack(connack) => assert_eq!(connack.code, 0),
+    match packet(&mut client)? {
+        Packet::Connack(connack) if connack.code == 0 => Ok(client),
+        // 0x97, or 3 in 3.x.
+        Packet::Connack(connack) if matches!(connack.code, 0x97 | 3) => Err(End::NoRoom),
         other => panic!("{other:?}"),
     }
-    Some(())
 }
 
-fn subscribe(client: &mut RawClient) -> Option<()> {
+fn subscribe(client: &mut RawClient) -> Result<(), End> {
     let packet_sent = subscribe_packet(client.version(), 1, &[], &[("t", 2)]);
     client.send(&packet_sent);
     match packet(client)? {
-        Packet::Granted(granted) => assert_eq!(granted.codes, [2]),
+        Packet::Granted(granted) if granted.codes == [2] => Ok(()),
+        // 0x97, or 0x80 in 3.x.
+        Packet::Granted(granted) if matches!(granted.codes[..], [0x97 | 0x80]) => Err(End::NoRoom),
         other => panic!("{other:?}"),
     }
-    Some(())
 }
 
-fn answer(client: &mut RawClient, kind: Kind, id: u16) -> Option<u8> {
+fn answer(client: &mut RawClient, kind: Kind, id: u16) -> Result<u8, End> {
     match packet(client)? {
         Packet::Ack(ack) => {
             assert_eq!((ack.kind, ack.id), (kind, id));
-            Some(ack.code)
+            Ok(ack.code)
         }
         other => panic!("{other:?}"),
     }
 }
 
-/// The next one; None if the broker is gone.
-fn packet(client: &mut RawClient) -> Option<Packet> {
+fn packet(client: &mut RawClient) -> Result<Packet, End> {
     match client.next(now() + PATIENCE) {
-        Event::Packet(packet) => Some(packet),
-        Event::Closed => None,
+        Event::Packet(packet) => Ok(packet),
+        Event::Closed => Err(End::Gone),
         Event::Silence => panic!("neither an answer nor the end"),
     }
 }

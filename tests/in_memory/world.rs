@@ -129,7 +129,10 @@ pub struct World {
 }
 
 impl World {
+    /// Queues have the same bounds here whether they are stored or not.
     pub fn new(settings: &Settings, shards: u8) -> World {
+        let mut settings = settings.clone();
+        settings.session.send.stored_queue = settings.session.send.queue.clone();
         let common = Arc::new(Common {
             retained: Mutex::new(Retained::new(RetainedLimits { messages: 50, bytes: 100_000 })),
             budget: Arc::new(Budget::new(u64::MAX)),

@@ -293,7 +293,10 @@ impl World {
         self.nodes.clear();
         for (n, share) in (0..*shards).zip(shares) {
             let (common, seed) = (Arc::clone(&common), self.rng.next());
-            let mut core = Shard::new(ShardId(n), *shards, settings.clone(), common, seed);
+            let mut settings = settings.clone();
+            // What a plan says of queues holds for those in the store, too.
+            settings.session.send.stored_queue = settings.session.send.queue.clone();
+            let mut core = Shard::new(ShardId(n), *shards, settings, common, seed);
             if let Some(share) = share {
                 core.take_up(now, share);
             }
