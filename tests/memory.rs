@@ -180,7 +180,7 @@ fn wishes_of_a_stored_session_with_a_large_will() {
         homing.address,
         &Connect::persistent(V5, "c").will(large_will().with(Property::WillDelay(60))),
     );
-    repeat(client.stream(), "$homing/session/ack-timeout", &["5s", "6s"], 6_000);
+    repeat(client.stream(), "$homing/session/ack-timeout", &["5s", "6s"], 1_000);
     client.ping();
     homing.is_bounded(2);
 }
