@@ -74,6 +74,7 @@ const FOUND: &[(u64, &str)] = &[
         2_340,
         "a younger delivery had its place in the window after a crash, and the older ones before it had not",
     ),
+    (3_448, "a CONNECT that came in parts was cut before listeners.connect_timeout"),
     (4_764, "SUBACK left before it was recorded that what is retained is owed"),
     (21_410, "a message passed one that was held, into room that an expired one had left"),
     (

@@ -190,8 +190,13 @@ impl Connection {
 
     /// When a client is cut that is silent, or silent in the midst of a packet; a connection that is closing is not waited for.
     pub fn read_deadline(&self, awake_since: Instant) -> Instant {
-        let silent = || self.keep_alive.deadline(awake_since).min(self.partial.deadline(awake_since));
-        if self.is_closing() { Instant::NEVER } else { silent() }
+        let keep_alive = self.keep_alive.deadline(awake_since);
+        match self.phase {
+            // Until CONNECT has come whole this is `listeners.connect_timeout`, which bounds a part of it too.
+            Phase::AwaitingConnect => keep_alive,
+            Phase::Established => keep_alive.min(self.partial.deadline(awake_since)),
+            Phase::Closing { .. } => Instant::NEVER,
+        }
     }
 
     /// When a socket that takes no bytes is given up.
