@@ -1,7 +1,7 @@
 //! Lines for standard error, written by a thread of their own, so that nobody else waits for who reads them.
 //!
 //! A reader that stops reading blocks whoever writes. An arbiter that wrote its own lines would stop with all its clients.
-//! Here a line is copied into a buffer; the thread writes what has gathered in one piece. A line that finds [`MOST`] bytes
+//! Here a line is copied into a buffer; the thread writes what has gathered in one piece. A line that finds `MOST` bytes
 //! waiting is dropped and counted: in `$SYS/broker/log/dropped`, and in a line of its own once the reader goes on. The lock is
 //! held for a copy, never for a write.
 
@@ -59,7 +59,7 @@ fn push(text: &[u8], most: usize) {
     }
 }
 
-/// Waits until everything is written, [`FLUSH`] at most.
+/// Waits until everything is written, `FLUSH` at most.
 pub fn flush() {
     LINES.flush(FLUSH);
 }

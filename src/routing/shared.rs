@@ -95,7 +95,7 @@ impl Group {
         self.online.remove(address).or_else(|| self.offline.remove(address))
     }
 
-    /// Takes in whose sessions came and went since the last call, [`MOST_CHANGES`] of them: if there are more, the group
+    /// Takes in whose sessions came and went since the last call, `MOST_CHANGES` of them: if there are more, the group
     /// learns of the others at the next calls. Costs a comparison if none did; else a look-up for each that did, or for each
     /// member if those are fewer, and a pass over the members. Returns the number of look-ups.
     pub fn catch_up(&mut self, presences: &Presences) -> usize {

@@ -189,9 +189,14 @@ impl Shard {
     ///
     /// # Errors
     /// What there is too little of. Memory comes first: with both, that is what is said.
+    #[inline]
     pub(super) fn admits(&self, change: Change) -> Result<(), Want> {
         if self.common.budget.is_exceeded() && change.needs_memory() {
             return Err(Want::Memory);
+        }
+        // Nearly always the store has plenty of room, or there is none.
+        if !self.is_store_full() && self.common.store_room.load(Ordering::Relaxed) == i64::MAX {
+            return Ok(());
         }
         let fits = match change.disk() {
             Disk::None => true,

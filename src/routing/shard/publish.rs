@@ -175,7 +175,10 @@ impl Shard {
         }
         let mut routed = self.route_matched(now, &mut publication, &mut matches);
         self.matches = matches;
-        routed.gates += self.end_publish(&of, &mut publication, &routed);
+        // Nearly always nothing of it was recorded, and nothing ends.
+        if waits || publication.body.is_some() || publication.moving.is_some() || self.owes_letters() {
+            routed.gates += self.end_publish(&of, &mut publication, &routed);
+        }
         self.publisher = publisher;
         if !routed.full.is_empty() {
             self.wait_for_peers(now, id, routed.full);

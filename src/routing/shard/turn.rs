@@ -3,12 +3,12 @@
 //! A turn is what the arbiter does without a look at its sockets: one connection that is polled, one message to the shard, or
 //! one run of the flusher. The shell says when one begins ([`Shard::begin_turn`]). Everything that grows with what a client
 //! can make grow charges steps to it. When they are used up, no further packet is begun, and work over many things stops:
-//! what is left becomes a [`Job`], which [`Shard::work`] goes on with in the next run of the flusher.
+//! what is left becomes a `Job`, which [`Shard::work`] goes on with in the next run of the flusher.
 //!
-//! How to write a job: a loop over many things charges one step for each ([`Turn::charge`]) and asks [`Turn::is_over`] after
+//! How to write a job: a loop over many things charges one step for each (`Turn::charge`) and asks [`Turn::is_over`] after
 //! it, so that each portion makes progress. If it stops early, it pauses the connection that waits for it with
-//! [`Pause::Work`], and calls [`Shard::later`] with where it stands. [`Shard::work`] calls it again, with a portion of a turn
-//! of its own; it answers with the job that is left, or ends the pause ([`Shard::unpause`]). In between anything may change:
+//! [`Pause::Work`], and calls `Shard::later` with where it stands. [`Shard::work`] calls it again, with a portion of a turn
+//! of its own; it answers with the job that is left, or ends the pause (`Shard::unpause`). In between anything may change:
 //! a job names connections and sessions by their generation, and looks each up anew.
 
 use super::connection::Pause;

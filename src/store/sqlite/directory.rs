@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `homing.db` | the database, with `homing.db-wal` and `homing.db-shm` while it is in use |
-//! | `homing.lock` | locked by the broker that has the directory; says its process, and [`BEGINS`] until the tables are made |
+//! | `homing.lock` | locked by the broker that has the directory; says its process, and `BEGINS` until the tables are made |
 //! | `reserve` | deleted when the disk is full |
 //!
 //! A database of 0 bytes is a new one only in a directory in which no store was ever made. Elsewhere it is what a file system
