@@ -225,7 +225,7 @@ impl Shard {
 
     fn queue_found(&mut self, session: SessionId, wish: &Wish, mut found: Vec<Message>) {
         let all = self.common.retained().len();
-        let Shard { sessions, settings, tally, turn, .. } = self;
+        let Shard { sessions, settings, tally, turn, common, .. } = self;
         let Some(resident) = sessions.get_mut(session) else { return };
         // Each of them is a row in the store too, if there is one.
         let steps = if resident.session.account().is_some() { 3 } else { 1 };
@@ -233,9 +233,15 @@ impl Shard {
         // A client that asks again and again and acknowledges nothing gets them once.
         let most = resident.session.queue_limits(&settings.session.send).messages + all;
         let room = most.saturating_sub(resident.session.sender.queued());
+        // Each takes a place in the queue, whatever its message takes: some 50 B, for as many as are retained and each client.
+        let (room, cause) = if common.budget.is_exceeded() {
+            (0, LossCause::MemoryBudget)
+        } else {
+            (room, LossCause::QueueRefused)
+        };
         let beyond = found.split_off(room.min(found.len()));
         for message in beyond {
-            tally.losses.lose(Lost::unsent(LossCause::QueueRefused, message));
+            tally.losses.lose(Lost::unsent(cause, message));
         }
         for message in found {
             let qos = message.header().qos.min(wish.qos);
