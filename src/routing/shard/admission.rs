@@ -195,7 +195,7 @@ impl Shard {
             return Err(Want::Memory);
         }
         // Nearly always the store has plenty of room, or there is none.
-        if !self.is_store_full() && self.common.store_room.load(Ordering::Relaxed) == i64::MAX {
+        if !self.store_is_short() {
             return Ok(());
         }
         let fits = match change.disk() {

@@ -10,15 +10,18 @@
 //! [`ASKED`] that seem to have no room, for each round of a message: where more are connected and full, the message is refused
 //! by those, and the next one is offered to the others.
 
+use super::connection::Connection;
 use super::estate::{Peers, Room};
 use super::exchange::{Chosen, Gate, Item, Offered, Round, Share};
 use super::hold::Asks;
 use super::route::{Publication, Routed, Target};
-use super::{SessionId, Shard};
+use super::slots::Slots;
+use super::{Resident, SessionId, Shard};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::session::loss::LossCause;
 use crate::mqtt::session::receiver::Outcome;
+use crate::mqtt::session::sender::SendPolicy;
 use crate::mqtt::topic::TopicFilter;
 use crate::routing::shared::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{GroupId, SessionSlot, ShardId, ShardSet, Subscribed, Unsubscribed};
@@ -46,6 +49,19 @@ pub(super) enum Shared {
     Held,
     /// It is on its way to another shard, whose ticket or late answer tells.
     Underway { full: ShardSet },
+}
+
+impl Resident {
+    /// Whether it is connected and has room in its outbox and its queue.
+    fn takes_more(&self, connections: &Slots<Connection>, policy: &SendPolicy) -> bool {
+        let connection = self.connection.and_then(|c| connections.get(c));
+        connection.is_some_and(|c| c.wire.outbox.len() < policy.outbox) && self.has_place(policy)
+    }
+
+    /// Whether its queue takes one message more, by number.
+    fn has_place(&self, policy: &SendPolicy) -> bool {
+        self.session.sender.queued() < self.session.queue_limits(policy).messages
+    }
 }
 
 impl Shard {
@@ -240,16 +256,14 @@ impl Shard {
     fn takes_more(&self, member: &Member) -> bool {
         let policy = &self.settings.session.send;
         let Some((_, resident)) = self.sessions.at(member.session.0) else { return false };
-        let connection = resident.connection.and_then(|c| self.connections.get(c));
-        connection.is_some_and(|c| c.wire.outbox.len() < policy.outbox)
-            && resident.session.sender.queued() < resident.session.queue_limits(policy).messages
+        resident.takes_more(&self.connections, policy)
     }
 
     /// Whether a member here may take a message above QoS 0.
     fn has_room_in_queue(&self, member: &Member) -> bool {
         let policy = &self.settings.session.send;
         let resident = self.sessions.at(member.session.0).map(|(_, resident)| resident);
-        resident.is_some_and(|r| r.session.sender.queued() < r.session.queue_limits(policy).messages)
+        resident.is_some_and(|r| r.has_place(policy))
     }
 
     pub(super) fn send_share(
@@ -297,9 +311,7 @@ impl Shard {
                 return true;
             }
             let Some((_, resident)) = sessions.at(m.session.0) else { return false };
-            let Some(connection) = resident.connection.and_then(|c| connections.get(c)) else { return false };
-            connection.wire.outbox.len() < policy.outbox
-                && resident.session.sender.queued() < resident.session.queue_limits(policy).messages
+            resident.takes_more(connections, policy)
         };
         if *round == Round::Ready {
             if let Some(member) = members.choose(LOOKED_AT, takes_more) {
