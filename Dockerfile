@@ -34,11 +34,12 @@ COPY --from=build /build/target/release/homing /usr/local/bin/homing
 COPY config/homing.toml /etc/homing/homing.toml
 # All interfaces of the container; which of them are reachable is decided by `docker run -p`. A file that is mounted in place of this
 # one decides for itself.
-RUN sed -i 's/^addresses = .*/addresses = ["0.0.0.0:1883"]/' /etc/homing/homing.toml
+RUN sed -i 's/^listen = .*/listen = ["0.0.0.0:1883"]/' /etc/homing/homing.toml
 USER homing
 WORKDIR /var/lib/homing
-# Whatever arguments are given: which file is read, and where the health check finds what is listened on.
-ENV HOMING_CONFIG=/etc/homing/homing.toml HOMING_LISTENERS__ADDRESSES_FILE=/run/homing/addresses
+# Whatever arguments are given: which file is read, and where the health check finds the addresses. /etc/homing/homing.toml is read
+# without being named, too, but after config/homing.toml of the working directory, which is a volume here.
+ENV HOMING_CONFIG=/etc/homing/homing.toml HOMING_NETWORK__ADDRESSES_FILE=/run/homing/addresses
 EXPOSE 1883
 # Not /etc/homing: a volume keeps the file of the image that it was made with.
 VOLUME ["/var/lib/homing"]

@@ -9,7 +9,7 @@ use actix_rt::{Arbiter, System};
 use homing::clock;
 use homing::expiry::actor::ExpiryActor;
 use homing::expiry::deadline::DeadlineKind;
-use homing::expiry::message::{PollNow, Register, Registration, Survey, Verdicts};
+use homing::expiry::message::{ExpiredDeadlines, PollNow, Register, Registration, Survey};
 use homing::expiry::statistics::ExpiryStatistics;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +29,10 @@ impl Actor for Shard {
     type Context = Context<Self>;
 }
 
-impl Handler<Verdicts> for Shard {
+impl Handler<ExpiredDeadlines> for Shard {
     type Result = ();
 
-    fn handle(&mut self, _: Verdicts, _: &mut Self::Context) {}
+    fn handle(&mut self, _: ExpiredDeadlines, _: &mut Self::Context) {}
 }
 
 /// The longest waits of one run, in milliseconds.

@@ -15,7 +15,7 @@ mod yardsticks;
 
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
 use foldhash::fast::RandomState as FoldHash;
-use homing::expiry::queue::{ExpiryQueue, Key, More};
+use homing::expiry::queue::{DeadlineKey, ExpiryQueue, More};
 use homing::time::Instant;
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -40,7 +40,7 @@ type Table = BTreeMap<(u32, &'static str, &'static str), (Duration, u64)>;
 
 /// Keys in shuffled order, and the start of each one's bucket.
 struct Load {
-    keys: Vec<(Key, Instant)>,
+    keys: Vec<(DeadlineKey, Instant)>,
 }
 
 impl Load {
@@ -55,7 +55,7 @@ impl Load {
         let mut keys: Vec<_> = (0..count)
             .map(|slot| {
                 let bucket = Instant::from_millis((BUCKETS + random(BUCKETS)) * INTERVAL.as_millis() as u64);
-                (Key { slot, generation: 1 }, bucket)
+                (DeadlineKey { slot, generation: 1 }, bucket)
             })
             .collect();
         for index in (1..keys.len()).rev() {

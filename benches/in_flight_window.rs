@@ -6,9 +6,9 @@
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{PacketId, QoS};
-use homing::mqtt::session::inflight::{InFlight, Received};
-use homing::mqtt::session::queue::Delivery;
-use homing::mqtt::session::subscription::SubscriptionIds;
+use homing::mqtt::subscription_ids::SubscriptionIds;
+use homing::session::outbound::queue::Delivery;
+use homing::session::outbound::window::{InFlight, Received};
 use homing::time::Instant;
 use std::collections::VecDeque;
 use std::hint::black_box;

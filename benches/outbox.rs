@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use homing::mqtt::outbox::Outbox;
+use homing::session::outbox::{Outbox, Pool};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Receiver {
     }
 
     /// One write, as the flusher does it. What a kernel's buffers hold at least is more than a message here.
-    fn flush(&mut self, pool: &mut Vec<Vec<u8>>) {
+    fn flush(&mut self, pool: &mut Pool) {
         while !self.outbox.is_empty() {
             let wrote = if self.outbox.is_contiguous() {
                 self.here.write(self.outbox.front())
@@ -43,13 +43,13 @@ impl Receiver {
             self.outbox.advance(wrote.expect("its peer is open"));
         }
         self.outbox.reset_if_drained();
-        pool.push(self.outbox.reclaim());
+        pool.give_back(self.outbox.reclaim());
     }
 }
 
 fn fan_out(c: &mut Criterion) {
     let mut receivers: Vec<_> = (0..RECEIVERS).map(|_| Receiver::new()).collect();
-    let mut pool = Vec::new();
+    let mut pool = Pool::default();
     let mut sink = vec![0; 256 * 1024];
     let mut group = c.benchmark_group("fan-out to 16");
     for kib in [1, 2, 4, 8, 16, 32, 64] {

@@ -5,12 +5,12 @@
 
 use criterion::{Criterion, Throughput};
 use homing::config::Durability;
-use homing::journal::group::Group;
-use homing::journal::record::{BodyNumber, EntryNumber, Record, SessionKey, StoredEntry, StoredSession};
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
-use homing::mqtt::session::subscription::SubscriptionIds;
-use homing::store::sqlite::{Options, Sqlite};
+use homing::mqtt::subscription_ids::SubscriptionIds;
+use homing::persistence::records::{BodyNumber, EntryNumber, Record, SessionKey, StoredEntry, StoredSession};
+use homing::store::coalesce::CommitGroup;
+use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const PAYLOAD: usize = 256;
 
 struct Driver {
     store: Sqlite,
-    group: Group,
+    group: CommitGroup,
     next: u64,
     /// The longest commit and the longest write-back, milliseconds.
     longest: [f64; 2],
@@ -30,11 +30,11 @@ impl Driver {
     fn new(durability: Durability, sessions: u64) -> Driver {
         let directory = tempfile::tempdir().expect("a directory");
         let mut store =
-            Sqlite::open(directory.path(), Options { durability, size_limit: None }).expect("opened");
+            Sqlite::open(directory.path(), SqliteOptions { durability, size_limit: None }).expect("opened");
         store.recover(Moment::now(), Duration::ZERO).expect("recovered");
         let mut driver = Driver {
             store,
-            group: Group::default(),
+            group: CommitGroup::default(),
             next: sessions + 1,
             longest: [0.0; 2],
             _directory: directory,
@@ -212,7 +212,7 @@ fn open_a_million() {
     let Driver { store, _directory: kept, .. } = driver;
     drop(store);
     let began = homing::clock::nanos();
-    let options = Options { durability: Durability::Commit, size_limit: None };
+    let options = SqliteOptions { durability: Durability::Commit, size_limit: None };
     let mut store = Sqlite::open(&directory, options).expect("opened");
     let recovered = store.recover(Moment::now(), Duration::ZERO).expect("recovered");
     let took = (homing::clock::nanos() - began) as f64 / 1e6;

@@ -6,7 +6,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::QoS;
 use homing::routing::retained::{Retained, RetainedLimits};
-use homing::routing::shared::Member;
+use homing::routing::shared_group::Member;
 use homing::routing::subscription_tree::{
     Matches, PackedOptions, SessionSlot, ShardId, Subscriber, SubscriptionTree,
 };

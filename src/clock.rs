@@ -1,12 +1,15 @@
-//! The only file that reads a clock. Everything else is told the time.
+//! The clock of the broker. No other file reads one; everything else gets the time as an argument.
 
 use crate::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The time that passed, in milliseconds since the first call in this process. A suspend of the machine counts; nobody can set
-/// this clock.
+/// Returns the milliseconds since the first call in this process. The first call returns
+/// [`Instant::ZERO`].
+///
+/// A suspend of the machine counts. Nobody can set this clock (`CLOCK_BOOTTIME`). A call costs no
+/// system call from Linux 5.3 on.
 pub fn now() -> Instant {
     static START: OnceLock<Duration> = OnceLock::new();
     let since_boot = since_boot();
@@ -14,8 +17,9 @@ pub fn now() -> Instant {
     Instant::from_millis(u64::try_from(since_start.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Nanoseconds since the first call in this process, for what measures latencies; it fits for 584 years. It stands still
-/// in a suspend.
+/// Returns the nanoseconds since the first call in this process, to measure latencies.
+///
+/// The value fits for 584 years. This clock stands still while the machine is suspended.
 pub fn nanos() -> u64 {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
     #[expect(clippy::disallowed_methods, reason = "this file is where the clock is read")]
@@ -23,7 +27,8 @@ pub fn nanos() -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Since the machine was booted, suspend included. As cheap as `CLOCK_MONOTONIC`: no system call from Linux 5.3 on.
+/// Returns the time since the machine was booted, suspends included. As cheap as `CLOCK_MONOTONIC`:
+/// no system call from Linux 5.3 on.
 fn since_boot() -> Duration {
     read(ClockId::Boottime)
 }
@@ -32,29 +37,37 @@ fn read(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-/// How long the machine was suspended since its boot. Two reads: at each, compare with what was found before.
+/// Returns how long the machine has been suspended since its boot.
+///
+/// The value is the difference of two readings. A thread that is delayed between them gets a
+/// smaller value, so compare each value with the largest one before.
 pub fn suspended() -> Duration {
-    // In this order, a thread that is held up between the two finds less, and never a suspend that was none.
+    // With the readings in this order, a delay between them makes the result smaller. A suspend
+    // that did not happen is therefore never reported.
     let since_boot = since_boot();
     since_boot.saturating_sub(read(ClockId::Monotonic))
 }
 
-/// Which boot of which machine this is, as a number below 2^63, and the milliseconds since then. None where the system
-/// does not say.
+/// Returns a number for this boot of this machine, below 2^63, and the milliseconds since the boot.
+///
+/// Returns `None` where the system has no readable boot identifier
+/// (`/proc/sys/kernel/random/boot_id`).
 pub fn boot() -> Option<(u64, u64)> {
     static ID: OnceLock<Option<u64>> = OnceLock::new();
     let id = (*ID.get_or_init(boot_id))?;
     Some((id, u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX)))
 }
 
-/// The first 63 of the identifier's 122 random bits.
+/// Returns the first 63 bits of the boot identifier, nearly all of which are random.
 fn boot_id() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     u64::from_str_radix(&digits, 16).ok().map(|id| id >> 1)
 }
 
-/// Wall-clock milliseconds since 1970, for what people and other processes read; never for a deadline.
+/// Returns the wall-clock milliseconds since 1970, for people and other processes to read.
+///
+/// Anybody can set this clock, so no deadline may depend on it. Zero if the clock is before 1970.
 pub fn unix_millis() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "this file is where the clock is read")]
     let now = SystemTime::now();

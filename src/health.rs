@@ -1,32 +1,51 @@
-//! `homing health`: asks a running broker, as a client would, whether it answers.
+//! The check of `homing health`: connects to a running broker as a client and expects answers.
 //!
-//! Blocking and by hand: a handful of fixed MQTT 3.1.1 packets need neither the codec nor a runtime, and a check that shares
-//! no code with what it checks cannot share its mistakes.
+//! The check blocks and writes fixed MQTT 3.1.1 packets by hand. They need neither the codec nor a
+//! runtime, and a check that shares no code with the broker cannot share its mistakes.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// CONNECT, MQTT 3.1.1: Clean Session, Keep Alive 10 s, no client identifier (3.1.1 [MQTT-3.1.3-6] lets the server choose).
+/// CONNECT, MQTT 3.1.1: Clean Session, Keep Alive 10 s, no client identifier (3.1.1 [MQTT-3.1.3-6]
+/// lets the server choose).
 const CONNECT: &[u8] = &[0x10, 12, 0, 4, b'M', b'Q', b'T', b'T', 4, 0x02, 0, 10, 0, 0];
 const PINGREQ: &[u8] = &[0xC0, 0];
 const PINGRESP: [u8; 2] = [0xD0, 0];
 const DISCONNECT: &[u8] = &[0xE0, 0];
 
-/// Why a broker is not healthy.
+/// The reason why a broker is not healthy.
 #[derive(Debug, thiserror::Error)]
 pub enum Unhealthy {
+    /// The system refuses the connection.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
+    /// The broker does not answer in time, or closes the connection.
     #[error("no answer to {to}: {cause}")]
-    Silent { to: &'static str, cause: io::Error },
+    Silent {
+        /// The packet without an answer.
+        to: &'static str,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// The broker refuses CONNECT with this return code.
     #[error("the connection was refused with return code {0}")]
     Refused(u8),
+    /// The answer is no MQTT packet that fits.
     #[error("the answer to {to} is not MQTT: {answer:02x?}")]
-    NotMqtt { to: &'static str, answer: Vec<u8> },
+    NotMqtt {
+        /// The packet that was answered.
+        to: &'static str,
+        /// The first bytes of the answer.
+        answer: Vec<u8>,
+    },
 }
 
-/// Connects, pings and disconnects; each step may take `timeout`.
+/// Connects, pings and disconnects. Each step may take `timeout`, so the check takes at most five
+/// times as long.
+///
+/// # Errors
+/// The step that failed, and why.
 pub fn check(address: SocketAddr, timeout: Duration) -> Result<(), Unhealthy> {
     let mut stream = TcpStream::connect_timeout(&reachable(address), timeout).map_err(Unhealthy::Connect)?;
     stream.set_read_timeout(Some(timeout)).map_err(Unhealthy::Connect)?;
@@ -40,7 +59,7 @@ pub fn check(address: SocketAddr, timeout: Duration) -> Result<(), Unhealthy> {
     if answer != PINGRESP {
         return Err(Unhealthy::NotMqtt { to: "PINGREQ", answer: answer.to_vec() });
     }
-    // The broker has answered; whether it also takes the goodbye changes nothing.
+    // The broker has answered, so a failure to send DISCONNECT changes nothing.
     drop(stream.write_all(DISCONNECT));
     Ok(())
 }
@@ -58,7 +77,7 @@ fn exchange<const N: usize>(
     Ok(answer)
 }
 
-/// A listener on all interfaces is asked over loopback.
+/// Returns the address to connect to for a listener: loopback if the listener is on all interfaces.
 pub fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -73,7 +92,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// A listener that answers the first packets of one client with `answers`, one each.
+    /// Starts a listener that answers the first packets of one client with `answers`, one each.
     fn answering(answers: &'static [&'static [u8]]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

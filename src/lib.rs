@@ -3,50 +3,47 @@
 //! # The way of a message
 //!
 //! ```text
-//! socket -> codec -> Session::handle(now, packet) -> action -> { outbox -> socket | routing | expiry }
+//! socket -> mqtt (bytes to packet) -> session (one client's state) -> routing (who gets it) -> shard -> broker -> socket
 //! ```
 //!
-//! A connection actor ([`broker::connection`]) becomes readable and reads into a buffer that its arbiter shares. Its shard
-//! ([`routing::shard`]) decodes every whole packet in it ([`mqtt::codec`]) and hands each to the session
-//! ([`mqtt::session`]), which writes what it can answer to the outbox ([`mqtt::outbox`]) and says in one action what it
-//! cannot. A PUBLISH sets its retained message ([`routing::retained`]), is matched
-//! ([`routing::subscription_tree`]), and goes into the outbox of every receiver here and into the parcel for every other
-//! arbiter that has some ([`routing::shard::exchange`]). When the connections that were readable are through, the flusher
-//! ([`broker::shard`]) makes one write for each connection with something to write, sends one parcel to each peer, and
-//! tells the expiry actor ([`expiry::actor`]) what deadlines moved to earlier, in one message.
+//! 1. A connection actor ([`broker::connection`]) becomes readable. It reads into a buffer that its thread shares.
+//! 2. Its [`shard`] decodes every whole packet ([`mqtt::codec`]) and hands each to the [`session`].
+//! 3. The session writes the answers that it can give itself to the outbox, and returns one action for the rest.
+//! 4. A PUBLISH sets its retained message ([`routing::retained`]) and is matched ([`routing::subscription_tree`]). It goes into
+//!    the outbox of every receiver of this shard, and into one batch for every other shard that has receivers
+//!    ([`shard::exchange`]).
+//! 5. When every readable connection had its turn, the driver ([`broker::shard_actor`]) makes one write for each connection,
+//!    sends one batch to each peer, and registers new deadlines with the expiry actor ([`expiry::actor`]) in one message.
 //!
-//! What concerns a session that outlives its connection is recorded on the way ([`journal::ledger`]) and goes to the
-//! committing thread ([`store::writer`]) as one batch per turn. What may not leave before it is committed waits: acknowledgements
-//! in their session, everything else behind a fence in its outbox ([`routing::shard`], `commit`). A session without such a
-//! life, and a broker without a store, record nothing.
+//! Changes of sessions that outlive their connection are recorded on the way ([`persistence::write_buffer`]). They go to the
+//! committing thread ([`store::writer`]) as one batch for each turn. Acknowledgements and packets that depend on them wait until
+//! they are committed ([`shard::durability`]). A session that ends with its connection records nothing.
 //!
-//! # Layers
+//! # Module order
 //!
-//! A module imports only from layers below its own; `tests/layers.rs` checks it.
+//! A module imports only from the modules to its left; `tests/layers.rs` checks it.
 //!
-//! | layer | modules |
-//! |---|---|
-//! | edge | [`health`], [`load`], the `homing` command |
-//! | actors | [`broker`], [`expiry::actor`] |
-//! | services | [`config`], [`store`] |
-//! | pure | [`mqtt`], [`routing`], [`journal`], [`expiry::queue`], [`expiry::lazy`], [`time`] |
+//! `time < mqtt < persistence < session < routing < expiry (queue) < shard < clock < config < store < expiry (actor) < broker <
+//! health < load < main`
 //!
-//! The pure rooms know no clock, no async, no chance, no log, and do not panic on what a peer sent; time is an argument.
-//! [`clock`] is the only file that reads one. What a shard decides runs under actix and in a simulation alike.
+//! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on what a peer sent. Time is an
+//! argument; [`clock`] is the only file that reads one. So a shard runs in the same way under actix and in the simulation.
 //!
 //! # Threads
 //!
-//! One arbiter per core, each with one shard; one for the expiry actor; one for listeners and the order of start and stop; and,
-//! with a store, one thread that commits and one that reads back. A
-//! session lives where its client id's hash says, for ever; its socket is moved there once, after CONNECT. Nothing is
-//! shared between arbiters but the retained messages (a lock, taken for retained publishes and SUBSCRIBE alone, because a
-//! topic's retained message needs one order), the memory figure, and the parcels.
+//! - One thread for each shard (`runtime.threads`), as an actix arbiter.
+//! - One for the expiry actor, and one for listeners and the order of start and stop.
+//! - With a store, one that commits and one that reads back.
+//!
+//! A session lives in the shard that the hash of its client identifier names. Its socket moves there once, after CONNECT. Shards
+//! share three things: the retained messages behind a lock, which only retained publishes and SUBSCRIBE take, since the retained
+//! message of a topic needs one order; the figure of memory in use; and the batches that they send each other.
 //!
 //! # Deliberately absent
 //!
-//! - Timers in actors, mailbox messages per packet, locks on the way of a message that is not retained.
-//! - Queues without a bound: a mailbox never pushes back, so each queue here has a bound and a policy of its own.
-//! - Recovery from a panic: the process ends (`panic = "abort"`), because a half-changed shard must not go on.
+//! - Timers in actors, mailbox messages for each packet, and locks on the way of a message that is not retained.
+//! - Queues without a bound: a mailbox never pushes back, so each queue has a bound and a policy of its own.
+//! - Recovery from a panic: the process ends (`panic = "abort"`), because a half-changed shard must not continue.
 //! - Resending to a 5.0 client on a live connection [MQTT-4.4.0-1].
 //! - TLS, WebSocket, authentication, clustering, an admin interface.
 
@@ -57,9 +54,12 @@ pub mod clock;
 pub mod config;
 pub mod expiry;
 pub mod health;
-pub mod journal;
+#[cfg(feature = "load")]
 pub mod load;
 pub mod mqtt;
+pub mod persistence;
 pub mod routing;
+pub mod session;
+pub mod shard;
 pub mod store;
 pub mod time;

@@ -1,11 +1,15 @@
-//! The `homing` command: arguments, configuration, log, run. What a broker is, the library knows.
+//! The `homing` command: parses arguments, reads the configuration, starts the log, and runs one
+//! command.
+//!
+//! The broker itself is in the library.
 
 use clap::{Args, Parser, Subcommand};
 use homing::broker::{Broker, Signals, stderr};
-use homing::config::{Config, DEFAULT_FILE, Durability, Loaded, LogFormat, Refusal, Sources, duration};
+use homing::config::{Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
-use homing::load::LoadArguments;
-use homing::store::sqlite::inspect::Inspection;
+#[cfg(feature = "load")]
+use homing::load::{self, LoadArguments};
+use homing::store::sqlite::inspect::StoreInspection;
 use homing::store::sqlite::{self, Sqlite};
 use homing::store::{Moment, Store, StoreError};
 use std::backtrace::Backtrace;
@@ -16,11 +20,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
-/// Thousands of connections of many sizes of message: jemalloc gives back what it can, and says what it holds.
+/// Thousands of connections hold messages of many sizes. jemalloc returns free memory to the system
+/// and reports its use.
 #[global_allocator]
 static GLOBAL: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What the operator wrote is wrong; nothing was started. clap answers wrong arguments with the same code.
+/// The exit code for wrong arguments or configuration; nothing was started. clap uses the same
+/// code.
 const REFUSED: u8 = 2;
 
 const EXAMPLES: &str = "\
@@ -31,16 +37,17 @@ Examples:
                                              ... on all interfaces (nothing is authenticated!)
   homing --set redelivery.interval=5s        resend to 3.x clients after 5 s
   HOMING_LOG__LEVEL=debug homing             see redeliveries in the log
-  homing --data-dir /var/lib/homing          keep sessions, queues and retained messages there
-  homing --ephemeral                         ... or keep nothing
-  homing check-config --config my.toml       is this file right, and what does it change?
-  homing store dump                          who waits for what? also while the broker runs
+  homing --data-dir /var/lib/homing          store sessions, queues and retained messages there
+  homing --ephemeral                         ... or store nothing
+  homing check-config --config my.toml       check a file, and list what it changes
+  homing store dump                          list sessions and queues, also of a running broker
   homing store backup copy.db                a copy of one moment, also while the broker runs
-  homing health                              does the broker answer? exit code 0 or 1
+  homing health                              check a running broker; exit code 0 or 1
 
-Configuration, each layer beating the one before: built-in defaults;
-config/homing.toml in the working directory, or HOMING_CONFIG, or --config
-FILE; environment HOMING_SECTION__KEY; flags. config/homing.toml explains every key.
+Configuration, a later layer wins: built-in defaults; one file,
+the first of --config FILE, HOMING_CONFIG, config/homing.toml in the working
+directory and /etc/homing/homing.toml; environment HOMING_SECTION__KEY; flags.
+config/homing.toml and docs/configuration.md explain every key.
 
 Exit codes: 0 stopped in order; 1 could not start, is not healthy, or the
 store is not sound; 2 arguments or configuration refused.";
@@ -57,34 +64,43 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the broker; what `homing` does without a command
-    Serve,
-    /// Check the configuration and say what differs from the defaults; starts nothing
-    CheckConfig,
-    /// Ask a running broker for an answer, as a client would
-    Health {
-        /// The broker's address [default: the first in listeners.addresses_file, else of listeners.addresses]
-        #[arg(long, value_name = "ADDR:PORT")]
-        address: Option<SocketAddr>,
-        /// How long each step may take
-        #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
-        timeout: Duration,
-    },
-    /// Look into the data directory; reads only, also while a broker uses it
-    Store {
-        #[command(subcommand)]
-        question: Question,
-    },
+    #[command(flatten)]
+    Broker(BrokerCommand),
+    #[cfg(feature = "load")]
     Load(LoadArguments),
 }
 
+/// The commands that read the broker's configuration first.
 #[derive(Subcommand)]
-enum Question {
-    /// Is the store sound? Reads all of it; exit code 0 or 1
+enum BrokerCommand {
+    /// Run the broker; the default without a command
+    Serve,
+    /// Check the configuration and list what differs from the defaults; start nothing
+    CheckConfig,
+    /// Connect to a running broker as a client, and check that it answers
+    Health {
+        /// The broker's address [default: the first in network.addresses_file, else of
+        /// network.listen]
+        #[arg(long, value_name = "ADDR:PORT")]
+        address: Option<SocketAddr>,
+        /// Maximum time for each step
+        #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
+        timeout: Duration,
+    },
+    /// Inspect the data directory; reads only, also while a broker uses it
+    Store {
+        #[command(subcommand)]
+        query: StoreQuery,
+    },
+}
+
+#[derive(Subcommand)]
+enum StoreQuery {
+    /// Check that the store is sound; reads all of it; exit code 0 or 1
     Check,
-    /// Totals, then for each session its state, queue, messages in flight and the oldest one
+    /// List totals, then for each session its state, queue, messages in flight and the oldest one
     Dump,
-    /// Copy the store, as of one moment, into a new file
+    /// Copy the store, as it is at one moment, into a new file
     Backup {
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -93,80 +109,95 @@ enum Question {
 
 #[derive(Args)]
 struct Settings {
-    /// Listen here instead of on listeners.addresses; repeat for several. Port 0 takes a free port
+    /// Listen here instead of on network.listen; repeat for several. Port 0 takes a free port
     #[arg(long, value_name = "ADDR:PORT", global = true)]
     listen: Vec<String>,
-    /// Read this file [default: HOMING_CONFIG, else config/homing.toml in the working directory, if there is one]
+    /// Read this file [default: HOMING_CONFIG, else config/homing.toml here, else
+    /// /etc/homing/homing.toml]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Directory for what outlives a restart [default: systemd's STATE_DIRECTORY, else homing-data here]
+    /// Directory of the store [default: systemd's STATE_DIRECTORY, else homing-data here]
     #[arg(long, value_name = "DIR", global = true, conflicts_with = "ephemeral")]
     data_dir: Option<String>,
-    /// Keep everything in memory: what is acknowledged ends with the process
+    /// Store nothing: sessions and messages end with the process
     #[arg(long, global = true)]
     ephemeral: bool,
     /// Set any key of the configuration; repeat for several
     #[arg(long, value_name = "SECTION.KEY=VALUE", global = true)]
     set: Vec<String>,
-    /// error, warn, info, debug, trace, or directives such as info,homing::broker=debug
+    /// Log level: error, warn, info, debug, trace, or directives such as info,homing::broker=debug
     #[arg(long, value_name = "LEVEL", global = true)]
     log_level: Option<String>,
-    /// text or json, on standard error
+    /// Log format on standard error: text or json
     #[arg(long, value_name = "FORMAT", global = true)]
     log_format: Option<String>,
 }
 
 fn main() -> ExitCode {
     let Arguments { command, settings } = match Arguments::try_parse() {
-        // A load test is often a line in a script, where a refusal should be one too.
+        // A load test is often one line of a script, so its refusal is one line, too.
+        #[cfg(feature = "load")]
         Err(error) if error.use_stderr() && std::env::args().nth(1).is_some_and(|first| first == "load") => {
-            complain(&format!("load: {}", homing::load::one_line(&error)));
+            complain(&format!("load: {}", load::one_line(&error)));
             return ExitCode::from(REFUSED);
         }
         parsed => parsed.unwrap_or_else(|error| error.exit()),
     };
-    if let Some(Command::Load(arguments)) = &command {
-        raise_descriptor_limit();
-        return homing::load::run(arguments);
+    match command {
+        None => run(BrokerCommand::Serve, &settings),
+        Some(Command::Broker(command)) => run(command, &settings),
+        #[cfg(feature = "load")]
+        Some(Command::Load(arguments)) => {
+            raise_descriptor_limit();
+            load::run(&arguments)
+        }
     }
-    let loaded = match load(&settings) {
+}
+
+/// Reads the configuration and carries out one command with it.
+fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
+    let loaded = match read_configuration(settings) {
         Ok(loaded) => loaded,
         Err(refusal) => return refuse(&refusal),
     };
     match command {
-        None | Some(Command::Serve | Command::Load(_)) => serve(loaded),
-        Some(Command::CheckConfig) => {
+        BrokerCommand::Serve => serve(loaded),
+        BrokerCommand::CheckConfig => {
             say(&check_config(&loaded));
             ExitCode::SUCCESS
         }
-        Some(Command::Store { question }) => match look_into_store(&question, &loaded.config) {
+        BrokerCommand::Store { query } => match inspect_store(&query, &loaded.config) {
             Ok(code) => code,
             Err(error) => {
                 complain(&error.to_string());
                 ExitCode::FAILURE
             }
         },
-        Some(Command::Health { address, timeout }) => {
-            // What is typed beats what a broker says of itself.
+        BrokerCommand::Health { address, timeout } => {
+            // An address on the command line wins over the address that a broker has written to its
+            // file.
             let running = if settings.listen.is_empty() { running_address(&loaded.config) } else { None };
             check_health(address.or(running), timeout, &loaded.config)
         }
     }
 }
 
-/// The flags of their own beat `--set`: whoever types `--listen` means it.
-fn load(settings: &Settings) -> Result<Loaded, Refusal> {
+/// Reads all layers of the configuration. A flag such as `--listen` wins over `--set`.
+///
+/// # Errors
+/// All problems of all layers, each with its source.
+fn read_configuration(settings: &Settings) -> Result<Loaded, Refusal> {
     let named = std::env::var_os("HOMING_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
     let sources = match settings.config.clone().or(named) {
         Some(path) => Sources::new().file(path),
-        None => Sources::new().default_file(),
+        None => Sources::new().first_file_of(&DEFAULT_FILES),
     };
     let mut sources = sources.environment(std::env::vars_os());
     for text in &settings.set {
         sources = sources.assignment(text);
     }
     if !settings.listen.is_empty() {
-        sources = sources.flag("--listen", "listeners.addresses", &settings.listen.join(","));
+        sources = sources.flag("--listen", "network.listen", &settings.listen.join(","));
     }
     if let Some(directory) = &settings.data_dir {
         sources = sources.flag("--data-dir", "store.path", directory);
@@ -218,19 +249,19 @@ fn serve(loaded: Loaded) -> ExitCode {
         }
     };
     for address in broker.addresses().iter().filter(|address| !address.ip().is_loopback()) {
-        tracing::warn!(%address, "nothing is authenticated: whoever reaches this address may publish and subscribe");
+        tracing::warn!(%address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
     }
     if let Some(file) = &addresses_file {
         let addresses: String = broker.addresses().iter().map(|address| format!("{address}\n")).collect();
         if let Err(error) = std::fs::write(file, addresses) {
             let file = file.display();
-            tracing::warn!(%file, %error, "listeners.addresses_file cannot be written: `homing health` does not read it");
+            tracing::warn!(%file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");
         }
     }
     say(&banner(broker.addresses(), &configuration, &storage));
     let code = broker.run(signals);
     if let Some(file) = &addresses_file {
-        // Where it was never written, there is nothing to remove.
+        // The file may not exist, if it could not be written.
         drop(std::fs::remove_file(file));
     }
     stderr::flush();
@@ -238,22 +269,25 @@ fn serve(loaded: Loaded) -> ExitCode {
 }
 
 fn addresses_file(config: &Config) -> Option<PathBuf> {
-    let file = &config.listeners.addresses_file;
+    let file = &config.network.addresses_file;
     (!file.is_empty()).then(|| PathBuf::from(file))
 }
 
-/// Where the running broker listens, if it says so.
+/// Returns the first address in `network.addresses_file`, or `None` without such a file.
 fn running_address(config: &Config) -> Option<SocketAddr> {
     let text = std::fs::read_to_string(addresses_file(config)?).ok()?;
     text.lines().next()?.parse().ok()
 }
 
-/// The store that the configuration asks for. A broker that is started in code has none unless it is handed one.
+/// Opens the store that the configuration names. Returns `None` with `store.durability = "none"`.
+///
+/// # Errors
+/// The directory or the database cannot be used.
 fn open_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
     let Some(directory) = data_directory(config) else { return Ok(None) };
     let limit = config.store.size_limit.bytes();
     let size_limit = (limit > 0).then_some(limit);
-    let options = sqlite::Options { durability: config.store.durability, size_limit };
+    let options = sqlite::SqliteOptions { durability: config.store.durability, size_limit };
     Ok(Some(Box::new(Sqlite::open(&directory, options)?)))
 }
 
@@ -261,32 +295,36 @@ fn data_directory(config: &Config) -> Option<PathBuf> {
     config.store.directory(std::env::var_os("STATE_DIRECTORY").as_deref())
 }
 
-/// Where things are kept, and what an acknowledgement is worth.
+/// Returns the line of the banner that says where the store is, and what an acknowledgement
+/// promises.
 fn storage_line(config: &Config) -> String {
     let Some(directory) = data_directory(config) else {
         return "memory: sessions, queued and retained messages end with this process".to_owned();
     };
     let promise = match config.store.durability {
-        Durability::Commit => "what is acknowledged is on the disk".to_owned(),
+        Durability::Commit => "an acknowledged message is on the disk".to_owned(),
         Durability::Interval => {
-            format!("what is acknowledged is on the disk within {}", duration::format(config.store.interval))
+            format!(
+                "an acknowledged message is on the disk within {}",
+                duration::format(config.store.sync_interval)
+            )
         }
         Durability::Os | Durability::None => {
-            "what is acknowledged survives this process, not the machine".to_owned()
+            "an acknowledged message survives a crash of the process, not of the machine".to_owned()
         }
     };
     format!("{}: {promise}", directory.display())
 }
 
-fn look_into_store(question: &Question, config: &Config) -> Result<ExitCode, StoreError> {
+fn inspect_store(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreError> {
     let Some(directory) = data_directory(config) else {
         return Err(StoreError::Failed(
-            "durability is none, so there is no store; say --data-dir".to_owned(),
+            "store.durability is none, so there is no store; name one with --data-dir".to_owned(),
         ));
     };
-    let inspection = Inspection::open(&directory)?;
-    match question {
-        Question::Check => {
+    let inspection = StoreInspection::open(&directory)?;
+    match query {
+        StoreQuery::Check => {
             let faults = inspection.check()?;
             if faults.is_empty() {
                 say(&format!("the store in {} is sound", directory.display()));
@@ -295,8 +333,8 @@ fn look_into_store(question: &Question, config: &Config) -> Result<ExitCode, Sto
             faults.iter().for_each(|fault| complain(fault));
             return Ok(ExitCode::FAILURE);
         }
-        Question::Dump => inspection.dump(Moment::now(), say)?,
-        Question::Backup { file } => {
+        StoreQuery::Dump => inspection.dump(Moment::now(), say)?,
+        StoreQuery::Backup { file } => {
             inspection.backup(file)?;
             say(&format!("copied {} to {}", directory.display(), file.display()));
         }
@@ -305,14 +343,14 @@ fn look_into_store(question: &Question, config: &Config) -> Result<ExitCode, Sto
 }
 
 fn start_log(config: &Config) {
-    // The configuration was checked with the same parser, so the fallback is for nobody.
+    // The configuration was checked with the same parser, so the fallback is never used.
     let filter = EnvFilter::builder().parse(&config.log.level).unwrap_or_default();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| stderr::Line);
     match config.log.format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
-    // Behind the lines that led to it, and not for ever if nobody reads them.
+    // The panic is written behind the lines that led to it. The wait for a reader is bounded.
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("without a name");
@@ -320,21 +358,32 @@ fn start_log(config: &Config) {
     }));
 }
 
-/// Each connection is a descriptor, and the usual soft limit of 1,024 is there for programs that use `select`.
+/// Raises the soft limit of descriptors to the hard limit, because each connection takes one
+/// descriptor.
+///
+/// The usual soft limit of 1,024 protects programs that use `select`.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, soft = ?limit.current, hard = ?limit.maximum, "the descriptor limit stays as it is");
+        tracing::warn!(%error, soft = ?limit.current, hard = ?limit.maximum, "the descriptor limit cannot be raised: it bounds the number of connections");
     }
 }
 
+/// Returns the sources of the configuration, lowest layer first. A file without a single key is
+/// named, too.
 fn configuration_line(loaded: &Loaded) -> String {
-    if loaded.sources.is_empty() {
-        return format!("built-in defaults (no {DEFAULT_FILE} here, nothing in the environment, no flags)");
+    let file = loaded.file.as_ref().map(|file| file.display().to_string());
+    let others = loaded.sources.iter().filter(|name| Some(*name) != file.as_ref()).cloned();
+    let read: Vec<String> = file.iter().cloned().chain(others).collect();
+    match (&file, read.is_empty()) {
+        (None, true) => {
+            let [here, system] = DEFAULT_FILES;
+            format!("built-in defaults; neither {here} nor {system} exists")
+        }
+        _ => format!("built-in defaults, {}", read.join(", ")),
     }
-    format!("built-in defaults, {}", loaded.sources.join(", "))
 }
 
 fn banner(addresses: &[SocketAddr], configuration: &str, storage: &str) -> String {
@@ -366,13 +415,13 @@ fn check_config(loaded: &Loaded) -> String {
 }
 
 fn check_health(address: Option<SocketAddr>, timeout: Duration, config: &Config) -> ExitCode {
-    let Some(address) = address.or_else(|| config.listeners.addresses.first().copied()) else {
-        complain("no listener is configured; say --address");
+    let Some(address) = address.or_else(|| config.network.listen.first().copied()) else {
+        complain("no listener is configured; name one with --address");
         return ExitCode::from(REFUSED);
     };
     if address.port() == 0 {
         complain(&format!(
-            "{address} stands for a free port, which only the running broker knows; say --address"
+            "{address} stands for a free port, which only the running broker knows; name it with --address"
         ));
         return ExitCode::from(REFUSED);
     }
@@ -388,13 +437,14 @@ fn check_health(address: Option<SocketAddr>, timeout: Duration, config: &Config)
     }
 }
 
-/// To standard output. A reader that has gone away (`homing | head -1`) is no reason to stop a broker.
+/// Writes a line to standard output. A missing reader (`homing | head -1`) does not stop the
+/// broker.
 fn say(text: &str) {
     let mut out = io::stdout().lock();
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-/// To standard error, as every line by which the command fails, behind what is logged.
+/// Writes the line by which the command fails to standard error, behind all log lines.
 fn complain(text: &str) {
     stderr::flush();
     drop(writeln!(io::stderr().lock(), "homing: {text}"));

@@ -1,37 +1,42 @@
-//! Instants as the pure rooms know them: milliseconds since the process took its first reading.
+//! The time of the pure modules: milliseconds since the process read its clock for the first time.
 //!
-//! Nothing here reads a clock; [`crate::clock`] does, and hands the value in.
+//! Nothing here reads a clock. [`crate::clock`] does, and hands the value in as an argument.
 
 pub mod duration;
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A monotonic point in time, in whole milliseconds since the broker started.
+/// A monotonic point in time, in whole milliseconds since the process first read its clock.
 ///
-/// Arithmetic saturates: a deadline beyond the end of time is the end of time, so no operator's or
-/// client's number can wrap a deadline into the past.
+/// Arithmetic saturates at [`Instant::ZERO`] and [`Instant::NEVER`]. So no number of an operator or
+/// a client can wrap a deadline into the past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
+    /// The start of time: the first reading of the clock.
     pub const ZERO: Instant = Instant(0);
-    /// "Never": later than every deadline.
+    /// The end of time, which means "never". No other instant is as late.
     pub const NEVER: Instant = Instant(u64::MAX);
 
+    /// Returns the instant `ms` milliseconds after [`Instant::ZERO`]; `u64::MAX` gives
+    /// [`Instant::NEVER`].
     pub const fn from_millis(ms: u64) -> Instant {
         Instant(ms)
     }
 
+    /// Returns the milliseconds since [`Instant::ZERO`]; `u64::MAX` for [`Instant::NEVER`].
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// Time passed since `earlier`; zero if `earlier` is later.
+    /// Returns the time that passed since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
+    /// True for [`Instant::NEVER`].
     pub const fn is_never(self) -> bool {
         self.0 == u64::MAX
     }

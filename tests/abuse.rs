@@ -5,23 +5,20 @@
 //! the machine with others, so there the bound only tells slow from stuck; `cargo test --release --test abuse` holds the
 //! broker to the 100 ms that are promised. How much one turn does is counted in steps elsewhere (`in_memory`, `turns`).
 
-#[path = "support/abuse.rs"]
-mod abuse;
-#[path = "support/process.rs"]
-#[expect(dead_code, reason = "shared with the tests of the process, which use all of it")]
-mod process;
-#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
 mod support;
 
-use process::{Process, homing_serve};
+use rustix::process::Signal;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use support::abuse;
 use support::client::subscribe_packet;
-use support::{Connect, Kind, Message, RawClient, V311, now};
+use support::process::{Process, homing_serve};
+use support::{Connect, Kind, Message, Property, RawClient, V5, V311, Will, now};
 
 /// The longest that another client's PINGRESP may take.
 const BOUND: Duration = Duration::from_millis(if cfg!(debug_assertions) { 3_000 } else { 100 });
@@ -31,16 +28,26 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Measures another client's longest wait for a PINGRESP while `abuse` runs.
 fn others_wait_little(name: &str, settings: &[&str], abuse: impl FnOnce(SocketAddr)) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = broker(settings);
+    let (_process, address) = Process::serve(command.arg("--ephemeral"));
+    measure(name, address, || abuse(address));
+}
+
+/// A broker with one arbiter and these settings.
+fn broker(settings: &[&str]) -> Command {
     let mut command = homing_serve();
-    command.args(["--ephemeral", "--log-level", "warn", "--set", "runtime.arbiters=1"]);
+    command.args(["--log-level", "warn", "--set", "runtime.threads=1"]);
     for setting in settings {
         command.args(["--set", setting]);
     }
-    let (_process, address) = Process::serve(&mut command);
+    command
+}
+
+fn measure(name: &str, address: SocketAddr, abuse: impl FnOnce()) {
     let done = AtomicBool::new(false);
     let longest = thread::scope(|scope| {
         let other = scope.spawn(|| longest_wait(address, &done));
-        abuse(address);
+        abuse();
         done.store(true, Ordering::Relaxed);
         other.join().expect("the other client is served")
     });
@@ -91,7 +98,7 @@ fn send_until(mut stream: &TcpStream, bytes: &[u8], end: Instant) {
 
 #[test]
 fn a_flood_of_a_client_that_takes_no_bytes_does_not_hold_an_arbiter() {
-    let settings = ["listeners.write_timeout=1s", "limits.outbox=64MiB"];
+    let settings = ["network.write_timeout=1s", "limits.outbox=64MiB"];
     others_wait_little("flood past the write timeout", &settings, |address| {
         let mut deaf =
             RawClient::over(narrow(address), V311, Duration::from_secs(15)).accepted(&calm("deaf"));
@@ -220,5 +227,208 @@ fn publishes_into_a_wildcard_bomb_do_not_hold_an_arbiter() {
             Message::new(abuse::wildcard_bomb_topic(LEVELS), "").encode(V311, 0).repeat(PUBLISHES);
         bomb.send(&topics);
         bomb.settle();
+    });
+}
+
+/// Filters of a session with as many as it may have.
+const FILTERS: usize = 10_000;
+
+/// So many are named in one SUBSCRIBE.
+fn subscribe_to_many(client: &mut RawClient, filter: impl Fn(usize) -> String) {
+    for thousand in 0..FILTERS / 1_000 {
+        let filters: Vec<String> = (0..1_000).map(|n| filter(thousand * 1_000 + n)).collect();
+        let filters: Vec<(&str, u8)> = filters.iter().map(|filter| (&**filter, 1)).collect();
+        client.subscribe(&filters);
+    }
+}
+
+#[test]
+fn the_start_with_a_session_of_thousands_of_shared_subscriptions_does_not_hold_an_arbiter() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = broker(&["runtime.threads=2"]);
+    command.arg("--data-dir").arg(directory.path());
+    let (mut process, address) = Process::serve(&mut command);
+    let member = Connect::persistent(V311, "member").keep_alive(0);
+    let mut client = patient(address, &member);
+    subscribe_to_many(&mut client, |n| format!("$share/g/{n}"));
+    client.vanish();
+    process.signal(Signal::TERM);
+    process.end();
+    let begun = now();
+    let (_process, address) = Process::serve(&mut command);
+    let listens = begun.elapsed();
+    println!("it listens after {listens:?}");
+    assert!(listens < Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 2 }), "{listens:?}");
+    measure("a start with 10,000 shared subscriptions", address, || {
+        let end = now() + Duration::from_millis(500);
+        while now() < end {
+            patient(address, &member).vanish();
+        }
+    });
+}
+
+/// `limits.memory` of the brokers that one client is to fill.
+const MEMORY: &str = "limits.memory=16 MiB";
+
+/// A will of 0.9 MB.
+fn large_will() -> Will {
+    let long = "x".repeat(65_000);
+    (0..14).fold(Will::new("w", "x"), |will, n| will.with(Property::user(&n.to_string(), &long)))
+}
+
+fn patient_v5(address: SocketAddr, connect: &Connect) -> RawClient {
+    RawClient::open_with(address, V5, Duration::from_secs(60)).accepted(connect)
+}
+
+#[test]
+fn wishes_of_a_session_with_a_large_will_and_unreadable_ones_do_not_hold_an_arbiter() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = broker(&[MEMORY]);
+    command.arg("--data-dir").arg(directory.path());
+    let (_process, address) = Process::serve(&mut command);
+    measure("wishes", address, || {
+        for (name, wish) in [("c".to_owned(), "5s"), ("d".repeat(65_000), "?")] {
+            let will = large_will().with(Property::WillDelay(60));
+            let mut client = patient_v5(address, &Connect::persistent(V5, &name).keep_alive(0).will(will));
+            let alias = Property::TopicAlias(1);
+            let topic = "$homing/session/ack-timeout";
+            client.send(&Message::new(topic, wish).with(alias.clone()).encode(V5, 0));
+            client.send(&Message::new("", wish).with(alias).encode(V5, 0).repeat(6_000));
+            client.settle();
+        }
+    });
+}
+
+#[test]
+fn what_one_client_makes_the_broker_hold_does_not_hold_an_arbiter() {
+    const WILLS: usize = if cfg!(debug_assertions) { 40 } else { 120 };
+    const LONG_FILTERS: usize = if cfg!(debug_assertions) { 200 } else { 1_500 };
+    others_wait_little("wills, filters and outboxes beyond limits.memory", &[MEMORY], |address| {
+        let mut deaf = patient(address, &calm("deaf"));
+        deaf.subscribe(&[("t", 0)]);
+        let mut publisher = patient(address, &calm("publisher"));
+        for _ in 0..1_000 {
+            publisher.publish(&Message::new("t", "x".repeat(8_000)));
+        }
+        publisher.settle();
+        let mut client = patient_v5(address, &Connect::new(V5, "filters").keep_alive(0));
+        for n in 0..LONG_FILTERS {
+            client.subscribe(&[(&format!("{n}/{}", "x".repeat(65_000)), 0)]);
+        }
+        for n in 0..WILLS {
+            let will = large_will().with(Property::WillDelay(3600));
+            let mut client = RawClient::open_with(address, V5, Duration::from_secs(60));
+            client.send(&Connect::persistent(V5, &format!("w{n}")).will(will).encode());
+            client.expect_connack();
+        }
+    });
+}
+
+#[test]
+fn packets_that_are_never_finished_do_not_hold_an_arbiter() {
+    const HOARDERS: usize = if cfg!(debug_assertions) { 30 } else { 120 };
+    others_wait_little("packets that are never finished", &[MEMORY], |address| {
+        let mut begun = Message::new("t", "x".repeat(1_000_000)).encode(V311, 0);
+        begun.truncate(990_000);
+        let mut hoarders = Vec::new();
+        for n in 0..HOARDERS {
+            let client = patient(address, &calm(&format!("hoarder {n}")));
+            // It may be cut in the midst of it.
+            let _ = client.stream().write_all(&begun);
+            hoarders.push(client);
+        }
+    });
+}
+
+#[test]
+fn messages_with_thousands_of_subscription_identifiers_do_not_hold_an_arbiter() {
+    const LEVELS: usize = if cfg!(debug_assertions) { 10 } else { 12 };
+    const PUBLISHES: usize = if cfg!(debug_assertions) { 30 } else { 500 };
+    others_wait_little("Subscription Identifiers", &[MEMORY], |address| {
+        let mut client = patient_v5(address, &Connect::persistent(V5, "c").keep_alive(0));
+        for n in 0..1_usize << LEVELS {
+            let levels: Vec<_> = (0..LEVELS).map(|bit| if n >> bit & 1 == 0 { "a" } else { "+" }).collect();
+            let identifier = [Property::SubscriptionId(n as u32 + 1)];
+            client.send(&subscribe_packet(V5, 1, &identifier, &[(&levels.join("/"), 1)]));
+            client.expect_packet(Kind::Suback);
+        }
+        client.disconnect();
+        let mut publisher = patient_v5(address, &Connect::new(V5, "publisher").keep_alive(0));
+        let message = Message::new(["a"; LEVELS].join("/"), "x").qos(1);
+        for _ in 0..PUBLISHES {
+            publisher.deliver(&message);
+        }
+    });
+}
+
+/// Messages in the queue of a session that ends.
+const QUEUED: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
+
+/// Ends a session that is stored, with [`FILTERS`] filters and [`QUEUED`] messages, by what `end` does.
+fn a_session_with_much_ends(name: &str, end: impl FnOnce(SocketAddr)) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = broker(&[]);
+    command.arg("--data-dir").arg(directory.path());
+    let (_process, address) = Process::serve(&mut command);
+    let mut client = patient_v5(address, &Connect::persistent(V5, "much").keep_alive(0));
+    client.subscribe(&[("t", 1)]);
+    subscribe_to_many(&mut client, |n| if n == 0 { "t".to_owned() } else { format!("f/{n}") });
+    client.vanish();
+    let mut publisher = patient(address, &calm("publisher"));
+    let batch: Vec<u8> = (1..=100).flat_map(|id| Message::new("t", "x").qos(1).encode(V311, id)).collect();
+    for _ in 0..QUEUED / 100 {
+        publisher.send(&batch);
+        for _ in 0..100 {
+            publisher.expect_packet(Kind::Puback);
+        }
+    }
+    measure(name, address, || {
+        end(address);
+        // What the session left is handed on meanwhile: nobody is told when that is through.
+        thread::sleep(Duration::from_millis(300));
+    });
+}
+
+#[test]
+fn the_clean_start_of_a_session_with_much_does_not_hold_an_arbiter() {
+    a_session_with_much_ends("Clean Start of a session with much", |address| {
+        let client = patient_v5(address, &Connect::new(V5, "much").keep_alive(0));
+        assert!(!client.session_present());
+    });
+}
+
+#[test]
+fn the_expiry_of_a_session_with_much_does_not_hold_an_arbiter() {
+    a_session_with_much_ends("expiry of a session with much", |address| {
+        let mut watcher = patient(address, &calm("watcher"));
+        watcher.subscribe(&[("ended", 0)]);
+        // Its will goes out when it ends.
+        let will = Will::new("ended", "x").with(Property::WillDelay(3600));
+        let connect = Connect::new(V5, "much").clean(false).with(Property::SessionExpiry(1)).will(will);
+        let client = patient_v5(address, &connect);
+        assert!(client.session_present());
+        client.vanish();
+        watcher.expect_publish();
+    });
+}
+
+#[test]
+fn thousands_of_wills_at_once_do_not_hold_an_arbiter() {
+    const WILLS: usize = if cfg!(debug_assertions) { 1_000 } else { 9_000 };
+    others_wait_little("wills at once", &[], |address| {
+        let mut watcher = patient(address, &calm("watcher"));
+        watcher.subscribe(&[("wills", 0)]);
+        for delay in [0, 1] {
+            let connect = |n: usize| {
+                let will = Will::new("wills", "x").with(Property::WillDelay(delay));
+                Connect::persistent(V5, &format!("w{n}")).keep_alive(0).will(will)
+            };
+            // Their sockets close together; those with a delay are due together too.
+            drop((0..WILLS).map(|n| patient_v5(address, &connect(n))).collect::<Vec<_>>());
+            watcher.expect_publishes(WILLS);
+        }
     });
 }

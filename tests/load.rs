@@ -16,12 +16,12 @@ fn broker() -> Broker {
 
 fn broker_with(configure: impl FnOnce(&mut Config)) -> Broker {
     let mut config = Config::default();
-    config.runtime.arbiters = 1;
-    config.listeners.addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+    config.runtime.threads = 1;
+    config.network.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     config.redelivery.interval = Duration::from_millis(300);
     config.redelivery.jitter = 0.0;
     config.redelivery.backoff = 1.0;
-    config.expiry.interval = Duration::from_millis(20);
+    config.expiry.tick = Duration::from_millis(20);
     configure(&mut config);
     Broker::start(config).expect("the broker starts")
 }

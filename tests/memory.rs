@@ -2,19 +2,14 @@
 //!
 //! Each test tries to fill a real broker with one thing, far beyond its limit, and reads the most that it ever had resident.
 
-#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
 mod support;
 
-#[expect(dead_code, reason = "shared with other tests, which use all of it")]
-#[path = "support/process.rs"]
-mod process;
-
-use process::{Process, homing_serve};
 use rustix::process::Signal;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use support::client::subscribe_packet;
-use support::{Connect, Kind, Message, Property, RawClient, V5, Will};
+use support::process::{Process, homing_serve};
+use support::{Connect, Kind, Message, Packet, Property, RawClient, V5, Will};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -32,7 +27,7 @@ struct Homing {
 impl Homing {
     fn serve(extra: &[&str]) -> Homing {
         let mut command = homing_serve();
-        command.args(["--set", "limits.memory=16 MiB", "--set", "runtime.arbiters=2"]).args(extra);
+        command.args(["--set", "limits.memory=16 MiB", "--set", "runtime.threads=2"]).args(extra);
         let (process, address) = Process::serve(&mut command);
         Homing { process, address }
     }
@@ -48,8 +43,7 @@ impl Homing {
     /// The broker answers, and never took more than it may with so many connections: half as much again as its limit, 64 MiB,
     /// and 2 KiB for each.
     fn is_bounded(&self, connections: u64) {
-        let mut witness = self.client("witness");
-        witness.ping();
+        settle(&mut self.client("witness"));
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a figure");
         let kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
@@ -57,6 +51,12 @@ impl Homing {
         println!("{} KiB of {}", kib, bound / 1024);
         assert!(kib * 1024 <= bound, "{kib} KiB of {} KiB", bound / 1024);
     }
+}
+
+/// Waits until the broker has handled all that the client sent before. What else comes is dropped.
+fn settle(client: &mut RawClient) {
+    client.ping();
+    while client.receive().kind() != Kind::Pingresp {}
 }
 
 fn long(n: usize) -> String {
@@ -119,7 +119,7 @@ fn outboxes_of_clients_that_do_not_read() {
     for _ in 0..1_200 {
         publisher.publish(&Message::new("t", &payload));
     }
-    publisher.ping();
+    settle(&mut publisher);
     homing.is_bounded(42);
 }
 
@@ -153,9 +153,9 @@ fn packets_that_are_never_finished() {
     let mut honest = homing.client("honest");
     let whole = Message::new("t", "x".repeat(200_000)).encode(V5, 0);
     honest.send(&whole[..150_000]);
-    homing.client("other").ping();
+    settle(&mut homing.client("other"));
     honest.send(&whole[150_000..]);
-    honest.ping();
+    settle(&mut honest);
     homing.is_bounded(122);
 }
 
@@ -181,7 +181,7 @@ fn wishes_of_a_stored_session_with_a_large_will() {
         &Connect::persistent(V5, "c").will(large_will().with(Property::WillDelay(60))),
     );
     repeat(client.stream(), "$homing/session/ack-timeout", &["5s", "6s"], 1_000);
-    client.ping();
+    settle(&mut client);
     homing.is_bounded(2);
 }
 
@@ -190,7 +190,7 @@ fn unreadable_wishes_of_a_client_with_a_long_id() {
     let homing = Homing::ephemeral(&[]);
     let mut client = homing.client(&"c".repeat(LONG));
     repeat(client.stream(), "$homing/session/ack-timeout", &["?"], 6_000);
-    client.ping();
+    settle(&mut client);
     homing.is_bounded(2);
 }
 
@@ -232,4 +232,143 @@ fn what_a_restart_finds_is_on_the_account() {
     let again = fill(&Homing::serve(&["--data-dir", path]), 2);
     // The rounding of tables apart.
     assert!(again <= 2, "{again} more");
+}
+
+/// Publishes at QoS 1, a hundred at a time, up to the first that is refused. Returns how many were taken.
+fn fill(publisher: &mut RawClient, most: usize, message: impl Fn(usize) -> Message) -> usize {
+    for from in (0..most).step_by(100) {
+        let mut all = Vec::new();
+        for n in from..from + 100 {
+            all.extend(message(n).qos(1).encode(V5, (n - from + 1) as u16));
+        }
+        publisher.send(&all);
+        let taken = (0..100).filter(|_| {
+            let Packet::Ack(ack) = publisher.expect_packet(Kind::Puback) else { unreachable!() };
+            ack.code < 0x80
+        });
+        let taken = taken.count();
+        if taken < 100 {
+            return from + taken;
+        }
+    }
+    most
+}
+
+/// A session that waits for what is published to `t`.
+fn absent(homing: &Homing, name: &str) {
+    let mut client = RawClient::connect(homing.address, &Connect::persistent(V5, name));
+    assert_eq!(client.subscribe(&[("t", 1)]), [1]);
+    client.disconnect();
+}
+
+/// Finding 9: parked entries. What is retained leaves 1.5 MiB of `limits.memory`; entries of five absent sessions use it up.
+/// After a restart it is used up still.
+#[test]
+fn parked_entries_of_sessions_that_are_away() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("a path");
+    let mut homing = Homing::serve(&["--data-dir", path]);
+    (0..5).for_each(|n| absent(&homing, &format!("c{n}")));
+    let mut publisher = homing.client("p");
+    let large = "x".repeat(200_000);
+    for n in 0..76 {
+        assert_eq!(publisher.deliver(&Message::new(format!("r/{n}"), &large).qos(1).retained()), 0x10);
+    }
+    let small = |_| Message::new("t", "x");
+    let taken = fill(&mut publisher, 20_000, small);
+    assert!((1_000..20_000).contains(&taken), "{taken}");
+    homing.is_bounded(2);
+    homing.process.signal(Signal::TERM);
+    homing.process.end();
+    let again = Homing::serve(&["--data-dir", path]);
+    let more = fill(&mut again.client("p"), 20_000, small);
+    println!("{taken} messages, {more} more after a restart");
+    // In memory each session had its first 64 messages besides.
+    assert!(more < taken / 4, "{more} more than {taken}");
+    again.is_bounded(2);
+}
+
+/// Finding 9: pages. 60 sessions return at once to 6 MB each, take what they are sent, and acknowledge nothing. Who does
+/// acknowledge gets all of it meanwhile.
+#[test]
+fn pages_that_are_read_back_for_many_at_once() {
+    const MESSAGES: usize = 60;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("a path");
+    let mut homing = Homing::serve(&["--data-dir", path]);
+    (0..60).for_each(|n| absent(&homing, &format!("c{n}")));
+    let payload = "x".repeat(100_000);
+    let mut publisher = homing.client("p");
+    for _ in 0..MESSAGES {
+        assert_eq!(publisher.deliver(&Message::new("t", &payload).qos(1)), 0);
+    }
+    homing.is_bounded(2);
+    homing.process.signal(Signal::TERM);
+    homing.process.end();
+    let homing = Homing::serve(&["--data-dir", path]);
+    let back = |n: usize| RawClient::connect(homing.address, &Connect::persistent(V5, &format!("c{n}")));
+    let deaf: Vec<_> = (1..60).map(back).collect();
+    let mut honest = back(0);
+    for _ in 0..MESSAGES {
+        let publish = honest.expect_publish();
+        honest.complete(&publish);
+    }
+    homing.is_bounded(deaf.len() as u64 + 2);
+}
+
+/// Retained messages wait in the session that subscribed, whatever its bounds say. 60 clients subscribe to all at once, so that
+/// none is refused, and acknowledge nothing.
+#[test]
+fn deliveries_of_retained_messages() {
+    let homing = Homing::ephemeral(&[]);
+    let taken = fill(&mut homing.client("p"), 30_000, |n| Message::new(format!("r/{n}"), "x").retained());
+    let mut clients = Vec::new();
+    for n in 0..60 {
+        let connect = Connect::new(V5, &format!("c{n}")).with(Property::ReceiveMaximum(1));
+        clients.push(RawClient::connect(homing.address, &connect));
+    }
+    for client in &mut clients {
+        client.send(&subscribe_packet(V5, 1, &[], &[("#", 1)]));
+    }
+    let granted = clients.iter_mut().map(|client| match client.expect_packet(Kind::Suback) {
+        Packet::Granted(granted) => usize::from(granted.codes == [1]),
+        _ => 0,
+    });
+    let granted: usize = granted.sum();
+    // Answered when all that is retained is queued, or counted as lost.
+    clients.iter_mut().for_each(settle);
+    println!("{taken} retained, {granted} subscribed");
+    assert!(granted > 40, "{granted}");
+    homing.is_bounded(62);
+}
+
+/// Of a long stored queue only the head is in memory: also with messages of 1 MiB, while a publisher goes on and a slow
+/// subscriber drains it. All of it is more than `limits.memory`, several times.
+#[test]
+fn a_long_stored_queue_of_large_messages() {
+    const MESSAGES: usize = 40;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("a path");
+    let homing = Homing::serve(&["--data-dir", path]);
+    absent(&homing, "c");
+    let mut publisher = homing.client("p");
+    let message = |n: usize| {
+        let mut payload = vec![b'x'; MIB as usize];
+        payload[..8].copy_from_slice(format!("{n:8}").as_bytes());
+        Message::new("t", payload).qos(1)
+    };
+    for n in 0..MESSAGES {
+        assert_eq!(publisher.deliver(&message(n)), 0, "{n}");
+    }
+    homing.is_bounded(2);
+    let mut client = RawClient::connect(homing.address, &Connect::persistent(V5, "c"));
+    for n in 0..2 * MESSAGES {
+        let publish = client.expect_publish();
+        assert_eq!(publish.payload[..8], *format!("{n:8}").as_bytes());
+        client.complete(&publish);
+        if n % 2 == 0 {
+            assert_eq!(publisher.deliver(&message(MESSAGES + n / 2)), 0, "{n}");
+        }
+    }
+    homing.is_bounded(3);
 }

@@ -1,17 +1,12 @@
 //! The program as the operating system sees it: signals, exit codes, a process that was stopped for a while.
 
-#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
 mod support;
 
-#[expect(dead_code, reason = "shared with other tests, which use all of it")]
-#[path = "support/process.rs"]
-mod process;
-
-use process::{Process, homing_serve};
 use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::time::Duration;
 use support::client::Event;
+use support::process::{Process, address_in, homing_serve};
 use support::{Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V311, Will, now};
 
 /// The real binary on a free port; killed when dropped.
@@ -127,19 +122,20 @@ fn after_sigterm_nobody_new_is_accepted() {
 
 #[test]
 fn sighup_is_ignored() {
-    let homing = Homing::serve(&[]);
+    let mut homing = Homing::serve(&[]);
     let mut client = homing.connect(&Connect::new(V5, "c"));
     homing.signal(Signal::HUP);
+    homing.line_with("SIGHUP ignored");
     client.settle();
     homing.connect(&Connect::new(V311, "d")).settle();
 }
 
 #[test]
 fn sigusr1_says_what_the_broker_waits_for_whatever_the_log_level() {
-    let mut homing = Homing::serve(&["--set", "runtime.arbiters=2", "--log-level", "error"]);
+    let mut homing = Homing::serve(&["--set", "runtime.threads=2", "--log-level", "error"]);
     homing.signal(Signal::USR1);
     let text = homing.says("no session has anything unacknowledged").join("\n");
-    assert!(text.contains("arbiter 0: ") && text.contains("arbiter 1: "), "{text}");
+    assert!(text.contains("thread 0: ") && text.contains("thread 1: "), "{text}");
 
     let mut away = homing.connect(&Connect::persistent(V5, "away"));
     let mut here = homing.connect(&Connect::new(V311, "he\nre"));
@@ -171,9 +167,14 @@ fn sigusr1_says_what_the_broker_waits_for_whatever_the_log_level() {
 
 #[test]
 fn several_listeners_serve_one_broker() {
-    let homing = Homing::serve(&["--listen", "[::1]:0"]);
-    let mut client = homing.connect(&Connect::new(V5, "c"));
-    client.settle();
+    let mut homing = Homing::serve(&["--listen", "[::1]:0"]);
+    let line = homing.line_with("[::1]:");
+    let second = line.split_whitespace().find_map(|word| word.parse().ok()).expect("the second address");
+    let mut receiver = homing.connect(&Connect::new(V5, "receiver"));
+    receiver.subscribe(&[("t", 1)]);
+    let mut publisher = RawClient::connect(second, &Connect::new(V5, "publisher"));
+    assert_eq!(publisher.deliver(&Message::new("t", "across listeners").qos(1)), 0);
+    assert_eq!(receiver.expect_publish().text(), "across listeners");
 }
 
 /// A pause of the whole process is nobody's silence: who pinged meanwhile finds its packet read first.
@@ -225,9 +226,10 @@ fn messages_given_up_are_logged_by_client_with_their_causes_and_not_each() {
     // At once, or within ten seconds, in one line or in two.
     let (mut refused, mut ended, mut lines) = (0, 0, 0);
     while refused + ended < 5 {
-        let line: serde_json::Value = serde_json::from_str(&homing.line_with("given up")).expect("JSON");
+        let line: serde_json::Value =
+            serde_json::from_str(&homing.line_with("messages dropped")).expect("JSON");
         assert_eq!(line["client_id"], "s", "{line}");
-        for cause in line["causes"].as_str().expect("causes").split(", ") {
+        for cause in line["reasons"].as_str().expect("reasons").split(", ") {
             let (name, count) = cause.split_once(' ').expect("a name and a number");
             let count: u64 = count.parse().expect("a number");
             match name {
@@ -245,7 +247,13 @@ fn messages_given_up_are_logged_by_client_with_their_causes_and_not_each() {
 #[test]
 fn a_standard_error_that_nobody_reads_stops_no_client() {
     let mut command = homing_serve();
-    command.args(["--ephemeral", "--set", "sys.interval=200ms", "--set", "log.events_per_second=100000"]);
+    command.args([
+        "--ephemeral",
+        "--set",
+        "sys.publish_interval=200ms",
+        "--set",
+        "log.events_per_second=100000",
+    ]);
     let (mut process, address) = Process::serve_unread(&mut command);
     let mut watcher = RawClient::connect(address, &Connect::new(V5, "watcher"));
     watcher.subscribe(&[("$SYS/broker/log/dropped", 0)]);
@@ -267,4 +275,13 @@ fn a_standard_error_that_nobody_reads_stops_no_client() {
     assert!(said.iter().any(|line| line.contains("stopping")), "{said:?}");
     let longest = said.iter().map(String::len).max();
     assert!(longest < Some(1_000), "client ids are cut: {longest:?}");
+}
+
+#[test]
+fn address_is_found_in_what_is_printed() {
+    let address = Some(SocketAddr::from(([127, 0, 0, 1], 4711)));
+    assert_eq!(address_in("listening on 127.0.0.1:4711."), address);
+    assert_eq!(address_in(r#"{"message":"listening","address":"127.0.0.1:4711"}"#), address);
+    assert_eq!(address_in("asked for 127.0.0.1:0"), None);
+    assert_eq!(address_in("nothing"), None);
 }

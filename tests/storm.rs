@@ -6,7 +6,6 @@
 //! figure that is promised. The same pair is measured in calm before: where even that shows that others have the machine, its
 //! latency in the storm says nothing of the broker, and only a bound that no machine excuses is held to.
 
-#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
 mod support;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

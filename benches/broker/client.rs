@@ -15,8 +15,17 @@ impl Client {
         Client::with_receive_buffer(to, id, None)
     }
 
+    /// The same with a session that outlives the connection.
+    pub fn connect_persistent(to: SocketAddr, id: &str) -> Client {
+        Client::connect_with(to, id, None, false)
+    }
+
     /// `bytes`: what its kernel takes for it before it reads, so that the rest stays with the broker.
     pub fn with_receive_buffer(to: SocketAddr, id: &str, bytes: Option<usize>) -> Client {
+        Client::connect_with(to, id, bytes, true)
+    }
+
+    fn connect_with(to: SocketAddr, id: &str, bytes: Option<usize>, clean: bool) -> Client {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         if let Some(bytes) = bytes {
             socket.set_recv_buffer_size(bytes).expect("set before it connects");
@@ -24,10 +33,12 @@ impl Client {
         socket.set_tcp_nodelay(true).expect("a TCP socket");
         socket.connect(&to.into()).expect("the broker listens");
         let mut client = Client { reader: BufReader::with_capacity(4096, socket.into()), body: Vec::new() };
-        let body = [b"\0\x04MQTT\x04\x02\0\0", string(id).as_slice()].concat();
+        let mut body = [b"\0\x04MQTT\x04\x02\0\0", string(id).as_slice()].concat();
+        body[7] = if clean { 2 } else { 0 };
         client.write(&packet(0x10, &body));
         assert_eq!(client.read(), 0x20);
-        assert_eq!(client.body, [0, 0], "accepted");
+        assert_eq!(client.body[1], 0, "accepted");
+        assert!(!clean || client.body[0] == 0, "a clean session");
         client
     }
 
@@ -68,6 +79,14 @@ impl Client {
         self.body.resize(len, 0);
         self.reader.read_exact(&mut self.body).expect("a whole packet");
         first[0]
+    }
+
+    /// Reads a QoS 1 PUBLISH, and appends its acknowledgement. Returns its payload.
+    pub fn read_publish(&mut self, acks: &mut Vec<u8>) -> &[u8] {
+        assert_eq!(self.read() & 0xF0, 0x30);
+        let topic = usize::from(u16::from_be_bytes([self.body[0], self.body[1]])) + 2;
+        acks.extend([0x40, 2, self.body[topic], self.body[topic + 1]]);
+        &self.body[topic + 2..]
     }
 
     /// Reads a PUBLISH, and acknowledges it at QoS 1; answers the length of its payload.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -14,14 +15,24 @@ pub struct Broker {
 impl Broker {
     /// One arbiter: the rows are about the cost of a message, not about how it spreads over cores.
     pub fn start() -> Broker {
+        Broker::start_with("--ephemeral", Path::new(""))
+    }
+
+    /// The same with a store in this folder.
+    pub fn start_in(folder: &Path) -> Broker {
+        Broker::start_with("--data-dir {data}", folder)
+    }
+
+    fn start_with(keeps: &str, folder: &Path) -> Broker {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|l| l.local_addr())
             .expect("a free port")
             .port();
         let homing = env!("CARGO_BIN_EXE_homing");
-        let own = format!("{homing} serve --ephemeral --set runtime.arbiters=1 --listen 127.0.0.1:{{port}}");
+        let own = format!("{homing} serve {keeps} --set runtime.threads=1 --listen 127.0.0.1:{{port}}");
+        let command = std::env::var("HOMING_BENCH_COMMAND").unwrap_or(own);
         let command =
-            std::env::var("HOMING_BENCH_COMMAND").unwrap_or(own).replace("{port}", &port.to_string());
+            command.replace("{port}", &port.to_string()).replace("{data}", &folder.display().to_string());
         let mut words = command.split_whitespace();
         let child = Command::new(words.next().expect("a program"))
             .args(words)

@@ -3,7 +3,7 @@
 //! It rounds to a millisecond and knows no buckets, so a change within one costs what any change does.
 
 use super::Expiry;
-use homing::expiry::queue::Key;
+use homing::expiry::queue::DeadlineKey;
 use homing::time::Instant;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -16,13 +16,13 @@ pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 pub struct Delays {
-    queue: DelayQueue<Key>,
+    queue: DelayQueue<DeadlineKey>,
     keys: Vec<Option<delay_queue::Key>>,
     start: tokio::time::Instant,
 }
 
 impl Delays {
-    fn take(&mut self, expired: delay_queue::Expired<Key>, out: &mut Vec<Key>) {
+    fn take(&mut self, expired: delay_queue::Expired<DeadlineKey>, out: &mut Vec<DeadlineKey>) {
         let key = expired.into_inner();
         self.keys[key.slot as usize] = None;
         out.push(key);
@@ -37,7 +37,7 @@ impl Expiry for Delays {
         Delays { queue: DelayQueue::new(), keys: Vec::new(), start }
     }
 
-    fn update(&mut self, key: Key, deadline: Instant) {
+    fn update(&mut self, key: DeadlineKey, deadline: Instant) {
         let slot = key.slot as usize;
         if slot >= self.keys.len() {
             self.keys.resize(slot + 1, None);
@@ -49,13 +49,18 @@ impl Expiry for Delays {
         }
     }
 
-    fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: DeadlineKey) {
         if let Some(delay) = self.keys[key.slot as usize].take() {
             self.queue.remove(&delay);
         }
     }
 
-    fn expire(&mut self, now: Instant, out: &mut Vec<Key>, round: &mut dyn FnMut(&mut Vec<Key>)) {
+    fn expire(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<DeadlineKey>,
+        round: &mut dyn FnMut(&mut Vec<DeadlineKey>),
+    ) {
         // Outside the task budget, which would end a poll after 128 keys. Paused time advances by itself
         // to each next deadline; all are due by `now` wherever this is measured.
         let until = self.start + Duration::from_millis(now.as_millis());

@@ -1,7 +1,7 @@
 //! A plain hashed wheel, as in Netty: buckets of doubly linked nodes, here by slot number in one vector.
 
 use super::{Expiry, bucket};
-use homing::expiry::queue::Key;
+use homing::expiry::queue::DeadlineKey;
 use homing::time::Instant;
 
 const NONE: u32 = u32::MAX;
@@ -44,7 +44,7 @@ impl Expiry for HashedWheel {
         HashedWheel { heads: vec![NONE; SPAN as usize], nodes: Vec::new(), next: 1 }
     }
 
-    fn update(&mut self, key: Key, deadline: Instant) {
+    fn update(&mut self, key: DeadlineKey, deadline: Instant) {
         let slot = key.slot as usize;
         if slot >= self.nodes.len() {
             self.nodes.resize(slot + 1, Node { bucket: 0, generation: 0, previous: NONE, next: NONE });
@@ -63,18 +63,23 @@ impl Expiry for HashedWheel {
         self.nodes[slot] = Node { bucket: new, generation: key.generation, previous: NONE, next: head };
     }
 
-    fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: DeadlineKey) {
         self.unlink(key.slot);
     }
 
-    fn expire(&mut self, now: Instant, out: &mut Vec<Key>, round: &mut dyn FnMut(&mut Vec<Key>)) {
+    fn expire(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<DeadlineKey>,
+        round: &mut dyn FnMut(&mut Vec<DeadlineKey>),
+    ) {
         while self.next < bucket(now) {
             let mut slot = self.heads[(self.next % SPAN) as usize];
             while slot != NONE {
                 let Node { bucket, generation, next, .. } = self.nodes[slot as usize];
                 if bucket <= self.next {
                     self.unlink(slot);
-                    out.push(Key { slot, generation });
+                    out.push(DeadlineKey { slot, generation });
                 }
                 slot = next;
             }

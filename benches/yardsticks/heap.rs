@@ -1,7 +1,7 @@
 //! A binary heap with lazy deletion: moves push anew, what is stale is thrown away when it comes up.
 
 use super::Expiry;
-use homing::expiry::queue::Key;
+use homing::expiry::queue::DeadlineKey;
 use homing::time::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,7 +33,7 @@ impl Expiry for Heap {
         Heap::default()
     }
 
-    fn update(&mut self, key: Key, deadline: Instant) {
+    fn update(&mut self, key: DeadlineKey, deadline: Instant) {
         let slot = key.slot as usize;
         if slot >= self.deadlines.len() {
             self.deadlines.resize(slot + 1, NONE);
@@ -46,13 +46,18 @@ impl Expiry for Heap {
         }
     }
 
-    fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: DeadlineKey) {
         self.deadlines[key.slot as usize] = NONE;
         self.live -= 1;
         self.compact();
     }
 
-    fn expire(&mut self, now: Instant, out: &mut Vec<Key>, round: &mut dyn FnMut(&mut Vec<Key>)) {
+    fn expire(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<DeadlineKey>,
+        round: &mut dyn FnMut(&mut Vec<DeadlineKey>),
+    ) {
         while let Some(Reverse((deadline, slot, generation))) = self.entries.peek().copied() {
             if deadline > now.as_millis() {
                 break;
@@ -61,7 +66,7 @@ impl Expiry for Heap {
             if self.deadlines[slot as usize] == deadline {
                 self.deadlines[slot as usize] = NONE;
                 self.live -= 1;
-                out.push(Key { slot, generation });
+                out.push(DeadlineKey { slot, generation });
             }
         }
         round(out);

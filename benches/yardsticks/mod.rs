@@ -7,7 +7,7 @@ pub mod hashed_wheel;
 pub mod heap;
 pub mod two_maps;
 
-use homing::expiry::queue::{ExpiryQueue, Key, More};
+use homing::expiry::queue::{DeadlineKey, ExpiryQueue, More};
 use homing::time::Instant;
 use std::time::Duration;
 
@@ -19,10 +19,15 @@ pub const ROUND: usize = 8_192;
 pub trait Expiry {
     const NAME: &'static str;
     fn new() -> Self;
-    fn update(&mut self, key: Key, deadline: Instant);
-    fn remove(&mut self, key: Key);
+    fn update(&mut self, key: DeadlineKey, deadline: Instant);
+    fn remove(&mut self, key: DeadlineKey);
     /// Hands out everything due, through `out`, in rounds if it knows them; `round` is told the end of each.
-    fn expire(&mut self, now: Instant, out: &mut Vec<Key>, round: &mut dyn FnMut(&mut Vec<Key>));
+    fn expire(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<DeadlineKey>,
+        round: &mut dyn FnMut(&mut Vec<DeadlineKey>),
+    );
 }
 
 pub fn bucket(t: Instant) -> u64 {
@@ -36,15 +41,20 @@ impl Expiry for ExpiryQueue {
         ExpiryQueue::new(INTERVAL, Instant::ZERO)
     }
 
-    fn update(&mut self, key: Key, deadline: Instant) {
+    fn update(&mut self, key: DeadlineKey, deadline: Instant) {
         ExpiryQueue::update(self, key, deadline);
     }
 
-    fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: DeadlineKey) {
         ExpiryQueue::remove(self, key);
     }
 
-    fn expire(&mut self, now: Instant, out: &mut Vec<Key>, round: &mut dyn FnMut(&mut Vec<Key>)) {
+    fn expire(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<DeadlineKey>,
+        round: &mut dyn FnMut(&mut Vec<DeadlineKey>),
+    ) {
         while self.poll(now, ROUND, out) == More::Due {
             round(out);
         }

@@ -4,14 +4,14 @@
 
 use super::{Expiry, bucket};
 use hashbrown::{HashMap, HashSet};
-use homing::expiry::queue::Key;
+use homing::expiry::queue::DeadlineKey;
 use homing::time::Instant;
 use std::hash::BuildHasher;
 
 #[derive(Default)]
 pub struct TwoMaps<S> {
-    buckets: HashMap<Key, u64, S>,
-    keys: HashMap<u64, HashSet<Key, S>, S>,
+    buckets: HashMap<DeadlineKey, u64, S>,
+    keys: HashMap<u64, HashSet<DeadlineKey, S>, S>,
     /// The first bucket not polled, less one.
     passed: u64,
 }
@@ -36,7 +36,7 @@ impl<S: Named> Expiry for TwoMaps<S> {
         TwoMaps::default()
     }
 
-    fn update(&mut self, key: Key, deadline: Instant) {
+    fn update(&mut self, key: DeadlineKey, deadline: Instant) {
         let new = bucket(deadline);
         let old = self.buckets.insert(key, new);
         if old == Some(new) {
@@ -48,13 +48,18 @@ impl<S: Named> Expiry for TwoMaps<S> {
         }
     }
 
-    fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: DeadlineKey) {
         if let Some(set) = self.buckets.remove(&key).and_then(|old| self.keys.get_mut(&old)) {
             set.remove(&key);
         }
     }
 
-    fn expire(&mut self, now: Instant, out: &mut Vec<Key>, round: &mut dyn FnMut(&mut Vec<Key>)) {
+    fn expire(
+        &mut self,
+        now: Instant,
+        out: &mut Vec<DeadlineKey>,
+        round: &mut dyn FnMut(&mut Vec<DeadlineKey>),
+    ) {
         while self.passed + 1 < bucket(now) {
             self.passed += 1;
             for key in self.keys.remove(&self.passed).into_iter().flatten() {

@@ -1,24 +1,28 @@
-//! What a person reads who asks a broker what it waits for: the expiry queue, by arbiter, and the sessions with the oldest
-//! unacknowledged messages. Costs a walk over every key and every session; bounded in length.
+//! Writes the dump of SIGUSR1: the expiry queue by thread, and the sessions with the oldest
+//! unacknowledged messages.
+//!
+//! A dump costs a walk over every deadline and every session. Its length is bounded.
 
 use super::log::Told;
 use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
-use crate::expiry::message::{Inspection, Registered};
+use crate::expiry::message::{ExpiryInspection, RegisteredDeadlines};
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics, Lateness};
-use crate::mqtt::session::stall::Stall;
-use crate::routing::shard::Figures;
-use crate::routing::shard::waiting::Waiting;
+use crate::session::outbound::stall::Stall;
+use crate::shard::ShardSnapshot;
+use crate::shard::observe::longest_wait::LongestWait;
 use crate::time::Instant;
 use actix::Message;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-/// Sessions that are shown at most, and buckets.
+/// Maximum number of sessions in a dump.
 pub const SESSIONS: usize = 20;
+
+/// Maximum number of buckets in a dump.
 const BUCKETS: usize = 10;
 
-/// Asks a shard for its part.
+/// Asks a shard for its part of a dump.
 #[derive(Debug)]
 pub struct InspectShard;
 
@@ -26,26 +30,30 @@ impl Message for InspectShard {
     type Result = ShardInspection;
 }
 
-/// A shard's part.
+/// The part of one shard.
 #[derive(Debug)]
 pub struct ShardInspection {
-    pub figures: Figures,
-    /// Sockets, with those that have not said CONNECT.
+    /// The counters of the shard.
+    pub snapshot: ShardSnapshot,
+    /// Open sockets, with those that have not sent CONNECT.
     pub open: usize,
-    /// The oldest first; each with whether its socket was asked who holds it.
-    pub waiting: Vec<(Waiting, Asked)>,
+    /// The sessions with the oldest unacknowledged messages, oldest first. Each says if its socket
+    /// was diagnosed.
+    pub waiting: Vec<(LongestWait, DumpRequest)>,
 }
 
-/// Whether a stall's cause is known.
+/// Says if the socket was asked who holds the message, so that the cause of the stall is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum DumpRequest {
+    /// The socket was asked: the cause is known.
     Yes,
+    /// There is no socket: the cause is not known.
     No,
 }
 
-/// Everything, as lines.
+/// Returns the whole dump, as lines.
 pub fn render(
-    expiry: &Inspection,
+    expiry: &ExpiryInspection,
     statistics: &ExpiryStatistics,
     shards: Vec<ShardInspection>,
     now: Instant,
@@ -55,7 +63,7 @@ pub fn render(
     // Writing to a string cannot fail.
     let _ = heading(put, now)
         .and_then(|()| queue(put, expiry, statistics, now))
-        .and_then(|()| arbiters(put, expiry, &shards, now))
+        .and_then(|()| threads(put, expiry, &shards, now))
         .and_then(|()| sessions(put, shards, now));
     text
 }
@@ -65,7 +73,12 @@ fn heading(put: &mut String, now: Instant) -> fmt::Result {
     writeln!(put, "homing {}: dump at {unix_ms} ms since 1970, up {up}", env!("CARGO_PKG_VERSION"))
 }
 
-fn queue(put: &mut String, expiry: &Inspection, statistics: &ExpiryStatistics, now: Instant) -> fmt::Result {
+fn queue(
+    put: &mut String,
+    expiry: &ExpiryInspection,
+    statistics: &ExpiryStatistics,
+    now: Instant,
+) -> fmt::Result {
     let (keys, buckets, interval) = (expiry.keys, expiry.buckets.len(), expiry.interval.as_millis());
     writeln!(put, "expiry queue: {keys} keys in {buckets} buckets of {interval} ms")?;
     write!(put, "  due in")?;
@@ -86,7 +99,7 @@ fn queue(put: &mut String, expiry: &Inspection, statistics: &ExpiryStatistics, n
     }
     writeln!(put, "  in {} ticks", statistics.ticks())?;
     lateness(put, "ticks", &statistics.lateness)?;
-    lateness(put, "verdicts in a shard's mailbox", &statistics.verdict_lag)?;
+    lateness(put, "expired deadlines in a shard's mailbox", &statistics.expired_lag)?;
     lateness(put, "registrations in the expiry actor's mailbox", &statistics.registration_lag)
 }
 
@@ -95,14 +108,19 @@ fn lateness(put: &mut String, what: &str, late: &Lateness) -> fmt::Result {
     writeln!(put, "  late, {what}: at most {max} ms, 99 % below {p99} ms")
 }
 
-fn arbiters(put: &mut String, expiry: &Inspection, shards: &[ShardInspection], now: Instant) -> fmt::Result {
+fn threads(
+    put: &mut String,
+    expiry: &ExpiryInspection,
+    shards: &[ShardInspection],
+    now: Instant,
+) -> fmt::Result {
     for (number, (shard, registered)) in shards.iter().zip(&expiry.shards).enumerate() {
-        let Figures { connected, sessions, tally, .. } = &shard.figures;
-        write!(put, "arbiter {number}: {} sockets, {connected} clients, {sessions} sessions", shard.open)?;
-        let (redelivered, stalled, cut) = (tally.redelivered, tally.stalled, tally.cut);
-        writeln!(put, "; redelivered {redelivered}, stalled {stalled}, cut {cut}")?;
+        let ShardSnapshot { connected, sessions, counters, .. } = &shard.snapshot;
+        write!(put, "thread {number}: {} sockets, {connected} clients, {sessions} sessions", shard.open)?;
+        let (redelivered, stalled, cut) = (counters.redelivered, counters.stalled, counters.cut);
+        writeln!(put, "; redelivered {redelivered}, stalled {stalled}, disconnected {cut}")?;
         for kind in DeadlineKind::ALL {
-            let Registered { keys, first } = registered[kind as usize];
+            let RegisteredDeadlines { keys, first } = registered[kind as usize];
             if let Some(first) = first {
                 let (name, first) = (kind.name(), seconds(first.since(now)));
                 writeln!(put, "  {name:<12} {keys:>9} keys, the first in {first}")?;
@@ -123,7 +141,7 @@ fn sessions(put: &mut String, shards: Vec<ShardInspection>, now: Instant) -> fmt
     waiting.iter().try_for_each(|(waiting, asked)| session(put, waiting, *asked, now))
 }
 
-fn session(put: &mut String, waiting: &Waiting, asked: Asked, now: Instant) -> fmt::Result {
+fn session(put: &mut String, waiting: &LongestWait, asked: DumpRequest, now: Instant) -> fmt::Result {
     let Stall { packet_id, age, transmissions, cause, view, .. } = waiting.stall;
     let (client_id, age, id) = (Told(&waiting.client_id), seconds(age), packet_id.get());
     match &waiting.connection {
@@ -138,7 +156,7 @@ fn session(put: &mut String, waiting: &Waiting, asked: Asked, now: Instant) -> f
         None => write!(put, "PUBREL {id}")?,
     }
     write!(put, ", for {age}, sent {transmissions}x")?;
-    if asked == Asked::Yes {
+    if asked == DumpRequest::Yes {
         write!(put, "; {}: {}", cause.name(), cause.detail())?;
         if view.unsent > 0 {
             write!(put, " ({} bytes unsent)", view.unsent)?;

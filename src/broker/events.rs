@@ -1,126 +1,151 @@
-//! `$SYS/broker/events/<kind>/<client id>`: what becomes of unacknowledged messages, told as JSON when it happens, to
-//! whoever listens. Bounded in rate, overall and for each client, with a count of what was left out.
+//! Writes client events as JSON for `$SYS/broker/events/<kind>/<client id>`, and last-disconnect
+//! records.
 //!
-//! Off by default; then a shard makes no reports and nothing here runs.
+//! An event is published when it happens, to subscribers only. Events are bounded in rate, overall
+//! and for each client; the next admitted event of a client says how many were suppressed. Events
+//! are off by default (`sys.events`): then no shard makes any, and nothing here runs.
 
-use crate::mqtt::session::stall::Stall;
-use crate::routing::shard::report::{Occurrence, Redelivery, Report, Then, client_level};
+use super::rate_limit::{Rate, RateLimiter};
+use crate::mqtt::charge::Charge;
+use crate::session::outbound::stall::Stall;
+use crate::shard::observe::client_events::{
+    ClientEvent, Occurrence, OverdueAction, RedeliveryEvent, client_level,
+};
+use crate::shard::observe::last_disconnect::LastDisconnect;
 use crate::time::Instant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long one second's and one client's share lasts.
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// What an event is about, as in its topic.
+/// The kind of an event: the level of its topic behind `events/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EventKind {
     Stalled,
     Redelivered,
     Exhausted,
-    Cut,
+    Disconnected,
 }
 
-const KINDS: usize = 4;
+impl EventKind {
+    const ALL: [EventKind; 4] =
+        [EventKind::Stalled, EventKind::Redelivered, EventKind::Exhausted, EventKind::Disconnected];
 
-impl Kind {
-    fn of(occurrence: &Occurrence) -> Kind {
+    fn of(occurrence: &Occurrence) -> EventKind {
         match occurrence {
-            Occurrence::Stalled => Kind::Stalled,
-            Occurrence::Redelivered { .. } => Kind::Redelivered,
-            Occurrence::Exhausted(_) => Kind::Exhausted,
-            Occurrence::Cut(_) => Kind::Cut,
+            Occurrence::Stalled => EventKind::Stalled,
+            Occurrence::Redelivered { .. } => EventKind::Redelivered,
+            Occurrence::Exhausted(_) => EventKind::Exhausted,
+            Occurrence::Disconnected(_) => EventKind::Disconnected,
         }
     }
 
     const fn name(self) -> &'static str {
         match self {
-            Kind::Stalled => "stalled",
-            Kind::Redelivered => "redelivered",
-            Kind::Exhausted => "exhausted",
-            Kind::Cut => "cut",
+            EventKind::Stalled => "stalled",
+            EventKind::Redelivered => "redelivered",
+            EventKind::Exhausted => "exhausted",
+            EventKind::Disconnected => "disconnected",
         }
     }
 }
 
-/// One arbiter's share of the events.
+/// Writes the events of one thread's clients for the event topics, within two rates.
 ///
-/// Bound: a client is remembered from its first event that was let through to the end of the minute, and one minute more
-/// if something of its was left out: 120 times the events of a second.
+/// Bound: a client is remembered from its first admitted event to the end of the minute, and one
+/// minute more if an event of it was suppressed. So there are at most 120 times as many clients as
+/// events in a second.
 #[derive(Debug)]
 pub struct EventTopics {
-    per_second: u32,
-    per_client: u32,
-    second: Instant,
-    /// Let through in this second.
-    through: u32,
-    minute: Instant,
-    clients: HashMap<Box<str>, [Share; KINDS]>,
+    overall: Rate,
+    per_client: Rate,
+    limiter: RateLimiter,
+    /// The minute in which `clients` was last cleared of what is over.
+    minute: u32,
+    clients: HashMap<Box<str>, ClientLimiters>,
+    /// Bytes of `clients`: at 1,000 events in a second there may be 120,000, with ids of up to 1
+    /// KiB.
+    charge: Charge,
 }
 
-/// One client's events of one kind.
-#[derive(Clone, Copy, Debug, Default)]
-struct Share {
-    /// Let through in this minute.
-    through: u32,
-    /// Left out since the last that was let through.
-    left_out: u64,
-}
+/// The limiters of one client, one for each kind of event.
+type ClientLimiters = [RateLimiter; EventKind::ALL.len()];
 
-/// When and where, which the shard does not know.
+/// Bytes of a client's place beside its id, in a table that is half full at the worst.
+const PLACE: usize = 2 * size_of::<(Box<str>, ClientLimiters)>();
+
+/// The circumstances of an event that the shard does not know.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
+    /// Milliseconds since 1970.
     pub unix_ms: u64,
+    /// The address of the client; `None` if its connection is gone.
     pub address: Option<SocketAddr>,
-    /// How long after its bucket's end the latest batch of verdicts came to this arbiter.
+    /// The time from the end of a bucket to the arrival of its expired deadlines on this thread,
+    /// for the latest batch.
     pub tick_late: Duration,
 }
 
 impl EventTopics {
-    /// `per_second` is this arbiter's share.
+    /// Returns the topics of one thread: `per_second` events of all its clients, `per_client` of
+    /// each kind and client in a minute.
     pub fn new(per_second: u32, per_client: u32) -> EventTopics {
-        let (second, minute) = (Instant::ZERO, Instant::ZERO);
-        EventTopics { per_second, per_client, second, through: 0, minute, clients: HashMap::new() }
+        EventTopics {
+            overall: Rate::per_second(per_second),
+            per_client: Rate::per_minute(per_client),
+            limiter: RateLimiter::default(),
+            minute: 0,
+            clients: HashMap::new(),
+            charge: Charge::NONE,
+        }
     }
 
-    /// The topic and the text of a report; nothing where the rate is used up, or no topic can name the client.
-    pub fn compose(&mut self, now: Instant, report: &Report, scene: Scene) -> Option<(String, String)> {
+    /// Returns the topic and the JSON of an event.
+    ///
+    /// Returns `None` if a rate is used up, or if the client id is too long for a topic.
+    pub fn compose(&mut self, now: Instant, report: &ClientEvent, scene: Scene) -> Option<(String, String)> {
         let level = client_level(&report.client_id)?;
-        let kind = Kind::of(&report.occurrence);
-        let left_out = self.admit(now, &report.client_id, kind)?;
+        let kind = EventKind::of(&report.occurrence);
+        let suppressed = self.admit(now, &report.client_id, kind)?;
         let topic = format!("$SYS/broker/events/{}/{level}", kind.name());
-        Some((topic, describe(kind, report, scene, left_out)))
+        Some((topic, describe(kind, report, scene, suppressed)))
     }
 
-    /// Whether an event may go out; if so, how many of its kind about its client were left out before it.
-    fn admit(&mut self, now: Instant, client_id: &str, kind: Kind) -> Option<u64> {
-        if now.since(self.second) >= SECOND {
-            (self.second, self.through) = (now, 0);
-        }
-        if now.since(self.minute) >= MINUTE {
-            self.minute = now;
-            self.clients.retain(|_, shares| {
-                let keep = shares.iter().any(|share| share.through > 0 && share.left_out > 0);
-                shares.iter_mut().for_each(|share| share.through = 0);
-                keep
-            });
-        }
-        let full = self.through >= self.per_second;
-        let share = match self.clients.get_mut(client_id) {
-            Some(shares) => &mut shares[kind as usize],
-            None if full => return None,
-            None => &mut self.clients.entry(client_id.into()).or_default()[kind as usize],
+    /// Returns how many events of this kind and client were suppressed before this one, or `None`
+    /// if this one is, too.
+    fn admit(&mut self, now: Instant, client_id: &str, kind: EventKind) -> Option<u64> {
+        self.forget_clients(now);
+        let has_room = self.limiter.has_room(self.overall, now);
+        let limiter = match self.clients.get_mut(client_id) {
+            Some(limiters) => &mut limiters[kind as usize],
+            None if !has_room => return None,
+            None => {
+                self.charge.add(client_id.len() + PLACE);
+                &mut self.clients.entry(client_id.into()).or_default()[kind as usize]
+            }
         };
-        if full || share.through >= self.per_client {
-            share.left_out += 1;
+        if !has_room {
+            limiter.refuse();
             return None;
         }
-        self.through += 1;
-        share.through += 1;
-        Some(std::mem::take(&mut share.left_out))
+        if !limiter.admit(self.per_client, now) {
+            return None;
+        }
+        self.limiter.admit(self.overall, now);
+        Some(limiter.take_refused())
+    }
+
+    /// Once in a minute, forgets the clients that had nothing suppressed in the minute before.
+    fn forget_clients(&mut self, now: Instant) {
+        let minute = self.per_client.period_of(now);
+        if minute <= self.minute {
+            return;
+        }
+        let last = std::mem::replace(&mut self.minute, minute);
+        self.clients.retain(|_, limiters| {
+            limiters.iter().any(|limiter| limiter.has_refused() && limiter.latest_period() >= last)
+        });
+        self.charge.set(self.clients.keys().map(|id| id.len() + PLACE).sum());
     }
 }
 
@@ -128,8 +153,8 @@ fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The JSON object. A field that has nothing to say is left out.
-fn describe(kind: Kind, report: &Report, scene: Scene, left_out: u64) -> String {
+/// Returns the JSON object of an event. A field without a value is left out.
+fn describe(kind: EventKind, report: &ClientEvent, scene: Scene, suppressed: u64) -> String {
     let mut text = Map::new();
     let mut say = |name: &str, value: Value| {
         if !value.is_null() {
@@ -170,20 +195,43 @@ fn describe(kind: Kind, report: &Report, scene: Scene, left_out: u64) -> String 
         Occurrence::Redelivered { publishes, releases, when } => {
             say("publishes", (*publishes).into());
             say("releases", (*releases).into());
-            say("when", if *when == Redelivery::Live { "live" } else { "return" }.into());
+            say("when", if *when == RedeliveryEvent::Live { "live" } else { "return" }.into());
         }
         Occurrence::Exhausted(then) => {
-            say("then", if *then == Then::Disconnect { "disconnect" } else { "keep" }.into());
+            say("then", if *then == OverdueAction::Disconnect { "disconnect" } else { "keep" }.into());
         }
-        Occurrence::Cut(why) => {
+        Occurrence::Disconnected(why) => {
             say("why", why.name().into());
             say("text", why.to_string().into());
         }
     }
-    if left_out > 0 {
-        say("left_out", left_out.into());
+    if suppressed > 0 {
+        say("suppressed", suppressed.into());
     }
     Value::Object(text).to_string()
+}
+
+/// Returns the text of a last-disconnect record: a JSON object, as `docs/monitoring.md` describes.
+pub fn describe_disconnect(disconnect: &LastDisconnect) -> String {
+    let stall = |stall: &Stall| {
+        json!({
+            "packet_id": stall.packet_id.get(),
+            "age_ms": ms(stall.age),
+            "transmissions": stall.transmissions,
+        })
+    };
+    json!({
+        "cause": disconnect.why.name(),
+        "text": disconnect.why.to_string(),
+        "version": disconnect.version.to_string(),
+        "uptime_ms": disconnect.now.as_millis(),
+        "last_packet_ms_ago": ms(disconnect.silent),
+        "lateness_ms": disconnect.late.map(ms),
+        "oldest_unacknowledged": disconnect.oldest_unacknowledged.as_ref().map(stall),
+        "in_flight": disconnect.in_flight,
+        "queued": disconnect.queued,
+    })
+    .to_string()
 }
 
 #[cfg(test)]
@@ -195,22 +243,23 @@ mod tests {
     }
 
     #[test]
-    fn one_client_has_its_share_of_each_kind_in_a_minute_and_the_next_says_what_was_left_out() {
+    fn one_client_has_its_share_of_each_kind_in_a_minute_and_the_next_says_what_was_suppressed() {
         let mut topics = EventTopics::new(1_000, 2);
-        let admitted: Vec<_> = (0..5).map(|n| topics.admit(at(n), "a", Kind::Stalled)).collect();
+        let admitted: Vec<_> = (0..5).map(|n| topics.admit(at(n), "a", EventKind::Stalled)).collect();
         assert_eq!(admitted, [Some(0), Some(0), None, None, None]);
-        assert_eq!(topics.admit(at(6), "a", Kind::Cut), Some(0), "another kind");
-        assert_eq!(topics.admit(at(7), "b", Kind::Stalled), Some(0), "another client");
-        assert_eq!(topics.admit(at(60_000), "a", Kind::Stalled), Some(3));
+        assert_eq!(topics.admit(at(6), "a", EventKind::Disconnected), Some(0), "another kind");
+        assert_eq!(topics.admit(at(7), "b", EventKind::Stalled), Some(0), "another client");
+        assert_eq!(topics.admit(at(60_000), "a", EventKind::Stalled), Some(3));
     }
 
     #[test]
     fn all_clients_have_their_share_of_a_second() {
         let mut topics = EventTopics::new(3, 100);
-        let admitted = (0..10).filter(|n| topics.admit(at(0), &n.to_string(), Kind::Cut).is_some());
+        let admitted =
+            (0..10).filter(|n| topics.admit(at(0), &n.to_string(), EventKind::Disconnected).is_some());
         assert_eq!(admitted.count(), 3);
-        assert_eq!(topics.admit(at(999), "x", Kind::Cut), None);
-        assert_eq!(topics.admit(at(1_000), "x", Kind::Cut), Some(0));
+        assert_eq!(topics.admit(at(999), "x", EventKind::Disconnected), None);
+        assert_eq!(topics.admit(at(1_000), "x", EventKind::Disconnected), Some(0));
     }
 
     #[test]
@@ -218,11 +267,13 @@ mod tests {
         let mut topics = EventTopics::new(10, 1);
         for second in 0..600 {
             for n in 0..20 {
-                // Twice, so that every client has something left out.
-                topics.admit(at(second * 1_000), &format!("{second}-{n}"), Kind::Stalled);
-                topics.admit(at(second * 1_000), &format!("{second}-{n}"), Kind::Stalled);
+                // Twice, so that every client has something suppressed.
+                topics.admit(at(second * 1_000), &format!("{second}-{n}"), EventKind::Stalled);
+                topics.admit(at(second * 1_000), &format!("{second}-{n}"), EventKind::Stalled);
             }
             assert!(topics.clients.len() <= 1_200, "{}", topics.clients.len());
+            let held: usize = topics.clients.keys().map(|id| id.len() + PLACE).sum();
+            assert_eq!(topics.charge.bytes(), held);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Listening sockets, and the loop that accepts.
+//! Listening sockets, and the task that accepts connections.
 
 use super::StartError;
 use super::message::{Adopt, Incoming};
-use super::shard::ShardActor;
-use super::statistics::Statistics;
+use super::statistics::BrokerStatistics;
+use crate::broker::shard_actor::ShardActor;
 use crate::clock;
 use crate::time::Instant;
 use actix::Addr;
@@ -21,19 +21,24 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tracing::warn;
 
-/// Sockets accepted in one go at most, before others on the arbiter have their turn.
+/// Maximum number of sockets accepted in one go, before other tasks of the thread run.
 const AT_ONCE: usize = 64;
 
-/// Binds and listens; the address that was bound, with the port the system chose for 0.
+/// Binds a listener. Returns the listener and its address, with the port that the system chose for
+/// 0.
+///
+/// # Errors
+/// The system refuses the address: [`StartError::Bind`].
 pub fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         if address.is_ipv6() {
-            // So that 0.0.0.0 and [::] can be listened on side by side.
+            // 0.0.0.0 and [::] can then be listened on side by side.
             socket.set_only_v6(true)?;
         }
         socket.set_reuse_address(true)?;
-        // Packets are gathered here; the kernel need not wait for more. What is accepted has it of the listener.
+        // The outbox gathers packets, so the kernel need not wait for more. Accepted sockets
+        // inherit the option.
         socket.set_tcp_nodelay(true)?;
         socket.bind(&address.into())?;
         socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
@@ -45,31 +50,35 @@ pub fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAdd
     listen().map_err(|cause| StartError::Bind { address, cause })
 }
 
-/// Accepts for as long as it is polled, spreading sockets over the shards in turn.
+/// Accepts connections of one listener and spreads them over the shards in turn.
 pub struct Acceptor {
     listener: AsyncFd<TcpListener>,
     shards: Vec<Addr<ShardActor>>,
-    /// What was accepted in this turn, by shard.
+    /// The sockets accepted in this turn, by shard.
     batches: Vec<Vec<Incoming>>,
     next: usize,
-    statistics: Arc<Statistics>,
+    statistics: Arc<BrokerStatistics>,
     limit: usize,
     complaints: Complaints,
-    /// A descriptor to give up when there is no other, so that a socket can be accepted and closed: else the listener
-    /// stays readable and the loop spins.
+    /// A descriptor that is closed when there is no other, so that one socket can be accepted and
+    /// closed. Without it the listener would stay readable and the loop would spin.
     reserve: Option<File>,
 }
 
 impl Acceptor {
-    /// Registers the listener with the current reactor.
+    /// Registers the listener with the current reactor. `limit` is the maximum number of
+    /// connections of the broker.
+    ///
+    /// # Errors
+    /// The reactor refuses the listener.
     pub fn new(
         listener: TcpListener,
         shards: Vec<Addr<ShardActor>>,
-        statistics: Arc<Statistics>,
+        statistics: Arc<BrokerStatistics>,
         limit: usize,
     ) -> io::Result<Acceptor> {
-        // SAFETY: the listener owns its descriptor, which is open and the same for as long as it lives, and nobody takes the
-        // listener out of where it is put here.
+        // SAFETY: the listener owns its descriptor. The descriptor is open and the same for as
+        // long as the listener lives, and nobody takes the listener out of its place.
         #[expect(
             unsafe_code,
             reason = "half the system calls of tokio's listener, whose sockets come registered with it"
@@ -87,6 +96,7 @@ impl Acceptor {
         })
     }
 
+    /// Accepts until the task is aborted.
     pub async fn run(mut self) {
         poll_fn(|cx| -> Poll<()> {
             for _ in 0..AT_ONCE {
@@ -105,7 +115,8 @@ impl Acceptor {
         .await;
     }
 
-    /// The next socket, which no reactor has seen: its shard registers it, and this one would only have to forget it again.
+    /// Polls for the next socket. The socket is not registered here, because the reactor of its
+    /// shard registers it.
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         loop {
             let mut ready = ready!(self.listener.poll_read_ready(cx))?;
@@ -119,13 +130,16 @@ impl Acceptor {
         match accepted {
             Ok((socket, peer)) => {
                 if !self.statistics.open_connection(self.limit) {
-                    self.complaints.refused(clock::now(), &format!("limits.connections is reached ({peer})"));
+                    self.complaints.refused(
+                        clock::now(),
+                        &format!("limits.connections is reached (the latest came from {peer})"),
+                    );
                     return;
                 }
                 let at = self.next % self.batches.len();
                 self.next = self.next.wrapping_add(1);
                 if let Some(batch) = self.batches.get_mut(at) {
-                    batch.push(Incoming { socket, peer, unread: Vec::new() });
+                    batch.push(Incoming::accepted(socket, peer));
                 }
             }
             Err(error) if is_out_of_descriptors(&error) => {
@@ -133,16 +147,16 @@ impl Acceptor {
                 self.complaints.refused(clock::now(), &what);
                 self.shed();
             }
-            // The peer is gone again: the next.
+            // The client has gone already.
             Err(_) => {}
         }
     }
 
-    /// Out of descriptors: accepts one connection in the reserve's place and closes it.
+    /// Without a free descriptor, accepts one connection in place of the reserve and closes it.
     fn shed(&mut self) {
         self.reserve = None;
         let mut nobody = Context::from_waker(Waker::noop());
-        // Whoever polls next registers its own waker again.
+        // The next poll registers its own waker again.
         drop(self.poll_accept(&mut nobody));
         self.reserve = reserve();
     }
@@ -156,7 +170,7 @@ impl Acceptor {
     }
 }
 
-/// Refusals before a client has said anything: one line a second, with how many there were.
+/// Logs connections that are refused before CONNECT: one line a second, with their number.
 #[derive(Default)]
 struct Complaints {
     last: Option<Instant>,
@@ -167,7 +181,7 @@ impl Complaints {
     fn refused(&mut self, now: Instant, what: &str) {
         self.since += 1;
         if self.last.is_none_or(|last| now.since(last) >= Duration::from_secs(1)) {
-            warn!(connections = self.since, "refused: {what}");
+            warn!(connections = self.since, "connections refused: {what}");
             *self = Complaints { last: Some(now), since: 0 };
         }
     }

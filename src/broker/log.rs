@@ -1,35 +1,40 @@
-//! Connects, refusals, disconnects and redeliveries, as log lines: bounded in rate and length, with a count of what was left out.
+//! Writes connects, refusals, disconnects and redeliveries as log lines.
+//!
+//! Lines are bounded in rate and length. Suppressed lines are counted, and the count is logged.
 
-use crate::mqtt::session::loss::LossCause;
-use crate::mqtt::session::stall::StallCause;
-use crate::routing::shard::ConnectionId;
-use crate::routing::shard::effects::Event;
+use super::rate_limit::{Rate, RateLimiter};
+use crate::session::drops::DropReason;
+use crate::session::outbound::stall::StallCause;
+use crate::shard::ConnectionId;
+use crate::shard::effects::Event;
 use crate::time::Instant;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::{debug, enabled, info, warn};
 
-/// Characters that a text of a client's takes in a line at most.
+/// Maximum number of characters that a text chosen by a client takes in a line.
 const LONGEST: usize = 256;
 
-/// How many lines a second may have, shared by all arbiters: one atomic change for each line, and none for what is not printed.
+/// Writes client events as log lines, within `log.events_per_second` of all threads together.
+///
+/// The lock is taken for each line that the level lets through, and held for one comparison.
 #[derive(Debug)]
 pub struct EventLog {
-    /// Lines a second.
-    limit: u32,
-    /// The second (upper half) and the lines that were written in it (lower half).
-    written: AtomicU64,
-    /// Lines suppressed since that was last reported.
-    suppressed: AtomicU64,
+    rate: Rate,
+    limiter: Mutex<RateLimiter>,
 }
 
 impl EventLog {
+    /// Returns a log that writes at most `lines_per_second`.
     pub fn new(lines_per_second: u32) -> EventLog {
-        EventLog { limit: lines_per_second, written: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
+        EventLog { rate: Rate::per_second(lines_per_second), limiter: Mutex::default() }
     }
 
-    /// Writes events; `address` knows where a connection comes from. What the level hides counts for nothing.
+    /// Writes the events that the log level lets through, as far as the rate admits them.
+    ///
+    /// `address` returns where a connection comes from. An event that the level hides does not
+    /// count.
     pub fn write(
         &self,
         now: Instant,
@@ -37,40 +42,30 @@ impl EventLog {
         address: impl Fn(ConnectionId) -> Option<SocketAddr>,
     ) {
         for event in events.iter().filter(|event| is_printed(event)) {
-            if self.admits(now) {
+            let is_admitted = self.limiter().admit(self.rate, now);
+            if is_admitted {
                 line(event, &address);
-            } else {
-                self.suppressed.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Reports how many lines were suppressed since the last call, if any. One arbiter calls it each second.
+    /// Logs how many lines were suppressed since the last call, if any. One thread calls it every
+    /// second.
     pub fn report(&self) {
-        let suppressed = self.suppressed.swap(0, Ordering::Relaxed);
+        let suppressed = self.limiter().take_refused();
         if suppressed > 0 {
-            let limit = self.limit;
+            let limit = self.rate.limit;
             warn!("{suppressed} log lines suppressed (limit: log.events_per_second = {limit})");
         }
     }
 
-    /// Counts a line of this second, if it may have another.
-    fn admits(&self, now: Instant) -> bool {
-        let second = now.as_millis() / 1000;
-        let count = |written: u64| {
-            // An arbiter whose time is a little behind counts for the later second.
-            let (of, lines) = (written >> 32, written & 0xFFFF_FFFF);
-            match lines {
-                _ if of < second => Some(second << 32 | 1),
-                lines if lines < u64::from(self.limit) => Some(written + 1),
-                _ => None,
-            }
-        };
-        self.written.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok()
+    fn limiter(&self) -> MutexGuard<'_, RateLimiter> {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A text that a client chose, for a line: escaped, and cut to [`LONGEST`] characters.
+/// A text that a client chose, as it stands in a line: escaped, and shortened to [`LONGEST`]
+/// characters.
 pub struct Told<'a>(pub &'a str);
 
 impl fmt::Display for Told<'_> {
@@ -88,7 +83,8 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// Whether the level lets the line of this event through; as [`line`] writes it.
+/// Returns true if the log level lets the line of this event through. The levels are those of
+/// [`line`].
 fn is_printed(event: &Event) -> bool {
     match event {
         Event::Redelivered { .. } => enabled!(tracing::Level::DEBUG),
@@ -97,13 +93,13 @@ fn is_printed(event: &Event) -> bool {
         }
         Event::Connected { .. }
         | Event::Disconnected { .. }
-        | Event::GivenUp { .. }
+        | Event::DropReports { .. }
         | Event::SessionExpired { .. } => enabled!(tracing::Level::INFO),
         Event::Refused { .. }
         | Event::SubscriptionsRefused { .. }
         | Event::Stalled { .. }
         | Event::Contradiction { .. }
-        | Event::WishUnreadable { .. } => enabled!(tracing::Level::WARN),
+        | Event::RequestUnreadable { .. } => enabled!(tracing::Level::WARN),
     }
 }
 
@@ -152,20 +148,20 @@ fn line(event: &Event, address: &impl Fn(ConnectionId) -> Option<SocketAddr>) {
         }
         Event::Contradiction { client_id, packet_id, what } => {
             let client_id = Told(client_id);
-            warn!(%client_id, %packet_id, what, "acknowledgement of the wrong kind: the client is broken, and disconnected");
+            warn!(%client_id, %packet_id, what, "client disconnected: its acknowledgement is of the wrong kind for this packet identifier");
         }
-        Event::WishUnreadable { client_id, wish, text } => {
+        Event::RequestUnreadable { client_id, setting, text } => {
             let (client_id, text) = (Told(client_id), Told(text));
-            warn!(%client_id, wish, %text, "not a duration such as \"5s\", and ignored");
+            warn!(%client_id, setting, %text, "redelivery request ignored: the text is no duration such as \"5s\"");
         }
-        Event::GivenUp { client_id, counts } => {
+        Event::DropReports { client_id, counts } => {
             let whose = Told(client_id.as_deref().unwrap_or("(others)"));
-            let met = LossCause::ALL.iter().filter(|cause| counts.of(**cause) > 0);
-            let causes: Vec<String> = met.map(|c| format!("{} {}", c.name(), counts.of(*c))).collect();
-            info!(client_id = %whose, messages = counts.total(), causes = causes.join(", "), "given up");
+            let met = DropReason::ALL.iter().filter(|reason| counts.of(**reason) > 0);
+            let reasons: Vec<String> = met.map(|r| format!("{} {}", r.name(), counts.of(*r))).collect();
+            info!(client_id = %whose, messages = counts.total(), reasons = reasons.join(", "), "messages dropped");
         }
-        Event::SessionExpired { client_id, lost } => {
-            info!(client_id = %Told(client_id), messages_lost = lost, "session expired");
+        Event::SessionExpired { client_id, unfinished } => {
+            info!(client_id = %Told(client_id), messages_unfinished = unfinished, "session expired");
         }
     }
 }
@@ -174,9 +170,9 @@ fn line(event: &Event, address: &impl Fn(ConnectionId) -> Option<SocketAddr>) {
 mod tests {
     use super::*;
     use crate::mqtt::packet::ProtocolVersion;
-    use crate::routing::shard::effects::Why;
+    use crate::shard::effects::Why;
     use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     #[derive(Clone, Default)]
     struct Page(Arc<Mutex<Vec<u8>>>);
@@ -192,7 +188,7 @@ mod tests {
         }
     }
 
-    /// What is logged at level info.
+    /// Returns the text that `log` writes at level info.
     fn logged(log: impl FnOnce()) -> String {
         let writer = Page::default();
         let page = Arc::clone(&writer.0);
@@ -243,7 +239,7 @@ mod tests {
         assert_eq!(text.matches("client_id=next ").count(), 10, "{text}");
     }
 
-    /// Finding 19.
+    /// A client id of 65,535 bytes once made a log line of that length.
     #[test]
     fn a_clients_text_takes_256_characters_of_a_line_at_most() {
         assert_eq!(Told("pump-7").to_string(), "pump-7");

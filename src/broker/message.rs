@@ -1,26 +1,47 @@
-//! What the actors say to each other, apart from what the expiry actor says.
+//! The messages between actors, except those of the expiry actor (`crate::expiry::message`).
 
-use super::shard::ShardActor;
+use crate::broker::shard_actor::ShardActor;
 use crate::expiry::actor::ExpiryActor;
-use crate::journal::record::{Committed, ReadEntry, StoredDelayed};
-use crate::routing::shard::commit::PageRequest;
-use crate::routing::shard::delayed::DelayedRequest;
-use crate::routing::shard::exchange::Parcel;
+use crate::mqtt::charge::Charge;
+use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
+use crate::shard::durability::gates::PageRequest;
+use crate::shard::exchange::outbound::PeerBatch;
+use crate::shard::features::delayed::DelayedRequest;
 use crate::store::writer::ToStore;
 use actix::{Addr, Message};
 use std::net::{SocketAddr, TcpStream};
 
-/// A socket on its way to a shard: just accepted, or from the shard where its CONNECT was read.
+/// A socket on its way to a shard: just accepted, or from the shard that read its CONNECT.
+///
+/// Takes less than 100 B without unread bytes. They are part of the 2 KiB that each connection may
+/// take beside `limits.memory`.
 #[derive(Debug)]
 pub struct Incoming {
-    /// Non-blocking.
+    /// The socket, in non-blocking mode.
     pub socket: TcpStream,
+    /// The client's address.
     pub peer: SocketAddr,
-    /// What was read of it and not handled.
+    /// Bytes that were read and not handled.
     pub unread: Vec<u8>,
+    /// The charge of `unread`. A socket that was just accepted has none, because the listener's
+    /// thread settles no charges.
+    _charge: Charge,
 }
 
-/// Sockets for a shard; the listener sends what it could accept at once as one.
+impl Incoming {
+    /// Returns a socket that a listener accepted.
+    pub fn accepted(socket: TcpStream, peer: SocketAddr) -> Incoming {
+        Incoming { socket, peer, unread: Vec::new(), _charge: Charge::NONE }
+    }
+
+    /// Returns a socket that leaves the shard that read its CONNECT.
+    pub fn moved(socket: TcpStream, peer: SocketAddr, unread: Vec<u8>) -> Incoming {
+        let _charge = Charge::new(unread.capacity());
+        Incoming { socket, peer, unread, _charge }
+    }
+}
+
+/// Sockets for a shard. The listener sends as one message what it accepted at once.
 #[derive(Debug)]
 pub struct Adopt(pub Vec<Incoming>);
 
@@ -28,14 +49,15 @@ impl Message for Adopt {
     type Result = ();
 }
 
-/// Who else there is, once all have started.
-pub struct Introduce {
-    /// In the order of their numbers, oneself included.
+/// The addresses of all shards, sent once all have started.
+pub struct ConnectPeers {
+    /// All shards by number, the receiver included.
     pub shards: Vec<Addr<ShardActor>>,
+    /// The way to the committing thread; `None` without a store.
     pub store: Option<ToStore>,
 }
 
-impl Message for Introduce {
+impl Message for ConnectPeers {
     type Result = ();
 }
 
@@ -43,10 +65,12 @@ impl Message for Committed {
     type Result = ();
 }
 
-/// What a queue had in the store.
+/// Stored deliveries that a shard requested.
 #[derive(Debug)]
 pub struct Page {
+    /// The request that this answers.
     pub request: PageRequest,
+    /// Entries that the store still had.
     pub entries: Vec<ReadEntry>,
 }
 
@@ -54,10 +78,12 @@ impl Message for Page {
     type Result = ();
 }
 
-/// What was looked up of delayed messages.
+/// Stored delayed messages that a shard requested.
 #[derive(Debug)]
 pub struct Looked {
+    /// The request that this answers.
     pub request: DelayedRequest,
+    /// The messages, by due time.
     pub delayed: Vec<StoredDelayed>,
 }
 
@@ -65,21 +91,24 @@ impl Message for Looked {
     type Result = ();
 }
 
-/// All have been introduced: what each told the others is with them before this is. Deadlines count from here: what is due
-/// at once after a restart reaches the receivers of every shard.
-pub struct Settle {
+/// Starts the deadlines of a shard. Every shard has its peers' subscriptions before this message,
+/// because the peer batches came first. So a message that is due at once after a restart reaches
+/// the receivers of every shard.
+pub struct StartTimers {
+    /// The expiry actor.
     pub expiry: Addr<ExpiryActor>,
 }
 
-impl Message for Settle {
+impl Message for StartTimers {
     type Result = ();
 }
 
-impl Message for Parcel {
+impl Message for PeerBatch {
     type Result = ();
 }
 
-/// Tell every client that the broker stops, and close. Answered when no connection is left.
+/// Disconnects every client with the reason that the broker stops. Answered when no connection is
+/// left.
 #[derive(Debug)]
 pub struct Stop;
 

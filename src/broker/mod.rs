@@ -1,21 +1,59 @@
-//! The actors: who runs where, and what they say to each other.
+//! The broker as actix runs it: actors, tasks, threads, sockets, and the order of start and stop.
 //!
-//! | actor | where | owns |
+//! This folder does the I/O and makes no decision of the protocol: those are in [`crate::shard`]
+//! and below. The rest of the crate, except `main`, `load` and the tests, does not call it.
+//!
+//! # Actors
+//!
+//! | actor | how many | thread | owns |
+//! |---|---|---|---|
+//! | [`connection::ConnectionActor`] | one per client | shard | the reading side of a socket |
+//! | [`shard_actor::ShardActor`] | one per shard | shard | the driver with its shard |
+//! | [`crate::expiry::actor::ExpiryActor`] | one | its own | every deadline, and the only timer |
+//!
+//! A connection actor gets notices by mailbox, never messages of clients: these go into its outbox.
+//!
+//! # Tasks
+//!
+//! | task | how many | thread | does |
+//! |---|---|---|---|
+//! | flusher (`shard_actor`) | one per shard | shard | runs the turns of a shard with work |
+//! | acceptor (`listener`) | one per listener | main | sends sockets to the shards in turn |
+//! | supervisor (`supervisor`) | one | main | starts and stops everything, answers dumps |
+//!
+//! # Threads
+//!
+//! | thread | how many | runs |
 //! |---|---|---|
-//! | [`connection::Connection`] | its session's home | the socket's reading side; gets verdicts by mailbox, never messages |
-//! | [`shard::ShardActor`] | one per arbiter | the state machine of its sessions ([`crate::routing::shard`]), outboxes, the flusher |
-//! | [`crate::expiry::actor::ExpiryActor`] | its own arbiter | every deadline |
-//! | `supervisor` | the main arbiter | listeners, the order of start and stop |
+//! | shard | `runtime.threads` | an actix arbiter without timers: a shard and its connections |
+//! | expiry | one | an actix arbiter with a timer: the expiry actor |
+//! | `homing-main` | one | supervisor and acceptors |
+//! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
+//! | `homing-log` | one | writes log lines to standard error ([`stderr`]) |
+//!
+//! The process's first thread waits for signals ([`Broker::run`]).
+//!
+//! # Files
+//!
+//! | file | concern |
+//! |---|---|
+//! | `settings` | configuration into shard settings |
+//! | `storage` | the store at the start: recovered sessions to their shards |
+//! | `log`, [`events`] | client events as log lines and as JSON |
+//! | `sys`, `dump` | the counters of `$SYS`; the text of SIGUSR1 |
+//! | `rate_limit` | the one rate limiter of log and events |
+//! | `statistics` | counters that the threads share |
 
 pub mod connection;
+mod driver;
 mod dump;
-mod events;
+pub mod events;
 mod listener;
 mod log;
 pub mod message;
+mod rate_limit;
 mod settings;
-pub mod shard;
-mod shell;
+pub mod shard_actor;
 mod statistics;
 pub mod stderr;
 mod storage;
@@ -36,50 +74,60 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-/// A running broker. Dropping it stops it in order.
+/// A running broker. Dropping the value stops the broker in order.
 pub struct Broker {
     addresses: Vec<SocketAddr>,
-    /// Each asks for a dump; that there are none any more stops it.
+    /// Requests for dumps. When this sender is dropped, the broker stops.
     requests: Option<Requests>,
     thread: Option<JoinHandle<()>>,
     failed: Option<oneshot::Receiver<StoreError>>,
 }
 
-/// Where dumps are asked for, each with where its text goes.
+/// Sends requests for dumps. Each request carries the sender for its text.
 type Requests = mpsc::Sender<oneshot::Sender<String>>;
 
-/// Why a broker does not start, in one line that names the address or key.
+/// The reason why a broker does not start, in one line that names the address or the configuration
+/// key.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("cannot listen on {address}: {cause} (listeners.addresses, or --listen)")]
-    Bind { address: SocketAddr, cause: io::Error },
-    #[error("cannot start a thread or its event loop: {0} (runtime.arbiters sets how many there are)")]
+    /// The system refuses a listener.
+    #[error("cannot listen on {address}: {cause} (network.listen, or --listen)")]
+    Bind {
+        /// The address as configured.
+        address: SocketAddr,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// The system refuses a thread or an event loop.
+    #[error("cannot start a thread or its event loop: {0} (runtime.threads sets how many there are)")]
     Thread(#[from] io::Error),
+    /// The store cannot be opened or read.
     #[error("the store cannot be used: {0} (store.path, or --data-dir)")]
     Store(#[from] StoreError),
-    #[error("the broker stopped while it started")]
+    /// A thread ended while the broker started. The log has the reason.
+    #[error("a thread of the broker ended while it started; the log has the reason")]
     Died,
 }
 
 impl Broker {
-    /// Binds every listener, then starts the arbiters. Returns when clients can connect.
+    /// Binds every listener, then starts the threads. Returns when clients can connect.
     ///
     /// # Errors
-    /// An address that cannot be bound; a thread or event loop that the system refuses.
+    /// An address cannot be bound, or the system refuses a thread or an event loop.
     pub fn start(config: Config) -> Result<Broker, StartError> {
         Broker::start_with(config, None)
     }
 
-    /// The same with a store, whose sessions, queues and retained messages it takes up.
+    /// Starts a broker with a store, and recovers its sessions, queues and retained messages.
     ///
     /// # Errors
-    /// Also a store that cannot be read.
+    /// As [`Broker::start`]; also if the store cannot be read.
     pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
-        // Before the first table is made: clients must not know it.
+        // Before the first table is made. Clients must not know the key.
         keyed::settle(RandomState::new().build_hasher().finish());
         let mut listeners = Vec::new();
-        for address in &config.listeners.addresses {
-            listeners.push(listener::bind(*address, config.listeners.backlog)?);
+        for address in &config.network.listen {
+            listeners.push(listener::bind(*address, config.network.backlog)?);
         }
         let addresses = listeners.iter().map(|(_, address)| *address).collect();
         let (requests, mut requested) = mpsc::channel::<oneshot::Sender<String>>(1);
@@ -107,13 +155,19 @@ impl Broker {
         Ok(Broker { addresses, requests: Some(requests), thread: Some(thread), failed: Some(failed) })
     }
 
-    /// The addresses that are listened on, with the ports that were chosen for 0.
+    /// Returns the addresses of the listeners. A port 0 is replaced by the port that the system
+    /// chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// What it waits for, as text for a person: the expiry queue by arbiter, and the sessions with the oldest unacknowledged
-    /// messages. Empty once it stops. Not from within a runtime.
+    /// Returns a text for an operator: the expiry queue by thread, and the sessions with the oldest
+    /// unacknowledged messages.
+    ///
+    /// The text is empty once the broker stops. Blocks for up to two seconds.
+    ///
+    /// # Panics
+    /// If called from within an async runtime.
     pub fn dump(&self) -> String {
         let Some(requests) = &self.requests else { return String::new() };
         let (answer, text) = oneshot::channel();
@@ -123,8 +177,10 @@ impl Broker {
         text.blocking_recv().unwrap_or_default()
     }
 
-    /// Stops in order: no new connections, DISCONNECT 0x8B to 5.0 clients, what waits is written. Returns within a few
-    /// seconds, whatever the clients do.
+    /// Stops in order: refuses new connections, sends DISCONNECT 0x8B to 5.0 clients, and writes
+    /// pending bytes.
+    ///
+    /// Returns within 14 seconds, whatever the clients do. A second call does nothing.
     pub fn shutdown(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
@@ -132,7 +188,7 @@ impl Broker {
         }
     }
 
-    /// Waits until what the store keeps is not known any more: from then on nothing is acknowledged.
+    /// Waits until the store fails. From then on the shards acknowledge nothing.
     async fn store_failure(failed: Option<oneshot::Receiver<StoreError>>) -> StoreError {
         match failed {
             Some(failed) => match failed.await {
@@ -144,8 +200,10 @@ impl Broker {
         }
     }
 
-    /// Runs until SIGTERM or SIGINT, then stops in order; a second signal exits at once. SIGHUP is ignored with a log line;
-    /// SIGUSR1 writes [`Self::dump`] to standard error.
+    /// Runs until SIGTERM or SIGINT, then stops in order, and returns exit code 0.
+    ///
+    /// A second signal exits at once with code 1, and so does a failed store. SIGHUP is ignored
+    /// with a log line; SIGUSR1 writes [`Self::dump`] to standard error.
     pub fn run(mut self, signals: Signals) -> ExitCode {
         let Signals { runtime, mut caught } = signals;
         let failed = self.failed.take();
@@ -176,9 +234,9 @@ impl Broker {
     }
 }
 
-/// Without a stop in order, which would go on as if.
+/// Exits at once, because an orderly stop needs a working store.
 fn exit_for(cause: &StoreError) -> ! {
-    error!(%cause, "the store failed; exiting at once, since nothing can be promised any more");
+    error!(%cause, "the store failed: exiting at once, because no acknowledgement can be kept; see the cause, mend it and start again");
     stderr::flush();
     std::process::exit(1)
 }
@@ -189,8 +247,8 @@ impl Drop for Broker {
     }
 }
 
-/// The signals that end the broker, and those that do not. Caught from before the broker starts, so that none that
-/// comes while it does ends the process unprepared.
+/// Catches the signals that the broker handles. Make the value before the broker starts: a signal
+/// that arrives earlier ends the process at once.
 pub struct Signals {
     runtime: Runtime,
     caught: Caught,
@@ -204,6 +262,8 @@ struct Caught {
 }
 
 impl Signals {
+    /// Installs the signal handlers.
+    ///
     /// # Errors
     /// The system refuses an event loop or a signal handler.
     pub fn catch() -> io::Result<Signals> {
@@ -221,7 +281,8 @@ impl Signals {
 }
 
 impl Caught {
-    /// The next signal to stop at. Until then `dumps` is asked at each SIGUSR1.
+    /// Waits for the next signal to stop at and returns its name. Meanwhile writes a dump at each
+    /// SIGUSR1.
     async fn next(&mut self, dumps: Option<&Requests>) -> &'static str {
         loop {
             tokio::select! {
@@ -240,7 +301,8 @@ impl Caught {
     }
 }
 
-/// Writes a dump to standard error, whole: whoever asked for it may have set the log to anything.
+/// Writes a dump to standard error. The log level does not matter, since the operator asked for the
+/// dump.
 async fn write_dump(dumps: &Requests) {
     let (answer, text) = oneshot::channel();
     if dumps.send(answer).await.is_ok()

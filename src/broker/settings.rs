@@ -1,46 +1,49 @@
-//! From the operator's configuration to what the pure rooms are told.
+//! Maps the configuration of the operator to the settings of the shards.
 
 use crate::config::{self, ByteSize, Config, Redelivery};
-use crate::mqtt::session::SessionPolicy;
-use crate::mqtt::session::loss::{LossCause, LossCauses};
-use crate::mqtt::session::queue::{QueueLimits, QueuePolicy};
-use crate::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
-use crate::mqtt::session::rules::Rule;
-use crate::mqtt::session::sender::SendPolicy;
-use crate::mqtt::session::terms::Terms;
-use crate::routing::shard::Settings;
-use crate::routing::shard::delayed::DelayedLimits;
-use crate::routing::shard::turn::STEPS_PER_TURN;
+use crate::session::SessionPolicy;
+use crate::session::drops::{DropReason, DropReasons};
+use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
+use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
+use crate::session::outbound::sender::SendPolicy;
+use crate::session::redelivery_policy::RedeliveryPolicy;
+use crate::session::redelivery_rules::Rule;
+use crate::shard::ShardSettings;
+use crate::shard::features::delayed::DelayedLimits;
+use crate::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
-/// What each shard works by. Limits over all clients are the whole broker's: the shards count together.
-pub fn settings(config: &Config) -> Settings {
+/// Returns the settings of each shard. Limits over all clients hold for the whole broker, since the
+/// shards count together.
+pub fn settings(config: &Config) -> ShardSettings {
     let limits = &config.limits;
-    Settings {
+    ShardSettings {
         session: SessionPolicy { send: send_policy(config), receive_maximum: limits.receive_maximum },
         packet_size: u32::try_from(limits.packet_size.bytes()).unwrap_or(u32::MAX),
-        connect_timeout: config.listeners.connect_timeout,
-        write_timeout: config.listeners.write_timeout,
+        connect_timeout: config.network.connect_timeout,
+        write_timeout: config.network.write_timeout,
         sessions: limits.sessions as usize,
         session_expiry: seconds(limits.session_expiry),
         topic_levels: usize::from(limits.topic_levels),
+        wildcard_levels: limits.wildcard_levels,
         subscriptions_per_client: limits.subscriptions_per_client as usize,
         topic_alias_maximum: limits.topic_alias_maximum,
         keep_alive_maximum: u16::try_from(config.keep_alive.maximum.as_secs()).unwrap_or(u16::MAX),
         allow_never: config.keep_alive.allow_never,
         hold_timeout: limits.hold_timeout,
-        expiry_interval: config.expiry.interval,
+        expiry_interval: config.expiry.tick,
         steps_per_turn: STEPS_PER_TURN,
         delayed: DelayedLimits {
             messages: limits.delayed_messages as usize,
             bytes: limits.delayed_bytes.as_usize(),
             horizon: seconds(limits.delayed_horizon),
         },
-        last_disconnects: if config.sys.interval.is_zero() {
+        last_disconnects: if config.sys.publish_interval.is_zero() {
             0
         } else {
             config.sys.last_disconnects as usize
         },
+        describe_disconnect: super::events::describe_disconnect,
         reports: config.sys.events,
     }
 }
@@ -61,19 +64,19 @@ fn send_policy(config: &Config) -> SendPolicy {
     SendPolicy {
         queue: queue(limits.queue_messages, limits.queue_bytes),
         stored_queue: queue(store.queue_messages, store.queue_bytes),
-        terms: terms(redelivery),
+        redelivery: redelivery_policy(redelivery),
         rules: redelivery.rules.iter().map(rule).collect(),
         outbox: limits.outbox.as_usize(),
         in_flight: limits.in_flight,
     }
 }
 
-fn terms(redelivery: &Redelivery) -> Terms {
+fn redelivery_policy(redelivery: &Redelivery) -> RedeliveryPolicy {
     let retry = RetryPolicy {
         interval: redelivery.interval,
         backoff: redelivery.backoff,
-        min_interval: redelivery.min_interval,
-        max_interval: redelivery.max_interval,
+        min_interval: redelivery.min_requested,
+        max_interval: redelivery.max_backoff,
         jitter: redelivery.jitter,
         attempts: redelivery.attempts,
         on_exhausted: on_exhausted(redelivery.on_exhausted),
@@ -84,10 +87,10 @@ fn terms(redelivery: &Redelivery) -> Terms {
         max_timeout: redelivery.max_ack_timeout,
         on_timeout: on_ack_timeout(redelivery.on_ack_timeout),
     };
-    Terms {
+    RedeliveryPolicy {
         negative_ack: redelivery.negative_ack,
         dead_letters: causes(&redelivery.dead_letters),
-        ..Terms::new(retry, ack)
+        ..RedeliveryPolicy::new(retry, ack)
     }
 }
 
@@ -99,8 +102,8 @@ fn rule(rule: &config::RedeliveryRule) -> Rule {
         client_may_override: rule.client_may_override,
         interval: rule.interval,
         backoff: rule.backoff,
-        min_interval: rule.min_interval,
-        max_interval: rule.max_interval,
+        min_interval: rule.min_requested,
+        max_interval: rule.max_backoff,
         jitter: rule.jitter,
         attempts: rule.attempts,
         on_exhausted: rule.on_exhausted.map(on_exhausted),
@@ -129,9 +132,10 @@ fn on_ack_timeout(what: config::OnAckTimeout) -> OnAckTimeout {
     }
 }
 
-/// Names that are no cause are passed over: configuration has refused them.
-fn causes(names: &[String]) -> LossCauses {
-    LossCause::ALL.into_iter().filter(|cause| names.iter().any(|name| name == cause.name())).collect()
+/// Returns the drop reasons of these names. Other names are skipped, since the configuration
+/// refuses them.
+fn causes(names: &[String]) -> DropReasons {
+    DropReason::ALL.into_iter().filter(|cause| names.iter().any(|name| name == cause.name())).collect()
 }
 
 fn seconds(duration: Duration) -> u32 {

@@ -1,39 +1,42 @@
-//! Figures that all arbiters share: connections, the memory budget, what each shard counted.
+//! Holds the counters that all threads share: connections, the memory budget, and a snapshot of
+//! each shard.
 
 use crate::expiry::statistics::ExpiryStatistics;
-use crate::routing::shard::{Common, Figures};
-use crate::store::writer::Statistics as StoreStatistics;
+use crate::shard::{ShardSnapshot, SharedState};
+use crate::store::writer::WriterStatistics;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Shared by listeners, shards and whoever reports.
+/// The counters of the broker. Listeners and shards write them; `$SYS` and the dump read them.
 #[derive(Debug)]
-pub struct Statistics {
-    /// Sockets accepted and not yet closed, whatever they have said.
+pub struct BrokerStatistics {
+    /// Sockets that are accepted and not closed, with those that have not sent CONNECT.
     connections: AtomicUsize,
-    common: Arc<Common>,
+    shared: Arc<SharedState>,
+    /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
-    /// Once the store's threads have started.
-    store: OnceLock<Arc<StoreStatistics>>,
-    /// Events that no topic was told of, for want of rate.
-    events_left_out: AtomicU64,
-    /// As of each shard's last chore.
-    shards: Vec<Mutex<Figures>>,
+    /// The counters of the store. Empty until its threads have started, and without a store.
+    store: OnceLock<Arc<WriterStatistics>>,
+    /// Events that the rates did not admit.
+    suppressed_events: AtomicU64,
+    /// The snapshot that each shard took in its last housekeeping.
+    shards: Vec<Mutex<ShardSnapshot>>,
 }
 
-impl Statistics {
-    pub fn new(shards: usize, common: Arc<Common>) -> Statistics {
-        Statistics {
+impl BrokerStatistics {
+    /// Returns counters at zero, for this number of shards.
+    pub fn new(shards: usize, shared: Arc<SharedState>) -> BrokerStatistics {
+        BrokerStatistics {
             connections: AtomicUsize::new(0),
-            common,
+            shared,
             expiry: Arc::default(),
             store: OnceLock::new(),
-            events_left_out: AtomicU64::new(0),
+            suppressed_events: AtomicU64::new(0),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }
 
-    /// Takes a place for a connection, if there are fewer than `limit`.
+    /// Counts a connection and returns true if there were fewer than `limit`; else counts nothing.
     pub fn open_connection(&self, limit: usize) -> bool {
         if self.connections.fetch_add(1, Ordering::Relaxed) < limit {
             return true;
@@ -42,52 +45,56 @@ impl Statistics {
         false
     }
 
+    /// Counts a connection less.
     pub fn connection_closed(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Bytes on the account of memory.
+    /// Returns the bytes that count against `limits.memory`.
     pub fn memory(&self) -> u64 {
-        self.common.budget.held()
+        self.shared.budget.held()
     }
 
-    /// Bytes that may be.
+    /// Returns `limits.memory`, in bytes.
     pub fn memory_limit(&self) -> u64 {
-        self.common.budget.most()
+        self.shared.budget.most()
     }
 
-    /// Adds what this thread charged and released to the account.
+    /// Adds the bytes that this thread charged and released to the account of the broker.
     pub fn settle(&self) {
-        self.common.budget.settle();
+        self.shared.budget.settle();
     }
 
-    /// The store's threads have started.
-    pub fn set_store(&self, statistics: Arc<StoreStatistics>) {
+    /// Sets the counters of the store, once its threads have started.
+    pub fn set_store(&self, statistics: Arc<WriterStatistics>) {
         let _ = self.store.set(statistics);
     }
 
-    /// What the store has done, if there is one.
-    pub fn store(&self) -> Option<&StoreStatistics> {
+    /// Returns the counters of the store; `None` without a store.
+    pub fn store(&self) -> Option<&WriterStatistics> {
         self.store.get().map(|s| &**s)
     }
 
-    pub fn event_left_out(&self) {
-        self.events_left_out.fetch_add(1, Ordering::Relaxed);
+    /// Counts one event that the rates did not admit.
+    pub fn event_suppressed(&self) {
+        self.suppressed_events.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn events_left_out(&self) -> u64 {
-        self.events_left_out.load(Ordering::Relaxed)
+    /// Returns the number of events that the rates did not admit, since the start.
+    pub fn suppressed_events(&self) -> u64 {
+        self.suppressed_events.load(Ordering::Relaxed)
     }
 
-    pub fn report(&self, shard: usize, figures: Figures) {
+    /// Replaces the snapshot of one shard.
+    pub fn report(&self, shard: usize, snapshot: ShardSnapshot) {
         if let Some(place) = self.shards.get(shard) {
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
         }
     }
 
-    /// All shards together.
-    pub fn total(&self) -> Figures {
-        let mut total = Figures::default();
+    /// Returns the sum of the snapshots of all shards.
+    pub fn total(&self) -> ShardSnapshot {
+        let mut total = ShardSnapshot::default();
         for shard in &self.shards {
             total.add(&shard.lock().unwrap_or_else(PoisonError::into_inner));
         }

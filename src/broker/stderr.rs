@@ -1,9 +1,11 @@
-//! Lines for standard error, written by a thread of their own, so that nobody else waits for who reads them.
+//! Writes log lines to standard error from a thread of its own, so that no other thread waits for
+//! the reader.
 //!
-//! A reader that stops reading blocks whoever writes. An arbiter that wrote its own lines would stop with all its clients.
-//! Here a line is copied into a buffer; the thread writes what has gathered in one piece. A line that finds `MOST` bytes
-//! waiting is dropped and counted: in `$SYS/broker/log/dropped`, and in a line of its own once the reader goes on. The lock is
-//! held for a copy, never for a write.
+//! A reader that stops reading blocks the writer. A shard that wrote its own lines would stop with
+//! all its clients. So a line is copied into a buffer, and the thread writes the buffer in one
+//! piece. A line that finds `MOST` bytes pending is dropped and counted: in
+//! `$SYS/broker/log/dropped`, and in a line of its own once the reader goes on. The lock is held
+//! for a copy, never for a write.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,21 +13,23 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
-/// Bytes that wait at most; as many again may be with the system. Some 1,500 lines: fifteen seconds of the default rate.
+/// Maximum number of pending bytes; the system may hold as many again. They are about 1,500 lines,
+/// or fifteen seconds of the default rate.
 const MOST: usize = 256 * 1024;
 
-/// How long the end of the process waits for its last lines.
+/// Maximum time that the end of the process waits for its last lines.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Those of this process.
+/// The pending lines of this process.
 static LINES: Lines = Lines::new();
 
-/// Where the log writes, a whole line in each call.
+/// The writer of the log. Each call writes one whole line.
 #[derive(Clone, Copy, Debug)]
 pub struct Line;
 
 impl Write for Line {
-    /// Takes all of it: what it drops is counted and no error, since nobody who logs could do better.
+    /// Takes the whole line. A dropped line is counted and is no error, because no caller could do
+    /// better.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         push(line, MOST);
         Ok(line.len())
@@ -36,18 +40,19 @@ impl Write for Line {
     }
 }
 
-/// Writes a text that an operator asked for, which has as much room again as the log.
+/// Writes a text that an operator asked for. The text has as much room again as the log.
 pub fn say(text: &str) {
     push(text.as_bytes(), 2 * MOST);
 }
 
-/// Writes the last words of a process, whatever waits before them.
+/// Writes the last text of a process without a bound, and waits up to `FLUSH` for it.
 pub fn say_last(text: &str) {
     push(text.as_bytes(), usize::MAX);
     flush();
 }
 
-/// Starts the thread with the first text. Where the system refuses the thread, texts are written at once.
+/// Starts the thread with the first text. If the system refuses the thread, each text is written at
+/// once.
 fn push(text: &[u8], most: usize) {
     static IS_RUNNING: OnceLock<bool> = OnceLock::new();
     let run = || LINES.run(io::stderr());
@@ -59,20 +64,20 @@ fn push(text: &[u8], most: usize) {
     }
 }
 
-/// Waits until everything is written, `FLUSH` at most.
+/// Waits until everything is written, at most `FLUSH`.
 pub fn flush() {
     LINES.flush(FLUSH);
 }
 
-/// Lines dropped since the start.
+/// Returns the number of lines dropped since the start.
 pub fn dropped() -> u64 {
     LINES.dropped.load(Ordering::Relaxed)
 }
 
-/// Lines on their way.
+/// The buffer between the threads that log and the thread that writes.
 #[derive(Debug)]
 struct Lines {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingLines>,
     /// Signalled when there is something to write, and when everything is written.
     changed: Condvar,
     /// Lines dropped since the start.
@@ -80,30 +85,30 @@ struct Lines {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingLines {
     bytes: Vec<u8>,
-    /// Whether the thread has bytes that it has not written.
+    /// True while the thread has bytes that are not written.
     writing: bool,
-    /// Lines dropped that no line has told of.
-    untold: u64,
+    /// Dropped lines that no line has reported.
+    unreported: u64,
 }
 
 impl Lines {
     const fn new() -> Lines {
-        let waiting = Waiting { bytes: Vec::new(), writing: false, untold: 0 };
+        let waiting = PendingLines { bytes: Vec::new(), writing: false, unreported: 0 };
         Lines { waiting: Mutex::new(waiting), changed: Condvar::new(), dropped: AtomicU64::new(0) }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing panics while it is held.
+    fn waiting(&self) -> MutexGuard<'_, PendingLines> {
+        // No code panics while the lock is held.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a line if no more than `most` bytes wait with it.
+    /// Adds a line if at most `most` bytes are then pending; else drops and counts the line.
     fn push(&self, line: &[u8], most: usize) {
         let mut waiting = self.waiting();
         if waiting.bytes.len().saturating_add(line.len()) > most {
-            waiting.untold += 1;
+            waiting.unreported += 1;
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -112,28 +117,30 @@ impl Lines {
     }
 
     fn flush(&self, within: Duration) {
-        let is_on_its_way = |waiting: &mut Waiting| waiting.writing || !waiting.bytes.is_empty();
+        let is_on_its_way = |waiting: &mut PendingLines| waiting.writing || !waiting.bytes.is_empty();
         drop(self.changed.wait_timeout_while(self.waiting(), within, is_on_its_way));
     }
 
-    /// The thread: writes what waits, for ever.
+    /// Writes pending lines for ever, on the thread of its own.
     fn run(&self, mut out: impl Write) {
         let mut bytes = Vec::new();
         loop {
             self.take(&mut bytes);
             if let Err(lost) = write_whole(&mut out, &bytes) {
-                // Not told in a line: that would be lost as well, and lead to the next.
+                // No line reports this: the line would be lost, too, and lead to the next.
                 self.dropped.fetch_add(lost, Ordering::Relaxed);
             }
             bytes.clear();
-            let untold = std::mem::take(&mut self.waiting().untold);
-            if untold > 0 {
-                warn!("{untold} log lines dropped: standard error was not read ($SYS/broker/log/dropped)");
+            let unreported = std::mem::take(&mut self.waiting().unreported);
+            if unreported > 0 {
+                warn!(
+                    "{unreported} log lines dropped: standard error was not read (counted in $SYS/broker/log/dropped)"
+                );
             }
         }
     }
 
-    /// Waits for something to write, and exchanges it for the empty `bytes`.
+    /// Waits for pending lines and swaps them with the empty `bytes`.
     fn take(&self, bytes: &mut Vec<u8>) {
         let mut waiting = self.waiting();
         waiting.writing = false;
@@ -146,10 +153,10 @@ impl Lines {
     }
 }
 
-/// Writes everything.
+/// Writes all bytes.
 ///
 /// # Errors
-/// How many lines were not written.
+/// The number of lines that were not written.
 fn write_whole(out: &mut impl Write, mut bytes: &[u8]) -> Result<(), u64> {
     while !bytes.is_empty() {
         match out.write(bytes) {
@@ -167,22 +174,22 @@ mod tests {
     use std::sync::{Arc, mpsc};
 
     #[derive(Clone, Copy, PartialEq, Eq)]
-    enum Reader {
+    enum PipeReader {
         Asleep,
         Reads,
         Gone,
     }
 
-    type Gate = Arc<(Mutex<Reader>, Condvar)>;
+    type WriteGate = Arc<(Mutex<PipeReader>, Condvar)>;
 
-    /// A pipe without any room of its own.
-    struct Pipe(Gate, mpsc::Sender<Vec<u8>>);
+    /// A pipe without a buffer.
+    struct Pipe(WriteGate, mpsc::Sender<Vec<u8>>);
 
     impl Write for Pipe {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let (reader, changed) = &*self.0;
-            let reader = changed.wait_while(reader.lock().unwrap(), |r| *r == Reader::Asleep).unwrap();
-            if *reader == Reader::Gone {
+            let reader = changed.wait_while(reader.lock().unwrap(), |r| *r == PipeReader::Asleep).unwrap();
+            if *reader == PipeReader::Gone {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             let _ = self.1.send(bytes.to_vec());
@@ -194,7 +201,7 @@ mod tests {
         }
     }
 
-    fn becomes(gate: &Gate, reader: Reader) {
+    fn becomes(gate: &WriteGate, reader: PipeReader) {
         *gate.0.lock().unwrap() = reader;
         gate.1.notify_all();
     }
@@ -202,7 +209,7 @@ mod tests {
     #[test]
     fn whoever_logs_never_waits_for_who_reads() {
         let lines: &'static Lines = Box::leak(Box::new(Lines::new()));
-        let gate = Gate::new((Mutex::new(Reader::Asleep), Condvar::new()));
+        let gate = WriteGate::new((Mutex::new(PipeReader::Asleep), Condvar::new()));
         let (taken, received) = mpsc::channel();
         let pipe = Pipe(Arc::clone(&gate), taken);
         std::thread::spawn(|| lines.run(pipe));
@@ -216,12 +223,12 @@ mod tests {
         let dropped = lines.dropped.load(Ordering::Relaxed) as usize;
         assert!((pushed / 2..pushed).contains(&dropped), "{dropped} of {pushed}");
         // It is read again: what was not dropped comes, whole and once.
-        becomes(&gate, Reader::Reads);
+        becomes(&gate, PipeReader::Reads);
         lines.flush(Duration::from_secs(10));
         let bytes: usize = received.try_iter().map(|bytes: Vec<u8>| bytes.len()).sum();
         assert_eq!(bytes / line.len() + dropped, pushed);
         // It is closed: what cannot be written is counted.
-        becomes(&gate, Reader::Gone);
+        becomes(&gate, PipeReader::Gone);
         lines.push(b"a line\nand another\n", MOST);
         lines.flush(Duration::from_secs(10));
         assert_eq!(lines.dropped.load(Ordering::Relaxed) as usize, dropped + 2);

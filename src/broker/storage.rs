@@ -1,16 +1,17 @@
-//! The store at the start: what it had is shared out among the shards, and its threads are started.
+//! The store at the start: its contents are shared out among the shards, and its threads are
+//! started.
 
 use super::StartError;
 use super::message::{Looked, Page};
-use super::shard::ShardActor;
+use crate::broker::shard_actor::ShardActor;
 use crate::mqtt::message::Message;
-use crate::routing::shard::Common;
-use crate::routing::shard::commit::PageRequest;
-use crate::routing::shard::delayed::HORIZON;
-use crate::routing::shard::homes::{Share, rehome, share_out};
-use crate::routing::shard::recover::in_flight;
-use crate::routing::shard::slots::Id;
-use crate::store::writer::{Notice, Options, SessionToken, Writer};
+use crate::shard::SharedState;
+use crate::shard::durability::gates::PageRequest;
+use crate::shard::durability::placement::{RecoveredShard, repartition, share_out};
+use crate::shard::durability::recovery::in_flight;
+use crate::shard::features::delayed::HORIZON;
+use crate::shard::slots::Id;
+use crate::store::writer::{SessionToken, Writer, WriterNotice, WriterOptions};
 use crate::store::{Moment, Store, StoreError};
 use actix::Addr;
 use std::mem;
@@ -20,18 +21,23 @@ use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
-/// A store that was read and has no threads yet.
+/// A store that was read and whose threads do not run yet.
 pub struct Opened {
     store: Box<dyn Store>,
-    pub shares: Vec<Share>,
+    /// The recovered sessions and messages, one share for each shard.
+    pub shares: Vec<RecoveredShard>,
+    /// The recovered retained messages of the whole broker.
     pub retained: Vec<Message>,
 }
 
-/// Reads what is kept, for this number of shards.
+/// Reads the store and shares its contents out among this number of shards.
+///
+/// # Errors
+/// The store cannot be read, or has no room for the changes of the start.
 pub fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError> {
     let now = Moment::now();
     let mut recovered = twice_if_full(|| store.recover(now, HORIZON))?;
-    let copies = rehome(&mut recovered, shards);
+    let copies = repartition(&mut recovered, shards);
     if !copies.is_empty() {
         twice_if_full(|| store.copy_bodies(&copies))?;
     }
@@ -51,11 +57,15 @@ pub fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError>
     Ok(Opened { store, shares, retained })
 }
 
-/// A broker that starts on a full disk starts: the first attempt has opened the reserve.
+/// Makes two attempts, so that a broker starts on a full disk: the first attempt opens the reserve
+/// of the store.
 fn twice_if_full<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
     match attempt() {
         Err(StoreError::Full(why)) => {
-            warn!(why, "the store has no room; trying again with what is in reserve");
+            warn!(
+                why,
+                "the store has no room: trying again with its reserve; make room on the disk, or raise store.size_limit"
+            );
             attempt()
         }
         other => other,
@@ -63,38 +73,42 @@ fn twice_if_full<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Resul
 }
 
 impl Opened {
-    /// Starts the committing and the reading thread. `failed` is told when what is kept is not known any more.
+    /// Starts the committing and the reading thread. `failed` receives the cause when the store
+    /// fails.
+    ///
+    /// # Errors
+    /// The store cannot be read from a second thread, or the system refuses a thread.
     pub fn start(
         self,
-        options: Options,
+        options: WriterOptions,
         shards: Vec<Addr<ShardActor>>,
-        common: Arc<Common>,
+        shared: Arc<SharedState>,
         failed: oneshot::Sender<StoreError>,
     ) -> Result<Writer, StartError> {
         let failed = Mutex::new(Some(failed));
-        let budget = Arc::clone(&common.budget);
+        let budget = Arc::clone(&shared.budget);
         let on = move |notice| match notice {
-            Notice::Committed(committed) => {
+            WriterNotice::Committed(committed) => {
                 if let Some(shard) = shards.get(usize::from(committed.shard)) {
                     shard.do_send(committed);
                 }
             }
-            Notice::Page { shard, session, wanted, entries } => {
+            WriterNotice::Page { shard, session, wanted, entries } => {
                 let SessionToken { slot, generation } = session;
                 let request = PageRequest { session: Id::new(slot, generation), wanted };
                 if let Some(shard) = shards.get(usize::from(shard)) {
                     shard.do_send(Page { request, entries });
                 }
             }
-            Notice::Delayed { shard, request, delayed } => {
+            WriterNotice::Delayed { shard, request, delayed } => {
                 if let Some(shard) = shards.get(usize::from(shard)) {
                     shard.do_send(Looked { request, delayed });
                 }
             }
-            Notice::Full(full) => common.store_full.store(full, Ordering::Relaxed),
-            Notice::Room(bytes) => common.store_room.store(bytes, Ordering::Relaxed),
-            Notice::Failed(cause) => {
-                error!(%cause, "the store failed: nothing more is acknowledged");
+            WriterNotice::Full(full) => shared.store_full.store(full, Ordering::Relaxed),
+            WriterNotice::Room(bytes) => shared.store_room.store(bytes, Ordering::Relaxed),
+            WriterNotice::Failed(cause) => {
+                error!(%cause, "the store failed: no message is acknowledged from here on");
                 let taken = failed.lock().ok().and_then(|mut failed| failed.take());
                 if let Some(failed) = taken {
                     let _ = failed.send(cause);

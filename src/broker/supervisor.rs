@@ -1,16 +1,16 @@
-//! Who starts and stops whom, in which order.
+//! Starts and stops the parts of the broker, in order.
 
 use super::StartError;
 use super::dump::{self, InspectShard};
 use super::events::EventTopics;
 use super::listener::Acceptor;
 use super::log::EventLog;
-use super::message::{Introduce, Settle, Stop};
+use super::message::{ConnectPeers, StartTimers, Stop};
 use super::settings::settings;
-use super::shard::ShardActor;
-use super::shell::Shell;
-use super::statistics::Statistics;
+use super::statistics::BrokerStatistics;
 use super::storage;
+use crate::broker::driver::ShardDriver;
+use crate::broker::shard_actor::ShardActor;
 use crate::clock;
 use crate::config::Config;
 use crate::expiry::actor::ExpiryActor;
@@ -18,11 +18,11 @@ use crate::expiry::message::Inspect;
 use crate::mqtt::charge::Budget;
 use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
-use crate::routing::shard::homes::Share;
-use crate::routing::shard::totals::Totals;
-use crate::routing::shard::{Common, PartialShare, Shard};
 use crate::routing::subscription_tree::ShardId;
-use crate::store::writer::{Options, Writer};
+use crate::shard::durability::placement::RecoveredShard;
+use crate::shard::totals::Totals;
+use crate::shard::{PartialShare, Shard, SharedState};
+use crate::store::writer::{Writer, WriterOptions};
 use crate::store::{Store, StoreError};
 use actix::{Actor, Addr};
 use actix_rt::Arbiter;
@@ -37,48 +37,54 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-/// Packets that are not whole may use this part of the memory budget: one in so many.
+/// Incomplete packets may use one part in so many of the memory budget.
 const PARTIAL_SHARE: u64 = 4;
 
-/// How long the shards may take to tell their clients that the broker stops, and to close.
+/// Maximum time for the shards to send DISCONNECT to their clients and close the connections.
 const STOP: Duration = Duration::from_secs(4);
 
-/// How long all arbiters together may take to say what they hold: a stop may wait behind it.
+/// Maximum time for all threads together to answer a dump. A stop may wait behind a dump.
 const DUMP: Duration = Duration::from_secs(2);
 
-/// How long the arbiters' threads may take to end after that, and the last commits.
+/// Maximum time for the threads to end after that, with the last commits.
 const JOIN: Duration = Duration::from_secs(10);
 
-/// Descriptors that are not connections: listeners, event loops, log, reserve.
+/// Descriptors that are no connections: listeners, event loops, log, reserve.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// The running parts.
+/// The running parts of a broker.
 pub struct Supervisor {
     acceptors: Vec<JoinHandle<()>>,
     shards: Vec<Addr<ShardActor>>,
     expiry: Addr<ExpiryActor>,
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
-    statistics: Arc<Statistics>,
+    statistics: Arc<BrokerStatistics>,
     log: Arc<EventLog>,
 }
 
 impl Supervisor {
-    /// Starts the expiry actor and the shards, introduces them, then accepts.
+    /// Starts the shards and the expiry actor, connects them with each other, then accepts
+    /// connections.
+    ///
+    /// `failed` receives the cause when the store fails.
+    ///
+    /// # Errors
+    /// The store cannot be read, the system refuses a thread, or a thread ends at the start.
     pub async fn start(
         config: &Config,
         listeners: Vec<TcpListener>,
         store: Option<Box<dyn Store>>,
         failed: oneshot::Sender<StoreError>,
     ) -> Result<Supervisor, StartError> {
-        let count = config.runtime.arbiter_count().clamp(1, 64);
+        let count = config.runtime.thread_count().clamp(1, 64);
         let mut opened = store.map(|store| storage::open(store, count as u8)).transpose()?;
         let limits = &config.limits;
         let retained = RetainedLimits {
             messages: limits.retained_messages as usize,
             bytes: limits.retained_bytes.as_usize(),
         };
-        let common = Arc::new(Common {
+        let shared = Arc::new(SharedState {
             retained: Mutex::new(Retained::new(retained)),
             budget: Arc::new(Budget::new(limits.memory.bytes())),
             partial: PartialShare::new(limits.memory.bytes() / PARTIAL_SHARE),
@@ -86,12 +92,12 @@ impl Supervisor {
             totals: Totals::default(),
             store_room: AtomicI64::new(i64::MAX),
         });
-        let statistics = Arc::new(Statistics::new(count, Arc::clone(&common)));
+        let statistics = Arc::new(BrokerStatistics::new(count, Arc::clone(&shared)));
         if let Some(opened) = &mut opened {
-            take_up_retained(&common, std::mem::take(&mut opened.retained));
+            take_up_retained(&shared, std::mem::take(&mut opened.retained));
         }
-        // All that was recovered was made on this thread.
-        common.budget.settle();
+        // This thread made all that was recovered, so its charges are settled here.
+        shared.budget.settle();
         let mut shares = opened.as_mut().map_or_else(Vec::new, |o| std::mem::take(&mut o.shares)).into_iter();
         let log = Arc::new(EventLog::new(config.log.events_per_second));
         let mut arbiters = Vec::new();
@@ -99,20 +105,20 @@ impl Supervisor {
         for number in 0..count {
             let arbiter = arbiter(Driver::Sockets)?;
             let share = shares.next();
-            shards.push(start_shard(config, &arbiter, (number, count), &common, &statistics, share, &log));
+            shards.push(start_shard(config, &arbiter, (number, count), &shared, &statistics, share, &log));
             arbiters.push(arbiter);
         }
         let recipients = shards.iter().map(|s| s.clone().recipient()).collect();
         let expiry_arbiter = arbiter(Driver::Clock)?;
-        let interval = config.expiry.interval;
-        let figures = Arc::clone(&statistics.expiry);
+        let interval = config.expiry.tick;
+        let snapshot = Arc::clone(&statistics.expiry);
         let expiry = ExpiryActor::start_in_arbiter(&expiry_arbiter.handle(), move |_| {
-            ExpiryActor::new(interval, recipients, figures)
+            ExpiryActor::new(interval, recipients, snapshot)
         });
         arbiters.push(expiry_arbiter);
-        let options = Options { sync: config.store.sync_interval(), ..Options::default() };
+        let options = WriterOptions { sync: config.store.synced_every(), ..WriterOptions::default() };
         let writer = match opened {
-            Some(opened) => Some(opened.start(options, shards.clone(), Arc::clone(&common), failed)?),
+            Some(opened) => Some(opened.start(options, shards.clone(), Arc::clone(&shared), failed)?),
             None => None,
         };
         if let Some(writer) = &writer {
@@ -120,13 +126,13 @@ impl Supervisor {
         }
         for shard in &shards {
             let store = writer.as_ref().map(Writer::to_store);
-            let introduce = Introduce { shards: shards.clone(), store };
-            shard.send(introduce).await.map_err(|_| StartError::Died)?;
+            let connect_peers = ConnectPeers { shards: shards.clone(), store };
+            shard.send(connect_peers).await.map_err(|_| StartError::Died)?;
         }
-        // What the recovered sessions are subscribed to is known to every shard before anything is published: by a client, or
-        // because its time has come.
+        // Every shard must know the subscriptions of the recovered sessions before the first
+        // message is published, by a client or because a delayed message is due.
         for shard in &shards {
-            shard.send(Settle { expiry: expiry.clone() }).await.map_err(|_| StartError::Died)?;
+            shard.send(StartTimers { expiry: expiry.clone() }).await.map_err(|_| StartError::Died)?;
         }
         let limit = connection_limit(limits.connections);
         let mut acceptors = Vec::new();
@@ -138,11 +144,13 @@ impl Supervisor {
         Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, statistics, log })
     }
 
-    /// What the broker waits for, as a person reads it.
+    /// Returns the text of a dump, or one line that says why there is none.
     pub async fn dump(&self) -> String {
         match tokio::time::timeout(DUMP, self.inspect()).await {
             Ok(Some(text)) => text,
-            Ok(None) | Err(_) => format!("homing: no dump: an arbiter did not answer within {DUMP:?}\n"),
+            Ok(None) | Err(_) => format!(
+                "homing: no dump: a thread did not answer within {DUMP:?}; it is overloaded or hangs\n"
+            ),
         }
     }
 
@@ -155,7 +163,8 @@ impl Supervisor {
         Some(dump::render(&expiry, &self.statistics.expiry, shards, clock::now()))
     }
 
-    /// Stops accepting, then the shards, then their threads.
+    /// Stops the listeners, then the shards, then their threads. Takes at most `STOP` and `JOIN`
+    /// together.
     pub async fn stop(self) {
         for acceptor in &self.acceptors {
             acceptor.abort();
@@ -167,7 +176,9 @@ impl Supervisor {
             }
         };
         if tokio::time::timeout(STOP, all).await.is_err() {
-            warn!("some clients did not close in time");
+            warn!(
+                "stopping: some clients did not close their connection within {STOP:?}; their sockets are closed now"
+            );
         }
         let writer = self.writer;
         for arbiter in &self.arbiters {
@@ -179,30 +190,30 @@ impl Supervisor {
             for arbiter in arbiters {
                 let _ = arbiter.join();
             }
-            // Last: everything that the shards said is committed.
+            // The store stops last, when every batch of the shards is committed.
             if let Some(writer) = writer {
                 writer.stop();
             }
             let _ = done.send(());
         });
         if tokio::time::timeout(JOIN, joined).await.is_err() {
-            warn!("an arbiter does not stop; leaving it");
+            warn!("stopping: a thread did not end within {JOIN:?}; the process ends without it");
         }
         self.log.report();
     }
 }
 
-/// What an event loop waits for, besides messages.
+/// The sources of events of an event loop, besides messages.
 #[derive(Clone, Copy)]
 enum Driver {
-    /// No timer: no actor on a shard's arbiter has one, and tokio's wheel, once there, reads the clock and is asked for what is
-    /// due in every turn.
+    /// Sockets, and no timer. No actor on a shard thread needs one; tokio's timer wheel would read
+    /// the clock in every turn.
     Sockets,
-    /// The expiry actor's one timer.
+    /// The one timer of the expiry actor.
     Clock,
 }
 
-/// A thread with an event loop of its own.
+/// Starts a thread with an event loop of its own.
 fn arbiter(driver: Driver) -> io::Result<Arbiter> {
     Arbiter::try_with_tokio_rt(move || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -218,31 +229,32 @@ fn start_shard(
     config: &Config,
     arbiter: &Arbiter,
     (number, count): (usize, usize),
-    common: &Arc<Common>,
-    statistics: &Arc<Statistics>,
-    share: Option<Share>,
+    shared: &Arc<SharedState>,
+    statistics: &Arc<BrokerStatistics>,
+    share: Option<RecoveredShard>,
     log: &Arc<EventLog>,
 ) -> Addr<ShardActor> {
     let settings = settings(config);
-    let (common, statistics) = (Arc::clone(common), Arc::clone(statistics));
-    let sys = (number == 0 && !config.sys.interval.is_zero()).then_some(config.sys.interval);
+    let (shared, statistics) = (Arc::clone(shared), Arc::clone(statistics));
+    let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);
     let log = Arc::clone(log);
     let per_second = config.sys.events_per_second.div_ceil(count.max(1) as u32);
     let topics = EventTopics::new(per_second, config.sys.events_per_client);
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
-        let mut core = Shard::new(here, count as u8, settings, Arc::clone(&common), random_seed());
+        let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), random_seed());
         if let Some(share) = share {
             core.take_up(clock::now(), share);
         }
-        let shell = Shell::new(core, statistics, log, topics);
-        ShardActor::new(shell, common, sys)
+        let driver = ShardDriver::new(core, statistics, log, topics);
+        ShardActor::new(driver, shared, sys)
     })
 }
 
-/// Retained messages as the store had them; from here on it is told of changes.
-fn take_up_retained(common: &Common, messages: Vec<Message>) {
-    let mut retained = common.retained();
+/// Sets the retained messages of the store. From here on, changes to retained messages are
+/// recorded.
+fn take_up_retained(shared: &SharedState, messages: Vec<Message>) {
+    let mut retained = shared.retained();
     let now = clock::now();
     let left_out = messages.into_iter().filter(|m| retained.set(m.clone(), now).is_err()).count();
     if left_out > 0 {
@@ -255,12 +267,14 @@ fn take_up_retained(common: &Common, messages: Vec<Message>) {
     retained.record_changes(left_out > 0);
 }
 
-/// Different in every process and for every shard: the standard library's hash keys are random.
+/// Returns a number that differs in every process and for every shard, from the random hash keys of
+/// the standard library.
 fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// The configured limit, or what the descriptors allow.
+/// Returns the configured limit of connections, or the number that the descriptor limit allows if
+/// none is configured.
 fn connection_limit(configured: u32) -> usize {
     if configured > 0 {
         return configured as usize;

@@ -1,86 +1,90 @@
-//! `$SYS/broker/...`: what an operator reads with any MQTT client.
+//! Publishes the counters of the broker on `$SYS/broker/...`, for an operator with any MQTT client.
+//!
+//! Topics that mosquitto has, too, have the same names. All values are retained and written in
+//! decimal.
 
-use super::statistics::Statistics;
+use super::statistics::BrokerStatistics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
-use crate::mqtt::session::loss::LossCause;
-use crate::routing::shard::{Common, Shard};
-use crate::store::writer::Statistics as StoreStatistics;
+use crate::session::drops::DropReason;
+use crate::shard::{Shard, SharedState};
+use crate::store::writer::WriterStatistics;
 use crate::time::Instant;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Publishes every figure, retained, from the shard that does so for all.
-pub fn publish(shard: &mut Shard, now: Instant, statistics: &Statistics, common: &Common) {
+/// Publishes every counter, retained. The first shard does so for the whole broker, every
+/// `sys.publish_interval`.
+pub fn publish(shard: &mut Shard, now: Instant, statistics: &BrokerStatistics, shared: &SharedState) {
     let total = statistics.total();
-    let retained = common.retained().len();
-    let tally = &total.tally;
+    let retained = shared.retained().len();
+    let counters = &total.counters;
     let uptime = now.since(Instant::ZERO).as_secs();
-    let figures = [
+    let snapshot = [
         ("uptime", format!("{uptime} seconds")),
         ("version", concat!("homing version ", env!("CARGO_PKG_VERSION")).to_owned()),
         ("clients/connected", total.connected.to_string()),
         ("clients/total", total.sessions.to_string()),
-        ("clients/refused", tally.refused_connects.to_string()),
+        ("clients/refused", counters.refused_connects.to_string()),
         ("messages/received", total.received.to_string()),
-        ("messages/sent", tally.sent.to_string()),
-        ("messages/dropped", tally.losses.total().to_string()),
-        ("messages/redelivered", tally.redelivered.to_string()),
-        ("messages/dead_letters", tally.dead_letters.to_string()),
-        ("redelivery/stalled", tally.stalled.to_string()),
-        ("redelivery/cut", tally.cut.to_string()),
+        ("messages/sent", counters.sent.to_string()),
+        ("messages/dropped", counters.drops.total().to_string()),
+        ("messages/redelivered", counters.redelivered.to_string()),
+        ("messages/dead_letters", counters.dead_letters.to_string()),
+        ("redelivery/stalled", counters.stalled.to_string()),
+        ("redelivery/disconnected", counters.cut.to_string()),
         ("log/dropped", super::stderr::dropped().to_string()),
-        ("redelivery/contradictions", tally.contradictions.to_string()),
-        ("events/left-out", statistics.events_left_out().to_string()),
+        ("redelivery/contradictions", counters.contradictions.to_string()),
+        ("events/suppressed", statistics.suppressed_events().to_string()),
         ("subscriptions/count", total.subscriptions.to_string()),
-        ("subscriptions/refused", tally.refused_subscriptions.to_string()),
+        ("subscriptions/refused", counters.refused_subscriptions.to_string()),
         ("retained messages/count", retained.to_string()),
         ("memory/held", statistics.memory().to_string()),
         ("memory/limit", statistics.memory_limit().to_string()),
         ("heap/current", heap().to_string()),
     ];
-    for (name, value) in figures {
+    for (name, value) in snapshot {
         shard.publish_own(now, &format!("$SYS/broker/{name}"), value.as_bytes());
     }
     publish_expiry(shard, now, &statistics.expiry);
     if let Some(store) = statistics.store() {
         publish_store(shard, now, store);
     }
-    for cause in LossCause::ALL {
+    for cause in DropReason::ALL {
         let topic = format!("$SYS/broker/messages/dropped/{}", cause.name());
-        shard.publish_own(now, &topic, tally.losses.of(cause).to_string().as_bytes());
+        shard.publish_own(now, &topic, counters.drops.of(cause).to_string().as_bytes());
     }
 }
 
-/// What the expiry queue holds, and how late it was: `$SYS/broker/expiry/...`.
+/// Publishes the contents of the expiry queue and its lateness: `$SYS/broker/expiry/...`.
 fn publish_expiry(shard: &mut Shard, now: Instant, expiry: &ExpiryStatistics) {
-    let mut tell = |name: &str, value: u64| {
+    let mut put = |name: &str, value: u64| {
         shard.publish_own(now, &format!("$SYS/broker/expiry/{name}"), value.to_string().as_bytes());
     };
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    tell("keys", expiry.keys());
-    tell("buckets", expiry.buckets_in_use());
-    tell("ticks", expiry.ticks());
+    put("keys", expiry.keys());
+    put("buckets", expiry.buckets_in_use());
+    put("ticks", expiry.ticks());
     let late = [
         ("lateness", &expiry.lateness),
-        ("mailbox/verdicts", &expiry.verdict_lag),
+        ("mailbox/expired", &expiry.expired_lag),
         ("mailbox/registrations", &expiry.registration_lag),
     ];
     for (name, late) in late {
-        tell(&format!("{name}/max_ms"), ms(late.max()));
-        tell(&format!("{name}/p99_ms"), ms(late.p99()));
+        put(&format!("{name}/max_ms"), ms(late.max()));
+        put(&format!("{name}/p99_ms"), ms(late.p99()));
     }
     for (secs, keys) in AHEAD.into_iter().zip(expiry.due()) {
-        tell(&format!("due/{secs}s"), keys);
+        put(&format!("due/{secs}s"), keys);
     }
     for kind in DeadlineKind::ALL {
-        tell(&format!("fired/{}", kind.name()), expiry.fired(kind));
+        put(&format!("fired/{}", kind.name()), expiry.fired(kind));
     }
 }
 
-/// What the store has done: `$SYS/broker/store/...`.
-fn publish_store(shard: &mut Shard, now: Instant, store: &StoreStatistics) {
-    let figures = [
+/// Publishes the counters of the store: `$SYS/broker/store/...`.
+fn publish_store(shard: &mut Shard, now: Instant, store: &WriterStatistics) {
+    let snapshot = [
         ("commits", &store.commits),
         ("records", &store.records),
         ("records/cancelled", &store.cancelled),
@@ -90,13 +94,14 @@ fn publish_store(shard: &mut Shard, now: Instant, store: &StoreStatistics) {
         ("commit/max_us", &store.longest_commit),
         ("messages/read", &store.read),
     ];
-    for (name, figure) in figures {
+    for (name, figure) in snapshot {
         let value = figure.load(Ordering::Relaxed).to_string();
         shard.publish_own(now, &format!("$SYS/broker/store/{name}"), value.as_bytes());
     }
 }
 
-/// Bytes allocated, where jemalloc is the allocator (the `homing` binary); 0 elsewhere.
+/// Returns the allocated bytes. They are 0 unless jemalloc is the allocator, as in the `homing`
+/// binary.
 fn heap() -> usize {
     let _ = tikv_jemalloc_ctl::epoch::advance();
     tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0)

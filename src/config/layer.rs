@@ -1,11 +1,14 @@
-//! One source of values, flattened to dotted keys: each value remembers where it was written, and is checked there.
+//! A layer: the values of one source (file, environment or flags) by their dotted keys. Each value
+//! has the name of its source.
 //!
-//! A layer is held to the rules on its own, also where a higher one overrides its value: a mistake that hides behind an
-//! override comes out on the day the override goes away.
+//! Each layer is checked on its own, even where a higher layer overrides a value. A mistake that an
+//! override hides would otherwise come out on the day the override goes away.
 
+use super::keys::{self, SECTIONS, key};
 use super::problem::Problem;
 use super::redelivery_rule;
-use super::schema::{self, Key, Rule};
+use super::rule::ValueType;
+use super::table::Key;
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,7 +17,7 @@ use std::path::Path;
 const VARIABLE_PREFIX: &str = "HOMING_";
 const VARIABLE_SEPARATOR: &str = "__";
 
-/// Edits between a mistyped key and the one it is taken for.
+/// Maximum number of edits between an unknown key and the key that is suggested.
 const NEAR: usize = 3;
 
 #[derive(Clone, Debug, Default)]
@@ -24,7 +27,12 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    /// The names of what gave values, each once.
+    /// Returns the value that this layer has for a key. Of two for the same key, the later wins.
+    pub(super) fn value(&self, path: &str) -> Option<&Value> {
+        self.leaves.iter().rev().find(|(leaf, _)| leaf == path).map(|(_, value)| value)
+    }
+
+    /// Returns the names of the sources of its values, each once.
     pub(super) fn origins(&self) -> Vec<String> {
         let mut names: Vec<String> = self.leaves.iter().map(|(_, value)| origin(value)).collect();
         names.dedup();
@@ -60,8 +68,8 @@ impl Layer {
         }
     }
 
-    /// Variables whose names have no `__` behind the prefix are not ours: Kubernetes gives every container
-    /// `HOMING_SERVICE_HOST` and the like for a service of our name.
+    /// Reads variables. A name without `__` behind the prefix is ignored, because Kubernetes gives
+    /// every container `HOMING_SERVICE_HOST` and the like for a service called homing.
     pub(super) fn from_environment(
         variables: impl IntoIterator<Item = (OsString, OsString)>,
         problems: &mut Vec<Problem>,
@@ -79,7 +87,7 @@ impl Layer {
         layer
     }
 
-    /// A value that came as text; the key's rule says what type it is.
+    /// Adds a value that came as text. The rule of its key says which type it has.
     pub(super) fn push_text(&mut self, origin: &str, path: String, text: &str) {
         let kind = match key(&path) {
             Some(key) => key.rule.read(text),
@@ -91,23 +99,11 @@ impl Layer {
     /// Reports every unknown key and every value that its key does not take.
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         for (path, value) in &self.leaves {
-            match key(path).map(|key| &key.rule) {
-                Some(Rule::RedeliveryRules) => problems.extend(redelivery_rule::problems(value)),
+            match key(path).map(|key| &key.rule.kind) {
+                Some(ValueType::RedeliveryRules) => problems.extend(redelivery_rule::problems(value)),
                 _ => problems.extend(problem_with(path, value)),
             }
         }
-    }
-}
-
-impl Source for Layer {
-    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
-        Box::new(self.clone())
-    }
-
-    fn collect(&self) -> Result<Map<String, Value>, ConfigError> {
-        // An empty section, such as `[limits]` alone in a file, says nothing.
-        let says_something = |value: &Value| !matches!(value.kind, ValueKind::Table(_));
-        Ok(self.leaves.iter().filter(|(_, value)| says_something(value)).cloned().collect())
     }
 }
 
@@ -125,9 +121,9 @@ fn problem_with(path: &str, value: &Value) -> Option<Problem> {
         allowed,
     };
     if let Some(key) = key(path) {
-        return (!key.rule.admits(value)).then(|| not_allowed(key.rule.to_string()));
+        return (!key.rule.admits(value)).then(|| not_allowed(key.rule.instead_of(value)));
     }
-    if sections().contains(&path) {
+    if SECTIONS.iter().any(|section| section.name == path) {
         let is_table = matches!(value.kind, ValueKind::Table(_));
         return (!is_table).then(|| not_allowed(format!("a section, [{path}] with its keys below it")));
     }
@@ -138,7 +134,7 @@ pub(super) fn origin(value: &Value) -> String {
     value.origin().unwrap_or("built-in default").to_owned()
 }
 
-/// A value as one would write it in the file.
+/// Returns a value as one would write it in the file.
 pub(super) fn written(value: &Value) -> String {
     match &value.kind {
         ValueKind::String(text) => format!("{text:?}"),
@@ -149,34 +145,31 @@ pub(super) fn written(value: &Value) -> String {
     }
 }
 
-fn key(path: &str) -> Option<&'static Key> {
-    schema::keys().find(|key| key.path == path)
-}
-
-fn sections() -> Vec<&'static str> {
-    let mut sections: Vec<_> = schema::keys().filter_map(|key| key.path.split('.').next()).collect();
-    sections.dedup();
-    sections
-}
-
-/// The key most likely meant; else what the section holds; else which sections there are.
+/// Returns the key most likely meant; else what the section holds; else which sections there are.
 fn hint(path: &str) -> String {
-    let name = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
-    let mut same_name = schema::keys().filter(|key| name(key.path) == name(path));
+    let name = path.rsplit('.').next().unwrap_or_default();
+    let section = path.split('.').next().unwrap_or_default();
+    let is_part = |key: &&Key| key.section() == section && key.name().split('_').any(|part| part == name);
+    let mut longer = keys::keys().filter(is_part);
+    if let (Some(only), None) = (longer.next(), longer.next()) {
+        return format!("did you mean {}?", only.path);
+    }
+    let mut same_name = keys::keys().filter(|key| key.name() == name);
     if let (Some(only), None) = (same_name.next(), same_name.next()) {
         return format!("did you mean {}?", only.path);
     }
     let distance = |key: &&Key| strsim::damerau_levenshtein(key.path, path);
-    if let Some(nearest) = schema::keys().min_by_key(distance).filter(|key| distance(key) <= NEAR) {
+    if let Some(nearest) = keys::keys().min_by_key(distance).filter(|key| distance(key) <= NEAR) {
         return format!("did you mean {}?", nearest.path);
     }
-    let section = path.split('.').next().unwrap_or_default();
-    if sections().contains(&section) {
-        let inside = schema::keys().filter(|key| key.path.split('.').next() == Some(section));
-        return format!(
-            "[{section}] holds {}",
-            inside.map(|key| name(key.path)).collect::<Vec<_>>().join(", ")
-        );
+    match SECTIONS.iter().find(|known| known.name == section) {
+        Some(known) => {
+            let inside: Vec<_> = known.keys.iter().map(Key::name).collect();
+            format!("[{section}] holds {}", inside.join(", "))
+        }
+        None => {
+            let sections: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
+            format!("the sections are {}", sections.join(", "))
+        }
     }
-    format!("the sections are {}", sections().join(", "))
 }

@@ -1,52 +1,29 @@
-//! Configuration: built-in defaults, then a file, then the environment, then flags; each layer beats the one before.
+//! Configuration from built-in defaults, one file, the environment and flags. A later layer wins.
 //!
-//! [`Config`] is plain data. [`Sources`] reads and checks what an operator wrote, and answers with every problem at once;
-//! a `Config` made in code is not checked. Nothing here is reloaded: a change needs a restart.
+//! `keys` is the table of all keys, and the one place where a key is written down. `table` makes
+//! the structs of it, and `render` the documents. `rule` says which values a key takes, and `value`
+//! turns what was written into a field.
+//!
+//! [`Config`] is plain data. [`Sources`] reads and checks what an operator wrote, and returns every
+//! problem at once. A `Config` made in code is not checked. Nothing is reloaded: a change needs a
+//! restart.
 
-pub mod duration;
-mod expiry;
-mod keep_alive;
+mod choices;
+mod keys;
 mod layer;
-mod limits;
-mod listeners;
-mod log;
 mod problem;
-mod redelivery;
 mod redelivery_rule;
-mod runtime;
-mod schema;
+pub mod render;
+mod rule;
 mod size;
 mod sources;
-mod store;
-mod sys;
+mod table;
+mod value;
 
-pub use expiry::Expiry;
-pub use keep_alive::KeepAlive;
-pub use limits::{Limits, QueuePolicy};
-pub use listeners::Listeners;
-pub use log::{Log, LogFormat};
+pub use crate::time::duration;
+pub use choices::{Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
+pub use keys::{Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys};
 pub use problem::{Problem, Refusal, Setting};
-pub use redelivery::{OnAckTimeout, OnExhausted, Redelivery};
 pub use redelivery_rule::{Glob, RedeliveryRule};
-pub use runtime::Runtime;
 pub use size::{ByteSize, InvalidSize};
-pub use sources::{DEFAULT_FILE, Loaded, Sources};
-pub use store::{Durability, Store};
-pub use sys::Sys;
-
-use serde::{Deserialize, Serialize};
-
-/// Everything an operator can set; one field per section of the file. `Config::default()` is the built-in defaults.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    pub runtime: Runtime,
-    pub listeners: Listeners,
-    pub limits: Limits,
-    pub keep_alive: KeepAlive,
-    pub expiry: Expiry,
-    pub redelivery: Redelivery,
-    pub store: Store,
-    pub sys: Sys,
-    pub log: Log,
-}
+pub use sources::{DEFAULT_FILES, Loaded, Sources};

@@ -1,46 +1,94 @@
-//! What is wrong with what an operator wrote, each in one line that says where, which key, which value, and what is allowed.
+//! Mistakes of the operator. Each is one line that names the source, the key, the value and what is
+//! allowed.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Everything found wrong, in the order of the layers. Never empty.
+/// Every problem that was found, in the order of the layers. Never empty.
 #[derive(Debug)]
 pub struct Refusal(pub Vec<Problem>);
 
+/// One mistake in the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
+    /// The system refuses the file.
     #[error("{}: cannot be read: {cause}", .file.display())]
-    Unreadable { file: PathBuf, cause: std::io::Error },
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The system's reason.
+        cause: std::io::Error,
+    },
 
+    /// The file is no TOML.
     #[error("{}: not valid TOML: {cause}", .file.display())]
-    Syntax { file: PathBuf, cause: String },
+    Syntax {
+        /// The file.
+        file: PathBuf,
+        /// The place and the reason.
+        cause: String,
+    },
 
+    /// No key has this name.
     #[error("{source_name}: unknown key {key}; {hint}")]
-    UnknownKey { source_name: String, key: String, hint: String },
+    UnknownKey {
+        /// The file, variable or flag.
+        source_name: String,
+        /// The key as written.
+        key: String,
+        /// The nearest key, or the keys of the section.
+        hint: String,
+    },
 
+    /// The key does not take this value.
     #[error("{source_name}: {key} = {value} is not allowed; must be {allowed}")]
-    NotAllowed { source_name: String, key: String, value: String, allowed: String },
+    NotAllowed {
+        /// The file, variable or flag.
+        source_name: String,
+        /// The key.
+        key: String,
+        /// The value as written.
+        value: String,
+        /// The values that the key takes, in words.
+        allowed: String,
+    },
 
+    /// The value of an environment variable is not UTF-8.
     #[error("environment variable {variable}: its value is not UTF-8; configuration is text")]
-    NotUnicode { variable: String },
+    NotUnicode {
+        /// The name of the variable.
+        variable: String,
+    },
 
+    /// The text behind `--set` has no `=`.
     #[error("--set {text}: not an assignment; must be section.key=value, such as --set log.level=debug")]
-    NotAnAssignment { text: String },
+    NotAnAssignment {
+        /// The text as written.
+        text: String,
+    },
 
+    /// Two values are each allowed, but do not go together.
     #[error("{} contradicts {}; {rule}", .keys.0, .keys.1)]
-    Contradiction { keys: Box<(Setting, Setting)>, rule: &'static str },
+    Contradiction {
+        /// The two keys with their values.
+        keys: Box<(Setting, Setting)>,
+        /// The rule that they break, in words.
+        rule: &'static str,
+    },
 
-    /// The rules let something through that the structs refuse: a mistake of ours, told rather than hidden.
+    /// A rule admitted a value that its field cannot hold. This is a fault of the broker.
     #[error("configuration: {0}")]
     Internal(String),
 }
 
-/// One key, the value it has, and the source that value came from.
+/// One key with its value and the source of this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
+    /// The key, as `section.name`.
     pub key: String,
-    /// As one would write it in the file.
+    /// The value as one would write it in the file.
     pub value: String,
+    /// The file, variable or flag, or `built-in default`.
     pub source: String,
 }
 

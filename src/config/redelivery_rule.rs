@@ -1,101 +1,156 @@
-//! `[[redelivery.rules]]`: exceptions by client id, user name and topic, and what is wrong with one, told by its number.
+//! `[[redelivery.rules]]`: exceptions by client id, user name and topic. A problem in a rule is
+//! reported with the number of the rule.
+//!
+//! A rule has the settings of `[redelivery]` itself. Each takes what the key of this name takes.
 
+use super::choices::{OnAckTimeout, OnExhausted};
+use super::keys;
 use super::layer::{origin, written};
 use super::problem::Problem;
-use super::redelivery::{DEAD_LETTER_CAUSES, ON_ACK_TIMEOUT, ON_EXHAUSTED, OnAckTimeout, OnExhausted};
-use super::schema::{Rule, days};
-use crate::mqtt::session::rules::{self, Pattern};
+use super::rule::{ValueRule, ValueType};
+use super::value::{self, Field};
 use crate::mqtt::topic::TopicFilter;
+use crate::session::redelivery_rules;
+use crate::session::redelivery_rules::Pattern;
 use config::{Map, Value, ValueKind};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::time::Duration;
 
-/// One rule. What it does not say it does not ask for, and leaves to the rules and settings below it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RedeliveryRule {
-    /// A glob over client ids.
-    pub client_id: Option<Glob>,
-    /// A glob over user names; a client that names no user is none of those.
-    pub user_name: Option<Glob>,
-    /// A topic filter.
-    pub topic: Option<String>,
-    /// Whether a client's own wish beats the `interval` and `ack_timeout` of a rule with a `topic`. It always beats those of
-    /// a rule without.
-    pub client_may_override: bool,
-    #[serde(with = "super::duration::option")]
-    pub interval: Option<Duration>,
-    pub backoff: Option<f64>,
-    /// For whole sessions: not with `topic`.
-    #[serde(with = "super::duration::option")]
-    pub min_interval: Option<Duration>,
-    #[serde(with = "super::duration::option")]
-    pub max_interval: Option<Duration>,
-    pub jitter: Option<f64>,
-    pub attempts: Option<u16>,
-    pub on_exhausted: Option<OnExhausted>,
-    /// For whole sessions: not with `topic`.
-    pub resends_per_tick: Option<u32>,
-    #[serde(with = "super::duration::option")]
-    pub ack_timeout: Option<Duration>,
-    #[serde(with = "super::duration::option")]
-    pub max_ack_timeout: Option<Duration>,
-    pub on_ack_timeout: Option<OnAckTimeout>,
-    pub negative_ack: Option<bool>,
-    pub dead_letters: Option<Vec<String>>,
-}
-
-/// A glob that was read, written as it was.
+/// A glob pattern. The text is written as it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Glob(pub Pattern);
 
-impl Serialize for Glob {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.as_str())
+/// Makes the struct of a rule from the settings that it may have. The values of a setting are those
+/// of the key with its name in `[redelivery]`.
+macro_rules! redelivery_rule {
+    ($($(#[$doc:meta])* $setting:ident: $type:ty,)*) => {
+        /// One rule. A setting that it leaves out is left to the rules and settings below it.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct RedeliveryRule {
+            /// A glob over client ids.
+            pub client_id: Option<Glob>,
+            /// A glob over user names. A client without a user name matches none.
+            pub user_name: Option<Glob>,
+            /// A topic filter.
+            pub topic: Option<String>,
+            /// True if a client's own request beats the `interval` and `ack_timeout` of a rule with
+            /// a `topic`. A client's request always beats a rule without a topic.
+            pub client_may_override: bool,
+            $($(#[$doc])* pub $setting: Option<$type>,)*
+        }
+
+        /// The settings of a rule.
+        const SETTINGS: &[&str] = &[$(stringify!($setting)),*];
+
+        impl RedeliveryRule {
+            /// Returns the rule of a table. Returns `None` where a field has another type.
+            pub(super) fn from_fields(fields: &Map<String, Value>) -> Option<RedeliveryRule> {
+                Some(RedeliveryRule {
+                    client_id: plain(fields, "client_id")?,
+                    user_name: plain(fields, "user_name")?,
+                    topic: plain(fields, "topic")?,
+                    client_may_override: plain(fields, OVERRIDE)?.unwrap_or(false),
+                    $($setting: setting(fields, stringify!($setting))?,)*
+                })
+            }
+
+            /// The reverse of `from_fields`; what was left out stays out.
+            pub(super) fn to_fields(&self) -> Map<String, Value> {
+                let mut fields: Vec<(&str, Option<ValueKind>)> = vec![
+                    ("client_id", self.client_id.as_ref().map(Field::write)),
+                    ("user_name", self.user_name.as_ref().map(Field::write)),
+                    ("topic", self.topic.as_ref().map(Field::write)),
+                    (OVERRIDE, self.client_may_override.then(|| true.write())),
+                ];
+                $(
+                    let name = stringify!($setting);
+                    let rule = rule_of(name);
+                    fields.push((name, self.$setting.as_ref().zip(rule).map(|(field, rule)| value::write(rule, field))));
+                )*
+                let written = fields.into_iter().filter_map(|(name, kind)| Some((name, kind?)));
+                written.map(|(name, kind)| (name.to_owned(), Value::new(None, kind))).collect()
+            }
+        }
+    };
+}
+
+redelivery_rule! {
+    interval: Duration,
+    backoff: f64,
+    /// For whole sessions: not with `topic`.
+    min_requested: Duration,
+    max_backoff: Duration,
+    jitter: f64,
+    attempts: u16,
+    on_exhausted: OnExhausted,
+    /// For whole sessions: not with `topic`.
+    resends_per_tick: u32,
+    ack_timeout: Duration,
+    max_ack_timeout: Duration,
+    on_ack_timeout: OnAckTimeout,
+    negative_ack: bool,
+    dead_letters: Vec<String>,
+}
+
+/// Returns what the key of this name in `[redelivery]` takes.
+fn rule_of(setting: &str) -> Option<&'static ValueRule> {
+    keys::keys().find(|key| key.section() == "redelivery" && key.name() == setting).map(|key| &key.rule)
+}
+
+/// Reads a field that may be left out. The outer `None` is a field of another type.
+fn plain<T: Field>(fields: &Map<String, Value>, name: &str) -> Option<Option<T>> {
+    match fields.get(name) {
+        Some(value) => T::read(value).map(Some),
+        None => Some(None),
     }
 }
 
-impl<'de> Deserialize<'de> for Glob {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Glob, D::Error> {
-        String::deserialize(deserializer)?.parse().map(Glob).map_err(serde::de::Error::custom)
+/// As [`plain`], for a field that may have a word.
+fn setting<T: Field + Default>(fields: &Map<String, Value>, name: &str) -> Option<Option<T>> {
+    match fields.get(name) {
+        Some(value) => value::read(rule_of(name)?, value).map(Some),
+        None => Some(None),
     }
 }
 
-/// What a rule may be asked by; one that asks for nothing concerns all.
-const CONDITIONS: [(&str, Rule); 3] =
-    [("client_id", Rule::Glob), ("user_name", Rule::Glob), ("topic", Rule::TopicFilter)];
-
-const OVERRIDE: (&str, Rule) = ("client_may_override", Rule::Boolean);
-
-/// What it may set; each takes what the key of this name in `[redelivery]` takes.
-const SETTINGS: [(&str, Rule); 13] = [
-    ("interval", Rule::DurationOrOff(0, days(1))),
-    ("backoff", Rule::Number(1.0, 10.0)),
-    ("min_interval", Rule::Duration(1, days(1))),
-    ("max_interval", Rule::Duration(0, days(7))),
-    ("jitter", Rule::Number(0.0, 1.0)),
-    ("attempts", Rule::Integer(0, 65_535)),
-    ("on_exhausted", Rule::OneOf(ON_EXHAUSTED)),
-    ("resends_per_tick", Rule::Integer(1, 65_535)),
-    ("ack_timeout", Rule::DurationOrOff(0, days(1))),
-    ("max_ack_timeout", Rule::Duration(0, days(7))),
-    ("on_ack_timeout", Rule::OneOf(ON_ACK_TIMEOUT)),
-    ("negative_ack", Rule::Boolean),
-    ("dead_letters", Rule::SomeOf(DEAD_LETTER_CAUSES)),
+/// The conditions of a rule. A rule without conditions concerns all clients and topics.
+static CONDITIONS: [(&str, ValueRule); 3] = [
+    ("client_id", ValueType::Glob.only()),
+    ("user_name", ValueType::Glob.only()),
+    ("topic", ValueType::TopicFilter.only()),
 ];
 
-/// Settings of a session as a whole.
-const OF_SESSIONS: [&str; 2] = ["min_interval", "resends_per_tick"];
+const OVERRIDE: &str = "client_may_override";
 
-/// A first spacing, and what the spacing grows to at most.
-const GROWTH: [(&str, &str); 2] = [("interval", "max_interval"), ("ack_timeout", "max_ack_timeout")];
+static IS_OVERRIDE: ValueRule = ValueType::Boolean.only();
 
-/// Whether it is a topic filter that a message can match: shares are subscriptions'.
+/// Returns what a field of a rule takes, or `None` if a rule has no such field.
+fn takes(name: &str) -> Option<&'static ValueRule> {
+    CONDITIONS
+        .iter()
+        .find(|(condition, _)| *condition == name)
+        .map(|(_, rule)| rule)
+        .or_else(|| (name == OVERRIDE).then_some(&IS_OVERRIDE))
+        .or_else(|| SETTINGS.contains(&name).then(|| rule_of(name)).flatten())
+}
+
+/// Returns the names of all fields of a rule.
+fn names() -> impl Iterator<Item = &'static str> {
+    CONDITIONS.iter().map(|(name, _)| *name).chain(SETTINGS.iter().copied()).chain([OVERRIDE])
+}
+
+/// Settings that concern a session as a whole, and so do not go with a topic.
+const OF_SESSIONS: [&str; 2] = ["min_requested", "resends_per_tick"];
+
+/// Pairs of a first duration and the duration to which it grows at most.
+const GROWTH: [(&str, &str); 2] = [("interval", "max_backoff"), ("ack_timeout", "max_ack_timeout")];
+
+/// Returns true for a topic filter that a message can match. A shared one is for subscriptions
+/// only.
 pub(super) fn is_topic_filter(text: &str) -> bool {
     TopicFilter::parse(text, usize::MAX).is_ok_and(|filter| !filter.is_shared())
 }
 
-/// All that is wrong with the value of `redelivery.rules`.
+/// Returns every problem with the value of `redelivery.rules`.
 pub(super) fn problems(value: &Value) -> Vec<Problem> {
     let source = || origin(value);
     let ValueKind::Array(items) = &value.kind else {
@@ -107,8 +162,8 @@ pub(super) fn problems(value: &Value) -> Vec<Problem> {
         )];
     };
     let mut problems = Vec::new();
-    if items.len() > rules::MOST {
-        let allowed = format!("{} rules at most; here are {}", rules::MOST, items.len());
+    if items.len() > redelivery_rules::MOST {
+        let allowed = format!("{} rules at most; here are {}", redelivery_rules::MOST, items.len());
         problems.push(not_allowed(source(), "redelivery.rules", value, &allowed));
     }
     for (at, item) in items.iter().enumerate() {
@@ -131,54 +186,50 @@ fn problems_of(name: &str, source: &str, item: &Value, fields: &Map<String, Valu
     let mut refuse = |key: &str, value: &Value, allowed: &str| {
         problems.push(not_allowed(source.to_owned(), &format!("{name}: {key}"), value, allowed));
     };
-    let mut names: Vec<&String> = fields.keys().collect();
-    names.sort();
+    let mut present: Vec<&String> = fields.keys().collect();
+    present.sort();
     let has = |key: &str| fields.contains_key(key);
-    for key in names {
+    for key in present {
         let value = &fields[key];
-        let known = CONDITIONS.iter().chain(&SETTINGS).chain([&OVERRIDE]).find(|(name, _)| name == key);
-        match known {
+        match takes(key) {
             None => {}
-            Some((_, rule)) if !rule.admits(value) => refuse(key, value, &rule.to_string()),
+            Some(rule) if !rule.admits(value) => refuse(key, value, &rule.instead_of(value)),
             Some(_) if has("topic") && OF_SESSIONS.contains(&key.as_str()) => {
                 refuse(key, value, "in a rule without topic: it is a session's as a whole");
             }
-            Some(_) if key == OVERRIDE.0 && !(has("topic") && (has("interval") || has("ack_timeout"))) => {
+            Some(_) if key == OVERRIDE && !(has("topic") && (has("interval") || has("ack_timeout"))) => {
                 refuse(
                     key,
                     value,
-                    "in a rule with topic and interval or ack_timeout: elsewhere a wish counts in any case",
+                    "in a rule with topic and interval or ack_timeout: elsewhere a client's own request wins in any case",
                 );
             }
             Some(_) => {}
         }
     }
     for (first, most) in GROWTH {
-        let duration = |key: &str| super::duration::parse(&fields.get(key)?.clone().into_string().ok()?).ok();
+        let duration = |key: &str| super::duration::parse(value::text(fields.get(key)?)?).ok();
         if let (Some(from), Some(to), Some(value)) = (duration(first), duration(most), fields.get(most))
             && to < from
         {
             refuse(most, value, &format!("at least the {first} of the same rule"));
         }
     }
-    if !SETTINGS.iter().any(|(key, _)| has(key)) {
-        let all: Vec<&str> = SETTINGS.iter().map(|(key, _)| *key).collect();
+    if !SETTINGS.iter().any(|key| has(key)) {
         problems.push(not_allowed(
             source.to_owned(),
             name,
             item,
-            &format!("one that sets something: {}", all.join(", ")),
+            &format!("one that sets something: {}", SETTINGS.join(", ")),
         ));
     }
-    let known: Vec<&str> =
-        CONDITIONS.iter().chain(&SETTINGS).chain([&OVERRIDE]).map(|(key, _)| *key).collect();
-    let mut unknown: Vec<&String> = fields.keys().filter(|key| !known.contains(&key.as_str())).collect();
+    let mut unknown: Vec<&String> = fields.keys().filter(|key| takes(key).is_none()).collect();
     unknown.sort();
     for key in unknown {
         problems.push(Problem::UnknownKey {
             source_name: source.to_owned(),
             key: format!("{name}: {key}"),
-            hint: format!("a rule holds {}", known.join(", ")),
+            hint: format!("a rule holds {}", names().collect::<Vec<_>>().join(", ")),
         });
     }
     problems
@@ -190,5 +241,32 @@ fn not_allowed(source_name: String, key: &str, value: &Value, allowed: &str) -> 
         key: key.to_owned(),
         value: written(value),
         allowed: allowed.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_may_set_every_key_of_redelivery_but_the_rules() {
+        let all = keys::keys().filter(|key| key.section() == "redelivery").map(|key| key.name());
+        assert_eq!(all.filter(|name| *name != "rules").collect::<Vec<_>>(), SETTINGS);
+    }
+
+    #[test]
+    fn a_rule_is_written_as_it_was_read() {
+        let rule = RedeliveryRule {
+            client_id: "pump-*".parse().ok().map(Glob),
+            client_may_override: true,
+            interval: Some(Duration::ZERO),
+            attempts: Some(0),
+            dead_letters: Some(vec!["expired".to_owned()]),
+            ..RedeliveryRule::default()
+        };
+        let fields = rule.to_fields();
+        assert_eq!(fields.get("interval").and_then(value::text), Some("off"));
+        assert_eq!(fields.get("attempts").and_then(value::text), Some("unlimited"));
+        assert_eq!(RedeliveryRule::from_fields(&fields), Some(rule));
     }
 }

@@ -1,16 +1,20 @@
-//! From the four layers to a [`Config`], or to every problem in them at once.
+//! Reads the layers and puts them together to a [`Config`]. All problems of all layers are returned
+//! at once.
 
 use super::layer::{self, Layer};
 use super::problem::{Problem, Refusal, Setting};
-use super::{Config, schema};
-use config::{ConfigError, Value, ValueKind};
+use super::table::Key;
+use super::{Config, keys};
+use config::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The file that is read, where it exists, when no other is named; relative to the working directory.
-pub const DEFAULT_FILE: &str = "config/homing.toml";
+/// The files that are looked for if none is named. The first that exists is read. The first of
+/// these is relative to the working directory.
+pub const DEFAULT_FILES: [&str; 2] = ["config/homing.toml", "/etc/homing/homing.toml"];
 
-/// What an operator wrote, layer by layer, not yet checked. Reads nothing until [`Sources::load`].
+/// The layers as the operator wrote them, not yet checked. No file is read before
+/// [`Sources::load`].
 #[derive(Debug, Default)]
 pub struct Sources {
     file: Option<PathBuf>,
@@ -22,39 +26,45 @@ pub struct Sources {
 /// A configuration that passed every check, and where it came from.
 #[derive(Debug)]
 pub struct Loaded {
+    /// The merged configuration.
     pub config: Config,
     /// The file that was read.
     pub file: Option<PathBuf>,
-    /// Every source that gave a value, lowest layer first: the file, variables, flags. Empty: built-in defaults alone.
+    /// Every source that gave a value, lowest layer first: the file, variables, flags. Empty for
+    /// built-in defaults alone.
     pub sources: Vec<String>,
     /// Every key whose value is not the built-in default, with the source that won.
     pub changed: Vec<Setting>,
 }
 
 impl Sources {
-    /// Built-in defaults alone.
+    /// Returns the built-in defaults alone.
     pub fn new() -> Sources {
         Sources::default()
     }
 
-    /// The file layer; it is an error if it cannot be read.
+    /// Sets the file layer. A file that cannot be read is a problem.
     pub fn file(mut self, path: impl Into<PathBuf>) -> Sources {
         self.file = Some(path.into());
         self
     }
 
-    /// The file layer is [`DEFAULT_FILE`] where there is one.
-    pub fn default_file(self) -> Sources {
-        if Path::new(DEFAULT_FILE).exists() { self.file(DEFAULT_FILE) } else { self }
+    /// Sets the file layer to the first of these files that exists, or to nothing if none does. A
+    /// file whose existence cannot be checked counts as existing, so that the operator sees why.
+    pub fn first_file_of(self, candidates: &[&str]) -> Sources {
+        match candidates.iter().find(|path| Path::new(path).try_exists().unwrap_or(true)) {
+            Some(path) => self.file(path),
+            None => self,
+        }
     }
 
-    /// The environment layer: `HOMING_SECTION__KEY`; other names are passed over.
+    /// Sets the environment layer: `HOMING_SECTION__KEY`. Other names are ignored.
     pub fn environment(mut self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Sources {
         self.environment.extend(variables);
         self
     }
 
-    /// The flag layer, from `section.key=value`. Of two for the same key the later wins.
+    /// Adds `section.key=value` to the flag layer. Of two for the same key, the later wins.
     pub fn assignment(mut self, text: &str) -> Sources {
         match text.split_once('=') {
             Some((key, value)) => self.flag("--set", key.trim(), value.trim()),
@@ -65,13 +75,17 @@ impl Sources {
         }
     }
 
-    /// The flag layer, from a flag of its own (`name` with its dashes) that stands for `key`.
+    /// Adds to the flag layer the value of a flag (`name` with its dashes) that stands for `key`.
     pub fn flag(mut self, name: &str, key: &str, value: &str) -> Sources {
         self.flags.push_text(name, key.to_owned(), value);
         self
     }
 
     /// Reads, checks and merges the layers.
+    ///
+    /// # Errors
+    /// Returns every problem of every layer. Contradictions between keys are looked for once each
+    /// layer is right.
     pub fn load(self) -> Result<Loaded, Refusal> {
         let Sources { file, environment, flags, mut problems } = self;
         let from_file = match file.as_deref().map(Layer::from_file) {
@@ -91,58 +105,58 @@ impl Sources {
             return Err(Refusal(problems));
         }
         let sources = layers.iter().flat_map(Layer::origins).collect();
-        let (config, merged) = merge(layers).map_err(internal)?;
-        let contradictions = contradictions(&config, &merged);
+        let config = merge(&layers)?;
+        let contradictions = contradictions(&config, &layers);
         if !contradictions.is_empty() {
             return Err(Refusal(contradictions));
         }
-        let changed = changed(&config, &merged).map_err(internal)?;
+        let changed = changed(&config, &layers);
         Ok(Loaded { config, file, sources, changed })
     }
 }
 
-/// The layers over the built-in defaults: as a `Config`, and as the tree in which each value knows its origin.
-fn merge(layers: impl IntoIterator<Item = Layer>) -> Result<(Config, Value), ConfigError> {
-    let mut builder = config::Config::builder().add_source(config::Config::try_from(&Config::default())?);
-    for layer in layers {
-        builder = builder.add_source(layer);
+/// Returns the value of a key in the highest layer that has one.
+fn winner<'a>(layers: &'a [Layer], path: &str) -> Option<&'a Value> {
+    layers.iter().rev().find_map(|layer| layer.value(path))
+}
+
+/// Puts the layers over the built-in defaults. A list replaces the list below it.
+fn merge(layers: &[Layer]) -> Result<Config, Refusal> {
+    let mut config = Config::default();
+    let mut problems = Vec::new();
+    for key in keys::keys() {
+        if let Some(value) = winner(layers, key.path)
+            && !key.set(&mut config, value)
+        {
+            problems.push(Problem::Internal(format!("{} does not take {}", key.path, layer::written(value))));
+        }
     }
-    let merged = builder.build()?;
-    let tree = merged.cache.clone();
-    Ok((merged.try_deserialize()?, tree))
+    if problems.is_empty() { Ok(config) } else { Err(Refusal(problems)) }
 }
 
-fn internal(error: ConfigError) -> Refusal {
-    Refusal(vec![Problem::Internal(error.to_string())])
+/// Returns the keys whose values differ from the built-in ones, however either is spelled ("60s" is
+/// "1m").
+fn changed(config: &Config, layers: &[Layer]) -> Vec<Setting> {
+    let built_in = Config::default();
+    let written = |key: &Key, config: &Config| layer::written(&key.value(config));
+    let changed = keys::keys().filter(|key| written(key, config) != written(key, &built_in));
+    changed.filter_map(|key| setting(layers, key.path)).collect()
 }
 
-/// The keys whose values differ from the built-in ones, however either is spelled ("60s" is "1m").
-fn changed(config: &Config, merged: &Value) -> Result<Vec<Setting>, ConfigError> {
-    let ours = config::Config::try_from(config)?.cache;
-    let built_in = config::Config::try_from(&Config::default())?.cache;
-    let differs =
-        |path: &str| lookup(&ours, path).map(layer::written) != lookup(&built_in, path).map(layer::written);
-    Ok(schema::keys().filter(|key| differs(key.path)).map(|key| setting(merged, key.path)).collect())
+/// Returns a key as the operator wrote it, or its built-in default. Returns `None` for an unknown
+/// key.
+fn setting(layers: &[Layer], path: &str) -> Option<Setting> {
+    let key = keys::key(path)?;
+    let value = winner(layers, path).cloned().unwrap_or_else(|| key.value(&Config::default()));
+    Some(Setting { key: path.to_owned(), value: layer::written(&value), source: layer::origin(&value) })
 }
 
-fn setting(tree: &Value, path: &str) -> Setting {
-    let value = lookup(tree, path).cloned().unwrap_or_default();
-    Setting { key: path.to_owned(), value: layer::written(&value), source: layer::origin(&value) }
-}
-
-fn lookup<'a>(tree: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('.').try_fold(tree, |value, name| match &value.kind {
-        ValueKind::Table(table) => table.get(name),
-        _ => None,
-    })
-}
-
-/// Values that are each allowed but do not go together.
-fn contradictions(config: &Config, merged: &Value) -> Vec<Problem> {
+/// Returns the pairs of values that are each allowed but do not go together.
+fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
     let rules = [
         (
-            config.redelivery.max_interval < config.redelivery.interval,
-            ("redelivery.max_interval", "redelivery.interval"),
+            config.redelivery.max_backoff < config.redelivery.interval,
+            ("redelivery.max_backoff", "redelivery.interval"),
             "the longest spacing must not be below the first",
         ),
         (
@@ -163,9 +177,9 @@ fn contradictions(config: &Config, merged: &Value) -> Vec<Problem> {
     ];
     let broken = rules.into_iter().filter(|(is_broken, ..)| *is_broken);
     broken
-        .map(|(_, (one, other), rule)| Problem::Contradiction {
-            keys: Box::new((setting(merged, one), setting(merged, other))),
-            rule,
+        .filter_map(|(_, (one, other), rule)| {
+            let keys = Box::new((setting(layers, one)?, setting(layers, other)?));
+            Some(Problem::Contradiction { keys, rule })
         })
         .collect()
 }

@@ -1,15 +1,20 @@
-//! The expiry actor: the one timer of the broker. Sleeps to the end of the first bucket in use, polls, sends verdicts.
+//! The expiry actor: the only timer of the broker. The actor sleeps until the first bucket in use
+//! ends, polls the queue, and sends the expired deadlines.
 //!
-//! It runs in an arbiter of its own, so that a busy shard does not make deadlines late, and serves all
-//! shards. It decides nothing: a verdict says that a registered bucket has ended, and the owner, who may have moved
-//! its deadline since, compares with its own before it acts. Not here: the owners' deadlines, and any per-connection state.
+//! The actor serves all shards. A thread of its own keeps deadlines punctual while a shard is busy.
+//! The actor decides nothing: an expired deadline only says that a registered bucket has ended. The
+//! owner may have moved its deadline since, and compares before it acts. The true deadlines and all
+//! state of connections stay with their owners.
 //!
-//! Bounds: a round looks at 8,192 entries, then the mailbox has its turn, since actix drains the mailbox before
-//! it polls futures. An empty queue does not wake at all.
+//! Each round looks at 8,192 entries at most. Then the mailbox has its turn, since actix drains the
+//! mailbox before it polls futures. An empty queue never wakes the actor.
 
 use super::deadline::DeadlineKind;
-use super::message::{Inspect, Inspection, PollNow, Register, Registered, Survey, Verdict, Verdicts};
-use super::queue::{self, ExpiryQueue, Key, More};
+use super::message::{
+    ExpiredDeadline, ExpiredDeadlines, ExpiryInspection, Inspect, PollNow, Register, RegisteredDeadlines,
+    Survey,
+};
+use super::queue::{self, DeadlineKey, ExpiryQueue, More};
 use super::slot::SlotSpace;
 use super::statistics::{AHEAD, ExpiryStatistics};
 use crate::clock;
@@ -21,36 +26,40 @@ use std::task::{self, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// The longest sleep. Its timer stands still while the machine is suspended, and deadlines do not: those that passed in a
-/// suspend are found this long after it.
+/// The longest sleep. The timer of a sleep stands still while the machine is suspended; deadlines
+/// do not. So deadlines that passed in a suspend are found at most this long after it.
 const SLEEP: Duration = Duration::from_secs(10);
 
-/// Entries a round looks at, well within the 2 ms that the actor may be held.
+/// Entries that a round looks at: well under the 2 ms that one round may hold the actor.
 const ROUND: usize = 8_192;
 
-/// See the module's text.
+/// The actor that owns the expiry queue and sends expired deadlines to the shards.
 pub struct ExpiryActor {
     queue: ExpiryQueue,
     slots: SlotSpace,
-    shards: Vec<Recipient<Verdicts>>,
+    shards: Vec<Recipient<ExpiredDeadlines>>,
     statistics: Arc<ExpiryStatistics>,
-    /// When to poll next: the end of the first bucket in use, or earlier after a deregistration.
+    /// The time of the next poll: the end of the first bucket in use, or earlier after a
+    /// deregistration. `None` if nothing is registered.
     wake: Option<Instant>,
-    /// Rounds of the tick under way.
+    /// Number of rounds of the current tick.
     rounds: u64,
-    /// Kept empty between rounds.
-    polled: Vec<Key>,
-    batches: Vec<Vec<Verdict>>,
+    /// The keys of one round. Empty between rounds; kept for its allocation.
+    polled: Vec<DeadlineKey>,
+    batches: Vec<Vec<ExpiredDeadline>>,
 }
 
 impl ExpiryActor {
-    /// `shards` in the order of their numbers, at most 65,536.
+    /// Creates the actor. `shards` are in the order of their numbers, at most 65,535.
+    ///
+    /// # Panics
+    /// Panics if there are more shards.
     pub fn new(
         interval: Duration,
-        shards: Vec<Recipient<Verdicts>>,
+        shards: Vec<Recipient<ExpiredDeadlines>>,
         statistics: Arc<ExpiryStatistics>,
     ) -> ExpiryActor {
-        let count = u16::try_from(shards.len()).expect("fewer arbiters than 65,536");
+        let count = u16::try_from(shards.len()).expect("at most 65,535 shards");
         ExpiryActor {
             queue: ExpiryQueue::new(interval, clock::now()),
             slots: SlotSpace::new(count),
@@ -79,15 +88,15 @@ impl ExpiryActor {
 
     fn send(&mut self, tick: Instant, now: Instant) {
         let mut fired = [0; DeadlineKind::COUNT];
-        for Key { slot, generation } in self.polled.drain(..) {
+        for DeadlineKey { slot, generation } in self.polled.drain(..) {
             let (shard, kind, slot) = self.slots.local(slot);
             fired[kind as usize] += 1;
-            self.batches[usize::from(shard)].push(Verdict { kind, slot, generation });
+            self.batches[usize::from(shard)].push(ExpiredDeadline { kind, slot, generation });
         }
         for (shard, batch) in self.shards.iter().zip(&mut self.batches) {
             if !batch.is_empty() {
-                // A shard that is gone has no owners left to tell.
-                shard.do_send(Verdicts { batch: std::mem::take(batch), tick, sent: now });
+                // A stopped shard has no owners that wait for this.
+                shard.do_send(ExpiredDeadlines { batch: std::mem::take(batch), tick, sent: now });
             }
         }
         self.statistics.sent(fired, now.since(tick));
@@ -111,7 +120,7 @@ impl Handler<Register> for ExpiryActor {
         assert!(usize::from(shard) < self.shards.len(), "a shard of this broker's");
         for registration in batch {
             let slot = self.slots.global(shard, registration.kind, registration.slot);
-            let key = Key { slot, generation: registration.generation };
+            let key = DeadlineKey { slot, generation: registration.generation };
             if let Some(bucket) = self.queue.update(key, registration.deadline) {
                 self.wake = Some(self.wake.map_or(bucket, |wake| wake.min(bucket)));
             }
@@ -133,12 +142,12 @@ impl Handler<Survey> for ExpiryActor {
 
     fn handle(&mut self, _: Survey, ctx: &mut Self::Context) {
         let now = clock::now();
-        ctx.notify(CountOn(queue::Survey::new(AHEAD.map(|s| now + Duration::from_secs(s)))));
+        ctx.notify(CountOn(queue::QueueSurvey::new(AHEAD.map(|s| now + Duration::from_secs(s)))));
     }
 }
 
-/// A survey goes on, after whatever else there is to do.
-struct CountOn(queue::Survey<{ AHEAD.len() }>);
+/// The rest of a survey, which continues after all other messages.
+struct CountOn(queue::QueueSurvey<{ AHEAD.len() }>);
 
 impl actix::Message for CountOn {
     type Result = ();
@@ -159,7 +168,7 @@ impl Handler<Inspect> for ExpiryActor {
     type Result = MessageResult<Inspect>;
 
     fn handle(&mut self, _: Inspect, _: &mut Self::Context) -> Self::Result {
-        let mut shards = vec![[Registered::default(); DeadlineKind::COUNT]; self.shards.len()];
+        let mut shards = vec![[RegisteredDeadlines::default(); DeadlineKind::COUNT]; self.shards.len()];
         for (slot, ends) in self.queue.walk() {
             let (shard, kind, _) = self.slots.local(slot);
             let of_kind = &mut shards[usize::from(shard)][kind as usize];
@@ -167,14 +176,16 @@ impl Handler<Inspect> for ExpiryActor {
             of_kind.first = Some(of_kind.first.map_or(ends, |first| first.min(ends)));
         }
         let (interval, keys, buckets) = (self.queue.interval(), self.queue.len(), self.queue.dump());
-        MessageResult(Inspection { interval, keys, buckets, shards })
+        MessageResult(ExpiryInspection { interval, keys, buckets, shards })
     }
 }
 
-/// Runs the actor's rounds when they are due. Polled after each pass over the mailbox, so an earlier wake-up is seen at once.
+/// The future that runs the rounds of the actor when they are due.
+///
+/// Actix polls it after each pass over the mailbox, so an earlier wake-up takes effect at once.
 struct Ticker {
     sleep: Pin<Box<Sleep>>,
-    /// What the sleep is set to; nothing once it has ended.
+    /// The wake-up for which the sleep is set; `None` once the sleep has ended.
     armed: Option<Instant>,
 }
 
@@ -191,14 +202,15 @@ impl ActorFuture<ExpiryActor> for Ticker {
             let now = clock::now();
             if wake <= now {
                 if actor.round(now) == More::Due {
-                    // The mailbox first: registrations must not wait for the end of a long catch-up.
+                    // The mailbox comes first: registrations must not wait for the end of a long
+                    // catch-up.
                     task.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 continue;
             }
             if self.armed != Some(wake) {
-                // `now` is rounded down to its millisecond, so this ends at or after `wake`.
+                // `now` is rounded down to its millisecond, so the sleep ends at or after `wake`.
                 self.sleep.set(tokio::time::sleep(wake.since(now).min(SLEEP)));
                 self.armed = Some(wake);
             }

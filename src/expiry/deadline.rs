@@ -2,52 +2,58 @@
 
 use crate::time::Instant;
 
-/// What a deadline is for. Each owner may have one deadline of every kind.
+/// The purpose of a deadline. Each slot of a shard has at most one deadline of every kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DeadlineKind {
-    /// Something has to come from the peer: CONNECT, then whatever Keep Alive asks for.
+    /// The peer must send something: first CONNECT, later any packet within its Keep Alive.
     ReadIdle,
-    /// The peer's socket takes no bytes.
+    /// The peer's socket must take pending bytes.
     WriteIdle,
-    /// The earliest unacknowledged QoS 1 or 2 packet.
+    /// The earliest unacknowledged QoS 1 or 2 packet is due.
     Retransmit,
-    /// Session Expiry Interval or Will Delay Interval of a session without a connection.
+    /// The Session Expiry Interval or Will Delay Interval of a session without a connection.
     Session,
-    /// The shard's own regular work: figures, expired retained messages.
-    Chore,
+    /// The regular housekeeping of the shard, such as figures and expired retained messages.
+    Housekeeping,
 }
 
 impl DeadlineKind {
+    /// All kinds, in the order of their discriminants.
     pub const ALL: [DeadlineKind; 5] = [
         DeadlineKind::ReadIdle,
         DeadlineKind::WriteIdle,
         DeadlineKind::Retransmit,
         DeadlineKind::Session,
-        DeadlineKind::Chore,
+        DeadlineKind::Housekeeping,
     ];
+    /// The number of kinds.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// As in topics.
+    /// Returns the name of the kind in `$SYS` topics.
     pub const fn name(self) -> &'static str {
         match self {
             DeadlineKind::ReadIdle => "read_idle",
             DeadlineKind::WriteIdle => "write_idle",
             DeadlineKind::Retransmit => "retransmit",
             DeadlineKind::Session => "session",
-            DeadlineKind::Chore => "chore",
+            DeadlineKind::Housekeeping => "housekeeping",
         }
     }
 }
 
-/// One deadline of a shard's, to be registered, moved or, with [`Instant::NEVER`], forgotten.
+/// A deadline of a shard, to be registered, moved, or, with [`Instant::NEVER`], removed.
 ///
-/// A newer generation takes the place of an older one; an older one changes nothing while a newer is registered.
+/// A newer generation replaces an older one. An older generation changes nothing while a newer one
+/// is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
+    /// The purpose of the deadline.
     pub kind: DeadlineKind,
-    /// Dense within the shard.
+    /// The number of the owner within its shard. The numbers are dense.
     pub slot: u32,
+    /// The life of the slot to which the deadline belongs, since slots are reused.
     pub generation: u32,
+    /// The deadline; [`Instant::NEVER`] removes the registration.
     pub deadline: Instant,
 }

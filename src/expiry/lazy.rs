@@ -1,42 +1,38 @@
-//! What an owner remembers of a registration, so that a deadline that moves is seldom told.
+//! Lazy registration: an owner remembers its registered bucket, so that few moves of its deadline
+//! are sent.
 //!
-//! A keep alive moves with every packet and a retransmit deadline with every ack, always to later. Telling the
-//! expiry actor each time costs a message per packet; telling it only what falls into an *earlier*
-//! bucket than the one registered costs a comparison. The move to later is found when the verdict
-//! comes: the owner sees its true deadline ahead and registers that.
+//! A keep-alive deadline moves with every packet, and a retransmit deadline with every
+//! acknowledgement, always to later. Sending each move to the expiry actor would cost a message for
+//! each packet. Sending only a move to an *earlier* bucket costs a comparison. The owner finds a
+//! move to later when its expired deadline comes: the true deadline is still ahead, and the owner
+//! registers that one.
 
 use crate::time::Instant;
 use std::time::Duration;
 
-/// The bucket the expiry actor has been told of for one deadline, if any: 4 bytes.
+/// The bucket that one deadline has at the expiry actor, if any. 4 bytes.
 ///
-/// Bucket numbers saturate at 2^32 - 1: after 34 years of running at an interval of 250 ms, 49 days at 1 ms.
-/// Beyond that every call answers "tell it", which costs messages, never a deadline.
+/// Bucket numbers saturate at 2^32 - 1: after 34 years of running with a tick of 250 ms, or 49 days
+/// with 1 ms. From then on every deadline is sent, which costs messages and never a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registered(u32);
 
 impl Registered {
-    /// Nothing has been told, or the verdict has come.
+    /// No registration: nothing was sent yet, or the expired deadline came back.
     pub const NOTHING: Registered = Registered(0);
     const BEYOND: u32 = u32::MAX;
 
-    /// Whether the expiry actor must be told of `deadline`; if so it is taken as told.
+    /// Returns true if the caller must send `deadline` to the expiry actor, and then remembers its
+    /// bucket.
     ///
-    /// [`Instant::NEVER`] need not be told: the registration that stands fires once and finds nothing to do.
-    /// `interval` is the expiry queue's, at least a millisecond.
+    /// [`Instant::NEVER`] need not be sent: the registration that stands comes back once, and its
+    /// owner then finds nothing to do. `interval` is the bucket width of the expiry queue, at least
+    /// a millisecond.
     pub fn needs(&mut self, deadline: Instant, interval: Duration) -> bool {
-        if deadline.is_never() {
+        if self.covers(deadline, interval) {
             return false;
         }
-        // Asked for every packet sent, and nearly always no: a multiplication says so, a division takes longer.
-        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
-        if self.0 != 0
-            && self.0 != Self::BEYOND
-            && deadline.as_millis() >= u64::from(self.0 - 1) * interval_ms
-        {
-            return false;
-        }
-        let bucket = Self::bucket(deadline, interval_ms);
+        let bucket = Self::bucket(deadline, milliseconds(interval));
         let earlier = self.0 == 0 || bucket < self.0 || bucket == Self::BEYOND;
         if earlier {
             self.0 = bucket;
@@ -44,19 +40,38 @@ impl Registered {
         earlier
     }
 
-    /// The verdict came: a polled key is gone from the queue until it is registered again.
+    /// Returns true if `deadline` need not be sent: its own or an earlier bucket is registered, or
+    /// it is [`Instant::NEVER`].
+    ///
+    /// Nearly every packet that is sent ends here. Costs a multiplication, where a division would
+    /// take longer.
+    #[inline]
+    pub fn covers(self, deadline: Instant, interval: Duration) -> bool {
+        let stands = self.0 != 0 && self.0 != Self::BEYOND;
+        deadline.is_never()
+            || stands && deadline.as_millis() >= u64::from(self.0 - 1) * milliseconds(interval)
+    }
+
+    /// Records that the expired deadline came. The queue has no registration of the owner any more.
     pub fn fired(&mut self) {
         *self = Self::NOTHING;
     }
 
+    /// True if a bucket is registered.
     pub fn is_registered(self) -> bool {
         self != Self::NOTHING
     }
 
-    /// The number of the bucket, from 1: zero is free to mean nothing.
+    /// Returns the number of the bucket, from 1, because 0 means no registration.
     fn bucket(deadline: Instant, interval_ms: u64) -> u32 {
         u32::try_from((deadline.as_millis() / interval_ms).saturating_add(1)).unwrap_or(Self::BEYOND)
     }
+}
+
+/// Returns the milliseconds of an interval, at least 1.
+#[inline]
+fn milliseconds(interval: Duration) -> u64 {
+    u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 #[cfg(test)]
@@ -81,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_makes_any_deadline_new() {
+    fn an_expired_deadline_makes_any_deadline_new() {
         let mut told = Registered::default();
         assert!(told.needs(at(0), INTERVAL));
         told.fired();

@@ -1,16 +1,21 @@
-//! What shards and the expiry actor say to each other: a batch each way, never a message per deadline.
+//! The messages between shards and the expiry actor. Each message is a batch, never a single
+//! deadline.
 
 use super::deadline::DeadlineKind;
 pub use super::deadline::Registration;
 use crate::time::Instant;
 use std::time::Duration;
 
-/// What one turn of a shard registers. Sent once a turn, and only if something has to be told ([`lazy`](super::lazy)).
+/// The registrations of one turn of a shard.
+///
+/// Sent at most once in a turn, and only if [`lazy`](super::lazy) finds a deadline to send.
 #[derive(Debug)]
 pub struct Register {
+    /// The number of the shard that registers.
     pub shard: u16,
+    /// The registrations, in the order in which they were made.
     pub batch: Vec<Registration>,
-    /// When it was sent.
+    /// The time at which the batch was sent.
     pub sent: Instant,
 }
 
@@ -18,31 +23,41 @@ impl actix::Message for Register {
     type Result = ();
 }
 
-/// A registered bucket has ended. The owner may have moved its deadline or gone since: it compares before it acts.
+/// A deadline whose registered bucket has ended.
+///
+/// The owner may have moved its deadline since, or may be gone. So the shard compares with the true
+/// deadline before it acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ExpiredDeadline {
+    /// The purpose of the deadline.
     pub kind: DeadlineKind,
+    /// The number of the owner within its shard.
     pub slot: u32,
+    /// The life of the slot that registered the deadline.
     pub generation: u32,
 }
 
-/// What became due for one shard: one batch a tick, several only where a tick takes several rounds.
+/// The expired deadlines of one shard. One batch for each tick, or several if a tick takes several
+/// rounds.
 ///
-/// Bounded by the shard's own registrations: a key whose verdict went out is registered no more.
+/// The size is bounded by the shard's own registrations: a key that was sent is no longer
+/// registered.
 #[derive(Debug)]
-pub struct Verdicts {
-    pub batch: Vec<Verdict>,
-    /// The end of the earliest bucket polled for this batch; the others follow, up to the time of the poll.
+pub struct ExpiredDeadlines {
+    pub batch: Vec<ExpiredDeadline>,
+    /// The end of the earliest bucket in this batch. Later buckets, up to the time of the poll, may
+    /// follow in the same batch.
     pub tick: Instant,
-    /// When it was sent.
+    /// The time at which the batch was sent.
     pub sent: Instant,
 }
 
-impl actix::Message for Verdicts {
+impl actix::Message for ExpiredDeadlines {
     type Result = ();
 }
 
-/// Poll once now rather than at the next bucket's end. Nothing comes early by it.
+/// Tells the expiry actor to poll now instead of at the end of the next bucket. No deadline expires
+/// early by it.
 #[derive(Debug)]
 pub struct PollNow;
 
@@ -50,7 +65,12 @@ impl actix::Message for PollNow {
     type Result = ();
 }
 
-/// Count what is due soon, for whoever shows it. Looks at every key once, 16 bytes each, in stretches between which all else goes on.
+/// Tells the expiry actor to count the keys that are due soon, for [`ExpiryStatistics::due`].
+///
+/// The survey looks at every key once, 16 bytes each. After each stretch of slots the survey makes
+/// way for other work.
+///
+/// [`ExpiryStatistics::due`]: super::statistics::ExpiryStatistics::due
 #[derive(Debug)]
 pub struct Survey;
 
@@ -58,30 +78,35 @@ impl actix::Message for Survey {
     type Result = ();
 }
 
-/// Say what is registered, for a person. Walks over every key: some 10 ms for a million of them, in which no verdict goes out.
+/// Asks the expiry actor for everything that is registered, for a person to read.
+///
+/// The actor walks over every key, some 10 ms for a million keys. No expired deadline is sent
+/// meanwhile.
 #[derive(Debug)]
 pub struct Inspect;
 
 impl actix::Message for Inspect {
-    type Result = Inspection;
+    type Result = ExpiryInspection;
 }
 
-/// The answer.
+/// The answer to [`Inspect`].
 #[derive(Debug)]
-pub struct Inspection {
+pub struct ExpiryInspection {
     /// The width of a bucket.
     pub interval: Duration,
+    /// The number of registered keys.
     pub keys: usize,
-    /// The ends and sizes of buckets with keys in them, the earliest first; all of them.
+    /// The end and the number of keys of every bucket with keys, earliest first.
     pub buckets: Vec<(Instant, usize)>,
-    /// By shard, then by kind.
-    pub shards: Vec<[Registered; DeadlineKind::COUNT]>,
+    /// The registrations by shard, then by kind.
+    pub shards: Vec<[RegisteredDeadlines; DeadlineKind::COUNT]>,
 }
 
-/// What one shard has registered of one kind.
+/// The registrations of one kind in one shard.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Registered {
+pub struct RegisteredDeadlines {
+    /// The number of registered keys.
     pub keys: usize,
-    /// The end of the first bucket among them.
+    /// The end of the first bucket with such a key; `None` without keys.
     pub first: Option<Instant>,
 }

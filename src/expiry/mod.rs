@@ -1,10 +1,14 @@
-//! Deadlines: one bucketed queue for every one of them, and the actor that ticks it.
+//! Deadlines: one bucketed queue for all deadlines of the broker, and the actor that polls the
+//! queue.
 //!
-//! An owner keeps its true deadline itself and tells the expiry actor only when that deadline falls
-//! into an earlier bucket than the one already registered ([`lazy`]). The queue hands the key back
-//! once its bucket is due; the owner compares with its true deadline, acts or registers again.
+//! The owner of a deadline stores its true value. The owner registers a deadline with the expiry
+//! actor only if the new deadline is in an earlier bucket than the registered one ([`lazy`]). The
+//! queue returns the key when its bucket is due. Then the owner compares with the true deadline,
+//! and acts or registers again.
 //!
-//! Pure: [`queue`], [`lazy`], [`slot`], [`deadline`]. The actor and what it says: [`actor`], [`message`], [`statistics`].
+//! [`queue`], [`lazy`], [`slot`] and [`deadline`] are pure and know only [`crate::time`]; the shard
+//! imports them. The actor with its messages and figures is in [`actor`], [`message`] and
+//! [`statistics`]; the broker imports these.
 
 pub mod actor;
 pub mod deadline;

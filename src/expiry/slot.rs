@@ -1,42 +1,47 @@
-//! One dense numbering over the deadlines of all shards, and back. Pure.
+//! One dense numbering over the deadlines of all shards, and its inverse. Pure.
 
 use super::deadline::DeadlineKind;
 
-/// Local slots numbered in a row before the next kind has its turn.
+/// Local slots with consecutive numbers, before the next kind follows.
 const BLOCK: u32 = 1024;
 
-/// The numbering for a number of shards: in blocks of local slots, the kinds block by block, the shards fastest.
+/// The numbering of deadlines for a number of shards.
 ///
-/// Numbers are dense when shards fill alike, and a block of a kind that nobody registers has no segment in the queue's
-/// index (16 bytes a slot): an idle connection pays for the deadlines it has.
+/// Local slots are numbered in blocks of 1,024. Within each block one kind follows the other, and
+/// neighbouring numbers belong to different shards. So the numbers are dense if the shards fill
+/// alike. A block of a kind that nobody registers has no segment in the index of the queue (16
+/// bytes for each slot). An idle connection thus pays only for the deadlines that it has.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotSpace {
     shards: u32,
 }
 
 impl SlotSpace {
+    /// Creates the numbering for `shards` shards; 0 counts as 1.
     pub fn new(shards: u16) -> SlotSpace {
         SlotSpace { shards: u32::from(shards).max(1) }
     }
 
-    /// The number of a shard's deadline.
+    /// Returns the number of a deadline of a shard.
     ///
     /// # Panics
-    /// If it does not fit 32 bits: 1 Gi slots over all shards. Wrapping would move another owner's deadline.
+    /// Panics if the number does not fit 32 bits, which takes more than 800 million slots over all
+    /// shards. A number that wrapped would move the deadline of another owner.
     pub fn global(self, shard: u16, kind: DeadlineKind, local: u32) -> u32 {
         let (block, at) = (u64::from(local / BLOCK), u64::from(local % BLOCK));
         let within = (block * DeadlineKind::COUNT as u64 + kind as u64) * u64::from(BLOCK) + at;
         let number = within * u64::from(self.shards) + u64::from(shard);
-        u32::try_from(number).expect("at most 1 Gi slots over all shards")
+        u32::try_from(number).expect("at most 2^32 deadlines over all shards")
     }
 
-    /// Shard, kind and shard-local slot of a number.
+    /// Returns the shard, the kind and the slot within the shard of a number from
+    /// [`SlotSpace::global`].
     pub fn local(self, global: u32) -> (u16, DeadlineKind, u32) {
         let (rest, shard) = (global / self.shards, global % self.shards);
         let (blocks, at) = (rest / BLOCK, rest % BLOCK);
         let kinds = DeadlineKind::COUNT as u32;
         let local = blocks / kinds * BLOCK + at;
-        // Below `shards`, which came from a `u16`.
+        // Fits: the value is below `shards`, which was made from a `u16`.
         (shard as u16, DeadlineKind::ALL[(blocks % kinds) as usize], local)
     }
 }

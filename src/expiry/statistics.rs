@@ -1,62 +1,70 @@
-//! What the expiry actor counts, for whoever shows it. Relaxed atomics: written by one thread, read by any.
+//! The figures of the expiry actor. All are relaxed atomics, so any thread may read them.
 
 use super::deadline::DeadlineKind;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Powers of two of milliseconds told apart; the last stands for all beyond 8 s.
+/// Number of histogram buckets, one for each power of two of milliseconds. The last one counts
+/// everything from 8.2 s on.
 const LATENESS_BUCKETS: usize = 15;
 
-/// How far a survey looks ahead, in seconds.
+/// The times that a survey looks ahead, in seconds.
 pub const AHEAD: [u64; 3] = [1, 10, 60];
 
-/// Shared between the expiry actor, which alone writes, and its readers.
+/// The figures of the expiry actor. Only the actor writes them, except the mailbox lag of the
+/// shards.
 #[derive(Debug, Default)]
 pub struct ExpiryStatistics {
     keys: AtomicU64,
     buckets_in_use: AtomicU64,
     ticks: AtomicU64,
     fired: [AtomicU64; DeadlineKind::COUNT],
-    /// From a bucket's end to the round that polled it, by verdict. A round that polls several buckets counts the earliest
-    /// for all: an upper bound.
+    /// The time from the end of a bucket to the round that polled it, for each expired deadline.
+    ///
+    /// A round that polls several buckets counts the earliest for all of them, so the value is an
+    /// upper bound.
     pub lateness: Lateness,
-    /// What a batch of verdicts spent in the mailbox of its shard.
-    pub verdict_lag: Lateness,
-    /// What a batch of registrations spent in the mailbox of the expiry actor.
+    /// The time that a batch of expired deadlines spent in the mailbox of its shard. The shards
+    /// write it.
+    pub expired_lag: Lateness,
+    /// The time that a batch of registrations spent in the mailbox of the expiry actor.
     pub registration_lag: Lateness,
     longest_catch_up: AtomicU64,
-    /// As of the last survey.
+    /// The counts of the last survey.
     due: [AtomicU64; AHEAD.len()],
 }
 
 impl ExpiryStatistics {
-    /// Keys registered.
+    /// Returns the number of registered keys.
     pub fn keys(&self) -> u64 {
         self.keys.load(Relaxed)
     }
 
-    /// Buckets of the ring with keys in them, as of the last tick.
+    /// Returns the number of ring buckets with keys, as of the last tick.
     pub fn buckets_in_use(&self) -> u64 {
         self.buckets_in_use.load(Relaxed)
     }
 
-    /// Ticks since the start: wake-ups that polled, a catch-up over several rounds counted once.
+    /// Returns the number of ticks since the start. A catch-up over several rounds counts as one
+    /// tick.
     pub fn ticks(&self) -> u64 {
         self.ticks.load(Relaxed)
     }
 
-    /// Verdicts sent since the start.
+    /// Returns the number of expired deadlines of this kind that were sent since the start.
     pub fn fired(&self, kind: DeadlineKind) -> u64 {
         self.fired[kind as usize].load(Relaxed)
     }
 
-    /// Rounds of the longest catch-up: 1 where no tick ever exceeded its budget.
+    /// Returns the number of rounds of the longest catch-up; 1 if no tick ever exceeded its budget.
+    #[cfg(test)]
     pub fn longest_catch_up(&self) -> u64 {
         self.longest_catch_up.load(Relaxed)
     }
 
-    /// Keys whose buckets end within each of [`AHEAD`], as of the last survey.
+    /// Returns the number of keys whose buckets end within each time of [`AHEAD`], as of the last
+    /// survey.
     pub fn due(&self) -> [u64; AHEAD.len()] {
         self.due.each_ref().map(|count| count.load(Relaxed))
     }
@@ -75,9 +83,9 @@ impl ExpiryStatistics {
         for (count, fired) in self.fired.iter().zip(fired) {
             count.fetch_add(fired, Relaxed);
         }
-        let verdicts = fired.iter().sum::<u64>();
-        if verdicts > 0 {
-            self.lateness.add(late, verdicts);
+        let expired = fired.iter().sum::<u64>();
+        if expired > 0 {
+            self.lateness.add(late, expired);
         }
     }
 
@@ -88,16 +96,16 @@ impl ExpiryStatistics {
     }
 }
 
-/// How late things were: the longest, and a histogram of powers of two. 128 bytes; any thread may add.
+/// The largest lateness, and a histogram by powers of two. 128 bytes. Any thread may add.
 #[derive(Debug, Default)]
 pub struct Lateness {
     max_ms: AtomicU64,
-    /// How many were less than 2^index ms late.
+    /// The number of values below 2^index ms that no earlier bucket counts.
     counts: [AtomicU64; LATENESS_BUCKETS],
 }
 
 impl Lateness {
-    /// So many were so late.
+    /// Counts `times` events that were late by `late`.
     pub fn add(&self, late: Duration, times: u64) {
         let ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX);
         let bits = (u64::BITS - ms.leading_zeros()) as usize;
@@ -105,19 +113,22 @@ impl Lateness {
         self.max_ms.fetch_max(ms, Relaxed);
     }
 
-    /// The latest.
+    /// Returns the largest lateness; zero if nothing was counted.
     pub fn max(&self) -> Duration {
         Duration::from_millis(self.max_ms.load(Relaxed))
     }
 
-    /// What 99 % were less late than, to the next power of two of milliseconds.
+    /// Returns the time that 99 % of the events stayed below, rounded up to a power of two of
+    /// milliseconds.
+    ///
+    /// Zero if nothing was counted. Values from 8.2 s on count as 16.4 s.
     pub fn p99(&self) -> Duration {
         let counts = self.counts.each_ref().map(|count| count.load(Relaxed));
         let all: u64 = counts.iter().sum();
         let mut seen = 0;
         let index = counts.iter().position(|count| {
             seen += count;
-            // In 128 bits, since a count may be near the end of 64.
+            // In 128 bits, because a count may be near the largest `u64`.
             u128::from(seen) * 100 >= u128::from(all) * 99
         });
         if all == 0 { Duration::ZERO } else { Duration::from_millis(1 << index.unwrap_or(0)) }

@@ -1,4 +1,4 @@
-//! `homing load` as it is typed. What the values mean together, [`super::plan`] decides.
+//! The command line of `homing load`. [`super::plan`] decides if the values go together.
 
 use crate::config::duration;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
@@ -23,7 +23,7 @@ ends the run); it hands a repeated QoS 2 message up again (counted as redelivere
 PUBREC that refuses a message keeps its place in the window (5.0); it pings at Keep Alive
 whatever else goes on. A client takes 27 KiB (3.1.1) or 45 KiB (5.0) here. One thread does
 everything: above its limit the figures are those of this program, not of the broker.
-The broker's settings (--listen, --config, --set ...) mean nothing here.";
+The settings of the broker (--listen, --config, --set ...) have no effect here.";
 
 /// Load a broker, this or any other, and check that it keeps what MQTT promises.
 #[derive(Args, Clone, Debug)]
@@ -33,6 +33,7 @@ pub struct LoadArguments {
     pub scenario: Scenario,
 }
 
+/// The scenarios of `homing load`, each with its arguments.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Scenario {
     /// As many messages as the broker takes, in a closed loop
@@ -47,7 +48,7 @@ pub enum Scenario {
     Session(Session),
 }
 
-/// What every scenario takes.
+/// The arguments of every scenario.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
 pub struct Common {
@@ -70,19 +71,20 @@ pub struct Common {
     /// Default: by scenario and layout
     #[arg(long, value_name = "N")]
     pub subscribers: Option<u32>,
-    /// How long to publish, warm-up included [default: 10s, or until --messages are sent]
+    /// Time to publish, warm-up included [default: 10s, or until --messages are sent]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,
     /// Messages from each publisher, warm-up included
     #[arg(long, value_name = "N")]
     pub messages: Option<u64>,
-    /// Leave this much out of rate, latency and CPU; it is verified [default: 1s, with --messages off]
+    /// Leave this much out of rate, latency and CPU; it is verified [default: 1s, with --messages
+    /// off]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub warmup: Option<Duration>,
     /// Unacknowledged QoS 1 and 2 messages of each publisher
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub window: u16,
-    /// How long nothing may move before the rest is given up
+    /// Maximum time without any progress; then the run ends without the rest
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub patience: Duration,
     /// Process of a broker on this machine: its CPU per delivered message and its memory
@@ -96,6 +98,7 @@ pub struct Common {
     pub plot: Option<PathBuf>,
 }
 
+/// As many messages as the broker takes, in a closed loop
 #[derive(Args, Clone, Debug)]
 pub struct Throughput {
     #[command(flatten)]
@@ -107,6 +110,7 @@ pub struct Throughput {
     pub end_to_end: u32,
 }
 
+/// Messages at a fixed rate, each stamped with the time it was due
 #[derive(Args, Clone, Debug)]
 pub struct Latency {
     #[command(flatten)]
@@ -118,6 +122,7 @@ pub struct Latency {
     pub rate: u32,
 }
 
+/// Many connections at once, then idle with keep alive
 #[derive(Args, Clone, Debug)]
 pub struct Connections {
     #[command(flatten)]
@@ -133,34 +138,36 @@ pub struct Connections {
     pub keep_alive: Duration,
 }
 
+/// Subscribers that withhold acknowledgements by plan
 #[derive(Args, Clone, Debug)]
 pub struct Redelivery {
     #[command(flatten)]
     pub common: Common,
-    /// Which PUBACKs (QoS 1) or PUBRECs (QoS 2) to withhold
+    /// Plan that says which PUBACKs (QoS 1) or PUBRECs (QoS 2) are withheld
     #[arg(long, value_enum, default_value_t = Withhold::Never)]
     pub plan: Withhold,
-    /// Of --plan every-nth and crash
+    /// With --plan every-nth and crash: the n
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub nth: u64,
-    /// Of --plan late: how long after its first transmission a message is acknowledged
+    /// With --plan late: time from the first transmission of a message to its acknowledgement
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
     pub late: Duration,
-    /// How long at most to watch what comes again before the subscribers return
+    /// Maximum time to watch for resends before the subscribers return
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub observe: Duration,
-    /// How long the subscribers are away before they return
+    /// Time that the subscribers are away before they return
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
     pub away: Duration,
 }
 
+/// A queue built up for absent subscribers, then drained
 #[derive(Args, Clone, Debug)]
 pub struct Session {
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Who publishes to whom.
+/// The assignment of publishers to subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -168,23 +175,24 @@ pub enum Layout {
     OneToOne,
     /// Each on its own topic, all subscribers on all topics by a wildcard
     FanIn,
-    /// All on one topic, which all subscribers have
+    /// All publishers on one topic that all subscribers have
     FanOut,
-    /// All on one topic, which the subscribers share
+    /// All publishers on one topic that the subscribers share
     Shared,
 }
 
-/// Which acknowledgements a subscriber withholds until it returns.
+/// The plan by which a subscriber withholds acknowledgements until it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Withhold {
-    /// It never acknowledges
+    /// No message is acknowledged
     Never,
-    /// The first transmission of every nth message goes unanswered
+    /// The first transmission of every nth message is not acknowledged
     EveryNth,
-    /// All come late
+    /// All acknowledgements are late
     Late,
-    /// Every nth stays unanswered, and the connection is cut while messages come
+    /// Every nth message is not acknowledged, and the subscriber closes its connection while
+    /// messages come
     Crash,
 }
 
@@ -200,7 +208,7 @@ fn qos(text: &str) -> Result<QoS, &'static str> {
     text.parse().ok().and_then(QoS::from_bits).ok_or("must be 0, 1 or 2")
 }
 
-/// clap's complaint as one line: what is wrong, without usage.
+/// Returns the error of clap as one line, without the usage.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let meant = |line: &&str| !line.is_empty() && !line.starts_with("For more information");

@@ -10,13 +10,13 @@ use tokio::task::JoinSet;
 
 /// Clients that connect at the same time.
 const CONNECTING: usize = 100;
-/// How long a goodbye may take.
+/// Maximum time for a DISCONNECT.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A connected client.
 pub type Client = (Sender, Connection);
 
-/// When a publisher sends.
+/// The times at which a publisher sends.
 pub enum Pace {
     /// As soon as its flow is open.
     Closed,
@@ -50,7 +50,10 @@ pub async fn connect(run: &Run, clients: Vec<(Options, Option<String>)>) -> Resu
     }
 }
 
-/// What a future gives, unless the run is abandoned first.
+/// Waits for a future, unless the run is abandoned first.
+///
+/// # Errors
+/// The run was abandoned; the text says why.
 pub async fn unless_abandoned<T>(run: &Run, future: impl Future<Output = T>) -> Result<T, Broken> {
     tokio::select! {
         output = future => Ok(output),
@@ -158,7 +161,8 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Connects all subscribers, then all publishers; the publishers are idle until [`Crew::publish`].
+    /// Connects all subscribers, then all publishers; the publishers are idle until
+    /// [`Crew::publish`].
     ///
     /// # Errors
     /// As [`connect`].

@@ -1,7 +1,9 @@
-//! One publisher's closed loop, as pure numbers: how many messages may be unacknowledged, and how many may be under way end to end.
+//! The closed loop of one publisher, as pure numbers: bounds on unacknowledged messages and on
+//! messages under way end to end.
 //!
-//! The second bound is what keeps a fast publisher from filling the broker's queues: nothing is lost at QoS 0 for want of
-//! buffers, and no broker looks fast by queueing. It costs a counter for each message under way, `end_to_end` at most.
+//! The second bound keeps a fast publisher from filling the queues of the broker. So no QoS 0
+//! message is lost because of full buffers, and no broker looks fast because it queues. The cost is
+//! a counter for each message under way, at most `end_to_end`.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,33 +12,35 @@ use std::collections::{HashMap, VecDeque};
 pub struct Bounds {
     /// Messages to send in all.
     pub messages: Option<u64>,
-    /// Messages without PUBACK or PUBCOMP, and in any QoS messages that the client has not put on the wire.
+    /// Messages without PUBACK or PUBCOMP, and in any QoS messages that the client has not put on
+    /// the wire.
     pub window: u32,
-    /// Messages that not all their audiences have; `None` for an open loop.
+    /// Messages that some of their audiences do not have yet; `None` for an open loop.
     pub end_to_end: Option<u32>,
     /// Audiences of each message.
     pub copies: u32,
 }
 
-/// Where a publisher stands.
+/// The progress of one publisher.
 #[derive(Debug)]
 pub struct Flow {
     bounds: Bounds,
     next: u64,
     unacknowledged: u32,
-    /// Given to the client, not yet on the wire.
+    /// Messages that the client has and that are not on the wire yet.
     queued: u32,
     /// All messages below have arrived, or are written off.
     base: u64,
     /// Copies still to come of each message from `base` on; empty in an open loop.
     missing: VecDeque<u32>,
-    /// Those of the queued ones that will have a packet identifier.
+    /// Sequence numbers of queued messages of QoS 1 and 2, which will get a packet identifier.
     given: VecDeque<u64>,
-    /// On the wire, by packet identifier.
+    /// Messages on the wire, by packet identifier.
     on_wire: HashMap<u16, u64>,
 }
 
 impl Flow {
+    /// Returns the flow of a publisher that has sent nothing.
     pub fn new(bounds: Bounds) -> Flow {
         Flow {
             bounds,
@@ -50,12 +54,12 @@ impl Flow {
         }
     }
 
-    /// Everything that was to be sent is sent.
+    /// Returns true if all messages are sent.
     pub fn exhausted(&self) -> bool {
         self.bounds.messages.is_some_and(|messages| self.next >= messages)
     }
 
-    /// Whether the next message may go now.
+    /// Returns true if the next message may be sent now.
     pub fn is_open(&self) -> bool {
         let end_to_end = self.bounds.end_to_end;
         self.unacknowledged < self.bounds.window
@@ -63,7 +67,7 @@ impl Flow {
             && end_to_end.is_none_or(|bound| self.next - self.base < u64::from(bound))
     }
 
-    /// Nothing waits for its acknowledgement.
+    /// Returns true if no message waits for its acknowledgement.
     pub fn is_settled(&self) -> bool {
         self.unacknowledged == 0
     }
@@ -86,7 +90,8 @@ impl Flow {
         self.take_unacknowledged()
     }
 
-    /// The client put the oldest message that it was given on the wire.
+    /// Records that the client has put its oldest queued message on the wire, under this packet
+    /// identifier (0: QoS 0).
     pub fn sent(&mut self, id: u16) {
         self.queued = self.queued.saturating_sub(1);
         // A QoS 0 message has no identifier.
@@ -97,19 +102,19 @@ impl Flow {
         }
     }
 
-    /// The handshake of `id` is over. Says which message it was.
+    /// Records the end of the handshake of `id`. Returns the sequence number of the message.
     pub fn finished(&mut self, id: u16) -> Option<u64> {
         let sequence = self.on_wire.remove(&id)?;
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
         Some(sequence)
     }
 
-    /// One audience has the message.
+    /// Records that one audience has the message.
     pub fn arrived(&mut self, sequence: u64) {
         self.settle(sequence, 1);
     }
 
-    /// Nobody will have it: the broker refused it.
+    /// Records that the broker refused the message, so that no audience will have it.
     pub fn refused(&mut self, sequence: u64) {
         self.settle(sequence, u32::MAX);
     }
@@ -127,7 +132,7 @@ impl Flow {
         }
     }
 
-    /// Goes on without what is still under way: at QoS 0 it may never come.
+    /// Continues without the messages that are under way. At QoS 0 they may never arrive.
     pub fn write_off(&mut self) {
         self.missing.clear();
         self.base = self.next;

@@ -1,7 +1,9 @@
-//! `homing load`: a load tester on rumqttc that works against any MQTT broker, and checks what it measures.
+//! `homing load`: a load tester on rumqttc that works against any MQTT broker, and checks what it
+//! measures.
 //!
-//! Every message carries its publisher, its place in that publisher's sequence and the time it was due, so that loss, duplicates and
-//! disorder are counted, not assumed. It shares no code with the broker but a few names ([`crate::mqtt::packet`]).
+//! Every message carries its publisher, its place in that publisher's sequence and the time it was
+//! due, so that loss, duplicates and disorder are counted, not assumed. It shares no code with the
+//! broker but a few names ([`crate::mqtt::packet`]).
 //!
 //! | file | concern |
 //! |---|---|
@@ -9,14 +11,16 @@
 //! | `client` | rumqttc, 3.1.1 and 5.0, behind one face |
 //! | `verify` | the books: what was sent against what came (pure) |
 //! | `flow` | a publisher's closed loop (pure) |
-//! | `run`, `crew`, `watch`, `pace` | what a run shares; its clients as tasks; when it is over; a fine alarm |
+//! | `run`, `crew` | the state that a run shares; its clients as tasks |
+//! | `watch`, `pace` | the end of a run; a precise timer |
 //! | `record`, `process` | latency and rate; a broker's CPU and memory |
-//! | `withhold`, `subscriber` | which acknowledgements are withheld; a subscriber that does so, and comes back |
+//! | `withhold`, `subscriber` | withheld acknowledgements; a subscriber that returns |
 //! | `progress`, `report`, `plot` | what is shown meanwhile, said at the end, drawn |
 //! | `scenario` | one file each |
 //!
-//! One thread and one runtime of its own. Every queue is bounded by a window; what grows with time is one bit per message behind a
-//! loss (`verify::Seen`) and one slot per quarter second, both up to a limit.
+//! One thread and one runtime of its own. Every queue is bounded by a window; what grows with time
+//! is one bit per message behind a loss (`verify::Seen`) and one slot per quarter second, both up
+//! to a limit.
 
 mod args;
 mod client;
@@ -43,10 +47,11 @@ use std::process::ExitCode;
 use tokio::runtime;
 use tokio::task::LocalSet;
 
-/// Arguments that make no sense together, as clap answers those that make none alone.
+/// The exit code for arguments that do not go together. clap uses the same code for a wrong
+/// argument.
 const REFUSED: u8 = 2;
 
-/// Why there is no report, in one line.
+/// The reason why there is no report, in one line.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error(transparent)]
@@ -57,8 +62,10 @@ enum Trouble {
     Runtime(#[from] io::Error),
 }
 
-/// Runs a scenario to its end and says how it went. 0: nothing forbidden was seen; 1: something was, or the broker cannot be
-/// reached; 2: the arguments make no sense.
+/// Runs a scenario to its end, prints the report, and returns the exit code.
+///
+/// The code is 0 if nothing forbidden was seen, 1 if something was or the broker cannot be reached,
+/// and 2 if the arguments are refused.
 pub fn run(arguments: &LoadArguments) -> ExitCode {
     match perform(arguments) {
         Ok(report) => conclude(arguments, &report),

@@ -1,4 +1,4 @@
-//! When a message is due: an alarm finer than the runtime's, whose timers go by the millisecond.
+//! A precise timer for messages at a fixed rate. The timers of the runtime count in milliseconds.
 
 use crate::clock;
 use rustix::io::Errno;
@@ -10,10 +10,14 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A timer of the kernel's own: one descriptor, two system calls per wait.
+/// A timer of the kernel. It takes one descriptor, and two system calls for each wait.
 pub struct Alarm(AsyncFd<OwnedFd>);
 
 impl Alarm {
+    /// Returns a timer that is not set.
+    ///
+    /// # Errors
+    /// The system refuses a descriptor.
     pub fn new() -> io::Result<Alarm> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
@@ -25,7 +29,10 @@ impl Alarm {
         Ok(Alarm(timer))
     }
 
-    /// Returns at `due`, in [`clock::nanos`], or at once where that is past.
+    /// Waits until `due`, in [`clock::nanos`]. Returns at once if `due` is past.
+    ///
+    /// # Errors
+    /// The timer cannot be set or read.
     pub async fn until(&self, due: u64) -> io::Result<()> {
         let Some(rest) = due.checked_sub(clock::nanos()).filter(|rest| *rest > 0) else { return Ok(()) };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! What a scenario will do, decided and checked before anything is opened.
+//! The plan of a scenario, checked before any connection is opened.
 
 use super::args::{Common, Layout};
 use super::client::{Acks, Options, Session};
@@ -6,22 +6,25 @@ use super::verify;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use std::time::Duration;
 
-/// Clients on each side at most: beyond, descriptors and ports end first.
+/// Maximum number of clients on each side. Descriptors and ports end before that.
 const CLIENTS: u32 = 100_000;
-/// MQTT's largest packet, less room for its head.
+/// Maximum payload in bytes: the largest packet of MQTT without room for its header.
 const PAYLOAD: usize = 268_435_455 - 1024;
 
-/// Arguments that make no sense, as one line.
+/// The reason why arguments are refused, as one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// Refuses unless `holds`, in the words of `why`.
+/// Refuses with the text `why` unless `holds`.
+///
+/// # Errors
+/// The text, if `holds` is false.
 pub fn require(holds: bool, why: &str) -> Result<(), Refused> {
     if holds { Ok(()) } else { Err(Refused(why.to_owned())) }
 }
 
-/// Where and in which words: what all clients of a run have in common.
+/// The settings that all clients of a run share.
 #[derive(Clone, Debug)]
 pub struct Wire {
     pub host: String,
@@ -30,11 +33,11 @@ pub struct Wire {
     pub qos: QoS,
     pub payload: usize,
     pub window: u16,
-    /// Random enough that two runs against one broker do not meet.
+    /// A random number in client ids and topics, so that two runs against one broker do not meet.
     pub run: u32,
 }
 
-/// How much and how long.
+/// The bounds of a run in messages and time.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
     pub duration: Option<Duration>,
@@ -43,20 +46,24 @@ pub struct Extent {
     pub patience: Duration,
 }
 
-/// Who publishes to which topics, and who hears it.
+/// The topics of the publishers and the filters of the subscribers.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Each publisher's topic.
+    /// The topic of each publisher.
     pub topics: Vec<String>,
-    /// Each subscriber's filter.
+    /// The filter of each subscriber.
     pub filters: Vec<String>,
-    /// Each subscriber's audience; those who share a subscription are one.
+    /// The audience of each subscriber. Subscribers that share a subscription are one audience.
     pub audiences: Vec<u32>,
     /// Audiences that each message goes to.
     pub copies: u32,
 }
 
 impl Wire {
+    /// Checks the arguments and returns the part that all clients share.
+    ///
+    /// # Errors
+    /// The first argument that makes no sense.
     pub fn new(common: &Common, qos: QoS, run: u32) -> Result<Wire, Refused> {
         let least = verify::LENGTH;
         require(
@@ -81,7 +88,8 @@ impl Wire {
         })
     }
 
-    /// A client that acknowledges at once and whose session ends with it.
+    /// Returns the options of a client that acknowledges at once and whose session ends with its
+    /// connection.
     pub fn options(&self, role: &str, index: usize) -> Options {
         Options {
             host: self.host.clone(),
@@ -99,6 +107,11 @@ impl Wire {
 }
 
 impl Extent {
+    /// Checks the bounds of a run. `default` is its duration if neither duration nor messages are
+    /// given.
+    ///
+    /// # Errors
+    /// The first argument that makes no sense.
     pub fn new(common: &Common, default: Duration) -> Result<Extent, Refused> {
         require(common.messages != Some(0), "--messages must not be 0")?;
         require(common.duration != Some(Duration::ZERO), "--duration must not be 0")?;
@@ -120,6 +133,10 @@ impl Extent {
 }
 
 impl Topology {
+    /// Returns the topics and filters of a layout.
+    ///
+    /// # Errors
+    /// The numbers of clients are out of range or do not fit the layout.
     pub fn new(layout: Layout, common: &Common, run: u32) -> Result<Topology, Refused> {
         let (publishers, subscribers) = clients(layout, common)?;
         let topic = |name: &str| format!("homing-load/{run:08x}/{name}");
@@ -155,7 +172,7 @@ impl Topology {
     }
 }
 
-/// How many publishers and subscribers.
+/// Returns the numbers of publishers and subscribers.
 fn clients(layout: Layout, common: &Common) -> Result<(u32, u32), Refused> {
     let (publishers, subscribers) = match layout {
         Layout::OneToOne => {

@@ -1,4 +1,5 @@
-//! Rate and latency over time as an SVG, written by hand: two panels with a common time axis, no scripts, no fonts of its own.
+//! Rate and latency over time as an SVG, written by hand: two panels with a common time axis, no
+//! scripts, no fonts of its own.
 
 use super::record::Slot;
 use super::report::Report;

@@ -13,20 +13,21 @@ pub struct Reading {
     peak_bytes: u64,
 }
 
-/// What a broker spent between two readings.
+/// The CPU time between two readings, and the memory at the second.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Cost {
     pub cpu_s: f64,
-    /// Nothing where nothing was delivered.
+    /// `None` if no message was delivered.
     pub cpu_us_per_message: Option<f64>,
     pub rss_bytes: u64,
     pub rss_peak_bytes: u64,
 }
 
-/// Reads `/proc/PID`. The scheduler's clock, in nanoseconds: the usual one counts ticks of 10 ms.
+/// Reads CPU time and memory of a process from `/proc/PID`. CPU time is the scheduler's, in
+/// nanoseconds, because the usual figure counts ticks of 10 ms.
 ///
 /// # Errors
-/// There is no such process, or no such file system.
+/// The process or `/proc` does not exist.
 pub fn read(pid: u32) -> io::Result<Reading> {
     let mut cpu_ns = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -45,7 +46,7 @@ fn kibibytes(status: &str, key: &str) -> u64 {
 }
 
 impl Reading {
-    /// What was spent since `earlier` on `messages`.
+    /// Returns the cost since `earlier`, in all and for each of `messages`.
     pub fn since(&self, earlier: &Reading, messages: u64) -> Cost {
         let cpu_ns = self.cpu_ns.saturating_sub(earlier.cpu_ns) as f64;
         Cost {
@@ -56,6 +57,7 @@ impl Reading {
         }
     }
 
+    /// Returns the resident memory in bytes.
     pub fn rss_bytes(&self) -> u64 {
         self.rss_bytes
     }

@@ -1,4 +1,5 @@
-//! What is shown while it runs, on standard error: a bar on a terminal, a line each second elsewhere.
+//! What is shown while it runs, on standard error: a bar on a terminal, a line each second
+//! elsewhere.
 
 use super::record::Slot;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -1,4 +1,5 @@
-//! What is measured while it runs: latencies in an HDR histogram, deliveries, and both in slots of time for the plot.
+//! The measurements of a run: latencies in an HDR histogram, deliveries, and both in slots of time
+//! for the plot.
 
 use super::verify::Stamp;
 use hdrhistogram::Histogram;
@@ -61,14 +62,17 @@ impl Default for Latencies {
 }
 
 impl Latencies {
+    /// Adds a latency in nanoseconds. Values out of range count as the nearest bound.
     pub fn add(&mut self, nanos: u64) {
         self.0.saturating_record(nanos);
     }
 
+    /// Returns the number of latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
+    /// Returns the quantiles in milliseconds; `None` without latencies.
     pub fn quantiles(&self) -> Option<Quantiles> {
         let at = |quantile| millis(self.0.value_at_quantile(quantile));
         (self.count() > 0).then(|| Quantiles {
@@ -82,7 +86,8 @@ impl Latencies {
 }
 
 impl Record {
-    /// Begins at `start`; what arrives in the warm-up is not counted.
+    /// Returns a record that begins at `start`. Messages that arrive in the warm-up are not
+    /// counted.
     pub fn new(start: u64, warmup: Duration) -> Record {
         let warmup = u64::try_from(warmup.as_nanos()).unwrap_or(u64::MAX);
         Record {
@@ -98,7 +103,7 @@ impl Record {
         }
     }
 
-    /// A message came for the first time.
+    /// Records the first arrival of a message.
     pub fn arrived(&mut self, stamp: Stamp, now: u64) {
         let latency = now.saturating_sub(stamp.time);
         self.slot.add(latency);
@@ -112,27 +117,29 @@ impl Record {
         }
     }
 
-    /// The rate is measured up to now, whatever still comes.
+    /// Ends the measurement of the rate at `now`. Later messages do not count.
     pub fn end(&mut self, now: u64) {
         self.counts_until.get_or_insert(now);
     }
 
-    /// Whether the warm-up is over.
+    /// Returns true if the warm-up is over.
     pub fn counts(&self, now: u64) -> bool {
         now >= self.counts_from
     }
 
-    /// Deliveries that counted.
+    /// Returns the number of counted deliveries.
     pub fn measured(&self) -> u64 {
         self.measured
     }
 
-    /// Seconds over which they came: to the end if it was set, else to the last of them.
+    /// Returns the seconds of the measurement: up to its end if that was set, else up to the last
+    /// counted delivery.
     pub fn measured_s(&self) -> f64 {
         let end = self.counts_until.unwrap_or(self.last_arrival);
         seconds(end.saturating_sub(self.counts_from))
     }
 
+    /// Returns deliveries per second, over [`Record::measured_s`]; 0 if that is 0.
     pub fn rate(&self) -> f64 {
         let over = self.measured_s();
         if over > 0.0 { self.measured as f64 / over } else { 0.0 }
@@ -163,11 +170,13 @@ impl Record {
         }
     }
 
+    /// Returns the slots of the run so far.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
 }
 
+/// Returns nanoseconds as seconds.
 pub fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }

@@ -1,4 +1,4 @@
-//! What is said at the end: a table that a person reads, or one JSON object; and the exit code.
+//! The report at the end of a run, as a table or as one JSON object, and the exit code.
 
 use super::process::Cost;
 use super::record::{Quantiles, Slot};
@@ -25,18 +25,19 @@ pub struct Report {
     pub latency_ms: Option<Quantiles>,
     /// Of the broker, by `--pid`.
     pub cost: Option<Cost>,
-    /// What the cost is divided by.
+    /// The unit that the cost is divided by.
     pub cost_per: &'static str,
-    /// What this scenario alone measures.
+    /// The measurements of this scenario alone.
     pub figures: Vec<Figure>,
-    /// What may not be, a line each.
+    /// Observations that MQTT forbids, one line each.
     pub forbidden: Vec<String>,
-    /// Why it ended before its end.
+    /// The reason if the run ended early.
     pub failure: Option<String>,
     pub interrupted: bool,
     pub slots: Vec<Slot>,
 }
 
+/// One measurement of a scenario of its own.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     pub name: &'static str,
@@ -45,11 +46,13 @@ pub struct Figure {
 }
 
 impl Figure {
+    /// Returns a figure with its unit.
     pub fn new(name: &'static str, value: f64, unit: &'static str) -> Figure {
         Figure { name, value, unit }
     }
 
-    /// The quantiles of a histogram of this scenario's own, under the names given for p50, p99 and max.
+    /// Returns the quantiles of a histogram of one scenario, under the given names for p50, p99 and
+    /// max.
     pub fn quantiles(names: [&'static str; 3], quantiles: Option<Quantiles>) -> Vec<Figure> {
         let Some(quantiles) = quantiles else { return Vec::new() };
         let values = [quantiles.p50, quantiles.p99, quantiles.max];
@@ -58,6 +61,7 @@ impl Figure {
 }
 
 impl Report {
+    /// Returns 0 if nothing forbidden was seen and the run did not fail, else 1.
     pub fn exit_code(&self) -> ExitCode {
         if self.forbidden.is_empty() && self.failure.is_none() {
             ExitCode::SUCCESS
@@ -66,11 +70,13 @@ impl Report {
         }
     }
 
+    /// Returns the report as one JSON object.
     pub fn json(&self) -> String {
         // Numbers and strings only: it cannot fail, and an empty line would say that it did.
         serde_json::to_string(self).unwrap_or_default()
     }
 
+    /// Returns the report as a table for people.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{}  {}  MQTT {}{}{}\n\n",

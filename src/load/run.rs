@@ -1,6 +1,7 @@
-//! What the clients of a run share: the books, the record, the publishers' flows, and whether it is time to stop.
+//! The state that the clients of a run share: the ledger, the record, the flows of the publishers,
+//! and the request to stop.
 //!
-//! One thread, so cells do; nothing here is borrowed across an await.
+//! There is one thread, so cells suffice. No cell is borrowed across an await.
 
 use super::client::Message;
 use super::flow::{Bounds, Flow};
@@ -15,7 +16,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long a QoS 0 publisher waits for what may never come, before it goes on without.
+/// Maximum time that a QoS 0 publisher waits for messages under way before it continues without
+/// them.
 const WRITE_OFF: Duration = Duration::from_secs(1);
 
 /// A run in progress.
@@ -24,18 +26,20 @@ pub struct Run {
     pub topology: Topology,
     pub ledger: RefCell<Ledger>,
     pub record: RefCell<Record>,
-    /// How late messages of a fixed rate left.
+    /// The time by which messages of a fixed rate were sent late.
     pub lateness: RefCell<Latencies>,
     flows: Vec<(RefCell<Flow>, Notify)>,
     ending: Cell<bool>,
     changed: Notify,
     interrupted: Cell<bool>,
     failure: RefCell<Option<String>>,
-    /// Counts everything that moves, for the watch over patience.
+    /// Counts all progress, for the check of `--patience`.
     moved: Cell<u64>,
 }
 
 impl Run {
+    /// Returns a run whose clients have sent nothing. `end_to_end` bounds the messages of a
+    /// publisher under way.
     pub fn new(wire: Wire, topology: Topology, extent: &Extent, end_to_end: Option<u32>) -> Rc<Run> {
         let bounds = Bounds {
             messages: extent.messages,
@@ -59,12 +63,12 @@ impl Run {
         })
     }
 
-    /// Starts the clock: everything before was preparation.
+    /// Starts the measurement. Everything before was preparation.
     pub fn start(&self, warmup: Duration) {
         self.record.replace(Record::new(clock::nanos(), warmup));
     }
 
-    /// No more messages.
+    /// Ends the publishing: no more messages are sent.
     pub fn stop(&self) {
         self.ending.set(true);
         self.changed.notify_waiters();
@@ -73,11 +77,12 @@ impl Run {
         }
     }
 
+    /// Returns true if no more messages are sent.
     pub fn is_ending(&self) -> bool {
         self.ending.get()
     }
 
-    /// Returns when it is ending.
+    /// Waits until the run is ending.
     pub async fn stopped(&self) {
         let changed = self.changed.notified();
         if !self.is_ending() {
@@ -85,7 +90,7 @@ impl Run {
         }
     }
 
-    /// Returns when someone pressed ctrl-c, or something broke.
+    /// Waits until ctrl-c or a failure.
     pub async fn abandoned(&self) {
         loop {
             let changed = self.changed.notified();
@@ -96,26 +101,29 @@ impl Run {
         }
     }
 
-    /// Someone pressed ctrl-c.
+    /// Ends the run after ctrl-c.
     pub fn interrupt(&self) {
         self.interrupted.set(true);
         self.stop();
     }
 
+    /// Returns true after ctrl-c.
     pub fn interrupted(&self) -> bool {
         self.interrupted.get()
     }
 
-    /// Something broke that makes going on pointless. The first cause is kept.
+    /// Ends the run after a failure. The first cause is kept.
     pub fn fail(&self, cause: String) {
         self.failure.borrow_mut().get_or_insert(cause);
         self.stop();
     }
 
+    /// Returns the first failure, if there is one.
     pub fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()
     }
 
+    /// Returns a counter that grows with each progress.
     pub fn moved(&self) -> u64 {
         self.moved.get()
     }

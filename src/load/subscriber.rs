@@ -1,7 +1,8 @@
-//! A subscriber with a session of its own that withholds acknowledgements, is cut off, and comes back.
+//! A subscriber with a session of its own that withholds acknowledgements, is cut off, and comes
+//! back.
 //!
-//! It goes through the phases that the scenario announces. Where the broker cuts the connection it comes back at once: a broker that
-//! does so to have its messages redelivered is right.
+//! It goes through the phases that the scenario announces. Where the broker cuts the connection it
+//! comes back at once: a broker that does so to have its messages redelivered is right.
 
 use super::args::Withhold;
 use super::client::{self, Acks, Broken, Connection, Event, Message, Options, Sender, Session};
@@ -50,6 +51,7 @@ pub struct Sightings {
     pub cut_by_broker: u64,
 }
 
+/// One subscriber of the scenario `redelivery`.
 pub struct Subscriber {
     pub run: Rc<Run>,
     pub receiver: usize,

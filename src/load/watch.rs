@@ -1,4 +1,5 @@
-//! The eye on a run: progress while it publishes, patience while it drains, the broker's cost over both.
+//! Watches a run: shows progress while it publishes, limits the wait while it drains, and measures
+//! the cost of the broker.
 
 use super::plan::Extent;
 use super::process::{self, Cost, Reading};
@@ -13,12 +14,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 /// One slot of the record, and how often the display changes.
 const SLOT: Duration = Duration::from_millis(250);
-/// How often a drain is looked at.
+/// The interval at which a drain is checked.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a QoS 0 run, or one that was interrupted, waits for stragglers.
+/// Maximum time that a QoS 0 run, or an interrupted run, waits for late messages.
 const STRAGGLERS: Duration = Duration::from_secs(1);
 
-/// Reads the broker's cost over what counts.
+/// Measures the cost of the broker over the counted part of a run.
 pub struct Meter {
     pid: Option<u32>,
     first: Option<(Reading, u64)>,
@@ -26,11 +27,13 @@ pub struct Meter {
 }
 
 impl Meter {
+    /// Returns a meter of this process, or of none.
     pub fn new(pid: Option<u32>) -> Meter {
         Meter { pid, first: None, cost: None }
     }
 
-    /// The first reading, once. A process that is gone has no cost; that the broker is gone is seen elsewhere.
+    /// The first reading, once. A process that is gone has no cost; that the broker is gone is seen
+    /// elsewhere.
     pub fn begin(&mut self, messages: u64) {
         if self.first.is_none() {
             self.first = self.read().map(|reading| (reading, messages));
@@ -48,12 +51,14 @@ impl Meter {
         self.pid.and_then(|pid| process::read(pid).ok())
     }
 
+    /// Returns the cost between the two readings; `None` before the second.
     pub fn cost(&self) -> Option<Cost> {
         self.cost
     }
 }
 
-/// Watches until the publishers are done, the time is over, or something stops the run; then stops it.
+/// Watches until the publishers are done, the time is over, or something stops the run; then stops
+/// it.
 pub async fn publishing(
     run: &Run,
     extent: &Extent,
@@ -105,7 +110,8 @@ pub async fn draining(run: &Run, extent: &Extent, progress: &mut Progress, meter
     all
 }
 
-/// Waits until `done`, or until nothing has moved for `patience`, or the run failed; whether it was done.
+/// Waits until `done`, or until nothing has moved for `patience`, or the run failed; whether it was
+/// done.
 pub async fn quiet(
     run: &Run,
     patience: Duration,

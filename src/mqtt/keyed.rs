@@ -1,8 +1,11 @@
-//! Hashing for tables that clients' strings go into: keyed, so that nobody can make strings that collide.
+//! Hashing for tables with client strings as keys. The hash has a key, so that nobody can choose
+//! strings that collide.
 //!
-//! The key is one for the process. Whoever starts a broker settles it from the system's randomness, which the pure rooms have
-//! none of. Where nobody does, as in the simulation, the key is always the same, and so is the order in which a table is walked.
-//! A hasher with a known key is no use here: any number of strings with one hash can be written down at once.
+//! The key holds for the whole process. The broker sets it at its start from the system's
+//! randomness, because the pure modules have none. Without a call of [`settle`], as in the
+//! simulation, the key is always the same. Then the order in which a table is walked is always the
+//! same too. A hasher with a known key does not help here: anybody could write down any number of
+//! strings with one hash.
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
@@ -10,27 +13,29 @@ use std::hash::BuildHasher;
 use std::sync::OnceLock;
 
 #[derive(Debug)]
-struct Key {
+struct HashKey {
     own: u64,
     shared: SharedSeed,
 }
 
-impl Key {
-    const fn new(key: u64) -> Key {
-        // Neither half follows from what the other shows.
+impl HashKey {
+    const fn new(key: u64) -> HashKey {
+        // The two halves are mixed in different ways, so that hashes that reveal one do not reveal
+        // the other.
         let own = (key ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        Key { own: own ^ (own >> 31), shared: SharedSeed::from_u64(key) }
+        HashKey { own: own ^ (own >> 31), shared: SharedSeed::from_u64(key) }
     }
 }
 
-static KEY: OnceLock<Key> = OnceLock::new();
+static KEY: OnceLock<HashKey> = OnceLock::new();
 
-/// Settles the key, before the first table is made. Only the first key of a process counts.
+/// Sets the key of the process. Call this before the first table is made: only the first key
+/// counts.
 pub fn settle(key: u64) {
-    let _ = KEY.set(Key::new(key));
+    let _ = KEY.set(HashKey::new(key));
 }
 
-/// Makes hashers of the process's key. Takes no room in a table.
+/// Builds hashers with the key of the process. Takes no space in a table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Keyed;
 
@@ -39,7 +44,7 @@ impl BuildHasher for Keyed {
 
     #[inline]
     fn build_hasher(&self) -> FoldHasher<'static> {
-        let Key { own, shared } = KEY.get_or_init(|| Key::new(0));
+        let HashKey { own, shared } = KEY.get_or_init(|| HashKey::new(0));
         FoldHasher::with_seed(*own, shared)
     }
 }
@@ -49,7 +54,7 @@ mod tests {
     use super::*;
     use std::hash::Hasher;
 
-    fn hash(key: &'static Key, bytes: &[u8]) -> u64 {
+    fn hash(key: &'static HashKey, bytes: &[u8]) -> u64 {
         let mut hasher = FoldHasher::with_seed(key.own, &key.shared);
         hasher.write(bytes);
         hasher.finish()
@@ -57,8 +62,8 @@ mod tests {
 
     #[test]
     fn another_key_makes_another_hash_of_every_string() {
-        static ONE: Key = Key::new(1);
-        static OTHER: Key = Key::new(2);
+        static ONE: HashKey = HashKey::new(1);
+        static OTHER: HashKey = HashKey::new(2);
         for n in 0..1_000 {
             let string = format!("pumps/{n}/set");
             assert_ne!(hash(&ONE, string.as_bytes()), hash(&OTHER, string.as_bytes()));

@@ -1,4 +1,4 @@
-//! An application message, kept once for all who will receive it.
+//! An application message, stored once for all its receivers.
 
 use crate::mqtt::charge;
 use crate::mqtt::packet::QoS;
@@ -7,28 +7,31 @@ use bytes::Bytes;
 use std::fmt;
 use triomphe::ThinArc;
 
-/// Payloads of at least this many bytes stay in a buffer of their own, which a socket write can take without a
-/// copy per receiver; below it, one copy costs less than one more piece in a vectored write.
+/// Size in bytes from which a payload has a buffer of its own.
+///
+/// A socket write can take such a buffer without a copy for each receiver. Below this size, one
+/// copy costs less than one more piece in a vectored write.
 pub const LARGE_PAYLOAD: usize = 8 * 1024;
 
-/// A message in one exact allocation: a fixed header, then topic, forwarded properties, publisher where it is kept, and
-/// payload (a large payload is shared [`Bytes`]).
+/// A message in one allocation of exact size: a fixed header, then topic, forwarded properties,
+/// publisher (if stored) and payload. A large payload is shared [`Bytes`] instead.
 ///
-/// Cloning counts a reference: 8 bytes to keep, no copy. Nothing in it changes after it is made.
+/// A clone is 8 bytes: it counts a reference and copies nothing. A message never changes after it
+/// is made.
 #[derive(Clone)]
 pub struct Message(ThinArc<Header, u8>);
 
-/// What a message is apart from its bytes.
+/// The fixed part of a message: everything but its bytes.
 #[derive(Debug)]
 pub struct Header {
-    /// When the Message Expiry Interval runs out; [`Instant::NEVER`] if there is none.
+    /// The end of the Message Expiry Interval; [`Instant::NEVER`] if there is none.
     pub expires: Instant,
-    /// As published; a delivery may have a lower one.
+    /// The QoS of the PUBLISH. A delivery may have a lower one.
     pub qos: QoS,
-    /// As published.
+    /// The RETAIN flag of the PUBLISH.
     pub retain: bool,
     topic_len: u16,
-    /// 0 where it is not kept.
+    /// 0 if the publisher is not stored.
     publisher_len: u16,
     forwarded_len: u32,
     charged: u32,
@@ -36,45 +39,61 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of a large payload: they are on the account by themselves, for an outbox may have them when the message is gone.
+    /// Returns the bytes of a large payload, else 0. A large payload has a charge of its own,
+    /// because an outbox may still hold it when the message is gone.
     fn large_len(&self) -> usize {
         self.large.as_ref().map_or(0, Bytes::len)
     }
 }
 
 impl Drop for Header {
-    // Not a `Charge`: 4 bytes less in every message.
+    // A `u32` instead of a `Charge` saves 4 bytes in every message.
     fn drop(&mut self) {
         charge::add(self.large_len() as i64 - i64::from(self.charged));
     }
 }
 
-/// The parts of a message before it is one.
+/// The parts from which a message is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
+    /// The QoS of the PUBLISH.
     pub qos: QoS,
+    /// The RETAIN flag of the PUBLISH.
     pub retain: bool,
+    /// The end of the Message Expiry Interval; [`Instant::NEVER`] if there is none.
     pub expires: Instant,
-    /// At most 65,535 bytes, as on the wire.
+    /// The Topic Name: at most 65,535 bytes, as on the wire.
     pub topic: &'a str,
+    /// Encoded properties that are forwarded unchanged, without the length in front.
     pub forwarded: &'a [u8],
+    /// The application payload; may be empty.
     pub payload: &'a [u8],
 }
 
+/// Largest capacity in bytes that a caller's scratch buffer keeps. With one buffer for each of 16
+/// threads, 4 MiB are not on the account.
+const MOST_SCRATCH: usize = 256 * 1024;
+
 impl Message {
-    /// Copies the parts into one allocation; `scratch` is only room to lay them out in, kept by the caller so that
-    /// a message costs one allocation and not two.
+    /// Copies the parts into one allocation. The publisher is not stored.
+    ///
+    /// `scratch` is only room to put the parts one after the other. The caller keeps it, so that a
+    /// message costs one allocation instead of two. Its contents are overwritten.
     pub fn new(parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
         Message::published_by("", parts, scratch)
     }
 
-    /// The same; it keeps the client id of its publisher, which only a dead letter tells.
+    /// As [`Message::new`], and stores the client identifier of the publisher. Only dead letters
+    /// report it.
     pub fn published_by(publisher: &str, parts: Parts<'_>, scratch: &mut Vec<u8>) -> Message {
         let large = (parts.payload.len() >= LARGE_PAYLOAD).then(|| charge::shared_bytes(parts.payload));
         scratch.clear();
         scratch.extend_from_slice(parts.topic.as_bytes());
-        scratch.extend_from_slice(parts.forwarded);
-        scratch.extend_from_slice(publisher.as_bytes());
+        // Most messages have neither, and a copy of nothing is still a call.
+        if !parts.forwarded.is_empty() || !publisher.is_empty() {
+            scratch.extend_from_slice(parts.forwarded);
+            scratch.extend_from_slice(publisher.as_bytes());
+        }
         if large.is_none() {
             scratch.extend_from_slice(parts.payload);
         }
@@ -91,32 +110,39 @@ impl Message {
             charged,
             large,
         };
-        Message(ThinArc::from_header_and_slice(header, scratch))
+        let message = Message(ThinArc::from_header_and_slice(header, scratch));
+        if scratch.capacity() > MOST_SCRATCH {
+            *scratch = Vec::new();
+        }
+        message
     }
 
+    /// Returns the fixed part of the message.
     pub fn header(&self) -> &Header {
         &self.0.header.header
     }
 
+    /// Returns the Topic Name.
     pub fn topic(&self) -> &str {
         let bytes = &self.0.slice[..usize::from(self.header().topic_len)];
-        // Made from a `&str` of this length; checked again rather than trusted to `unsafe`.
+        // The bytes are from a `&str` of this length. A second check is better than `unsafe` code.
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// Encoded properties that travel unchanged, without the length in front.
+    /// Returns the encoded properties that are forwarded unchanged, without the length in front.
     pub fn forwarded(&self) -> &[u8] {
         let from = usize::from(self.header().topic_len);
         &self.0.slice[from..from + self.header().forwarded_len as usize]
     }
 
-    /// The client id of its publisher; empty where it is not kept.
+    /// Returns the client identifier of the publisher; empty if it is not stored.
     pub fn publisher(&self) -> &str {
         let to = self.payload_at();
         let bytes = &self.0.slice[to - usize::from(self.header().publisher_len)..to];
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
+    /// Returns the application payload, from either place.
     pub fn payload(&self) -> &[u8] {
         match &self.header().large {
             Some(bytes) => bytes,
@@ -124,23 +150,24 @@ impl Message {
         }
     }
 
-    /// Where the payload begins, if it is in the same allocation.
+    /// Returns the offset of the payload, if it is in the same allocation.
     fn payload_at(&self) -> usize {
         let Header { topic_len, publisher_len, forwarded_len, .. } = self.header();
         usize::from(*topic_len) + *forwarded_len as usize + usize::from(*publisher_len)
     }
 
-    /// The payload to write without copying it, if it is large enough to be kept so.
+    /// Returns the payload for a write without a copy; `None` below [`LARGE_PAYLOAD`].
     pub fn large_payload(&self) -> Option<&Bytes> {
         self.header().large.as_ref()
     }
 
-    /// Bytes this message is charged with wherever one is counted: its parts and the fixed header.
+    /// Returns the bytes that this message counts wherever it is counted: its parts and the fixed
+    /// header.
     pub fn size(&self) -> usize {
         self.header().charged as usize
     }
 
-    /// Whether its Message Expiry Interval has run out.
+    /// True if the Message Expiry Interval has ended at `now`.
     pub fn is_expired(&self, now: Instant) -> bool {
         self.header().expires <= now
     }

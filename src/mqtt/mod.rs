@@ -1,10 +1,26 @@
-//! The protocol, pure: packets, their bytes, topics, and the session state machine. No clock, no async, no I/O.
+//! The protocol: bytes, packets, topics and messages.
+//!
+//! This folder is pure and knows no session and no connection. The session, the routing and the
+//! shard call it. From this crate it imports only [`crate::time`].
+//!
+//! | file | concern |
+//! |---|---|
+//! | [`codec`] | from bytes to packets and back, for every version |
+//! | [`packet`] | the control packets as values |
+//! | [`topic`] | Topic Names and Topic Filters |
+//! | [`message`] | one application message, as the broker stores it |
+//! | [`will`] | the Will Message of a CONNECT |
+//! | [`outcome`] | the result of a publication |
+//! | [`subscription_ids`] | the Subscription Identifiers of one delivery |
+//! | [`charge`] | the account of `limits.memory` |
+//! | [`keyed`] | a hash that clients cannot predict, for tables with their strings as keys |
 
 pub mod charge;
 pub mod codec;
 pub mod keyed;
 pub mod message;
-pub mod outbox;
+pub mod outcome;
 pub mod packet;
-pub mod session;
+pub mod subscription_ids;
 pub mod topic;
+pub mod will;

@@ -1,88 +1,119 @@
-//! Topic Names and Topic Filters: validity, the parts of a shared filter, and a matcher that follows the
-//! standard's words.
+//! Topic Names and Topic Filters: validity, the parts of a shared filter, and a reference matcher.
 //!
-//! Not here: the index that finds the filters for a topic ([`crate::routing::subscription_tree`]);
-//! [`matches()`] is the reference it is tested against, and good enough where one filter meets one topic
-//! (policy rules).
+//! The index that finds the filters of a topic is [`crate::routing::subscription_tree`]. Its tests
+//! compare it with [`matches()`], which follows the words of the standard. Policy rules use
+//! [`matches()`] too, because each of them compares one filter with one topic.
 //!
-//! Levels are compared byte for byte: no normalisation, no case folding (5.0 and 3.1.1 [MQTT-4.7.3-4]).
+//! Levels are compared byte for byte: no normalisation, no case folding (5.0 and 3.1.1
+//! [MQTT-4.7.3-4]).
 
 use std::borrow::Cow;
 use thiserror::Error;
 
 const SHARE_PREFIX: &str = "$share/";
 
-/// Whether a client may publish to it: one character or more, no wildcard, no U+0000.
+/// True if `topic` is a Topic Name: one character or more, no wildcard, no U+0000.
 ///
-/// An empty PUBLISH topic that a 5.0 Topic Alias stands in for is the session's case, not a Topic Name.
+/// An empty PUBLISH topic beside a 5.0 Topic Alias is not a Topic Name. The session handles that
+/// case.
 pub fn is_topic_name(topic: &str) -> bool {
     // 5.0 and 3.1.1 [MQTT-4.7.3-1]; 5.0 [MQTT-4.7.0-1], 3.1.1 [MQTT-4.7.1-1]; both [MQTT-4.7.3-2],
     // [MQTT-3.3.2-2]
-    !topic.is_empty() && !topic.bytes().any(|b| matches!(b, b'+' | b'#' | 0))
+    !topic.is_empty() && !has_null_or_wildcard(topic.as_bytes())
 }
 
-/// The number of topic levels: one more than there are slashes.
+/// True if the bytes have U+0000, `+` or `#`.
+///
+/// One pass looks for all three, without early exit, so that the compiler uses vector compares. The
+/// pass takes 16 bytes at a time, then 8, then single bytes. A plain loop takes a tail of up to 31
+/// bytes byte by byte (31 bytes: 7.2 instead of 11.6 ns).
+#[inline]
+pub(crate) fn has_null_or_wildcard(bytes: &[u8]) -> bool {
+    let any = |bytes: &[u8]| {
+        bytes.iter().fold(false, |found, &byte| found | (byte == 0) | (byte == b'+') | (byte == b'#'))
+    };
+    let (sixteens, rest) = bytes.as_chunks::<16>();
+    let (eights, rest) = rest.as_chunks::<8>();
+    let found = sixteens.iter().fold(false, |found, chunk| found | any(chunk));
+    eights.iter().fold(found, |found, chunk| found | any(chunk)) | any(rest)
+}
+
+/// Returns the number of topic levels: the number of slashes plus one.
 pub fn levels(topic_or_filter: &str) -> usize {
     1 + topic_or_filter.bytes().filter(|b| *b == b'/').count()
 }
 
-/// Whether a topic or filter is the broker's own kind, which wildcards in the first level pass over.
+/// True for a topic or filter that begins with `$`. A wildcard in the first level does not match
+/// such a topic.
 pub fn begins_with_dollar(topic: &str) -> bool {
     topic.starts_with('$')
 }
 
-/// A valid Topic Filter, borrowed.
+/// A valid Topic Filter that borrows its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TopicFilter<'a> {
-    /// As the client wrote it.
+    /// The whole text, as the client sent it.
     pub full: &'a str,
-    /// What is matched against topics: without `$share/NAME/`.
+    /// The part that is compared with topics: the text without `$share/NAME/`.
     pub filter: &'a str,
-    /// NAME of `$share/NAME/FILTER`.
+    /// NAME of `$share/NAME/FILTER`; `None` for an ordinary filter.
     pub share_name: Option<&'a str>,
 }
 
-/// Why a string is no Topic Filter we take.
+/// The reason why a text is not a Topic Filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TopicFilterError {
+    /// The filter has no character.
     #[error("the topic filter is empty")]
     Empty,
+    /// The filter or its share name has U+0000.
     #[error("the topic filter has U+0000")]
     Nul,
+    /// `#` is not a whole level, or another level follows.
     #[error("# is not a whole level or not the last")]
     MisplacedMultiLevelWildcard,
+    /// `+` is not a whole level.
     #[error("+ is not a whole level")]
     MisplacedSingleLevelWildcard,
+    /// NAME of `$share/NAME/FILTER` is empty or has a wildcard.
     #[error("the share name is empty or has a wildcard")]
     ShareName,
+    /// `$share/` without a second slash, or with nothing behind it.
     #[error("no topic filter follows the share name")]
     ShareWithoutFilter,
-    /// The only one which is the operator's choice and not the standard's.
+    /// More levels than the operator allows. All other errors are the standard's.
     #[error("the topic filter has more levels than allowed")]
     TooManyLevels,
 }
 
 impl<'a> TopicFilter<'a> {
-    /// Reads an ordinary filter or `$share/NAME/FILTER`, the latter in every protocol version: 3.x clients
-    /// cannot mean anything else by it, and mosquitto takes it from them too.
+    /// Reads an ordinary filter or `$share/NAME/FILTER`.
     ///
-    /// `max_levels` bounds the filter without the share prefix.
+    /// Shared filters are accepted in every protocol version: 3.x clients cannot mean anything else
+    /// by them, and mosquitto accepts them too. `max_levels` bounds the levels without the share
+    /// prefix.
+    ///
+    /// # Errors
+    /// Returns the first rule of the standard that the text breaks, or
+    /// [`TopicFilterError::TooManyLevels`].
     pub fn parse(full: &'a str, max_levels: usize) -> Result<TopicFilter<'a>, TopicFilterError> {
         let (share_name, filter) = split_share(full)?;
         check(filter, max_levels)?;
         Ok(TopicFilter { full, filter, share_name })
     }
 
+    /// True for `$share/NAME/FILTER`.
     pub fn is_shared(&self) -> bool {
         self.share_name.is_some()
     }
 
+    /// True if the filter can match more than one topic.
     pub fn has_wildcard(&self) -> bool {
         has_wildcard(self.filter)
     }
 }
 
-/// Whether a valid filter names more than one topic.
+/// True if a valid filter has a wildcard, so that it can match more than one topic.
 pub fn has_wildcard(filter: &str) -> bool {
     filter.bytes().any(|b| matches!(b, b'+' | b'#'))
 }
@@ -134,7 +165,8 @@ fn check(filter: &str, max_levels: usize) -> Result<(), TopicFilterError> {
     Ok(())
 }
 
-/// Whether a valid filter (without share prefix) matches a Topic Name. Linear in the topic, no allocation.
+/// True if a valid filter without share prefix matches a Topic Name. Linear in the lengths, no
+/// allocation.
 pub fn matches(filter: &str, topic: &str) -> bool {
     // 5.0 and 3.1.1 [MQTT-4.7.2-1]
     if begins_with_dollar(topic) && filter.starts_with(['+', '#']) {
@@ -142,7 +174,7 @@ pub fn matches(filter: &str, topic: &str) -> bool {
     }
     let mut levels = topic.split('/');
     for wanted in filter.split('/') {
-        // `#` stands for the parent level too: `a/#` matches `a`.
+        // `#` matches the parent level too: `a/#` matches `a`.
         if wanted == "#" {
             return true;
         }
@@ -154,7 +186,8 @@ pub fn matches(filter: &str, topic: &str) -> bool {
     levels.next().is_none()
 }
 
-/// A text as one level of a topic name: what would part levels or be a wildcard is written as its number, `%2F`.
+/// Returns `text` as one level of a Topic Name. The characters `/`, `+`, `#` and `%` become `%2F`,
+/// `%2B`, `%23` and `%25`. Allocates only if there is one of them.
 pub fn escape_level(text: &str) -> Cow<'_, str> {
     const SPECIAL: [char; 4] = ['/', '+', '#', '%'];
     if !text.contains(SPECIAL) {

@@ -1,9 +1,17 @@
-//! From a publication to its receivers, pure: the subscription index, retained messages, shared groups, and the
-//! exchange of batches and tickets between shards.
+//! The routing of messages: subscriptions, retained messages and shared subscriptions.
+//!
+//! Routing names sessions by number and knows nothing else of them. It has no clock and no I/O.
+//! [`crate::shard`] calls it. It imports [`crate::mqtt`] and [`crate::persistence`].
+//!
+//! | file | concern |
+//! |---|---|
+//! | [`subscription_tree`] | finds the subscriptions that match a Topic Name |
+//! | [`retained`] | finds the retained messages that match a Topic Filter |
+//! | [`shared_group`] | keeps the members of one shared subscription and chooses among them |
+//! | [`presence`] | knows which members of shared subscriptions are connected, in all shards |
 
 pub use crate::mqtt::message;
 pub mod presence;
 pub mod retained;
-pub mod shard;
-pub mod shared;
+pub mod shared_group;
 pub mod subscription_tree;

@@ -1,38 +1,41 @@
-//! Shared subscriptions: which members' sessions have a Network Connection, and in what order that changed.
+//! The members of shared subscriptions that have a Network Connection, and the order of their
+//! changes.
 //!
-//! Presence is kept by session and not by group, so a client with many shared subscriptions that connects or leaves costs
-//! every shard one change, and one item in a parcel. A group takes in what changed when a member is chosen from it.
+//! Presence is kept by session and not by group. So a client with many shared subscriptions that
+//! connects or leaves costs each shard one change, and one item in a peer batch. A group applies
+//! the changes when a member is chosen from it.
 
-use super::shared::{MemberAddress, Presence};
+use crate::routing::shared_group::{MemberAddress, Presence};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
-/// Hash tables no larger than this are not worth shrinking.
+/// Capacity up to which a hash table is not shrunk.
 const SMALL_TABLE: usize = 64;
 
-/// The sessions that are in some group, of all shards.
+/// The sessions of all shards that are members of at least one group.
 #[derive(Debug, Default)]
 pub struct Presences {
     sessions: HashMap<MemberAddress, Known, RandomState>,
-    /// The last change of each session, by its number. At most one for each session, so it is bounded as they are.
+    /// The last change of each session, by number. Each session has one, so this is no longer than
+    /// `sessions`.
     changes: BTreeMap<u64, MemberAddress>,
     /// The number of the last change of any session.
     latest: u64,
 }
 
-/// What is known of one session.
+/// The presence of one session.
 #[derive(Debug)]
 struct Known {
     presence: Presence,
-    /// Its last change.
+    /// The number of the session's last change.
     changed: u64,
-    /// How many groups it is in; it is forgotten with the last.
+    /// Groups that the session is in. The entry is removed with the last of them.
     groups: u32,
 }
 
 impl Presences {
-    /// The session joined a group that it was not in.
+    /// Notes that the session joined a group in which it was not.
     pub fn join(&mut self, address: MemberAddress, presence: Presence) {
         let Presences { sessions, changes, latest } = self;
         let known = sessions.entry(address).or_insert_with(|| {
@@ -44,7 +47,7 @@ impl Presences {
         self.set(address, presence);
     }
 
-    /// The session left a group that it was in.
+    /// Notes that the session left a group in which it was.
     pub fn leave(&mut self, address: MemberAddress) {
         let Some(known) = self.sessions.get_mut(&address) else { return };
         known.groups -= 1;
@@ -58,7 +61,8 @@ impl Presences {
         }
     }
 
-    /// The session connected or left; returns whether it is in any group.
+    /// Notes that the session got or lost its Network Connection. Returns true if it is in any
+    /// group.
     pub fn set(&mut self, address: MemberAddress, presence: Presence) -> bool {
         let Some(known) = self.sessions.get_mut(&address) else { return false };
         if known.presence != presence {
@@ -70,7 +74,7 @@ impl Presences {
         true
     }
 
-    /// Returns the presence of a session; one that is in no group is away.
+    /// Returns the presence of a session. A session in no group counts as offline.
     pub fn of(&self, address: MemberAddress) -> Presence {
         self.sessions.get(&address).map_or(Presence::Offline, |known| known.presence)
     }
@@ -80,22 +84,23 @@ impl Presences {
         self.latest
     }
 
-    /// Returns the sessions that changed after the change of this number, in the order of their last changes, each with its
-    /// number.
+    /// Returns the sessions that changed after change `number`, each with the number of its last
+    /// change. They come in the order of these numbers.
     pub fn changed_after(&self, number: u64) -> impl Iterator<Item = (u64, MemberAddress)> {
         self.changes.range(number.saturating_add(1)..).map(|(number, address)| (*number, *address))
     }
 
-    /// Returns the number of sessions that are in some group.
+    /// Returns the number of sessions that are in at least one group.
     pub fn len(&self) -> usize {
         self.sessions.len()
     }
 
+    /// Returns true if no session is in any group.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// Bytes on the heap, about.
+    /// Returns the approximate number of bytes on the heap.
     pub fn memory(&self) -> usize {
         self.sessions.allocation_size() + self.changes.len() * size_of::<(u64, MemberAddress)>()
     }

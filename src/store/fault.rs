@@ -1,59 +1,74 @@
-//! A store whose calls fail when a test says so: for what has to hold, or stop loudly, whichever call it is that fails.
+//! A store whose calls fail when a test says so. Tests use it to show that the broker survives a
+//! fault or stops loudly, whichever call fails.
 //!
-//! Calls are counted by kind, over the store and all its readers. A test runs once without a fault to learn which calls there
-//! are, and then once for each of them.
+//! Calls are counted by kind, over the store and all its readers. A test runs once without a fault
+//! to learn which calls there are, and then once for each call.
 
-use super::{BodyCopy, Moment, Reader, Store, StoreError};
-use crate::journal::group::Group;
-use crate::journal::record::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed};
+use super::{BodyCopy, Moment, Store, StoreError, StoreReader};
+use crate::persistence::records::{
+    BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed,
+};
+use crate::store::coalesce::CommitGroup;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What goes wrong with a call.
+/// The way in which a call goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails, and nothing of it was done.
+    /// The call fails and makes no change.
     Failed,
-    /// It fails, and all of it was done: nobody can tell.
+    /// The call fails after it has made all changes. The caller cannot tell.
     FailedAfter,
-    /// There is no room. From then on there is none for new messages, until [`Faults::make_room`].
+    /// The call finds no room. From then on there is no room for new messages, until
+    /// [`Faults::make_room`].
     Full,
-    /// Another process has the store, and nothing of it was done.
+    /// Another process has the store locked; the call makes no change.
     Busy,
-    /// It takes until [`Faults::release`].
+    /// The call blocks until [`Faults::release`].
     Held,
 }
 
-/// What a store can be asked.
+/// The kind of a call: a method of [`Store`] or [`StoreReader`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
+    /// [`Store::recover`]
     Recover,
+    /// [`Store::copy_bodies`]
     CopyBodies,
+    /// [`Store::commit`]
     Commit,
+    /// [`Store::commit_ahead`]
     CommitAhead,
+    /// [`Store::heartbeat`]
     Heartbeat,
+    /// [`Store::sync`]
     Sync,
+    /// [`Store::tidy`]
     Tidy,
+    /// [`Store::has_room`]
     HasRoom,
+    /// [`Store::reader`]
     Reader,
+    /// [`StoreReader::entries`]
     ReadEntries,
+    /// [`StoreReader::delayed`]
     ReadDelayed,
 }
 
-/// What is planned, and what has happened: shared by the test and the store.
+/// The planned faults and the calls so far, shared by the test and the store.
 #[derive(Clone, Debug, Default)]
-pub struct Faults(Arc<Shared>);
+pub struct Faults(Arc<FaultState>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct FaultState {
+    state: Mutex<FaultPlan>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultPlan {
     calls: BTreeMap<Call, usize>,
     planned: BTreeMap<(Call, usize), Fault>,
     is_full: bool,
@@ -61,43 +76,44 @@ struct State {
 }
 
 impl Faults {
-    /// The call of this kind and number, counted from 0, goes wrong.
+    /// Plans a fault for the `nth` call of this kind, counted from 0.
     pub fn plan(&self, call: Call, nth: usize, fault: Fault) {
         self.lock().planned.insert((call, nth), fault);
     }
 
-    /// The next call of this kind goes wrong.
+    /// Plans a fault for the next call of this kind.
     pub fn plan_next(&self, call: Call, fault: Fault) {
         self.plan(call, self.count(call), fault);
     }
 
-    /// How many calls of this kind there were.
+    /// Returns the number of calls of this kind so far.
     pub fn count(&self, call: Call) -> usize {
         self.lock().calls.get(&call).copied().unwrap_or(0)
     }
 
-    /// All kinds of calls that there were, with their numbers.
+    /// Returns all kinds of calls so far, each with its number of calls.
     pub fn calls(&self) -> Vec<(Call, usize)> {
         self.lock().calls.iter().map(|(call, count)| (*call, *count)).collect()
     }
 
+    /// Ends the lack of room that [`Fault::Full`] began.
     pub fn make_room(&self) {
         self.lock().is_full = false;
     }
 
-    /// Waits until a call is held; false if none is after so long.
-    pub fn wait_until_held(&self, patience: Duration) -> bool {
-        let waited = self.0.changed.wait_timeout_while(self.lock(), patience, |state| !state.is_held);
+    /// Waits until a call is held. Returns false if no call is held within `timeout`.
+    pub fn wait_until_held(&self, timeout: Duration) -> bool {
+        let waited = self.0.changed.wait_timeout_while(self.lock(), timeout, |state| !state.is_held);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_held
     }
 
-    /// Lets the held call go on.
+    /// Lets the held call continue.
     pub fn release(&self) {
         self.lock().is_held = false;
         self.0.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FaultPlan> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,13 +152,14 @@ impl Faults {
     }
 }
 
-/// The store, around one that works.
+/// A store that passes calls on to a working store, except for the planned faults.
 pub struct Faulty {
     inner: Box<dyn Store>,
     faults: Faults,
 }
 
 impl Faulty {
+    /// Returns a store around `inner` with these faults.
     pub fn new(inner: Box<dyn Store>, faults: Faults) -> Faulty {
         Faulty { inner, faults }
     }
@@ -157,11 +174,11 @@ impl Store for Faulty {
         self.faults.call(Call::CopyBodies, || self.inner.copy_bodies(copies))
     }
 
-    fn commit(&mut self, group: &Group) -> Result<(), StoreError> {
+    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
         self.faults.call(Call::Commit, || self.inner.commit(group))
     }
 
-    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError> {
+    fn commit_ahead(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
         self.faults.call(Call::CommitAhead, || self.inner.commit_ahead(group))
     }
 
@@ -190,18 +207,18 @@ impl Store for Faulty {
         self.inner.bytes()
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
         let inner = self.faults.call(Call::Reader, || self.inner.reader())?;
         Ok(Box::new(FaultyReader { inner, faults: self.faults.clone() }))
     }
 }
 
 struct FaultyReader {
-    inner: Box<dyn Reader>,
+    inner: Box<dyn StoreReader>,
     faults: Faults,
 }
 
-impl Reader for FaultyReader {
+impl StoreReader for FaultyReader {
     fn entries(&mut self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError> {
         self.faults.call(Call::ReadEntries, || self.inner.entries(wanted))
     }

@@ -1,31 +1,32 @@
-//! A store that lives as long as the process. What is committed is one value, which can be copied: a simulation that
-//! crashes goes on from the copy.
+//! A store in memory, for tests. The committed state is one value that can be copied, so a
+//! simulation that crashes continues from the copy.
 
 use super::wall::{FileTime, Heartbeat, Resumed, resume, with_expiry};
-use super::{Moment, Reader, Store, StoreError};
-use crate::journal::group::{Group, Operation};
-use crate::journal::record::{
+use super::{Moment, Store, StoreError, StoreReader};
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::PacketId;
+use crate::mqtt::packet::QoS;
+use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, RecoveredBody, RecoveredEntry,
     RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
     StoredSubscription,
 };
-use crate::mqtt::message::Message;
-use crate::mqtt::packet::PacketId;
+use crate::store::coalesce::{CommitGroup, Operation};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
-/// The store and, by [`Clone`], other hands on the same.
+/// The store. A clone is a second handle of the same store.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// Shared with readers; held for the length of one call.
+    /// Shared with readers. The lock is held for one call.
     image: Arc<Mutex<Image>>,
     opened: FileTime,
 }
 
-/// All that is committed. Times are times of the file, as in any store.
+/// The committed state. Times are times of the file, as in any store.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     sessions: BTreeMap<SessionKey, KeptSession>,
@@ -36,7 +37,7 @@ pub struct Image {
     retained: BTreeMap<Box<str>, Kept>,
     delayed: BTreeMap<DelayedNumber, (u64, Kept)>,
     highest_number: u64,
-    /// None: the broker never ran.
+    /// The last heartbeat; `None` if the broker never ran.
     heartbeat: Option<Heartbeat>,
 }
 
@@ -60,23 +61,24 @@ struct KeptEntry {
 }
 
 impl Memory {
-    /// A store that begins with what another held when it was copied.
+    /// Returns a store that begins with a copied state.
     pub fn from_image(image: Image) -> Memory {
         Memory { image: Arc::new(Mutex::new(image)), opened: FileTime::default() }
     }
 
-    /// A copy of what is committed.
+    /// Returns a copy of the committed state.
     pub fn image(&self) -> Image {
         self.lock().clone()
     }
 
-    /// Asks what is committed.
+    /// Calls `at` with the committed state and returns its result. The store is locked meanwhile.
     pub fn look<T>(&self, at: impl FnOnce(&Image) -> T) -> T {
         at(&self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, Image> {
-        // A panic elsewhere ends the process; in tests the image of the last whole commit is as good as any.
+        // A panic elsewhere ends the process. In tests the state of the last whole commit is good
+        // enough.
         self.image.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,7 +108,7 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn commit(&mut self, group: &Group) -> Result<(), StoreError> {
+    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
         let (mut image, now) = (self.lock(), self.opened);
         image.highest_number = image.highest_number.max(group.highest_number());
         for record in group.retained() {
@@ -114,18 +116,18 @@ impl Store for Memory {
                 RetainedRecord::Set(message) => {
                     image.retained.insert(message.topic().into(), Kept::new(message, now));
                 }
-                RetainedRecord::Removed(topic) => drop(image.retained.remove(topic)),
+                RetainedRecord::Removed(removed) => drop(image.retained.remove(removed.topic())),
             }
         }
         group.operations().for_each(|operation| image.apply(now, operation));
         Ok(())
     }
 
-    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError> {
+    fn commit_ahead(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
         let (mut image, now) = (self.lock(), self.opened);
         for record in group.retained() {
-            if let RetainedRecord::Removed(topic) = record {
-                image.retained.remove(topic);
+            if let RetainedRecord::Removed(removed) = record {
+                image.retained.remove(removed.topic());
             }
         }
         group.ahead().for_each(|operation| image.apply(now, operation));
@@ -156,12 +158,12 @@ impl Store for Memory {
         kept.map(|kept| kept.message.size() as u64).sum()
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
         Ok(Box::new(self.clone()))
     }
 }
 
-impl Reader for Memory {
+impl StoreReader for Memory {
     fn entries(&mut self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError> {
         let (image, now, mut scratch) = (self.lock(), self.opened, Vec::new());
         let read = wanted.iter().filter_map(|(number, body)| {
@@ -189,19 +191,26 @@ impl Reader for Memory {
     }
 }
 
-/// How many rows of each kind there are, retained messages apart.
+/// The number of rows of each kind, without retained messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
+    /// Sessions.
     pub sessions: usize,
+    /// Subscriptions of all sessions.
     pub subscriptions: usize,
+    /// Packet identifiers of QoS 2 messages that clients have begun.
     pub incoming: usize,
+    /// Messages that entries share.
     pub bodies: usize,
+    /// Deliveries that sessions are owed.
     pub entries: usize,
+    /// Delayed messages.
     pub delayed: usize,
 }
 
-/// What is committed, for a simulation that holds a broker to its gates.
+/// Queries of the committed state, for simulations that check the gates of a broker.
 impl Image {
+    /// Returns the number of rows of each kind.
     pub fn rows(&self) -> Rows {
         Rows {
             sessions: self.sessions.len(),
@@ -213,47 +222,68 @@ impl Image {
         }
     }
 
-    /// The session of a client.
+    /// Returns the session of a client.
     pub fn session(&self, client_id: &str) -> Option<&StoredSession> {
         self.sessions.values().map(|kept| &kept.session).find(|session| *session.client_id == *client_id)
     }
 
+    /// Returns the subscription of a session to a filter.
     pub fn subscription(&self, session: SessionKey, filter: &str) -> Option<&StoredSubscription> {
         self.subscriptions.get(&(session, filter.into()))
     }
 
+    /// Returns true if the session has begun a QoS 2 message with this packet identifier.
     pub fn has_incoming(&self, session: SessionKey, packet_id: PacketId) -> bool {
         self.incoming.contains(&(session, packet_id))
     }
 
-    /// The entries of a session with their messages, which are none once PUBREC came.
+    /// Returns the entries of a session with their messages. The message is `None` once PUBREC has
+    /// come.
     pub fn entries(&self, of: SessionKey) -> impl Iterator<Item = (&StoredEntry, Option<&Message>)> {
         let message = |kept: &KeptEntry| self.bodies.get(&kept.entry.body).map(|kept| &kept.message);
         let own = self.entries.values().filter(move |kept| kept.entry.session == of);
         own.map(move |kept| (&kept.entry, message(kept).filter(|_| !kept.received)))
     }
 
-    /// The messages that somebody is owed, whoever it is: sessions, and groups of which one had them that has ended. What was
-    /// in flight with an ended session is nobody's.
+    /// Returns the messages that sessions are owed, and those of ended sessions that other members
+    /// of a group inherit. A QoS 2 message that an ended session had begun is left out.
     pub fn owed(&self) -> impl Iterator<Item = &Message> {
         let waits = |kept: &&KeptEntry| {
-            let heirless = kept.entry.flight.is_none();
-            !kept.received && (heirless || self.sessions.contains_key(&kept.entry.session))
+            !kept.received && (kept.is_inherited() || self.sessions.contains_key(&kept.entry.session))
         };
         let bodies = self.entries.values().filter(waits).filter_map(|kept| self.bodies.get(&kept.entry.body));
         bodies.map(|kept| &kept.message)
     }
 
+    /// Returns the number of entries of ended sessions that nobody inherits. A recovery drops such
+    /// entries: the broker died before it deleted them.
+    pub fn ownerless(&self) -> usize {
+        let gone =
+            |kept: &&KeptEntry| !self.sessions.contains_key(&kept.entry.session) && !kept.is_inherited();
+        self.entries.values().filter(gone).count()
+    }
+
+    /// Returns all retained messages.
     pub fn all_retained(&self) -> impl Iterator<Item = &Message> {
         self.retained.values().map(|kept| &kept.message)
     }
 
+    /// Returns the retained message of a topic.
     pub fn retained(&self, topic: &str) -> Option<&Message> {
         self.retained.get(topic).map(|kept| &kept.message)
     }
 
+    /// Returns all delayed messages.
     pub fn delayed(&self) -> impl Iterator<Item = &Message> {
         self.delayed.values().map(|(_, kept)| &kept.message)
+    }
+}
+
+impl KeptEntry {
+    /// Returns true if another member of the group inherits the entry when its session ends.
+    // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with one receiver goes to nobody else.
+    fn is_inherited(&self) -> bool {
+        !self.received && (self.entry.flight.is_none() || self.entry.qos != QoS::ExactlyOnce)
     }
 }
 
@@ -337,8 +367,7 @@ impl Image {
         incoming.retain(|(session, _)| sessions.contains_key(session));
         entries.retain(|_, kept| {
             let has_body = kept.received || bodies.contains_key(&kept.entry.body);
-            let heirless = !kept.received && kept.entry.flight.is_none();
-            has_body && (sessions.contains_key(&kept.entry.session) || heirless)
+            has_body && (sessions.contains_key(&kept.entry.session) || kept.is_inherited())
         });
         let waiting = entries.values().filter(|kept| !kept.received);
         let referred: BTreeSet<BodyNumber> = waiting.map(|kept| kept.entry.body).collect();
@@ -352,7 +381,7 @@ impl Image {
     fn recovered(&self, resumed: Resumed, until: Instant) -> Recovered {
         let Resumed { time: now, down, .. } = resumed;
         let mut sessions: BTreeMap<SessionKey, RecoveredSession> = BTreeMap::new();
-        let mut heirless = Vec::new();
+        let mut orphaned = Vec::new();
         for (key, kept) in &self.sessions {
             let session = StoredSession {
                 ends: now.instant(kept.ends),
@@ -372,7 +401,7 @@ impl Image {
             let entry = self.recovered_entry(now, kept);
             match sessions.get_mut(&kept.entry.session) {
                 Some(session) => session.entries.push(entry),
-                None => heirless.push(entry),
+                None => orphaned.push(entry),
             }
         }
         let mut scratch = Vec::new();
@@ -380,7 +409,7 @@ impl Image {
             next_number: self.highest_number + 1,
             down,
             sessions: sessions.into_values().collect(),
-            heirless,
+            orphaned,
             retained: self.retained.values().map(|kept| kept.at(now, &mut scratch)).collect(),
             delayed: self.due(now, (0, DelayedNumber(0)), now.to_file(until), usize::MAX),
             delayed_in_all: self
@@ -398,7 +427,8 @@ impl Image {
             size: body_kept.message.size() as u32,
             expires: now.instant(body_kept.expires),
         });
-        RecoveredEntry { number, body, qos, flight, shared: kept.entry.share.is_some() }
+        let ids = kept.entry.ids.as_slice().len() as u32;
+        RecoveredEntry { number, body, qos, flight, shared: kept.entry.share.is_some(), ids }
     }
 
     /// Delayed messages from the one on and due before, in the order they are due.

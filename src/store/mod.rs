@@ -1,17 +1,30 @@
-//! What outlives the process. Nothing else in the tree knows how.
+//! Stores what outlives the process. No other folder knows how.
 //!
-//! Shards record changes ([`crate::journal`]); the committing thread ([`writer`]) gathers what all of them recorded while the last
-//! commit was under way into one transaction of a [`Store`], and tells each how far it is safe. Reading back goes past
-//! it, through a [`Reader`] of its own, and meets only what is committed.
+//! Shards record changes ([`crate::persistence`]). While one commit runs, the committing thread
+//! ([`writer`]) gathers the batches of all shards. They become the next transaction of a [`Store`];
+//! then the thread reports to each shard up to which batch it is safe. Reading back uses a
+//! [`StoreReader`] and a thread of its own, and sees committed rows only.
 //!
-//! | file | what |
+//! The folder makes no decision about sessions or messages. `broker` and `main.rs` call it; it
+//! imports `persistence` and what is below.
+//!
+//! | file | concern |
 //! |---|---|
-//! | [`fault`] | fails when a test says so |
-//! | [`memory`] | keeps it as long as the process lives: for tests, and for a simulation that crashes and recovers |
-//! | [`sqlite`] | keeps it in a file |
-//! | [`writer`] | the committing thread and the reading one |
-//! | `wall` | the times in the store, and what passed while it was closed |
+//! | [`coalesce`] | folds the records of several batches into one commit group |
+//! | [`commit_queue`] | decides which batches may be committed together |
+//! | [`writer`] | the committing thread and the reading thread |
+//! | [`sqlite`] | the store in a file |
+//! | `wall` | the times in the store, and the time that passed while it was closed |
+//! | [`memory`] | a store in memory, for tests, and for simulations that crash and recover |
+//! | [`fault`] | a store whose calls fail when a test says so |
+//!
+//! `memory` and `fault` are compiled into the library, although only tests use them. A cargo
+//! feature for them would have to be named in each `cargo test` command, since cargo has no feature
+//! that is on for tests alone. The release binary does not contain them, because nothing in it
+//! reaches them.
 
+pub mod coalesce;
+pub mod commit_queue;
 pub mod fault;
 pub mod memory;
 pub mod sqlite;
@@ -22,94 +35,141 @@ pub mod writer;
 mod tests;
 
 use crate::clock;
-use crate::journal::group::Group;
-use crate::journal::record::{
+use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, ReadEntry, Recovered, StoredDelayed,
 };
+use crate::store::coalesce::CommitGroup;
 use crate::time::Instant;
 use std::time::Duration;
 
-/// The same moment on all clocks: what the store needs to know how much time passed between two of its openings.
+/// One moment on all clocks. The store computes from two moments how much time passed between two
+/// openings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
+    /// The time since the start of the broker.
     pub monotonic: Instant,
-    /// Milliseconds since 1970, as the wall clock has it.
+    /// Milliseconds since 1970, by the wall clock.
     pub unix_millis: u64,
-    /// None where it is not known.
+    /// The time since the boot of the machine; `None` if the system does not say.
     pub boot: Option<Boot>,
 }
 
 /// The time since a boot of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
-    /// Which one; below 2^63.
+    /// The identifier of the boot; below 2^63.
     pub id: u64,
+    /// Milliseconds since the boot, suspends included.
     pub millis: u64,
 }
 
 impl Moment {
-    /// This one.
+    /// Returns the present moment.
     pub fn now() -> Moment {
         let boot = clock::boot().map(|(id, millis)| Boot { id, millis });
         Moment { monotonic: clock::now(), unix_millis: clock::unix_millis(), boot }
     }
 }
 
-/// Keeps what it is given, whole groups at a time. [`Store::recover`] comes first.
+/// A store. Changes are made in whole groups. Call [`Store::recover`] first.
 pub trait Store: Send {
-    /// All that is kept, as of `now`; messages to be published later only where they are due within `horizon`.
+    /// Returns all that is stored, as of `now`. Delayed messages are returned only if they are due
+    /// within `horizon`.
     ///
-    /// What is inconsistent (an entry without its session, a body without entries) is mended and said in the log.
+    /// Inconsistent rows (an entry without its session, a body without entries) are mended and
+    /// logged.
+    ///
+    /// # Errors
+    /// The store cannot be read or mended; [`StoreError::Full`] can be tried again once.
     fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError>;
 
-    /// Gives entries that moved to another shard bodies of their own. Once, after [`Store::recover`].
+    /// Gives entries that moved to another shard bodies of their own. Called once, after
+    /// [`Store::recover`].
+    ///
+    /// # Errors
+    /// The store cannot be written; [`StoreError::Full`] can be tried again once.
     fn copy_bodies(&mut self, copies: &[BodyCopy]) -> Result<(), StoreError>;
 
-    /// Makes every change of the group in one transaction; on return it is as safe as the durability says.
+    /// Makes every change of the group in one transaction. On return the group is as safe as
+    /// `store.durability` says.
     ///
-    /// After [`StoreError::Busy`] nothing of it is done, and the same group can be tried again.
+    /// # Errors
+    /// - [`StoreError::Busy`]: no change is made, and the same group can be tried again.
+    /// - [`StoreError::Full`]: no change is made, and the store has opened its reserve. The same
+    ///   group, or a group that frees more, can be tried again.
+    /// - [`StoreError::Failed`]: nobody knows which changes are stored.
+    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError>;
+
+    /// Makes only those changes of the group that need no room: [`CommitGroup::ahead`], and the
+    /// deletions of retained messages. Used after [`StoreError::Full`], so that changes which make
+    /// room do not wait for room.
     ///
-    /// After [`StoreError::Full`] nothing of it is done, and the store has opened what reserve it had, so that the same group,
-    /// or one that frees more, can be tried again.
-    fn commit(&mut self, group: &Group) -> Result<(), StoreError>;
+    /// # Errors
+    /// As [`Store::commit`].
+    fn commit_ahead(&mut self, group: &CommitGroup) -> Result<(), StoreError>;
 
-    /// Makes only those changes of the group that need no room: [`Group::ahead`], and the ends of retained messages. For a
-    /// group that [`Store::commit`] has no room for, so that what would make room does not wait for room.
-    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError>;
-
-    /// Notes that the broker is alive, by all clocks: sessions that were connected when it dies expire counted from here, and
-    /// the next opening counts from here how much time passed.
+    /// Stores that the broker is alive at this moment. After a crash, connected sessions expire
+    /// counted from the last heartbeat, and the next opening counts from there how much time
+    /// passed.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
     fn heartbeat(&mut self, now: Moment) -> Result<(), StoreError>;
 
-    /// Forces to the disk what `commit` left to the system. Nothing to do where a commit does that itself.
+    /// Forces to the disk what [`Store::commit`] left to the system. Does nothing if each commit is
+    /// forced.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`]: written bytes may be lost.
     fn sync(&mut self) -> Result<(), StoreError>;
 
-    /// What can wait until those who wait for a commit were told: called after each.
+    /// Does the work that can wait until the shards have the report of a commit. Called after each
+    /// commit.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
     fn tidy(&mut self) -> Result<(), StoreError>;
 
-    /// Whether there is room for new messages, and not only for what frees room. Asked after each commit, and now and then
-    /// while there is none.
+    /// Returns true if there is room for new messages, and not only for changes that free room.
+    /// Called after each commit, and at intervals while there is no room.
+    ///
+    /// # Errors
+    /// The file system cannot be asked.
     fn has_room(&mut self) -> Result<bool, StoreError>;
 
-    /// Bytes that may still be added before [`Store::has_room`] says that there is no room; negative beyond that. `i64::MAX`
-    /// where nothing bounds it. Asked after each commit.
+    /// Returns the bytes that may be added before [`Store::has_room`] returns false; negative
+    /// beyond that point, `i64::MAX` without a bound. Called after each commit.
+    ///
+    /// # Errors
+    /// The file system cannot be asked.
     fn room(&mut self) -> Result<i64, StoreError> {
         Ok(i64::MAX)
     }
 
-    /// What the store takes, free pages and all.
+    /// Returns the bytes that the store takes, free pages included.
     fn bytes(&self) -> u64;
 
-    /// Another way in, for reading only, from another thread.
-    fn reader(&self) -> Result<Box<dyn Reader>, StoreError>;
+    /// Returns a reader of the same store, for another thread.
+    ///
+    /// # Errors
+    /// The store cannot be opened a second time.
+    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError>;
 }
 
-/// Reads back what is committed.
-pub trait Reader: Send {
-    /// These entries with their messages, in the order asked; one that is gone is left out.
+/// Reads back committed rows.
+pub trait StoreReader: Send {
+    /// Returns these entries with their messages, in the order of `wanted`. An entry that is gone
+    /// is left out.
+    ///
+    /// # Errors
+    /// The store cannot be read.
     fn entries(&mut self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError>;
 
-    /// Messages due from `from` on and before `until`, at most `most`, in the order they are due.
+    /// Returns at most `most` delayed messages that are due from `from` on and before `until`, in
+    /// the order of their times.
+    ///
+    /// # Errors
+    /// The store cannot be read.
     fn delayed(
         &mut self,
         from: (Instant, DelayedNumber),
@@ -118,16 +178,17 @@ pub trait Reader: Send {
     ) -> Result<Vec<StoredDelayed>, StoreError>;
 }
 
-/// Why the store did not do what it was asked.
+/// The reason why a call of the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is no room on the disk, or the store's own size limit is reached: it may come back.
+    /// There is no room on the disk, or `store.size_limit` is reached. Room may come back.
     #[error("no room: {0}")]
     Full(String),
-    /// Another process has the database locked, for longer than the store waits. Nothing was done, and it can be tried again.
+    /// Another process holds a lock on the database for longer than the store waits. No change was
+    /// made, and the call can be tried again.
     #[error("another process has the database locked: {0}")]
     Busy(String),
-    /// A write, a sync or a read failed: what is kept is not known any more, so the broker must not go on.
+    /// A write, a sync or a read failed. Nobody knows what is stored, so the broker must not go on.
     #[error("{0}")]
     Failed(String),
 }

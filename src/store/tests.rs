@@ -4,16 +4,16 @@ use super::memory::{Image, Memory};
 use super::sqlite::{self, Sqlite};
 use super::{Boot, Moment, Store};
 use crate::config::Durability;
-use crate::journal::group::Group;
-use crate::journal::record::{
-    BodyCopy, BodyNumber, DelayedNumber, EntryNumber, Flight, Record, Recovered, RetainedRecord, SessionKey,
-    StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
-};
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{LARGE_PAYLOAD, Message, Parts};
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
-use crate::mqtt::session::subscription::SubscriptionIds;
-use crate::mqtt::session::will::Will;
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::mqtt::will::Will;
+use crate::persistence::records::{
+    BodyCopy, BodyNumber, DelayedNumber, EntryNumber, Flight, Record, Recovered, RetainedRecord, SessionKey,
+    StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
+};
+use crate::store::coalesce::CommitGroup;
 use crate::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +26,12 @@ pub trait Reopen {
 /// A directory of its own, deleted with the test.
 pub struct InFile {
     pub directory: tempfile::TempDir,
-    pub options: sqlite::Options,
+    pub options: sqlite::SqliteOptions,
 }
 
 impl Default for InFile {
     fn default() -> InFile {
-        let options = sqlite::Options { durability: Durability::Commit, size_limit: None };
+        let options = sqlite::SqliteOptions { durability: Durability::Commit, size_limit: None };
         InFile { directory: tempfile::tempdir().unwrap(), options }
     }
 }
@@ -115,7 +115,7 @@ fn incoming(session: u64, id: u16) -> Record {
 }
 
 pub fn commit(store: &mut dyn Store, records: Vec<Record>) {
-    let mut group = Group::default();
+    let mut group = CommitGroup::default();
     records.into_iter().for_each(|record| group.fold(record));
     group.seal();
     store.commit(&group).unwrap();
@@ -267,7 +267,8 @@ fn an_ended_session_leaves_nothing(kind: &mut dyn Reopen) {
 
 fn what_refers_to_nothing_is_mended(kind: &mut dyn Reopen) {
     let flight = Some(Flight { running: 1, transmissions: 1 });
-    let sent_by_nobody = Record::Entry(Box::new(StoredEntry { flight, ..entry(12, 9, 2) }));
+    let qos = QoS::ExactlyOnce;
+    let sent_by_nobody = Record::Entry(Box::new(StoredEntry { flight, qos, ..entry(12, 9, 2) }));
     let records = vec![
         Record::Session(Box::new(session(1, "c"))),
         incoming(8, 1),
@@ -284,7 +285,7 @@ fn what_refers_to_nothing_is_mended(kind: &mut dyn Reopen) {
     assert_eq!(store.reader().unwrap().entries(&wanted).unwrap().len(), 1);
 }
 
-fn what_a_session_left_unsent_is_heirless(kind: &mut dyn Reopen) {
+fn what_a_session_left_is_heirless_but_for_qos_2_that_was_sent(kind: &mut dyn Reopen) {
     let shared = |number: u64, qos, flight| {
         let share = Some(Arc::new(Box::from("$share/g/t")));
         Record::Entry(Box::new(StoredEntry { share, qos, flight, ..entry(number, 9, 2) }))
@@ -300,17 +301,17 @@ fn what_a_session_left_unsent_is_heirless(kind: &mut dyn Reopen) {
         shared(14, QoS::ExactlyOnce, flight),
     ];
     let (store, recovered) = reopened(kind, vec![records]);
-    let heirless: Vec<_> = recovered.heirless.iter().map(|e| (e.number.0, e.shared)).collect();
-    assert_eq!(heirless, [(10, false), (11, true), (12, true)]);
+    let orphaned: Vec<_> = recovered.orphaned.iter().map(|e| (e.number.0, e.shared)).collect();
+    assert_eq!(orphaned, [(10, false), (11, true), (12, true), (13, true)]);
     let wanted = [10, 11, 13, 14].map(|number| (EntryNumber(number), BodyNumber(2)));
     let read = store.reader().unwrap().entries(&wanted).unwrap();
-    assert_eq!(read.iter().map(|r| r.number.0).collect::<Vec<_>>(), [10, 11], "the others are gone");
+    assert_eq!(read.iter().map(|r| r.number.0).collect::<Vec<_>>(), [10, 11, 13], "the other is gone");
 }
 
 fn the_last_retained_message_of_a_topic_comes_back(kind: &mut dyn Reopen) {
     let mut store = kind.open();
     recover(&mut *store, first());
-    let mut group = Group::default();
+    let mut group = CommitGroup::default();
     let set = |topic, payload| RetainedRecord::Set(message(topic, MS(21_000), payload));
     for record in [set("a", b"1"), set("b", b"2")] {
         group.retain(record);
@@ -357,7 +358,8 @@ fn time_while_it_was_down_counts_from_the_last_heartbeat(kind: &mut dyn Reopen) 
     store.heartbeat(moment(1_500, 1_700_000_000_500)).unwrap();
     drop(store);
     assert_eq!(recover(&mut *kind.open(), second()).down, Duration::from_millis(1_500));
-    // A wall clock that went backwards: no time has passed, and what is kept is not further away than it was.
+    // A wall clock that went backwards: no time has passed, and what is kept is not further away
+    // than it was.
     let mut store = kind.open();
     let before = moment(10, 1_600_000_000_000);
     assert_eq!(recover(&mut *store, before).down, Duration::ZERO);
@@ -378,8 +380,9 @@ const DAY: u64 = 24 * 60 * 60 * 1_000;
 const TODAY: u64 = 1_778_000_000_000;
 const IN_2099: u64 = 4_080_000_000_000;
 
-/// A broker opens the store, is told what expires, ends or is due an hour later, beats ten minutes later, and ends. Another
-/// opens it a minute after that. `walls`: what the wall clock says at each of the three.
+/// A broker opens the store, is told what expires, ends or is due an hour later, beats ten minutes
+/// later, and ends. Another opens it a minute after that. `walls`: what the wall clock says at each
+/// of the three.
 fn an_hour_kept(kind: &mut dyn Reopen, walls: [u64; 3], boots: [u64; 2]) -> [Duration; 5] {
     let boot = |id, millis| (id > 0).then_some(Boot { id, millis });
     let at = |monotonic: u64, unix_millis, boot| Moment { monotonic: MS(monotonic), unix_millis, boot };
@@ -426,7 +429,8 @@ const MINUTES: fn(u64) -> Duration = |minutes| S(60 * minutes);
 fn within_a_boot_what_is_promised_keeps_its_time_whatever_the_wall_clock_says(kind: &mut dyn Reopen) {
     for walls in [
         [TODAY, TODAY, TODAY],
-        // A machine without a clock of its own, which the network set ten days forward while the broker ran.
+        // A machine without a clock of its own, which the network set ten days forward while the
+        // broker ran.
         [TODAY - 10 * DAY, TODAY, TODAY],
         [0, TODAY, TODAY],
         [TODAY, IN_2099, TODAY],
@@ -489,7 +493,7 @@ stores! {
     entries_come_back_in_order_with_what_became_of_them,
     an_ended_session_leaves_nothing,
     what_refers_to_nothing_is_mended,
-    what_a_session_left_unsent_is_heirless,
+    what_a_session_left_is_heirless_but_for_qos_2_that_was_sent,
     the_last_retained_message_of_a_topic_comes_back,
     delayed_messages_come_back_in_the_order_they_are_due,
     time_while_it_was_down_counts_from_the_last_heartbeat,

@@ -1,71 +1,81 @@
-//! The times in a store, and the time that passed while no broker had it open.
+//! The times in a store, and the time that passed while no broker had the store open.
 //!
 //! # Two clocks
 //!
 //! | clock | what it counts | what it does not tell |
 //! |---|---|---|
-//! | since the boot | the time that passed, suspend included; nobody sets it | anything beyond one boot of one machine |
-//! | the wall clock | time across boots and machines | the truth: it is set, and it starts in 1970 or in 2099 |
+//! | since the boot | the time that passed, with suspends; nobody sets it | other boots |
+//! | the wall clock | time across boots and machines | the truth: people set it |
 //!
-//! The process runs on the first ([`crate::clock::now`]). So whatever has a deadline in a running broker keeps it, however
-//! the wall clock is set, and a suspend counts as time that passed.
+//! The process runs on the first clock ([`crate::clock::now`]). So every deadline of a running
+//! broker holds, even if somebody sets the wall clock. A suspend counts as time that passed.
 //!
 //! # The time of the file
 //!
-//! A store has a time of its own: milliseconds that begin with the wall clock of the first opening, so that a person can
-//! read them, and that run on through every later run. A process maps its own time to it once, when it opens the store
-//! ([`FileTime`]), and never looks at the wall clock for it again. All times in the file are times of this one line. So a
-//! clock that was set shifts none of them against the others.
+//! A store has a time of its own, in milliseconds. The file time starts with the wall clock of the
+//! first opening, so that a person can read it, and continues through every later run. A process
+//! maps its own time to the file time once, when it opens the store ([`FileTime`]). All times in
+//! the file are file times, so setting a clock shifts none of them against the others.
 //!
 //! # How long the broker was down
 //!
-//! A heartbeat writes one moment by all clocks: the time of the file, the wall clock, and the time since the boot with the
-//! boot's identifier. The next opening reads the clocks again and asks ([`resume`]), in this order:
+//! A heartbeat writes one moment by all clocks: the file time, the wall clock, and the time since
+//! the boot with the identifier of the boot. The next opening reads the clocks again and decides
+//! ([`resume`]), in this order:
 //!
-//! 1. Is it the same boot? Then the time since the boot tells exactly how much passed. The wall clock is not asked.
-//! 2. Is the wall clock believable? Then the difference of its two readings passed. It is not believable where one of the
-//!    readings is before [`SET_SINCE`] (a clock that nobody set), where it went backwards, or where it went forward by more
-//!    than [`CREDIBLE`] (a clock of 2099).
-//! 3. Else nobody knows, and no time counts as passed: what was promised lives on rather than ends early. This is logged.
+//! - In the same boot, the time since the boot tells exactly how much time passed. The wall clock
+//!   is ignored.
+//! - If the wall clock is credible, the difference of its two readings has passed. A reading before
+//!   [`SET_SINCE`] is not credible, because nobody set that clock. A step backwards is not credible
+//!   either, nor a step forward by more than [`CREDIBLE`] (a clock of 2099).
+//! - Otherwise nobody knows, and no time counts as passed. Sessions and messages then live longer
+//!   instead of ending early. The broker logs this.
 //!
-//! Both readings of the wall clock are real ones, taken at the heartbeat and at the opening, and each heartbeat replaces
-//! the one before. So a clock that was once ten days behind or in 2099, and has been set since, leaves no trace.
+//! Both readings of the wall clock are real ones, taken at the heartbeat and at the opening. Each
+//! heartbeat replaces the one before. So a clock that was once ten days behind, or in 2099, and was
+//! set since, leaves no trace.
 //!
 //! # What no clock can tell
 //!
-//! - A machine boots with its clock ten days behind, and the clock is set once the broker runs. The broker was down for
-//!   ten days, or the clock was wrong before. The first would be believed only at the cost of the second, so the broker
-//!   counts what the clock said when it opened the store. Start it after the clock is set (`time-sync.target`).
-//! - A virtual machine stands still and is not told. Its clock since the boot stands still with it.
+//! - A machine boots with its clock ten days behind, and the clock is set while the broker runs.
+//!   Either the broker was down for ten days, or the clock was wrong before. The broker cannot tell
+//!   the two apart, so it uses the clock as it was when the store was opened. Start the broker after
+//!   the clock is set (`time-sync.target`).
+//! - A virtual machine is paused and gets no notice. Its clock since the boot stands still with it.
 
 use super::{Boot, Moment};
 use crate::mqtt::message::{Message, Parts};
 use crate::time::Instant;
 use std::time::Duration;
 
-/// "Never" as it is kept: the largest number that SQLite knows.
+/// "Never" in the file: the largest number that SQLite has.
 pub const NEVER: u64 = i64::MAX as u64;
 
-/// A wall clock before this moment (2023-01-01) was never set: this program is younger.
+/// Earliest credible wall clock, in milliseconds since 1970: 2023-01-01. The program is younger, so
+/// an earlier clock was never set.
 pub const SET_SINCE: u64 = 1_672_531_200_000;
 
-/// "Never" for a session: the largest number of six bytes, some time in the year 6429.
+/// "Never" for a session: the largest number of six bytes, a moment in the year 6429.
 pub const FAR: u64 = (1 << 47) - 1;
 
-/// The longest time that a wall clock alone is believed to have passed: 400 days. A broker that was down for longer and is
-/// believed less loses nothing; a clock of 2099 that is believed ends every session.
+/// The longest time between two readings of the wall clock that counts as passed: 400 days.
+///
+/// If a broker was down for longer, no time counts as passed and nothing is lost. If the broker
+/// believed a clock of 2099, every session would end.
 pub const CREDIBLE: Duration = Duration::from_secs(400 * 24 * 60 * 60);
 
-/// A process's times as the store has them, and back: one mapping for as long as the store is open.
+/// The mapping between the times of this process and the file times. The mapping is fixed while the
+/// store is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileTime {
-    /// The same moment on both sides.
+    /// One moment: `at` in this process is `millis` in the file.
     at: Instant,
     millis: u64,
 }
 
 impl FileTime {
-    /// Milliseconds in the file of an instant. The beginning of this process stands for all that was before it.
+    /// Returns the file time of an instant, in milliseconds: [`NEVER`] for [`Instant::NEVER`], and
+    /// 0 for [`Instant::ZERO`], which stands for all times before this process.
     pub fn to_file(self, at: Instant) -> u64 {
         if at.is_never() {
             return NEVER;
@@ -73,7 +83,7 @@ impl FileTime {
         if at == Instant::ZERO { 0 } else { self.reads(at) }
     }
 
-    /// What the time of the file is at an instant.
+    /// Returns the file time at an instant, in milliseconds, below [`NEVER`].
     pub fn reads(self, at: Instant) -> u64 {
         let (at, mapped) = (at.as_millis(), self.at.as_millis());
         let millis = if at >= mapped {
@@ -84,7 +94,8 @@ impl FileTime {
         millis.min(NEVER - 1)
     }
 
-    /// The instant of that many milliseconds in the file. What was before this process began is its beginning.
+    /// Returns the instant of a file time in milliseconds. Times before the start of this process
+    /// give [`Instant::ZERO`], and [`NEVER`] gives [`Instant::NEVER`].
     pub fn instant(self, millis: u64) -> Instant {
         if millis >= NEVER {
             return Instant::NEVER;
@@ -95,34 +106,42 @@ impl FileTime {
     }
 }
 
-/// One moment by all clocks, as a heartbeat writes it.
+/// One moment by all clocks, as a heartbeat writes it to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
+    /// The file time in milliseconds.
     pub file_millis: u64,
+    /// The wall clock, in milliseconds since 1970.
     pub unix_millis: u64,
+    /// The boot and the time since then; `None` if the system has no boot identifier.
     pub boot: Option<Boot>,
 }
 
 impl Heartbeat {
+    /// Returns the heartbeat for the moment `now`.
     pub fn at(now: Moment, time: FileTime) -> Heartbeat {
         Heartbeat { file_millis: time.reads(now.monotonic), unix_millis: now.unix_millis, boot: now.boot }
     }
 }
 
-/// The time of the file for a process that opens it.
+/// The result of opening a store: the mapping of times, and the time that the broker was down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumed {
+    /// The mapping for this process.
     pub time: FileTime,
-    /// What passed since the last heartbeat, as far as is known.
+    /// The time since the last heartbeat; zero if nobody knows.
     pub down: Duration,
-    /// Why that is not known; none if it is.
+    /// The reason why nobody knows the time; `None` if `down` is known.
     pub unknown: Option<&'static str>,
 }
 
-/// Maps this process's time to the store's; `last` is the last heartbeat, none in a new store.
+/// Maps the time of this process to the file time.
+///
+/// `last` is the last heartbeat in the file; `None` in a new store. `now` is read when the store is
+/// opened.
 pub fn resume(last: Option<Heartbeat>, now: Moment) -> Resumed {
     let Some(last) = last else {
-        // Not before the first believable moment: so there is room for what was before this process.
+        // At least the first credible moment, so that there is room for times before this process.
         let time = FileTime { at: now.monotonic, millis: now.unix_millis.clamp(SET_SINCE, NEVER / 2) };
         return Resumed { time, down: Duration::ZERO, unknown: None };
     };
@@ -134,7 +153,7 @@ pub fn resume(last: Option<Heartbeat>, now: Moment) -> Resumed {
     Resumed { time: FileTime { at: now.monotonic, millis }, down, unknown }
 }
 
-/// What passed since a heartbeat, or why nobody knows.
+/// Returns the time since a heartbeat, or the reason why nobody knows.
 fn passed(last: Heartbeat, now: Moment) -> Result<Duration, &'static str> {
     if let (Some(then), Some(now)) = (last.boot, now.boot)
         && then.id == now.id
@@ -157,8 +176,10 @@ fn passed(last: Heartbeat, now: Moment) -> Result<Duration, &'static str> {
     }
 }
 
-/// By how many milliseconds the wall clock was set between two moments of one process; zero where it was slewed, as time
-/// daemons do, or the two readings of one moment were apart.
+/// Returns the milliseconds by which the wall clock was set between two moments of one process.
+///
+/// Returns 0 for steps up to 2 s. Time daemons make such steps when they slew the clock, and the
+/// two readings of one moment may be apart.
 pub fn clock_step(before: Moment, after: Moment) -> i64 {
     const SLEW_MS: i64 = 2_000;
     let signed = |millis: u64| i64::try_from(millis).unwrap_or(i64::MAX);
@@ -168,7 +189,7 @@ pub fn clock_step(before: Moment, after: Moment) -> i64 {
     if step.abs() > SLEW_MS { step } else { 0 }
 }
 
-/// The message with another time to expire at.
+/// Returns the message with another expiry time. Copies the message only if the time differs.
 pub fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec<u8>) -> Message {
     let header = message.header();
     if header.expires == expires {

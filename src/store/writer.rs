@@ -1,46 +1,49 @@
-//! The committing thread, and the reading one.
+//! The two threads of the store: one commits, the other reads back.
 //!
-//! It waits for one message, takes what else is queued, makes one transaction of it and tells each shard how far it is safe;
-//! what arrives meanwhile is the next transaction. So a lone publisher waits for one sync, and a thousand share one.
+//! The committing thread waits for one message and takes everything else that is queued. These
+//! messages become one database transaction. Then each shard gets its committed LSN. Messages that
+//! arrive meanwhile become the next transaction. So a lone publisher waits for one sync, and a
+//! thousand publishers share one.
 //!
-//! The channels have no bound of their own. What stands in them is bounded by who waits for it: a publisher has no more than its
-//! Receive Maximum unanswered, and messages count towards the memory budget until they are committed.
+//! The channels have no bound of their own. Their contents are bounded by those who wait for them:
+//! a publisher has at most its Receive Maximum of unacknowledged messages, and messages count
+//! towards `limits.memory` until they are committed.
 
 mod commit;
 mod read;
 mod statistics;
 
-pub use read::{PageRequest, SessionToken};
-pub use statistics::Statistics;
+pub use read::{SessionToken, StorePageRequest};
+pub use statistics::WriterStatistics;
 
-use super::{Reader, Store, StoreError};
-use crate::journal::backlog::Bounds;
-use crate::journal::record::{
+use super::{Store, StoreError, StoreReader};
+use crate::mqtt::charge::Budget;
+use crate::persistence::records::{
     Batch, BodyNumber, Committed, EntryNumber, ReadEntry, RetainedRecord, StoredDelayed,
 };
-use crate::mqtt::charge::Budget;
-use crate::routing::shard::delayed::DelayedRequest;
-use read::Read;
+use crate::shard::features::delayed::DelayedRequest;
+use crate::store::commit_queue::Bounds;
+use read::PageRead;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// How the writer works.
+/// The settings of the writer.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// How much one transaction takes.
+pub struct WriterOptions {
+    /// The largest size of one commit group.
     pub bounds: Bounds,
-    /// How often it is noted that the broker lives.
+    /// The time between two heartbeats in the store.
     pub heartbeat: Duration,
-    /// How often what was committed is forced to the disk, where a commit does not do that.
+    /// The time between two syncs to disk; `None` if each commit syncs, or nothing does.
     pub sync: Option<Duration>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for WriterOptions {
+    fn default() -> WriterOptions {
+        WriterOptions {
             bounds: Bounds { records: 1024, bytes: 1024 * 1024 },
             heartbeat: Duration::from_secs(10),
             sync: None,
@@ -48,84 +51,96 @@ impl Default for Options {
     }
 }
 
-/// What the broker is told.
+/// The reports of the two threads to the broker.
 #[derive(Debug)]
-pub enum Notice {
-    /// A shard's batches up to this one are as safe as the durability says.
+pub enum WriterNotice {
+    /// The batches of a shard up to this LSN are committed, with the configured durability.
     Committed(Committed),
-    /// The answer to [`ToStore::read`]; the entries in the order asked, without those that are gone.
+    /// The answer to [`ToStore::read`]: the entries in the requested order, without those that are
+    /// gone.
     Page { shard: u8, session: SessionToken, wanted: Vec<(EntryNumber, BodyNumber)>, entries: Vec<ReadEntry> },
-    /// The answer to [`ToStore::read_delayed`]; fewer than `most`: there are no others before `until`.
+    /// The answer to [`ToStore::read_delayed`]. Fewer than the request's `most` means that there
+    /// are no more before its `until`.
     Delayed { shard: u8, request: DelayedRequest, delayed: Vec<StoredDelayed> },
-    /// So many bytes may be on their way to the store before there is no room for new messages; negative beyond that.
+    /// The bytes that may be on their way to the store before new messages have no room. Negative
+    /// if there is less than none.
     Room(i64),
-    /// Whether there is no room for new messages.
+    /// True if the store has no room for new messages; false if it has room again.
     Full(bool),
-    /// What is kept is not known any more: the process has to end. Nothing is said after it.
+    /// The store failed, and nothing is reported after this. The state of the file is unknown, so
+    /// the process must exit.
     Failed(StoreError),
 }
 
 /// A message to the committing thread.
-enum Request {
+enum WriterRequest {
     Batch(Batch),
     Retained(Vec<RetainedRecord>),
     Stop,
 }
 
-/// What shards hold: cheap to clone, never blocks. After the writer has stopped, what is sent goes nowhere.
+/// The shards' handle of the store. Cheap to clone, and its methods never block.
+///
+/// After the writer has stopped, requests are dropped.
 #[derive(Clone, Debug)]
 pub struct ToStore {
-    requests: Sender<Request>,
-    reads: Sender<Read>,
+    requests: Sender<WriterRequest>,
+    reads: Sender<PageRead>,
 }
 
 impl ToStore {
-    /// What a shard recorded in one turn, in the order of its batches.
+    /// Sends the records of one turn of a shard. Batches of one shard are sent in the order of
+    /// their LSNs.
     pub fn send(&self, batch: Batch) {
-        let _ = self.requests.send(Request::Batch(batch));
+        let _ = self.requests.send(WriterRequest::Batch(batch));
     }
 
-    /// Changes to retained messages, in their order: the caller holds their lock. What is sent before a batch is never
-    /// committed after it.
+    /// Sends changes of retained messages, in their order. The caller holds the lock of the
+    /// retained messages.
+    ///
+    /// A change that is sent before a batch is never committed after that batch.
     pub fn retained(&self, records: Vec<RetainedRecord>) {
-        let _ = self.requests.send(Request::Retained(records));
+        let _ = self.requests.send(WriterRequest::Retained(records));
     }
 
-    /// Asks for the next messages of a queue.
-    pub fn read(&self, request: PageRequest) {
-        let _ = self.reads.send(Read::Page(request));
+    /// Requests stored messages of a queue. The answer is [`WriterNotice::Page`].
+    pub fn read(&self, request: StorePageRequest) {
+        let _ = self.reads.send(PageRead::Page(request));
     }
 
-    /// Asks for messages that are due in a time to come.
+    /// Requests stored delayed messages of a range of times. The answer is
+    /// [`WriterNotice::Delayed`].
     pub fn read_delayed(&self, shard: u8, request: DelayedRequest) {
-        let _ = self.reads.send(Read::Delayed { shard, request });
+        let _ = self.reads.send(PageRead::Delayed { shard, request });
     }
 }
 
-/// The two threads.
+/// The two threads of the store, and the handle to them.
 #[derive(Debug)]
 pub struct Writer {
     to_store: ToStore,
-    statistics: Arc<Statistics>,
+    statistics: Arc<WriterStatistics>,
     committing: JoinHandle<()>,
     reading: JoinHandle<()>,
 }
 
 impl Writer {
-    /// Starts both on a store that was recovered. `on` is called on either thread, and must not block. What the threads hold
-    /// is on the account of `budget` before `on` is called.
+    /// Starts both threads on a store that was recovered.
+    ///
+    /// Both threads call `on`, which must not block. Before each call the thread adds its charged
+    /// memory to `budget`.
     ///
     /// # Errors
-    /// A reader that cannot be opened; a thread that the system refuses.
+    /// Returns an error if the store's reader cannot be opened, or if the system refuses a thread.
     pub fn start(
         store: Box<dyn Store>,
-        options: Options,
+        options: WriterOptions,
         budget: Arc<Budget>,
-        on: impl Fn(Notice) + Send + Sync + 'static,
+        on: impl Fn(WriterNotice) + Send + Sync + 'static,
     ) -> Result<Writer, StoreError> {
         let refused = |error: io::Error| StoreError::Failed(format!("a thread for the store: {error}"));
-        let reader: Box<dyn Reader> = store.reader()?;
-        let statistics = Arc::new(Statistics::default());
+        let reader: Box<dyn StoreReader> = store.reader()?;
+        let statistics = Arc::new(WriterStatistics::default());
         let on = Arc::new(on);
         let (requests, queued) = mpsc::channel();
         let (reads, asked) = mpsc::channel();
@@ -143,22 +158,25 @@ impl Writer {
         Ok(Writer { to_store: ToStore { requests, reads }, statistics, committing, reading })
     }
 
+    /// Returns a handle for a shard.
     pub fn to_store(&self) -> ToStore {
         self.to_store.clone()
     }
 
-    pub fn statistics(&self) -> Arc<Statistics> {
+    /// Returns the figures of both threads.
+    pub fn statistics(&self) -> Arc<WriterStatistics> {
         Arc::clone(&self.statistics)
     }
 
-    /// Commits all that was sent, and returns when that is done, or has failed.
+    /// Commits everything that was sent, and returns when that is done or has failed.
     ///
-    /// The reader goes first: whoever closes the store last tidies it up, which takes the right to write.
+    /// The reading thread stops first. The connection that closes the store last tidies the file,
+    /// and only the committing thread may write.
     pub fn stop(self) {
-        // A panic has said so on its own.
-        let _ = self.to_store.reads.send(Read::Stop);
+        // A thread that panicked has already reported it.
+        let _ = self.to_store.reads.send(PageRead::Stop);
         let _ = self.reading.join();
-        let _ = self.to_store.requests.send(Request::Stop);
+        let _ = self.to_store.requests.send(WriterRequest::Stop);
         let _ = self.committing.join();
     }
 }

@@ -1,49 +1,41 @@
 //! Durations as people write them: `"20s"`, `"1500ms"`, `"1h 30m"`, `"7d"`, and `"off"` for zero.
+//! The crate `humantime` reads them.
 //!
-//! A plain number is refused: nobody can see whether 20 means seconds or milliseconds. Configuration and clients' wishes are
-//! written so.
+//! Configuration, command lines and the times that clients request are written so. A plain number
+//! is refused, because nobody can see whether 20 means seconds or milliseconds.
 
 use std::time::Duration;
 
-/// Units in milliseconds, largest first.
+/// Units in milliseconds, largest first. [`format()`] writes durations in these units.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Why a text is no duration.
+/// The error of [`parse`]: the text is not a duration with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a duration with a unit, such as \"20s\" (units: ms, s, m, h, d)")]
 pub struct InvalidDuration;
 
-/// Reads whole numbers with units, such as `1h 30m`; `off` is zero.
+/// Reads numbers with units, such as `1h 30m`. Returns zero for `off`, in any case of letters.
+///
+/// # Errors
+/// Returns [`InvalidDuration`] for a number without a unit, for a fraction of a millisecond, and
+/// for more than 2^64 - 1 milliseconds.
 pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     if text.eq_ignore_ascii_case("off") {
         return Ok(Duration::ZERO);
     }
-    let mut rest = text;
-    let mut millis = 0_u64;
-    loop {
-        let (part, after) = take_part(rest)?;
-        millis = millis.checked_add(part).ok_or(InvalidDuration)?;
-        if after.is_empty() {
-            return Ok(Duration::from_millis(millis));
-        }
-        rest = after.trim_start_matches(' ');
+    // humantime reads "0" as zero and ignores spaces at both ends.
+    if !text.starts_with(|c: char| c.is_ascii_digit()) || !text.ends_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err(InvalidDuration);
     }
+    let duration = humantime::parse_duration(text).map_err(|_| InvalidDuration)?;
+    let is_whole = duration.subsec_nanos().is_multiple_of(1_000_000);
+    let fits = u64::try_from(duration.as_millis()).is_ok();
+    if is_whole && fits { Ok(duration) } else { Err(InvalidDuration) }
 }
 
-/// One number with its unit from the front, in milliseconds, and what follows.
-fn take_part(text: &str) -> Result<(u64, &str), InvalidDuration> {
-    let (number, rest) = split_while(text, |c| c.is_ascii_digit());
-    let (unit, rest) = split_while(rest.trim_start_matches(' '), |c| c.is_ascii_alphabetic());
-    let number: u64 = number.parse().map_err(|_| InvalidDuration)?;
-    let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(InvalidDuration)?;
-    Ok((number.checked_mul(*scale).ok_or(InvalidDuration)?, rest))
-}
-
-fn split_while(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
-    text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
-}
-
-/// Exactly to the millisecond, in the largest unit that divides it.
+/// Writes a duration to the millisecond, in the largest unit that divides it. Zero gives `0s`.
+///
+/// `humantime` would write two units ("1m 30s"), which a client would have to add up.
 pub fn format(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if millis == 0 {
@@ -71,6 +63,9 @@ mod tests {
             ("1h 30m", 5_400_000),
             ("1m30s", 90_000),
             ("10 s", 10_000),
+            ("5min", 300_000),
+            ("1.5s", 1500),
+            ("1w", 604_800_000),
         ];
         for (text, millis) in cases {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
@@ -79,9 +74,21 @@ mod tests {
 
     #[test]
     fn durations_without_a_clear_unit_are_refused() {
-        for text in
-            ["", "20", "s", "-1s", "1.5s", "1w", "5min", "20s,", "1 h 3", " 1s", "1s ", "1S", "300000000000d"]
-        {
+        for text in [
+            "",
+            "0",
+            "20",
+            "s",
+            "-1s",
+            "20s,",
+            "1 h 3",
+            " 1s",
+            "1s ",
+            "1S",
+            "100us",
+            "1.0005s",
+            "300000000000d",
+        ] {
             assert_eq!(parse(text), Err(InvalidDuration), "{text:?}");
         }
     }

@@ -1,9 +1,9 @@
 //! 5.0, where nothing is resent on a live connection: a client that does not acknowledge in time is cut or told of.
 //!
 //! A cut may not come earlier than the ack timeout after the message was *published*, nor later than the ack timeout, one
-//! expiry interval and a tolerance after it *arrived*.
+//! expiry tick and a tolerance after it *arrived*.
 
-use crate::launch::{TestBroker, start_broker};
+use crate::support::launch::{TestBroker, start_broker};
 use crate::support::packet::Disconnect;
 use crate::support::{Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V311, now};
 use homing::config::{Config, OnAckTimeout};
@@ -19,7 +19,7 @@ const GRANULARITY: Duration = Duration::from_millis(5);
 fn soon(config: &mut Config) {
     config.redelivery.ack_timeout = TIMEOUT;
     config.redelivery.max_ack_timeout = TIMEOUT * 4;
-    config.sys.interval = Duration::from_millis(100);
+    config.sys.publish_interval = Duration::from_millis(100);
 }
 
 fn on_one_and_three(test: impl Fn(&TestBroker)) {
@@ -27,7 +27,7 @@ fn on_one_and_three(test: impl Fn(&TestBroker)) {
         println!("{arbiters} arbiters");
         test(&start_broker(|config| {
             soon(config);
-            config.runtime.arbiters = arbiters;
+            config.runtime.threads = arbiters;
         }));
     }
 }
@@ -195,7 +195,7 @@ fn disconnect_cuts_a_session_that_ends_with_it() {
     broker.client(V5, "p").deliver(&Message::new("t", "x").qos(1));
     let first = subscriber.expect_publish();
     expect_cut_in_time(&mut subscriber, published, first.at, TIMEOUT);
-    await_figure(&broker, "redelivery/cut", 1);
+    await_figure(&broker, "redelivery/disconnected", 1);
 }
 
 #[test]

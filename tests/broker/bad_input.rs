@@ -1,8 +1,8 @@
 //! What no lawful client sends, or too much of what it may: the standard's answer or a clear refusal, and nobody else
 //! notices.
 
-use crate::launch::{TestBroker, default_broker, start_broker, versions};
 use crate::support::client::{Event, subscribe_packet};
+use crate::support::launch::{TestBroker, default_broker, start_broker, versions};
 use crate::support::wire::{self, Put};
 use crate::support::{Connect, Kind, Message, Packet, RawClient, V5, V31, V311, Version, now};
 use std::time::Duration;
@@ -189,7 +189,7 @@ versions!(a_hundred_thousand_subscriptions {
 fn many_half_received_packets(version: Version) {
     let broker = start_broker(|config| {
         config.limits.memory = "64 MiB".parse().expect("a size");
-        config.runtime.arbiters = 2;
+        config.runtime.threads = 2;
     });
     let mut bystanders = Bystanders::new(&broker);
     // 200 times a megabyte that stops just before its end: three times the budget.
@@ -306,7 +306,7 @@ versions!(flood_of_pings {
 });
 
 fn publishes_to_the_brokers_own_topics_are_dropped(version: Version) {
-    let broker = start_broker(|config| config.sys.interval = Duration::ZERO);
+    let broker = start_broker(|config| config.sys.publish_interval = Duration::ZERO);
     let mut watcher = broker.client(version, "watcher");
     watcher.subscribe(&[("$SYS/#", 1), ("$dead/#", 1), ("$homing/#", 1), ("marker", 1)]);
     watcher.drain();

@@ -1,7 +1,7 @@
 //! CONNECT accepted and refused, and what is pipelined behind it.
 
-use crate::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::client::subscribe_packet;
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::wire::{self, Put};
 use crate::support::{Connect, Kind, Message, PATIENCE, Packet, Property, V5, V31, V311, Version, Will};
 use std::io::Read;

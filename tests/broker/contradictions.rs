@@ -1,11 +1,11 @@
 //! Acknowledgements of the wrong kind for what is in flight: the client is broken, and told so. Late and repeated ones are not.
 
-use crate::launch::{TestBroker, start_broker, versions};
+use crate::support::launch::{TestBroker, start_broker, versions};
 use crate::support::{Kind, Message, RawClient, V5, V31, V311, Version};
 use std::time::Duration;
 
 fn broker() -> TestBroker {
-    start_broker(|config| config.sys.interval = Duration::from_millis(50))
+    start_broker(|config| config.sys.publish_interval = Duration::from_millis(50))
 }
 
 /// A subscriber of `version` that has got one message of this QoS, and the identifier that it came under.

@@ -1,7 +1,7 @@
 //! Dead letters: what was given up is published to `$dead/<client id>/<topic>`, where that is asked for.
 
-use crate::launch::{TestBroker, start_broker, start_broker_on, versions};
 use crate::rules::{glob, topic};
+use crate::support::launch::{TestBroker, start_broker, start_broker_on, versions};
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Property, Publish, RawClient, V5, V31, V311, Version, now,
 };
@@ -16,7 +16,7 @@ fn configure(config: &mut Config) {
     let redelivery = &mut config.redelivery;
     (redelivery.interval, redelivery.ack_timeout) = (SHORT, SHORT);
     (redelivery.backoff, redelivery.jitter) = (1.0, 0.0);
-    config.sys.interval = Duration::from_millis(100);
+    config.sys.publish_interval = Duration::from_millis(100);
 }
 
 fn on_one_and_three(change: impl Fn(&mut Config), test: impl Fn(&TestBroker)) {
@@ -24,7 +24,7 @@ fn on_one_and_three(change: impl Fn(&mut Config), test: impl Fn(&TestBroker)) {
         println!("{arbiters} arbiters");
         test(&start_broker(|config| {
             configure(config);
-            config.runtime.arbiters = arbiters;
+            config.runtime.threads = arbiters;
             change(config);
         }));
     }

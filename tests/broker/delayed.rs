@@ -1,11 +1,13 @@
 //! `$delayed/<seconds>/<topic>`: a message that is published at its time, not before, and once.
 
-use crate::launch::{on_one_and_three_arbiters, restart_on, start_broker, start_broker_on, versions};
+use crate::support::launch::{
+    on_one_and_three_arbiters, restart_on, start_broker, start_broker_on, versions,
+};
 use crate::support::{Connect, Message, Property, V5, V31, V311, Version, now};
 use homing::store::memory::Memory;
 use std::time::Duration;
 
-/// One expiry interval, and what a busy machine may add.
+/// One expiry tick, and what a busy machine may add.
 const LATENESS: Duration = Duration::from_millis(250 + 750);
 
 fn message_is_published_when_its_delay_has_passed(version: Version) {
@@ -87,7 +89,7 @@ fn mqtt5_what_is_no_delay_or_beyond_the_bounds_is_refused() {
 #[test]
 fn delays_go_on_over_a_restart_and_a_due_message_is_published_once() {
     let memory = Memory::default();
-    let configure = |config: &mut homing::config::Config| config.runtime.arbiters = 2;
+    let configure = |config: &mut homing::config::Config| config.runtime.threads = 2;
     let broker = start_broker_on(&memory, configure);
     let mut subscriber = broker.connect(&Connect::persistent(V311, "subscriber"));
     subscriber.subscribe(&[("later/#", 2)]);

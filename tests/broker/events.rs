@@ -1,6 +1,6 @@
 //! `$SYS/broker/events/<kind>/<client id>`: what becomes of an unacknowledged message, as an operator hears of it.
 
-use crate::launch::{TestBroker, start_broker, versions};
+use crate::support::launch::{TestBroker, start_broker, versions};
 use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V31, V311, Version, now};
 use homing::config::{Config, OnAckTimeout, OnExhausted};
 use serde_json::Value;
@@ -10,7 +10,7 @@ const INTERVAL: Duration = Duration::from_millis(300);
 
 fn told(config: &mut Config) {
     config.sys.events = true;
-    config.sys.interval = Duration::from_millis(100);
+    config.sys.publish_interval = Duration::from_millis(100);
     config.redelivery.interval = INTERVAL;
     config.redelivery.backoff = 1.0;
     config.redelivery.jitter = 0.0;
@@ -24,7 +24,7 @@ fn on_one_and_three(test: impl Fn(&TestBroker)) {
         println!("{arbiters} arbiters");
         test(&start_broker(|config| {
             told(config);
-            config.runtime.arbiters = arbiters;
+            config.runtime.threads = arbiters;
         }));
     }
 }
@@ -97,7 +97,7 @@ fn used_up_attempts_are_told_step_by_step(version: Version) {
         assert_held_by_the_application(&exhausted);
         assert_eq!(exhausted["then"], "disconnect");
 
-        let cut = expect_event(&mut watcher, "cut", "a%2F%2B");
+        let cut = expect_event(&mut watcher, "disconnected", "a%2F%2B");
         assert_names(&cut, first.id, 2, published);
         assert_held_by_the_application(&cut);
         assert_eq!(cut["why"], "attempts_used_up");
@@ -123,7 +123,7 @@ fn mqtt311_used_up_attempts_that_go_on_are_told_once() {
     let broker = start_broker(|config| {
         told(config);
         config.redelivery.on_exhausted = OnExhausted::Keep;
-        config.redelivery.max_interval = INTERVAL;
+        config.redelivery.max_backoff = INTERVAL;
     });
     let mut watcher = watcher(&broker);
     let mut subscriber = broker.persistent(V311, "s");
@@ -147,7 +147,7 @@ fn mqtt5_cut_for_an_ack_timeout_is_told() {
         let published = unix_ms();
         broker.client(V5, "p").deliver(&Message::new("t/of", "x").qos(1));
         let first = subscriber.expect_publish();
-        let cut = expect_event(&mut watcher, "cut", "s");
+        let cut = expect_event(&mut watcher, "disconnected", "s");
         assert_names(&cut, first.id, 1, published);
         assert_held_by_the_application(&cut);
         assert_eq!((&cut["why"], &cut["version"]), (&"ack_timeout".into(), &"5.0".into()));
@@ -175,7 +175,7 @@ fn mqtt5_alarm_is_told_and_of_one_client_only_so_often() {
         assert_held_by_the_application(&stalled);
     }
     let mut counter = broker.client(V5, "counter");
-    counter.subscribe(&[("$SYS/broker/events/left-out", 0)]);
+    counter.subscribe(&[("$SYS/broker/events/suppressed", 0)]);
     let deadline = now() + PATIENCE;
     while counter.expect_publish().text().parse::<u64>().expect("a number") < 2 {
         assert!(now() < deadline, "nothing is left out");
@@ -217,7 +217,7 @@ fn keep_alive_cut_is_told_with_what_was_in_flight() {
     silent.subscribe(&[("t/of", 2)]);
     broker.client(V5, "p").deliver(&Message::new("t/of", "x").qos(1));
     let first = silent.expect_publish();
-    let cut = expect_event(&mut watcher, "cut", "silent");
+    let cut = expect_event(&mut watcher, "disconnected", "silent");
     assert_eq!((&cut["why"], &cut["packet_id"]), (&"keep_alive".into(), &first.id.into()), "{cut}");
     assert!(cut["cause"].is_null() && number(&cut, "lateness_ms") < 2000, "{cut}");
 }

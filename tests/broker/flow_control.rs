@@ -1,6 +1,6 @@
 //! What bounds a connection in both directions: Receive Maximum, Maximum Packet Size, Topic Aliases.
 
-use crate::launch::{default_broker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::wire::Put;
 use crate::support::{Connect, Kind, Message, Packet, Property, V5, V31, V311, Version};
 use homing::config::QueuePolicy;
@@ -308,7 +308,7 @@ fn a_client_that_never_acknowledges_bounds_itself(version: Version) {
     let broker = start_broker(|config| {
         config.limits.in_flight = 10;
         config.limits.queue_messages = 20;
-        config.runtime.arbiters = 2;
+        config.runtime.threads = 2;
     });
     let mut silent = broker.client(version, "silent");
     let mut other = broker.client(version, "other");

@@ -1,7 +1,7 @@
 //! Deadlines of a connection: keep alive, CONNECT, and a socket that takes no bytes.
 
-use crate::launch::{default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::client::Event;
+use crate::support::launch::{default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::{
     Connect, Message, PATIENCE, Packet, Property, RawClient, V5, V31, V311, Version, Will, now,
 };
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// The broker may take its reading of the clock a little before we take ours.
 const GRANULARITY: Duration = Duration::from_millis(5);
-/// One expiry interval, and what a busy machine may add.
+/// One expiry tick, and what a busy machine may add.
 const LATENESS: Duration = Duration::from_millis(250 + 750);
 
 fn assert_cut_after(client: &mut RawClient, since: Instant, time: Duration, code: u8) {
@@ -152,7 +152,7 @@ fn mqtt311_keep_alive_zero_is_bounded_where_the_operator_says_so() {
 
 #[test]
 fn connect_must_come_within_its_deadline() {
-    let broker = start_broker(|config| config.listeners.connect_timeout = Duration::from_millis(500));
+    let broker = start_broker(|config| config.network.connect_timeout = Duration::from_millis(500));
     let half = Connect::new(V5, "slow").encode();
     for bytes in [&[][..], &half[..1], &half[..half.len() - 1]] {
         let before = now();
@@ -171,7 +171,7 @@ fn connect_must_come_within_its_deadline() {
 
 #[test]
 fn slow_loris_connect_is_cut_though_bytes_keep_coming() {
-    let broker = start_broker(|config| config.listeners.connect_timeout = Duration::from_millis(500));
+    let broker = start_broker(|config| config.network.connect_timeout = Duration::from_millis(500));
     let before = now();
     let mut client = broker.open(V5);
     // 20 bytes a second: each is something that came, none makes the CONNECT whole in time.
@@ -191,8 +191,8 @@ fn socket_that_takes_no_bytes_is_cut(version: Version) {
     for arbiters in [1, 3] {
         println!("{arbiters} arbiters");
         let broker = start_broker(|config| {
-            config.runtime.arbiters = arbiters;
-            config.listeners.write_timeout = Duration::from_secs(1);
+            config.runtime.threads = arbiters;
+            config.network.write_timeout = Duration::from_secs(1);
         });
         let mut healthy = broker.client(version, "healthy");
         healthy.subscribe(&[("t", 1), ("gone", 0)]);

@@ -8,8 +8,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod launch;
-
 mod ack_timeout;
 mod bad_input;
 mod connect;

@@ -1,6 +1,6 @@
 //! Message Expiry Interval: counted down while the message waits, and the end of it.
 
-use crate::launch::{default_broker, on_one_and_three_arbiters, start_broker};
+use crate::support::launch::{default_broker, on_one_and_three_arbiters, start_broker};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311};
 use std::time::Duration;
 

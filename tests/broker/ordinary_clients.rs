@@ -3,7 +3,7 @@
 //! What it cannot do is left to the raw client: it forgets incoming QoS 2 identifiers at every error, hands a repeated
 //! QoS 2 PUBLISH to the application again, republishes with DUP 0, cannot withhold PUBCOMP and does not speak 3.1.
 
-use crate::launch::{TestBroker, on_one_and_three_arbiters, start_broker};
+use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker};
 use crate::support::{Message, PATIENCE, V5, now};
 use std::collections::HashSet;
 use std::time::Duration;

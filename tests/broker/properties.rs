@@ -1,6 +1,6 @@
 //! Properties that travel with a message, and those that may not come from a client.
 
-use crate::launch::{default_broker, on_one_and_three_arbiters};
+use crate::support::launch::{default_broker, on_one_and_three_arbiters};
 use crate::support::{Connect, Message, Property, V5, V311};
 
 fn all_that_travel() -> Vec<Property> {

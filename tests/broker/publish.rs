@@ -1,6 +1,6 @@
 //! PUBLISH in both directions at QoS 0, 1 and 2: handshakes, identifiers, duplicates, order.
 
-use crate::launch::{TestBroker, default_broker, on_one_and_three_arbiters, versions};
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, versions};
 use crate::support::wire::{self, Put};
 use crate::support::{Kind, Message, Packet, RawClient, V5, V31, V311, Version};
 

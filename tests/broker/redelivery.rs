@@ -1,10 +1,10 @@
 //! Redelivery: live and timed in 3.1 and 3.1.1, at reconnect alone in 5.0.
 //!
 //! Times are bounded from both sides by what can be known outside: a resend may not come earlier than its spacing after
-//! the message was *published*, nor later than the spacing, one expiry interval and a tolerance after the last
+//! the message was *published*, nor later than the spacing, one expiry tick and a tolerance after the last
 //! *arrived*.
 
-use crate::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::{
     Connect, Kind, Message, Packet, Property, Publish, RawClient, V5, V31, V311, Version, now,
 };
@@ -20,7 +20,7 @@ const GRANULARITY: Duration = Duration::from_millis(5);
 
 fn every_second(config: &mut Config) {
     config.redelivery.interval = INTERVAL;
-    config.redelivery.max_interval = Duration::from_secs(60);
+    config.redelivery.max_backoff = Duration::from_secs(60);
     config.redelivery.backoff = 1.0;
     config.redelivery.jitter = 0.0;
     config.redelivery.attempts = 0;
@@ -31,7 +31,7 @@ fn on_one_and_three(configure: impl Fn(&mut Config), test: impl Fn(&TestBroker))
         println!("{arbiters} arbiters");
         test(&start_broker(|config| {
             configure(config);
-            config.runtime.arbiters = arbiters;
+            config.runtime.threads = arbiters;
         }));
     }
 }
@@ -195,7 +195,7 @@ fn spacing_grows_up_to_its_cap(version: Version) {
         every_second(config);
         config.redelivery.interval = Duration::from_millis(500);
         config.redelivery.backoff = 2.0;
-        config.redelivery.max_interval = Duration::from_millis(1500);
+        config.redelivery.max_backoff = Duration::from_millis(1500);
     });
     let mut subscriber = broker.client(version, "s");
     subscriber.subscribe(&[("t", 1)]);
@@ -282,7 +282,7 @@ versions!(used_up_attempts_cut_a_session_that_stays {
 fn used_up_attempts_go_on_where_the_session_would_end(version: Version) {
     let broker = start_broker(|config| {
         two_attempts(config);
-        config.redelivery.max_interval = Duration::from_millis(500);
+        config.redelivery.max_backoff = Duration::from_millis(500);
     });
     let mut subscriber = broker.client(version, "s");
     subscriber.subscribe(&[("t", 1)]);
@@ -302,7 +302,7 @@ versions!(used_up_attempts_go_on_where_the_session_would_end {
 fn keep_goes_on_whatever_the_session(version: Version) {
     let broker = start_broker(|config| {
         two_attempts(config);
-        config.redelivery.max_interval = Duration::from_millis(500);
+        config.redelivery.max_backoff = Duration::from_millis(500);
         config.redelivery.on_exhausted = OnExhausted::Keep;
     });
     let mut subscriber = broker.persistent(version, "s");

@@ -1,7 +1,7 @@
 //! Retained messages: set, replaced, cleared, and handed to new subscriptions.
 
-use crate::launch::{TestBroker, default_broker, on_one_and_three_arbiters, versions};
 use crate::support::client::subscribe_packet;
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, versions};
 use crate::support::{Kind, Message, Packet, Property, V5, V31, V311, Version};
 
 const RETAIN_AS_PUBLISHED: u8 = 0x08;

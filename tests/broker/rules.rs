@@ -1,6 +1,6 @@
 //! `[[redelivery.rules]]`: other settings for some clients, users and topics.
 
-use crate::launch::{TestBroker, start_broker, versions};
+use crate::support::launch::{TestBroker, start_broker, versions};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V31, V311, Version, now};
 use homing::config::{Config, Glob, OnAckTimeout, OnExhausted, RedeliveryRule};
 use std::time::{Duration, Instant};
@@ -23,9 +23,9 @@ pub fn topic(filter: &str) -> RedeliveryRule {
 fn with_rules(config: &mut Config, rules: &[RedeliveryRule]) {
     config.redelivery.backoff = 1.0;
     config.redelivery.jitter = 0.0;
-    config.redelivery.min_interval = Duration::from_millis(100);
+    config.redelivery.min_requested = Duration::from_millis(100);
     config.redelivery.rules = rules.to_vec();
-    config.sys.interval = Duration::from_millis(100);
+    config.sys.publish_interval = Duration::from_millis(100);
 }
 
 fn on_one_and_three(rules: &[RedeliveryRule], test: impl Fn(&TestBroker)) {
@@ -33,7 +33,7 @@ fn on_one_and_three(rules: &[RedeliveryRule], test: impl Fn(&TestBroker)) {
         println!("{arbiters} arbiters");
         test(&start_broker(|config| {
             with_rules(config, rules);
-            config.runtime.arbiters = arbiters;
+            config.runtime.threads = arbiters;
         }));
     }
 }
@@ -200,7 +200,7 @@ versions!(wish_counts_where_the_topics_rule_lets_it {
 fn mqtt5_wish_stays_within_the_bounds_of_the_clients_rule() {
     let rule = RedeliveryRule {
         client_id: glob("s"),
-        min_interval: Some(Duration::from_secs(3)),
+        min_requested: Some(Duration::from_secs(3)),
         max_ack_timeout: Some(Duration::from_secs(90)),
         ..RedeliveryRule::default()
     };
@@ -217,7 +217,7 @@ fn mqtt5_wish_stays_within_the_bounds_of_the_clients_rule() {
 fn topic_chooses_what_follows_the_last_attempt(version: Version) {
     let keep = RedeliveryRule {
         on_exhausted: Some(OnExhausted::Keep),
-        max_interval: Some(Duration::from_millis(300)),
+        max_backoff: Some(Duration::from_millis(300)),
         ..topic("keep")
     };
     on_one_and_three(&[keep], |broker| {

@@ -1,7 +1,7 @@
 //! Sessions: taken up, taken over, ended, and the queue that waits for an absent client.
 
-use crate::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::client::Event;
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V31, V311, Version, Will, now,
 };

@@ -1,7 +1,7 @@
 //! Shared subscriptions of 5.0.
 
-use crate::launch::{TestBroker, default_broker, on_one_and_three_arbiters};
 use crate::support::client::subscribe_packet;
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters};
 use crate::support::{Kind, Message, Packet, RawClient, V5};
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE: filters, options, identifiers, overlaps.
 
-use crate::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::client::subscribe_packet;
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::wire;
 use crate::support::{Kind, Message, Packet, Property, RawClient, V5, V31, V311, Version};
 

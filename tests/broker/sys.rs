@@ -1,6 +1,6 @@
 //! What the broker says of itself under `$SYS/broker`.
 
-use crate::launch::{on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{on_one_and_three_arbiters, start_broker, versions};
 use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V31, V311, Version, now};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -35,8 +35,8 @@ fn read_until(
 
 fn the_broker_tells_of_itself(version: Version) {
     let broker = start_broker(|config| {
-        config.sys.interval = Duration::from_millis(200);
-        config.runtime.arbiters = 2;
+        config.sys.publish_interval = Duration::from_millis(200);
+        config.runtime.threads = 2;
     });
     let mut client = broker.client(version, "c");
     client.subscribe(&[("$SYS/broker/#", 0)]);
@@ -59,8 +59,8 @@ versions!(the_broker_tells_of_itself {
 fn counts_follow_what_happens() {
     for arbiters in [1, 3] {
         let broker = start_broker(|config| {
-            config.sys.interval = Duration::from_millis(200);
-            config.runtime.arbiters = arbiters;
+            config.sys.publish_interval = Duration::from_millis(200);
+            config.runtime.threads = arbiters;
         });
         let mut watcher = broker.client(V5, "watcher");
         watcher.subscribe(&[("$SYS/broker/+/+", 0)]);
@@ -84,7 +84,7 @@ fn counts_follow_what_happens() {
 #[test]
 fn mqtt5_4_7_2_1_wildcards_alone_do_not_see_the_brokers_topics() {
     on_one_and_three_arbiters(|_| {
-        let broker = start_broker(|config| config.sys.interval = Duration::from_millis(100));
+        let broker = start_broker(|config| config.sys.publish_interval = Duration::from_millis(100));
         let mut all = broker.client(V5, "all");
         all.subscribe(&[("#", 0), ("+/#", 0), ("+/broker/#", 0)]);
         let mut own = broker.client(V5, "own");
@@ -110,7 +110,7 @@ fn why_a_client_was_cut_is_kept(version: Version) {
             config.redelivery.interval = Duration::from_millis(300);
             config.redelivery.attempts = 1;
             config.redelivery.ack_timeout = Duration::from_millis(500);
-            config.runtime.arbiters = arbiters;
+            config.runtime.threads = arbiters;
         });
         // One level of the topic, whatever the client id.
         let mut subscriber = broker.persistent(version, "a/+");
@@ -175,7 +175,7 @@ fn last_disconnects_are_bounded_and_leave_out_what_clients_asked_for() {
 
 #[test]
 fn the_expiry_queue_can_be_looked_at() {
-    let broker = start_broker(|config| config.sys.interval = Duration::from_millis(200));
+    let broker = start_broker(|config| config.sys.publish_interval = Duration::from_millis(200));
     let mut watcher = broker.connect(&Connect::new(V5, "watcher").keep_alive(30));
     watcher.subscribe(&[("$SYS/broker/expiry/#", 0)]);
     let number = |values: &HashMap<String, String>, name: &str| {
@@ -186,10 +186,10 @@ fn the_expiry_queue_can_be_looked_at() {
         number(values, "keys").is_some_and(|keys| keys >= 1)
             && number(values, "buckets").is_some_and(|buckets| buckets >= 1)
             && number(values, "due/60s") > number(values, "due/1s")
-            && number(values, "fired/chore").is_some_and(|fired| fired >= 1)
+            && number(values, "fired/housekeeping").is_some_and(|fired| fired >= 1)
             && number(values, "lateness/max_ms").is_some()
             && number(values, "lateness/p99_ms").is_some()
-            && ["verdicts", "registrations"].iter().all(|what| {
+            && ["expired", "registrations"].iter().all(|what| {
                 ["max_ms", "p99_ms"]
                     .iter()
                     .all(|of| number(values, &format!("mailbox/{what}/{of}")).is_some())

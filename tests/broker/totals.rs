@@ -1,13 +1,13 @@
 //! Limits of the whole broker, with four arbiters: each is the number that it says, wherever clients' sessions live.
 
-use crate::launch::{TestBroker, start_broker};
+use crate::support::launch::{TestBroker, start_broker};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311};
 use homing::config::Config;
 use std::time::Duration;
 
 fn four_arbiters(configure: impl FnOnce(&mut Config)) -> TestBroker {
     start_broker(|config| {
-        config.runtime.arbiters = 4;
+        config.runtime.threads = 4;
         configure(config);
     })
 }
@@ -79,7 +79,7 @@ fn delayed_bytes_are_those_of_the_broker_and_come_back_when_a_message_goes_out()
 fn last_disconnects_are_as_many_as_the_limit() {
     let broker = four_arbiters(|config| {
         config.sys.last_disconnects = 2;
-        config.sys.interval = Duration::from_millis(50);
+        config.sys.publish_interval = Duration::from_millis(50);
     });
     let mut watcher = broker.client(V5, "watcher");
     watcher.subscribe(&[("$SYS/broker/clients/connected", 0)]);

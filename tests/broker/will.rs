@@ -1,10 +1,10 @@
 //! Will Messages: when they go out, when they do not, and as what.
 
-use crate::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::{Connect, Message, Property, RawClient, V5, V31, V311, Version, Will, now};
 use std::time::Duration;
 
-/// One expiry interval, and what a busy machine may add.
+/// One expiry tick, and what a busy machine may add.
 const LATENESS: Duration = Duration::from_millis(250 + 750);
 
 fn observer(broker: &TestBroker, version: Version) -> RawClient {
@@ -271,7 +271,7 @@ versions!(will_reaches_an_absent_subscriber {
 
 #[test]
 fn will_on_the_brokers_own_topics_is_not_published() {
-    let broker = start_broker(|config| config.sys.interval = Duration::ZERO);
+    let broker = start_broker(|config| config.sys.publish_interval = Duration::ZERO);
     let mut watcher = broker.client(V5, "watcher");
     watcher.subscribe(&[("$SYS/#", 0), ("$dead/#", 0), ("marker", 1)]);
     watcher.drain();

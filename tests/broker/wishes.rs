@@ -1,6 +1,6 @@
 //! What a client asks for about its own redelivery, within the operator's bounds.
 
-use crate::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V31, V311, Version, now};
 use homing::config::Config;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const TOLERANCE: Duration = Duration::from_millis(500);
 const GRANULARITY: Duration = Duration::from_millis(5);
 
 fn bounds(config: &mut Config) {
-    config.redelivery.min_interval = Duration::from_millis(500);
+    config.redelivery.min_requested = Duration::from_millis(500);
     config.redelivery.jitter = 0.0;
 }
 
@@ -93,7 +93,7 @@ fn published_wish_is_the_spacing_of_ones_own_resends(version: Version) {
     for arbiters in [1, 3] {
         let broker = start_broker(|config| {
             bounds(config);
-            config.runtime.arbiters = arbiters;
+            config.runtime.threads = arbiters;
         });
         let mut other = broker.client(version, "other");
         other.subscribe(&[("t", 1), ("$homing/#", 1)]);

@@ -2,10 +2,10 @@
 //! at once on one broker, each held to what its plan makes lawful and to the times.
 //!
 //! Times are bounded from both sides by what can be known outside: nothing may come earlier than its spacing after what it
-//! follows was *sent* to the broker, nor later than the spacing, one expiry interval and a tolerance after that *arrived*.
+//! follows was *sent* to the broker, nor later than the spacing, one expiry tick and a tolerance after that *arrived*.
 
-use crate::launch::{TestBroker, start_broker};
 use crate::scripted::{Message as Seen, Plan, Scripted};
+use crate::support::launch::{TestBroker, start_broker};
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V31, V311, Version, now,
 };
@@ -29,12 +29,12 @@ const MESSAGES: usize = 3;
 
 fn quick(config: &mut Config) {
     config.redelivery.interval = INTERVAL;
-    config.redelivery.max_interval = INTERVAL * 2;
+    config.redelivery.max_backoff = INTERVAL * 2;
     config.redelivery.jitter = 0.0;
     config.redelivery.attempts = ATTEMPTS as u16;
     config.redelivery.ack_timeout = ACK_TIMEOUT;
-    config.expiry.interval = BUCKET;
-    config.runtime.arbiters = 3;
+    config.expiry.tick = BUCKET;
+    config.runtime.threads = 3;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -267,7 +267,7 @@ fn what_a_slow_link_has_not_delivered_is_neither_resent_nor_held_against_the_cli
         quick(config);
         // Time for a busy machine to read the end of a message that has arrived.
         config.redelivery.interval = ACK_TIMEOUT;
-        config.redelivery.max_interval = ACK_TIMEOUT;
+        config.redelivery.max_backoff = ACK_TIMEOUT;
     });
     let nothing = Plan::ReadsNothing(ACK_TIMEOUT * 2 + BUCKET);
     let slowly = Plan::ReadsSlowly { bytes: 4 * 1024, every: Duration::from_millis(30) };

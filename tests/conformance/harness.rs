@@ -1,6 +1,6 @@
 //! What a test is given, and how it comes to be run twice: on the broker, and on listeners that only look like one.
 
-use crate::launch::{TestBroker, start_broker};
+use crate::support::launch::{TestBroker, start_broker};
 use crate::support::{Connect, Message, PATIENCE, RawClient, Version};
 use homing::config::Config;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(crate) use cases;
 pub struct Target {
     peer: Peer,
     scope: String,
-    patience: Duration,
+    ack_wait: Duration,
 }
 
 #[derive(Clone)]
@@ -50,16 +50,16 @@ impl Target {
         Target::new(Peer::Shared, PATIENCE)
     }
 
-    /// Something that listens there; what it has not said within `patience` it never will.
-    pub fn fake(address: SocketAddr, patience: Duration) -> Target {
-        Target::new(Peer::Fake(address), patience)
+    /// Something that listens there; what it has not said within `ack_wait` it never will.
+    pub fn fake(address: SocketAddr, ack_wait: Duration) -> Target {
+        Target::new(Peer::Fake(address), ack_wait)
     }
 
-    fn new(peer: Peer, patience: Duration) -> Target {
+    fn new(peer: Peer, ack_wait: Duration) -> Target {
         static TARGETS: AtomicU32 = AtomicU32::new(0);
         // The process is named too, for the day the broker is one that runs on.
         let scope = format!("p{:x}n{}", std::process::id(), TARGETS.fetch_add(1, Relaxed));
-        Target { peer, scope, patience }
+        Target { peer, scope, ack_wait }
     }
 
     /// A broker for this test alone, with other settings; a fake stays the fake it is.
@@ -68,7 +68,7 @@ impl Target {
             Peer::Fake(address) => Peer::Fake(address),
             _ => Peer::Own(Arc::new(start_broker(configure))),
         };
-        Target { peer, scope: self.scope.clone(), patience: self.patience }
+        Target { peer, scope: self.scope.clone(), ack_wait: self.ack_wait }
     }
 
     /// A broker for this test alone: for filters, such as `#`, that meet the topics of other tests.
@@ -80,7 +80,7 @@ impl Target {
         static SHARED: OnceLock<TestBroker> = OnceLock::new();
         match &self.peer {
             Peer::Shared => {
-                SHARED.get_or_init(|| start_broker(|config| config.runtime.arbiters = 2)).address()
+                SHARED.get_or_init(|| start_broker(|config| config.runtime.threads = 2)).address()
             }
             Peer::Own(broker) => broker.address(),
             Peer::Fake(address) => *address,
@@ -88,8 +88,8 @@ impl Target {
     }
 
     /// How long what must come may take.
-    pub fn patience(&self) -> Duration {
-        self.patience
+    pub fn ack_wait(&self) -> Duration {
+        self.ack_wait
     }
 
     /// This test's own client id of that name; letters and digits, and short, if the name is.
@@ -104,7 +104,7 @@ impl Target {
 
     /// A connection on which nothing has been said.
     pub fn open(&self, version: Version) -> RawClient {
-        RawClient::open_with(self.address(), version, self.patience)
+        RawClient::open_with(self.address(), version, self.ack_wait)
     }
 
     /// Connected and accepted. The client id is taken as it is: see [`Target::id`].

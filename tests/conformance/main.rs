@@ -9,13 +9,8 @@
 //! - [`fake`] runs them all against two listeners that are no brokers: a test that passes there shows nothing, and fails
 //!   the run. So a test that waits for a close, or for nothing to come, begins with an exchange that must succeed.
 
-#[expect(dead_code, reason = "each test binary uses its own part of the client")]
 #[path = "../support/mod.rs"]
 mod support;
-
-#[expect(dead_code, unused_imports, unused_macros, reason = "the other half is for the tests of the broker")]
-#[path = "../broker/launch.rs"]
-mod launch;
 
 mod coverage;
 mod fake;

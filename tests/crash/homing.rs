@@ -1,6 +1,6 @@
 //! The real binary on a data directory.
 
-use crate::process::{Process, homing_serve};
+use crate::support::process::{Process, homing_serve};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -11,7 +11,7 @@ impl Homing {
     pub fn spawn(directory: &Path, arbiters: u64) -> Homing {
         let mut command = homing_serve();
         command
-            .args(["--log-level", "warn", "--set", &format!("runtime.arbiters={arbiters}")])
+            .args(["--log-level", "warn", "--set", &format!("runtime.threads={arbiters}")])
             // Nothing may be refused: what is refused was not promised.
             .args(["--set", "store.queue_messages=1000000", "--set", "store.queue_bytes=1 GiB"])
             .arg("--data-dir")

@@ -22,18 +22,7 @@
 //! `CRASH_SEED` repeats the plans (not the scheduler), `CRASH_ROUNDS` sets the number of kills under load.
 
 #[path = "../support/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
 mod support;
-
-#[path = "../support/process.rs"]
-#[expect(dead_code, reason = "shared with other tests, which use all of it")]
-mod process;
-
-#[path = "../support/shim.rs"]
-mod shim;
-
-#[path = "../support/work.rs"]
-mod work;
 
 #[path = "../simulation/rng.rs"]
 mod rng;
@@ -56,6 +45,7 @@ use std::thread;
 use std::time::Duration;
 use subscriber::{Plan, Subscriber};
 use support::{Connect, Message, RawClient, V5, V311, now};
+use support::{process, shim, work};
 use world::{Class, MARKER, Pending, Series, Stamp, World};
 
 const ROUNDS: u64 = 60;
@@ -80,14 +70,15 @@ impl Clients {
             let classes: &[Class] = match n {
                 // One alone publishes to the fleet, so that a message is often under way to all of it.
                 0 => &[Class::Fleet],
-                1 => &[Class::Retained, Class::Common],
-                _ => &[Class::Common, Class::Changing],
+                1 => &[Class::Retained, Class::SharedState],
+                _ => &[Class::SharedState, Class::Changing],
             };
             publishers.push(Publisher::new(n, version(n), classes, Rng::new(rng.next())));
         }
         let mut subscribers = Vec::new();
         for n in 0..SUBSCRIBERS {
-            let classes: &[Class] = if n < 3 { &[Class::Common] } else { &[Class::Common, Class::Changing] };
+            let classes: &[Class] =
+                if n < 3 { &[Class::SharedState] } else { &[Class::SharedState, Class::Changing] };
             let granted = if n == 2 { 1 } else { 2 };
             let subscriber = Subscriber::new(n, version(n), granted, classes, Rng::new(rng.next()));
             subscribers.push(if n == 4 { subscriber.starting_afresh_at_times() } else { subscriber });
@@ -187,7 +178,7 @@ fn round(number: u64, directory: &Path, clients: &mut Clients, world: &World, rn
 /// Behind all else, to everybody.
 fn mark(world: &World) {
     let mut marker = RawClient::connect(world.address(), &Connect::new(V5, "marker"));
-    for class in [Class::Common, Class::Fleet] {
+    for class in [Class::SharedState, Class::Fleet] {
         let series = Series { class, publisher: MARKER, qos: 2 };
         let message = Message::new(series.topic(), Stamp { series, number: 0 }.payload()).qos(2);
         assert!(marker.deliver(&message) < 0x80);

@@ -2,7 +2,7 @@
 
 mod ledger;
 
-pub use ledger::{Interval, Ledger, Seen};
+pub use ledger::{Interval, Seen, WriteBuffer};
 
 use crate::link::{Came, Link};
 use crate::rng::Rng;
@@ -67,7 +67,7 @@ pub struct Subscriber {
     /// In this round its subscriptions were known to be as they should.
     is_settled: bool,
     next_id: u16,
-    pub ledger: Ledger,
+    pub ledger: WriteBuffer,
 }
 
 impl Subscriber {
@@ -86,7 +86,7 @@ impl Subscriber {
             afresh: false,
             is_settled: false,
             next_id: 1,
-            ledger: Ledger::default(),
+            ledger: WriteBuffer::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The real binary on a disk whose system calls fail: `shim.c` preloaded.
 
-use crate::process::{Process, homing_serve};
-use crate::shim::shim;
+use crate::support::process::{Process, homing_serve};
+use crate::support::shim::shim;
 use crate::support::{Connect, Kind, Message, PATIENCE, RawClient, V5, V311, now};
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -4,14 +4,14 @@
 //! The child runs the broker as the command does, on the store that the command uses, without syncs: it is the process that ends
 //! here, not the machine.
 
-use crate::process::Process;
+use crate::support::process::Process;
 use crate::support::{Connect, Message, RawClient, V5, V311};
 use crate::traffic::{self, MESSAGES, Promised};
 use homing::broker::{Broker, Signals};
 use homing::config::{Config, Durability};
 use homing::store::Store;
 use homing::store::fault::{Call, Fault, Faults, Faulty};
-use homing::store::sqlite::{Options, Sqlite};
+use homing::store::sqlite::{Sqlite, SqliteOptions};
 use rustix::process::Signal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -38,14 +38,14 @@ fn named<T: Copy + std::fmt::Debug>(all: &[T], name: &str) -> T {
 }
 
 fn sqlite(directory: &Path) -> Box<dyn Store> {
-    let options = Options { durability: Durability::Os, size_limit: None };
+    let options = SqliteOptions { durability: Durability::Os, size_limit: None };
     Box::new(Sqlite::open(directory, options).expect("opened"))
 }
 
 fn config() -> Config {
     let mut config = Config::default();
-    config.runtime.arbiters = 2;
-    config.listeners.addresses = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+    config.runtime.threads = 2;
+    config.network.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
     config
 }
 

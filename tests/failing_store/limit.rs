@@ -1,7 +1,7 @@
 //! The real binary with a store that is sound: its size limit, its end by signal, and a row that somebody took out of it.
 
-use crate::process::{Process, homing_serve};
 use crate::support::client::Event;
+use crate::support::process::{Process, homing_serve};
 use crate::support::{Connect, Kind, Message, PATIENCE, Packet, RawClient, V5, V311, now};
 use rustix::process::Signal;
 use std::net::SocketAddr;
@@ -142,7 +142,7 @@ fn rows_are_taken_out(sql: &str) {
     let mut back = away(address);
     let expected: Vec<usize> = (0..COUNT).filter(|n| !(150..153).contains(n)).collect();
     assert_eq!(receive_until(&mut back, COUNT - 1), expected);
-    let given_up = homing.line("given up").expect("it lives");
+    let given_up = homing.line("messages dropped").expect("it lives");
     assert!(given_up.contains("away") && given_up.contains("unreadable 3"), "{given_up}");
     assert_eq!(publisher.deliver(&Message::new("t", COUNT.to_string()).qos(1)), 0);
     assert_eq!(receive_until(&mut back, COUNT), [COUNT]);
@@ -151,7 +151,7 @@ fn rows_are_taken_out(sql: &str) {
 /// By another hand than the broker's.
 fn take_out(directory: &Path, sql: &str) {
     let database = rusqlite::Connection::open(directory.join("homing.db")).expect("opened");
-    database.busy_timeout(PATIENCE).expect("patience");
+    database.busy_timeout(PATIENCE).expect("ack_wait");
     assert_eq!(database.execute(sql, []).expect("deleted"), 3);
 }
 

@@ -2,7 +2,8 @@
 
 use crate::world::{self, LinkId, World};
 use homing::mqtt::charge::Charge;
-use homing::mqtt::session::loss::LossCause;
+use homing::persistence::records::Record;
+use homing::session::drops::DropReason;
 use std::sync::atomic::Ordering;
 
 /// What there is too little of.
@@ -29,18 +30,18 @@ fn world(shards: u8) -> World {
 fn run_short(world: &World, of: Short) {
     match of {
         Short::Memory => {
-            world.common.budget.limit(1);
+            world.shared.budget.limit(1);
             std::mem::forget(Charge::new(1 << 20));
         }
-        Short::Disk => world.common.store_full.store(true, Ordering::Relaxed),
-        Short::DiskSoon => world.common.store_room.store(0, Ordering::Relaxed),
+        Short::Disk => world.shared.store_full.store(true, Ordering::Relaxed),
+        Short::DiskSoon => world.shared.store_room.store(0, Ordering::Relaxed),
     }
 }
 
 fn has_room_again(world: &World) {
-    world.common.budget.limit(u64::MAX);
-    world.common.store_full.store(false, Ordering::Relaxed);
-    world.common.store_room.store(i64::MAX, Ordering::Relaxed);
+    world.shared.budget.limit(u64::MAX);
+    world.shared.store_full.store(false, Ordering::Relaxed);
+    world.shared.store_room.store(i64::MAX, Ordering::Relaxed);
 }
 
 fn text(bytes: &[u8]) -> Vec<u8> {
@@ -109,8 +110,8 @@ fn publish(level: u8, flags: u8, topic: &str, payload: &[u8]) -> Vec<u8> {
     packet(0x30 | flags, &[&text(topic.as_bytes())[..], id, none(level), payload].concat())
 }
 
-fn losses(world: &World, cause: LossCause) -> u64 {
-    world.shards.iter().map(|shard| shard.figures().tally.losses.of(cause)).sum()
+fn drops(world: &World, cause: DropReason) -> u64 {
+    world.shards.iter().map(|shard| shard.snapshot().counters.drops.of(cause)).sum()
 }
 
 /// Sends and takes what comes back.
@@ -140,8 +141,8 @@ fn a_connect_for_a_new_stored_session_is_refused_and_one_for_a_small_clean_one_i
         // A will of a session that ends with its connection is in memory alone.
         let expected = if short == Short::Memory { refusal(level) } else { 0 };
         assert_eq!(with_will, Some(expected), "{level} {short:?}");
-        let figures = world.shards[0].figures();
-        assert_eq!(figures.tally.refused_connects, 1 + u64::from(expected != 0));
+        let snapshot = world.shards[0].snapshot();
+        assert_eq!(snapshot.counters.refused_connects, 1 + u64::from(expected != 0));
         has_room_again(&world);
         accepted(&mut world, &connect(level, "new", false, Some(10)));
     }
@@ -208,8 +209,8 @@ fn a_subscription_that_is_new_is_refused_and_a_known_one_and_unsubscribe_are_not
         assert_eq!(subscribe(&mut world, stored, level, "new"), refused, "{level} {short:?}");
         let in_memory = if short == Short::Memory { refused } else { 1 };
         assert_eq!(subscribe(&mut world, clean, level, "new"), in_memory, "{level} {short:?}");
-        let figures = world.shards[0].figures();
-        assert_eq!(figures.tally.refused_subscriptions, 1 + u64::from(in_memory != 1));
+        let snapshot = world.shards[0].snapshot();
+        assert_eq!(snapshot.counters.refused_subscriptions, 1 + u64::from(in_memory != 1));
         for link in [stored, clean] {
             assert_eq!(subscribe(&mut world, link, level, "known"), 1);
             let unsubscribe = packet(0xA2, &[&[0, 1], none(level), &text(b"known")].concat());
@@ -235,8 +236,8 @@ fn a_publish_that_has_to_be_kept_is_refused_and_acknowledgements_and_pings_go_on
                     assert!(answer.is_empty() && !world.is_open(link), "{level} {short:?} {answer:?}");
                 }
                 let cause =
-                    if short == Short::Memory { LossCause::MemoryBudget } else { LossCause::StoreFull };
-                assert_eq!(losses(&world, cause), 1);
+                    if short == Short::Memory { DropReason::MemoryBudget } else { DropReason::StoreFull };
+                assert_eq!(drops(&world, cause), 1);
             }
         }
     }
@@ -248,12 +249,12 @@ fn a_burst_for_the_store_is_refused_before_it_uses_up_the_reserve() {
     let away = accepted(&mut world, &connect(5, "away", false, None));
     subscribe(&mut world, away, 5, "t");
     let link = accepted(&mut world, &connect(5, "publisher", true, None));
-    world.common.store_room.store(100_000, Ordering::Relaxed);
+    world.shared.store_room.store(100_000, Ordering::Relaxed);
     world.holds_commits = true;
     for _ in 0..30 {
         exchange(&mut world, link, &publish(5, 2, "t", &[b'x'; 4000]));
     }
-    let taken = 30 - losses(&world, LossCause::StoreFull);
+    let taken = 30 - drops(&world, DropReason::StoreFull);
     // A half of it is another shard's, and 4 KB take 8 at most.
     assert!((4..=6).contains(&taken), "{taken} were taken over with room for 100 kB");
 }
@@ -274,15 +275,15 @@ fn qos_0_retained_without_room_in_the_store_reaches_who_listens_and_leaves_nothi
             world.send(link, &publish(4, 1, topic, payload));
         }
         assert_eq!(world.links[listener].received.iter().filter(|byte| **byte == 0x30).count(), 3);
-        let retained = world.common.retained();
+        let retained = world.shared.retained();
         let value = |topic| retained.find(topic, world.now).map(|m| m.payload().to_vec());
         assert_eq!(value("same").as_deref(), Some(&b"new"[..]), "{short:?}");
         assert_eq!((value("longer"), value("fresh")), (None, None), "{short:?}");
         drop(retained);
-        assert_eq!(losses(&world, LossCause::StoreFull), 2);
+        assert_eq!(drops(&world, DropReason::StoreFull), 2);
         // What erases makes room.
         world.send(link, &publish(4, 3, "same", b""));
-        assert!(world.is_open(link) && world.common.retained().is_empty());
+        assert!(world.is_open(link) && world.shared.retained().is_empty());
     }
 }
 
@@ -304,10 +305,10 @@ fn a_retained_message_beyond_the_bytes_takes_the_stale_one_with_it_and_5_is_told
         let is_routed = code.is_none() || flags == 3;
         assert_eq!(!world.links[listener].received.is_empty(), is_routed, "{level} {flags}");
         assert!(
-            world.common.retained().find("door", world.now).is_none(),
+            world.shared.retained().find("door", world.now).is_none(),
             "a value that is known to be wrong"
         );
-        assert_eq!(losses(&world, LossCause::RetainedFull), 1);
+        assert_eq!(drops(&world, DropReason::RetainedFull), 1);
     }
 }
 
@@ -371,5 +372,162 @@ fn qos_0_between_clean_sessions_goes_on_while_nothing_can_be_committed() {
     }
     for link in clients {
         assert_eq!(exchange(&mut world, link, &[0xC0, 0]), [0xD0, 0]);
+    }
+}
+
+/// A 5.0 PUBLISH with a User Property of so many bytes; its payload is empty, or `x`.
+fn with_property(flags: u8, topic: &str, bytes: usize, payload: &[u8]) -> Vec<u8> {
+    let property = [&[0x26][..], &text(b"k"), &text(&vec![b'v'; bytes])].concat();
+    let mut length = packet(0, &property);
+    length.remove(0);
+    packet(0x30 | flags, &[&text(topic.as_bytes())[..], &[0, 7], &length, payload].concat())
+}
+
+/// Returns how many PUBLISH packets are among these bytes.
+fn publishes(mut bytes: &[u8]) -> usize {
+    let mut found = 0;
+    while let Some((first, rest)) = bytes.split_first() {
+        let digits = rest.iter().position(|byte| byte & 0x80 == 0).expect("a length") + 1;
+        let length = rest[..digits].iter().rev().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7F));
+        found += usize::from(first >> 4 == 3);
+        bytes = &rest[digits + length..];
+    }
+    found
+}
+
+#[test]
+fn an_erasing_publish_is_taken_where_it_makes_room_and_refused_where_it_makes_none() {
+    for (level, short) in [4, 5].into_iter().flat_map(|l| BOTH.map(|s| (l, s))) {
+        for flags in [3, 5] {
+            let mut world = world(1);
+            let away = accepted(&mut world, &connect(5, "away", false, None));
+            subscribe(&mut world, away, 5, "#");
+            world.send(away, &[0xE0, 0]);
+            let link = accepted(&mut world, &connect(level, "publisher", true, None));
+            world.send(link, &publish(level, 1, "held", b"1234"));
+            world.send(link, &publish(level, 1, "kept", b"1234"));
+            run_short(&world, short);
+            let done = exchange(&mut world, link, &publish(level, flags, "held", b""));
+            assert_eq!(done[1..4], [2, 0, 7], "{level} {short:?} {flags}");
+            // Of QoS 2, so that the identifier is free; else it is ignored.
+            exchange(&mut world, link, &packet(0x62, &[0, 7]));
+            assert_eq!(world.shared.retained().len(), 1);
+            if level == 5 {
+                // It would be queued with its properties.
+                let answer = exchange(&mut world, link, &with_property(3, "kept", 5_000, b""));
+                assert_eq!(answer.get(4), Some(&0x97), "{short:?}");
+                assert_eq!(world.shared.retained().len(), 1);
+            }
+            let answer = exchange(&mut world, link, &publish(level, flags, "held", b""));
+            if level == 5 {
+                assert_eq!(answer.get(4), Some(&0x97), "{short:?} {flags}: there is nothing to erase");
+            } else {
+                assert!(answer.is_empty() && !world.is_open(link), "{short:?} {flags} {answer:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_subscribes_again_is_granted_it_and_gets_of_what_is_retained_what_there_is_room_for() {
+    for (clean, short, arrives, cause) in [
+        (false, Short::Memory, 0, DropReason::MemoryBudget),
+        (true, Short::Memory, 0, DropReason::MemoryBudget),
+        (false, Short::Disk, 1, DropReason::StoreFull),
+        (false, Short::DiskSoon, 1, DropReason::StoreFull),
+        (true, Short::Disk, 4, DropReason::StoreFull),
+    ] {
+        let mut world = world(1);
+        let publisher = accepted(&mut world, &connect(4, "publisher", true, None));
+        let link = accepted(&mut world, &connect(5, "subscriber", clean, None));
+        assert_eq!(subscribe(&mut world, link, 5, "r/#"), 1);
+        for topic in ["r/1", "r/2", "r/3"] {
+            world.send(publisher, &publish(4, 3, topic, b"x"));
+        }
+        world.send(publisher, &publish(4, 1, "r/0", b"at QoS 0"));
+        run_short(&world, short);
+        let recorded = world.batches.len();
+        let request = packet(0x82, &[&[0, 2, 0][..], &text(b"r/#"), &[1]].concat());
+        let answer = exchange(&mut world, link, &request);
+        assert_eq!((answer[0], answer[5]), (0x90, 1), "{clean} {short:?}");
+        assert_eq!(publishes(&answer), arrives, "{clean} {short:?}");
+        assert_eq!(drops(&world, cause), 4 - arrives as u64, "{clean} {short:?}");
+        let bodies = |batch: &homing::persistence::records::Batch| {
+            let is_body = |r: &Record| matches!(r, Record::Body { .. } | Record::Entry(_));
+            batch.records.iter().filter(|r| is_body(r)).count()
+        };
+        assert_eq!(world.batches[recorded..].iter().map(bodies).sum::<usize>(), 0);
+        has_room_again(&world);
+        let answer = exchange(&mut world, link, &request);
+        assert_eq!(publishes(&answer), 4, "{clean} {short:?}");
+    }
+}
+
+#[test]
+fn the_properties_of_a_delayed_message_need_room_too() {
+    let mut world = world(1);
+    let link = accepted(&mut world, &connect(5, "publisher", true, None));
+    world.shared.store_room.store(20_000, Ordering::Relaxed);
+    let answer = exchange(&mut world, link, &with_property(2, "$delayed/5/t", 30_000, b"x"));
+    assert_eq!(answer.get(4), Some(&0x97), "{answer:?}");
+    assert_eq!(exchange(&mut world, link, &publish(5, 2, "$delayed/5/t", b"x"))[..4], [0x40, 2, 0, 7]);
+}
+
+#[test]
+fn a_dead_letter_needs_room_for_its_own_topic_and_properties() {
+    let mut settings = world::settings();
+    settings.session.send.queue.messages = 1;
+    settings.session.send.redelivery.dead_letters = [DropReason::QueueRefused].into_iter().collect();
+    let mut world = World::new(&settings, 1);
+    world.keep_in_store();
+    let away = accepted(&mut world, &connect(5, &"c".repeat(20_000), false, None));
+    subscribe(&mut world, away, 5, "t");
+    world.send(away, &[0xE0, 0]);
+    let watcher = accepted(&mut world, &connect(4, "watcher", true, None));
+    subscribe(&mut world, watcher, 4, "$dead/#");
+    for (room, letters) in [(i64::MAX, 1), (10_000, 1), (i64::MAX, 3)] {
+        world.shared.store_room.store(room, Ordering::Relaxed);
+        let publisher = accepted(&mut world, &connect(5, "publisher", true, None));
+        // The first fills the queue.
+        exchange(&mut world, publisher, &publish(5, 2, "t", b"x").repeat(2));
+        assert_eq!(world.shards[0].snapshot().counters.dead_letters, letters, "{room}");
+    }
+}
+
+#[test]
+fn over_the_memory_budget_no_session_comes_to_stay_whose_client_had_none_that_stayed() {
+    for level in LEVELS {
+        for in_store in [false, true] {
+            let mut world = World::new(&world::settings(), 1);
+            if in_store {
+                world.keep_in_store();
+            }
+            accepted(&mut world, &connect(level, "clean", true, None));
+            accepted(&mut world, &connect(level, "known", false, None));
+            run_short(&world, Short::Memory);
+            for (client_id, code) in [("new", refusal(level)), ("clean", refusal(level)), ("known", 0)] {
+                let (_, answer) = enter(&mut world, &connect(level, client_id, false, None));
+                assert_eq!(answer, Some(code), "{level} {client_id} in a store: {in_store}");
+            }
+            accepted(&mut world, &connect(level, "clean", true, None));
+        }
+    }
+}
+
+#[test]
+fn over_the_memory_budget_the_identifier_of_a_message_that_is_nobodys_is_refused() {
+    for level in LEVELS {
+        let mut world = world(1);
+        let link = accepted(&mut world, &connect(level, "publisher", true, None));
+        let reserved = |id: u8| packet(0x34, &[&text(b"$SYS/x")[..], &[0, id], none(level), b"x"].concat());
+        let before = exchange(&mut world, link, &reserved(1));
+        assert_eq!((before[0], before.get(4)), (0x50, (level == 5).then_some(&0x87)));
+        run_short(&world, Short::Memory);
+        let answer = exchange(&mut world, link, &reserved(2));
+        if level == 5 {
+            assert_eq!(answer.get(4), Some(&0x97));
+        } else {
+            assert!(answer.is_empty() && !world.is_open(link), "{level} {answer:?}");
+        }
     }
 }

@@ -2,19 +2,13 @@
 //!
 //! An input is one byte that says which decoder, one that settles how the stream is split, and the stream.
 
-use bytes::BytesMut;
-use homing::mqtt::codec::{CodecError, DecodeError, Decoded, MqttCodec};
-use homing::mqtt::codec::{connect_version, decode, decode_connect, encode};
+use homing::mqtt::codec::{DecodeError, Decoded, decode, decode_connect, encode};
 use homing::mqtt::packet::{Packet, ProtocolVersion};
-use tokio_util::codec::Decoder;
 
 /// Bytes that decoding may allocate for each byte it was given, and besides. The worst is a list of the shortest User
 /// Properties, 5 bytes on the wire and 32 as a value, in a `Vec` that doubles as it grows.
 const ALLOCATED_PER_BYTE: usize = 64;
 const ALLOCATED_BESIDES: usize = 4 * 1024;
-
-/// Bytes that the tokio codec may allocate besides to make room ahead, whatever length a packet claims.
-const RESERVED: usize = 256 * 1024;
 
 /// How a stream ends.
 #[derive(Debug, PartialEq)]
@@ -43,10 +37,11 @@ impl Entry {
         Entry { version, max_packet_size: if selector & 4 == 0 { 268_435_460 } else { 40 } }
     }
 
-    fn codec(self) -> MqttCodec {
-        match self.version {
-            None => MqttCodec::awaiting_connect(self.max_packet_size),
-            Some(version) => MqttCodec::new(version, self.max_packet_size),
+    /// Decodes the packet at the front of `bytes`, on a connection whose CONNECT named `version`.
+    fn decode(self, bytes: &[u8], version: Option<ProtocolVersion>) -> Result<Decoded<'_>, DecodeError> {
+        match version {
+            None => decode_connect(bytes, self.max_packet_size),
+            Some(version) => decode(bytes, version, self.max_packet_size),
         }
     }
 }
@@ -62,17 +57,13 @@ pub fn check(input: &[u8]) {
 
 /// The packets of a stream, each as its bytes, by [`decode`] on the whole of it.
 pub fn packets(entry: Entry, stream: &[u8]) -> (Vec<Vec<u8>>, End) {
-    let _ = connect_version(stream);
     let mut version = entry.version;
     let mut out = Vec::new();
     let mut rest = stream;
     loop {
         let mut decoded = Ok(Decoded::Incomplete { needed: 0 });
         let allocated = allocated(|| {
-            decoded = match version {
-                None => decode_connect(rest, entry.max_packet_size),
-                Some(version) => decode(rest, version, entry.max_packet_size),
-            };
+            decoded = entry.decode(rest, version);
         });
         assert!(
             allocated <= (rest.len() * ALLOCATED_PER_BYTE + ALLOCATED_BESIDES) as u64,
@@ -108,30 +99,31 @@ fn check_encoding(packet: &Packet<'_>, version: ProtocolVersion) {
     assert_eq!(again, Ok(Decoded::Packet { packet: packet.clone(), length: bytes.len() }));
 }
 
-/// The same through [`MqttCodec`], which is given the stream in pieces; `length` is that of all of them.
+/// The same from a buffer that grows by one piece after the other, as a connection reads.
 pub fn split_packets<'a>(
     entry: Entry,
     pieces: impl Iterator<Item = &'a [u8]>,
     length: usize,
 ) -> (Vec<Vec<u8>>, End) {
-    let mut codec = entry.codec();
-    let mut buffer = BytesMut::new();
+    let mut version = entry.version;
+    let mut buffer = Vec::with_capacity(length);
+    let mut start = 0;
     let mut out = Vec::new();
     for piece in pieces {
-        let mut taken = Ok(None);
-        let allocated = allocated(|| {
-            buffer.extend_from_slice(piece);
-            taken = codec.decode(&mut buffer);
-        });
-        assert!(allocated <= (length * ALLOCATED_PER_BYTE + RESERVED) as u64, "{allocated} bytes allocated");
+        buffer.extend_from_slice(piece);
         loop {
-            match taken {
-                Ok(None) => break,
-                Ok(Some(packet)) => out.push(packet.bytes().to_vec()),
-                Err(CodecError::Decode(error)) => return (out, End::Error(error)),
-                Err(error) => panic!("{error}"),
+            let rest = buffer.get(start..).expect("no packet is longer than the bytes");
+            match entry.decode(rest, version) {
+                Ok(Decoded::Incomplete { .. }) => break,
+                Err(error) => return (out, End::Error(error)),
+                Ok(Decoded::Packet { packet, length }) => {
+                    if let (Packet::Connect(connect), None) = (&packet, version) {
+                        version = Some(connect.version);
+                    }
+                    out.push(rest[..length].to_vec());
+                    start += length;
+                }
             }
-            taken = codec.decode(&mut buffer);
         }
     }
     (out, End::Incomplete)

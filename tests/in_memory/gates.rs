@@ -7,8 +7,8 @@ use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Disconnect, Packet, PacketId, Properties, ProtocolVersion,
     Publish, PublishProperties, QoS, ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
-use homing::mqtt::session::queue::QueuePolicy;
-use homing::routing::shard::Settings;
+use homing::session::outbound::queue::QueuePolicy;
+use homing::shard::ShardSettings;
 use std::time::Duration;
 
 const V5: ProtocolVersion = ProtocolVersion::V5;
@@ -145,7 +145,7 @@ const TAKEN: ReasonCode = ReasonCode::SUCCESS;
 const SHARE: &str = "$share/group/t";
 
 /// With a queue of so many messages.
-fn narrow(messages: usize, policy: QueuePolicy) -> Settings {
+fn narrow(messages: usize, policy: QueuePolicy) -> ShardSettings {
     let mut settings = world::settings();
     settings.session.send.queue.messages = messages;
     settings.session.send.queue.policy = policy;
@@ -190,7 +190,7 @@ fn a_message_that_its_receiver_acknowledges_is_acknowledged_before_the_commit() 
 fn a_message_that_becomes_a_dead_letter_is_acknowledged_with_the_commit() {
     for shards in [1, 2] {
         let mut settings = world::settings();
-        settings.session.send.terms.negative_ack = true;
+        settings.session.send.redelivery.negative_ack = true;
         let mut world = World::new(&settings, shards);
         world.keep_in_store();
         let publisher = Client::connect(&mut world, &named_at("publisher", 0, shards), V5, 0);
@@ -211,8 +211,8 @@ fn a_message_that_becomes_a_dead_letter_is_acknowledged_with_the_commit() {
 fn a_message_that_is_refused_is_answered_when_its_dead_letter_is_committed() {
     for shards in [1, 2] {
         let mut settings = narrow(1, QueuePolicy::Refuse);
-        settings.session.send.terms.dead_letters =
-            [homing::mqtt::session::loss::LossCause::QueueRefused].into_iter().collect();
+        settings.session.send.redelivery.dead_letters =
+            [homing::session::drops::DropReason::QueueRefused].into_iter().collect();
         let mut world = World::new(&settings, shards);
         world.keep_in_store();
         let publisher = Client::connect(&mut world, &named_at("publisher", 0, shards), V5, 0);
@@ -233,7 +233,7 @@ fn a_message_that_is_refused_is_answered_when_its_dead_letter_is_committed() {
 /// Two members with one message in flight and one in the queue each, in as many shards as there are; the publisher, which has
 /// published so many more; and their number.
 fn full_group(
-    settings: &Settings,
+    settings: &ShardSettings,
     shards: u8,
     version: ProtocolVersion,
     more: u8,
@@ -312,14 +312,14 @@ fn what_a_member_that_leaves_was_owed_waits_for_room_in_messages_and_in_bytes() 
                 members[leaves].leave(&mut world);
                 let mut taken = members[1 - leaves].take_all(&mut world);
                 taken.sort_unstable();
-                let losses: Vec<_> =
-                    world.shards.iter().map(|s| (s.census(), s.figures().tally.losses)).collect();
+                let drops: Vec<_> =
+                    world.shards.iter().map(|s| (s.usage(), s.snapshot().counters.drops)).collect();
                 let queue = &settings.session.send.queue;
-                assert_eq!(taken, [1, 2, 3, 4], "{shards} shards, {leaves} leaves, {queue:?}: {losses:?}");
+                assert_eq!(taken, [1, 2, 3, 4], "{shards} shards, {leaves} leaves, {queue:?}: {drops:?}");
                 members[1 - leaves].leave(&mut world);
                 publisher.leave(&mut world);
                 world.advance(Duration::from_secs(3));
-                let waits: usize = world.shards.iter().map(|s| s.census().estates).sum();
+                let waits: usize = world.shards.iter().map(|s| s.usage().orphaned_queues).sum();
                 assert_eq!(waits, 0, "{shards} shards, {leaves} leaves");
             }
         }
@@ -332,10 +332,45 @@ fn what_waits_for_room_is_lost_with_the_last_member() {
         let (mut world, publisher, members) = full_group(&narrow(1, QueuePolicy::Refuse), shards, V5, 0);
         assert_eq!(publisher.told(&mut world).len(), 4);
         members.iter().for_each(|member| member.leave(&mut world));
-        let waits: usize = world.shards.iter().map(|s| s.census().estates).sum();
-        let losses = world.shards.iter().map(|s| s.figures().tally.losses.total()).sum::<u64>();
-        assert_eq!((waits, losses), (0, 4), "with {shards} shards");
+        let waits: usize = world.shards.iter().map(|s| s.usage().orphaned_queues).sum();
+        let drops = world.shards.iter().map(|s| s.snapshot().counters.drops.total()).sum::<u64>();
+        assert_eq!((waits, drops), (0, 4), "with {shards} shards");
     }
+}
+
+// Seed 12183 of the simulation.
+#[test]
+fn what_a_member_leaves_while_others_are_read_back_is_given_away_too() {
+    let mut world = World::new(&narrow(1, QueuePolicy::Refuse), 1);
+    world.keep_in_store();
+    let publisher = Client::connect(&mut world, "publisher", V5, 0);
+    // Two whose sessions are stored, and one whose is not.
+    let [stored, stays, clean] = [("stored", 3600), ("stays", 3600), ("clean", 0)]
+        .map(|(name, expiry)| Client::member(&mut world, name, expiry, SHARE));
+    for number in 1..=6 {
+        publisher.publish(&mut world, number, QoS::AtLeastOnce);
+    }
+    let take_one = |world: &mut World, member: &Client| {
+        let (number, packet_id) = member.had(world).messages[0];
+        member.acknowledge(world, packet_id, TAKEN);
+        number
+    };
+    // What it has in flight waits in the store alone, for room,
+    let mut taken = vec![take_one(&mut world, &stored)];
+    stored.leave(&mut world);
+    assert_eq!(world.read_pages(), 0);
+    // is asked for when there is some,
+    taken.push(take_one(&mut world, &stays));
+    // and meanwhile another leaves one in memory for which there is none.
+    clean.leave(&mut world);
+    assert_eq!(world.read_pages(), 1);
+    for _ in 0..6 {
+        taken.extend(stays.take_all(&mut world));
+        world.read_pages();
+    }
+    taken.sort_unstable();
+    assert_eq!(taken, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(world.shards[0].usage().orphaned_queues, 0);
 }
 
 #[test]
@@ -348,12 +383,12 @@ fn mqtt5_4_3_3_8_three_copies_of_a_qos_2_publish_get_three_pubrecs() {
             }
             let publisher = Client::connect(&mut world, &named_at("publisher", 0, shards), version, 3600);
             let receiver = Client::member(&mut world, &named_at("receiver", shards - 1, shards), 3600, "t");
-            (world.holds_parcels, world.holds_commits) = (true, true);
+            (world.holds_peer_batches, world.holds_commits) = (true, true);
             for dup in [false, true, true] {
                 publisher.publish_with(&mut world, 1, QoS::ExactlyOnce, dup);
             }
             assert_eq!(publisher.told(&mut world), []);
-            world.holds_parcels = false;
+            world.holds_peer_batches = false;
             world.commit();
             world.commit();
             assert_eq!(publisher.told(&mut world), [(1, TAKEN); 3], "{version:?} {shards} {stored}");

@@ -3,13 +3,16 @@
 //! `decoder` and `script` say what must hold for any bytes; the fuzz targets in `fuzz/` run the same functions, and what they
 //! found is kept in `findings`. `admission` has what is refused for want of room, `shares` has the choice in shared groups over several shards,
 //! `gates` who is told when, and where shared messages wait, `stored` what is committed at once, `turns` how much one turn does.
-//! `suspend` is a machine that slept.
+//! `differential` compares the codec with another, `codec_allocations` counts what it allocates. `suspend` is a machine that slept. `directed` has situations that the simulation found and that its seeds rarely meet.
 
 mod admission;
 #[path = "../../src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
 mod cases;
+mod codec_allocations;
 mod decoder;
+mod differential;
+mod directed;
 mod findings;
 mod gates;
 mod memory;

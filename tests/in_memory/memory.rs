@@ -2,11 +2,11 @@
 
 use crate::shares::send;
 use crate::world::{self, LinkId, World};
-use homing::journal::record::Record;
 use homing::mqtt::codec;
 use homing::mqtt::packet::{
     Connect, ConnectProperties, Packet, ProtocolVersion, Publish, PublishProperties, QoS, WillMessage,
 };
+use homing::persistence::records::Record;
 use std::time::Duration;
 
 const KIB: usize = 1024;
@@ -72,7 +72,7 @@ fn a_packet_that_was_begun_has_a_deadline_though_there_is_no_keep_alive() {
 #[test]
 fn who_holds_most_of_an_unfinished_packet_is_disconnected_and_not_who_reads_next() {
     let mut world = World::new(&world::settings(), 1);
-    world.common.partial.limit(400 * KIB as u64);
+    world.shared.partial.limit(400 * KIB as u64);
     let hoarders = ["a", "b", "c", "d"].map(|name| client(&mut world, name, 0, None));
     for hoarder in hoarders {
         world.send(hoarder, &begun(100 * KIB - 1));
@@ -93,17 +93,17 @@ fn who_holds_most_of_an_unfinished_packet_is_disconnected_and_not_who_reads_next
 fn the_bound_of_memory_holds_within_one_read_of_many_packets() {
     let mut world = World::new(&world::settings(), 1);
     let publisher = client(&mut world, "p", 0, None);
-    let limit = world.common.budget.held() + 2 * KIB as u64;
-    world.common.budget.limit(limit);
+    let limit = world.shared.budget.held() + 2 * KIB as u64;
+    world.shared.budget.limit(limit);
     let mut packets = Vec::new();
     for n in 0..50 {
         publish(&format!("t/{n}"), &[0; 500], true, &mut packets);
     }
     // All in one turn, at whose end alone the shell renews the total.
     world.send(publisher, &packets);
-    let held = world.common.budget.held();
+    let held = world.shared.budget.held();
     assert!(held < limit + 2 * KIB as u64, "{held} bytes of {limit}");
-    assert!((2..5).contains(&world.common.retained().len()));
+    assert!((2..5).contains(&world.shared.retained().len()));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn wishes_without_end_are_one_record_of_the_session_in_each_batch_and_share_its_
         forwarded: Default::default(),
     };
     let wishful = client(&mut world, "c", 3_600, Some(will));
-    let before = world.common.budget.held();
+    let before = world.shared.budget.held();
     assert!(before > 60 * KIB as u64, "its will is on the account");
     let mut packets = Vec::new();
     for n in 0..500 {
@@ -133,6 +133,6 @@ fn wishes_without_end_are_one_record_of_the_session_in_each_batch_and_share_its_
     let sessions =
         world.batches.iter().map(|b| b.records.iter().filter(|r| matches!(r, Record::Session(_))).count());
     assert!(sessions.clone().max() == Some(1), "{:?}", sessions.collect::<Vec<_>>());
-    let grown = world.common.budget.held() - before;
+    let grown = world.shared.budget.held() - before;
     assert!(grown < 50 * KIB as u64, "{grown} bytes");
 }

@@ -1,12 +1,12 @@
 //! Publishers that wait for peers.
 
 use crate::world::{self, LinkId, World};
-use homing::routing::shard::home_of;
 use homing::routing::subscription_tree::ShardId;
+use homing::shard::shard_of;
 
 /// A client whose session lives in this shard of three.
 fn client(world: &mut World, shard: u8, name: &str) -> LinkId {
-    let id = (0..).map(|n| format!("{name}{n}")).find(|id| home_of(id, 3) == ShardId(shard)).expect("one");
+    let id = (0..).map(|n| format!("{name}{n}")).find(|id| shard_of(id, 3) == ShardId(shard)).expect("one");
     let mut connect = b"\x10\x00\0\x04MQTT\x04\x02\0\0\0".to_vec();
     connect.push(id.len() as u8);
     connect.extend_from_slice(id.as_bytes());
@@ -27,14 +27,14 @@ fn a_publisher_goes_on_when_the_peer_that_it_waits_for_has_room_whatever_others_
     world.send(one, b"\x82\x06\0\x01\0\x01a\0");
     world.send(two, b"\x82\x06\0\x01\0\x01b\0");
     let reads = |world: &World, link: LinkId| world.shards[0].reads(world.id(link));
-    world.holds_parcels = true;
+    world.holds_peer_batches = true;
     for (publisher, publish) in [(to_one, b"\x30\x04\0\x01ax"), (to_two, b"\x30\x04\0\x01bx")] {
         // Beyond what a peer may owe answers for.
         world.send(publisher, &publish.repeat(10_000));
         assert!(!reads(&world, publisher));
     }
     // The first of them answers, the second does not.
-    world.holds_parcels = false;
+    world.holds_peer_batches = false;
     world.busy = Some(ShardId(2));
     world.settle();
     assert!(reads(&world, to_one) && !reads(&world, to_two));

@@ -8,7 +8,7 @@
 //! | 1 | break the connection and open another |
 //! | 2 | time passes |
 //! | 3 | the socket takes so many more bytes |
-//! | 4 | parcels between shards are held back, or let go |
+//! | 4 | peer batches between shards are held back, or let go |
 //! | 5 | the memory budget is used up, or is not |
 //! | 6, 7 | send one packet of a table |
 
@@ -16,11 +16,11 @@ use crate::cases::{Expected, FIRST_PACKETS, LATER_PACKETS, WireCase};
 use crate::world::{self, LinkId, World};
 use homing::mqtt::codec::{AckKind, Decoded, decode, put_acknowledgement};
 use homing::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
-use homing::mqtt::session::loss::LossCause;
-use homing::mqtt::session::queue::QueuePolicy;
-use homing::mqtt::session::retry::OnExhausted;
-use homing::mqtt::session::rules::Rule;
-use homing::routing::shard::Settings;
+use homing::session::drops::DropReason;
+use homing::session::outbound::queue::QueuePolicy;
+use homing::session::outbound::retry::OnExhausted;
+use homing::session::redelivery_rules::Rule;
+use homing::shard::ShardSettings;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub fn run(script: &[u8]) {
     stage.everything_ends();
 }
 
-fn settings(first: u8, second: u8) -> (Settings, u8) {
+fn settings(first: u8, second: u8) -> (ShardSettings, u8) {
     let mut settings = world::settings();
     settings.session.send.queue.policy =
         [QueuePolicy::Refuse, QueuePolicy::DropOldest, QueuePolicy::Disconnect, QueuePolicy::Hold]
@@ -77,13 +77,13 @@ fn settings(first: u8, second: u8) -> (Settings, u8) {
         settings.keep_alive_maximum = 30;
     }
     if narrow(7) {
-        settings.session.send.terms.retry.attempts = 1;
-        settings.session.send.terms.retry.resends_per_tick = 1;
+        settings.session.send.redelivery.retry.attempts = 1;
+        settings.session.send.redelivery.retry.resends_per_tick = 1;
         // All that is given up is published, and some messages have a time of their own.
-        let terms = &mut settings.session.send.terms;
-        terms.retry.on_exhausted = OnExhausted::DeadLetter;
-        terms.negative_ack = true;
-        terms.dead_letters = LossCause::ALL.into_iter().collect();
+        let redelivery = &mut settings.session.send.redelivery;
+        redelivery.retry.on_exhausted = OnExhausted::DeadLetter;
+        redelivery.negative_ack = true;
+        redelivery.dead_letters = DropReason::ALL.into_iter().collect();
         let (topic, interval) = (Some("+/#".into()), Some(Duration::from_secs(1)));
         settings.session.send.rules = vec![Rule { topic, interval, ..Rule::default() }];
     }
@@ -128,13 +128,13 @@ impl Stage {
                 self.world.make_room(link, if room == 255 { usize::MAX } else { room });
             }
             4 => {
-                self.world.holds_parcels = step & 4 != 0;
+                self.world.holds_peer_batches = step & 4 != 0;
                 self.world.settle();
             }
             5 => {
-                let common = &self.world.common;
-                common.budget.limit(if step & 4 != 0 { 0 } else { u64::MAX });
-                common.partial.limit(if step & 8 != 0 { 0 } else { u64::MAX });
+                let shared = &self.world.shared;
+                shared.budget.limit(if step & 4 != 0 { 0 } else { u64::MAX });
+                shared.partial.limit(if step & 8 != 0 { 0 } else { u64::MAX });
             }
             _ => {
                 let at = usize::from(operands.next().unwrap_or(0));
@@ -175,8 +175,8 @@ impl Stage {
 
     /// All leave, time passes, and nothing is left.
     fn everything_ends(mut self) {
-        self.world.holds_parcels = false;
-        self.world.common.budget.limit(u64::MAX);
+        self.world.holds_peer_batches = false;
+        self.world.shared.budget.limit(u64::MAX);
         self.world.settle();
         for link in 0..self.world.links.len() {
             self.world.close(link);
@@ -184,9 +184,9 @@ impl Stage {
         // The longest session, a will that begins another's, and what waits for room.
         self.world.advance(Duration::from_secs(3_601));
         for shard in &self.world.shards {
-            let figures = shard.figures();
-            assert_eq!((figures.connected, figures.sessions), (0, 0));
-            assert_eq!((figures.subscriptions, figures.partial_bytes), (0, 0));
+            let snapshot = shard.snapshot();
+            assert_eq!((snapshot.connected, snapshot.sessions), (0, 0));
+            assert_eq!((snapshot.subscriptions, snapshot.partial_bytes), (0, 0));
             assert!(shard.connection_ids().is_empty());
         }
     }

@@ -2,14 +2,14 @@
 //! more.
 
 use crate::world::{self, LinkId, World};
-use homing::journal::record::{RecoveredSession, SessionKey, StoredSession, StoredSubscription};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
     PublishProperties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
-use homing::routing::shard::home_of;
-use homing::routing::shard::homes::Share;
+use homing::persistence::records::{RecoveredSession, SessionKey, StoredSession, StoredSubscription};
+use homing::shard::durability::placement::RecoveredShard;
+use homing::shard::shard_of;
 use homing::time::Instant;
 
 const MEMBERS: usize = 5;
@@ -23,7 +23,7 @@ pub fn send(world: &mut World, link: LinkId, packet: &Packet<'_>) {
     world.send(link, &bytes);
 }
 
-fn client(world: &mut World, name: &str, receive_maximum: u16) -> LinkId {
+pub fn client(world: &mut World, name: &str, receive_maximum: u16) -> LinkId {
     let link = world.open();
     let connect = Connect {
         version: ProtocolVersion::V5,
@@ -144,14 +144,14 @@ fn what_was_on_its_way_to_a_session_goes_to_the_one_that_takes_its_place() {
         let mut world = World::new(&world::settings(), shards);
         // A member whose home is not the publisher's.
         let names: Vec<_> = (0..50).map(|n| format!("member {n}")).collect();
-        let home = home_of("publisher 0", shards);
-        let far = names.iter().position(|name| home_of(name, shards) != home).expect("some live elsewhere");
+        let home = shard_of("publisher 0", shards);
+        let far = names.iter().position(|name| shard_of(name, shards) != home).expect("some live elsewhere");
         member(&mut world, far);
         let publisher = client(&mut world, "publisher 0", 100);
-        world.holds_parcels = true;
+        world.holds_peer_batches = true;
         publish(&mut world, publisher, "t", QoS::AtLeastOnce, 1);
         let afresh = member(&mut world, far);
-        world.holds_parcels = false;
+        world.holds_peer_batches = false;
         world.settle();
         assert_eq!(take(&mut world, afresh, true), 1);
     }
@@ -167,7 +167,7 @@ fn a_start_tells_peers_of_a_restored_shared_subscription_once() {
     const FILTERS: usize = 1_000;
     let mut world = World::new(&world::settings(), 2);
     let name =
-        (0..).map(|n| format!("member {n}")).find(|name| home_of(name, 2).0 == 0).expect("some live there");
+        (0..).map(|n| format!("member {n}")).find(|name| shard_of(name, 2).0 == 0).expect("some live there");
     let session = StoredSession {
         key: SessionKey(1),
         client_id: name.as_str().into(),
@@ -188,16 +188,16 @@ fn a_start_tells_peers_of_a_restored_shared_subscription_once() {
     };
     let subscriptions = shared_filters(FILTERS).iter().map(stored).collect();
     let recovered = RecoveredSession { session, subscriptions, incoming: Vec::new(), entries: Vec::new() };
-    let share = Share { next_number: 10, sessions: vec![recovered], ..Share::default() };
+    let share = RecoveredShard { next_number: 10, sessions: vec![recovered], ..RecoveredShard::default() };
     world.shards[0].take_up(Instant::ZERO, share);
     world.settle();
     assert_eq!(world.told, FILTERS);
     // It is chosen only as one that is away, and no more so once it is back.
     let publisher = client(&mut world, "publisher", 100);
     publish(&mut world, publisher, "filter/7", QoS::AtMostOnce, 0);
-    assert_eq!(world.shards[0].figures().tally.losses.total(), 0);
+    assert_eq!(world.shards[0].snapshot().counters.drops.total(), 0);
     publish(&mut world, publisher, "filter/7", QoS::AtLeastOnce, 1);
-    assert_eq!(world.shards[0].census().longest_queue, 1);
+    assert_eq!(world.shards[0].usage().longest_queue, 1);
 }
 
 #[test]
@@ -250,11 +250,11 @@ fn a_client_with_many_shared_subscriptions_comes_and_goes_with_one_item_to_each_
     assert!(!world.links[link].received.is_empty());
     world.close(link);
     publish(&mut world, publisher, "filter/999", QoS::AtLeastOnce, 1);
-    assert_eq!(world.shards.iter().map(|s| s.census().longest_queue).sum::<usize>(), 1);
+    assert_eq!(world.shards.iter().map(|s| s.usage().longest_queue).sum::<usize>(), 1);
     // Its session ends: nothing is kept of it.
     let link = stays(&mut world, true);
     world.close(link);
-    assert!(world.shards.iter().all(|s| s.census().index_entries == 0));
+    assert!(world.shards.iter().all(|s| s.usage().index_entries == 0));
 }
 
 /// A group of connected members with a message in flight and one in the queue each, who can take no more.
@@ -301,7 +301,7 @@ fn the_one_of_many_members_that_can_take_more_is_found_wherever_it_is() {
             // And fills up: one in flight, one in the queue.
             publish(&mut world, publisher, "t", QoS::AtLeastOnce, 1);
         }
-        let lost: u64 = world.shards.iter().map(|s| s.figures().tally.losses.total()).sum();
+        let lost: u64 = world.shards.iter().map(|s| s.snapshot().counters.drops.total()).sum();
         assert_eq!(lost, 0);
     }
 }

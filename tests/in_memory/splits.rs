@@ -48,7 +48,7 @@ fn from_a_client(bytes: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn the_tokio_codec_reads_the_same_packets_however_a_stream_is_split(
+    fn a_growing_buffer_gives_the_same_packets_however_a_stream_is_split(
         stream in streams(),
         selector in 0..4_u8,
         seed in any::<u64>(),
@@ -131,5 +131,5 @@ fn a_claimed_length_makes_a_shard_keep_only_what_came() {
     let claim = b"\x30\xFF\xFF\xFF\x7F\0\x01t";
     let bytes_allocated = allocated(|| world.send(client, claim));
     assert!(bytes_allocated < 16 * 1024, "{bytes_allocated}");
-    assert_eq!(world.shards[0].census().partial_bytes, claim.len());
+    assert_eq!(world.shards[0].usage().partial_bytes, claim.len());
 }

@@ -3,14 +3,18 @@
 
 use crate::shares::{publish, send};
 use crate::world::{self, LinkId, World};
-use homing::journal::record::{Batch, Move, Record};
 use homing::mqtt::codec::{self, Decoded};
+use homing::mqtt::message::{Message, Parts};
+use homing::mqtt::outcome::Outcome;
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, QoS,
     ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
-use homing::mqtt::session::receiver::Outcome;
-use homing::routing::shard::home_of;
+use homing::mqtt::subscription_ids::SubscriptionIds;
+use homing::persistence::records::{Batch, Flight, Record, SessionKey, Transaction, TransactionNumber};
+use homing::persistence::write_buffer::{NewDelivery, WriteBuffer};
+use homing::shard::shard_of;
+use homing::time::Instant;
 
 const FIRST: PacketId = PacketId::new(1).expect("not 0");
 
@@ -43,14 +47,14 @@ fn subscriber(world: &mut World, name: &str, filters: &[&str]) -> LinkId {
 
 pub fn named_at(role: &str, shard: u8, shards: u8) -> String {
     let mut names = (0..).map(|n: u32| format!("{role} {n}"));
-    names.find(|name| home_of(name, shards).0 == shard).expect("every shard has some")
+    names.find(|name| shard_of(name, shards).0 == shard).expect("every shard has some")
 }
 
 /// The batches that follow from a negative acknowledgement: by a receiver in the first shard, of a message whose dead letter
 /// somebody in the last is to get.
 fn refused(shards: u8) -> Vec<Batch> {
     let mut settings = world::settings();
-    settings.session.send.terms.negative_ack = true;
+    settings.session.send.redelivery.negative_ack = true;
     let mut world = World::new(&settings, shards);
     world.keep_in_store();
     subscriber(&mut world, &named_at("watcher", shards - 1, shards), &["$dead/#"]);
@@ -76,9 +80,9 @@ fn a_dead_letter_is_in_the_batch_in_which_its_message_ends() {
 #[test]
 fn a_dead_letter_for_another_shard_is_part_of_a_move_with_the_end_of_its_message() {
     let batches = refused(2);
-    let of_letter = |b: &Batch| b.parts.iter().find(|p| p.records.iter().any(is_letter)).map(|p| p.of);
+    let of_letter = |b: &Batch| b.participants.iter().find(|p| p.records.iter().any(is_letter)).map(|p| p.of);
     let number = batches.iter().find_map(of_letter).expect("a letter");
-    let moves = |b: &&Batch| b.moves.iter().any(|m| m.number == number && m.parts == 1);
+    let moves = |b: &&Batch| b.transactions.iter().any(|m| m.number == number && m.participants == 1);
     let of_message = batches.iter().find(moves).expect("the move that it is part of");
     assert!(of_message.records.iter().any(|r| matches!(r, Record::EntryDone(_))), "{of_message:?}");
 }
@@ -114,12 +118,13 @@ fn shared_past(full: usize) -> (Vec<Batch>, ReasonCode) {
 
 /// What each part of the one move has: entries, parts that it calls for, what it came to.
 fn parts(batches: &[Batch]) -> Vec<(usize, u32, Outcome)> {
-    let begun: Vec<_> = batches.iter().flat_map(|b| &b.moves).collect();
-    let [Move { number, parts: 1, outcome: Outcome::Unmatched, incoming: Some((_, FIRST)) }] = begun[..]
+    let begun: Vec<_> = batches.iter().flat_map(|b| &b.transactions).collect();
+    let [Transaction { number, participants: 1, outcome: Outcome::Unmatched, incoming: Some((_, FIRST)) }] =
+        begun[..]
     else {
         panic!("{begun:?}")
     };
-    let parts = batches.iter().flat_map(|b| &b.parts);
+    let parts = batches.iter().flat_map(|b| &b.participants);
     let seen = parts.map(|part| {
         assert_eq!(part.of, *number);
         let entries = part.records.iter().filter(|r| matches!(r, Record::Entry(_))).count();
@@ -150,4 +155,43 @@ fn mqtt5_4_3_3_9_a_shared_message_that_all_refuse_ends_as_a_move_that_nobody_too
         _ => None,
     });
     assert_eq!(identifiers.collect::<Vec<_>>(), [(FIRST, true), (FIRST, false)]);
+}
+
+// Seed 2340; the mutation `place_ahead_of_those_before`. The part may be committed before the rest of its batch.
+#[test]
+fn the_place_in_the_window_is_committed_with_the_batch_and_not_with_a_part() {
+    let buffer = WriteBuffer::new(0, 0);
+    let flight = Flight { running: 7, transmissions: 1 };
+    let parts = Parts {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        expires: Instant::NEVER,
+        topic: "t",
+        forwarded: &[],
+        payload: b"x",
+    };
+    let delivery = NewDelivery {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        ids: &SubscriptionIds::None,
+        share: None,
+        flight: Some(flight),
+    };
+    buffer.begin_participation(TransactionNumber(1));
+    let body = buffer.body(&Message::new(parts, &mut Vec::new()));
+    let _entry = buffer.entry(SessionKey(1), &body, delivery);
+    buffer.end_participation(Outcome::Taken);
+    let batch = buffer.seal().expect("a batch is due");
+    let places = |records: &[Record]| {
+        records
+            .iter()
+            .filter_map(|record| match record {
+                Record::Entry(entry) => Some(entry.flight),
+                Record::Sent { flight, .. } => Some(Some(*flight)),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(places(&batch.participants[0].records), [None]);
+    assert_eq!(places(&batch.records), [Some(flight)]);
 }

@@ -1,43 +1,50 @@
-//! What stands around shards, in memory and in virtual time: sockets of any room, the expiry queue, the way between shards.
+//! The driver of shards, in memory and in virtual time: sockets of any room, the expiry queue, the
+//! way between shards.
 //!
-//! It does what `homing::broker`'s shell, connections and expiry actor do, one thing after the other.
+//! It does for [`Shard::turn`] what `homing::broker`'s driver does, one thing after the other.
 
 use homing::expiry::deadline::{DeadlineKind, Registration};
-use homing::journal::record::{Batch, Lsn};
 use homing::mqtt::charge::Budget;
 use homing::mqtt::packet::ProtocolVersion;
-use homing::mqtt::session::SessionPolicy;
-use homing::mqtt::session::queue::{QueueLimits, QueuePolicy};
-use homing::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
-use homing::mqtt::session::sender::SendPolicy;
-use homing::mqtt::session::stall::SocketView;
-use homing::mqtt::session::terms::Terms;
+use homing::persistence::records::{Batch, EntryNumber, Lsn, ReadEntry, Record, RetainedRecord, StoredEntry};
 use homing::routing::retained::{Retained, RetainedLimits};
-use homing::routing::shard::connection::Leaves;
-use homing::routing::shard::deadline::{OWN_DELAYED, Overdue, Summons};
-use homing::routing::shard::delayed::DelayedLimits;
-use homing::routing::shard::effects::Event;
-use homing::routing::shard::exchange::{Item, Parcel};
-use homing::routing::shard::totals::Totals;
-use homing::routing::shard::turn::STEPS_PER_TURN;
-use homing::routing::shard::{Common, ConnectionId, Flushed, PartialShare, Progress, Settings, Shard};
 use homing::routing::subscription_tree::ShardId;
+use homing::session::SessionPolicy;
+use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
+use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
+use homing::session::outbound::sender::SendPolicy;
+use homing::session::outbound::stall::SocketView;
+use homing::session::outbox::Outbox;
+use homing::session::redelivery_policy::RedeliveryPolicy;
+use homing::shard::connection::Leaves;
+use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
+use homing::shard::durability::gates::PageRequest;
+use homing::shard::effects::Event;
+use homing::shard::exchange::outbound::{Item, PeerBatch};
+use homing::shard::features::delayed::DelayedLimits;
+use homing::shard::features::delayed::DelayedRequest;
+use homing::shard::io::Io;
+use homing::shard::observe::client_events::ClientEvent;
+use homing::shard::totals::Totals;
+use homing::shard::turn::STEPS_PER_TURN;
+use homing::shard::{ConnectionId, PartialShare, ReadProgress, Shard, ShardSettings, SharedState};
 use homing::time::Instant;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Turns without new input after which shards that still have work are taken to go round in circles.
+/// Turns without new input after which shards that still have work are taken to go round in
+/// circles.
 const TURNS: usize = 10_000;
 
-/// Verdicts of one advance after which deadlines are taken to go round in circles.
+/// Expired deadlines of one advance after which deadlines are taken to go round in circles.
 const VERDICTS: usize = 20_000;
 
 const BUCKET_MS: u64 = 250;
 
 /// Generous settings, for a script to make narrower.
-pub fn settings() -> Settings {
+pub fn settings() -> ShardSettings {
     let queue = QueueLimits { messages: 1_000, bytes: 1 << 20, policy: QueuePolicy::Refuse };
     let retry = RetryPolicy {
         min_interval: Duration::from_millis(100),
@@ -54,12 +61,12 @@ pub fn settings() -> Settings {
         max_timeout: Duration::from_secs(600),
         on_timeout: OnAckTimeout::Auto,
     };
-    Settings {
+    ShardSettings {
         session: SessionPolicy {
             send: SendPolicy {
                 stored_queue: queue.clone(),
                 queue,
-                terms: Terms::new(retry, ack),
+                redelivery: RedeliveryPolicy::new(retry, ack),
                 rules: Vec::new(),
                 outbox: 1 << 20,
                 in_flight: 1_000,
@@ -73,9 +80,11 @@ pub fn settings() -> Settings {
         session_expiry: 3_600,
         topic_levels: 16,
         subscriptions_per_client: 100,
+        wildcard_levels: 131_072,
         topic_alias_maximum: 10,
         delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 16,
+        describe_disconnect: homing::broker::events::describe_disconnect,
         reports: false,
         keep_alive_maximum: 0,
         allow_never: true,
@@ -107,13 +116,13 @@ pub struct Link {
 /// See the module's text.
 pub struct World {
     pub now: Instant,
-    pub common: Arc<Common>,
+    pub shared: Arc<SharedState>,
     pub shards: Vec<Shard>,
     pub links: Vec<Link>,
     registrations: Vec<(usize, Registration)>,
-    parcels: VecDeque<(ShardId, Parcel)>,
-    /// Whether parcels stay on their way.
-    pub holds_parcels: bool,
+    peer_batches: VecDeque<(ShardId, PeerBatch)>,
+    /// Whether peer batches stay on their way.
+    pub holds_peer_batches: bool,
     /// or those to this shard.
     pub busy: Option<ShardId>,
     /// Items that the shards have sent each other, and shared messages among them.
@@ -126,14 +135,16 @@ pub struct World {
     /// or when [`World::commit`] says.
     pub holds_commits: bool,
     uncommitted: Vec<(usize, Lsn)>,
+    /// What they have asked the store for.
+    pages: Vec<(usize, PageRequest)>,
 }
 
 impl World {
     /// Queues have the same bounds here whether they are stored or not.
-    pub fn new(settings: &Settings, shards: u8) -> World {
+    pub fn new(settings: &ShardSettings, shards: u8) -> World {
         let mut settings = settings.clone();
         settings.session.send.stored_queue = settings.session.send.queue.clone();
-        let common = Arc::new(Common {
+        let shared = Arc::new(SharedState {
             retained: Mutex::new(Retained::new(RetainedLimits { messages: 50, bytes: 100_000 })),
             budget: Arc::new(Budget::new(u64::MAX)),
             partial: PartialShare::new(u64::MAX),
@@ -142,15 +153,15 @@ impl World {
             store_room: AtomicI64::new(i64::MAX),
         });
         let shard =
-            |here| Shard::new(ShardId(here), shards, settings.clone(), Arc::clone(&common), here.into());
+            |here| Shard::new(ShardId(here), shards, settings.clone(), Arc::clone(&shared), here.into());
         World {
             now: Instant::ZERO,
             shards: (0..shards).map(shard).collect(),
-            common: Arc::clone(&common),
+            shared: Arc::clone(&shared),
             links: Vec::new(),
             registrations: Vec::new(),
-            parcels: VecDeque::new(),
-            holds_parcels: false,
+            peer_batches: VecDeque::new(),
+            holds_peer_batches: false,
             busy: None,
             holds_commits: false,
             told: 0,
@@ -158,6 +169,7 @@ impl World {
             writes: Vec::new(),
             batches: Vec::new(),
             uncommitted: Vec::new(),
+            pages: Vec::new(),
         }
     }
 
@@ -173,6 +185,37 @@ impl World {
     /// Sessions that outlive their connections are stored.
     pub fn keep_in_store(&mut self) {
         self.shards.iter_mut().for_each(|shard| shard.keep_in_store(0));
+    }
+
+    /// The store comes to what the shards have asked it to read back. Returns how many pages.
+    pub fn read_pages(&mut self) -> usize {
+        let mut pages = 0;
+        for (shard, page) in std::mem::take(&mut self.pages) {
+            pages += 1;
+            let read = page.wanted.iter().filter_map(|(number, _)| self.stored(*number)).collect();
+            self.shards[shard].take_page(self.now, &page, read);
+        }
+        self.settle();
+        pages
+    }
+
+    /// An entry as it was recorded.
+    fn stored(&self, number: EntryNumber) -> Option<ReadEntry> {
+        let records = || {
+            let parts =
+                |b: &'_ Batch| b.participants.iter().flat_map(|p| &p.records).cloned().collect::<Vec<_>>();
+            self.batches.iter().flat_map(move |b| b.records.iter().cloned().chain(parts(b)))
+        };
+        let entry = records().find_map(|record| match record {
+            Record::Entry(entry) if entry.number == number => Some(entry),
+            _ => None,
+        })?;
+        let message = records().find_map(|record| match record {
+            Record::Body { number, message } if number == entry.body => Some(message),
+            _ => None,
+        })?;
+        let StoredEntry { qos, retain, ids, share, .. } = *entry;
+        Some(ReadEntry { number, message, qos, retain, ids, share })
     }
 
     /// Opens a connection; they arrive at the shards in turn.
@@ -244,7 +287,7 @@ impl World {
             let Some(next) = next.filter(|next| *next <= end) else {
                 self.now = end;
                 for shard in &mut self.shards {
-                    shard.chore(end, Instant::NEVER);
+                    shard.housekeeping(end, Instant::NEVER);
                 }
                 return self.settle();
             };
@@ -252,7 +295,7 @@ impl World {
             let now = self.now;
             let due: Vec<_> = self.registrations.extract_if(.., |(_, r)| r.deadline <= now).collect();
             for (shard, due) in due {
-                self.verdict(shard, due);
+                self.expired_deadline(shard, due);
             }
             self.settle();
         }
@@ -267,18 +310,18 @@ impl World {
         self.advance(Duration::ZERO);
     }
 
-    fn verdict(&mut self, shard: usize, due: Registration) {
+    fn expired_deadline(&mut self, shard: usize, due: Registration) {
         self.shards[shard].begin_turn();
-        if due.kind == DeadlineKind::Chore {
+        if due.kind == DeadlineKind::Housekeeping {
             return self.shards[shard].publish_delayed(self.now);
         }
-        match self.shards[shard].verdict(self.now, due.kind, due.slot, due.generation) {
-            Some(Summons::Retransmit(id)) => {
+        match self.shards[shard].expired_deadline(self.now, due.kind, due.slot, due.generation) {
+            Some(DeadlineAction::Retransmit(id)) => {
                 self.shards[shard].acknowledgement_due(self.now, id, SocketView::default());
             }
-            Some(Summons::Disconnect(id)) => {
+            Some(DeadlineAction::Disconnect(id)) => {
                 let link = self.link_of(shard, id);
-                if self.shards[shard].disconnect_if_due(self.now, id) == Overdue::Abandon
+                if self.shards[shard].disconnect_if_due(self.now, id) == OverdueConnection::Abandon
                     && let Some(link) = link
                 {
                     self.gone(link);
@@ -313,12 +356,8 @@ impl World {
     fn take_in(&mut self, link: LinkId, bytes: &[u8]) {
         let Link { shard, id, .. } = self.links[link];
         self.shards[shard].begin_turn();
-        let mut progress = self.shards[shard].receive(self.now, id, bytes);
-        while progress == Progress::Flush {
-            self.flush(shard);
-            progress = self.shards[shard].receive(self.now, id, &[]);
-        }
-        let Progress::Home { shard: home, unread } = progress else { return };
+        let progress = self.with_shard(shard, |shard, now, io| shard.take_in(now, id, bytes, io));
+        let ReadProgress::Home { shard: home, unread } = progress else { return };
         assert!(!unread.is_empty(), "the CONNECT goes with the socket");
         self.shards[shard].moved(id);
         let home = usize::from(home.0);
@@ -334,8 +373,8 @@ impl World {
     pub fn settle(&mut self) {
         for _ in 0..TURNS {
             self.turn();
-            if !self.holds_parcels {
-                self.deliver_parcels();
+            if !self.holds_peer_batches {
+                self.deliver_peer_batches();
             }
             if !self.shards.iter().any(Shard::has_work) {
                 return;
@@ -345,70 +384,51 @@ impl World {
     }
 
     /// What is on its way between shards arrives.
-    pub fn deliver_parcels(&mut self) {
-        let is_free = |(to, _): &(ShardId, Parcel)| Some(*to) != self.busy;
-        while let Some((to, parcel)) =
-            self.parcels.iter().position(is_free).and_then(|at| self.parcels.remove(at))
+    pub fn deliver_peer_batches(&mut self) {
+        let is_free = |(to, _): &(ShardId, PeerBatch)| Some(*to) != self.busy;
+        while let Some((to, peer_batch)) =
+            self.peer_batches.iter().position(is_free).and_then(|at| self.peer_batches.remove(at))
         {
             let shard = &mut self.shards[usize::from(to.0)];
             shard.begin_turn();
-            shard.take_parcel(self.now, parcel);
+            shard.take_peer_batch(self.now, peer_batch);
         }
     }
 
-    /// One turn's end in every shard.
+    /// One turn of every shard.
     pub fn turn(&mut self) {
         for shard in 0..self.shards.len() {
-            self.shards[shard].begin_turn();
-            self.shards[shard].work(self.now);
-            self.flush(shard);
+            self.with_shard(shard, |shard, now, io| shard.turn(now, io));
         }
     }
 
-    fn flush(&mut self, shard: usize) {
-        {
-            self.shards[shard].flush_begins(self.now);
-            let mut dirty = std::mem::take(&mut self.shards[shard].effects().dirty);
-            while !dirty.is_empty() && !self.shards[shard].turn().is_over() {
-                if let Some(link) = self.link_of(shard, dirty.remove(0)) {
-                    self.flush_one(link);
-                }
-            }
-            if !dirty.is_empty() {
-                self.shards[shard].flush_stopped(dirty);
-            }
-            if let Some(batch) = self.shards[shard].seal_batch(self.now) {
-                if self.holds_commits {
-                    self.uncommitted.push((shard, batch.lsn));
-                } else {
-                    self.shards[shard].committed(self.now, batch.lsn);
-                }
-                self.batches.push(batch);
-            }
-            self.shards[shard].seal_parcels();
-            let effects = self.shards[shard].effects();
-            let events = std::mem::take(&mut effects.events);
-            let resume = std::mem::take(&mut effects.resume);
-            let registrations = std::mem::take(&mut effects.registrations);
-            for (_, parcel) in &effects.parcels {
-                self.told += parcel.items.len();
-                self.passed_on += parcel.items.iter().filter(|i| matches!(i, Item::Share(_))).count();
-            }
-            self.parcels.extend(effects.parcels.drain(..));
-            for registration in registrations {
-                self.register(shard, registration);
-            }
-            for event in events {
-                if let Event::Connected { connection, version, .. } = event
-                    && let Some(link) = self.link_of(shard, connection)
-                {
-                    self.links[link].version = Some(version);
-                }
-            }
-            for id in resume {
-                self.resume(shard, id);
+    /// Calls a shard with its I/O, and does what follows.
+    fn with_shard<T>(
+        &mut self,
+        at: usize,
+        call: impl FnOnce(&mut Shard, Instant, &mut ShardIo<'_>) -> T,
+    ) -> T {
+        let now = self.now;
+        let World { shards, links, peer_batches, pages, writes, batches, .. } = self;
+        let later = Later::default();
+        let mut io = ShardIo { shard: at, links, peer_batches, pages, writes, batches, later };
+        let result = call(&mut shards[at], now, &mut io);
+        let Later { committed, registered, items, shared, close, resume } = io.later;
+        self.told += items;
+        self.passed_on += shared;
+        for registration in registered {
+            self.register(at, registration);
+        }
+        for lsn in committed {
+            if self.holds_commits {
+                self.uncommitted.push((at, lsn));
+            } else {
+                self.shards[at].committed(now, lsn);
             }
         }
+        close.into_iter().for_each(|link| self.gone(link));
+        resume.into_iter().for_each(|id| self.resume(at, id));
+        result
     }
 
     fn resume(&mut self, shard: usize, id: ConnectionId) {
@@ -419,9 +439,10 @@ impl World {
         self.read(link);
     }
 
-    /// As the expiry queue has it: a verdict comes with the end of the deadline's bucket, or of the present one.
+    /// As the expiry queue has it: a verdict comes with the end of the deadline's bucket, or of the
+    /// present one.
     fn register(&mut self, shard: usize, mut new: Registration) {
-        if new.kind == DeadlineKind::Chore && new.slot != OWN_DELAYED {
+        if new.kind == DeadlineKind::Housekeeping && new.slot != OWN_DELAYED {
             return;
         }
         if !new.deadline.is_never() {
@@ -436,29 +457,109 @@ impl World {
     }
 
     fn flush_one(&mut self, link: LinkId) {
-        let Link { shard, id, open, room, .. } = self.links[link];
-        if !open {
-            return;
-        }
-        let Some(outbox) = self.shards[shard].outbox(id) else { return };
+        let Link { shard, id, .. } = self.links[link];
+        self.with_shard(shard, |shard, now, io| shard.flush_connection(now, id, io));
+    }
+}
+
+/// The I/O of one shard.
+struct ShardIo<'a> {
+    shard: usize,
+    links: &'a mut [Link],
+    peer_batches: &'a mut VecDeque<(ShardId, PeerBatch)>,
+    pages: &'a mut Vec<(usize, PageRequest)>,
+    writes: &'a mut Vec<LinkId>,
+    batches: &'a mut Vec<Batch>,
+    later: Later,
+}
+
+/// What follows a call.
+#[derive(Default)]
+struct Later {
+    committed: Vec<Lsn>,
+    registered: Vec<Registration>,
+    /// Items for peers, and shared messages among them.
+    items: usize,
+    shared: usize,
+    close: Vec<LinkId>,
+    resume: Vec<ConnectionId>,
+}
+
+impl ShardIo<'_> {
+    fn link_of(&self, id: ConnectionId) -> Option<LinkId> {
+        self.links.iter().position(|link| link.open && link.shard == self.shard && link.id == id)
+    }
+}
+
+impl Io for ShardIo<'_> {
+    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<usize> {
+        let at = self.link_of(id)?;
+        let link = &mut self.links[at];
         let mut wrote = 0;
-        while outbox.writable() > 0 && wrote < room {
+        while outbox.writable() > 0 && wrote < link.room {
             let pieces: Vec<u8> = outbox.pieces().iter().flat_map(|piece| piece.to_vec()).collect();
-            let taken = &pieces[..pieces.len().min(room - wrote)];
-            self.links[link].received.extend_from_slice(taken);
+            let taken = &pieces[..pieces.len().min(link.room - wrote)];
+            link.received.extend_from_slice(taken);
             outbox.advance(taken.len());
             wrote += taken.len();
         }
         if wrote > 0 {
-            self.writes.push(link);
+            self.writes.push(at);
         }
-        if room != usize::MAX {
-            self.links[link].room -= wrote;
+        if link.room != usize::MAX {
+            link.room -= wrote;
         }
-        match self.shards[shard].flushed(self.now, id, wrote) {
-            Flushed::Drained | Flushed::Blocked | Flushed::Fenced | Flushed::Gone => {}
-            Flushed::Finished(Leaves::Client) => self.gone(link),
-            Flushed::Finished(Leaves::Broker) => self.links[link].lingering = true,
+        Some(wrote)
+    }
+
+    fn await_writable(&mut self, _: ConnectionId) {}
+
+    fn finish(&mut self, id: ConnectionId, leaves: Leaves) {
+        let Some(link) = self.link_of(id) else { return };
+        match leaves {
+            Leaves::Client => self.later.close.push(link),
+            Leaves::Broker => self.links[link].lingering = true,
         }
+    }
+
+    fn store_retained(&mut self, _: Vec<RetainedRecord>) {}
+
+    fn commit(&mut self, batch: Batch) {
+        self.later.committed.push(batch.lsn);
+        self.batches.push(batch);
+    }
+
+    fn read_page(&mut self, request: PageRequest) {
+        self.pages.push((self.shard, request));
+    }
+
+    fn read_delayed(&mut self, _: DelayedRequest) {}
+
+    fn send_to_peer(&mut self, to: ShardId, batch: PeerBatch) {
+        self.later.items += batch.items.len();
+        self.later.shared += batch.items.iter().filter(|i| matches!(i, Item::Share(_))).count();
+        self.peer_batches.push_back((to, batch));
+    }
+
+    fn register(&mut self, _: Instant, batch: Vec<Registration>) {
+        self.later.registered.extend(batch);
+    }
+
+    fn resume(&mut self, id: ConnectionId) {
+        self.later.resume.push(id);
+    }
+
+    fn log(&mut self, _: Instant, events: &[Event]) {
+        for event in events {
+            if let Event::Connected { connection, version, .. } = event
+                && let Some(link) = self.link_of(*connection)
+            {
+                self.links[link].version = Some(*version);
+            }
+        }
+    }
+
+    fn compose(&mut self, _: Instant, _: &ClientEvent) -> Option<(String, String)> {
+        None
     }
 }

@@ -6,38 +6,28 @@
 //! `POWER_LOSS_SEED` repeats the places; the moment within a commit is the system's choice.
 
 #[path = "../support/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "shared with the broker's tests, which use all of it")]
 mod support;
-
-#[path = "../support/process.rs"]
-#[expect(dead_code, reason = "shared with other tests, which use all of it")]
-mod process;
-
-#[path = "../support/shim.rs"]
-mod shim;
-
-#[path = "../support/work.rs"]
-mod work;
 
 mod images;
 
 use homing::config::Durability;
-use homing::journal::group::Group;
-use homing::journal::record::{BodyNumber, EntryNumber, Record, SessionKey, StoredEntry, StoredSession};
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
-use homing::mqtt::session::subscription::SubscriptionIds;
-use homing::store::sqlite::{Options, Sqlite};
+use homing::mqtt::subscription_ids::SubscriptionIds;
+use homing::persistence::records::{BodyNumber, EntryNumber, Record, SessionKey, StoredEntry, StoredSession};
+use homing::store::coalesce::CommitGroup;
+use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};
 use homing::time::Instant;
 use images::Images;
-use process::{Process, homing_serve};
-use shim::shim;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use support::process::{Process, homing_serve};
+use support::shim::shim;
+use support::work;
 
 /// Messages in the queue at a time: as one comes, the one this many before goes.
 const KEPT: u64 = 20;
@@ -49,18 +39,18 @@ const COMMITS: u64 = 450;
 const SYNC_EVERY: u64 = 7;
 const ROUNDS: u64 = 4;
 
-fn options(durability: &str) -> Options {
+fn options(durability: &str) -> SqliteOptions {
     let durability = match durability {
         "commit" => Durability::Commit,
         "interval" => Durability::Interval,
         _ => Durability::Os,
     };
-    Options { durability, size_limit: None }
+    SqliteOptions { durability, size_limit: None }
 }
 
 /// The changes of the commit of this number.
-fn group(n: u64) -> Group {
-    let mut group = Group::default();
+fn group(n: u64) -> CommitGroup {
+    let mut group = CommitGroup::default();
     let (body, entry) = (BodyNumber(10 * n), EntryNumber(n));
     if n == 1 {
         group.fold(Record::Session(Box::new(StoredSession {

@@ -1,30 +1,39 @@
-//! The shell around each shard, as `src/broker/shell.rs` and `src/broker/connection` are under actix, and the expiry actor
-//! around its queue: the same order of calls, with virtual sockets and mailboxes that take their time.
+//! The driver of each shard, as `src/broker/driver.rs` and `src/broker/connection` are under actix,
+//! and the expiry actor around its queue. The turn is the shard's own ([`Shard::turn`]); here are
+//! virtual sockets, and mailboxes that take time.
 
 use crate::network::take;
+use crate::store::{Ask, Request};
 use crate::trace::trace;
 use crate::world::{Event, World};
 use homing::expiry::deadline::{DeadlineKind, Registration};
-use homing::expiry::queue::{ExpiryQueue, Key, More};
+use homing::expiry::queue::{DeadlineKey, ExpiryQueue, More};
 use homing::expiry::slot::SlotSpace;
-use homing::mqtt::packet::ProtocolVersion;
-use homing::mqtt::session::stall::SocketView;
-use homing::routing::shard::connection::Leaves;
-use homing::routing::shard::deadline::{OWN_DELAYED, Overdue, Summons};
-use homing::routing::shard::effects::Event as Happened;
-use homing::routing::shard::effects::Why;
-use homing::routing::shard::exchange::Parcel;
-use homing::routing::shard::{ConnectionId, Flushed, Progress, Shard};
+use homing::mqtt::packet::{ProtocolVersion, ReasonCode};
+use homing::persistence::records::{Batch, RetainedRecord};
+use homing::routing::subscription_tree::ShardId;
+use homing::session::drops::DropReason;
+use homing::session::outbound::stall::SocketView;
+use homing::session::outbox::Outbox;
+use homing::shard::connection::Leaves;
+use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
+use homing::shard::durability::gates::PageRequest;
+use homing::shard::effects::Event as Happened;
+use homing::shard::effects::Why;
+use homing::shard::exchange::outbound::PeerBatch;
+use homing::shard::features::delayed::DelayedRequest;
+use homing::shard::io::Io;
+use homing::shard::observe::client_events::ClientEvent;
+use homing::shard::{ConnectionId, ReadProgress, Shard};
 use homing::time::Instant;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Rounds of one flush at most, as in the shell.
-const ROUNDS: usize = 16;
-
-/// Steps that one indivisible thing takes at most: a packet with all that it leads to, or a write to a socket. The largest in
-/// these plans is a CONNECT that takes over: it ends a session with a head of 256 shared messages and what is in flight.
-const ONE_THING: u32 = 640;
+/// Steps by which the last thing that a turn begins may go beyond it: a packet with what it leads
+/// to at once, or a write to a socket. What leads to more goes on in later turns. A retained
+/// message of 9,000 bytes is 140 steps: one for 64 bytes.
+const ONE_THING: u32 = 160;
 
 /// How long a closing connection may take, as in the shard.
 const LINGER_MS: u64 = 2_000;
@@ -33,8 +42,10 @@ pub struct Node {
     pub core: Shard,
     links: Vec<Option<Link>>,
     awake: bool,
+    /// Messages that were refused or dropped for want of room.
+    refused: u64,
     /// When the last thing sent arrives: to each peer, to the expiry actor.
-    parcel_arrival: Vec<u64>,
+    peer_batch_arrival: Vec<u64>,
     register_arrival: u64,
     /// Deadlines that the expiry actor is told of once the broker has settled.
     early: Vec<Registration>,
@@ -47,13 +58,103 @@ struct Link {
     awaits_writable: bool,
 }
 
+/// The I/O of one shard. The shard itself is taken out of the world during a turn.
+struct ShardIo<'a> {
+    world: &'a mut World,
+    shard: usize,
+    later: Later,
+}
+
+/// What follows a turn: notices to connections come by mailbox under actix, so after the turn.
+#[derive(Default)]
+struct Later {
+    events: Vec<Happened>,
+    close: Vec<ConnectionId>,
+    resume: Vec<ConnectionId>,
+}
+
+impl Io for ShardIo<'_> {
+    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<usize> {
+        let socket = self.world.nodes[self.shard].link(id)?.socket;
+        Some(self.world.write(socket, outbox))
+    }
+
+    fn await_writable(&mut self, id: ConnectionId) {
+        let Some(link) = self.world.nodes[self.shard].link(id) else { return };
+        link.awaits_writable = true;
+        let socket = link.socket;
+        if self.world.sockets[socket].send_queue.len() < self.world.plan.send_buffer {
+            self.world.schedule(self.world.now + 1, Event::Writable { socket });
+        }
+    }
+
+    fn finish(&mut self, id: ConnectionId, leaves: Leaves) {
+        if leaves == Leaves::Client {
+            return self.later.close.push(id);
+        }
+        let Some(link) = self.world.nodes[self.shard].link(id).filter(|l| !l.lingering) else { return };
+        link.lingering = true;
+        let socket = link.socket;
+        self.world.sockets[socket].finished = true;
+        self.world.wake_sender(socket);
+        self.world.wake_reader(socket);
+    }
+
+    fn store_retained(&mut self, changes: Vec<RetainedRecord>) {
+        self.world.send_to_store(Request::Retained(changes));
+    }
+
+    fn commit(&mut self, batch: Batch) {
+        trace!(self.world, "shard {} to the store: {batch:?}", self.shard);
+        self.world.send_to_store(Request::Batch(batch));
+    }
+
+    fn read_page(&mut self, request: PageRequest) {
+        self.world.ask_store(self.shard, Ask::Page(request));
+    }
+
+    fn read_delayed(&mut self, request: DelayedRequest) {
+        self.world.ask_store(self.shard, Ask::Delayed(request));
+    }
+
+    fn send_to_peer(&mut self, to: ShardId, peer_batch: PeerBatch) {
+        let (world, shard, to) = (&mut *self.world, self.shard, usize::from(to.0));
+        let at = world.now + world.rng.below(world.plan.peer_batch_ms);
+        let at = at.max(world.nodes[shard].peer_batch_arrival[to]);
+        world.nodes[shard].peer_batch_arrival[to] = at;
+        trace!(world, "shard {shard} to {to}: {:?}", peer_batch);
+        world.schedule(at, Event::PeerBatch { to, peer_batch });
+    }
+
+    fn register(&mut self, _: Instant, batch: Vec<Registration>) {
+        if self.world.now < self.world.up_at && self.world.disk.is_some() {
+            self.world.nodes[self.shard].early.extend(batch);
+        } else {
+            self.world.send_registrations(self.shard, batch);
+        }
+    }
+
+    fn resume(&mut self, id: ConnectionId) {
+        self.later.resume.push(id);
+    }
+
+    fn log(&mut self, _: Instant, events: &[Happened]) {
+        self.later.events.extend_from_slice(events);
+    }
+
+    fn compose(&mut self, _: Instant, _: &ClientEvent) -> Option<(String, String)> {
+        None
+    }
+}
+
 impl Node {
     pub fn new(core: Shard, shards: u8) -> Node {
         Node {
             core,
             links: Vec::new(),
             awake: false,
-            parcel_arrival: vec![0; usize::from(shards)],
+            refused: 0,
+            peer_batch_arrival: vec![0; usize::from(shards)],
             register_arrival: 0,
             early: Vec::new(),
         }
@@ -89,15 +190,49 @@ impl Expiry {
     }
 }
 
-/// Verdicts of one kind that one owner may have in one interval: a deadline that moved fires once more.
+/// Expired deadlines of one kind that one owner may have in one interval: a deadline that moved
+/// fires once more.
 const VERDICTS_PER_INTERVAL: u32 = 4;
 
 impl World {
-    /// After every call of a shard's state machine.
+    /// Calls a shard with its I/O. What follows is left to [`Self::follow`].
+    fn with_shard<T>(
+        &mut self,
+        shard: usize,
+        call: impl FnOnce(&mut Shard, Instant, &mut ShardIo<'_>) -> T,
+    ) -> (T, Later) {
+        let now = self.instant();
+        let idle = || Shard::new(ShardId(0), 1, self.plan.settings.clone(), Arc::clone(&self.shared), 0);
+        let spare = self.spare.take().unwrap_or_else(idle);
+        let mut core = std::mem::replace(&mut self.nodes[shard].core, spare);
+        let mut io = ShardIo { world: self, shard, later: Later::default() };
+        let result = call(&mut core, now, &mut io);
+        let later = io.later;
+        self.spare = Some(std::mem::replace(&mut self.nodes[shard].core, core));
+        (result, later)
+    }
+
+    /// Does what follows a call.
+    fn follow(&mut self, shard: usize, later: Later) {
+        self.after_call(shard, &later.events);
+        for id in later.close {
+            self.gone(shard, id, "closed");
+        }
+        for id in later.resume {
+            self.resume(shard, id);
+        }
+    }
+
+    /// After every call of a shard that does no I/O.
     pub fn after_core(&mut self, shard: usize) {
+        self.after_call(shard, &[]);
+    }
+
+    fn after_call(&mut self, shard: usize, logged: &[Happened]) {
         self.check_turn(shard);
+        self.check_refused(shard);
         let events = std::mem::take(&mut self.nodes[shard].core.effects().events);
-        for event in &events {
+        for event in logged.iter().chain(&events) {
             self.happened(shard, event);
         }
         let node = &mut self.nodes[shard];
@@ -124,7 +259,8 @@ impl World {
         }
     }
 
-    /// No turn begins a packet once its steps are used up, or goes beyond them by more than one thing takes.
+    /// No turn begins a packet once its steps are used up, or goes beyond them by more than one
+    /// thing takes.
     fn check_turn(&mut self, shard: usize) {
         let core = &mut self.nodes[shard].core;
         let (longest, late) = core.take_longest_turn();
@@ -141,6 +277,20 @@ impl World {
         }
     }
 
+    /// Messages are refused or dropped for want of room only while there is none.
+    fn check_refused(&mut self, shard: usize) {
+        if !self.shortage.plays {
+            return;
+        }
+        let node = &mut self.nodes[shard];
+        let drops = &node.core.snapshot().counters.drops;
+        let refused = drops.of(DropReason::MemoryBudget) + drops.of(DropReason::StoreFull);
+        let before = std::mem::replace(&mut node.refused, refused);
+        if refused > before && !self.shortage.is() {
+            self.fail(format!("shard {shard} refuses messages for want of room, and there is some"));
+        }
+    }
+
     fn happened(&mut self, shard: usize, event: &Happened) {
         trace!(self, "shard {shard}: {event:?}");
         let result = match event {
@@ -153,6 +303,8 @@ impl World {
                 let s = &self.sockets[socket];
                 let (client, expiry, will) = (s.client, s.offer.expiry, s.offer.will);
                 let late = self.plan.late_ms();
+                let admitted = self.check_admitted(client, socket, true);
+                self.check(admitted);
                 self.oracle.will_begins(self.now, client, will, *session_present, late);
                 self.oracle.connected(self.now, client, socket, *clean_start, expiry, *session_present)
             }
@@ -161,6 +313,9 @@ impl World {
                 let socket = link.socket;
                 let timely = self.is_timely(socket, why);
                 self.sockets[socket].closing = Some(self.now);
+                if matches!(why, Why::TakenOver) {
+                    self.shortage.took_over = Some((self.sockets[socket].client, self.now));
+                }
                 if client_id.is_some() {
                     let s = &self.sockets[socket];
                     let expiry = s.offer.last_expiry.filter(|_| matches!(why, Why::Client(_)));
@@ -174,15 +329,22 @@ impl World {
                 let client = self.clients.iter().position(|c| *c.manners.name == **client_id);
                 client.map_or(Ok(()), |client| self.oracle.expired(self.now, client))
             }
+            Happened::SubscriptionsRefused { .. } if self.shortage.is() => Ok(()),
             Happened::SubscriptionsRefused { what, .. } => Err(format!("a SUBSCRIBE was refused: {what}")),
             Happened::Contradiction { what, .. } => {
                 Err(format!("an acknowledgement was taken for a wrong one: {what}"))
             }
+            Happened::Refused { connection, .. } if self.shortage.is() => {
+                let Some(link) = self.nodes[shard].link(*connection) else { return };
+                let socket = link.socket;
+                self.sockets[socket].closing = Some(self.now);
+                self.check_admitted(self.sockets[socket].client, socket, false)
+            }
             Happened::Refused { what, .. } => Err(format!("a CONNECT was refused: {what}")),
             Happened::Redelivered { .. }
             | Happened::Stalled { .. }
-            | Happened::GivenUp { .. }
-            | Happened::WishUnreadable { .. } => Ok(()),
+            | Happened::DropReports { .. }
+            | Happened::RequestUnreadable { .. } => Ok(()),
         };
         self.check(result);
     }
@@ -194,13 +356,14 @@ impl World {
             Why::KeepAlive { .. } => (s.heard, u64::from(s.offer.keep_alive) * 1_500),
             Why::NoConnect => (s.accepted, self.plan.settings.connect_timeout.as_millis() as u64),
             Why::WriteTimeout { .. } => (s.took, self.plan.settings.write_timeout.as_millis() as u64),
+            Why::Violation(ReasonCode::QUOTA_EXCEEDED, _) if self.shortage.is() => return Ok(()),
             Why::Violation(reason, what) if !what.contains("hold_timeout") => {
                 return Err(format!("the broker took a lawful packet for a violation: {reason:?} {what}"));
             }
             _ => return Ok(()),
         };
-        // `heard` and `took` are kept only at turns, so they may be too early by one, and too late by what passed between a
-        // read and the turn in which its answer was found to wait.
+        // `heard` and `took` are kept only at turns, so they may be too early by one, and too late
+        // by what passed between a read and the turn in which its answer was found to wait.
         if self.now + self.plan.turn_ms < since + limit {
             return Err(format!("socket {socket} was cut after {} of {limit} ms: {why:?}", self.now - since));
         }
@@ -210,70 +373,14 @@ impl World {
     /// The flusher's turn.
     pub fn turn(&mut self, shard: usize) {
         self.nodes[shard].awake = false;
-        let now = self.instant();
-        let core = &mut self.nodes[shard].core;
-        core.begin_turn();
-        core.work(now);
-        self.flush(shard);
-    }
-
-    fn flush(&mut self, shard: usize) {
-        for _ in 0..ROUNDS {
-            let now = self.instant();
-            self.nodes[shard].core.flush_begins(now);
-            let mut dirty = std::mem::take(&mut self.nodes[shard].core.effects().dirty);
-            while !dirty.is_empty() && !self.nodes[shard].core.turn().is_over() {
-                self.flush_one(shard, dirty.remove(0));
-            }
-            if !dirty.is_empty() {
-                self.nodes[shard].core.flush_stopped(dirty);
-            }
-            self.send_out(shard);
-            let core = &mut self.nodes[shard].core;
-            if core.effects().dirty.is_empty() || core.turn().is_over() {
-                break;
-            }
-        }
-        self.after_core(shard);
-    }
-
-    fn flush_one(&mut self, shard: usize, id: ConnectionId) {
-        let Some(link) = self.nodes[shard].link(id) else { return };
-        let socket = link.socket;
-        let Some(wrote) = self.write(shard, id, socket) else { return };
-        let now = self.instant();
-        if wrote > 0 {
-            self.sockets[socket].took = self.now;
-        }
-        let flushed = self.nodes[shard].core.flushed(now, id, wrote);
-        self.after_core(shard);
-        match flushed {
-            Flushed::Drained | Flushed::Fenced | Flushed::Gone => {}
-            Flushed::Blocked => {
-                if let Some(link) = self.nodes[shard].link(id) {
-                    link.awaits_writable = true;
-                }
-                if self.sockets[socket].send_queue.len() < self.plan.send_buffer {
-                    self.schedule(self.now + 1, Event::Writable { socket });
-                }
-            }
-            Flushed::Finished(Leaves::Client) => self.gone(shard, id, "closed"),
-            Flushed::Finished(Leaves::Broker) => {
-                if let Some(link) = self.nodes[shard].link(id).filter(|l| !l.lingering) {
-                    link.lingering = true;
-                    self.sockets[socket].finished = true;
-                    self.wake_sender(socket);
-                    self.wake_reader(socket);
-                }
-            }
-        }
+        let (_, later) = self.with_shard(shard, |core, now, io| core.turn(now, io));
+        self.follow(shard, later);
     }
 
     /// Writes as much as the socket takes, or now and then less.
-    fn write(&mut self, shard: usize, id: ConnectionId, socket: usize) -> Option<usize> {
+    fn write(&mut self, socket: usize, outbox: &mut Outbox) -> usize {
         let capacity = self.plan.send_buffer;
         let stingy = self.rng.percent(5).then(|| self.rng.between(0, 40) as usize);
-        let outbox = self.nodes[shard].core.outbox(id)?;
         let queue = &mut self.sockets[socket].send_queue;
         let mut room = capacity.saturating_sub(queue.len()).min(stingy.unwrap_or(usize::MAX));
         let before = queue.len();
@@ -293,35 +400,10 @@ impl World {
             self.check_gates(socket, &bytes);
         }
         self.wake_sender(socket);
-        Some(wrote)
-    }
-
-    fn send_out(&mut self, shard: usize) {
-        self.send_to_store(shard);
-        let node = &mut self.nodes[shard];
-        node.core.seal_parcels();
-        let effects = node.core.effects();
-        let resume = std::mem::take(&mut effects.resume);
-        let parcels = std::mem::take(&mut effects.parcels);
-        let batch = std::mem::take(&mut effects.registrations);
-        if self.now < self.up_at && self.disk.is_some() {
-            self.nodes[shard].early.extend(batch);
-        } else {
-            self.send_registrations(shard, batch);
+        if wrote > 0 {
+            self.sockets[socket].took = self.now;
         }
-        for (to, parcel) in parcels {
-            let to = usize::from(to.0);
-            let at =
-                (self.now + self.rng.below(self.plan.parcel_ms)).max(self.nodes[shard].parcel_arrival[to]);
-            self.nodes[shard].parcel_arrival[to] = at;
-            trace!(self, "shard {shard} to {to}: {:?}", parcel);
-            self.schedule(at, Event::Parcel { to, parcel });
-        }
-        // A turn of its own, whose parcels are behind these.
-        for id in resume {
-            self.resume(shard, id);
-        }
-        self.after_core(shard);
+        wrote
     }
 
     fn send_registrations(&mut self, shard: usize, batch: Vec<Registration>) {
@@ -339,6 +421,8 @@ impl World {
             let early = std::mem::take(&mut self.nodes[shard].early);
             self.send_registrations(shard, early);
         }
+        let counted = self.recount();
+        self.check(counted.map(drop).map_err(|why| format!("after a start {why}")));
     }
 
     fn resume(&mut self, shard: usize, id: ConnectionId) {
@@ -351,10 +435,10 @@ impl World {
         self.wake_reader(socket);
     }
 
-    pub fn parcel(&mut self, to: usize, parcel: Parcel) {
+    pub fn peer_batch(&mut self, to: usize, peer_batch: PeerBatch) {
         let now = self.instant();
         self.nodes[to].core.begin_turn();
-        self.nodes[to].core.take_parcel(now, parcel);
+        self.nodes[to].core.take_peer_batch(now, peer_batch);
         self.after_core(to);
     }
 
@@ -401,23 +485,17 @@ impl World {
     }
 
     fn take_in(&mut self, shard: usize, id: ConnectionId, socket: usize, bytes: &[u8]) {
-        let now = self.instant();
         self.nodes[shard].core.begin_turn();
-        let mut progress = self.nodes[shard].core.receive(now, id, bytes);
-        while progress == Progress::Flush {
-            self.nodes[shard].awake = false;
-            self.flush(shard);
-            progress = self.nodes[shard].core.receive(now, id, &[]);
-        }
+        let (progress, later) = self.with_shard(shard, |core, now, io| core.take_in(now, id, bytes, io));
         self.sockets[socket].takes_in(bytes.len(), self.now);
-        if let Progress::Home { shard: home, unread } = progress {
+        if let ReadProgress::Home { shard: home, unread } = progress {
             self.nodes[shard].links[id.slot as usize] = None;
             self.nodes[shard].core.moved(id);
             self.sockets[socket].home = None;
-            let at = self.now + self.rng.below(self.plan.parcel_ms);
+            let at = self.now + self.rng.below(self.plan.peer_batch_ms);
             self.schedule(at, Event::Adopt { shard: usize::from(home.0), socket, unread });
         }
-        self.after_core(shard);
+        self.follow(shard, later);
     }
 
     pub fn writable(&mut self, socket: usize) {
@@ -426,8 +504,8 @@ impl World {
             && link.awaits_writable
         {
             link.awaits_writable = false;
-            self.flush_one(shard, id);
-            self.after_core(shard);
+            let ((), later) = self.with_shard(shard, |core, now, io| core.flush_connection(now, id, io));
+            self.follow(shard, later);
         }
     }
 
@@ -450,7 +528,7 @@ impl World {
         let epoch = self.millis(Instant::ZERO);
         for r in batch {
             let slot = self.expiry.slots.global(shard as u16, r.kind, r.slot);
-            let key = Key { slot, generation: r.generation };
+            let key = DeadlineKey { slot, generation: r.generation };
             if let Some(bucket) = self.expiry.queue.update(key, r.deadline) {
                 let bucket = bucket.as_millis().saturating_add(epoch);
                 self.expiry.wake = Some(self.expiry.wake.map_or(bucket, |wake| wake.min(bucket)));
@@ -476,7 +554,7 @@ impl World {
         let mut polled = Vec::new();
         let more = self.expiry.queue.poll(now, self.plan.poll_budget, &mut polled);
         let mut batches = vec![Vec::new(); self.nodes.len()];
-        for Key { slot, generation } in polled {
+        for DeadlineKey { slot, generation } in polled {
             let (shard, kind, slot) = self.expiry.slots.local(slot);
             self.count_verdict(usize::from(shard), kind, slot, generation);
             batches[usize::from(shard)].push((kind, slot, generation));
@@ -485,7 +563,7 @@ impl World {
             let at =
                 (self.now + self.rng.below(self.plan.verdict_ms)).max(self.expiry.verdict_arrival[shard]);
             self.expiry.verdict_arrival[shard] = at;
-            self.schedule(at, Event::Verdicts { shard, batch });
+            self.schedule(at, Event::ExpiredDeadlines { shard, batch });
         }
         self.expiry.wake = match more {
             More::Due => Some(self.now),
@@ -508,21 +586,21 @@ impl World {
     pub fn verdicts(&mut self, shard: usize, batch: &[(DeadlineKind, u32, u32)]) {
         for (kind, slot, generation) in batch {
             let now = self.instant();
-            if *kind == DeadlineKind::Chore {
+            if *kind == DeadlineKind::Housekeeping {
                 if *slot == OWN_DELAYED {
                     self.nodes[shard].core.publish_delayed(now);
                     self.after_core(shard);
                 } else {
-                    self.chore(shard);
+                    self.housekeeping(shard);
                 }
                 continue;
             }
-            let summons = self.nodes[shard].core.verdict(now, *kind, *slot, *generation);
-            trace!(self, "shard {shard}: verdict {kind:?} {slot}.{generation}: {summons:?}");
+            let action = self.nodes[shard].core.expired_deadline(now, *kind, *slot, *generation);
+            trace!(self, "shard {shard}: verdict {kind:?} {slot}.{generation}: {action:?}");
             self.after_core(shard);
-            match summons {
-                Some(Summons::Retransmit(id)) => self.retransmit(shard, id),
-                Some(Summons::Disconnect(id)) => self.overdue(shard, id),
+            match action {
+                Some(DeadlineAction::Retransmit(id)) => self.retransmit(shard, id),
+                Some(DeadlineAction::Disconnect(id)) => self.overdue(shard, id),
                 None => {}
             }
         }
@@ -555,7 +633,7 @@ impl World {
         let now = self.instant();
         let overdue = self.nodes[shard].core.disconnect_if_due(now, id);
         self.after_core(shard);
-        if overdue == Overdue::Abandon {
+        if overdue == OverdueConnection::Abandon {
             self.gone(shard, id, "takes no bytes");
         }
     }
@@ -571,8 +649,9 @@ impl World {
                 true => u64::from(s.offer.keep_alive) * 1_500,
                 false => self.plan.settings.connect_timeout.as_millis() as u64,
             };
-            // While its answers wait for a commit the time stands still: commits take much less than that in all.
-            let still = if self.disk.is_some() { keep_alive } else { 0 };
+            // While its answers wait for a commit the time stands still: commits take much less
+            // than that in all.
+            let still = if self.disk.is_some() { keep_alive + self.shortage.blocked_ms } else { 0 };
             let reads = self.nodes[shard].core.reads(id);
             if let Some(since) = s.closing {
                 if self.now > since + LINGER_MS + late {

@@ -49,7 +49,7 @@ pub struct Client {
 pub(crate) struct Connection {
     pub socket: usize,
     pub established: bool,
-    opened: u64,
+    pub opened: u64,
     last_sent: u64,
     /// Bytes of a packet that is not whole.
     pub partial: Vec<u8>,
@@ -91,6 +91,8 @@ pub(crate) struct Outgoing {
     pub qos: QoS,
     pub released: bool,
     pub padding: usize,
+    /// When it was sent first.
+    pub sent: u64,
 }
 
 impl Client {
@@ -300,7 +302,10 @@ impl World {
                 return self.connect(client);
             }
             _ => {
-                self.clients[client].stalled_until = self.now + self.rng.between(500, 6_000);
+                let until = self.now + self.rng.between(500, 6_000);
+                // A read that was put off for longer stays put off.
+                let stalled = &mut self.clients[client].stalled_until;
+                *stalled = until.max(*stalled);
                 trace!(self, "client {client} reads nothing until {}", self.clients[client].stalled_until);
                 return;
             }

@@ -1,14 +1,18 @@
 //! Crashes of the whole broker: memory is gone, every connection breaks, and clients come back.
 
 use crate::oracle::{Live, Oracle, SessionLog};
+use crate::plan::LONG;
 use crate::store::HEARTBEAT_MS;
 use crate::topics::is_share;
 use crate::trace::trace;
 use crate::world::{Event, World};
-use homing::journal::record::EntryNumber;
 use homing::mqtt::packet::QoS;
-use homing::mqtt::session::queue::QueuePolicy;
+use homing::persistence::records::EntryNumber;
+use homing::session::outbound::queue::QueuePolicy;
 use homing::store::memory::Image;
+
+/// How long after a shortage what was answered in it may not be stored.
+const UNSETTLED_MS: u64 = 1_000;
 
 /// What a crash leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +38,7 @@ impl World {
         }
         self.check_survival();
         for node in &self.nodes {
-            self.losses.merge(&node.core.figures().tally.losses);
+            self.drops.merge(&node.core.snapshot().counters.drops);
         }
         self.nodes.clear();
         if self.rng.percent(50) {
@@ -49,6 +53,11 @@ impl World {
         }
         self.oracle.untold += untold;
         self.oracle.crashed(self.now, self.up_at, late, Survival::Committed);
+        if self.oracle.was_short(self.now.saturating_sub(UNSETTLED_MS), self.now) {
+            // That a session is connected may not be stored: its end counts from an earlier absence.
+            let brief = |l: &&mut Live| l.expiry < u64::from(LONG) * 1_000;
+            self.oracle.live.iter_mut().flatten().filter(brief).for_each(|l| l.doubtful = true);
+        }
         self.schedule(back_at, Event::Boot);
         self.schedule(self.up_at, Event::Settled);
     }

@@ -12,10 +12,10 @@
 
 use crate::oracle::{Message, Oracle};
 use crate::world::World;
-use homing::journal::record::SessionKey;
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::message::Message as Stored;
-use homing::mqtt::packet::{Acknowledgement, Packet, PacketId, QoS};
+use homing::mqtt::packet::{Acknowledgement, Packet, PacketId, QoS, ReasonCode};
+use homing::persistence::records::SessionKey;
 use homing::store::memory::Image;
 
 /// Packet Identifiers that running numbers stand for, in turn.
@@ -54,6 +54,7 @@ impl World {
         let session = image.session(&self.clients[client].manners.name);
         let key = session.map(|s| s.key);
         match packet {
+            Packet::Connack(c) if c.reason.is_error() => Ok(()),
             Packet::Connack(_) => {
                 let granted = self.sockets[socket].offer.expiry;
                 let kept = match session {
@@ -62,7 +63,11 @@ impl World {
                     Some(s) if s.ends > self.instant() => u32::MAX,
                     _ => 0,
                 };
-                if kept == granted {
+                // While there is no room for new records, that a known session is there will do.
+                let opened = self.clients[client].connection.as_ref().map_or(self.now, |c| c.opened);
+                let known =
+                    self.oracle.was_short(opened, self.now) && session.is_some_and(|s| s.expiry == granted);
+                if kept == granted || known {
                     Ok(())
                 } else {
                     Err(format!("the store has {session:?}, not {granted} s"))
@@ -95,8 +100,8 @@ impl World {
                 }
                 Ok(())
             }
-            Packet::Suback(s) => self.check_subscribed(image, client, key, s.packet_id),
-            Packet::Unsuback(u) => self.check_subscribed(image, client, key, u.packet_id),
+            Packet::Suback(s) => self.check_subscribed(image, client, key, s.packet_id, &s.reasons),
+            Packet::Unsuback(u) => self.check_subscribed(image, client, key, u.packet_id, &[]),
             _ => Ok(()),
         }
     }
@@ -159,6 +164,7 @@ impl World {
         client: usize,
         key: Option<SessionKey>,
         id: PacketId,
+        reasons: &[ReasonCode],
     ) -> Result<(), String> {
         let c = &self.clients[client];
         let (Some(connection), Some(session), Some(key)) = (&c.connection, c.session, key) else {
@@ -166,9 +172,10 @@ impl World {
         };
         let subscriptions = &self.oracle.sessions[session].subscriptions;
         let Some(asked) = connection.asked.iter().find(|asked| asked.id == id.get()) else { return Ok(()) };
-        for s in asked.begins.iter().map(|at| &subscriptions[*at]).filter(|s| s.leaving.is_none()) {
+        let granted = asked.begins.iter().zip(reasons).filter(|(_, reason)| !reason.is_error());
+        for s in granted.map(|(at, _)| &subscriptions[*at]).filter(|s| s.leaving.is_none()) {
             let kept = image.subscription(key, s.filter);
-            let fits = |k: &homing::journal::record::StoredSubscription| {
+            let fits = |k: &homing::persistence::records::StoredSubscription| {
                 k.options & 3 == s.options.qos.bits() && k.subscription_id == s.id.unwrap_or(0)
             };
             if !kept.is_some_and(fits) {

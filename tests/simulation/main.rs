@@ -1,4 +1,4 @@
-//! Deterministic simulation of the pure core in virtual time: shards with their sessions, routing, parcels and tickets,
+//! Deterministic simulation of the pure core in virtual time: shards with their sessions, routing, peer batches and tickets,
 //! the expiry queue, and between them mailboxes that take their time, a network that delays, splits and cuts, sockets
 //! that take only part, and clients that crash, come back, keep acknowledgements to themselves and take over one another. Now
 //! and then the broker crashes.
@@ -13,14 +13,15 @@
 //! | `broker` | the shells and the expiry actor, as under actix |
 //! | `network` | sockets |
 //! | `store` | the store and its threads |
-//! | `clocks` | clocks that are set, and machines that boot |
+//! | `clocks` | clocks that are set, and machines that boot, stand still or sleep |
+//! | `shortage` | memory and disk that run out |
 //! | `gates` | what is in the store when a packet leaves |
 //! | `crash` | the broker ends without a word and begins again |
 //! | `client`, `publishing`, `subscribing`, `receive` | clients, and what they hold the broker to |
 //! | `oracle` | messages and sessions as the standard has them |
 //! | `taken`, `retained`, `wills` | which messages a session may and must have, and when |
 //! | `work` | a work queue whose members leave and refuse between a message and its commit |
-//! | `bites` | breaks the broker in a copy of the tree, and confirms that all this notices |
+//! | `mutations` | breaks the broker in a copy of the tree, and confirms that all this notices |
 
 mod broker;
 mod client;
@@ -34,6 +35,7 @@ mod publishing;
 mod receive;
 mod retained;
 mod rng;
+mod shortage;
 mod store;
 mod subscribing;
 mod taken;
@@ -58,7 +60,9 @@ const LINES: usize = 200;
 
 /// Seeds that failed once, with what they found.
 ///
-/// Each fails with the plans of today where the mend is taken back, as `bites` does.
+/// Each fails with the plans of today where the mend is taken back, as `mutations` does, but for four. Since work is spread over
+/// turns, seeds 131, 1404, 2340 and 21410 no longer come to what they found. Tests of `in_memory` play it directly, and
+/// `mutations` runs these too.
 const FOUND: &[(u64, &str)] = &[
     (
         2,
@@ -74,8 +78,21 @@ const FOUND: &[(u64, &str)] = &[
         2_340,
         "a younger delivery had its place in the window after a crash, and the older ones before it had not",
     ),
-    (3_448, "a CONNECT that came in parts was cut before listeners.connect_timeout"),
+    (3_448, "a CONNECT that came in parts was cut before network.connect_timeout"),
     (4_764, "SUBACK left before it was recorded that what is retained is owed"),
+    (
+        12_183,
+        "what refused shared messages left in the store was never given away: one joined them in memory meanwhile",
+    ),
+    (15_205, "of two stalls of a client the shorter one counted: a fault of the oracle, as in seed 14040"),
+    (
+        572,
+        "a crash before an ended session was worked off: its QoS 2 that was begun is dropped, which the oracle did not know",
+    ),
+    (
+        32_301,
+        "a message that was put off, taken before a crash and sent again after it: the oracle forgot what no clock tells",
+    ),
     (21_410, "a message passed one that was held, into room that an expired one had left"),
     (
         242,
@@ -172,7 +189,7 @@ fn whatever_is_checked_comes_about() {
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
     }
-    const KINDS: usize = 22;
+    const KINDS: usize = 28;
     assert_eq!(seen.len(), KINDS, "{seen:#?}");
 }
 

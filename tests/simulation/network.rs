@@ -6,7 +6,7 @@
 use crate::client::Offer;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
-use homing::routing::shard::ConnectionId;
+use homing::shard::ConnectionId;
 use std::collections::VecDeque;
 
 pub struct Socket {

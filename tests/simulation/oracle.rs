@@ -1,6 +1,7 @@
 //! What must be true, kept beside what happens: messages with their fate, sessions as the standard has them.
 
 use crate::retained::RetainedCopy;
+use crate::shortage::Period;
 use crate::topics::{self, Topic};
 use crate::wills::Wills;
 use homing::mqtt::packet::{QoS, RetainHandling, SubscriptionOptions};
@@ -179,6 +180,8 @@ pub struct Oracle {
     pub untold: u64,
     /// When a broker with a store crashed.
     pub crashes: Vec<u64>,
+    /// When there was too little memory or disk.
+    pub shortages: Vec<Period>,
 }
 
 impl Oracle {
@@ -200,6 +203,7 @@ impl Oracle {
             paged: false,
             untold: 0,
             crashes: Vec::new(),
+            shortages: Vec::new(),
         }
     }
 

@@ -2,19 +2,19 @@
 
 use crate::rng::Rng;
 use homing::mqtt::packet::ProtocolVersion;
-use homing::mqtt::session::SessionPolicy;
-use homing::mqtt::session::queue::{QueueLimits, QueuePolicy};
-use homing::mqtt::session::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
-use homing::mqtt::session::sender::SendPolicy;
-use homing::mqtt::session::terms::Terms;
-use homing::routing::shard::Settings;
-use homing::routing::shard::delayed::DelayedLimits;
-use homing::routing::shard::turn::STEPS_PER_TURN;
+use homing::session::SessionPolicy;
+use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
+use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
+use homing::session::outbound::sender::SendPolicy;
+use homing::session::redelivery_policy::RedeliveryPolicy;
+use homing::shard::ShardSettings;
+use homing::shard::features::delayed::DelayedLimits;
+use homing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
 pub struct Plan {
     pub shards: u8,
-    pub settings: Settings,
+    pub settings: ShardSettings,
     pub clients: Vec<Manners>,
     /// How long the clients misbehave.
     pub chaos_ms: u64,
@@ -23,7 +23,7 @@ pub struct Plan {
     /// How often besides it does so while something is half committed.
     pub crashes_apart: u64,
     /// The most that each takes, in milliseconds.
-    pub parcel_ms: u64,
+    pub peer_batch_ms: u64,
     pub register_ms: u64,
     pub verdict_ms: u64,
     pub turn_ms: u64,
@@ -138,7 +138,7 @@ impl Plan {
         }
         let letters = rng.percent(30);
         let settings = &mut self.settings;
-        settings.session.send.terms.negative_ack = letters;
+        settings.session.send.redelivery.negative_ack = letters;
         // At most so many wait for room as nobody has to wait longer for than the messages are held.
         let narrow = !letters && rng.percent(60);
         let policy = rng.pick(&[QueuePolicy::Refuse, QueuePolicy::Hold]);
@@ -154,7 +154,7 @@ impl Plan {
             self.crashes_apart = rng.below(3);
         }
         (self.delays, self.chaos_ms, self.cruelty) = (0, 6_000, 1);
-        (self.parcel_ms, self.network_ms, self.step_ms) = (rng.pick(&[1, 5, 40]), rng.pick(&[1, 5]), 60);
+        (self.peer_batch_ms, self.network_ms, self.step_ms) = (rng.pick(&[1, 5, 40]), rng.pick(&[1, 5]), 60);
         (self.send_buffer, self.receive_buffer) = (16_000, 16_000);
         for (n, manners) in self.clients.iter_mut().enumerate() {
             let publishes = n == 0;
@@ -208,7 +208,7 @@ impl Plan {
 
     /// Busy publishers and receivers that stay away: long queues, which are not in memory.
     fn queue_deep(&mut self, rng: &mut Rng) {
-        (self.parcel_ms, self.network_ms, self.step_ms, self.cruelty) = (5, 1, 30, 3);
+        (self.peer_batch_ms, self.network_ms, self.step_ms, self.cruelty) = (5, 1, 30, 3);
         self.settings.session.receive_maximum = 20;
         self.settings.session.send.in_flight = 20;
         self.settings.session.send.outbox = 4_000;
@@ -243,7 +243,7 @@ impl Plan {
 
     /// Packets that have been sent again and again, beside new ones.
     fn back_off(&mut self, rng: &mut Rng) {
-        let retry = &mut self.settings.session.send.terms.retry;
+        let retry = &mut self.settings.session.send.redelivery.retry;
         retry.interval = Duration::from_millis(rng.pick(&[500, 1_000]));
         (retry.backoff, retry.max_interval, retry.attempts) = (2.0, Duration::from_secs(60), 0);
         (retry.jitter, retry.resends_per_tick) = (0.0, 100);
@@ -281,7 +281,7 @@ impl Plan {
             clients,
             chaos_ms,
             crashes: (0..crashes).map(|_| rng.below(chaos_ms)).collect(),
-            parcel_ms: rng.pick(&[1, 5, 40, 200]),
+            peer_batch_ms: rng.pick(&[1, 5, 40, 200]),
             register_ms: rng.pick(&[1, 10, 80]),
             verdict_ms: rng.pick(&[1, 10, 80]),
             turn_ms: rng.pick(&[1, 2, 4]),
@@ -311,9 +311,9 @@ impl Plan {
         self.interval_ms() + self.lateness_ms() + self.under_way_ms()
     }
 
-    /// How long a parcel and its ticket may take.
+    /// How long a peer batch and its ticket may take.
     pub fn under_way_ms(&self) -> u64 {
-        2 * (self.parcel_ms + self.turn_ms)
+        2 * (self.peer_batch_ms + self.turn_ms)
     }
 
     /// Unfinished deliveries of a session at most, those of earlier connections among them.
@@ -330,7 +330,7 @@ impl Plan {
     }
 
     pub fn retry(&self) -> &RetryPolicy {
-        &self.settings.session.send.terms.retry
+        &self.settings.session.send.redelivery.retry
     }
 
     /// Whether all comes to rest once the clients behave. Under the policy `disconnect` it need not: a client whose window
@@ -378,7 +378,7 @@ fn manners(rng: &mut Rng, n: u64) -> Manners {
     }
 }
 
-fn settings(rng: &mut Rng) -> Settings {
+fn settings(rng: &mut Rng) -> ShardSettings {
     let queue = if rng.percent(75) {
         QueueLimits {
             messages: ROOMY,
@@ -409,12 +409,12 @@ fn settings(rng: &mut Rng) -> Settings {
     // A verdict on the application is the policy's own; here a live 5.0 connection is left alone.
     let ack =
         AckPolicy { timeout: Duration::ZERO, max_timeout: Duration::ZERO, on_timeout: OnAckTimeout::Auto };
-    Settings {
+    ShardSettings {
         session: SessionPolicy {
             send: SendPolicy {
                 stored_queue: queue.clone(),
                 queue,
-                terms: Terms::new(retry, ack),
+                redelivery: RedeliveryPolicy::new(retry, ack),
                 rules: Vec::new(),
                 outbox: rng.pick(&[100, 400, 4_000, 100_000]),
                 in_flight: rng.pick(&[1, 4, 20]),
@@ -428,9 +428,11 @@ fn settings(rng: &mut Rng) -> Settings {
         session_expiry: rng.pick(&[LONG, LONG, LONG, LONG, 2]),
         topic_levels: 16,
         subscriptions_per_client: 100,
+        wildcard_levels: 131_072,
         topic_alias_maximum: rng.pick(&[0, 1, 3]),
         delayed: DelayedLimits { messages: 10_000, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 0,
+        describe_disconnect: homing::broker::events::describe_disconnect,
         reports: false,
         keep_alive_maximum: 0,
         allow_never: true,

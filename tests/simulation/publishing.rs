@@ -58,7 +58,14 @@ impl World {
             _ => 0,
         };
         let id = if qos == QoS::AtMostOnce { 0 } else { self.clients[client].id() };
-        self.clients[client].unfinished.push(Outgoing { id, message, qos, released: false, padding });
+        self.clients[client].unfinished.push(Outgoing {
+            id,
+            message,
+            qos,
+            released: false,
+            padding,
+            sent: self.now,
+        });
         let at = self.clients[client].unfinished.len() - 1;
         self.send_publish(client, at, false);
         if qos == QoS::AtMostOnce {

@@ -1,5 +1,6 @@
 //! What a client does with what comes, and what it holds the broker to while it does.
 
+use crate::client::Outgoing;
 use crate::client::{brief, packet_id};
 use crate::oracle::Incoming;
 use crate::taken::Arrival;
@@ -20,7 +21,7 @@ enum Got {
         has_name: bool,
     },
     /// A dead letter of this message, by this identifier.
-    Letter(usize, u16),
+    DeadLetter(usize, u16),
     Puback(u16, ReasonCode),
     Pubrec(u16, ReasonCode),
     Pubrel(u16),
@@ -53,7 +54,7 @@ impl Got {
             }),
             Packet::Publish(p) if p.topic.starts_with("$dead/") => {
                 let message = p.payload.first_chunk().map_or(EMPTY, |m| u32::from_be_bytes(*m) as usize);
-                Got::Letter(message, p.packet_id.map_or(0, |id| id.get()))
+                Got::DeadLetter(message, p.packet_id.map_or(0, |id| id.get()))
             }
             Packet::Publish(p) => Got::Publish {
                 copy: Arrival {
@@ -124,7 +125,7 @@ impl World {
                 let topic = self.resolve(client, topic, alias, has_name)?;
                 self.got_publish(client, topic, copy)
             }
-            Got::Letter(message, id) => {
+            Got::DeadLetter(message, id) => {
                 self.got_letter(client, message, id);
                 Ok(())
             }
@@ -147,6 +148,16 @@ impl World {
         let c = &mut self.clients[client];
         let Some(connection) = c.connection.as_mut() else { return Ok(()) };
         let (socket, v5) = (connection.socket, c.manners.version.is_v5());
+        if connack.reason.is_error() && self.oracle.was_short(connection.opened, self.now) {
+            // 0x97, or 3 in 3.x: which the codec reads as this.
+            let due = if v5 { ReasonCode::QUOTA_EXCEEDED } else { ReasonCode::SERVER_UNAVAILABLE };
+            if connack.reason != due {
+                return Err(format!("CONNACK {:?} for want of room", connack.reason));
+            }
+            self.close_up(socket);
+            self.clients[client].lose_connection();
+            return Ok(());
+        }
         if connack.reason != ReasonCode::SUCCESS || connection.established {
             return Err(format!("CONNACK {:?}", connack.reason));
         }
@@ -215,15 +226,26 @@ impl World {
         if qos == QoS::AtLeastOnce && c.unfinished[..at].iter().any(|o| o.qos == qos) {
             return Err(format!("PUBACK {id} before that of an older message"));
         }
-        let number = c.unfinished[at].message;
+        let Outgoing { message: number, sent, .. } = c.unfinished[at];
+        if !reason.is_error() {
+            self.oracle.check_room(number, sent, now)?;
+        }
         let broken = c.connection.as_ref().and_then(|c| self.sockets[c.socket].broken);
         if let Some(crash) = broken.filter(|_| self.disk.is_none()) {
             self.oracle.acknowledged_before_crash(number, crash);
         }
         let late = self.plan.late_ms();
         let forgot = broken.is_some() && self.disk.is_none();
+        if reason == ReasonCode::QUOTA_EXCEEDED && self.oracle.was_short(sent, now) {
+            self.saw("a PUBLISH is refused for want of room");
+        }
+        let c = &mut self.clients[client];
         let message = &mut self.oracle.messages[number];
-        let routed = message.delay.map_or(now, |delay| now + delay + late);
+        // What a process before had taken is due as much later as no clock tells.
+        let first = message.first_sent.saturating_sub(message.delay.unwrap_or(0));
+        let before = self.oracle.crashes.iter().any(|at| *at >= first);
+        let untold = if before { self.oracle.untold } else { 0 };
+        let routed = message.delay.map_or(now, |delay| now + delay + late + untold);
         message.acknowledged.get_or_insert(routed);
         message.refused |= reason.is_error() || forgot && message.delay.is_some();
         if qos == QoS::ExactlyOnce && !reason.is_error() {
@@ -505,11 +527,12 @@ impl World {
             }
             let incoming = &self.oracle.sessions[session].incoming;
             let waiting = incoming.values().filter(|i| i.socket == connection.socket && !i.answered);
-            let patience = pace * (waiting.clone().count() as u64 + 1) + 20 * self.plan.network_ms + 1_000;
+            let ack_wait = pace * (waiting.clone().count() as u64 + 1) + 20 * self.plan.network_ms + 1_000;
+            let ack_wait = ack_wait + self.shortage.blocked_ms;
             let jitter = 1.0 + self.plan.retry().jitter;
             let forgotten = waiting.clone().find(|i| {
                 let due = (self.resend_ms(i.receptions - 1) as f64 * jitter) as u64;
-                self.now > i.received.max(c.stalled_until) + due + patience
+                self.now > i.received.max(c.stalled_until) + due + ack_wait
             });
             if let Some(forgotten) = forgotten.filter(|_| !self.sockets[connection.socket].cut) {
                 let what = format!("client {client} waits in vain for another copy of {forgotten:?}");

@@ -7,6 +7,9 @@ use crate::topics::Topic;
 use homing::mqtt::packet::QoS;
 use std::collections::BTreeSet;
 
+/// How long after SUBACK the last of what is retained may be queued.
+const AFTER_SUBACK_MS: u64 = 2_000;
+
 /// A copy that may be the retained message of its topic.
 #[derive(Debug)]
 pub struct RetainedCopy {
@@ -32,7 +35,8 @@ impl Oracle {
 
     /// Whether a topic has a retained message for certain at all times from `from` to `to`, whichever it is.
     fn is_retained(&self, topic: Topic, from: u64, to: u64) -> bool {
-        let lasts = |m: &Message| !m.empty && m.expiry.is_none() && m.qos > QoS::AtMostOnce;
+        let lasts =
+            |m: &Message| !m.empty && m.expiry.is_none() && m.qos > QoS::AtMostOnce && self.had_room(m);
         let messages = || self.retaining.get(&topic).into_iter().flatten().map(|m| &self.messages[*m]);
         let mut settled = messages().filter(|m| lasts(m) && m.acknowledged.is_some_and(|at| at <= from));
         settled.any(|m| {
@@ -45,7 +49,13 @@ impl Oracle {
     /// Whether nothing that is or may be retained for a topic ever goes.
     pub fn lasts_as_retained(&self, topic: Topic) -> bool {
         let mut messages = self.retaining.get(&topic).into_iter().flatten().map(|m| &self.messages[*m]);
-        messages.all(|m| !m.empty && m.expiry.is_none())
+        messages.all(|m| !m.empty && m.expiry.is_none() && self.had_room(m))
+    }
+
+    /// Whether it is certain that there was room for it as retained: without, it erases what it was to replace, or nothing
+    /// becomes of it.
+    fn had_room(&self, m: &Message) -> bool {
+        !m.refused && !self.was_short(m.first_sent, m.acknowledged.unwrap_or(u64::MAX))
     }
 
     /// The subscriptions of a session that a copy with RETAIN can be the retained message for.
@@ -77,6 +87,7 @@ impl Oracle {
         self.retaining[&this.topic]
             .iter()
             .map(|m| &self.messages[*m])
+            .filter(|other| !other.refused && (!other.is_will || self.had_room(other)))
             .any(|other| other.first_sent > settled && other.acknowledged.is_some_and(|at| at < by))
     }
 
@@ -89,7 +100,11 @@ impl Oracle {
         for (number, log) in self.sessions.iter().enumerate() {
             for topic in Topic::all() {
                 let copies = log.retained.get(&topic).map_or(&[][..], |copies| copies);
-                let must = |s: &Subscription| log.is_sure() && s.awaits.contains(&topic);
+                // Without room they are dropped, and counted; they go on behind SUBACK.
+                let short = |s: &Subscription| {
+                    self.was_short(s.asked, s.in_force.map_or(u64::MAX, |at| at + AFTER_SUBACK_MS))
+                };
+                let must = |s: &Subscription| log.is_sure() && s.awaits.contains(&topic) && !short(s);
                 let must: Vec<bool> = log.subscriptions.iter().map(must).collect();
                 let some = |at_most_once| copies.iter().filter(move |c| c.at_most_once == at_most_once);
                 let fits = if paged {

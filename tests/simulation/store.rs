@@ -3,18 +3,21 @@
 //!
 //! What is committed together is the broker's own code; a crash leaves what was committed, and nothing else.
 
+use crate::shortage::RETRY_MS;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
-use homing::journal::backlog::{Backlog, Bounds};
-use homing::journal::group::Group;
-use homing::journal::record::{Batch, Committed, Lsn, MoveNumber, ReadEntry, RetainedRecord, StoredDelayed};
-use homing::routing::shard::Common;
-use homing::routing::shard::commit::PageRequest;
-use homing::routing::shard::delayed::{DelayedRequest, HORIZON};
-use homing::routing::shard::homes::{Share, rehome, share_out};
-use homing::routing::shard::recover::in_flight;
+use homing::persistence::records::{
+    Batch, Committed, Lsn, ReadEntry, RetainedRecord, StoredDelayed, TransactionNumber,
+};
+use homing::shard::SharedState;
+use homing::shard::durability::gates::PageRequest;
+use homing::shard::durability::placement::{RecoveredShard, repartition, share_out};
+use homing::shard::durability::recovery::in_flight;
+use homing::shard::features::delayed::{DelayedRequest, HORIZON};
 use homing::store::Store;
-use homing::store::memory::Memory;
+use homing::store::coalesce::CommitGroup;
+use homing::store::commit_queue::{Bounds, CommitQueue};
+use homing::store::memory::{Memory, Rows};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// How often it is noted that the broker lives.
@@ -28,18 +31,20 @@ pub struct Disk {
 /// What dies with the process.
 struct Writer {
     queued: VecDeque<Request>,
-    backlog: Backlog,
-    group: Group,
+    backlog: CommitQueue,
+    group: CommitGroup,
     waiters: Vec<Committed>,
     /// It was told to look, or a commit is under way.
     busy: bool,
+    /// There was no room for the group.
+    blocked: bool,
     moves: Moves,
     /// When the last thing sent arrives: at each shard, at the reading thread.
     arrival: Vec<u64>,
     read_arrival: u64,
 }
 
-enum Request {
+pub enum Request {
     Batch(Batch),
     Retained(Vec<RetainedRecord>),
 }
@@ -62,10 +67,11 @@ impl Writer {
     fn new(shards: u8) -> Writer {
         Writer {
             queued: VecDeque::new(),
-            backlog: Backlog::default(),
-            group: Group::default(),
+            backlog: CommitQueue::default(),
+            group: CommitGroup::default(),
             waiters: Vec::new(),
             busy: false,
+            blocked: false,
             moves: Moves::default(),
             arrival: vec![0; usize::from(shards)],
             read_arrival: 0,
@@ -78,15 +84,15 @@ impl Writer {
 struct Moves {
     committed: BTreeMap<u8, Lsn>,
     /// The batch that each began in, and those with a part of it.
-    begun: HashMap<MoveNumber, (u8, Lsn)>,
-    parts: Vec<(MoveNumber, u8, Lsn)>,
+    begun: HashMap<TransactionNumber, (u8, Lsn)>,
+    parts: Vec<(TransactionNumber, u8, Lsn)>,
 }
 
 impl Moves {
     fn came(&mut self, batch: &Batch) {
         let at = (batch.shard, batch.lsn);
-        self.begun.extend(batch.moves.iter().map(|m| (m.number, at)));
-        self.parts.extend(batch.parts.iter().map(|part| (part.of, at.0, at.1)));
+        self.begun.extend(batch.transactions.iter().map(|m| (m.number, at)));
+        self.parts.extend(batch.participants.iter().map(|part| (part.of, at.0, at.1)));
     }
 
     fn committed(&mut self, upto: &[Committed]) {
@@ -116,20 +122,25 @@ impl Disk {
 
 impl World {
     /// What each shard takes up of the store, as at the start of the broker; what is retained goes to `common`.
-    pub fn take_up(&mut self, common: &Common) -> Vec<Option<Share>> {
+    pub fn take_up(&mut self, shared: &SharedState) -> Vec<Option<RecoveredShard>> {
         let shards = self.plan.shards;
         let now = self.clocks.read(self.now, self.instant());
         let Some(disk) = &mut self.disk else { return (0..shards).map(|_| None).collect() };
         // Another process opens it.
         disk.memory = Memory::from_image(disk.memory.image());
         disk.writer = Writer::new(shards);
-        let before = disk.memory.look(|image| image.rows());
+        let (before, ownerless) = disk.memory.look(|image| (image.rows(), image.ownerless()));
         let mut recovered = disk.memory.recover(now, HORIZON).expect("memory does not fail");
         let after = disk.memory.look(|image| image.rows());
-        if before != after {
+        // What a session had begun that had ended, and was not worked off, goes with it, and so may its messages.
+        let mended = Rows { entries: before.entries - ownerless, ..before };
+        let kept = Rows { bodies: before.bodies, ..after };
+        if kept != mended
+            || !(before.bodies - ownerless.min(before.bodies)..=before.bodies).contains(&after.bodies)
+        {
             self.failure.get_or_insert(format!("recovery has to mend {before:?} to {after:?}"));
         }
-        let copies = rehome(&mut recovered, shards);
+        let copies = repartition(&mut recovered, shards);
         disk.memory.copy_bodies(&copies).expect("memory does not fail");
         let wanted = in_flight(&recovered.sessions);
         let mut reader = disk.memory.reader().expect("memory does not fail");
@@ -137,7 +148,7 @@ impl World {
         if !copies.is_empty() {
             self.saw("bodies are copied for other shards");
         }
-        let mut retained = common.retained();
+        let mut retained = shared.retained();
         for message in recovered.retained.drain(..) {
             retained.set(message, now.monotonic).expect("there is no limit");
         }
@@ -147,36 +158,23 @@ impl World {
         share_out(recovered, read, now.monotonic + HORIZON, shards).into_iter().map(Some).collect()
     }
 
-    /// A shard's turn ends: what the store is told of it, and asked.
-    pub fn send_to_store(&mut self, shard: usize) {
-        let now = self.instant();
-        let core = &mut self.nodes[shard].core;
-        let Some(disk) = &mut self.disk else {
-            core.seal_batch(now);
-            return;
-        };
-        if std::mem::take(&mut core.effects().retained) {
-            let changes = self.common.retained().take_changes();
-            disk.writer.queued.push_back(Request::Retained(changes));
-        }
-        if let Some(batch) = core.seal_batch(now) {
-            trace!(self, "shard {shard} to the store: {batch:?}");
-            disk.writer.queued.push_back(Request::Batch(batch));
-        }
-        let pages = std::mem::take(&mut core.effects().pages).into_iter().map(Ask::Page);
-        let delayed = std::mem::take(&mut core.effects().delayed).into_iter().map(Ask::Delayed);
-        let asks: Vec<Ask> = pages.chain(delayed).collect();
-        if !disk.writer.queued.is_empty() && !std::mem::replace(&mut disk.writer.busy, true) {
+    /// A shard sends something to the committing thread, which takes it up some time later.
+    pub fn send_to_store(&mut self, request: Request) {
+        let Some(Disk { writer, .. }) = &mut self.disk else { return };
+        writer.queued.push_back(request);
+        if !std::mem::replace(&mut writer.busy, true) {
             let at = self.now + self.rng.below(self.plan.store_ms());
             self.schedule(at, Event::Gather);
         }
-        for ask in asks {
-            let at = self.now + self.rng.below(self.plan.store_ms());
-            let Some(disk) = &mut self.disk else { return };
-            let at = at.max(disk.writer.read_arrival);
-            disk.writer.read_arrival = at;
-            self.schedule(at, Event::Read { shard, ask: Box::new(ask) });
-        }
+    }
+
+    /// A shard asks for something to be read back.
+    pub fn ask_store(&mut self, shard: usize, ask: Ask) {
+        let at = self.now + self.rng.below(self.plan.store_ms());
+        let Some(disk) = &mut self.disk else { return };
+        let at = at.max(disk.writer.read_arrival);
+        disk.writer.read_arrival = at;
+        self.schedule(at, Event::Read { shard, ask: Box::new(ask) });
     }
 
     /// The committing thread takes what may be committed together of what has come.
@@ -197,7 +195,11 @@ impl World {
                 Request::Retained(changes) => changes.into_iter().for_each(|c| writer.group.retain(c)),
             }
         }
-        let bounds = Bounds { records: most, bytes: 1 << 20 };
+        let mut bounds = Bounds { records: most, bytes: 1 << 20 };
+        if writer.blocked {
+            // What is folded in may be room.
+            bounds = Bounds { records: u64::MAX, bytes: usize::MAX };
+        }
         writer.backlog.take(bounds, &mut writer.group, &mut writer.waiters);
         if writer.group.recorded() > 0 || !writer.waiters.is_empty() {
             writer.group.seal();
@@ -213,7 +215,11 @@ impl World {
 
     /// The transaction is done.
     pub fn commit(&mut self) {
+        if self.disk.as_ref().is_some_and(|disk| self.is_too_large(&disk.memory, &disk.writer.group)) {
+            return self.wait_for_room();
+        }
         let Some(Disk { writer, memory }) = &mut self.disk else { return };
+        writer.blocked = false;
         if !writer.group.is_empty() {
             memory.commit(&writer.group).expect("memory does not fail");
         }
@@ -236,6 +242,23 @@ impl World {
             self.schedule(at, Event::Committed(committed));
         }
         self.schedule(self.now, Event::Gather);
+    }
+
+    /// The transaction does not fit: it is tried again, and what frees room goes ahead of it.
+    fn wait_for_room(&mut self) {
+        let Some(Disk { writer, memory }) = &mut self.disk else { return };
+        writer.blocked = true;
+        let ahead = writer.group.has_ahead();
+        if ahead {
+            memory.commit_ahead(&writer.group).expect("memory does not fail");
+            writer.group.went_ahead();
+        }
+        trace!(self, "a commit waits for room");
+        self.saw("a commit waits for room");
+        if ahead {
+            self.saw("what frees room goes ahead");
+        }
+        self.schedule(self.now + RETRY_MS, Event::Gather);
     }
 
     pub fn committed(&mut self, Committed { shard, lsn }: Committed) {
@@ -299,7 +322,7 @@ impl World {
     pub fn check_store_settled(&self) -> Result<(), String> {
         let Some(disk) = &self.disk else { return Ok(()) };
         let rows = disk.memory.look(|image| image.rows());
-        let offline = self.nodes.iter().any(|n| n.core.figures().sessions > n.core.figures().connected);
+        let offline = self.nodes.iter().any(|n| n.core.snapshot().sessions > n.core.snapshot().connected);
         // A client whose Clean Start came to nothing has forgotten what it began in the session that is there all the same.
         let vague = self.oracle.live.iter().flatten().any(|live| self.oracle.sessions[live.number].vague);
         let owes =
@@ -323,7 +346,7 @@ impl World {
             return Err(format!("the store leaks: {rows:?}"));
         }
         let kept = disk.memory.look(|image| image.all_retained().count());
-        let retained = self.common.retained().len();
+        let retained = self.shared.retained().len();
         if kept != retained {
             return Err(format!("{kept} messages are kept as retained, {retained} are"));
         }

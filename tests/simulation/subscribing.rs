@@ -2,6 +2,7 @@
 
 use crate::client::{Asked, packet_id};
 use crate::oracle::Subscription;
+use crate::shortage::Short;
 use crate::topics::{FILTERS, is_share};
 use crate::world::World;
 use homing::mqtt::packet::{
@@ -117,7 +118,8 @@ impl World {
         let begins = asked().any(|a| a.begins.contains(&at));
         let ends = asked().any(|a| a.ends.contains(&at) && a.unsubscribes.is_some());
         match (last.leaving, last.left) {
-            (None, _) => (last.in_force.is_some() || begins).then_some(true),
+            // One without an answer may be refused, where there are shortages.
+            (None, _) => (last.in_force.is_some() || begins && !self.shortage.plays).then_some(true),
             (_, Some(_)) => Some(false),
             _ => ends.then_some(false),
         }
@@ -169,15 +171,50 @@ impl World {
         let subscriptions = &mut self.oracle.sessions[session].subscriptions;
         let granted: Vec<ReasonCode> =
             asked.begins.iter().map(|at| subscriptions[*at].options.qos.into()).collect();
-        if reasons != granted || asked.unsubscribes.is_some() {
+        let fit = |(reason, granted): (&ReasonCode, &ReasonCode)| reason == granted || reason.is_error();
+        let fit = reasons.len() == granted.len() && reasons.iter().zip(&granted).all(fit);
+        if !fit || asked.unsubscribes.is_some() {
             return Err(format!("SUBACK {id} says {reasons:?}, not {granted:?}"));
         }
-        for at in &asked.begins {
-            subscriptions[*at].in_force = Some(self.now);
-        }
         self.end_subscriptions(session, &asked.ends);
-        for at in asked.begins {
-            self.oracle.expect_retained(self.now, session, at);
+        for (at, reason) in asked.begins.into_iter().zip(reasons) {
+            self.check_granted(client, session, at, *reason)?;
+            let subscription = &mut self.oracle.sessions[session].subscriptions[at];
+            if reason.is_error() {
+                subscription.leaving.get_or_insert(self.now);
+                subscription.left = Some(self.now);
+                self.saw("a SUBSCRIBE is refused for want of room");
+            } else {
+                subscription.in_force = Some(self.now);
+                self.oracle.expect_retained(self.now, session, at);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is new is refused where there is no room for it, and only then; what the session has is not.
+    fn check_granted(
+        &self,
+        client: usize,
+        session: usize,
+        at: usize,
+        reason: ReasonCode,
+    ) -> Result<(), String> {
+        let log = &self.oracle.sessions[session];
+        let (s, now) = (&log.subscriptions[at], self.now);
+        let offer = self.clients[client].socket().map(|socket| &self.sockets[socket].offer);
+        let stored = self.disk.is_some() && offer.is_some_and(|offer| offer.expiry > 0);
+        let needs = |short: Short| short == Short::Memory || stored;
+        if reason.is_error() {
+            // 3.x has one code for all.
+            let v5 = self.clients[client].manners.version.is_v5();
+            let due = if v5 { ReasonCode::QUOTA_EXCEEDED } else { ReasonCode::UNSPECIFIED_ERROR };
+            let is_known = s.replaces == Some(true) && !log.vague;
+            if reason != due || is_known || !self.oracle.was_short(s.asked, now) {
+                return Err(format!("SUBACK refuses {s:?} with {reason:?}"));
+            }
+        } else if s.replaces == Some(false) && !log.vague && self.oracle.had_none(s.asked, now, needs) {
+            return Err(format!("SUBACK grants {s:?} without room"));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::oracle::{Message, Oracle, SessionLog, Subscription};
 use crate::retained::RetainedCopy;
 use crate::topics;
 use homing::mqtt::packet::QoS;
-use homing::mqtt::session::loss::{LossCause, Losses};
+use homing::session::drops::{DropReason, Drops};
 use std::collections::BTreeSet;
 
 /// A PUBLISH as a client has it.
@@ -140,15 +140,30 @@ impl Oracle {
         Ok(())
     }
 
+    /// A message that was sent first at `sent` is taken: there must have been room for something at some time since.
+    pub fn check_room(&self, number: usize, sent: u64, now: u64) -> Result<(), String> {
+        let message = &self.messages[number];
+        // What erases makes room, and a repeated one may have been taken before.
+        let needs_room = message.sends == 1 && !message.empty;
+        if needs_room && self.had_none(sent, now, |_| true) {
+            return Err(format!("message {number} is taken though there is no room: {message:?}"));
+        }
+        Ok(())
+    }
+
     /// All is quiet: everything that was acknowledged is where it was asked for, or counted as given up.
     // 3.1.1 [MQTT-4.3.2-2], [MQTT-4.5.0-1]; 5.0 [MQTT-4.3.2-4], [MQTT-4.5.0-1]
-    pub fn check_delivered(&self, now: u64, losses: &Losses, loses: bool) -> Result<(), String> {
+    pub fn check_delivered(&self, now: u64, drops: &Drops, loses: bool) -> Result<(), String> {
         let (mut missing, mut expired) = (Vec::new(), 0);
         for (id, message) in self.messages.iter().enumerate() {
             let Some(acknowledged) = message.acknowledged.filter(|_| !message.refused && !message.empty)
             else {
                 continue;
             };
+            // A will that there is no room for is dropped, and counted.
+            if message.is_will && self.was_short(message.first_sent, acknowledged) {
+                continue;
+            }
             let lacks = self.lacking(id, message, acknowledged);
             if message.may_expire_by(now) {
                 // One whose time passed while the broker was down is counted once, not for each receiver.
@@ -160,20 +175,20 @@ impl Oracle {
                 missing.extend(lacks);
             }
         }
-        let counted = [LossCause::QueueRefused, LossCause::QueueOverflow, LossCause::SessionEnded];
-        let counted: u64 = counted.into_iter().map(|cause| losses.of(cause)).sum();
+        let counted = [DropReason::QueueRefused, DropReason::QueueOverflow, DropReason::SessionEnded];
+        let counted: u64 = counted.into_iter().map(|cause| drops.of(cause)).sum();
         let excused = if loses { counted } else { 0 };
         // 5.0 [MQTT-3.3.2-5]
-        if expired as u64 > losses.of(LossCause::Expired) + excused {
-            return Err(format!("{expired} deliveries that could expire are missing: {losses:?}"));
+        if expired as u64 > drops.of(DropReason::Expired) + excused {
+            return Err(format!("{expired} deliveries that could expire are missing: {drops:?}"));
         }
-        if !loses && losses.of(LossCause::QueueRefused) + losses.of(LossCause::QueueOverflow) > 0 {
-            return Err(format!("messages were refused, though there was room: {losses:?}"));
+        if !loses && drops.of(DropReason::QueueRefused) + drops.of(DropReason::QueueOverflow) > 0 {
+            return Err(format!("messages were refused, though there was room: {drops:?}"));
         }
         if missing.len() as u64 > excused {
             let (id, number) = missing[0];
             return Err(format!(
-                "{} deliveries are missing, {excused} are accounted for ({losses:?}): {missing:?}; message {id} in \
+                "{} deliveries are missing, {excused} are accounted for ({drops:?}): {missing:?}; message {id} in \
                  session {number} of client {}: {:?}",
                 missing.len(),
                 self.sessions[number].client,

@@ -3,7 +3,7 @@
 use crate::crash::Survival;
 use crate::oracle::Oracle;
 use homing::mqtt::packet::ReasonCode;
-use homing::routing::shard::effects::Why;
+use homing::shard::effects::Why;
 
 /// The will of each client's session, while it is not settled whether it goes out.
 pub struct Wills {

@@ -10,7 +10,7 @@ use crate::topics::Topic;
 use crate::trace::trace;
 use crate::world::{Phase, World};
 use homing::mqtt::packet::{Acknowledgement, Packet, QoS, ReasonCode};
-use homing::mqtt::session::queue::QueuePolicy;
+use homing::session::outbound::queue::QueuePolicy;
 use homing::store::memory::Image;
 
 const PUBLISHER: usize = 0;
@@ -54,7 +54,14 @@ impl World {
         trace!(self, "client {client} publishes work {message}");
         let id = self.clients[client].id();
         let qos = QoS::AtLeastOnce;
-        self.clients[client].unfinished.push(Outgoing { id, message, qos, released: false, padding: 0 });
+        self.clients[client].unfinished.push(Outgoing {
+            id,
+            message,
+            qos,
+            released: false,
+            padding: 0,
+            sent: self.now,
+        });
         let at = self.clients[client].unfinished.len() - 1;
         self.send_publish(client, at, false);
     }

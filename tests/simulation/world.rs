@@ -7,20 +7,21 @@ use crate::network::Socket;
 use crate::oracle::Oracle;
 use crate::plan::Plan;
 use crate::rng::Rng;
+use crate::shortage::{Short, Shortage};
 use crate::store::{Ask, Disk, Found};
 use crate::topics::TOPICS;
 use crate::trace::{Trace, trace};
 use homing::expiry::deadline::{DeadlineKind, Registration};
-use homing::journal::record::Committed;
 use homing::mqtt::charge::{Budget, Recount, Recounted, take_delta};
 use homing::mqtt::codec::AckKind;
-use homing::mqtt::session::loss::{LossCause, Losses};
+use homing::persistence::records::Committed;
 use homing::routing::retained::{Retained, RetainedLimits};
-use homing::routing::shard::census::Census;
-use homing::routing::shard::exchange::Parcel;
-use homing::routing::shard::totals::Totals;
-use homing::routing::shard::{Common, PartialShare, Shard};
 use homing::routing::subscription_tree::ShardId;
+use homing::session::drops::{DropReason, Drops};
+use homing::shard::exchange::outbound::PeerBatch;
+use homing::shard::observe::usage::ResourceUsage;
+use homing::shard::totals::Totals;
+use homing::shard::{PartialShare, Shard, SharedState};
 use homing::time::Instant;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -33,9 +34,9 @@ use std::time::Duration;
 pub enum Event {
     /// A shard's flusher runs.
     Turn(usize),
-    Parcel {
+    PeerBatch {
         to: usize,
-        parcel: Parcel,
+        peer_batch: PeerBatch,
     },
     Register {
         shard: usize,
@@ -44,7 +45,7 @@ pub enum Event {
     Poll {
         wake: u64,
     },
-    Verdicts {
+    ExpiredDeadlines {
         shard: usize,
         batch: Vec<(DeadlineKind, u32, u32)>,
     },
@@ -103,6 +104,11 @@ pub enum Event {
         kind: AckKind,
         packet_id: u16,
     },
+    /// Memory or disk runs out, or there is some again.
+    Short {
+        of: Short,
+        is: bool,
+    },
     /// Looks for what should have happened by now.
     Sweep,
     /// The broker's process ends without a word; another begins.
@@ -119,10 +125,10 @@ impl Event {
         matches!(
             self,
             Turn(_)
-                | Parcel { .. }
+                | PeerBatch { .. }
                 | Register { .. }
                 | Poll { .. }
-                | Verdicts { .. }
+                | ExpiredDeadlines { .. }
                 | Gather
                 | Commit
                 | Committed(_)
@@ -181,10 +187,13 @@ pub struct World {
     pub work: Rng,
     pub now: u64,
     pub phase: Phase,
-    pub common: Arc<Common>,
+    pub shared: Arc<SharedState>,
     pub disk: Option<Disk>,
     pub clocks: Clocks,
+    pub shortage: Shortage,
     pub nodes: Vec<Node>,
+    /// Stands in for a shard that is taken out for its turn.
+    pub spare: Option<Shard>,
     pub expiry: Expiry,
     pub sockets: Vec<Socket>,
     pub clients: Vec<Client>,
@@ -199,7 +208,7 @@ pub struct World {
     /// When its process's own time began.
     epoch: u64,
     /// What processes that are gone had given up.
-    pub losses: Losses,
+    pub drops: Drops,
     pending: BinaryHeap<Reverse<Entry>>,
     serial: u64,
 }
@@ -210,6 +219,8 @@ const HEAD: usize = 50;
 /// Regular work of a shard: seldom, so that the long end costs few events.
 pub const CHORE_MS: u64 = 500_000;
 const LEAVING_MS: u64 = 15_000;
+/// After a suspend: beyond what a Keep Alive of 3 s allows.
+const AWAKE_MS: u64 = 6_000;
 /// Beyond the longest session expiry.
 const OVER_MS: u64 = 4_000_000;
 
@@ -218,6 +229,8 @@ impl World {
         let mut rng = Rng::new(seed);
         let plan = Plan::new(&mut rng, seed);
         let disk = plan.store.map(|_| Disk::new(plan.shards));
+        // A work queue has an account of its own, which knows of no refusal.
+        let shortage = Shortage::new(seed, plan.work.is_none());
         let clients: Vec<Client> = plan.clients.iter().cloned().map(Client::new).collect();
         World {
             expiry: Expiry::new(plan.settings.expiry_interval, plan.shards, Instant::ZERO),
@@ -227,10 +240,12 @@ impl World {
             work: Rng::new(seed ^ 0x5707_0000),
             now: 0,
             phase: Phase::Chaos,
-            common: nothing_retained(),
+            shared: nothing_retained(),
             disk,
             clocks: Clocks::new(seed),
+            shortage,
             nodes: Vec::new(),
+            spare: None,
             sockets: Vec::new(),
             clients,
             trace,
@@ -239,7 +254,7 @@ impl World {
             seen: BTreeMap::new(),
             up_at: 0,
             epoch: 0,
-            losses: Losses::default(),
+            drops: Drops::default(),
             pending: BinaryHeap::new(),
             serial: 0,
         }
@@ -252,6 +267,7 @@ impl World {
         for at in self.plan.crashes.clone() {
             self.schedule(at, Event::Crash);
         }
+        self.plan_shortages();
         for client in 0..self.clients.len() {
             let at = self.rng.below(500);
             self.schedule(at, Event::Step { client });
@@ -268,14 +284,39 @@ impl World {
         }
         if self.plan.settles() {
             self.check_settled()?;
+            self.suspend()?;
         }
         self.begin(Phase::Leaving);
         self.run_until(self.now + LEAVING_MS)?;
         self.close_store()?;
+        // What it is charged for belongs to no shard of the broker.
+        self.spare = None;
         self.check_nothing_left()?;
         self.begin(Phase::Over);
         self.run_until(self.now + OVER_MS)?;
         self.check_no_deadline_left()
+    }
+
+    /// The machine sleeps and wakes, with everybody on it, while all are connected and nobody owes anything. All deadlines of
+    /// the broker have passed then, and who could not speak is not cut.
+    fn suspend(&mut self) -> Result<(), String> {
+        let Some(slept) = self.clocks.suspend() else { return Ok(()) };
+        let away = |node: &Node| node.core.snapshot().sessions > node.core.snapshot().connected;
+        if self.nodes.iter().any(away) {
+            return Ok(());
+        }
+        trace!(self, "== the machine is suspended for {slept} ms");
+        self.saw("the machine is suspended");
+        self.now += slept;
+        let later = |Reverse(entry): Reverse<Entry>| Reverse(Entry { at: entry.at + slept, ..entry });
+        self.pending = std::mem::take(&mut self.pending).into_iter().map(later).collect();
+        let now = self.instant();
+        self.nodes.iter_mut().for_each(|node| node.core.woke(now));
+        for socket in &mut self.sockets {
+            (socket.accepted, socket.heard, socket.took) = (self.now, self.now, self.now);
+            socket.closing = socket.closing.map(|_| self.now);
+        }
+        self.run_until(self.now + AWAKE_MS)
     }
 
     /// Shards and an expiry queue that know nothing but what the store has.
@@ -284,19 +325,20 @@ impl World {
             // Another process has a time of its own.
             self.epoch = self.now - 7;
         }
-        let common = nothing_retained();
-        self.common = Arc::clone(&common);
-        let shares = self.take_up(&common);
+        let shared = nothing_retained();
+        self.shared = Arc::clone(&shared);
+        self.tell_shortage();
+        let shares = self.take_up(&shared);
         let now = self.instant();
         let Plan { shards, settings, .. } = &self.plan;
         self.expiry = Expiry::new(settings.expiry_interval, *shards, now);
         self.nodes.clear();
         for (n, share) in (0..*shards).zip(shares) {
-            let (common, seed) = (Arc::clone(&common), self.rng.next());
+            let (shared, seed) = (Arc::clone(&shared), self.rng.next());
             let mut settings = settings.clone();
             // What a plan says of queues holds for those in the store, too.
             settings.session.send.stored_queue = settings.session.send.queue.clone();
-            let mut core = Shard::new(ShardId(n), *shards, settings, common, seed);
+            let mut core = Shard::new(ShardId(n), *shards, settings, shared, seed);
             if let Some(share) = share {
                 core.take_up(now, share);
             }
@@ -304,15 +346,15 @@ impl World {
         }
         self.heartbeat();
         for shard in 0..self.nodes.len() {
-            self.chore(shard);
+            self.housekeeping(shard);
         }
     }
 
     /// A shard's regular work.
-    pub fn chore(&mut self, shard: usize) {
+    pub fn housekeeping(&mut self, shard: usize) {
         let now = self.instant();
         let every = if self.plan.store.is_some() && self.phase < Phase::Leaving { 4_000 } else { CHORE_MS };
-        self.nodes[shard].core.chore(now, now + Duration::from_millis(every));
+        self.nodes[shard].core.housekeeping(now, now + Duration::from_millis(every));
         self.after_core(shard);
     }
 
@@ -380,10 +422,10 @@ impl World {
         self.nodes.iter_mut().for_each(|node| node.core.begin_turn());
         match event {
             Event::Turn(shard) => self.turn(shard),
-            Event::Parcel { to, parcel } => self.parcel(to, parcel),
+            Event::PeerBatch { to, peer_batch } => self.peer_batch(to, peer_batch),
             Event::Register { shard, batch } => self.register(shard, &batch),
             Event::Poll { wake } => self.poll(wake),
-            Event::Verdicts { shard, batch } => self.verdicts(shard, &batch),
+            Event::ExpiredDeadlines { shard, batch } => self.verdicts(shard, &batch),
             Event::Gather => self.gather(),
             Event::Commit => self.commit(),
             Event::Committed(committed) => self.committed(committed),
@@ -401,6 +443,7 @@ impl World {
             Event::Acknowledge { client, socket, kind, packet_id } => {
                 self.acknowledge_late(client, socket, kind, packet_id);
             }
+            Event::Short { of, is } => self.short(of, is),
             Event::Sweep => self.sweep(),
             Event::Crash => self.crash(),
             Event::Boot => self.boot(),
@@ -414,6 +457,9 @@ impl World {
         }
         self.sweep_broker();
         self.sweep_clients();
+        // Between two turns, whatever goes on.
+        let counted = self.recount();
+        self.check(counted.map(drop));
         let result =
             self.oracle.sessions_end_in_time(self.now, self.plan.interval_ms() + self.plan.lateness_ms());
         self.check(result);
@@ -424,10 +470,10 @@ impl World {
         let more = self.oracle.crashes.len() * (held + self.plan.most_in_flight());
         messages = messages.saturating_add(more);
         for node in &self.nodes {
-            let census = node.core.census();
-            self.oracle.paged |= self.plan.store.is_some() && census.longest_queue > HEAD;
-            if census.longest_queue > messages {
-                self.failure.get_or_insert(format!("a queue of {} messages", census.longest_queue));
+            let usage = node.core.usage();
+            self.oracle.paged |= self.plan.store.is_some() && usage.longest_queue > HEAD;
+            if usage.longest_queue > messages {
+                self.failure.get_or_insert(format!("a queue of {} messages", usage.longest_queue));
             }
         }
         self.schedule(self.now + SWEEP_MS, Event::Sweep);
@@ -436,42 +482,42 @@ impl World {
     fn check_settled(&mut self) -> Result<(), String> {
         self.recount()?;
         self.check_store_settled()?;
-        let mut losses = self.losses.clone();
+        let mut drops = self.drops.clone();
         for node in &self.nodes {
-            losses.merge(&node.core.figures().tally.losses);
+            drops.merge(&node.core.snapshot().counters.drops);
         }
         for client in &self.clients {
             client.check_settled()?;
         }
-        if losses.of(LossCause::Expired) > 0 {
+        if drops.of(DropReason::Expired) > 0 {
             self.saw("a message expires");
         }
         self.check_work_done()?;
-        self.oracle.check_delivered(self.now, &losses, self.plan.loses())?;
+        self.oracle.check_delivered(self.now, &drops, self.plan.loses())?;
         if !self.plan.loses() {
             self.oracle.check_retained(self.plan.store.is_some())?;
         }
         for (shard, node) in self.nodes.iter().enumerate() {
-            let Census {
-                fences,
+            let ResourceUsage {
+                barriers,
                 outstanding,
                 waiting_for_peer,
                 unanswered,
                 held,
-                estates,
+                orphaned_queues,
                 longest_queue,
                 widest_window,
                 ..
-            } = node.core.census();
-            let waits = [fences, outstanding, waiting_for_peer, unanswered, held, estates];
+            } = node.core.usage();
+            let waits = [barriers, outstanding, waiting_for_peer, unanswered, held, orphaned_queues];
             if waits != [0; 6] {
-                return Err(format!("shard {shard} still waits when all is quiet: {:?}", node.core.census()));
+                return Err(format!("shard {shard} still waits when all is quiet: {:?}", node.core.usage()));
             }
-            let offline = node.core.figures().sessions > node.core.figures().connected;
+            let offline = node.core.snapshot().sessions > node.core.snapshot().connected;
             if !offline && (longest_queue, widest_window) != (0, 0) {
                 return Err(format!(
                     "shard {shard} has not delivered when all is quiet: {:?}",
-                    node.core.census()
+                    node.core.usage()
                 ));
             }
         }
@@ -480,16 +526,16 @@ impl World {
 
     fn check_nothing_left(&self) -> Result<(), String> {
         for (shard, node) in self.nodes.iter().enumerate() {
-            let census = node.core.census();
-            if census != Census::default() {
-                return Err(format!("shard {shard} leaks: {census:?}"));
+            let usage = node.core.usage();
+            if usage != ResourceUsage::default() {
+                return Err(format!("shard {shard} leaks: {usage:?}"));
             }
         }
         if let Some(client) = self.clients.iter().find(|c| !c.has_left()) {
             return Err(format!("{} has not left", client.manners.name));
         }
         let mut known = self.recount()?;
-        known += self.common.retained().bytes();
+        known += self.shared.retained().bytes();
         match take_delta() - known as i64 {
             0 => Ok(()),
             bytes => Err(format!("{bytes} bytes on the account leak, beside {known} that are known")),
@@ -497,8 +543,8 @@ impl World {
     }
 
     /// Every owner of memory has on the account what it holds; how much that is in all, without messages.
-    fn recount(&self) -> Result<usize, String> {
-        let Recounted { held, charged } = self.common.retained().recount();
+    pub fn recount(&self) -> Result<usize, String> {
+        let Recounted { held, charged } = self.shared.retained().recount();
         if held != charged {
             return Err(format!("retained messages hold {held} bytes, and {charged} are on the account"));
         }
@@ -515,8 +561,8 @@ impl World {
     }
 }
 
-fn nothing_retained() -> Arc<Common> {
-    Arc::new(Common {
+fn nothing_retained() -> Arc<SharedState> {
+    Arc::new(SharedState {
         retained: Mutex::new(Retained::new(RetainedLimits::UNLIMITED)),
         budget: Arc::new(Budget::new(u64::MAX)),
         partial: PartialShare::new(u64::MAX),

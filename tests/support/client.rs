@@ -32,7 +32,7 @@ pub struct RawClient {
     last_id: u16,
     connack: Option<Connack>,
     /// How long anything that must come may take.
-    patience: Duration,
+    ack_wait: Duration,
 }
 
 impl RawClient {
@@ -41,22 +41,22 @@ impl RawClient {
         RawClient::open_with(address, version, PATIENCE)
     }
 
-    /// The same with another patience: little for a peer that is known to answer at once or never.
-    pub fn open_with(address: SocketAddr, version: Version, patience: Duration) -> RawClient {
+    /// The same with another ack_wait: little for a peer that is known to answer at once or never.
+    pub fn open_with(address: SocketAddr, version: Version, ack_wait: Duration) -> RawClient {
         RawClient::over(
             TcpStream::connect(address).expect("the broker accepts a connection"),
             version,
-            patience,
+            ack_wait,
         )
     }
 
     /// On a socket of the test's own.
-    pub fn over(stream: TcpStream, version: Version, patience: Duration) -> RawClient {
+    pub fn over(stream: TcpStream, version: Version, ack_wait: Duration) -> RawClient {
         stream.set_nodelay(true).expect("TCP_NODELAY");
         // A broker that has stopped reading must not hang a test that writes to it.
-        stream.set_write_timeout(Some(patience)).expect("a write timeout");
+        stream.set_write_timeout(Some(ack_wait)).expect("a write timeout");
         let (unread, set_aside) = (Vec::new(), VecDeque::new());
-        RawClient { version, stream, unread, set_aside, last_id: 0, connack: None, patience }
+        RawClient { version, stream, unread, set_aside, last_id: 0, connack: None, ack_wait }
     }
 
     /// Connected and accepted.
@@ -229,7 +229,7 @@ impl RawClient {
 
     /// The next packet; that none comes fails the test.
     pub fn receive(&mut self) -> Packet {
-        match self.next(now() + self.patience) {
+        match self.next(now() + self.ack_wait) {
             Event::Packet(packet) => packet,
             other => panic!("waited for a packet, got {other:?}"),
         }
@@ -283,7 +283,7 @@ impl RawClient {
     /// The answer to a request that may be refused by its own answer or by the end of the connection: a SUBACK, a
     /// DISCONNECT, or what stands for one (Protocol Error) where 3.x is told nothing.
     pub fn expect_suback_or_end(&mut self) -> Packet {
-        match self.next(now() + self.patience) {
+        match self.next(now() + self.ack_wait) {
             Event::Packet(packet) => packet,
             Event::Closed => Packet::Disconnect(Disconnect { code: 0x82, properties: Vec::new() }),
             Event::Silence => panic!("neither answered nor closed"),
@@ -292,7 +292,7 @@ impl RawClient {
 
     /// Everything up to the end of the stream.
     pub fn read_to_end(&mut self) -> Vec<Packet> {
-        let (mut packets, deadline) = (Vec::new(), now() + self.patience);
+        let (mut packets, deadline) = (Vec::new(), now() + self.ack_wait);
         loop {
             match self.next(deadline) {
                 Event::Packet(packet) => packets.push(packet),
@@ -336,7 +336,7 @@ impl RawClient {
         if let Some(at) = self.set_aside.iter().position(|p| p.kind() == kind) {
             return self.set_aside.remove(at).expect("just found");
         }
-        let deadline = now() + self.patience;
+        let deadline = now() + self.ack_wait;
         loop {
             match self.next_unread(deadline) {
                 Event::Packet(packet) if packet.kind() == kind => return packet,
@@ -359,7 +359,7 @@ impl RawClient {
     }
 
     fn skip_to_close(&mut self) {
-        let deadline = now() + self.patience;
+        let deadline = now() + self.ack_wait;
         loop {
             match self.next(deadline) {
                 Event::Packet(_) => {}

@@ -66,7 +66,10 @@ pub fn hand_out(address: SocketAddr, leaves: Leaves, kill: impl FnOnce()) -> BTr
                 acknowledged.insert(at as u8 + 1);
             }
             Event::Packet(other) => panic!("{other:?}"),
-            Event::Closed => return acknowledged,
+            Event::Closed => {
+                assert!(kill.is_none(), "closed before anything was acknowledged");
+                return acknowledged;
+            }
             Event::Silence => panic!("neither acknowledged nor closed"),
         }
     }
@@ -91,7 +94,7 @@ pub fn collect(address: SocketAddr, promised: &BTreeSet<u8>) -> BTreeSet<u8> {
 /// `homing serve` on a data directory, with dead letters for what is refused, and syncs that take long.
 pub fn slowly(command: &mut Command, shim: &Path, directory: &Path, arbiters: u64) {
     command
-        .args(["--log-level", "warn", "--set", &format!("runtime.arbiters={arbiters}")])
+        .args(["--log-level", "warn", "--set", &format!("runtime.threads={arbiters}")])
         .args(["--set", "redelivery.negative_ack=true"])
         .arg("--data-dir")
         .arg(directory)

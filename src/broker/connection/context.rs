@@ -1,21 +1,25 @@
-//! The context of a connection actor: actix's mailbox and life cycle without room for futures that it never has.
+//! The context and the task of a connection actor: actix's mailbox and life cycle, without room for
+//! other futures.
 //!
-//! `actix::Context` keeps some 350 bytes inline for spawned futures, timers and waits, and an `Addr` that is held costs two
-//! allocations more. A connection polls its own socket and nothing else, so its context is a weak address and a flag;
-//! at ten thousand idle connections that is four and a half megabytes.
+//! A context here is a weak address and a state, where `actix::Context` takes some 350 bytes. The
+//! reason and the measurement are in the documentation of the folder.
 
-use super::{Connection, Notice};
+use super::{ConnectionActor, ConnectionHandle, ConnectionNotice, Endpoint, Transport};
+use crate::broker::driver::ShardDriver;
+use crate::shard::ConnectionId;
 use actix::dev::{Envelope, Mailbox, ToEnvelope};
 use actix::fut::ActorFuture;
 use actix::{Actor, ActorContext, ActorState, Addr, AsyncContext, SpawnHandle, WeakAddr};
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
-/// See the module's text.
+/// The life cycle of one connection actor, and its address.
 pub struct ConnectionContext {
-    address: WeakAddr<Connection>,
+    address: WeakAddr<ConnectionActor>,
     state: ActorState,
 }
 
@@ -33,10 +37,10 @@ impl ActorContext for ConnectionContext {
     }
 }
 
-impl AsyncContext<Connection> for ConnectionContext {
+impl AsyncContext<ConnectionActor> for ConnectionContext {
     /// An address of the actor; one that is not connected once the actor is gone.
-    fn address(&self) -> Addr<Connection> {
-        static NOBODY: OnceLock<Addr<Connection>> = OnceLock::new();
+    fn address(&self) -> Addr<ConnectionActor> {
+        static NOBODY: OnceLock<Addr<ConnectionActor>> = OnceLock::new();
         let nobody = || NOBODY.get_or_init(|| Mailbox::default().address()).clone();
         self.address.upgrade().unwrap_or_else(nobody)
     }
@@ -44,14 +48,14 @@ impl AsyncContext<Connection> for ConnectionContext {
     /// Connections spawn nothing: their socket is polled by their task.
     fn spawn<F>(&mut self, _: F) -> SpawnHandle
     where
-        F: ActorFuture<Connection, Output = ()> + 'static,
+        F: ActorFuture<ConnectionActor, Output = ()> + 'static,
     {
         unreachable!("a connection actor has no futures but its socket")
     }
 
     fn wait<F>(&mut self, _: F)
     where
-        F: ActorFuture<Connection, Output = ()> + 'static,
+        F: ActorFuture<ConnectionActor, Output = ()> + 'static,
     {
         unreachable!("a connection actor has no futures but its socket")
     }
@@ -65,26 +69,36 @@ impl AsyncContext<Connection> for ConnectionContext {
     }
 }
 
-impl ToEnvelope<Connection, Notice> for ConnectionContext {
-    fn pack(notice: Notice, answer: Option<tokio::sync::oneshot::Sender<()>>) -> Envelope<Connection> {
+impl ToEnvelope<ConnectionActor, ConnectionNotice> for ConnectionContext {
+    fn pack(
+        notice: ConnectionNotice,
+        answer: Option<tokio::sync::oneshot::Sender<()>>,
+    ) -> Envelope<ConnectionActor> {
         Envelope::new(notice, answer)
     }
 }
 
 /// The actor as a task of its arbiter.
 struct Task {
-    connection: Connection,
+    connection: ConnectionActor,
     context: ConnectionContext,
-    mailbox: Mailbox<Connection>,
+    mailbox: Mailbox<ConnectionActor>,
 }
 
-/// Starts a connection actor on the current arbiter.
-pub fn start(connection: Connection) -> WeakAddr<Connection> {
+/// Starts the actor of a connection on the current arbiter. Returns the driver's way to it.
+pub fn start(
+    driver: Rc<ShardDriver>,
+    id: ConnectionId,
+    peer: SocketAddr,
+    transport: Transport,
+) -> ConnectionHandle {
+    let endpoint = Endpoint::new(transport);
+    let connection = ConnectionActor::new(driver, id, Rc::clone(&endpoint));
     let mailbox = Mailbox::default();
     let address = mailbox.address().downgrade();
     let context = ConnectionContext { address: address.clone(), state: ActorState::Running };
     actix_rt::spawn(Task { connection, context, mailbox });
-    address
+    ConnectionHandle::new(id, peer, endpoint, address)
 }
 
 impl Future for Task {

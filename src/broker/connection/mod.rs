@@ -1,43 +1,65 @@
-//! The connection actor: one per client, where its session lives.
+//! The connection actor: one per client, on the thread of its session.
 //!
-//! Its context polls its own socket; what it reads it hands to the shard's state machine in the same turn. By mailbox it
-//! gets verdicts of the expiry actor and wake-ups, never messages: those are in its outbox.
+//! Each connection is an actix actor with a mailbox and a life cycle. Its task polls its own
+//! socket, and passes the bytes that it reads to the shard in the same turn. The mailbox gets
+//! notices: wake-ups of the driver, and expired deadlines that tell it to retransmit or to
+//! disconnect. It never gets messages of clients: the shard writes these into the outbox.
+//!
+//! # Its context cannot spawn or wait
+//!
+//! [`ConnectionContext`] takes the place of `actix::Context`. The latter keeps some 350 bytes
+//! inline for spawned futures, timers and waits, and an `Addr` that is held costs two allocations
+//! more. A connection uses none of them, because its only future is its socket. At ten thousand
+//! idle connections this saves four and a half megabytes. So `spawn` and `wait` panic, and with
+//! them `run_later`, `run_interval` and asynchronous message handlers. A deadline belongs to the
+//! expiry actor; `tests/layers.rs` checks that no file of a shard's thread names a timer.
+//!
+//! # Files
+//!
+//! | file | concern |
+//! |---|---|
+//! | `context` | the context and the task |
+//! | `handle` | the driver's way to the actor, and the flag that wakes the mailbox |
+//! | `transport` | the socket |
 
 mod context;
+mod handle;
 mod transport;
 
 use super::message::Incoming;
-use super::shell::Shell;
+use crate::broker::driver::ShardDriver;
 use crate::clock;
-use crate::routing::shard::deadline::Overdue;
-use crate::routing::shard::{ConnectionId, Progress};
 use crate::routing::subscription_tree::ShardId;
+use crate::shard::deadlines::OverdueConnection;
+use crate::shard::{ConnectionId, ReadProgress};
 use actix::{Actor, Handler, Message};
 pub use context::{ConnectionContext, start};
+pub use handle::{ConnectionHandle, Endpoint};
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{self, Poll};
-pub use transport::{Read, Transport};
+pub use transport::{SocketRead, Transport};
 
-/// Reads of one connection in one turn at most, so that a fast publisher does not keep others waiting.
+/// Reads of one connection in one turn at most, so that a fast publisher does not keep others
+/// waiting.
 const READS_PER_TURN: usize = 2;
 
 /// See the module's text.
-pub struct Connection {
-    shell: Rc<Shell>,
+pub struct ConnectionActor {
+    driver: Rc<ShardDriver>,
     id: ConnectionId,
     /// `None` once it is closed, or moved to another arbiter.
-    transport: Option<Rc<Transport>>,
-    state: State,
+    endpoint: Option<Rc<Endpoint>>,
+    state: SocketState,
     /// Its socket takes no bytes, and some wait.
     awaits_writable: bool,
-    /// A verdict said that it was silent, or took no bytes, for too long.
+    /// A expired deadline said that it was silent, or took no bytes, for too long.
     overdue: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SocketState {
     Open,
     /// Everything is said: the peer's bytes are read and thrown away until it closes.
     Lingering,
@@ -46,7 +68,7 @@ enum State {
 
 /// What a connection's mailbox gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum ConnectionNotice {
     /// Bytes came with it from another arbiter, or reading goes on after a pause.
     Read,
     /// Its outbox could not be written whole: wait until the socket takes more.
@@ -63,17 +85,17 @@ pub enum Notice {
     Disconnect,
 }
 
-impl Message for Notice {
+impl Message for ConnectionNotice {
     type Result = ();
 }
 
-impl Connection {
-    pub fn new(shell: Rc<Shell>, id: ConnectionId, transport: Rc<Transport>) -> Connection {
-        Connection {
-            shell,
+impl ConnectionActor {
+    fn new(driver: Rc<ShardDriver>, id: ConnectionId, endpoint: Rc<Endpoint>) -> ConnectionActor {
+        ConnectionActor {
+            driver,
             id,
-            transport: Some(transport),
-            state: State::Open,
+            endpoint: Some(endpoint),
+            state: SocketState::Open,
             awaits_writable: false,
             overdue: false,
         }
@@ -81,88 +103,89 @@ impl Connection {
 
     /// Its task is polled: whatever follows is one turn.
     fn begin_turn(&self) {
-        self.shell.core.borrow_mut().begin_turn();
+        self.driver.begin_turn();
     }
 
-    /// Does what the socket allows; [`State::Gone`] afterwards if there is no more to do ever.
+    /// Does what the socket allows; [`SocketState::Gone`] afterwards if there is no more to do
+    /// ever.
     fn drive(&mut self, cx: &mut task::Context<'_>) {
         if self.awaits_writable
-            && let Some(transport) = &self.transport
-            && transport.poll_write_ready(cx).is_ready()
+            && let Some(endpoint) = &self.endpoint
+            && endpoint.transport().poll_write_ready(cx).is_ready()
         {
             self.awaits_writable = false;
-            self.shell.flush_one(clock::now(), self.id);
-            self.shell.turn_ended();
+            self.driver.flush_connection(self.id);
         }
         if std::mem::take(&mut self.overdue) {
             self.read_what_came();
-            self.cut_if_due();
+            self.disconnect_if_due();
         }
         self.read(cx);
     }
 
-    /// Takes in what the kernel has of a client that is said to be silent, until a whole packet shows that it is not. What the
-    /// client sends meanwhile is not read here, or one that never stops would hold the arbiter.
+    /// Takes in what the kernel has of a client that is said to be silent, until a whole packet
+    /// shows that it is not. What the client sends meanwhile is not read here, or one that never
+    /// stops would hold the arbiter.
     fn read_what_came(&mut self) {
-        let shell = Rc::clone(&self.shell);
-        let mut left = self.transport.as_ref().map_or(0, |transport| transport.unread());
-        while left > 0 && self.state == State::Open && self.seems_silent() {
-            let Some(transport) = &self.transport else { return };
-            let mut scratch = shell.scratch.borrow_mut();
-            let read = match transport.read_now(&mut scratch) {
-                Ok(Read::Some(n) | Read::Last(n)) => n,
+        let driver = Rc::clone(&self.driver);
+        let mut left = self.endpoint.as_ref().map_or(0, |endpoint| endpoint.transport().unread());
+        while left > 0 && self.state == SocketState::Open && self.seems_silent() {
+            let Some(endpoint) = &self.endpoint else { return };
+            let mut scratch = driver.scratch.borrow_mut();
+            let read = match endpoint.transport().read_now(&mut scratch) {
+                Ok(SocketRead::Some(n) | SocketRead::Last(n)) => n,
                 // The reading side meets the same and ends the connection.
-                Ok(Read::Nothing | Read::End) | Err(_) => return,
+                Ok(SocketRead::Nothing | SocketRead::End) | Err(_) => return,
             };
             left = left.saturating_sub(read);
             self.take_in(scratch.get(..read).unwrap_or_default());
         }
     }
 
-    /// Whether it is to be cut for its silence, unless it is found to have sent something. Not where it takes no bytes: for that
-    /// it does not matter what it sends.
+    /// Whether it is to be cut for its silence, unless it is found to have sent something. Not
+    /// where it takes no bytes: for that it does not matter what it sends.
     fn seems_silent(&self) -> bool {
-        let core = self.shell.core.borrow();
-        core.reads(self.id) && core.is_silent(clock::now(), self.id)
+        self.driver.look(|shard| shard.reads(self.id) && shard.is_silent(clock::now(), self.id))
     }
 
     /// Whether its mailbox is to be polled.
     fn has_mail(&self) -> bool {
-        self.shell.take_noticed(self.id)
+        self.endpoint.as_ref().is_none_or(|endpoint| endpoint.take_noticed())
     }
 
     fn is_gone(&self) -> bool {
-        self.state == State::Gone
+        self.state == SocketState::Gone
     }
 
     /// Reads until the socket is empty, the turn is used up, or reading is paused.
     fn read(&mut self, cx: &mut task::Context<'_>) {
-        let shell = Rc::clone(&self.shell);
+        let driver = Rc::clone(&self.driver);
         for reads in 0.. {
             let reading = match self.state {
-                State::Open => shell.core.borrow().reads(self.id),
-                State::Lingering => true,
-                State::Gone => false,
+                SocketState::Open => driver.look(|shard| shard.reads(self.id)),
+                SocketState::Lingering => true,
+                SocketState::Gone => false,
             };
-            let Some(transport) = self.transport.as_ref().filter(|_| reading) else { return };
-            let mut scratch = shell.scratch.borrow_mut();
+            let Some(endpoint) = self.endpoint.as_ref().filter(|_| reading) else { return };
+            let transport = endpoint.transport();
+            let mut scratch = driver.scratch.borrow_mut();
             let read = match transport.try_read(&mut scratch) {
-                Ok(Read::Nothing) => match transport.poll_read_ready(cx) {
+                Ok(SocketRead::Nothing) => match transport.poll_read_ready(cx) {
                     Poll::Pending => return,
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(error)) => return self.gone(&error.to_string()),
                 },
-                Ok(Read::Some(n)) if reads < READS_PER_TURN => n,
+                Ok(SocketRead::Some(n)) if reads < READS_PER_TURN => n,
                 // There may be more: after the others.
-                Ok(Read::Some(n)) => {
+                Ok(SocketRead::Some(n)) => {
                     yield_to_all(cx);
                     self.take_in(scratch.get(..n).unwrap_or_default());
                     return;
                 }
-                Ok(Read::Last(n)) => n,
-                Ok(Read::End) => {
+                Ok(SocketRead::Last(n)) => n,
+                Ok(SocketRead::End) => {
                     // It may have closed its side alone, and still read the answers.
-                    shell.flush_one(clock::now(), self.id);
+                    driver.flush_connection(self.id);
                     return self.gone("closed by the peer");
                 }
                 Err(error) => return self.gone(&error.to_string()),
@@ -173,73 +196,60 @@ impl Connection {
 
     /// Hands bytes to the shard, until they are handled or it is not to be read.
     fn take_in(&mut self, bytes: &[u8]) {
-        if self.state != State::Open {
+        if self.state != SocketState::Open {
             return;
         }
-        let now = clock::now();
-        let mut progress = self.shell.core.borrow_mut().receive(now, self.id, bytes);
-        while progress == Progress::Flush {
-            self.shell.flush();
-            progress = self.shell.core.borrow_mut().receive(now, self.id, &[]);
+        if let ReadProgress::Home { shard, unread } = self.driver.take_in(self.id, bytes) {
+            self.move_to_shard(shard, unread);
         }
-        if let Progress::Home { shard, unread } = progress {
-            self.move_home(shard, unread);
-        }
-        self.shell.account_partial();
-        self.shell.turn_ended();
     }
 
     /// The session lives in another arbiter: the socket goes there, with what was read.
-    fn move_home(&mut self, shard: ShardId, unread: Vec<u8>) {
-        let peer = self.shell.forget(self.id);
-        self.shell.core.borrow_mut().moved(self.id);
-        self.state = State::Gone;
-        let transport = self.transport.take().and_then(Rc::into_inner);
+    fn move_to_shard(&mut self, shard: ShardId, unread: Vec<u8>) {
+        let peer = self.driver.forget(self.id);
+        self.driver.with_shard(|shard, _| shard.moved(self.id));
+        self.state = SocketState::Gone;
+        let transport = self.endpoint.take().and_then(Endpoint::into_transport);
         match (transport.map(Transport::into_std), peer) {
             (Some(Ok(socket)), Some(peer)) => {
-                self.shell.hand_over(shard, Incoming { socket, peer, unread });
+                self.driver.hand_over(shard, Incoming::moved(socket, peer, unread));
             }
             // The socket is closed, and its place is another's.
-            _ => self.shell.statistics.connection_closed(),
+            _ => self.driver.statistics.connection_closed(),
         }
     }
 
     /// The socket is at its end.
     fn gone(&mut self, why: &str) {
-        if self.state == State::Gone {
+        if self.state == SocketState::Gone {
             return;
         }
-        self.state = State::Gone;
-        self.transport = None;
-        self.shell.core.borrow_mut().closed(clock::now(), self.id, why);
-        // While the shell still knows its address.
-        self.shell.log_events();
-        // Before the socket closes: who sees it close may take its place at once.
-        self.shell.statistics.connection_closed();
-        self.shell.forget(self.id);
-        self.shell.turn_ended();
+        self.state = SocketState::Gone;
+        self.endpoint = None;
+        self.driver.closed(self.id, why);
     }
 
-    /// A deadline is said to have passed, and the socket is read empty: what it held counts as come in time.
-    fn cut_if_due(&mut self) {
-        if self.state == State::Gone {
+    /// A deadline is said to have passed, and the socket is read empty: what it held counts as come
+    /// in time.
+    fn disconnect_if_due(&mut self) {
+        if self.state == SocketState::Gone {
             return;
         }
-        let overdue = self.shell.core.borrow_mut().disconnect_if_due(clock::now(), self.id);
-        if overdue == Overdue::Abandon {
+        let overdue = self.driver.with_shard(|shard, now| shard.disconnect_if_due(now, self.id));
+        if overdue == OverdueConnection::Abandon {
             self.gone("takes no bytes");
         }
-        self.shell.turn_ended();
     }
 }
 
-/// Arranges to be polled again once the others had their turn and the reactor was looked at. A plain wake-up would come
-/// before that: the reactor is looked at after up to 61 polls alone, and a socket that always has bytes would have them all.
+/// Arranges to be polled again once the others had their turn and the reactor was looked at. A
+/// plain wake-up would come before that: the reactor is looked at after up to 61 polls alone, and a
+/// socket that always has bytes would have them all.
 fn yield_to_all(cx: &mut task::Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
-impl Actor for Connection {
+impl Actor for ConnectionActor {
     type Context = ConnectionContext;
 
     fn stopped(&mut self, _: &mut ConnectionContext) {
@@ -247,36 +257,36 @@ impl Actor for Connection {
     }
 }
 
-impl Handler<Notice> for Connection {
+impl Handler<ConnectionNotice> for ConnectionActor {
     type Result = ();
 
-    /// The socket is polled after the mailbox in the same turn: what needs its readiness is left to that.
-    fn handle(&mut self, notice: Notice, _: &mut ConnectionContext) {
+    /// The socket is polled after the mailbox in the same turn: what needs its readiness is left to
+    /// that.
+    fn handle(&mut self, notice: ConnectionNotice, _: &mut ConnectionContext) {
         match notice {
-            Notice::Read => {
-                if self.shell.core.borrow().has_unread(self.id) {
+            ConnectionNotice::Read => {
+                if self.driver.look(|shard| shard.has_unread(self.id)) {
                     self.take_in(&[]);
                 }
             }
-            Notice::AwaitWritable => self.awaits_writable = true,
-            Notice::Linger => {
-                if self.state == State::Open
-                    && let Some(transport) = &self.transport
+            ConnectionNotice::AwaitWritable => self.awaits_writable = true,
+            ConnectionNotice::Linger => {
+                if self.state == SocketState::Open
+                    && let Some(endpoint) = &self.endpoint
                 {
-                    transport.shut_down_writing();
-                    self.state = State::Lingering;
+                    endpoint.transport().shut_down_writing();
+                    self.state = SocketState::Lingering;
                 }
             }
-            Notice::Close => self.gone("closed"),
-            Notice::Broken => self.gone("cannot be written to"),
-            Notice::Retransmit => {
-                if let Some(transport) = &self.transport {
-                    let view = transport.view();
-                    self.shell.core.borrow_mut().acknowledgement_due(clock::now(), self.id, view);
-                    self.shell.turn_ended();
+            ConnectionNotice::Close => self.gone("closed"),
+            ConnectionNotice::Broken => self.gone("cannot be written to"),
+            ConnectionNotice::Retransmit => {
+                if let Some(endpoint) = &self.endpoint {
+                    let view = endpoint.transport().view();
+                    self.driver.with_shard(|shard, now| shard.acknowledgement_due(now, self.id, view));
                 }
             }
-            Notice::Disconnect => self.overdue = true,
+            ConnectionNotice::Disconnect => self.overdue = true,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The byte stream of a connection: today a TCP socket.
 //!
-//! Reads and writes are tried, never awaited: who owns the connection polls for readiness. A short read says that the
-//! socket is empty, so readiness is cleared without the system call that would only answer "would block". The two calls of
-//! every message go past the C library, whose own are cancellation points with some work before and after.
+//! Reads and writes are tried, never awaited: who owns the connection polls for readiness. A short
+//! read says that the socket is empty, so readiness is cleared without the system call that would
+//! only answer "would block". The two calls of every message go past the C library, whose own are
+//! cancellation points with some work before and after.
 
-use crate::mqtt::session::stall::SocketView;
+use crate::session::outbound::stall::SocketView;
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
@@ -20,7 +21,7 @@ pub struct Transport(TcpStream);
 
 /// What a try to read found.
 #[derive(Debug)]
-pub enum Read {
+pub enum SocketRead {
     /// The reactor has heard of nothing.
     Nothing,
     /// Some bytes; there may be more.
@@ -42,19 +43,20 @@ impl Transport {
         self.0.into_std()
     }
 
-    /// Reads what the reactor says is there; nothing, and no system call, where it has heard of nothing since the socket was
-    /// last found empty.
-    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<Read> {
-        let mut read = Read::Nothing;
-        // A short read says that the socket is empty. Edge-triggered: what comes after it raises a new event, and on this
-        // thread none is taken in between; so readiness is let go of as if the next read had been tried.
+    /// Reads what the reactor says is there; nothing, and no system call, where it has heard of
+    /// nothing since the socket was last found empty.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
+        let mut read = SocketRead::Nothing;
+        // A short read says that the socket is empty. Edge-triggered: what comes after it raises a
+        // new event, and on this thread none is taken in between; so readiness is let go of as if
+        // the next read had been tried.
         let empty = || Err(io::ErrorKind::WouldBlock.into());
         let result = self.0.try_io(Interest::READABLE, || {
             read = self.read_now(buffer)?;
-            if matches!(read, Read::Last(_)) { empty() } else { Ok(()) }
+            if matches!(read, SocketRead::Last(_)) { empty() } else { Ok(()) }
         });
         match (read, result) {
-            (Read::Nothing, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            (SocketRead::Nothing, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             (read, _) => Ok(read),
         }
     }
@@ -64,13 +66,13 @@ impl Transport {
         self.0.poll_read_ready(cx)
     }
 
-    /// Reads what the kernel has now, whether or not the reactor has heard of it: after a pause of the whole process it has
-    /// not, though the bytes have long been there.
-    pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
+    /// Reads what the kernel has now, whether or not the reactor has heard of it: after a pause of
+    /// the whole process it has not, though the bytes have long been there.
+    pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
         match retry_on_intr(|| rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())) {
-            Ok((0, _)) => Ok(Read::End),
-            Ok((n, _)) if n < buffer.len() => Ok(Read::Last(n)),
-            Ok((n, _)) => Ok(Read::Some(n)),
+            Ok((0, _)) => Ok(SocketRead::End),
+            Ok((n, _)) if n < buffer.len() => Ok(SocketRead::Last(n)),
+            Ok((n, _)) => Ok(SocketRead::Some(n)),
             Err(error) => Err(error.into()),
         }
     }
@@ -100,8 +102,8 @@ impl Transport {
         let _ = socket2::SockRef::from(&self.0).shutdown(Shutdown::Write);
     }
 
-    /// What became of the bytes that were written: one system call, and a second one where some are not with the peer's
-    /// kernel.
+    /// What became of the bytes that were written: one system call, and a second one where some are
+    /// not with the peer's kernel.
     pub fn view(&self) -> SocketView {
         match self.unsent() {
             0 => SocketView::default(),
@@ -112,14 +114,16 @@ impl Transport {
         }
     }
 
-    /// Segments that the peer's kernel has yet to acknowledge, and how often the oldest was sent again.
+    /// Segments that the peer's kernel has yet to acknowledge, and how often the oldest was sent
+    /// again.
     fn segments(&self) -> (u32, u32) {
         // SAFETY: a plain structure of integers, for which all zeroes is a value.
         #[expect(unsafe_code, reason = "the structure has no constructor")]
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
         let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: `fd` is this socket's, open as long as `self` lives; the kernel writes at most `len` bytes, the size of the
-        // live local that the pointer is to, and the number it wrote to `len`.
+        // SAFETY: `fd` is this socket's, open as long as `self` lives; the kernel writes at most
+        // `len` bytes, the size of the live local that the pointer is to, and the number it wrote
+        // to `len`.
         #[expect(unsafe_code, reason = "no safe wrapper for TCP_INFO in the crates at hand")]
         let answer = unsafe {
             let (fd, to) = (self.0.as_raw_fd(), (&raw mut info).cast());
@@ -131,8 +135,8 @@ impl Transport {
     /// Bytes that were written and that the peer's kernel has not acknowledged.
     fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
-        // SAFETY: `fd` is this socket's, open as long as `self` lives; TIOCOUTQ writes one `int` to the pointer, which is
-        // to a live local of that type.
+        // SAFETY: `fd` is this socket's, open as long as `self` lives; TIOCOUTQ writes one `int` to
+        // the pointer, which is to a live local of that type.
         #[expect(unsafe_code, reason = "no safe wrapper for TIOCOUTQ in the crates at hand")]
         let answer = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
         if answer == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }

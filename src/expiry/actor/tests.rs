@@ -1,4 +1,4 @@
-//! The actor against the real clock: each test waits for verdicts, none for time to pass.
+//! The actor against the real clock: each test waits for expired deadlines, none for time to pass.
 
 use super::super::message::Registration;
 use super::*;
@@ -11,12 +11,12 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// A failing test ends; a slow machine does not fail one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a shard says when its first verdicts come.
+/// The message that a shard sends when its first expired deadlines come.
 type Reply = Rc<RefCell<Option<(Addr<ExpiryActor>, Register)>>>;
 
-/// Stands for a shard: passes its verdicts on to the test.
+/// Stands for a shard: forwards its expired deadlines to the test.
 struct Shard {
-    verdicts: UnboundedSender<Verdicts>,
+    expired: UnboundedSender<ExpiredDeadlines>,
     reply: Reply,
 }
 
@@ -24,20 +24,20 @@ impl Actor for Shard {
     type Context = Context<Self>;
 }
 
-impl Handler<Verdicts> for Shard {
+impl Handler<ExpiredDeadlines> for Shard {
     type Result = ();
 
-    fn handle(&mut self, verdicts: Verdicts, _: &mut Self::Context) {
+    fn handle(&mut self, expired: ExpiredDeadlines, _: &mut Self::Context) {
         if let Some((expiry, register)) = self.reply.take() {
             expiry.do_send(register);
         }
-        let _ = self.verdicts.send(verdicts);
+        let _ = self.expired.send(expired);
     }
 }
 
 struct Fixture {
     expiry: Addr<ExpiryActor>,
-    verdicts: Vec<UnboundedReceiver<Verdicts>>,
+    expired: Vec<UnboundedReceiver<ExpiredDeadlines>>,
     statistics: Arc<ExpiryStatistics>,
     reply: Reply,
 }
@@ -45,25 +45,25 @@ struct Fixture {
 impl Fixture {
     fn start(shards: usize) -> Fixture {
         let mut recipients = Vec::new();
-        let mut verdicts = Vec::new();
+        let mut expired = Vec::new();
         let reply = Reply::default();
         for _ in 0..shards {
             let (sender, receiver) = unbounded_channel();
-            recipients.push(Shard { verdicts: sender, reply: reply.clone() }.start().recipient());
-            verdicts.push(receiver);
+            recipients.push(Shard { expired: sender, reply: reply.clone() }.start().recipient());
+            expired.push(receiver);
         }
         let statistics = Arc::<ExpiryStatistics>::default();
         let expiry = ExpiryActor::new(INTERVAL, recipients, statistics.clone()).start();
-        Fixture { expiry, verdicts, statistics, reply }
+        Fixture { expiry, expired, statistics, reply }
     }
 
     fn register(&self, shard: u16, batch: &[Registration]) {
         self.expiry.do_send(Register { shard, batch: batch.to_vec(), sent: clock::now() });
     }
 
-    async fn next(&mut self, shard: usize) -> Verdicts {
-        let next = tokio::time::timeout(PATIENCE, self.verdicts[shard].recv());
-        next.await.expect("a verdict in time").expect("the shard runs")
+    async fn next(&mut self, shard: usize) -> ExpiredDeadlines {
+        let next = tokio::time::timeout(PATIENCE, self.expired[shard].recv());
+        next.await.expect("an expired deadline in time").expect("the shard runs")
     }
 }
 
@@ -84,15 +84,15 @@ fn bucket(deadline: Instant) -> Instant {
 }
 
 #[test]
-fn a_verdict_comes_at_its_bucket_and_not_before() {
+fn an_expired_deadline_comes_at_its_bucket_and_not_before() {
     run(async || {
         let mut fixture = Fixture::start(1);
         let deadline = soon(30);
         fixture.register(0, &[retransmit(5, deadline)]);
-        let Verdicts { batch, tick, .. } = fixture.next(0).await;
+        let ExpiredDeadlines { batch, tick, .. } = fixture.next(0).await;
         assert!(clock::now() >= bucket(deadline));
         assert_eq!(tick, bucket(deadline));
-        assert_eq!(batch, [Verdict { kind: DeadlineKind::Retransmit, slot: 5, generation: 1 }]);
+        assert_eq!(batch, [ExpiredDeadline { kind: DeadlineKind::Retransmit, slot: 5, generation: 1 }]);
         assert_eq!(fixture.statistics.fired(DeadlineKind::Retransmit), 1);
         assert_eq!(fixture.statistics.keys(), 0);
     });
@@ -111,7 +111,7 @@ fn an_earlier_registration_wakes_earlier() {
 }
 
 #[test]
-fn verdicts_go_to_the_shard_that_registered_with_its_own_slot_and_kind() {
+fn expired_deadlines_go_to_the_shard_that_registered_with_its_own_slot_and_kind() {
     run(async || {
         let mut fixture = Fixture::start(3);
         let deadline = soon(10);
@@ -126,9 +126,9 @@ fn verdicts_go_to_the_shard_that_registered_with_its_own_slot_and_kind() {
         }
         for shard in 0..3 {
             let mut batch = fixture.next(shard).await.batch;
-            batch.sort_unstable_by_key(|verdict| verdict.kind as u8);
+            batch.sort_unstable_by_key(|expired_deadline| expired_deadline.kind as u8);
             let slot = 40 + shard as u32;
-            assert_eq!(batch, DeadlineKind::ALL.map(|kind| Verdict { kind, slot, generation: 9 }));
+            assert_eq!(batch, DeadlineKind::ALL.map(|kind| ExpiredDeadline { kind, slot, generation: 9 }));
         }
     });
 }
@@ -140,7 +140,7 @@ fn what_was_deregistered_or_moved_does_not_fire() {
         fixture.register(0, &[retransmit(0, soon(20)), retransmit(1, soon(20)), retransmit(2, soon(80))]);
         fixture.register(0, &[retransmit(0, Instant::NEVER), retransmit(1, soon(3_600_000))]);
         let batch = fixture.next(0).await.batch;
-        assert_eq!(batch.iter().map(|verdict| verdict.slot).collect::<Vec<_>>(), [2]);
+        assert_eq!(batch.iter().map(|expired_deadline| expired_deadline.slot).collect::<Vec<_>>(), [2]);
     });
 }
 
@@ -157,7 +157,7 @@ fn a_catch_up_takes_several_rounds_and_the_mailbox_has_its_turn_between_them() {
         while slots.len() <= keys as usize {
             let batch = fixture.next(0).await.batch;
             assert!(batch.len() <= ROUND);
-            slots.extend(batch.into_iter().map(|verdict| verdict.slot));
+            slots.extend(batch.into_iter().map(|expired_deadline| expired_deadline.slot));
         }
         let late = slots.iter().position(|slot| *slot == 0).expect("fires too");
         assert!(late < 5 * ROUND, "taken in between the rounds, so not the last");
@@ -192,7 +192,10 @@ fn a_polled_key_fires_again_only_when_registered_again() {
             let registration = Registration { generation, ..retransmit(0, soon(10)) };
             fixture.register(0, &[registration]);
             let batch = fixture.next(0).await.batch;
-            assert_eq!(batch.iter().map(|verdict| verdict.generation).collect::<Vec<_>>(), [generation]);
+            assert_eq!(
+                batch.iter().map(|expired_deadline| expired_deadline.generation).collect::<Vec<_>>(),
+                [generation]
+            );
         }
         fixture.register(0, &[retransmit(1, soon(60))]);
         assert_eq!(fixture.next(0).await.batch.len(), 1);
@@ -207,7 +210,7 @@ fn an_inspection_tells_the_shards_and_kinds_apart() {
         fixture.register(0, &[retransmit(0, far), retransmit(1, near)]);
         let idle = Registration { kind: DeadlineKind::ReadIdle, slot: 7, generation: 0, deadline: far };
         fixture.register(1, &[idle]);
-        let Inspection { interval, keys, buckets, shards } =
+        let ExpiryInspection { interval, keys, buckets, shards } =
             fixture.expiry.send(Inspect).await.expect("running");
         assert_eq!((interval, keys, shards.len()), (INTERVAL, 3, 2));
         assert_eq!(buckets, [(bucket(near), 1), (bucket(far), 2)]);

@@ -1,11 +1,13 @@
-//! An unordered list of slots: what the ring is made of.
+//! An unordered list of slots, from which the ring is made.
 //!
-//! In chunks, all full but the last: a bucket has at most one chunk of slack where a vector has up to as much again
-//! as it holds, and growing copies no slots.
+//! The slots are in chunks, all full but the last. So a bucket has at most one chunk of slack,
+//! where a vector has up to as much again as it holds. Growth copies no slots.
 
-/// Slots per chunk: 256 bytes. Four times as many gain an update 2 ns and cost a lightly filled ring four times the slack.
+/// Slots in each chunk: 256 bytes. Chunks of four times the size make an update 2 ns faster, and
+/// cost a lightly filled ring four times the slack.
 const CHUNK: usize = 64;
 
+/// The slots of one bucket, in any order.
 #[derive(Default)]
 pub(super) struct Bucket {
     #[expect(clippy::vec_box, reason = "unboxed, growing would copy every slot")]
@@ -14,16 +16,18 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
+    /// Returns the number of slots.
     pub fn len(&self) -> u32 {
         self.len
     }
 
+    /// Returns the slot at a position below [`Bucket::len`].
     pub fn slot(&self, position: u32) -> u32 {
         let position = position as usize;
         self.chunks[position / CHUNK][position % CHUNK]
     }
 
-    /// Appends; answers the position.
+    /// Appends a slot and returns its position.
     pub fn push(&mut self, slot: u32) -> u32 {
         let position = self.len as usize;
         if position.is_multiple_of(CHUNK) {
@@ -34,7 +38,8 @@ impl Bucket {
         position as u32
     }
 
-    /// Takes out what is at `position`; the last slot fills the hole. Answers that one, be it another or not.
+    /// Removes the slot at `position` and fills the hole with the last slot. Returns the last slot,
+    /// which may be the removed one.
     pub fn swap_remove(&mut self, position: u32) -> u32 {
         let (last, position) = (self.len as usize - 1, position as usize);
         let moved = self.chunks[last / CHUNK][last % CHUNK];
@@ -43,7 +48,7 @@ impl Bucket {
         moved
     }
 
-    /// Takes out the last slot.
+    /// Removes the last slot.
     pub fn pop(&mut self) {
         self.len -= 1;
         if self.len.is_multiple_of(CHUNK as u32) {
@@ -64,7 +69,7 @@ impl Bucket {
         }
     }
 
-    /// Bytes allocated, as asked of the allocator.
+    /// Returns the bytes that were requested from the allocator.
     pub fn allocated(&self) -> usize {
         self.chunks.len() * size_of::<[u32; CHUNK]>()
             + self.chunks.capacity() * size_of::<Box<[u32; CHUNK]>>()

@@ -1,32 +1,37 @@
-//! Where each slot is registered: sixteen bytes a slot, in segments, so that growing copies nothing and emptied
-//! stretches of slots go back to the allocator.
+//! The registration of each slot: 16 bytes for each slot, in segments.
+//!
+//! Segments make growth free of copies, and an emptied stretch of slots returns to the allocator.
 
-/// Slots per segment: 16 KiB, so that a lone slot that comes and goes costs no more than that to make.
+/// Slots in each segment: 16 KiB. A lone slot that comes and goes costs no more than one such
+/// allocation.
 pub(super) const SEGMENT: usize = 1024;
 
-/// One slot's registration.
+/// The registration of one slot.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))] // Four to a cache line, none across two.
 pub(super) struct Cell {
-    /// The number of the bucket, or [`Cell::LATE`], or that of [`Cell::NOTHING`].
+    /// The number of the bucket, or [`Cell::LATE`], or the number of [`Cell::NOTHING`].
     pub tick: u64,
+    /// The generation that is registered.
     pub generation: u32,
-    /// In the bucket.
+    /// The position of the slot in its bucket.
     pub position: u32,
 }
 
 impl Cell {
-    /// Instead of the number of a bucket already polled: before all others, which count from 1.
+    /// Replaces the number of a bucket that was already polled. Smaller than all numbers, which
+    /// count from 1.
     pub const LATE: u64 = 0;
-    /// Not registered: in the bucket that never comes.
+    /// Not registered: the number of a bucket that never comes.
     pub const NOTHING: Cell = Cell { tick: u64::MAX, generation: 0, position: 0 };
 
+    /// True if the slot is registered.
     pub fn is_registered(self) -> bool {
         self.tick != Self::NOTHING.tick
     }
 }
 
-/// Registration by slot. Its bound is 16 KiB for every 1,024 neighbours any of which is registered.
+/// Registrations by slot. Takes 16 KiB for every 1,024 neighbours of which any is registered.
 #[derive(Default)]
 pub(super) struct Index {
     segments: Vec<Segment>,
@@ -40,18 +45,19 @@ struct Segment {
 }
 
 impl Index {
+    /// Returns the registration of a slot, or [`Cell::NOTHING`].
     pub fn cell(&self, slot: u32) -> Cell {
         let slot = slot as usize;
         let segment = self.segments.get(slot / SEGMENT);
         segment.and_then(|segment| segment.cells.get(slot % SEGMENT)).copied().unwrap_or(Cell::NOTHING)
     }
 
-    /// The cell of a registered slot.
+    /// Returns the cell of a slot that must be registered.
     pub fn cell_mut(&mut self, slot: u32) -> &mut Cell {
         &mut self.segments[slot as usize / SEGMENT].cells[slot as usize % SEGMENT]
     }
 
-    /// Registers a slot that is not.
+    /// Registers a slot that must not be registered.
     pub fn insert(&mut self, slot: u32, cell: Cell) {
         let number = slot as usize / SEGMENT;
         if self.segments.get(number).is_none_or(|segment| segment.registered == 0) {
@@ -61,12 +67,13 @@ impl Index {
         *self.cell_mut(slot) = cell;
     }
 
-    /// Forgets a registered slot.
+    /// Removes the registration of a slot that must be registered.
     pub fn remove(&mut self, slot: u32) {
         self.take_due(slot, u64::MAX);
     }
 
-    /// Forgets a registered slot if its bucket is no later than `passed`; answers its generation.
+    /// Removes the registration of a slot if its bucket is `passed` or earlier, and returns its
+    /// generation.
     pub fn take_due(&mut self, slot: u32, passed: u64) -> Option<u32> {
         let segment = &mut self.segments[slot as usize / SEGMENT];
         let cell = &mut segment.cells[slot as usize % SEGMENT];
@@ -81,17 +88,18 @@ impl Index {
         Some(generation)
     }
 
-    /// Every registration with its slot, in the order of the slots.
+    /// Returns every registration with its slot, in the order of the slots.
     pub fn registered(&self) -> impl Iterator<Item = (u32, &Cell)> {
         self.registered_from(0, usize::MAX)
     }
 
-    /// Where the stretch of slots ends that begins with segment `first` and has so many; nothing if there are no more after it.
+    /// Returns the segment behind a stretch of `segments` segments from `first`; `None` if the
+    /// index ends there.
     pub fn stretch_end(&self, first: usize, segments: usize) -> Option<usize> {
         Some(first + segments).filter(|end| *end < self.segments.len())
     }
 
-    /// Those in so many segments from the one of this number on.
+    /// Returns the registrations in `segments` segments from number `first` on, with their slots.
     pub fn registered_from(&self, first: usize, segments: usize) -> impl Iterator<Item = (u32, &Cell)> {
         let segments = self.segments.iter().enumerate().skip(first).take(segments);
         let cells = segments.flat_map(|(number, segment)| {
@@ -101,13 +109,14 @@ impl Index {
         cells.filter(|(_, cell)| cell.is_registered())
     }
 
-    /// Bytes allocated, as asked of the allocator.
+    /// Returns the bytes that were requested from the allocator.
     pub fn allocated(&self) -> usize {
         let cells: usize = self.segments.iter().map(|segment| size_of_val::<[Cell]>(&segment.cells)).sum();
         cells + self.segments.capacity() * size_of::<Segment>()
     }
 
-    // An array instead of a vector, inlined into `update`, has every call probe a segment's worth of stack: 60 ns.
+    // A vector, not an array: inlined into `update`, an array makes every call probe a segment's
+    // size of stack, which takes 60 ns.
     #[cold]
     fn add_segment(&mut self, number: usize) {
         if number >= self.segments.len() {

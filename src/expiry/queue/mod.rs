@@ -1,15 +1,19 @@
-//! The bucketed expiry queue: every deadline of the broker, rounded up to buckets. Pure: told the time.
+//! The bucketed expiry queue: every deadline of the broker, rounded up to the end of its bucket.
+//! Pure: the time is an argument.
 //!
-//! ZooKeeper's `ExpiryQueue` is the idea: a deadline counts as the end of the interval it is in, so that one that moves
-//! seldom changes its bucket and one tick takes out everything due. The two hash maps it keeps are not:
-//! a ring of buckets holds the slots, an index by slot says when each is due and where in its bucket it is. A deadline beyond
-//! the ring's span waits in its bucket and is passed over until its round has come, as in a hashed wheel.
+//! The idea is ZooKeeper's `ExpiryQueue`. A deadline counts as the end of the interval that
+//! contains it. So a deadline that moves seldom changes its bucket, and one tick removes everything
+//! that is due. ZooKeeper keeps two hash maps; this queue has a ring of buckets with slots, and an
+//! index by slot. The index has the bucket of each slot and the position in that bucket. A deadline
+//! beyond the span of the ring waits in its bucket and is skipped until its round comes, as in a
+//! hashed wheel.
 //!
-//! Costs: `update` and `remove` touch at most two slots in buckets and two cells of the index; an update that changes
-//! nothing reads one cell. `poll` looks at no more slots than its budget. 20 bytes a key, and a chunk of slack a bucket.
+//! Costs: `update` and `remove` touch at most two slots in buckets and two cells of the index. An
+//! update that changes nothing reads one cell. `poll` looks at no more slots than its budget. Each
+//! key takes 20 bytes, and each bucket one chunk of slack.
 //!
-//! Not here: the owners' true deadlines. What is polled may be stale, since owners register lazily; they compare
-//! with their own deadline before they act, so a stale key is harmless.
+//! The owners have the true deadlines. A polled key may be stale, since owners register lazily. A
+//! stale key does no harm, because owners compare with their own deadline before they act.
 
 mod bucket;
 mod index;
@@ -22,62 +26,71 @@ use index::{Cell, Index};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Buckets in the ring: 256 s at an interval of 250 ms, so keep alives and all but the longest
-/// retransmit intervals never go round. 32 KiB of bucket heads.
+/// Buckets in the ring: 256 s with a tick of 250 ms. So keep alives and all but the longest retry
+/// intervals stay within one round. The bucket heads take 32 KiB.
 const SPAN: u32 = 1024;
 
-/// Dense slot plus generation: which owner and which life of it.
+/// The key of a registration: an owner, and the life of that owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct DeadlineKey {
+    /// The number of the owner and kind over all shards ([`super::slot::SlotSpace`]). The numbers
+    /// are dense.
     pub slot: u32,
+    /// The life of the slot, since slots are reused. Generations may wrap.
     pub generation: u32,
 }
 
-/// Whether another `poll` at the same time would hand out more.
+/// The result of work in portions: more is due now, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
-    /// The budget ended before what is due did.
+    /// The budget ended before the work did. Another call at the same time continues.
     Due,
+    /// Nothing more is due.
     Nothing,
 }
 
-/// Segments of the index that a survey looks at in one go.
+/// Segments of the index that one call of [`ExpiryQueue::survey`] looks at.
 const SURVEYED: usize = 128;
 
-/// A count of keys whose buckets end by each of some times, made in stretches.
+/// A count of the keys whose buckets end by each of `N` times, made in stretches.
 #[derive(Clone, Copy, Debug)]
-pub struct Survey<const N: usize> {
+pub struct QueueSurvey<const N: usize> {
     until: [Instant; N],
+    /// The keys counted so far, for each of the times.
     pub due: [usize; N],
     segment: usize,
 }
 
-impl<const N: usize> Survey<N> {
-    pub fn new(until: [Instant; N]) -> Survey<N> {
-        Survey { until, due: [0; N], segment: 0 }
+impl<const N: usize> QueueSurvey<N> {
+    /// Starts a count of the keys that are due by each time of `until`.
+    pub fn new(until: [Instant; N]) -> QueueSurvey<N> {
+        QueueSurvey { until, due: [0; N], segment: 0 }
     }
 }
 
-/// See the module's text.
+/// The registered deadlines, by bucket and by slot.
 pub struct ExpiryQueue {
     interval_ms: u64,
-    /// The ring, a power of two, then the bucket of what was registered too late for its own.
+    /// The ring, with a power of two of buckets. One more bucket follows for keys that came too
+    /// late for their own.
     buckets: Box<[Bucket]>,
     index: Index,
-    /// The first bucket not wholly polled, by number: it is due at `next * interval`.
+    /// The number of the first bucket that is not wholly polled. The bucket is due at `next *
+    /// interval`.
     next: u64,
-    /// Slots of that bucket a poll has yet to look at, from its start; nothing while none has begun.
+    /// The number of slots, from the start of bucket `next`, that a poll has yet to look at. `None`
+    /// while no poll of the bucket has begun.
     unseen: Option<u32>,
     len: usize,
 }
 
 impl ExpiryQueue {
-    /// An empty queue of buckets `interval` apart (counted as a millisecond if shorter).
+    /// Creates an empty queue with buckets of width `interval`, at least 1 ms.
     pub fn new(interval: Duration, now: Instant) -> ExpiryQueue {
         Self::with_span(interval, now, SPAN)
     }
 
-    /// As [`new`](Self::new) with a ring of `buckets`, rounded up to a power of two.
+    /// As [`new`](Self::new), with a ring of `buckets`, rounded up to a power of two, at most 2^20.
     pub fn with_span(interval: Duration, now: Instant, buckets: u32) -> ExpiryQueue {
         let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
         let buckets = buckets.clamp(1, 1 << 20).next_power_of_two();
@@ -91,29 +104,34 @@ impl ExpiryQueue {
         }
     }
 
+    /// Returns the width of a bucket.
     pub fn interval(&self) -> Duration {
         Duration::from_millis(self.interval_ms)
     }
 
-    /// When a deadline counts as passed: the end of the interval that `t` is in.
+    /// Returns the time at which a deadline `t` counts as passed: the end of the interval that
+    /// contains `t`.
     pub fn bucket(&self, t: Instant) -> Instant {
         self.boundary((t.as_millis() / self.interval_ms).saturating_add(1))
     }
 
+    /// Returns the number of registered keys.
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// True if no key is registered.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Registers or moves a key; answers its new bucket, or nothing where that is unchanged.
+    /// Registers or moves a key. Returns the end of its new bucket, or `None` if nothing changed.
     ///
-    /// One registration a slot: a newer generation takes the place of an older one, an older one is ignored while a
-    /// newer one is registered. "Newer" is less than 2^31 ahead, wrapping, so generations may. A bucket
-    /// already polled means the next poll. [`Instant::NEVER`] removes, and answers nothing.
-    pub fn update(&mut self, key: Key, deadline: Instant) -> Option<Instant> {
+    /// A slot has one registration. A newer generation replaces an older one, and an older one is
+    /// ignored while a newer one is registered. "Newer" means less than 2^31 ahead, with wrapping.
+    /// A deadline in a bucket that was already polled expires with the next poll.
+    /// [`Instant::NEVER`] removes the key and returns `None`.
+    pub fn update(&mut self, key: DeadlineKey, deadline: Instant) -> Option<Instant> {
         if deadline.is_never() {
             self.forget(key);
             return None;
@@ -131,7 +149,8 @@ impl ExpiryQueue {
             self.index.cell_mut(key.slot).generation = key.generation;
             return (old.generation != key.generation).then(|| self.boundary(tick));
         }
-        // Before the push: of the same bucket, in another round, the position would not hold.
+        // Before the push: if the new deadline is in the same bucket in another round, the position
+        // would be wrong.
         if old.is_registered() {
             self.leave(old);
         }
@@ -146,14 +165,16 @@ impl ExpiryQueue {
         Some(self.boundary(tick))
     }
 
-    /// Forgets a key; false if it, in this generation, is not registered.
-    pub fn remove(&mut self, key: Key) -> bool {
+    /// Removes a key. Returns false if the slot is not registered with this generation.
+    pub fn remove(&mut self, key: DeadlineKey) -> bool {
         self.index.cell(key.slot).generation == key.generation && self.forget(key)
     }
 
-    /// The end of the first bucket with anything in it; past if something is due since. Looks at each list head at most once.
+    /// Returns the end of the first bucket with a key in it, which may be in the past; `None`
+    /// without keys.
     ///
-    /// A bucket whose entries all wait for a later round counts: polling it is then cheap and hands out nothing.
+    /// Looks at each bucket head at most once. A bucket whose keys all wait for a later round
+    /// counts too: polling it is then cheap and returns nothing.
     pub fn next_boundary(&self) -> Option<Instant> {
         if self.len == 0 {
             return None;
@@ -166,17 +187,21 @@ impl ExpiryQueue {
             .map(|tick| self.boundary(tick))
     }
 
-    /// How long nothing can be due: zero if something is, [`Duration::MAX`] if nothing is registered.
+    /// Returns the time in which nothing can be due: zero if a key is due, [`Duration::MAX`]
+    /// without keys.
+    #[cfg(test)]
     pub fn wait_time(&self, now: Instant) -> Duration {
         self.next_boundary().map_or(Duration::MAX, |boundary| boundary.since(now))
     }
 
-    /// Hands out keys whose bucket has ended, in no order within a bucket; they are registered no more.
+    /// Appends to `out` the keys whose bucket has ended, and removes their registrations. Keys of
+    /// one bucket come in any order.
     ///
-    /// Looks at `budget` entries at most (at least one), those that go round again included, so a poll's time is bounded
-    /// however much is due; it goes on where it stopped. After a stall longer than the ring's span
-    /// every bucket is visited once, not once a missed tick.
-    pub fn poll(&mut self, now: Instant, budget: usize, out: &mut Vec<Key>) -> More {
+    /// Looks at `budget` entries at most, and at least one. Entries that wait for a later round
+    /// count too, so the time of a poll is bounded however much is due. The next poll continues at
+    /// the same place. After a stall longer than the span of the ring, every bucket is visited
+    /// once, not once for each missed tick.
+    pub fn poll(&mut self, now: Instant, budget: usize, out: &mut Vec<DeadlineKey>) -> More {
         let passed = (now.as_millis() / self.interval_ms).min(u64::MAX - 1);
         let mut budget = budget.max(1);
         let late = self.span() as usize;
@@ -185,7 +210,7 @@ impl ExpiryQueue {
         while self.next <= passed {
             self.skip(passed);
             let at = self.at(self.next);
-            // Fewer are left if some were taken out since.
+            // There are fewer if some were removed since.
             let unseen = self.buckets[at].len().min(self.unseen.unwrap_or(u32::MAX));
             let unseen = self.sweep(at, unseen, passed, &mut budget, out);
             self.unseen = (unseen > 0).then_some(unseen);
@@ -197,7 +222,8 @@ impl ExpiryQueue {
         if self.late().len() > 0 { More::Due } else { More::Nothing }
     }
 
-    /// Buckets with keys in them, earliest first, with the end and size of each. Walks over every key: for an operator's eyes.
+    /// Returns the end and the number of keys of each bucket with keys, earliest first. Walks over
+    /// every key, so it is for an operator only.
     pub fn dump(&self) -> Vec<(Instant, usize)> {
         let mut sizes = BTreeMap::new();
         for (_, cell) in self.index.registered() {
@@ -207,21 +233,26 @@ impl ExpiryQueue {
         sizes.into_iter().map(|(tick, size)| (self.boundary(tick), size)).collect()
     }
 
-    /// Every key's slot, and the end of its bucket. Walks over every key, as [`dump`](Self::dump).
+    /// Returns the slot of every key and the end of its bucket. Walks over every key, as
+    /// [`dump`](Self::dump).
     pub fn walk(&self) -> impl Iterator<Item = (u32, Instant)> {
         self.index.registered().map(|(slot, cell)| (slot, self.boundary(self.ends(*cell))))
     }
 
-    /// How many keys' buckets end within `ahead`. Walks over every key, as [`dump`](Self::dump).
+    /// Returns the number of keys whose buckets end within `ahead`. Walks over every key, as
+    /// [`dump`](Self::dump).
+    #[cfg(test)]
     pub fn due_within(&self, now: Instant, ahead: Duration) -> usize {
-        let mut survey = Survey::new([now + ahead]);
+        let mut survey = QueueSurvey::new([now + ahead]);
         while self.survey(&mut survey) == More::Due {}
         survey.due[0]
     }
 
-    /// Counts on in a survey: one comparison a time for each of the next 131,072 slots, some 0.3 ms, and no allocation. A key that
-    /// moves between two calls is counted as it is when its slot's turn comes.
-    pub fn survey<const N: usize>(&self, survey: &mut Survey<N>) -> More {
+    /// Continues a survey with the next 131,072 slots.
+    ///
+    /// Costs one comparison for each slot and time, some 0.3 ms in all, and no allocation. A key
+    /// that moves between two calls counts with its bucket at the time when its slot is visited.
+    pub fn survey<const N: usize>(&self, survey: &mut QueueSurvey<N>) -> More {
         let last = survey.until.map(|until| until.as_millis() / self.interval_ms);
         for (_, cell) in self.index.registered_from(survey.segment, SURVEYED) {
             let tick = self.ends(*cell);
@@ -238,18 +269,20 @@ impl ExpiryQueue {
         }
     }
 
-    /// Buckets of the ring in use; those of several rounds share one. Looks at each of them.
+    /// Returns the number of buckets with keys. Buckets of several rounds share one place. Looks at
+    /// each bucket head.
     pub fn buckets_in_use(&self) -> usize {
         self.buckets.iter().filter(|bucket| bucket.len() > 0).count()
     }
 
-    /// Bytes this queue has from the allocator.
+    /// Returns the bytes that this queue requested from the allocator.
     pub fn allocated(&self) -> usize {
         let slots: usize = self.buckets.iter().map(Bucket::allocated).sum();
         slots + size_of_val::<[Bucket]>(&self.buckets) + self.index.allocated()
     }
 
-    /// The number of the bucket that a registration counts as: what came too late counts as the last one polled.
+    /// Returns the number of the bucket of a registration. A key that came too late counts to the
+    /// last polled bucket.
     fn ends(&self, cell: Cell) -> u64 {
         if cell.tick == Cell::LATE { self.next - 1 } else { cell.tick }
     }
@@ -258,7 +291,8 @@ impl ExpiryQueue {
         Instant::from_millis(tick.saturating_mul(self.interval_ms))
     }
 
-    /// The number of the bucket for a deadline, from 1, and short of that of [`Cell::NOTHING`].
+    /// Returns the number of the bucket for a deadline: from 1, and below the number of
+    /// [`Cell::NOTHING`].
     fn tick(&self, deadline: Instant) -> u64 {
         (deadline.as_millis() / self.interval_ms).saturating_add(1).min(u64::MAX - 1)
     }
@@ -267,7 +301,7 @@ impl ExpiryQueue {
         self.buckets.len() as u64 - 1
     }
 
-    /// Where in the ring the bucket of this number is.
+    /// Returns the place of a bucket number in the ring.
     fn at(&self, tick: u64) -> usize {
         (tick & (self.span() - 1)) as usize
     }
@@ -281,14 +315,14 @@ impl ExpiryQueue {
         &mut self.buckets[at]
     }
 
-    /// The first bucket that a key can yet be put into: one for an earlier bucket is late.
+    /// Returns the first bucket that accepts keys. A key for an earlier bucket is late.
     fn first_open(&self) -> u64 {
-        // A poll half through a bucket does not see what is added behind it.
+        // A poll that is half through a bucket does not see keys that are appended behind it.
         self.next + u64::from(self.unseen.is_some())
     }
 
-    /// Takes a key out unless a newer generation is registered.
-    fn forget(&mut self, key: Key) -> bool {
+    /// Removes a key unless a newer generation is registered. Returns true if it was removed.
+    fn forget(&mut self, key: DeadlineKey) -> bool {
         let cell = self.index.cell(key.slot);
         if !cell.is_registered() || is_older(key.generation, cell.generation) {
             return false;
@@ -299,13 +333,15 @@ impl ExpiryQueue {
         true
     }
 
-    /// Takes the slot of `cell`, which is no longer true after, out of its bucket.
+    /// Removes the slot of `cell` from its bucket. The caller must replace or remove the cell
+    /// afterwards.
     fn leave(&mut self, cell: Cell) {
         let moved = self.bucket_of(cell.tick).swap_remove(cell.position);
         self.index.cell_mut(moved).position = cell.position;
     }
 
-    /// Before a bucket is begun: passes over ticks whose buckets would only be visited again within `passed`.
+    /// Skips ticks whose buckets a later tick up to `passed` visits again. Does nothing in the
+    /// middle of a bucket.
     fn skip(&mut self, passed: u64) {
         if self.unseen.is_some() {
             return;
@@ -313,22 +349,31 @@ impl ExpiryQueue {
         if self.len == 0 {
             self.next = passed;
         }
-        // The last ticks, as many as the ring has, visit every bucket once, and a visit takes all that is due by `passed`.
+        // As many last ticks as the ring has buckets visit every bucket once. Each visit takes all
+        // that is due by `passed`.
         self.next = self.next.max((passed + 1).saturating_sub(self.span()));
     }
 
-    /// Takes what is due by `passed` out of the bucket `at`. Looks at its first `unseen` slots, as far as the budget goes;
-    /// answers how many are left.
-    fn sweep(&mut self, at: usize, unseen: u32, passed: u64, budget: &mut usize, out: &mut Vec<Key>) -> u32 {
+    /// Moves the keys that are due by `passed` from the bucket `at` to `out`. Looks at the first
+    /// `unseen` slots of the bucket, as far as `budget` allows. Returns the number of slots that
+    /// are left.
+    fn sweep(
+        &mut self,
+        at: usize,
+        unseen: u32,
+        passed: u64,
+        budget: &mut usize,
+        out: &mut Vec<DeadlineKey>,
+    ) -> u32 {
         let bucket = &mut self.buckets[at];
         let left = unseen.saturating_sub(u32::try_from(*budget).unwrap_or(u32::MAX));
         *budget -= (unseen - left) as usize;
         let before = out.len();
-        // From the end down, so that filling a hole with the last slot never hides one.
+        // From the end down, so that a last slot that fills a hole was always looked at before.
         for position in (left..unseen).rev() {
             let slot = bucket.slot(position);
             let Some(generation) = self.index.take_due(slot, passed) else { continue };
-            out.push(Key { slot, generation });
+            out.push(DeadlineKey { slot, generation });
             if position + 1 == bucket.len() {
                 bucket.pop();
             } else {
@@ -341,7 +386,7 @@ impl ExpiryQueue {
     }
 }
 
-/// Whether `a` is an earlier life than `b`, generations wrapping.
+/// True if `a` is an earlier life than `b`. Generations wrap.
 fn is_older(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) > u32::MAX / 2
 }

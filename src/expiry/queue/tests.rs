@@ -13,8 +13,8 @@ fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
 }
 
-fn key(slot: u32) -> Key {
-    Key { slot, generation: 0 }
+fn key(slot: u32) -> DeadlineKey {
+    DeadlineKey { slot, generation: 0 }
 }
 
 fn queue() -> ExpiryQueue {
@@ -86,7 +86,7 @@ fn never_removes() {
 #[test]
 fn a_newer_generation_displaces_and_an_older_one_does_not() {
     let mut queue = queue();
-    let life = |generation| Key { slot: 7, generation };
+    let life = |generation| DeadlineKey { slot: 7, generation };
     queue.update(life(u32::MAX), at(15));
     assert_eq!(queue.update(life(0), at(15)), Some(at(20)), "newer, wrapping, in the same bucket");
     assert_eq!(queue.update(life(u32::MAX), at(55)), None);
@@ -126,7 +126,7 @@ fn a_survey_in_stretches_counts_every_key_once() {
         queue.update(key(slot), at(5));
     }
     queue.update(key(9), at(25));
-    let mut survey = Survey::new([at(10), at(30)]);
+    let mut survey = QueueSurvey::new([at(10), at(30)]);
     let mut calls = 1;
     while queue.survey(&mut survey) == More::Due {
         calls += 1;
@@ -268,18 +268,18 @@ struct Model {
 }
 
 impl Model {
-    fn key(&mut self, slot: u32, newer: bool) -> Key {
+    fn key(&mut self, slot: u32, newer: bool) -> DeadlineKey {
         // Starts short of the end, so that generations wrap.
         let generation = self.generations.entry(slot).or_insert(u32::MAX - 1);
         *generation = generation.wrapping_add(u32::from(newer));
-        Key { slot, generation: *generation }
+        DeadlineKey { slot, generation: *generation }
     }
 
     fn end_of(deadline: u64) -> u64 {
         (deadline / INTERVAL + 1) * INTERVAL
     }
 
-    fn update(&mut self, queue: &mut ExpiryQueue, key: Key, deadline: u64) {
+    fn update(&mut self, queue: &mut ExpiryQueue, key: DeadlineKey, deadline: u64) {
         let moved = queue.update(key, at(deadline));
         let old = self.registered.insert(key.slot, (key.generation, deadline));
         let same = old.is_some_and(|(generation, old)| {
@@ -293,7 +293,7 @@ impl Model {
     }
 
     /// Takes what one round handed out: each registered, in its generation, and not early.
-    fn hand_out(&mut self, out: &[Key]) {
+    fn hand_out(&mut self, out: &[DeadlineKey]) {
         for key in out {
             let (generation, deadline) = self.registered.remove(&key.slot).expect("registered once");
             assert_eq!(generation, key.generation);

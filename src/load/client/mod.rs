@@ -1,8 +1,9 @@
-//! A rumqttc client of either version behind one face: what the scenarios say to it, and what it tells them.
+//! One interface for rumqttc clients of either version.
 //!
-//! It neither reconnects nor decides anything: a connection that breaks is an error, and whoever wants to come back opens
-//! another. Two of rumqttc's limits are lifted here: 3.1.1 packets over 10 KiB, and the 13.8 MiB of a 5.0 client. A third, that
-//! it forgets which QoS 2 identifiers it has had, is lifted by [`Options::known_ids`].
+//! A client neither reconnects nor decides: a broken connection is an error, and a scenario that
+//! wants to return opens another client. Two of rumqttc's limits are lifted here: 3.1.1 packets
+//! over 10 KiB, and the 13.8 MiB of a 5.0 client. A third, that it forgets which QoS 2 identifiers
+//! it has had, is lifted by [`Options::known_ids`].
 
 mod v4;
 mod v5;
@@ -25,11 +26,13 @@ pub struct Options {
     pub window: u16,
     /// Bytes of the largest payload to send or receive.
     pub payload: usize,
-    /// Incoming QoS 2 identifiers of earlier connections of this session: rumqttc takes the PUBREL of an identifier that it
-    /// does not know for an error and closes the connection, and it knows none after a return.
+    /// Incoming QoS 2 identifiers of earlier connections of this session: rumqttc takes the PUBREL
+    /// of an identifier that it does not know for an error and closes the connection, and it knows
+    /// none after a return.
     pub known_ids: Vec<u16>,
 }
 
+/// The life of the session of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Session {
     /// Begins and ends with the connection.
@@ -38,6 +41,7 @@ pub enum Session {
     Kept,
 }
 
+/// The way in which a client acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
     AtOnce,
@@ -48,12 +52,13 @@ pub enum Acks {
 /// Session Expiry Interval of kept 5.0 sessions, in seconds: longer than any scenario is away.
 const SESSION_EXPIRY_S: u32 = 3600;
 
-/// Room for what the protocol can have unacknowledged at all, so that an acknowledgement never waits for the event loop that
-/// its caller runs. The queue allocates only what it holds.
+/// Room for what the protocol can have unacknowledged at all, so that an acknowledgement never
+/// waits for the event loop that its caller runs. The queue allocates only what it holds.
 const REQUESTS: usize = 65_536;
 
-/// rumqttc takes packet identifiers in turn from 1 to its in-flight limit, and stumbles where the next one is still in use.
-/// A range some times the window, which [`super::flow`] keeps to, makes room for a broker that answers out of order.
+/// rumqttc takes packet identifiers in turn from 1 to its in-flight limit, and stumbles where the
+/// next one is still in use. A range some times the window, which [`super::flow`] keeps to, makes
+/// room for a broker that answers out of order.
 fn identifier_range(window: u16) -> u16 {
     window.saturating_mul(4).max(16)
 }
@@ -126,7 +131,8 @@ pub enum Sender {
     V5(rumqttc::v5::AsyncClient),
 }
 
-/// The half that runs: nothing moves unless [`Connection::next`] is awaited. Dropping it cuts the connection without DISCONNECT.
+/// The half that runs: nothing moves unless [`Connection::next`] is awaited. Dropping it cuts the
+/// connection without DISCONNECT.
 pub enum Connection {
     V4(Box<rumqttc::EventLoop>),
     V5(Box<rumqttc::v5::EventLoop>),
@@ -161,6 +167,10 @@ pub async fn connect(options: &Options) -> Result<(Sender, Connection, bool), Br
 }
 
 impl Sender {
+    /// Hands a message to the client.
+    ///
+    /// # Errors
+    /// The connection is over.
     pub async fn publish(&self, topic: &str, qos: QoS, payload: Bytes) -> Result<(), Gone> {
         match self {
             Sender::V4(client) => {
@@ -172,6 +182,10 @@ impl Sender {
         }
     }
 
+    /// Hands a SUBSCRIBE of one filter to the client.
+    ///
+    /// # Errors
+    /// The connection is over.
     pub async fn subscribe(&self, filter: &str, qos: QoS) -> Result<(), Gone> {
         match self {
             Sender::V4(client) => client.subscribe(filter, v4::qos(qos)).await.map_err(|_| Gone),
@@ -179,7 +193,10 @@ impl Sender {
         }
     }
 
-    /// PUBACK or PUBREC for a message of a client with [`Acks::ByHand`].
+    /// Sends PUBACK or PUBREC, for a client with [`Acks::ByHand`].
+    ///
+    /// # Errors
+    /// The connection is over.
     pub fn acknowledge(&self, qos: QoS, id: u16) -> Result<(), Gone> {
         match self {
             Sender::V4(client) => client.try_ack(&v4::placeholder(qos, id)).map_err(|_| Gone),
@@ -187,7 +204,10 @@ impl Sender {
         }
     }
 
-    /// DISCONNECT, after whatever was asked before.
+    /// Sends DISCONNECT behind all earlier requests.
+    ///
+    /// # Errors
+    /// The connection is over.
     pub fn disconnect(&self) -> Result<(), Gone> {
         match self {
             Sender::V4(client) => client.try_disconnect().map_err(|_| Gone),
@@ -197,7 +217,8 @@ impl Sender {
 }
 
 impl Connection {
-    /// The next thing that happens. Not to be dropped half-way: what rumqttc was about to flush would wait for the next call.
+    /// Waits for the next event. Do not drop the future half-way: the bytes that rumqttc was about
+    /// to flush would wait for the next call.
     ///
     /// # Errors
     /// The connection is over.
@@ -208,8 +229,8 @@ impl Connection {
         }
     }
 
-    /// What happened already and was not handed up yet. rumqttc reads and answers ten packets at a time, so whoever cuts a
-    /// connection must still hear of what was answered.
+    /// Returns the next event that rumqttc has handled and not reported. rumqttc reads and answers
+    /// ten packets at a time, so a scenario that closes a connection must still read these events.
     pub fn buffered(&mut self) -> Option<Event> {
         match self {
             Connection::V4(event_loop) => event_loop.state.events.pop_front().map(v4::translate),

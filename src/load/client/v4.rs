@@ -8,6 +8,7 @@ use rumqttc::{
     SubscribeReasonCode,
 };
 
+/// Returns a client that connects when its event loop runs.
 pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
     let mut mqtt = MqttOptions::new(options.client_id.clone(), super::host(options), options.port);
     let packet = super::packet_size(options.payload);
@@ -24,7 +25,8 @@ pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
         let known = Packet::Publish(placeholder(QoS::ExactlyOnce, *id));
         drop(event_loop.state.handle_incoming_packet(known));
     }
-    // 100 events of room are much for one of ten thousand idle clients; it grows where it is needed.
+    // 100 events of room are much for one of ten thousand idle clients; it grows where it is
+    // needed.
     event_loop.state.events = std::collections::VecDeque::new();
     (client, event_loop)
 }
@@ -36,6 +38,7 @@ pub fn placeholder(qos: QoS, id: u16) -> Publish {
     publish
 }
 
+/// Returns the QoS as the type of rumqttc.
 pub fn qos(qos: QoS) -> rumqttc::QoS {
     match qos {
         QoS::AtMostOnce => rumqttc::QoS::AtMostOnce,
@@ -52,6 +55,10 @@ fn our_qos(qos: rumqttc::QoS) -> QoS {
     }
 }
 
+/// Waits for the next event.
+///
+/// # Errors
+/// The connection is over.
 pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
     match event_loop.poll().await {
         Ok(event) => Ok(translate(event)),
@@ -62,6 +69,7 @@ pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
     }
 }
 
+/// Returns an event of rumqttc as an event of this interface.
 pub fn translate(event: rumqttc::Event) -> Event {
     match event {
         rumqttc::Event::Incoming(packet) => incoming(packet),

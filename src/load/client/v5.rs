@@ -10,6 +10,7 @@ use rumqttc::v5::{AsyncClient, ConnectionError, EventLoop, MqttOptions, StateErr
 /// What rumqttc reads at most unless Maximum Packet Size says otherwise.
 const DEFAULT_PACKET_SIZE: usize = 10 * 1024;
 
+/// Returns a client that connects when its event loop runs.
 pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
     let mut mqtt = MqttOptions::new(options.client_id.clone(), super::host(options), options.port);
     mqtt.set_keep_alive(options.keep_alive)
@@ -32,7 +33,8 @@ pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
         let known = Packet::Publish(placeholder(QoS::ExactlyOnce, *id));
         drop(event_loop.state.handle_incoming_packet(known));
     }
-    // 100 events of room are much for one of ten thousand idle clients; it grows where it is needed.
+    // 100 events of room are much for one of ten thousand idle clients; it grows where it is
+    // needed.
     event_loop.state.events = std::collections::VecDeque::new();
     (client, event_loop)
 }
@@ -44,6 +46,7 @@ pub fn placeholder(qos: QoS, id: u16) -> Publish {
     publish
 }
 
+/// Returns the QoS as the type of rumqttc.
 pub fn qos(qos: QoS) -> rumqttc::v5::mqttbytes::QoS {
     use rumqttc::v5::mqttbytes::QoS as Theirs;
     match qos {
@@ -62,6 +65,10 @@ fn our_qos(qos: rumqttc::v5::mqttbytes::QoS) -> QoS {
     }
 }
 
+/// Waits for the next event.
+///
+/// # Errors
+/// The connection is over.
 pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
     match event_loop.poll().await {
         Ok(event) => Ok(translate(event)),
@@ -72,6 +79,7 @@ pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
     }
 }
 
+/// Returns an event of rumqttc as an event of this interface.
 pub fn translate(event: rumqttc::v5::Event) -> Event {
     match event {
         rumqttc::v5::Event::Incoming(packet) => incoming(packet),

@@ -1,4 +1,5 @@
-//! A storm of connections, then all of them idle with keep alive: how fast they come, what one costs, whether any is dropped.
+//! A storm of connections, then all of them idle with keep alive: how fast they come, what one
+//! costs, whether any is dropped.
 
 use super::{prepare, report, watch_for_interrupt};
 use crate::clock;
@@ -34,6 +35,10 @@ struct Sightings {
     pings: Latencies,
 }
 
+/// Opens many connections, then keeps them idle.
+///
+/// # Errors
+/// The arguments are refused, or the broker cannot be reached.
 pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;

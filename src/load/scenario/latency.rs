@@ -1,5 +1,5 @@
-//! Messages at a fixed rate. Each is stamped with the time it was *due*, so that a stall shows in every message it delayed, and
-//! not in one alone.
+//! Messages at a fixed rate. Each is stamped with the time it was *due*, so that a stall shows in
+//! every message it delayed, and not in one alone.
 
 use super::{prepare, report, watch_for_interrupt};
 use crate::clock;
@@ -17,6 +17,10 @@ const NANOS_PER_S: f64 = 1e9;
 /// From the call to the first message, so that no publisher begins late.
 const LEAD_NS: u64 = 20_000_000;
 
+/// Publishes at a fixed rate and measures latencies.
+///
+/// # Errors
+/// The arguments are refused, or the broker cannot be reached.
 pub async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;

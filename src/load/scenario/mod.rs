@@ -25,6 +25,7 @@ const DURATION: Duration = Duration::from_secs(10);
 const INTERRUPTED: i32 = 130;
 
 impl Scenario {
+    /// Returns the arguments that every scenario has.
     pub fn common(&self) -> &Common {
         match self {
             Scenario::Throughput(arguments) => &arguments.common,
@@ -36,6 +37,10 @@ impl Scenario {
     }
 }
 
+/// Runs a scenario to its end.
+///
+/// # Errors
+/// The arguments are refused, or the broker cannot be reached.
 pub async fn perform(scenario: &Scenario) -> Result<Report, Trouble> {
     if let Some(pid) = scenario.common().pid {
         let readable = process::read(pid);

@@ -1,7 +1,8 @@
-//! Subscribers that withhold acknowledgements by plan, are cut off, and come back: what the broker sends again, when, and whether every
-//! message arrives in the end.
+//! Subscribers that withhold acknowledgements by plan, are cut off, and come back: what the broker
+//! sends again, when, and whether every message arrives in the end.
 //!
-//! Phases: *live* (publish, then observe), *away*, *back* (everything is answered), *again* (nothing may come any more).
+//! Phases: *live* (publish, then observe), *away*, *back* (everything is answered), *again*
+//! (nothing may come any more).
 
 use super::{prepare, report, watch_for_interrupt};
 use crate::clock;
@@ -30,6 +31,10 @@ const MESSAGES: u64 = 100;
 const SILENCE: Duration = Duration::from_millis(500);
 const GOODBYE: Duration = Duration::from_secs(2);
 
+/// Withholds acknowledgements and observes redeliveries.
+///
+/// # Errors
+/// The arguments are refused, or the broker cannot be reached.
 pub async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let qos = common.qos.unwrap_or(QoS::AtLeastOnce);

@@ -1,4 +1,5 @@
-//! A queue for subscribers that are away, then drained at their return. The rate, and the broker's cost, are those of the drain.
+//! A queue for subscribers that are away, then drained at their return. The rate, and the broker's
+//! cost, are those of the drain.
 
 use super::{prepare, report, watch_for_interrupt};
 use crate::clock;
@@ -19,6 +20,10 @@ use std::time::Duration;
 /// Messages of each publisher unless told: Homing and mosquitto queue 1,000 for one session.
 const MESSAGES: u64 = 500;
 
+/// Fills the queues of absent subscribers, then drains them.
+///
+/// # Errors
+/// The arguments are refused, or the broker cannot be reached.
 pub async fn perform(arguments: &Session) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let qos = common.qos.unwrap_or(QoS::AtLeastOnce);

@@ -1,5 +1,5 @@
-//! As many messages as the broker takes, in a closed loop: each publisher waits for acknowledgements (its window) and for
-//! deliveries (end to end).
+//! As many messages as the broker takes, in a closed loop: each publisher waits for
+//! acknowledgements (its window) and for deliveries (end to end).
 
 use super::{prepare, report, watch_for_interrupt};
 use crate::load::Trouble;
@@ -11,6 +11,10 @@ use crate::load::report::Report;
 use crate::load::run::Run;
 use crate::load::watch::{self, Meter};
 
+/// Publishes in a closed loop and measures the rate.
+///
+/// # Errors
+/// The arguments are refused, or the broker cannot be reached.
 pub async fn perform(arguments: &Throughput) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;

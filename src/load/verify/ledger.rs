@@ -1,8 +1,10 @@
-//! The books: every message sent, every one received, and what the QoS does not allow between the two.
+//! The books: every message sent, every one received, and what the QoS does not allow between the
+//! two.
 //!
-//! *Redelivered* is a message that comes again while its handshake is open (or marked DUP at QoS 1): lawful, and counted apart,
-//! because rumqttc hands a QoS 2 message up at each transmission. *Duplicated* is one that comes again after that: lawful at QoS 1
-//! alone. *Out of order* is a first transmission that comes after that of a later message of the same publisher.
+//! *Redelivered* is a message that comes again while its handshake is open (or marked DUP at QoS
+//! 1): lawful, and counted apart, because rumqttc hands a QoS 2 message up at each transmission.
+//! *Duplicated* is one that comes again after that: lawful at QoS 1 alone. *Out of order* is a
+//! first transmission that comes after that of a later message of the same publisher.
 
 use super::Seen;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
@@ -82,8 +84,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// `audiences[r]` is the audience that receiver `r` belongs to. Each message goes to `copies` audiences, once to each: those who
-    /// share a subscription are one.
+    /// `audiences[r]` is the audience that receiver `r` belongs to. Each message goes to `copies`
+    /// audiences, once to each: those who share a subscription are one.
     pub fn new(version: ProtocolVersion, qos: QoS, copies: u32, audiences: &[u32]) -> Ledger {
         let receiver = |audience: &u32| Receiver { audience: *audience, ..Receiver::default() };
         Ledger {
@@ -96,14 +98,17 @@ impl Ledger {
         }
     }
 
+    /// Counts a message that was sent.
     pub fn sent(&mut self) {
         self.counts.sent += 1;
     }
 
+    /// Counts a message that the broker refused.
     pub fn refused(&mut self) {
         self.counts.refused += 1;
     }
 
+    /// Counts a message of another run.
     pub fn foreign(&mut self) {
         self.counts.foreign += 1;
     }
@@ -199,7 +204,8 @@ impl Receiver {
         self.open.insert(arrival.id, open).is_some()
     }
 
-    /// Finds the open handshake of a message that has come before, and says which connection had it last.
+    /// Finds the open handshake of a message that has come before, and says which connection had it
+    /// last.
     fn resume(&mut self, arrival: Arrival) -> Option<u32> {
         let open = self.open.get_mut(&arrival.id)?;
         let same = open.publisher == arrival.publisher && open.sequence == arrival.sequence;

@@ -1,4 +1,5 @@
-//! What was promised against what came. Pure: told of every message sent and received, it knows no client and no clock.
+//! What was promised against what came. Pure: told of every message sent and received, it knows no
+//! client and no clock.
 
 mod ledger;
 mod seen;

@@ -1,7 +1,8 @@
 //! Which sequence numbers have come, in a bit each for what is not yet without gaps.
 //!
-//! Everything below `base` has come, so an orderly stream costs one number. A stream with a hole costs one bit for each message
-//! after it, [`SPAN`] at most; then the hole is closed, and a message that comes later than that is taken for a repeated one.
+//! Everything below `base` has come, so an orderly stream costs one number. A stream with a hole
+//! costs one bit for each message after it, [`SPAN`] at most; then the hole is closed, and a
+//! message that comes later than that is taken for a repeated one.
 
 use std::collections::VecDeque;
 

@@ -1,14 +1,17 @@
-//! PUBACK, PUBREC, PUBREL and PUBCOMP of every version, both ways: the hot path, apart from the other packets.
+//! PUBACK, PUBREC, PUBREL and PUBCOMP of every version, decoded and encoded. Acknowledgements are
+//! on the hot path, so this file has nothing else.
 
 use super::error::{DecodeError, EncodeError};
-use super::frame::{self, PacketType};
-use super::primitive::{self, Reader};
+use super::frame;
+use super::packet_type::PacketType;
+use super::primitive::{self, ByteReader};
 use super::property::{self, PropertySet};
 use super::reason;
 use crate::mqtt::packet::{Acknowledgement, PacketId, Properties, ProtocolVersion, ReasonCode};
 
-/// Which acknowledgement of a PUBLISH exchange.
+/// The packet type of an acknowledgement in a PUBLISH exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants have the names of the standard")]
 pub enum AckKind {
     Puback,
     Pubrec,
@@ -43,7 +46,7 @@ pub(super) fn decode(
     body: &[u8],
     version: ProtocolVersion,
 ) -> Result<Acknowledgement<'_>, DecodeError> {
-    // All there is in 3.x, and nearly all that is ever sent in 5.0.
+    // The only form in 3.x, and nearly the only form that 5.0 clients send.
     if let [high, low] = *body {
         let id = PacketId::new(u16::from_be_bytes([high, low]));
         return id
@@ -62,7 +65,7 @@ fn decode_other_length(
     if !version.is_v5() {
         return Err(DecodeError::RemainingLength { packet, length: body.len(), expected: 2 });
     }
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let packet_id = reader.packet_id(packet)?;
     let reason = reason::read(&mut reader, packet)?;
     // 5.0 3.4.2.2.1: Remaining Length 3 has no Property Length

@@ -1,16 +1,17 @@
-//! CONNECT of every version, both ways: the packet that says which version it is.
+//! CONNECT of every version, decoded and encoded. The packet itself names its version.
 
 use super::error::{DecodeError, EncodeError};
-use super::frame::{self, PacketType};
-use super::primitive::{self, Reader};
+use super::frame;
+use super::packet_type::PacketType;
+use super::primitive::{self, ByteReader};
 use super::property::{self, Forwarded, PropertySet, Scanner};
 use crate::mqtt::packet::{
     Connect, ConnectProperties, Properties, Property, ProtocolVersion, QoS, WillMessage,
 };
 use std::borrow::Cow;
 
-/// The level of a mosquitto bridge that speaks 3.1.1: 4, and a private bit. It leaves the bit out when it gets the 3.x CONNACK
-/// with return code 1, and understands no other refusal.
+/// The level of a mosquitto bridge for 3.1.1: level 4 and a private bit. After a 3.x CONNACK with
+/// return code 1, the bridge tries again without the bit. The bridge understands no other refusal.
 const MOSQUITTO_BRIDGE: u8 = 0x84;
 
 const CLEAN_START: u8 = 0x02;
@@ -19,7 +20,7 @@ const WILL_RETAIN: u8 = 0x20;
 const PASSWORD: u8 = 0x40;
 const USER_NAME: u8 = 0x80;
 
-/// Protocol Name, with its length in front, and Protocol Version.
+/// Returns the Protocol Name, with its length in front, and the Protocol Version.
 const fn protocol(version: ProtocolVersion) -> &'static [u8] {
     match version {
         ProtocolVersion::V3_1 => b"\0\x06MQIsdp\x03",
@@ -28,8 +29,9 @@ const fn protocol(version: ProtocolVersion) -> &'static [u8] {
     }
 }
 
-/// The version that the first bytes of the body name; `None` where more bytes are needed. A name that can
-/// no longer become one of MQTT's is refused as soon as that shows.
+/// Returns the version that the first bytes of the body name; `None` if more bytes are needed.
+///
+/// A name that can no longer become one of MQTT's is refused at once.
 pub(super) fn version(body: &[u8]) -> Result<Option<ProtocolVersion>, DecodeError> {
     for version in [ProtocolVersion::V5, ProtocolVersion::V3_1_1, ProtocolVersion::V3_1] {
         let protocol = protocol(version);
@@ -43,7 +45,8 @@ pub(super) fn version(body: &[u8]) -> Result<Option<ProtocolVersion>, DecodeErro
         if let Some((&level, _)) = body.strip_prefix(name).and_then(|rest| rest.split_first()) {
             // 3.1.1 [MQTT-3.1.2-2], 5.0 [MQTT-3.1.2-2]
             match (name, level) {
-                // MQTT has two levels: another one of its own is not an unsupported one.
+                // The name MQTT has two legal levels, and this loop compares with one of them at a
+                // time.
                 (b"\0\x04MQTT", 4 | 5) => {}
                 (b"\0\x04MQTT", 6..) if level != MOSQUITTO_BRIDGE => {
                     return Err(DecodeError::LaterProtocolVersion { level });
@@ -59,14 +62,15 @@ pub(super) fn version(body: &[u8]) -> Result<Option<ProtocolVersion>, DecodeErro
 pub(super) fn decode(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
     const PROTOCOL: &str = "Protocol Name and Version";
     let version = version(body)?.ok_or(DecodeError::Truncated { field: PROTOCOL })?;
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     reader.take(protocol(version).len(), PROTOCOL)?;
     let flags = reader.byte("Connect Flags")?;
     let will_qos = check_flags(flags, version)?;
     let keep_alive = reader.two_bytes("Keep Alive")?;
     let properties =
         if version.is_v5() { properties(reader.property_block()?)? } else { ConnectProperties::default() };
-    // 3.1.1 [MQTT-3.1.3-1], [MQTT-3.1.3-3], [MQTT-3.1.3-4]; 5.0 [MQTT-3.1.3-1], [MQTT-3.1.3-3], [MQTT-3.1.3-4]
+    // 3.1.1 [MQTT-3.1.3-1], [MQTT-3.1.3-3], [MQTT-3.1.3-4]; 5.0 [MQTT-3.1.3-1], [MQTT-3.1.3-3],
+    // [MQTT-3.1.3-4]
     let client_id = reader.string("Client Identifier")?;
     let will = match flags & WILL {
         0 => None,
@@ -90,14 +94,16 @@ pub(super) fn decode(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
     })
 }
 
-/// Whether a field follows for `flag`. 3.1 lets Remaining Length overrule the flags: a packet that ends
-/// before its user name or password is complete without them.
+/// True if the field of `flag` follows.
+///
+/// In 3.1 the Remaining Length overrules the flags: a packet that ends before its user name or
+/// password is complete without them.
 // 3.1.1 [MQTT-3.1.2-19], [MQTT-3.1.2-21]; 5.0 [MQTT-3.1.2-17], [MQTT-3.1.2-19]
-fn has_field(flags: u8, flag: u8, reader: &Reader<'_>, version: ProtocolVersion) -> bool {
+fn has_field(flags: u8, flag: u8, reader: &ByteReader<'_>, version: ProtocolVersion) -> bool {
     flags & flag != 0 && !(version == ProtocolVersion::V3_1 && reader.is_empty())
 }
 
-/// Checks the connect flags against each other; answers the Will QoS.
+/// Checks the connect flags against each other and returns the Will QoS.
 fn check_flags(flags: u8, version: ProtocolVersion) -> Result<QoS, DecodeError> {
     // 3.1.1 [MQTT-3.1.2-3], 5.0 [MQTT-3.1.2-3]
     if flags & 0x01 != 0 {
@@ -145,7 +151,7 @@ fn properties(block: &[u8]) -> Result<ConnectProperties<'_>, DecodeError> {
 
 // 3.1.1 [MQTT-3.1.2-9], 5.0 [MQTT-3.1.2-9]
 fn will<'a>(
-    reader: &mut Reader<'a>,
+    reader: &mut ByteReader<'a>,
     version: ProtocolVersion,
     qos: QoS,
     retain: bool,

@@ -1,14 +1,16 @@
-//! What can be wrong with bytes that came in, and with packets that are to go out.
+//! The errors of decoding and encoding.
 //!
-//! A [`DecodeError`] names the rule that was broken and the reason code that answers it; whether and how to
-//! answer (CONNACK, DISCONNECT, or a plain close as in 3.x) is the session's decision.
+//! A [`DecodeError`] names the broken rule and the reason code that reports it. The session decides
+//! if and how to report an error: by CONNACK, by DISCONNECT, or by a plain close as in 3.x.
 
-use super::frame::PacketType;
-use super::property::PropertySet;
+use super::packet_type::PacketType;
+use super::property_set::PropertySet;
 use crate::mqtt::packet::{ConnectReturnCode, ProtocolVersion, ReasonCode};
 
-/// Why bytes are not a packet. Small and `Copy`: it travels in the `Result` of every decoded packet.
+/// The rule that some bytes break, so that they are not a packet. Small and `Copy`, because every
+/// decoded packet is returned in a `Result` with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each variant has an error text that says what it means")]
 pub enum DecodeError {
     #[error("packet of {length} bytes; at most {maximum} are accepted")]
     PacketTooLarge { length: u32, maximum: u32 },
@@ -16,10 +18,11 @@ pub enum DecodeError {
     FirstPacketNotConnect { packet_type: u8 },
     #[error("packet type {packet_type} is reserved in MQTT {version}")]
     ReservedPacketType { packet_type: u8, version: ProtocolVersion },
-    /// `level` is there where the protocol name was one of MQTT's; see [`DecodeError::connack`].
+    /// A protocol name or level that no supported version has. `level` is present if the name is
+    /// one of MQTT's; see [`DecodeError::connack`].
     #[error("{}", unsupported_version(*level))]
     UnsupportedProtocolVersion { level: Option<u8> },
-    /// A level above 5 under the name MQTT: a version later than those supported.
+    /// A level above 5 with the name MQTT: a version later than the supported ones.
     #[error("{}", unsupported_version(Some(*level)))]
     LaterProtocolVersion { level: u8 },
 
@@ -110,7 +113,7 @@ fn unsupported_version(level: Option<u8>) -> String {
 }
 
 impl DecodeError {
-    /// The 5.0 reason code that tells the peer what it did.
+    /// Returns the 5.0 reason code that reports this error to the peer.
     pub const fn reason_code(&self) -> ReasonCode {
         use DecodeError::*;
         match self {
@@ -121,8 +124,9 @@ impl DecodeError {
             }
             TopicAliasZero => ReasonCode::TOPIC_ALIAS_INVALID,
             EmptyTopicName { .. } | WildcardInTopicName { .. } => ReasonCode::TOPIC_NAME_INVALID,
-            // Bytes that can be read, and say what they must not. 5.0 counts a zero Packet Identifier with
-            // neither kind by name; it parses, hence Protocol Error. So does requested QoS 3 (5.0 3.8.3.1).
+            // Bytes that can be read, but with a value that is not allowed. 5.0 names no kind for a
+            // zero Packet Identifier; it parses, hence Protocol Error. So does a requested QoS of 3
+            // (5.0 3.8.3.1).
             FirstPacketNotConnect { .. }
             | ResponseTopic
             | PacketIdentifierZero { .. }
@@ -136,8 +140,8 @@ impl DecodeError {
             | PropertyZero { .. }
             | AuthenticationDataWithoutMethod { .. }
             | AuthWithoutMethod => ReasonCode::PROTOCOL_ERROR,
-            // Bytes that break the format. A property in a packet that is not its own is one of these by
-            // 5.0 2.2.2.2.
+            // Bytes that break the format. 5.0 2.2.2.2 counts a property in a wrong packet as one
+            // of these.
             ReservedPacketType { .. }
             | FixedHeaderFlags { .. }
             | RemainingLength { .. }
@@ -161,11 +165,13 @@ impl DecodeError {
         }
     }
 
-    /// The CONNACK that answers this error; `None`: close without one.
+    /// Returns the CONNACK bytes that report this error; `None` if the connection is closed without
+    /// one.
     ///
-    /// Only an unknown level under a name of MQTT's gets one. A level above 5 is answered in the form of 5.0, the
-    /// latest that a later client can know. A lower level is answered in the form of 3.x.
-    // 3.1.1 [MQTT-3.1.2-1], [MQTT-3.1.2-2], [MQTT-3.1.4-1]; 5.0 [MQTT-3.1.2-2] leaves the CONNACK optional
+    /// Only an unknown level with one of MQTT's names has a CONNACK. A level above 5 has the form
+    /// of 5.0, the latest that such a client can know. A lower level has the form of 3.x.
+    // 3.1.1 [MQTT-3.1.2-1], [MQTT-3.1.2-2], [MQTT-3.1.4-1];
+    // 5.0 [MQTT-3.1.2-2] leaves the CONNACK optional
     pub const fn connack(&self) -> Option<&'static [u8]> {
         const V3: &[u8] = &[0x20, 2, 0, ConnectReturnCode::UnacceptableProtocolVersion as u8];
         const V5: &[u8] = &[0x20, 3, 0, ReasonCode::UNSUPPORTED_PROTOCOL_VERSION.byte(), 0];
@@ -177,8 +183,9 @@ impl DecodeError {
     }
 }
 
-/// Why a packet cannot be put into bytes. Only we can cause one: the peer has no part in it.
+/// The reason why a packet cannot be encoded. Only the broker can cause one, never the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each variant has an error text that says what it means")]
 pub enum EncodeError {
     #[error("{packet} with remaining length {length}; the protocol's limit is 268435455")]
     PacketTooLong { packet: PacketType, length: usize },

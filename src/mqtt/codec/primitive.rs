@@ -1,34 +1,39 @@
-//! The data representations of the standard's chapter 1.5: integers, strings, binary data.
+//! The data types of chapter 1.5 of the standard: integers, strings and binary data.
 
 use super::error::{DecodeError, EncodeError};
-use super::frame::PacketType;
+use super::packet_type::PacketType;
 use crate::mqtt::packet::PacketId;
+use crate::mqtt::topic::has_null_or_wildcard;
 
-/// The largest value of a variable byte integer, and so of Remaining Length.
+/// The largest variable byte integer, and so the largest Remaining Length.
 pub(super) const VARIABLE_BYTE_INTEGER_MAX: u32 = 268_435_455;
 
-/// Reads fields off the front of a packet body. Every method names the field it reads, for the error.
-pub(super) struct Reader<'a> {
+/// Reads fields from the front of a packet body. Every method takes the name of its field for the
+/// error.
+pub(super) struct ByteReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
+    /// Starts at the front of `bytes`.
     #[inline]
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+    pub fn new(bytes: &'a [u8]) -> ByteReader<'a> {
+        ByteReader { rest: bytes }
     }
 
+    /// True if everything was read.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Everything not yet read.
+    /// Returns all bytes that were not read yet.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
+    /// Reads `N` bytes.
     #[inline]
     fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
         let (array, rest) = self.rest.split_first_chunk().ok_or(DecodeError::Truncated { field })?;
@@ -36,6 +41,10 @@ impl<'a> Reader<'a> {
         Ok(*array)
     }
 
+    /// Reads `length` bytes.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::Truncated`] if there are fewer.
     #[inline]
     pub fn take(&mut self, length: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Truncated { field })?;
@@ -43,22 +52,38 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
+    /// Reads one byte.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::Truncated`] if there is none.
     #[inline]
     pub fn byte(&mut self, field: &'static str) -> Result<u8, DecodeError> {
         self.array(field).map(|[byte]| byte)
     }
 
+    /// Reads a Two Byte Integer.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::Truncated`] if there are fewer bytes.
     #[inline]
     pub fn two_bytes(&mut self, field: &'static str) -> Result<u16, DecodeError> {
         self.array(field).map(u16::from_be_bytes)
     }
 
+    /// Reads a Four Byte Integer.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::Truncated`] if there are fewer bytes.
     #[inline]
     pub fn four_bytes(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         self.array(field).map(u32::from_be_bytes)
     }
 
-    /// Of 5.0, in its shortest form.
+    /// Reads a Variable Byte Integer of 5.0.
+    ///
+    /// # Errors
+    /// Returns an error if the integer is truncated, has more than four bytes, or is not in its
+    /// shortest form.
     #[inline]
     pub fn variable_byte_integer(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         let (value, size) =
@@ -71,6 +96,10 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
+    /// Reads a Packet Identifier.
+    ///
+    /// # Errors
+    /// Returns an error if the identifier is truncated or 0.
     #[inline]
     pub fn packet_id(&mut self, packet: PacketType) -> Result<PacketId, DecodeError> {
         let id = self.two_bytes("Packet Identifier")?;
@@ -78,31 +107,49 @@ impl<'a> Reader<'a> {
         PacketId::new(id).ok_or(DecodeError::PacketIdentifierZero { packet })
     }
 
+    /// Reads Binary Data: a length of two bytes and so many bytes.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::Truncated`] if there are fewer bytes.
     #[inline]
     pub fn binary(&mut self, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let length = self.two_bytes(field)?;
         self.take(length.into(), field)
     }
 
-    /// A UTF-8 Encoded String. A byte order mark stays in it (3.1.1 [MQTT-1.5.3-3], 5.0 [MQTT-1.5.4-3]).
+    /// Reads a UTF-8 Encoded String. A byte order mark stays in the string (3.1.1 [MQTT-1.5.3-3],
+    /// 5.0 [MQTT-1.5.4-3]).
+    ///
+    /// # Errors
+    /// Returns an error if the string is truncated, is not UTF-8, or has U+0000.
     #[inline]
     pub fn string(&mut self, field: &'static str) -> Result<&'a str, DecodeError> {
         let bytes = self.binary(field)?;
-        // A fold without early exit, so that it is compiled to vector compares. 3.1.1 [MQTT-1.5.3-2], 5.0 [MQTT-1.5.4-2]
+        // A fold without early exit, so that the compiler uses vector compares. 3.1.1
+        // [MQTT-1.5.3-2], 5.0 [MQTT-1.5.4-2]
         if bytes.iter().fold(false, |found, &byte| found | (byte == 0)) {
             return Err(DecodeError::NullCharacter { field });
         }
         utf8(bytes, field)
     }
 
-    /// A Topic Filter, not empty; the rest of its form is for the session to judge.
+    /// Reads the text of a Topic Filter. The session checks its form.
+    ///
+    /// # Errors
+    /// As [`ByteReader::string`]; also an error if the text is empty.
     pub fn topic_filter(&mut self, packet: PacketType) -> Result<&'a str, DecodeError> {
         let filter = self.string("Topic Filter")?;
         // 3.1.1 and 5.0 [MQTT-4.7.3-1]
         if filter.is_empty() { Err(DecodeError::EmptyTopicFilter { packet }) } else { Ok(filter) }
     }
 
-    /// A Topic Name, or an empty string: 5.0 allows that beside a Topic Alias, so the caller decides. `known` is one, or empty.
+    /// Reads a Topic Name or an empty string. 5.0 allows an empty string beside a Topic Alias, so
+    /// the caller checks that.
+    ///
+    /// `known` is a checked Topic Name or empty. A topic with the same bytes skips the checks.
+    ///
+    /// # Errors
+    /// As [`ByteReader::string`]; also an error if the topic has a wildcard.
     #[inline]
     pub fn topic_name(&mut self, field: &'static str, known: &'a str) -> Result<&'a str, DecodeError> {
         let bytes = self.binary(field)?;
@@ -115,14 +162,20 @@ impl<'a> Reader<'a> {
         utf8(bytes, field)
     }
 
-    /// The bytes of a property set, its length in front taken off.
+    /// Reads the bytes of a property set, without the length in front.
+    ///
+    /// # Errors
+    /// Returns an error if the length is malformed or the bytes are truncated.
     #[inline]
     pub fn property_block(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.variable_byte_integer("Property Length")?;
         self.take(length as usize, "properties")
     }
 
-    /// Nothing may be left.
+    /// Checks that the body ends here.
+    ///
+    /// # Errors
+    /// Returns [`DecodeError::TrailingBytes`] if bytes are left.
     pub fn finish(&self, packet: PacketType) -> Result<(), DecodeError> {
         match self.rest.len() {
             0 => Ok(()),
@@ -135,24 +188,6 @@ impl<'a> Reader<'a> {
 fn utf8<'a>(bytes: &'a [u8], field: &'static str) -> Result<&'a str, DecodeError> {
     // 3.1.1 [MQTT-1.5.3-1], 5.0 [MQTT-1.5.4-1]
     std::str::from_utf8(bytes).map_err(|_| DecodeError::InvalidUtf8 { field })
-}
-
-/// One pass for all three, without early exit: vector compares. Cut into 16, 8 and single bytes, since a plain
-/// loop goes byte by byte through a tail of up to 31 (31 bytes: 7.2 against 11.6 ns).
-#[inline]
-fn has_null_or_wildcard(bytes: &[u8]) -> bool {
-    let any = |bytes: &[u8]| {
-        bytes.iter().fold(false, |found, &byte| found | (byte == 0) | (byte == b'+') | (byte == b'#'))
-    };
-    let (sixteens, rest) = bytes.as_chunks::<16>();
-    let (eights, rest) = rest.as_chunks::<8>();
-    let found = sixteens.iter().fold(false, |found, chunk| found | any(chunk));
-    eights.iter().fold(found, |found, chunk| found | any(chunk)) | any(rest)
-}
-
-/// Whether a string that has been read is a Topic Name.
-pub(super) fn is_topic_name(text: &str) -> bool {
-    !text.is_empty() && !has_null_or_wildcard(text.as_bytes())
 }
 
 #[cold]
@@ -168,8 +203,10 @@ fn topic_name_error(bytes: &[u8], field: &'static str) -> DecodeError {
     }
 }
 
-/// The variable byte integer at the front of `bytes` and its size; `None` where the bytes end before it does.
-/// Whether the form is the shortest, the caller asks: 3.x does not require it.
+/// Returns the variable byte integer at the front of `bytes` and its size; `None` if it is not
+/// complete.
+///
+/// The caller checks for the shortest form, because 3.x does not require it.
 #[inline]
 pub(super) fn variable_byte_integer(
     bytes: &[u8],
@@ -196,7 +233,7 @@ fn long_variable_byte_integer(
     if bytes.len() < 4 { Ok(None) } else { Err(DecodeError::VariableByteIntegerTooLong { field }) }
 }
 
-/// Bytes that `value` takes; for values up to [`VARIABLE_BYTE_INTEGER_MAX`].
+/// Returns the number of bytes that `value` takes, which is at most [`VARIABLE_BYTE_INTEGER_MAX`].
 #[inline]
 pub(super) const fn variable_byte_integer_len(value: u32) -> usize {
     match value {
@@ -227,7 +264,7 @@ fn variable_byte_integer_bytes(value: u32) -> ([u8; 4], usize) {
     (bytes, length)
 }
 
-/// Appends what `put_content` writes, behind its length as a variable byte integer.
+/// Appends the bytes that `put_content` writes, behind their length as a variable byte integer.
 pub(super) fn put_prefixed(
     out: &mut Vec<u8>,
     put_content: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,

@@ -1,79 +1,16 @@
-//! 5.0 properties: which may stand where and how often, their types and values, both ways.
+//! The properties of 5.0: their places, types and values, for decoding and encoding.
 //!
-//! The table `RULES` is the standard's table of properties; `Scanner` applies it to bytes from a peer.
+//! `RULES` is the standard's table of properties. `Scanner` applies the table to bytes from a peer.
 
 use super::error::{DecodeError, EncodeError};
-use super::primitive::{self, Reader, VARIABLE_BYTE_INTEGER_MAX};
+use super::primitive::{self, ByteReader, VARIABLE_BYTE_INTEGER_MAX};
+pub use super::property_set::PropertySet;
 use crate::mqtt::packet::{Properties, Property};
-use std::fmt;
+use crate::mqtt::topic::is_topic_name;
 
-/// A place that has properties: a packet, or the will within CONNECT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum PropertySet {
-    Connect,
-    Will,
-    Connack,
-    Publish,
-    Puback,
-    Pubrec,
-    Pubrel,
-    Pubcomp,
-    Subscribe,
-    Suback,
-    Unsubscribe,
-    Unsuback,
-    Disconnect,
-    Auth,
-}
-
-impl PropertySet {
-    pub const ALL: [PropertySet; 14] = [
-        PropertySet::Connect,
-        PropertySet::Will,
-        PropertySet::Connack,
-        PropertySet::Publish,
-        PropertySet::Puback,
-        PropertySet::Pubrec,
-        PropertySet::Pubrel,
-        PropertySet::Pubcomp,
-        PropertySet::Subscribe,
-        PropertySet::Suback,
-        PropertySet::Unsubscribe,
-        PropertySet::Unsuback,
-        PropertySet::Disconnect,
-        PropertySet::Auth,
-    ];
-
-    const fn bit(self) -> u16 {
-        1 << self as u8
-    }
-}
-
-impl fmt::Display for PropertySet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PropertySet::Connect => "CONNECT",
-            PropertySet::Will => "Will Properties",
-            PropertySet::Connack => "CONNACK",
-            PropertySet::Publish => "PUBLISH",
-            PropertySet::Puback => "PUBACK",
-            PropertySet::Pubrec => "PUBREC",
-            PropertySet::Pubrel => "PUBREL",
-            PropertySet::Pubcomp => "PUBCOMP",
-            PropertySet::Subscribe => "SUBSCRIBE",
-            PropertySet::Suback => "SUBACK",
-            PropertySet::Unsubscribe => "UNSUBSCRIBE",
-            PropertySet::Unsuback => "UNSUBACK",
-            PropertySet::Disconnect => "DISCONNECT",
-            PropertySet::Auth => "AUTH",
-        })
-    }
-}
-
-/// Where a property may stand. Sets are bits of [`PropertySet::bit`].
+/// The places of one property. Sets have bits of [`PropertySet::bit`].
 #[derive(Clone, Copy)]
-struct Rule {
+struct PropertyRule {
     identifier: u8,
     name: &'static str,
     allowed: u16,
@@ -95,17 +32,17 @@ const REASON_STRING: u16 =
     CONNACK | ACKNOWLEDGEMENTS | PropertySet::Suback.bit() | PropertySet::Unsuback.bit() | DISCONNECT | AUTH;
 const ALL: u16 = (1 << PropertySet::ALL.len()) - 1;
 
-const fn once(identifier: u8, name: &'static str, allowed: u16) -> Rule {
-    Rule { identifier, name, allowed, repeatable: 0 }
+const fn once(identifier: u8, name: &'static str, allowed: u16) -> PropertyRule {
+    PropertyRule { identifier, name, allowed, repeatable: 0 }
 }
 
-const RULES: [Rule; 27] = [
+const RULES: [PropertyRule; 27] = [
     once(0x01, "Payload Format Indicator", PUBLISH | WILL),
     once(0x02, "Message Expiry Interval", PUBLISH | WILL),
     once(0x03, "Content Type", PUBLISH | WILL),
     once(0x08, "Response Topic", PUBLISH | WILL),
     once(0x09, "Correlation Data", PUBLISH | WILL),
-    Rule {
+    PropertyRule {
         identifier: 0x0B,
         name: "Subscription Identifier",
         allowed: PUBLISH | SUBSCRIBE,
@@ -127,17 +64,17 @@ const RULES: [Rule; 27] = [
     once(0x23, "Topic Alias", PUBLISH),
     once(0x24, "Maximum QoS", CONNACK),
     once(0x25, "Retain Available", CONNACK),
-    Rule { identifier: 0x26, name: "User Property", allowed: ALL, repeatable: ALL },
+    PropertyRule { identifier: 0x26, name: "User Property", allowed: ALL, repeatable: ALL },
     once(0x27, "Maximum Packet Size", CONNECT | CONNACK),
     once(0x28, "Wildcard Subscription Available", CONNACK),
     once(0x29, "Subscription Identifier Available", CONNACK),
     once(0x2A, "Shared Subscription Available", CONNACK),
 ];
 
-/// Identifiers are below this; so a set of them fits a `u64`.
+/// All identifiers are below this number, so a set of them fits a `u64`.
 const IDENTIFIERS: usize = 0x2B;
 
-const BY_IDENTIFIER: [Option<Rule>; IDENTIFIERS] = {
+const BY_IDENTIFIER: [Option<PropertyRule>; IDENTIFIERS] = {
     let mut rules = [None; IDENTIFIERS];
     let mut index = 0;
     while index < RULES.len() {
@@ -148,29 +85,36 @@ const BY_IDENTIFIER: [Option<Rule>; IDENTIFIERS] = {
 };
 
 #[inline]
-fn rule(identifier: u32) -> Option<&'static Rule> {
-    static TABLE: [Option<Rule>; IDENTIFIERS] = BY_IDENTIFIER;
+fn rule(identifier: u32) -> Option<&'static PropertyRule> {
+    static TABLE: [Option<PropertyRule>; IDENTIFIERS] = BY_IDENTIFIER;
     TABLE.get(identifier as usize)?.as_ref()
 }
 
-/// Reads a peer's properties one by one and checks each: known, in its place, not repeated, value legal.
+/// Reads the properties of a peer one by one. Checks that each is known, allowed in its place, not
+/// repeated and has a legal value.
 pub(super) struct Scanner<'a> {
-    reader: Reader<'a>,
+    reader: ByteReader<'a>,
     set: PropertySet,
-    /// Bit n: identifier n has been seen.
+    /// Bit n is set if identifier n was read.
     seen: u64,
 }
 
 impl<'a> Scanner<'a> {
+    /// Starts at the front of `block`, the properties of `set` without the length in front.
     pub fn new(block: &'a [u8], set: PropertySet) -> Scanner<'a> {
-        Scanner { reader: Reader::new(block), set, seen: 0 }
+        Scanner { reader: ByteReader::new(block), set, seen: 0 }
     }
 
+    /// Returns the next property; `None` at the end.
+    ///
+    /// # Errors
+    /// Returns an error for a property that breaks a rule of the standard.
     pub fn next(&mut self) -> Result<Option<Property<'a>>, DecodeError> {
         if self.reader.is_empty() {
             return Ok(None);
         }
-        // A variable byte integer by the standard, though all that are defined fit one byte.
+        // The standard makes the identifier a variable byte integer, though all defined ones fit
+        // one byte.
         let identifier = self.reader.variable_byte_integer("property identifier")?;
         let set = self.set;
         let rule = rule(identifier).ok_or(DecodeError::UnknownProperty { identifier, set })?;
@@ -184,31 +128,34 @@ impl<'a> Scanner<'a> {
         value(&mut self.reader, rule).map(Some)
     }
 
-    /// Bytes not yet read.
+    /// Returns the number of bytes that were not read yet.
     fn remaining(&self) -> usize {
         self.reader.rest().len()
     }
 }
 
-/// Checks a whole block whose properties are wanted only as they are.
+/// Checks a block of properties without looking at their values, and returns the block.
 pub(super) fn checked(block: &[u8], set: PropertySet) -> Result<Properties<'_>, DecodeError> {
     let mut scanner = Scanner::new(block, set);
     while scanner.next()?.is_some() {}
     Ok(Properties(block))
 }
 
-/// The properties in order. Over [`Properties`] that the codec made none is malformed; over others it ends at the first that is.
+/// Returns the properties in their order.
+///
+/// In [`Properties`] from the codec every property is well formed. In others the iteration ends at
+/// the first malformed one.
 pub fn iter(properties: Properties<'_>) -> impl Iterator<Item = Property<'_>> {
-    let mut reader = Reader::new(properties.0);
+    let mut reader = ByteReader::new(properties.0);
     std::iter::from_fn(move || {
         let identifier = reader.byte("property identifier").ok()?;
         value(&mut reader, rule(identifier.into())?).ok()
     })
 }
 
-/// Reads the value of the property of `rule`; its type and what it may be.
+/// Reads the value of the property of `rule`, and checks its type and range.
 #[inline]
-fn value<'a>(reader: &mut Reader<'a>, rule: &Rule) -> Result<Property<'a>, DecodeError> {
+fn value<'a>(reader: &mut ByteReader<'a>, rule: &PropertyRule) -> Result<Property<'a>, DecodeError> {
     let name = rule.name;
     Ok(match rule.identifier {
         0x01 => Property::PayloadFormatIndicator(boolean(reader, name)?),
@@ -239,12 +186,12 @@ fn value<'a>(reader: &mut Reader<'a>, rule: &Rule) -> Result<Property<'a>, Decod
         0x27 => Property::MaximumPacketSize(non_zero(reader.four_bytes(name)?, name)?),
         0x28 => Property::WildcardSubscriptionAvailable(boolean(reader, name)?),
         0x29 => Property::SubscriptionIdentifierAvailable(boolean(reader, name)?),
-        // The last of the table: a rule exists for no other identifier.
+        // The last one of the table: no other identifier has a rule.
         _ => Property::SharedSubscriptionAvailable(boolean(reader, name)?),
     })
 }
 
-fn boolean(reader: &mut Reader<'_>, property: &'static str) -> Result<u8, DecodeError> {
+fn boolean(reader: &mut ByteReader<'_>, property: &'static str) -> Result<u8, DecodeError> {
     match reader.byte(property)? {
         value @ 0..=1 => Ok(value),
         value => Err(DecodeError::PropertyNotBoolean { property, value }),
@@ -255,7 +202,7 @@ fn non_zero<T: PartialEq + Default>(value: T, property: &'static str) -> Result<
     if value == T::default() { Err(DecodeError::PropertyZero { property }) } else { Ok(value) }
 }
 
-fn topic_alias(reader: &mut Reader<'_>, property: &'static str) -> Result<u16, DecodeError> {
+fn topic_alias(reader: &mut ByteReader<'_>, property: &'static str) -> Result<u16, DecodeError> {
     match reader.two_bytes(property)? {
         // 5.0 [MQTT-3.3.2-8]
         0 => Err(DecodeError::TopicAliasZero),
@@ -263,34 +210,37 @@ fn topic_alias(reader: &mut Reader<'_>, property: &'static str) -> Result<u16, D
     }
 }
 
-fn response_topic<'a>(reader: &mut Reader<'a>, property: &'static str) -> Result<&'a str, DecodeError> {
+fn response_topic<'a>(reader: &mut ByteReader<'a>, property: &'static str) -> Result<&'a str, DecodeError> {
     // 5.0 [MQTT-3.3.2-13], [MQTT-3.3.2-14]
     let topic = reader.string(property)?;
-    if primitive::is_topic_name(topic) { Ok(topic) } else { Err(DecodeError::ResponseTopic) }
+    if is_topic_name(topic) { Ok(topic) } else { Err(DecodeError::ResponseTopic) }
 }
 
-/// Gathers the properties of a PUBLISH or a will that travel unchanged: the slice of the block as long as they stand
-/// side by side, a copy once another stood between them.
+/// Collects the properties of a PUBLISH or a will that are forwarded unchanged.
+///
+/// The result is a slice of the block while these properties stand side by side, and a copy
+/// otherwise.
 pub(super) struct Forwarded<'a> {
     block: &'a [u8],
-    /// End of what the scanner has read.
+    /// The end of the last property that the scanner read.
     read: usize,
     run: std::ops::Range<usize>,
-    /// Empty unless there is more than one run.
+    /// Empty while there is only one run of properties.
     copy: Vec<u8>,
 }
 
 impl<'a> Forwarded<'a> {
+    /// Starts with nothing collected from `block`.
     pub fn new(block: &'a [u8]) -> Forwarded<'a> {
         Forwarded { block, read: 0, run: 0..0, copy: Vec::new() }
     }
 
-    /// The property the scanner has just read is not forwarded.
+    /// Skips the property that the scanner has just read.
     pub fn skip(&mut self, scanner: &Scanner<'a>) {
         self.read = self.block.len() - scanner.remaining();
     }
 
-    /// The property the scanner has just read is forwarded.
+    /// Collects the property that the scanner has just read.
     pub fn keep(&mut self, scanner: &Scanner<'a>) {
         let start = self.read;
         self.skip(scanner);
@@ -310,12 +260,17 @@ impl<'a> Forwarded<'a> {
         self.block.get(self.run.clone()).unwrap_or(&[])
     }
 
+    /// Returns the encoded properties that were collected.
     pub fn finish(self) -> std::borrow::Cow<'a, [u8]> {
         if self.copy.is_empty() { self.run().into() } else { self.copy.into() }
     }
 }
 
 /// Appends a property: its identifier and its value.
+///
+/// # Errors
+/// Returns an error if a string or binary value has more than 65,535 bytes, or if a Subscription
+/// Identifier is out of range. Then `out` has a part of the property.
 pub fn put(out: &mut Vec<u8>, property: Property<'_>) -> Result<(), EncodeError> {
     let identifier = identifier(property);
     let name = rule(identifier.into()).map_or("property", |rule| rule.name);
@@ -374,16 +329,16 @@ pub(super) fn put_user_properties(out: &mut Vec<u8>, pairs: &[(&str, &str)]) -> 
     pairs.iter().try_for_each(|&(key, value)| put(out, Property::UserProperty(key, value)))
 }
 
-/// Appends a property set, its length in front.
+/// Appends a property set with its length in front.
 pub(super) fn put_block(
     out: &mut Vec<u8>,
     put_properties: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
 ) -> Result<(), EncodeError> {
-    // 5.0 [MQTT-2.2.2-1]: without properties the length is written all the same
+    // 5.0 [MQTT-2.2.2-1]: a set without properties has a length too
     primitive::put_prefixed(out, put_properties, |length| EncodeError::PropertiesTooLong { length })
 }
 
-/// Appends properties that are encoded already, their length in front.
+/// Appends properties that are already encoded, with their length in front.
 pub(super) fn put_encoded(out: &mut Vec<u8>, properties: Properties<'_>) -> Result<(), EncodeError> {
     put_block(out, |out| {
         out.extend_from_slice(properties.0);

@@ -1,29 +1,33 @@
-//! PUBLISH of every version, both ways: the hot path, apart from the other packets.
+//! PUBLISH of every version, decoded and encoded. PUBLISH is on the hot path, so this file has
+//! nothing else.
 
 use super::error::{DecodeError, EncodeError};
-use super::frame::PacketType;
-use super::primitive::{self, Reader, VARIABLE_BYTE_INTEGER_MAX};
+use super::packet_type::PacketType;
+use super::primitive::{self, ByteReader, VARIABLE_BYTE_INTEGER_MAX};
 use super::property::{Forwarded, PropertySet, Scanner};
 use crate::mqtt::packet::{PacketId, Property, ProtocolVersion, Publish, PublishProperties, QoS};
 use std::borrow::Cow;
 use std::num::NonZeroU16;
 
-/// Bytes of the largest packet that Remaining Length can say, its fixed header of five bytes included.
+/// Size in bytes of the largest packet that Remaining Length allows, with its fixed header of five
+/// bytes.
 pub const LARGEST_PACKET: u32 = VARIABLE_BYTE_INTEGER_MAX + 5;
 
-/// Bytes of a PUBLISH at most that are neither topic, payload, Subscription Identifiers nor forwarded properties: fixed header 5,
-/// length of the topic 2, Packet Identifier 2, Property Length 4, Topic Alias 3, Message Expiry Interval 5.
+/// The largest size in bytes of a PUBLISH without topic, payload, Subscription Identifiers and
+/// forwarded properties. The parts are: fixed header 5, length of the topic 2, Packet Identifier 2,
+/// Property Length 4, Topic Alias 3, Message Expiry Interval 5.
 const OVERHEAD: usize = 21;
 
-/// Decodes the body; `first` has been checked with it.
-#[inline]
+/// Decodes the body of a PUBLISH with the checked first byte `first`. Always inlined: otherwise
+/// each PUBLISH is copied when it is returned.
+#[inline(always)]
 pub(super) fn decode<'a>(
     first: u8,
     body: &'a [u8],
     version: ProtocolVersion,
     known: &'a str,
 ) -> Result<Publish<'a>, DecodeError> {
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let topic = reader.topic_name("Topic Name", known)?;
     let qos = QoS::from_bits(first >> 1 & 0x03).ok_or(DecodeError::QoSThree { field: "QoS of PUBLISH" })?;
     // 3.1.1 [MQTT-2.3.1-5], 5.0 [MQTT-2.2.1-2]
@@ -88,47 +92,58 @@ fn decode_properties(block: &[u8]) -> Result<PublishProperties<'_>, DecodeError>
     Ok(properties)
 }
 
-/// All of a PUBLISH but its payload, ready to be written without a [`Publish`] being built.
+/// A PUBLISH without its payload, to be written without building a [`Publish`].
 ///
-/// Topic Alias, Message Expiry Interval, Subscription Identifiers and forwarded properties are written in 5.0 only.
-/// The caller keeps to the protocol's bounds: a topic of at most 65,535 bytes, Subscription Identifiers of
-/// 1 to 268,435,455, a packet (see [`PublishHead::packet_len`]) within what the receiver accepts, and in any case
-/// within [`LARGEST_PACKET`]. Release builds do not check.
+/// Topic Alias, Message Expiry Interval, Subscription Identifiers and forwarded properties are
+/// written in 5.0 only.
+///
+/// The caller keeps to the bounds of the protocol, because release builds do not check them. A
+/// topic has at most 65,535 bytes, and a Subscription Identifier is 1 to 268,435,455. The packet
+/// (see [`PublishHead::packet_len`]) is within the limit of the receiver, and within
+/// [`LARGEST_PACKET`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishHead<'a> {
+    /// The DUP flag.
     pub dup: bool,
+    /// The QoS of this delivery.
     pub qos: QoS,
+    /// The RETAIN flag.
     pub retain: bool,
-    /// May be empty beside a Topic Alias.
+    /// The Topic Name; empty only beside a Topic Alias.
     pub topic: &'a str,
-    /// Present exactly when the QoS is above 0.
+    /// The Packet Identifier; present exactly when the QoS is above 0.
     pub packet_id: Option<PacketId>,
+    /// The Topic Alias.
     pub topic_alias: Option<NonZeroU16>,
-    /// Seconds.
+    /// The Message Expiry Interval in seconds.
     pub message_expiry: Option<u32>,
+    /// The Subscription Identifiers, in the order in which they are written.
     pub subscription_ids: &'a [u32],
-    /// As in [`PublishProperties::forwarded`].
+    /// The encoded properties that are forwarded, as in [`PublishProperties::forwarded`].
     pub forwarded: &'a [u8],
 }
 
 impl PublishHead<'_> {
-    /// Bytes of the whole packet, first byte and payload included.
+    /// Returns the bytes of the whole packet, with fixed header and payload.
     #[inline]
     pub fn packet_len(&self, version: ProtocolVersion, payload_len: usize) -> usize {
         let remaining = self.body_len(version) + payload_len;
         1 + length_of_length(remaining) + remaining
     }
 
-    /// Whether the whole packet is longer than `maximum` bytes. An addition and a comparison where it is not near it.
+    /// True if the whole packet is longer than `maximum` bytes. Costs an addition and a comparison
+    /// for a packet that is well below.
     #[inline]
     pub fn exceeds(&self, version: ProtocolVersion, payload_len: usize, maximum: u32) -> bool {
-        // A Subscription Identifier takes five bytes at most.
+        // A Subscription Identifier takes at most five bytes.
         let most = OVERHEAD + self.topic.len() + 5 * self.subscription_ids.len() + self.forwarded.len();
         most + payload_len > maximum as usize && self.packet_len(version, payload_len) > maximum as usize
     }
 
-    /// Appends everything before the payload and returns where in `out` the Packet Identifier lies, which means
-    /// something only if the QoS is above 0. Reserves for the head, once; not for the payload.
+    /// Appends everything before the payload. Returns the offset of the Packet Identifier in `out`,
+    /// which has a meaning only if the QoS is above 0.
+    ///
+    /// Reserves memory once, for the head and not for the payload.
     #[inline]
     pub fn put(&self, version: ProtocolVersion, payload_len: usize, out: &mut Vec<u8>) -> usize {
         debug_assert_eq!(self.packet_id.is_some(), self.qos != QoS::AtMostOnce);
@@ -171,7 +186,7 @@ impl PublishHead<'_> {
         out.extend_from_slice(self.forwarded);
     }
 
-    /// Length of topic, Packet Identifier and properties.
+    /// Returns the bytes of topic, Packet Identifier and properties.
     #[inline]
     fn body_len(&self, version: ProtocolVersion) -> usize {
         let common = 2 + self.topic.len() + if self.packet_id.is_some() { 2 } else { 0 };
@@ -197,7 +212,7 @@ fn length_of_length(length: usize) -> usize {
     primitive::variable_byte_integer_len(u32::try_from(length).unwrap_or(u32::MAX))
 }
 
-/// Appends a PUBLISH, bounds checked.
+/// Appends a PUBLISH after a check of its bounds.
 pub(super) fn encode(
     publish: &Publish<'_>,
     version: ProtocolVersion,

@@ -364,7 +364,6 @@ proptest! {
         bytes in vec(any::<u8>(), 0..64),
     ) {
         let _ = decode_connect(&bytes, NO_LIMIT);
-        let _ = connect_version(&bytes);
         if let Ok(Decoded::Packet { packet, .. }) = decode(&bytes, version, NO_LIMIT) {
             let again = bytes_of(&packet, version);
             let decoded = decode(&again, version, NO_LIMIT);

@@ -2,7 +2,7 @@
 
 use super::cases::{Expected, FIRST_PACKETS, LATER_PACKETS, WireCase};
 use super::*;
-use crate::mqtt::packet::{Acknowledgement, Connack, PacketId, Properties, Publish, QoS};
+use crate::mqtt::packet::{Connack, PacketId, Properties, Publish, QoS};
 use std::borrow::Cow;
 
 pub(super) const NO_LIMIT: u32 = u32::MAX;
@@ -176,14 +176,6 @@ fn mqtt311_4_7_3_1_mqtt5_4_7_3_1_an_empty_topic_filter_is_malformed() {
 }
 
 #[test]
-fn mqtt5_3_1_4_1_the_version_of_a_broken_connect_is_known() {
-    for case in FIRST_PACKETS {
-        let level = connect_version(case.bytes).map_or(0, |version| version as u8);
-        assert_eq!(level, case.level, "{}", case.name);
-    }
-}
-
-#[test]
 fn forwarded_properties_side_by_side_are_borrowed_and_others_copied() {
     let forwarded = |bytes: &'static [u8]| match whole(bytes, ProtocolVersion::V5) {
         Packet::Publish(publish) => publish.properties.forwarded,
@@ -336,25 +328,4 @@ fn mqtt311_3_2_2_6_a_refusal_without_return_code_is_not_encoded() {
         Err(EncodeError::NoReturnCode { .. })
     ));
     assert_eq!(encode(&packet, ProtocolVersion::V5, &mut out), Ok(()));
-}
-
-#[test]
-fn the_tokio_codec_reads_packets_however_they_are_split() {
-    use bytes::BytesMut;
-    use tokio_util::codec::{Decoder, Encoder};
-
-    let mut codec = MqttCodec::awaiting_connect(1_024);
-    let mut buffer = BytesMut::new();
-    let mut names = Vec::new();
-    for &byte in b"\x10\x0E\0\x04MQTT\x05\x02\0\x3C\0\0\x01a\xC0\0\x30\x06\0\x01t\0hi" {
-        buffer.extend_from_slice(&[byte]);
-        while let Some(packet) = codec.decode(&mut buffer).expect("legal") {
-            names.push(packet.packet().name());
-        }
-    }
-    assert_eq!(names, ["CONNECT", "PINGREQ", "PUBLISH"]);
-    assert_eq!(codec.version, ProtocolVersion::V5);
-    let ack = Packet::Puback(Acknowledgement::success(PacketId::new(1).expect("not 0")));
-    codec.encode(&ack, &mut buffer).expect("encodes");
-    assert_eq!(buffer[..], *b"\x40\x02\0\x01");
 }

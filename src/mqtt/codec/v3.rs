@@ -1,8 +1,10 @@
-//! Bodies of 3.1 and 3.1.1, save CONNECT, PUBLISH and the acknowledgements, which have files of their own.
+//! Packet bodies of 3.1 and 3.1.1. CONNECT, PUBLISH and the acknowledgements have files of their
+//! own.
 
 use super::error::{DecodeError, EncodeError};
-use super::frame::{self, PacketType};
-use super::primitive::{self, Reader};
+use super::frame;
+use super::packet_type::PacketType;
+use super::primitive::{self, ByteReader};
 use crate::mqtt::packet::{
     Connack, ConnackProperties, ConnectReturnCode, Properties, ProtocolVersion, QoS, ReasonCode, Suback,
     Subscribe, SubscribeFilter, SubscriptionOptions, Unsuback, Unsubscribe,
@@ -14,7 +16,7 @@ pub(super) fn connack(body: &[u8], version: ProtocolVersion) -> Result<Connack<'
         return Err(DecodeError::RemainingLength { packet, length: body.len(), expected: 2 });
     };
     let reason = ConnectReturnCode::to_reason(code).ok_or(DecodeError::ReturnCode { code })?;
-    // 3.1 has no Session Present: the byte is reserved there, and not looked at.
+    // 3.1 has no Session Present: the byte is reserved there and ignored.
     let flags = if version == ProtocolVersion::V3_1 { 0 } else { flags };
     // 3.1.1 [MQTT-3.2.2-4]
     if flags > 1 || (flags == 1 && reason != ReasonCode::SUCCESS) {
@@ -37,7 +39,7 @@ pub(super) fn put_connack(
 
 pub(super) fn subscribe(body: &[u8]) -> Result<Subscribe<'_>, DecodeError> {
     let packet = PacketType::Subscribe;
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let packet_id = reader.packet_id(packet)?;
     let mut filters = Vec::new();
     while !reader.is_empty() {
@@ -76,7 +78,7 @@ pub(super) fn put_subscribe(subscribe: &Subscribe<'_>, out: &mut Vec<u8>) -> Res
 
 pub(super) fn suback(body: &[u8]) -> Result<Suback<'_>, DecodeError> {
     let packet = PacketType::Suback;
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let packet_id = reader.packet_id(packet)?;
     if reader.is_empty() {
         return Err(DecodeError::Truncated { field: "Return Codes" });
@@ -103,13 +105,13 @@ pub(super) fn put_suback(suback: &Suback<'_>, out: &mut Vec<u8>) -> Result<(), E
 
 pub(super) fn unsubscribe(body: &[u8]) -> Result<Unsubscribe<'_>, DecodeError> {
     let packet = PacketType::Unsubscribe;
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let packet_id = reader.packet_id(packet)?;
     let filters = unsubscribe_filters(&mut reader)?;
     Ok(Unsubscribe { packet_id, properties: Properties::EMPTY, filters })
 }
 
-/// Filters of one packet: to decode more would take more than a turn.
+/// Largest number of filters in one packet. More would take too long to decode within one turn.
 const MOST_FILTERS: usize = 65_535;
 
 pub(super) fn bound_filters(packet: PacketType, filters: usize) -> Result<(), DecodeError> {
@@ -119,8 +121,8 @@ pub(super) fn bound_filters(packet: PacketType, filters: usize) -> Result<(), De
     Ok(())
 }
 
-/// The payload of UNSUBSCRIBE, the same in every version.
-pub(super) fn unsubscribe_filters<'a>(reader: &mut Reader<'a>) -> Result<Vec<&'a str>, DecodeError> {
+/// Reads the payload of UNSUBSCRIBE, which is the same in every version.
+pub(super) fn unsubscribe_filters<'a>(reader: &mut ByteReader<'a>) -> Result<Vec<&'a str>, DecodeError> {
     let packet = PacketType::Unsubscribe;
     let mut filters = Vec::new();
     while !reader.is_empty() {
@@ -151,7 +153,7 @@ pub(super) fn unsuback(body: &[u8]) -> Result<Unsuback<'_>, DecodeError> {
     if body.len() != 2 {
         return Err(DecodeError::RemainingLength { packet, length: body.len(), expected: 2 });
     }
-    let packet_id = Reader::new(body).packet_id(packet)?;
+    let packet_id = ByteReader::new(body).packet_id(packet)?;
     Ok(Unsuback { packet_id, properties: Properties::EMPTY, reasons: Vec::new() })
 }
 

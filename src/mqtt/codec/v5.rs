@@ -1,8 +1,9 @@
-//! Bodies of 5.0, save CONNECT, PUBLISH and the acknowledgements, which have files of their own.
+//! Packet bodies of 5.0. CONNECT, PUBLISH and the acknowledgements have files of their own.
 
 use super::error::{DecodeError, EncodeError};
-use super::frame::{self, PacketType};
-use super::primitive::{self, Reader};
+use super::frame;
+use super::packet_type::PacketType;
+use super::primitive::{self, ByteReader};
 use super::property::{self, Forwarded, PropertySet, Scanner};
 use super::{reason, v3};
 use crate::mqtt::packet::{
@@ -13,7 +14,7 @@ use std::borrow::Cow;
 
 pub(super) fn connack(body: &[u8]) -> Result<Connack<'_>, DecodeError> {
     let packet = PacketType::Connack;
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let flags = reader.byte("Connect Acknowledge Flags")?;
     let reason = reason::read(&mut reader, packet)?;
     // 5.0 [MQTT-3.2.2-1], [MQTT-3.2.2-6]
@@ -98,7 +99,7 @@ fn put_connack_properties(from: &ConnackProperties<'_>, out: &mut Vec<u8>) -> Re
 
 pub(super) fn subscribe(body: &[u8]) -> Result<Subscribe<'_>, DecodeError> {
     let packet = PacketType::Subscribe;
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let packet_id = reader.packet_id(packet)?;
     let (subscription_id, properties) = subscribe_properties(reader.property_block()?)?;
     let mut filters = Vec::new();
@@ -116,8 +117,10 @@ pub(super) fn subscribe(body: &[u8]) -> Result<Subscribe<'_>, DecodeError> {
     Ok(Subscribe { packet_id, subscription_id, properties, filters })
 }
 
-/// The Subscription Identifier, and the rest as a slice of the block: User Properties. Were the identifier to stand in
-/// their midst, the slice would be the whole block; that is not worth a copy, nobody reads these.
+/// Returns the Subscription Identifier, and the User Properties as a slice of the block.
+///
+/// If the identifier stands between two User Properties, the slice is the whole block. A copy is
+/// not worth its cost, because nobody reads these properties.
 fn subscribe_properties(block: &[u8]) -> Result<(Option<u32>, Properties<'_>), DecodeError> {
     let mut subscription_id = None;
     let mut others = Forwarded::new(block);
@@ -169,7 +172,7 @@ pub(super) fn put_subscribe(subscribe: &Subscribe<'_>, out: &mut Vec<u8>) -> Res
 
 fn put_subscribe_properties(subscribe: &Subscribe<'_>, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     property::put_some(out, subscribe.subscription_id, Property::SubscriptionIdentifier)?;
-    // See `subscribe_properties`: the identifier may be among them as well.
+    // The identifier may be among them as well: see `subscribe_properties`.
     property::iter(subscribe.properties)
         .filter(|property| !matches!(property, Property::SubscriptionIdentifier(_)))
         .try_for_each(|property| property::put(out, property))
@@ -184,7 +187,7 @@ const fn options_byte(options: SubscriptionOptions) -> u8 {
 
 pub(super) fn suback(body: &[u8]) -> Result<Suback<'_>, DecodeError> {
     let packet = PacketType::Suback;
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let packet_id = reader.packet_id(packet)?;
     let properties = property::checked(reader.property_block()?, PropertySet::Suback)?;
     Ok(Suback { packet_id, properties, reasons: reason::read_all(&reader, packet)? })
@@ -200,7 +203,7 @@ pub(super) fn put_suback(suback: &Suback<'_>, out: &mut Vec<u8>) -> Result<(), E
 }
 
 pub(super) fn unsubscribe(body: &[u8]) -> Result<Unsubscribe<'_>, DecodeError> {
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let packet_id = reader.packet_id(PacketType::Unsubscribe)?;
     let properties = property::checked(reader.property_block()?, PropertySet::Unsubscribe)?;
     let filters = v3::unsubscribe_filters(&mut reader)?;
@@ -217,7 +220,7 @@ pub(super) fn put_unsubscribe(unsubscribe: &Unsubscribe<'_>, out: &mut Vec<u8>) 
 
 pub(super) fn unsuback(body: &[u8]) -> Result<Unsuback<'_>, DecodeError> {
     let packet = PacketType::Unsuback;
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     let packet_id = reader.packet_id(packet)?;
     let properties = property::checked(reader.property_block()?, PropertySet::Unsuback)?;
     Ok(Unsuback { packet_id, properties, reasons: reason::read_all(&reader, packet)? })
@@ -235,8 +238,8 @@ pub(super) fn put_unsuback(unsuback: &Unsuback<'_>, out: &mut Vec<u8>) -> Result
 pub(super) fn disconnect(body: &[u8]) -> Result<Disconnect<'_>, DecodeError> {
     let packet = PacketType::Disconnect;
     let mut disconnect = Disconnect::new(ReasonCode::NORMAL_DISCONNECTION);
-    let mut reader = Reader::new(body);
-    // 5.0 3.14.2.1, 3.14.2.2.1: both parts may be left out
+    let mut reader = ByteReader::new(body);
+    // 5.0 3.14.2.1, 3.14.2.2.1: both parts may be omitted
     if reader.is_empty() {
         return Ok(disconnect);
     }
@@ -270,7 +273,8 @@ pub(super) fn put_disconnect(disconnect: &Disconnect<'_>, out: &mut Vec<u8>) -> 
             property::put_some(out, disconnect.server_reference, Property::ServerReference)?;
             property::put_user_properties(out, &disconnect.user_properties)
         })?;
-        // A lone zero is the length of no properties, and may be left out; so may then the reason 0.
+        // A lone zero is the length of no properties and may be omitted. Then a reason of 0 may be
+        // omitted too.
         if out.len() == properties_at + 1 {
             let keep =
                 if disconnect.reason == ReasonCode::NORMAL_DISCONNECTION { start } else { properties_at };
@@ -289,8 +293,8 @@ pub(super) fn auth(body: &[u8]) -> Result<Auth<'_>, DecodeError> {
         reason_string: None,
         user_properties: Vec::new(),
     };
-    let mut reader = Reader::new(body);
-    // 5.0 3.15.2.1: success without properties may be left out wholly
+    let mut reader = ByteReader::new(body);
+    // 5.0 3.15.2.1: success without properties may be omitted completely
     if reader.is_empty() {
         return Ok(auth);
     }
@@ -308,7 +312,8 @@ pub(super) fn auth(body: &[u8]) -> Result<Auth<'_>, DecodeError> {
         }
     }
     reader.finish(packet)?;
-    // 5.0 3.15.2.2.2 wants a method always, 3.15.2.1 lets the packet be empty: only the empty one has none.
+    // 5.0 3.15.2.2.2 always requires a method, but 3.15.2.1 lets the packet be empty. So only an
+    // empty packet has no method.
     if auth.method.is_none() && (auth.reason != ReasonCode::SUCCESS || !block.is_empty()) {
         return Err(DecodeError::AuthWithoutMethod);
     }

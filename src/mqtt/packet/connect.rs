@@ -5,56 +5,78 @@ use super::{Properties, ProtocolVersion, QoS};
 /// A CONNECT packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Connect<'a> {
+    /// The protocol version that the packet names.
     pub version: ProtocolVersion,
-    /// Clean Session in 3.x, Clean Start in 5.0.
+    /// The Clean Session flag of 3.x, or the Clean Start flag of 5.0.
     pub clean_start: bool,
-    /// Keep Alive in seconds; 0 turns it off.
+    /// The Keep Alive in seconds; 0 turns it off.
     pub keep_alive: u16,
+    /// The properties; all at their default in 3.x.
     pub properties: ConnectProperties<'a>,
-    /// May be empty.
+    /// The client identifier; may be empty.
     pub client_id: &'a str,
+    /// The Will Message, if the packet has one.
     pub will: Option<WillMessage<'a>>,
+    /// The user name. 3.x never has a password without one.
     pub user_name: Option<&'a str>,
+    /// The password.
     pub password: Option<&'a [u8]>,
 }
 
-/// 5.0 CONNECT properties; all at their default in 3.x.
+/// The properties of a 5.0 CONNECT; all at their default in 3.x.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConnectProperties<'a> {
-    /// Seconds; `None` is 0, 0xFFFF_FFFF never expires.
+    /// The Session Expiry Interval in seconds. `None` means 0; 0xFFFF_FFFF never expires.
     pub session_expiry: Option<u32>,
-    /// Never 0 (the codec answers that as the Protocol Error it is); `None` is 65,535.
+    /// The Receive Maximum. Never 0, which the codec refuses as a Protocol Error; `None` means
+    /// 65,535.
     pub receive_maximum: Option<u16>,
-    /// Never 0; `None` is no limit.
+    /// The largest packet in bytes that the client accepts. Never 0; `None` means no limit.
     pub maximum_packet_size: Option<u32>,
-    /// `None` is 0: no aliases to this client.
+    /// The largest Topic Alias that the client accepts. `None` means 0: no aliases to this client.
     pub topic_alias_maximum: Option<u16>,
+    /// True if the client wants Response Information in the CONNACK. `None` means false.
     pub request_response_information: Option<bool>,
-    /// `None` is true.
+    /// False if only PUBLISH, CONNACK and DISCONNECT may have a Reason String or User Properties.
+    /// `None` means true.
     pub request_problem_information: Option<bool>,
+    /// The Authentication Method.
     pub authentication_method: Option<&'a str>,
+    /// The Authentication Data. Never without a method: the codec refuses that.
     pub authentication_data: Option<&'a [u8]>,
-    /// In the order of the packet.
+    /// The User Properties, in the order of the packet.
     pub user_properties: Vec<(&'a str, &'a str)>,
 }
 
 /// The Will Message of a CONNECT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WillMessage<'a> {
+    /// The Will QoS.
     pub qos: QoS,
+    /// The Will Retain flag.
     pub retain: bool,
-    /// A Topic Name: the codec has refused wildcards and U+0000.
+    /// The Will Topic: a Topic Name, because the codec has refused wildcards and U+0000.
     pub topic: &'a str,
+    /// The Will Payload.
     pub payload: &'a [u8],
-    /// Seconds; 5.0 only.
+    /// The Will Delay Interval in seconds; 0 in 3.x.
     pub delay: u32,
-    /// Seconds; 5.0 only.
+    /// The Message Expiry Interval in seconds; 5.0 only.
     pub message_expiry: Option<u32>,
-    /// What travels unchanged with the will, as in [`super::PublishProperties::forwarded`].
+    /// Encoded properties that are forwarded unchanged, as in
+    /// [`super::PublishProperties::forwarded`].
     pub forwarded: std::borrow::Cow<'a, [u8]>,
 }
 
 impl WillMessage<'_> {
+    /// Returns the bytes that the client sent: topic, payload and forwarded properties.
+    pub fn size(&self) -> usize {
+        self.topic.len() + self.payload.len() + self.forwarded.len()
+    }
+}
+
+impl WillMessage<'_> {
+    /// Returns the properties that are forwarded unchanged, checked by the codec.
     pub fn forwarded(&self) -> Properties<'_> {
         Properties(&self.forwarded)
     }

@@ -9,6 +9,7 @@ use std::num::NonZeroU16;
 pub struct PacketId(NonZeroU16);
 
 impl PacketId {
+    /// Returns the identifier `id`, or `None` for 0.
     pub const fn new(id: u16) -> Option<PacketId> {
         match NonZeroU16::new(id) {
             Some(id) => Some(PacketId(id)),
@@ -16,6 +17,7 @@ impl PacketId {
         }
     }
 
+    /// Returns the number, 1 to 65,535.
     pub const fn get(self) -> u16 {
         self.0.get()
     }

@@ -1,7 +1,8 @@
-//! MQTT control packets as values that borrow from the bytes they were read from.
+//! MQTT control packets as values that borrow from the bytes from which they were decoded.
 //!
-//! One file per group of packets; what is common to them (QoS, identifiers, reason codes, properties)
-//! has its own. Nothing here knows bytes on the wire: that is [`crate::mqtt::codec`].
+//! There is one file for each group of packets. The parts that packets share have files of their
+//! own: QoS, identifiers, reason codes, properties and versions. [`crate::mqtt::codec`] knows their
+//! bytes on the wire; this folder does not.
 
 mod acknowledgement;
 mod auth;
@@ -31,30 +32,44 @@ pub use subscribe::{
 };
 pub use version::ProtocolVersion;
 
-/// Every control packet, of every version, in both directions.
+/// A control packet of any version, in either direction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Packet<'a> {
-    /// Boxed: rare and large, and the enum is returned by value for every PUBLISH and PUBACK.
+    /// CONNECT. Boxed, because the packet is large and rare, and the enum is returned by value for
+    /// every PUBLISH and PUBACK.
     Connect(Box<Connect<'a>>),
+    /// CONNACK. Boxed for the same reason.
     Connack(Box<Connack<'a>>),
+    /// PUBLISH.
     Publish(Publish<'a>),
+    /// PUBACK: the end of a QoS 1 exchange.
     Puback(Acknowledgement<'a>),
+    /// PUBREC: the second packet of a QoS 2 exchange.
     Pubrec(Acknowledgement<'a>),
+    /// PUBREL: the third packet of a QoS 2 exchange.
     Pubrel(Acknowledgement<'a>),
+    /// PUBCOMP: the end of a QoS 2 exchange.
     Pubcomp(Acknowledgement<'a>),
+    /// SUBSCRIBE.
     Subscribe(Subscribe<'a>),
+    /// SUBACK.
     Suback(Suback<'a>),
+    /// UNSUBSCRIBE.
     Unsubscribe(Unsubscribe<'a>),
+    /// UNSUBACK.
     Unsuback(Unsuback<'a>),
+    /// PINGREQ.
     Pingreq,
+    /// PINGRESP.
     Pingresp,
+    /// DISCONNECT.
     Disconnect(Disconnect<'a>),
-    /// 5.0 only.
+    /// AUTH; 5.0 only.
     Auth(Auth<'a>),
 }
 
 impl Packet<'_> {
-    /// The packet's name as in the standard.
+    /// Returns the name of the packet in the standard, such as `PUBLISH`.
     pub fn name(&self) -> &'static str {
         match self {
             Packet::Connect(_) => "CONNECT",

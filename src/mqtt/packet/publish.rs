@@ -4,39 +4,49 @@ use super::{PacketId, Properties, QoS};
 use std::borrow::Cow;
 use std::num::NonZeroU16;
 
-/// A PUBLISH as read from, or to be written to, the wire.
+/// A PUBLISH packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Publish<'a> {
+    /// The DUP flag: true if the packet may repeat an earlier one.
     pub dup: bool,
+    /// The QoS of this delivery.
     pub qos: QoS,
+    /// The RETAIN flag.
     pub retain: bool,
-    /// Empty only in 5.0, with a Topic Alias. The codec checks that it is a Topic Name (no wildcard, no
-    /// U+0000), and that one of topic and alias is there.
+    /// The Topic Name; empty only in 5.0, beside a Topic Alias.
+    ///
+    /// The codec has refused wildcards and U+0000, and a PUBLISH with neither topic nor alias.
     pub topic: &'a str,
-    /// Present exactly when the QoS is above 0.
+    /// The Packet Identifier; present exactly when the QoS is above 0.
     pub packet_id: Option<PacketId>,
-    /// 5.0 only.
+    /// The properties; 5.0 only.
     pub properties: PublishProperties<'a>,
+    /// The application payload; may be empty.
     pub payload: &'a [u8],
 }
 
-/// The properties of a PUBLISH, split into those each hop sets anew and those that travel unchanged.
+/// The properties of a PUBLISH. Each hop sets the first three anew, and forwards the others
+/// unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PublishProperties<'a> {
+    /// The Topic Alias.
     pub topic_alias: Option<NonZeroU16>,
-    /// Seconds.
+    /// The Message Expiry Interval in seconds.
     pub message_expiry: Option<u32>,
-    /// In the order of the packet; from a broker only. A client's PUBLISH with one is a Protocol Error, which
-    /// the session answers (5.0 [MQTT-3.3.4-6]).
+    /// The Subscription Identifiers, in the order of the packet; from a broker only.
+    ///
+    /// A client's PUBLISH with one is a Protocol Error, which the session detects (5.0
+    /// [MQTT-3.3.4-6]).
     pub subscription_ids: Vec<u32>,
-    /// Payload Format Indicator, Content Type, Response Topic, Correlation Data and User Properties, encoded,
-    /// in the publisher's order: forwarded byte for byte. Borrowed unless a property of the first three
-    /// kinds stood among them.
+    /// Encoded properties that are forwarded byte for byte, in the order of the publisher: Payload
+    /// Format Indicator, Content Type, Response Topic, Correlation Data and User Properties.
+    ///
+    /// Borrowed, unless a property of the other fields stood between two of these.
     pub forwarded: Cow<'a, [u8]>,
 }
 
 impl PublishProperties<'_> {
-    /// The properties that travel unchanged, checked by the codec.
+    /// Returns the properties that are forwarded unchanged, checked by the codec.
     pub fn forwarded(&self) -> Properties<'_> {
         Properties(&self.forwarded)
     }

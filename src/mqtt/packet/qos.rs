@@ -1,17 +1,20 @@
 //! Quality of service.
 
-/// How hard delivery is tried: at most once, at least once, exactly once.
+/// The quality of service of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum QoS {
+    /// QoS 0: no acknowledgement and no resend.
     #[default]
     AtMostOnce = 0,
+    /// QoS 1: acknowledged by PUBACK.
     AtLeastOnce = 1,
+    /// QoS 2: PUBREC, PUBREL and PUBCOMP.
     ExactlyOnce = 2,
 }
 
 impl QoS {
-    /// From the two bits on the wire; 3 is no QoS.
+    /// Returns the QoS of the two bits on the wire; `None` for 3 and above.
     pub const fn from_bits(bits: u8) -> Option<QoS> {
         match bits {
             0 => Some(QoS::AtMostOnce),
@@ -21,6 +24,7 @@ impl QoS {
         }
     }
 
+    /// Returns the two bits on the wire.
     pub const fn bits(self) -> u8 {
         self as u8
     }

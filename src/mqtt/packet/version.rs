@@ -1,20 +1,21 @@
-//! The protocol versions the broker speaks.
+//! The protocol versions that the broker supports.
 
 use std::fmt;
 
-/// Protocol level byte of CONNECT.
+/// A protocol version. The discriminant is the protocol level byte of CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ProtocolVersion {
-    /// MQIsdp, level 3.
+    /// MQTT 3.1: protocol name MQIsdp, level 3.
     V3_1 = 3,
-    /// MQTT, level 4.
+    /// MQTT 3.1.1: protocol name MQTT, level 4.
     V3_1_1 = 4,
-    /// MQTT, level 5.
+    /// MQTT 5.0: protocol name MQTT, level 5.
     V5 = 5,
 }
 
 impl ProtocolVersion {
+    /// True for MQTT 5.0.
     pub const fn is_v5(self) -> bool {
         matches!(self, ProtocolVersion::V5)
     }

@@ -1,30 +1,37 @@
-//! A filter's way through the ordered topics: does this topic match, and if not, which is the next that
-//! could?
+//! The walk of a filter through the ordered topics.
 //!
-//! Topics are in the order of the retained store: levels parted by U+0000, compared as bytes.
+//! For each topic the walk decides if the topic matches, and if not, which topic is the next that
+//! can match. Topics are in the order of the retained messages: levels separated by U+0000,
+//! compared as bytes.
 
-/// What a topic says to a filter.
+/// The result of a filter for one topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Look at the next topic.
+    /// The topic matches. The walk continues with the next topic.
     Matches,
-    /// No topic before the one written to `next` matches; it is after the topic looked at.
+    /// The topic does not match, and no topic before the key written to `next` does. That key is
+    /// greater than the topic.
     Seek,
     /// Neither this nor any later topic matches.
     Done,
 }
 
+/// One level of a filter.
 enum Level<'a> {
     Literal(&'a [u8]),
+    /// `+`
     Single,
+    /// `#`
     Multi,
 }
 
+/// A filter, split into levels.
 pub(super) struct FilterWalk<'a> {
     levels: Vec<Level<'a>>,
 }
 
 impl<'a> FilterWalk<'a> {
+    /// Splits a filter.
     pub fn new(filter: &'a str) -> FilterWalk<'a> {
         let level = |level: &'a str| match level {
             "+" => Level::Single,
@@ -34,7 +41,7 @@ impl<'a> FilterWalk<'a> {
         FilterWalk { levels: filter.split('/').map(level).collect() }
     }
 
-    /// The least key that could match: the levels before the first wildcard.
+    /// Writes the least key that can match to `at`: the levels before the first wildcard.
     pub fn start(&self, at: &mut Vec<u8>) {
         at.clear();
         for (i, level) in self.levels.iter().enumerate() {
@@ -46,13 +53,15 @@ impl<'a> FilterWalk<'a> {
         }
     }
 
+    /// Compares a topic with the filter. If the result is [`Step::Seek`], writes the next key to
+    /// `next`.
     pub fn step(&self, topic: &[u8], next: &mut Vec<u8>) -> Step {
-        // 5.0 and 3.1.1 [MQTT-4.7.2-1]: past all that begins with `$`.
+        // 5.0 and 3.1.1 [MQTT-4.7.2-1]: skips all topics that begin with `$`.
         if topic.first() == Some(&b'$') && !matches!(self.levels.first(), Some(Level::Literal(_))) {
             return seek(next, &[], &[b'$' + 1]);
         }
         let mut levels = topic.split(|b| *b == 0);
-        // Where the level looked at begins, and where the last one that `+` stands for ends.
+        // The offset of the present level, and of the end of the last level that a `+` accepted.
         let mut start = 0;
         let mut single_end = None;
         for wanted in &self.levels {
@@ -60,7 +69,7 @@ impl<'a> FilterWalk<'a> {
                 return Step::Matches;
             }
             let Some(level) = levels.next() else {
-                // Too short: what could match is below it.
+                // The topic is too short. Topics below it can match.
                 let literal = if let Level::Literal(literal) = wanted { literal } else { &[][..] };
                 return seek_below(next, topic, literal);
             };
@@ -76,6 +85,7 @@ impl<'a> FilterWalk<'a> {
     }
 }
 
+/// Seeks to the key `prefix` + `suffix`.
 fn seek(next: &mut Vec<u8>, prefix: &[u8], suffix: &[u8]) -> Step {
     next.clear();
     next.extend_from_slice(prefix);
@@ -83,14 +93,17 @@ fn seek(next: &mut Vec<u8>, prefix: &[u8], suffix: &[u8]) -> Step {
     Step::Seek
 }
 
+/// Seeks to a level directly below a topic.
 fn seek_below(next: &mut Vec<u8>, topic: &[u8], level: &[u8]) -> Step {
     seek(next, topic, &[0]);
     next.extend_from_slice(level);
     Step::Seek
 }
 
-/// Past everything under the level that the last `+` stands for; without a `+`, there is nothing more.
+/// Skips everything below the level that the last `+` accepted. Without a `+`, the walk is
+/// complete.
 fn pass(next: &mut Vec<u8>, topic: &[u8], single_end: Option<usize>) -> Step {
-    // Below the level all keys go on with 0, so 1 is past them and not past the next sibling.
+    // All keys below the level continue with 0. So 1 is greater than all of them, and less than the
+    // sibling.
     single_end.map_or(Step::Done, |end| seek(next, &topic[..end], &[1]))
 }

@@ -57,7 +57,7 @@ proptest! {
             prop_assert_eq!(found, expected, "{}", filter);
             let mut cursor = Cursor::default();
             let mut parts = Vec::new();
-            while retained.matching_from(&mut cursor, filter, NOW, &mut { budget }, &mut parts) == Progress::More {}
+            while retained.matching_from(&mut cursor, filter, NOW, &mut { budget }, &mut parts) == SearchProgress::More {}
             prop_assert_eq!(topics(&parts), topics(&whole), "{} in parts", filter);
         }
     }
@@ -128,7 +128,7 @@ fn a_new_topic_beyond_the_number_is_refused_and_a_replacement_is_not() {
     let mut retained = Retained::new(RetainedLimits { messages: 2, bytes: usize::MAX });
     retained.set(message("a", "1"), NOW).unwrap();
     retained.set(message("b", "1"), NOW).unwrap();
-    assert_eq!(retained.set(message("c", "1"), NOW).unwrap_err(), Full);
+    assert_eq!(retained.set(message("c", "1"), NOW).unwrap_err(), RetainedFull);
     let old = retained.set(message("a", "2"), NOW).unwrap().unwrap();
     assert_eq!(old.payload(), b"1");
     retained.remove("b");
@@ -142,8 +142,8 @@ fn bytes_are_bounded_and_a_refused_replacement_leaves_nothing_stale() {
     let mut retained = Retained::new(RetainedLimits { messages: 10, bytes: 2 * one });
     retained.set(message("a", "12345"), NOW).unwrap();
     retained.set(message("b", "12345"), NOW).unwrap();
-    assert_eq!(retained.set(message("c", ""), NOW).unwrap_err(), Full);
-    assert_eq!(retained.set(message("b", "123456"), NOW).unwrap_err(), Full);
+    assert_eq!(retained.set(message("c", ""), NOW).unwrap_err(), RetainedFull);
+    assert_eq!(retained.set(message("b", "123456"), NOW).unwrap_err(), RetainedFull);
     assert!(retained.find("b", NOW).is_none(), "a value that is known to be stale");
     assert!(retained.set(message("b", "54321"), NOW).is_ok());
     assert!(retained.set(message("a", "1"), NOW).is_ok());
@@ -161,7 +161,7 @@ fn what_has_expired_is_not_found_and_goes_before_a_new_topic_is_refused() {
     assert_eq!(topics(&matching(&retained, "#", Instant::from_millis(9))), ["a", "b"]);
     assert_eq!(topics(&matching(&retained, "#", soon)), ["b"]);
     assert!(retained.find("a", soon).is_none() && matching(&retained, "a", soon).is_empty());
-    assert_eq!(retained.set(message("c", ""), Instant::from_millis(9)).unwrap_err(), Full);
+    assert_eq!(retained.set(message("c", ""), Instant::from_millis(9)).unwrap_err(), RetainedFull);
     assert!(retained.set(message("c", ""), soon).is_ok());
     assert_eq!((retained.len(), retained.next_expiry()), (2, Instant::NEVER));
 }
@@ -201,12 +201,12 @@ fn a_look_up_in_parts_survives_changes_between_them() {
     }
     let mut cursor = Cursor::default();
     let mut out = Vec::new();
-    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, &mut 40, &mut out), Progress::More);
+    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, &mut 40, &mut out), SearchProgress::More);
     let seen = out.len();
     for i in 0..90 {
         retained.remove(&format!("t/{i:03}"));
     }
-    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, &mut 40, &mut out), Progress::Done);
+    assert_eq!(retained.matching_from(&mut cursor, "t/+", NOW, &mut 40, &mut out), SearchProgress::Done);
     assert_eq!(topics(&out[seen..]).len(), 10);
     let distinct: BTreeSet<_> = topics(&out).into_iter().collect();
     assert_eq!(distinct.len(), out.len());
@@ -230,9 +230,9 @@ fn what_had_no_room_at_the_start_is_erased_in_the_store_by_a_publish_to_its_topi
         .take_changes()
         .into_iter()
         .map(|change| match change {
-            RetainedRecord::Removed(topic) => topic,
+            RetainedRecord::Removed(removed) => removed.topic().to_owned(),
             RetainedRecord::Set(_) => panic!("nothing was retained"),
         })
         .collect();
-    assert_eq!(removed, ["b".into(), "c".into()]);
+    assert_eq!(removed, ["b", "c"]);
 }

@@ -1,54 +1,59 @@
-//! Who a publication goes to, as numbers: sessions within a shard, and shards.
+//! The numbers that name receivers: sessions within a shard, and shards.
 
-/// A session's slot in its shard; dense.
+/// The slot of a session in its shard. Slots are dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionSlot(pub u32);
 
-/// A shard's number, below [`ShardSet::MAX_SHARDS`].
+/// The number of a shard, below [`ShardSet::MAX_SHARDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u8);
 
-/// A set of shards in one word.
+/// A set of shards, one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ShardSet(pub u64);
 
 impl ShardSet {
+    /// The set without shards.
     pub const EMPTY: ShardSet = ShardSet(0);
-    /// One bit each. The configuration starts no more arbiters than this.
+    /// The largest number of shards. The configuration starts no more threads than this.
     pub const MAX_SHARDS: u8 = 64;
 
-    /// Whether the shard was not in it before.
+    /// Adds a shard. Returns true if it was not in the set.
     pub fn insert(&mut self, shard: ShardId) -> bool {
         let before = self.0;
         self.0 |= bit(shard);
         self.0 != before
     }
 
-    /// Whether the shard was in it.
+    /// Removes a shard. Returns true if it was in the set.
     pub fn remove(&mut self, shard: ShardId) -> bool {
         let before = self.0;
         self.0 &= !bit(shard);
         self.0 != before
     }
 
+    /// Returns true if the shard is in the set.
     pub const fn contains(self, shard: ShardId) -> bool {
         self.0 & bit(shard) != 0
     }
 
+    /// Returns true if no shard is in the set.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    /// Returns the number of shards in the set.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
+    /// Returns the set of the shards that are in either of two sets.
     #[must_use]
     pub const fn union(self, other: ShardSet) -> ShardSet {
         ShardSet(self.0 | other.0)
     }
 
-    /// In ascending order.
+    /// Returns the shards in ascending order.
     pub fn iter(self) -> impl Iterator<Item = ShardId> {
         let mut left = self.0;
         std::iter::from_fn(move || {

@@ -1,14 +1,15 @@
-//! The shared subscriptions' groups by number, so that a match names one in eight bytes.
+//! The groups of shared subscriptions by number. A match names a group in eight bytes.
 
 use super::filter_map::Groups;
-use crate::routing::shared::{Group, Member};
+use crate::routing::shared_group::{Member, SharedGroup};
 
-/// A group of this index. Not given twice, so that one kept across a turn never names a successor.
+/// The number of a group in this tree. An id that is kept over several turns never names a later
+/// group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupId {
     index: u32,
-    /// Counts the groups ever made; comes round after 2^32 of them, when it matters only to an id as old as
-    /// that.
+    /// The count of groups made before this one. It wraps after 2^32 groups, so only an id as old
+    /// as that could name another group.
     serial: u32,
 }
 
@@ -16,15 +17,16 @@ pub struct GroupId {
 struct Named {
     serial: u32,
     name: Box<str>,
-    group: Group,
+    group: SharedGroup,
 }
 
-/// Bytes of a group beside itself and its name: its place, its id with its filter, and what the allocator rounds up.
+/// Bytes of a group beside its struct and name: its place, its id at the filter, and the
+/// allocator's rounding.
 const GROUP: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct GroupTable {
-    /// None in a free place.
+    /// `None` in a free place.
     places: Vec<Option<Box<Named>>>,
     free: Vec<u32>,
     serial: u32,
@@ -33,18 +35,26 @@ pub(super) struct GroupTable {
 }
 
 impl GroupTable {
-    /// The group of this name among a filter's, or where in them it would go.
+    /// Returns the group of this name among a filter's groups. Otherwise returns the place in `ids`
+    /// where it belongs.
+    ///
+    /// # Errors
+    /// The place, if the filter has no group of this name.
     pub fn search(&self, ids: &Groups, name: &str) -> Result<GroupId, usize> {
         let at = self.place(ids, name)?;
         ids.as_deref().and_then(|ids| ids.get(at)).copied().ok_or(at)
     }
 
-    /// Its place among them, or the one that it would have.
+    /// Returns the place in `ids` of the group of this name.
+    ///
+    /// # Errors
+    /// The place where the group belongs, if the filter has no group of this name.
     pub fn place(&self, ids: &Groups, name: &str) -> Result<usize, usize> {
         let ids = ids.as_deref().map_or(&[][..], Vec::as_slice);
         ids.binary_search_by(|id| self.named(*id).map_or("", |named| &*named.name).cmp(name))
     }
 
+    /// Makes an empty group, and returns its id.
     pub fn add(&mut self, name: &str) -> GroupId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -52,12 +62,12 @@ impl GroupTable {
         });
         self.serial = self.serial.wrapping_add(1);
         self.text += name.len();
-        let named = Named { serial: self.serial, name: name.into(), group: Group::default() };
+        let named = Named { serial: self.serial, name: name.into(), group: SharedGroup::default() };
         self.places[index as usize] = Some(Box::new(named));
         GroupId { index, serial: self.serial }
     }
 
-    /// A free place costs 12 bytes until the last group is gone.
+    /// Removes a group. Its place costs 12 bytes until the last group is removed.
     pub fn remove(&mut self, id: GroupId) {
         let Some(named) = self.named(id) else { return };
         self.text -= named.name.len();
@@ -69,31 +79,33 @@ impl GroupTable {
         }
     }
 
-    pub fn find(&self, id: GroupId) -> Option<&Group> {
+    /// Returns the group of an id, or `None` if the group was removed.
+    pub fn find(&self, id: GroupId) -> Option<&SharedGroup> {
         self.named(id).map(|named| &named.group)
     }
 
-    pub fn find_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+    /// Returns the same to change it.
+    pub fn find_mut(&mut self, id: GroupId) -> Option<&mut SharedGroup> {
         let named = self.places.get_mut(id.index as usize)?.as_deref_mut()?;
         (named.serial == id.serial).then_some(&mut named.group)
     }
 
-    /// Groups that exist.
+    /// Returns the number of groups.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Bytes on the heap, without those of the members, at no cost.
+    /// Returns the bytes on the heap without those of the members. Costs nothing.
     pub fn held(&self) -> usize {
         self.len() * (size_of::<Named>() + GROUP) + self.text
     }
 
-    /// Every member of every group.
+    /// Returns every member of every group.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.places.iter().flatten().flat_map(|named| named.group.members())
     }
 
-    /// Bytes on the heap; looks at every group.
+    /// Returns the bytes on the heap. Looks at every group.
     pub fn memory(&self) -> usize {
         let named = |named: &Named| size_of::<Named>() + named.name.len() + named.group.memory();
         self.places.capacity() * size_of::<Option<Box<Named>>>()

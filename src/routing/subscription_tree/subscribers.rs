@@ -1,31 +1,35 @@
 //! The local subscribers of one filter, sorted by session slot.
 //!
-//! Nearly every filter has one subscriber: it stands inline, 16 bytes, no allocation. A handful is one
-//! sorted vector. Beyond [`RUN`] they are a row of sorted runs, so that one more or one less moves at most
-//! `RUN` entries (6 KiB) wherever it falls, while a fan-out still copies slices. Sorted, because the
-//! receivers of a fan-out then come in the order of the session slab, and because equal input gives equal
-//! order in the simulation.
+//! Nearly every filter has one subscriber, which stands inline: 16 bytes and no allocation. A few
+//! subscribers are one sorted vector. More than [`RUN`] subscribers are several sorted runs. So an
+//! insertion or removal moves at most `RUN` entries (6 KiB), and a fan-out still copies slices.
+//!
+//! The order has two reasons. The receivers of a fan-out come in the order of their sessions in
+//! memory, and equal input gives equal order in the simulation.
 
 use super::SessionSlot;
 use crate::mqtt::packet::{QoS, SubscriptionOptions};
 
-/// Entries of one run at most.
+/// The largest number of entries in one run.
 const RUN: usize = 512;
 
-/// One local subscription as the index keeps it.
+/// One local subscription as the tree keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Subscriber {
+    /// The session that receives the messages.
     pub session: SessionSlot,
+    /// The subscription options that a delivery needs.
     pub options: PackedOptions,
-    /// 5.0 Subscription Identifier; 0 is none.
+    /// The 5.0 Subscription Identifier; 0 is none.
     pub subscription_id: u32,
 }
 
 const _: () = assert!(size_of::<Subscriber>() == 12);
 const _: () = assert!(size_of::<Subscribers>() == 16);
 
-/// What a delivery needs of the subscription options, in the bits of the wire: QoS 0-1, No Local 2, Retain
-/// As Published 3.
+/// The subscription options that a delivery needs, in the bits of the wire.
+///
+/// Bits 0 and 1 are the QoS, bit 2 is No Local, bit 3 is Retain As Published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PackedOptions(u8);
 
@@ -33,32 +37,36 @@ impl PackedOptions {
     const NO_LOCAL: u8 = 1 << 2;
     const RETAIN_AS_PUBLISHED: u8 = 1 << 3;
 
+    /// Packs the options of a SUBSCRIBE.
     pub fn new(options: &SubscriptionOptions) -> PackedOptions {
         let no_local = if options.no_local { Self::NO_LOCAL } else { 0 };
         let as_published = if options.retain_as_published { Self::RETAIN_AS_PUBLISHED } else { 0 };
         PackedOptions(options.qos.bits() | no_local | as_published)
     }
 
-    /// As the Subscription Options byte of 5.0, but for Retain Handling, which is spent at the SUBSCRIBE.
+    /// Returns the Subscription Options byte of 5.0 without Retain Handling, which only the
+    /// SUBSCRIBE itself needs.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// From [`Self::bits`].
+    /// Returns the options of a byte that [`Self::bits`] returned.
     pub const fn from_bits(bits: u8) -> PackedOptions {
         PackedOptions(bits & 0b1111)
     }
 
-    /// The QoS granted.
+    /// Returns the granted QoS.
     pub fn qos(self) -> QoS {
         // Made from a `QoS`, so the bits are never 3.
         QoS::from_bits(self.0 & 3).unwrap_or_default()
     }
 
+    /// Returns true if the session does not get its own messages.
     pub const fn no_local(self) -> bool {
         self.0 & Self::NO_LOCAL != 0
     }
 
+    /// Returns true if a delivery keeps the RETAIN flag of the PUBLISH.
     pub const fn retain_as_published(self) -> bool {
         self.0 & Self::RETAIN_AS_PUBLISHED != 0
     }
@@ -70,24 +78,25 @@ impl From<SubscriptionOptions> for PackedOptions {
     }
 }
 
-/// The local subscribers of one filter: each session at most once.
+/// The local subscribers of one filter. Each session is in it at most once.
 #[derive(Debug, Default)]
 pub(super) enum Subscribers {
     #[default]
     None,
     One(Subscriber),
-    /// 2 to `RUN`. Boxed, because every filter would pay for the words of a fatter variant.
+    /// 2 to `RUN` subscribers. Boxed, because every filter would pay for a larger variant.
     Few(Box<Run>),
-    /// From about `RUN / 2` up.
+    /// About `RUN / 2` subscribers and more.
     Many(Box<Runs>),
 }
 
 impl Subscribers {
+    /// Returns true if there is no subscriber.
     pub fn is_empty(&self) -> bool {
         matches!(self, Subscribers::None)
     }
 
-    /// Adds the session's subscription, or answers the one it takes the place of.
+    /// Adds a session's subscription. Returns the one that it replaces, if the session had one.
     pub fn put(&mut self, subscriber: Subscriber) -> Option<Subscriber> {
         match self {
             Subscribers::None => {
@@ -114,6 +123,7 @@ impl Subscribers {
         }
     }
 
+    /// Removes a session's subscription and returns it.
     pub fn remove(&mut self, session: SessionSlot) -> Option<Subscriber> {
         let removed = match self {
             Subscribers::One(one) if one.session == session => Some(*one),
@@ -127,7 +137,7 @@ impl Subscribers {
         removed
     }
 
-    /// Takes the smaller shape once what is left fits it.
+    /// Changes to the smaller variant once the remaining subscribers fit in it.
     fn narrow(&mut self) {
         match self {
             Subscribers::One(_) => *self = Subscribers::None,
@@ -147,7 +157,7 @@ impl Subscribers {
         }
     }
 
-    /// Appends all of them, ascending by slot.
+    /// Appends all subscribers in ascending order of their slots.
     pub fn copy_to(&self, out: &mut Vec<Subscriber>) {
         match self {
             Subscribers::None => {}
@@ -157,7 +167,7 @@ impl Subscribers {
         }
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub fn memory(&self) -> usize {
         match self {
             Subscribers::None | Subscribers::One(_) => 0,
@@ -177,7 +187,7 @@ pub(super) struct Run(Vec<Subscriber>);
 
 impl Run {
     fn find(&self, session: SessionSlot) -> Result<usize, usize> {
-        // Slots mostly grow with time: look at the end before the middle.
+        // New sessions mostly have higher slots, so the end comes before the middle.
         match self.0.last() {
             Some(last) if last.session < session => Err(self.0.len()),
             _ => self.0.binary_search_by_key(&session, |s| s.session),
@@ -208,12 +218,12 @@ impl Run {
     }
 }
 
-/// Sorted runs in ascending order, none of them empty.
+/// Sorted runs in ascending order. No run is empty.
 #[derive(Debug)]
 pub(super) struct Runs(Vec<Run>);
 
 impl Runs {
-    /// The run which has the session, or would take it.
+    /// Returns the index of the run that has the session, or into which it belongs.
     fn run_of(&self, session: SessionSlot) -> usize {
         self.0.partition_point(|run| run.0.first().is_some_and(|s| s.session <= session)).saturating_sub(1)
     }
@@ -225,7 +235,8 @@ impl Runs {
         if run.0.len() < RUN || run.find(subscriber.session).is_ok() {
             return run.put(subscriber);
         }
-        // At the end a new run, so that ascending slots fill every run; elsewhere two halves.
+        // A full last run is followed by a new one, so ascending slots fill every run. Others are
+        // halved.
         let is_append = is_last && run.find(subscriber.session) == Err(RUN);
         let upper = if is_append { Vec::new() } else { run.0.split_off(RUN / 2) };
         self.0.insert(at + 1, Run(upper));
@@ -249,7 +260,8 @@ impl Runs {
         Some(removed)
     }
 
-    /// Joins a thin run with a neighbour if both fit in half a run, so that runs cannot stay thin.
+    /// Merges a short run with a neighbour if both fit in half a run. So short runs do not
+    /// accumulate.
     fn merge(&mut self, at: usize) {
         let fits = |a: usize| self.0[a].0.len() + self.0[a + 1].0.len() <= RUN / 2;
         let left = if at > 0 && fits(at - 1) {
@@ -279,7 +291,8 @@ mod tests {
         out
     }
 
-    /// Numbers below `n`, each once, in an order that is neither ascending nor descending.
+    /// Returns the numbers below `n`, each once, in an order that is neither ascending nor
+    /// descending.
     fn scattered(n: u32) -> impl Iterator<Item = u32> {
         (0..n).map(move |i| ((u64::from(i) * 7919) % u64::from(n)) as u32)
     }

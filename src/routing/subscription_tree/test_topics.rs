@@ -1,9 +1,10 @@
-//! Random Topic Names and Topic Filters over a small alphabet, for the index and the retained store.
+//! Random Topic Names and Topic Filters over a small alphabet, for the tree and the retained
+//! messages.
 
 use crate::mqtt::topic;
 use proptest::prelude::*;
 
-/// Levels of few kinds, so that filters and topics meet often.
+/// Levels of few kinds, so that filters match topics often.
 fn level() -> impl Strategy<Value = &'static str> {
     prop_oneof![Just("a"), Just("b"), Just("ab"), Just(""), Just("$SYS"), Just("$")]
 }

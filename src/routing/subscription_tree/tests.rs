@@ -381,7 +381,7 @@ fn a_group_id_outlived_by_its_group_names_no_other() {
     tree.matches("a", &mut out);
     assert_ne!(out.groups[0], old);
     assert!(tree.group(old).is_none() && tree.group_mut(old).is_none());
-    assert_eq!(tree.group(out.groups[0]).map(Group::len), Some(1));
+    assert_eq!(tree.group(out.groups[0]).map(SharedGroup::len), Some(1));
 }
 
 #[test]

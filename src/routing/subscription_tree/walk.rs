@@ -1,27 +1,31 @@
-//! A walk of the trie that goes on later.
+//! A walk of the trie in portions.
 //!
-//! Wildcards at many levels make a topic visit up to 2^levels nodes. The plain walk ([`Trie::matches`]) stops where that is
-//! more than its caller has time for; this one then visits the same nodes in portions. It goes depth first, the literal child
-//! before `+`, and remembers its place as the branch taken at each level. That names no node: between two portions filters may
-//! come and go, and nodes be freed and named anew. What is behind its place then is not looked at again, and what is before
-//! it is found as it is by then.
+//! If filters have wildcards at many levels, a topic visits up to 2^levels nodes. The plain walk
+//! ([`Trie::matches`]) stops once it has visited more nodes than its caller has time for. The walk
+//! here then visits the same nodes in portions.
+//!
+//! The walk goes depth first, the literal child before `+`. Its place is the list of branches
+//! taken, one for each level. A place names no node, because filters may be added and removed
+//! between two portions, and nodes may get new ids. The walk does not see a change behind its
+//! place, and sees a change ahead of it.
 
 use super::Matches;
 use super::trie::{NodeId, ROOT, Trie};
 use crate::mqtt::topic;
 
-/// Where a walk stands.
+/// The place of a walk between two portions.
 #[derive(Debug, Default)]
 pub struct Walk {
-    /// To the node that is to be visited next: `true` for `+`, `false` for the level itself.
+    /// The branches to the next node: `true` for `+`, `false` for the literal level.
     path: Vec<bool>,
-    /// Whether anything was visited.
+    /// True once a portion was walked.
     pub(super) begun: bool,
 }
 
 impl Trie {
-    /// Appends the receivers of the filters that match, from where the walk stands, and visits at most `most` nodes, which is
-    /// at least one; whether that was all. Costs the levels of the topic besides.
+    /// Continues a walk: visits at most `most` nodes, but at least one, and appends the receivers
+    /// of the filters that match. Returns true if the walk is complete. Each call also costs one
+    /// look-up for each level of the topic.
     pub fn go_on(&self, topic: &str, walk: &mut Walk, most: u32, out: &mut Matches) -> bool {
         walk.begun = true;
         if self.is_empty() {
@@ -31,7 +35,7 @@ impl Trie {
         // 5.0 and 3.1.1 [MQTT-4.7.2-1]
         let first = usize::from(topic::begins_with_dollar(topic));
         let mut at =
-            Place { trie: self, levels, first, path: std::mem::take(&mut walk.path), nodes: vec![ROOT] };
+            WalkPlace { trie: self, levels, first, path: std::mem::take(&mut walk.path), nodes: vec![ROOT] };
         let mut there = at.descend() || at.pass();
         for _ in 0..most.max(1) {
             if !there {
@@ -46,19 +50,20 @@ impl Trie {
     }
 }
 
-/// A node with the way to it.
-struct Place<'a> {
+/// A node of the trie with the branches that lead to it.
+struct WalkPlace<'a> {
     trie: &'a Trie,
     levels: Vec<&'a [u8]>,
-    /// The first level at which wildcards match.
+    /// The first level at which wildcards match: 1 for topics that begin with `$`, else 0.
     first: usize,
     path: Vec<bool>,
-    /// Those on the way: one more than the path has branches.
+    /// The nodes on the path, from the root. They are one more than the branches.
     nodes: Vec<NodeId>,
 }
 
-impl Place<'_> {
-    /// Follows the path from the root; false where a node of it is gone, and the path then leads to that.
+impl WalkPlace<'_> {
+    /// Follows the path from the root. Returns false if a node of the path was removed; then the
+    /// path ends at that node.
     fn descend(&mut self) -> bool {
         for at in 0..self.path.len() {
             let Some(child) = self.child(at, self.path[at]) else {
@@ -70,7 +75,7 @@ impl Place<'_> {
         true
     }
 
-    /// Goes to the next node that is not below this one; false where there is none.
+    /// Goes to the next node that is not below this one. Returns false if there is none.
     fn pass(&mut self) -> bool {
         while let Some(plus) = self.path.pop() {
             self.nodes.truncate(self.path.len() + 1);
@@ -81,7 +86,7 @@ impl Place<'_> {
         false
     }
 
-    /// Goes to a child, if there is one.
+    /// Goes to a child. Returns false if there is none.
     fn enter(&mut self, plus: bool) -> bool {
         let Some(child) = self.child(self.path.len(), plus) else { return false };
         self.path.push(plus);
@@ -89,6 +94,7 @@ impl Place<'_> {
         true
     }
 
+    /// Returns a child of the node at a level of the path.
     fn child(&self, level: usize, plus: bool) -> Option<NodeId> {
         let name = self.levels.get(level)?;
         let parent = *self.nodes.get(level)?;
@@ -103,7 +109,7 @@ impl Place<'_> {
         let Some(node) = self.nodes.last() else { return };
         let level = self.path.len();
         if level >= self.first {
-            // `#` stands for the parent level too.
+            // `#` includes the parent level.
             self.trie.copy_hash(*node, out);
         }
         if level == self.levels.len() {

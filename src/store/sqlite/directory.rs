@@ -1,13 +1,15 @@
-//! The data directory: one process at a time, nobody else's eyes, and a file that is there to be deleted.
+//! The data directory: one process at a time, private, and with a reserve file to delete on a full
+//! disk.
 //!
 //! | file | what |
 //! |---|---|
 //! | `homing.db` | the database, with `homing.db-wal` and `homing.db-shm` while it is in use |
-//! | `homing.lock` | locked by the broker that has the directory; says its process, and `BEGINS` until the tables are made |
+//! | `homing.lock` | locked by the broker; has its process id, and `BEGINS` until tables exist |
 //! | `reserve` | deleted when the disk is full |
 //!
-//! A database of 0 bytes is a new one only in a directory in which no store was ever made. Elsewhere it is what a file system
-//! left after a power loss: who begins anew there forgets every session without a word.
+//! A database of 0 bytes is a new one only in a directory that never had a store. Elsewhere a file
+//! system left the empty file after a power loss. A broker that started anew there would forget
+//! every session silently.
 
 use super::error::is_want_of_room;
 use crate::store::StoreError;
@@ -17,26 +19,27 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// What the reserve holds: room for what was on its way when the disk filled up, some thousand transactions of
-/// acknowledgements.
+/// Size of the reserve in bytes. The records that are on their way when the disk fills up fit into
+/// it, some thousand transactions of acknowledgements.
 pub const RESERVE: u64 = 16 * 1024 * 1024;
 
-/// In the lock's file while a new store is made.
+/// Stands in the lock file while a new store is created.
 const BEGINS: &str = "begins a new store";
 
-/// The directory, locked for as long as this lives.
+/// The data directory, locked while this value lives.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// The lock goes with the file.
+    /// The lock ends when the file is closed.
     lock: File,
 }
 
 impl Directory {
-    /// Creates it where it is missing, and locks it.
+    /// Opens and locks the directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// It cannot be made or written, or another process has it: in one line that names it.
+    /// Returns a one-line error that names the directory if it cannot be created or written, if
+    /// another process has it, or if its database was emptied by a power loss.
     pub fn open(path: &Path) -> Result<Directory, StoreError> {
         let explain =
             |error: io::Error| StoreError::Failed(format!("the data directory {}: {error}", path.display()));
@@ -60,19 +63,22 @@ impl Directory {
             }
             _ => directory.say_whose(BEGINS).map_err(explain)?,
         }
-        // SQLite would make it readable to all, and gives its other files the same rights.
+        // SQLite would make the file readable for everybody, and gives its other files the same
+        // rights.
         open_private(&directory.database()).map_err(explain)?;
         sync(path).map_err(explain)?;
         Ok(directory)
     }
 
-    /// The tables are made: an empty file is not a new store any more.
+    /// Records that the tables exist. From now on an empty file is no new store.
     pub fn has_store(&self) {
-        // Where it fails, a later empty file is taken for a new store, as after a crash in the making.
+        // After a failure here, a later empty file counts as a new store, as after a crash during
+        // creation.
         let _ = self.say_whose("");
     }
 
-    /// A full disk does not keep the broker from starting.
+    /// Writes the process id, and `more` if it is not empty, to the lock file. Ignores a full disk,
+    /// which must not keep the broker from starting.
     fn say_whose(&self, more: &str) -> io::Result<()> {
         let mut file = &self.lock;
         let said = (|| {
@@ -84,16 +90,21 @@ impl Directory {
         said.or_else(|error| if is_want_of_room(&error) { Ok(()) } else { Err(error) })
     }
 
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Returns the path of the database file.
     pub fn database(&self) -> PathBuf {
         database_in(&self.path)
     }
 
-    /// When something was last written to the database, in milliseconds since 1970 by the wall clock of that time; none if
-    /// never. What a broker wrote its heartbeats into was written no longer than a heartbeat before it ended.
+    /// Returns the time of the last write to the database, in milliseconds since 1970; `None` if
+    /// there was none.
+    ///
+    /// The time is by the wall clock of that time. A broker writes heartbeats, so the last write is
+    /// at most one heartbeat older than its end.
     pub fn last_written(&self) -> Option<u64> {
         let modified = |path: PathBuf| {
             let file = fs::metadata(path).ok().filter(|file| file.len() > 0)?;
@@ -103,17 +114,21 @@ impl Directory {
         modified(self.database()).max(modified(self.write_ahead_log()))
     }
 
+    /// Returns the path of the write-ahead log.
     pub fn write_ahead_log(&self) -> PathBuf {
         self.path.join("homing.db-wal")
     }
 
-    /// Deletes the reserve: now there is room for what frees room.
+    /// Deletes the reserve, so that records that free room can be written.
     pub fn free_reserve(&self) {
-        // It may be gone already, and then there is nothing to free.
+        // A reserve that is already gone needs no deletion.
         let _ = fs::remove_file(self.reserve());
     }
 
-    /// Has the reserve again. False: there is no room for it.
+    /// Creates the reserve again. Returns false if the disk has no room for it.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written for another reason than room.
     pub fn restore_reserve(&self) -> Result<bool, StoreError> {
         let path = self.reserve();
         if fs::metadata(&path).is_ok_and(|file| file.len() == RESERVE) {
@@ -131,7 +146,10 @@ impl Directory {
         }
     }
 
-    /// Bytes that the file system has for us.
+    /// Returns the free bytes of the file system for this process.
+    ///
+    /// # Errors
+    /// Returns an error if the file system does not report its size.
     pub fn space(&self) -> Result<u64, StoreError> {
         let explain =
             |error| StoreError::Failed(format!("the file system of {}: {error}", self.path.display()));
@@ -144,11 +162,13 @@ impl Directory {
     }
 }
 
+/// Returns the path of the database file in a data directory.
 pub fn database_in(directory: &Path) -> PathBuf {
     directory.join("homing.db")
 }
 
-/// The locked file, and what was in it; none where it was not there.
+/// Locks the directory. Returns the lock file and its earlier contents, or `None` if the file is
+/// new.
 fn lock(directory: &Path) -> Result<(File, Option<String>), StoreError> {
     let path = directory.join("homing.lock");
     let was_there = path.exists();
@@ -181,7 +201,7 @@ fn preallocate(file: &File) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
     match fallocate(file, FallocateFlags::empty(), 0, RESERVE) {
-        // Zeros are as good, and slower.
+        // Writing zeros has the same effect and is slower.
         Err(Errno::OPNOTSUPP) => {
             let (mut file, zeros) = (file, vec![0; 1024 * 1024]);
             (0..RESERVE / zeros.len() as u64).try_for_each(|_| file.write_all(&zeros))
@@ -190,7 +210,10 @@ fn preallocate(file: &File) -> io::Result<()> {
     }
 }
 
-/// So that what was created is found again after a power loss.
+/// Syncs a directory, so that new files in it survive a power loss.
+///
+/// # Errors
+/// Returns the error of the system.
 pub fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }

@@ -1,14 +1,15 @@
-//! What SQLite's errors mean to a broker: there is no room, or it must not go on.
+//! The meaning of SQLite's errors for the broker: no room, a lock, or a failure that ends the
+//! process.
 
 use crate::store::StoreError;
 use rusqlite::{Error, ErrorCode, ffi};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// More than a file system rounds a small file up to.
+/// Bytes of the probe file: more than a file system rounds a small file up to.
 const PROBE: usize = 64 * 1024;
 
-/// A failure, wherever room is not the question, or a lock of another process.
+/// Converts an error of an operation that needs no room: a lock of another process, or a failure.
 pub fn failed(error: Error) -> StoreError {
     if is_busy(&error) {
         StoreError::Busy(UNLOCK.into())
@@ -24,7 +25,8 @@ fn is_busy(error: &Error) -> bool {
     matches!(cause.code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
 }
 
-/// The process that has the right to write, where the system says: the first byte of the locks in the write-ahead log's index.
+/// Returns a text that names the process with the right to write, if the system knows it. Its lock
+/// is the first byte of the locks in the index of the write-ahead log.
 fn holder(directory: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let index = std::fs::metadata(directory.join("homing.db-shm")).ok()?.ino();
@@ -34,7 +36,8 @@ fn holder(directory: &Path) -> Option<String> {
     Some(format!("process {pid} ({}) holds it: ", name.trim_end()))
 }
 
-/// Of a line such as `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 120 120`. Another name space of processes has no numbers here.
+/// Returns the process of a line such as `1: POSIX  ADVISORY  WRITE 1234 08:01:5678 120 120`, if
+/// the line is about that lock. A process in another name space has no number here.
 fn holder_in(line: &str, inode: u64) -> Option<u32> {
     const WRITE_LOCK: u64 = 120;
     let fields: Vec<&str> = line.split_whitespace().collect();
@@ -45,7 +48,7 @@ fn holder_in(line: &str, inode: u64) -> Option<u32> {
     pid.parse().ok().filter(|pid| holds && *pid > 0 && *pid != std::process::id())
 }
 
-/// What a write that was refused means in this directory.
+/// Converts an error of a write in this directory: a lock, no room, or a failure.
 pub fn refused(error: Error, directory: &Path) -> StoreError {
     if is_busy(&error) {
         return StoreError::Busy(format!("{}{UNLOCK}", holder(directory).unwrap_or_default()));
@@ -53,9 +56,11 @@ pub fn refused(error: Error, directory: &Path) -> StoreError {
     if is_full(&error, directory) { StoreError::Full(format!("SQLite: {error}")) } else { failed(error) }
 }
 
-/// SQLite says so where the disk or the file's own limit is full. It does not where a quota is, and a failed write has many
-/// causes; so a file of our own asks the file system. A failed sync is never taken for want of room: what it was to write may
-/// be lost.
+/// True if the error means that there is no room.
+///
+/// SQLite reports a full disk and the limit of the file. SQLite does not report a quota, and a
+/// failed write has many causes, so a probe file asks the file system. A failed sync never counts
+/// as lack of room, because its data may be lost.
 fn is_full(error: &Error, directory: &Path) -> bool {
     let Error::SqliteFailure(cause, _) = error else { return false };
     match (cause.code, cause.extended_code) {
@@ -65,6 +70,7 @@ fn is_full(error: &Error, directory: &Path) -> bool {
     }
 }
 
+/// True if the file system has no room, a quota is used up, or a file is at its size limit.
 pub fn is_want_of_room(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

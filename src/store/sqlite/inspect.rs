@@ -1,4 +1,5 @@
-//! What an operator asks of a store, also while a broker has it: read-only, in one transaction, so of one moment.
+//! The commands of an operator on a store: check, dump and backup. Each reads in one transaction,
+//! and so sees one moment, also while a broker uses the store.
 
 use super::directory::{self, database_in};
 use super::error::failed;
@@ -11,12 +12,12 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-/// Opened for reading alone.
-pub struct Inspection {
+/// A store that is open for reading only.
+pub struct StoreInspection {
     connection: Connection,
 }
 
-/// What there is of one kind that must not be.
+/// Faults of a store, each with a query that counts them.
 const FAULTS: [(&str, &str); 5] = [
     (
         "subscriptions of no session",
@@ -56,7 +57,8 @@ const TOTALS: [(&str, &str); 8] = [
     ("delayed messages", "SELECT count(*) FROM delayed"),
 ];
 
-/// One pass over the queue entries for all sessions: they stand in the order of their numbers, and have no other index.
+/// One line for each session. One pass over the queue entries serves all sessions, because entries
+/// are in the order of their numbers and have no other index.
 const SESSIONS: &str = "
 SELECT s.client_id, s.connected, s.ends_ms,
     (SELECT count(*) FROM subscription u WHERE u.session = s.number),
@@ -71,10 +73,12 @@ FROM session s LEFT JOIN (
 ) q ON q.session = s.number LEFT JOIN body b ON b.number = q.oldest_body
 ORDER BY s.client_id";
 
-impl Inspection {
+impl StoreInspection {
+    /// Opens the store of a data directory.
+    ///
     /// # Errors
-    /// There is no store in the directory, or none that this program knows.
-    pub fn open(path: &Path) -> Result<Inspection, StoreError> {
+    /// Returns an error if the directory has no store, or a store that this program does not know.
+    pub fn open(path: &Path) -> Result<StoreInspection, StoreError> {
         let database = database_in(path);
         if !database.exists() {
             return Err(StoreError::Failed(format!("there is no store in {}", path.display())));
@@ -83,10 +87,13 @@ impl Inspection {
         let connection = Connection::open_with_flags(database, flags).map_err(failed)?;
         connection.busy_timeout(super::BUSY).map_err(failed)?;
         schema::check_version(&connection)?;
-        Ok(Inspection { connection })
+        Ok(StoreInspection { connection })
     }
 
-    /// Every fault found, one a line; none is a sound store. Reads the whole file.
+    /// Returns every fault of the store as one line; empty for a sound store. Reads the whole file.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
     pub fn check(&self) -> Result<Vec<String>, StoreError> {
         self.find_faults().map_err(failed)
     }
@@ -106,7 +113,11 @@ impl Inspection {
         Ok(faults)
     }
 
-    /// Totals, then a line for each session, written as they are read: there may be a million.
+    /// Writes the totals and then a line for each session. Lines are written as they are read,
+    /// because there may be a million sessions.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
     pub fn dump(&self, now: Moment, mut line: impl FnMut(&str)) -> Result<(), StoreError> {
         self.tell(now, &mut line).map_err(failed)
     }
@@ -142,7 +153,11 @@ impl Inspection {
         Ok(())
     }
 
-    /// A copy of one moment, without free pages, that is on the disk when this returns. It must not exist yet.
+    /// Writes a copy of the store as of one moment, without free pages. The copy is on the disk
+    /// when this returns.
+    ///
+    /// # Errors
+    /// Returns an error if `to` exists already or is not UTF-8, or if the copy cannot be written.
     pub fn backup(&self, to: &Path) -> Result<(), StoreError> {
         let explain = |why: &dyn std::fmt::Display| StoreError::Failed(format!("{}: {why}", to.display()));
         if to.exists() {

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | [`directory`] | the lock and the reserve |
 //! | [`schema`] | the tables and their version |
-//! | `write` | a group as statements |
-//! | `recover` | all that was kept, at the start |
+//! | `write` | a commit group as statements |
+//! | `recover` | everything that is stored, at the start |
 //! | `read` | pages of queues, delayed messages |
 //! | `row` | rows as values |
-//! | [`inspect`] | what an operator asks of it: check, dump, backup |
-//! | `error` | which errors mean that there is no room |
+//! | [`inspect`] | commands of an operator: check, dump, backup |
+//! | `error` | the errors that mean that there is no room |
 
 pub mod directory;
 mod error;
@@ -21,11 +21,11 @@ pub mod schema;
 mod write;
 
 use super::wall::{FileTime, Heartbeat, resume};
-use super::{Boot, Moment, Reader, Store, StoreError};
+use super::{Boot, Moment, Store, StoreError, StoreReader};
 use crate::clock;
 use crate::config::Durability;
-use crate::journal::group::Group;
-use crate::journal::record::{BodyCopy, Recovered};
+use crate::persistence::records::{BodyCopy, Recovered};
+use crate::store::coalesce::CommitGroup;
 use directory::{Directory, RESERVE};
 use error::{failed, refused};
 use read::SqliteReader;
@@ -39,51 +39,59 @@ use std::time::Duration;
 use tracing::warn;
 use write::Statements;
 
-/// Pages in the write-ahead log from which on it is written back into the database, once those who waited were told. A
-/// longer one spreads the write-back over more commits, and costs the disk and a start after a crash as much more.
+/// Pages in the write-ahead log from which on the log is written back into the database, after
+/// those who waited were told. A larger number spreads the write-back over more commits, and costs
+/// more disk and a longer start after a crash.
 const CHECKPOINT_PAGES: i32 = 4096;
-/// What the write-ahead log is cut to when it was longer: a commit of many messages, or a reader that held it.
+/// Bytes to which the write-ahead log is truncated after it was longer: for a commit of many
+/// messages, or for a reader that kept it from being reused.
 const JOURNAL_BYTES: u64 = 64 * 1024 * 1024;
-/// KiB of pages kept in memory by the writing connection: the ends of tables and the inner nodes, not the queues.
+/// KiB of pages that the writing connection caches: the ends of tables and the inner nodes, not the
+/// queues.
 const CACHE_KIB: u32 = 16 * 1024;
-/// Somebody has the file open with `sqlite3`, and a transaction under way: how long a start waits for it, and a reader.
+/// The time that a start and a reader wait for another process with a transaction, such as
+/// `sqlite3`.
 const BUSY: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(10) };
-/// The same while the broker runs: the writer tries again, and says so.
+/// The same time for the writer of a running broker, which then tries again and logs it.
 const BUSY_WRITING: Duration = Duration::from_millis(300);
-/// Numbers that are noted as given at once: the note is one page more in a transaction.
+/// Numbers that are reserved in the file at once, since each such note is one more page in a
+/// transaction.
 const NUMBER_BLOCK: u64 = 1 << 20;
 
-/// How it is kept.
+/// The settings of the store.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct SqliteOptions {
+    /// The promise behind a commit.
     pub durability: Durability,
-    /// Bytes of `homing.db` at most; None: what the disk holds.
+    /// The largest size of `homing.db` in bytes; `None` for no limit but the disk.
     pub size_limit: Option<u64>,
 }
 
+/// The store in an SQLite file, open for writing.
 pub struct Sqlite {
     connection: Connection,
     directory: Directory,
-    options: Options,
+    options: SqliteOptions,
     opened: FileTime,
     page_size: u64,
     /// Pages in the write-ahead log after the last commit.
     log_pages: Arc<AtomicI32>,
-    /// The write-ahead log, where it is synced here and not by each commit.
+    /// The write-ahead log, if the broker syncs it in intervals instead of with each commit.
     log: Option<File>,
-    /// Numbers below this are noted as given.
+    /// Numbers below this are reserved in the file.
     noted: u64,
-    /// The reserve was opened, and is not back yet.
+    /// The reserve was deleted and does not exist again yet.
     is_relieved: bool,
     bytes: u64,
 }
 
 impl Sqlite {
-    /// Opens the store in a directory, which is created where it is missing.
+    /// Opens the store of a data directory, which is created if it does not exist.
     ///
     /// # Errors
-    /// The directory cannot be used or is in use; its file is not ours, or of a newer version.
-    pub fn open(path: &Path, options: Options) -> Result<Sqlite, StoreError> {
+    /// Returns an error if the directory cannot be used or is in use, or if its file is of another
+    /// program or of a newer version.
+    pub fn open(path: &Path, options: SqliteOptions) -> Result<Sqlite, StoreError> {
         let directory = Directory::open(path)?;
         let written = directory.last_written();
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -97,7 +105,8 @@ impl Sqlite {
             set_up(connection, options).map_err(|error| refused(error, directory.path()))
         };
         let log_pages = match set_up(&mut connection) {
-            // The log's index needs room, and a disk that filled up must not keep the broker from starting.
+            // The index of the log needs room, and a full disk must not keep the broker from
+            // starting.
             Err(StoreError::Full(_)) => {
                 directory.free_reserve();
                 set_up(&mut connection)
@@ -137,9 +146,10 @@ impl Sqlite {
         Ok(())
     }
 
-    /// The file is there from the first write on; its entry in the directory is made safe once.
+    /// Opens the write-ahead log for syncs. The file exists from the first write on; its directory
+    /// entry is synced once.
     fn open_log(&mut self) -> Result<(), StoreError> {
-        // Any write will do.
+        // Any write creates the log.
         let sql = "INSERT INTO meta VALUES ('next_number', 1) ON CONFLICT DO UPDATE SET value = value";
         self.connection.execute(sql, []).map_err(failed)?;
         let path = self.directory.write_ahead_log();
@@ -148,7 +158,7 @@ impl Sqlite {
         directory::sync(self.directory.path()).map_err(explain)
     }
 
-    /// Bytes in use and free ones, as of the last commit.
+    /// Returns the used and the free bytes of the database, as of the last commit.
     fn measure(&mut self) -> Result<(u64, u64), StoreError> {
         let pages: u64 = pragma(&self.connection, "PRAGMA page_count")?;
         let free: u64 = pragma(&self.connection, "PRAGMA freelist_count")?;
@@ -161,15 +171,15 @@ impl Sqlite {
         write_heartbeat(&self.connection, Heartbeat::at(now, self.opened))
     }
 
-    /// That of what needs no room.
-    fn write_ahead(&self, group: &Group) -> rusqlite::Result<()> {
+    /// Commits the operations of a group that need no room.
+    fn write_ahead(&self, group: &CommitGroup) -> rusqlite::Result<()> {
         let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         Statements::new(&transaction, self.opened, clock::now())?.write_ahead(group)?;
         transaction.commit()
     }
 
-    /// The transaction of a group. What fails in it takes it back.
-    fn write(&self, group: &Group, noted: u64) -> rusqlite::Result<()> {
+    /// Commits a group in one transaction. A failure rolls all of it back.
+    fn write(&self, group: &CommitGroup, noted: u64) -> rusqlite::Result<()> {
         self.connection.busy_timeout(BUSY_WRITING)?;
         let transaction = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         if noted != self.noted {
@@ -179,8 +189,8 @@ impl Sqlite {
         transaction.commit()
     }
 
-    /// There is no room, or it has failed; in the first case the reserve is opened, and the write-ahead log written back, so that
-    /// it begins anew in the room that it has.
+    /// Converts the error of a write. Without room, the reserve is deleted and the write-ahead log
+    /// is written back, so that the log starts again in the room that it has.
     fn refuse(&mut self, error: rusqlite::Error) -> StoreError {
         let refusal = refused(error, self.directory.path());
         if matches!(refusal, StoreError::Full(_)) {
@@ -193,22 +203,25 @@ impl Sqlite {
         refusal
     }
 
-    /// As far as readers let it: the next one goes on from there. SQLite's own would not say that it failed.
+    /// Writes the write-ahead log back, as far as readers allow; the next call continues. SQLite's
+    /// automatic checkpoint would not report a failure.
     fn write_back(&self, how: &str) -> Result<(), StoreError> {
         let sql = format!("PRAGMA wal_checkpoint({how})");
         let written = self.connection.query_row(&sql, [], |_| Ok(()));
         written.map_err(|error| refused(error, self.directory.path()))
     }
 
-    /// What the disk has room for, beyond the reserve: everything is written twice, into the write-ahead log first.
+    /// Returns the room on the disk in bytes, without the reserve. Everything is written twice,
+    /// first into the write-ahead log.
     fn room_on_disk(&self, free: u64) -> Result<i64, StoreError> {
         let space = self.directory.space()?;
         let beyond = if self.is_relieved { RESERVE / 4 * 3 } else { 0 };
         Ok(signed(space / 2 + free).saturating_sub(signed(beyond)))
     }
 
-    /// Gives the disk back what the write-ahead log takes, where that is as much as the reserve and no reader is in the way. A
-    /// shorter one stays: what frees room is written there, whoever else fills the disk.
+    /// Truncates the write-ahead log if it is as large as the reserve and no reader is in the way.
+    /// Returns true if it did. A shorter log stays: records that free room are written there, even
+    /// if others fill the disk.
     fn cut_log(&self) -> Result<bool, StoreError> {
         if std::fs::metadata(self.directory.write_ahead_log()).map_or(0, |log| log.len()) < RESERVE {
             return Ok(false);
@@ -232,8 +245,8 @@ impl Store for Sqlite {
         if let Some(why) = resumed.unknown {
             warn!(
                 why,
-                "how long the broker was down is not known: no time counts as passed, so sessions and messages may live longer; \
-                 start the broker once the clock is set"
+                "the time that the broker was down is unknown and counts as zero, so sessions and messages may live longer; \
+                 start the broker after the clock is set"
             );
         }
         let read = || {
@@ -241,8 +254,8 @@ impl Store for Sqlite {
             let recovered = Recovery::new(&transaction, self.opened).run(now.monotonic, horizon)?;
             note_numbers(&transaction, recovered.next_number)?;
             if last.is_none() {
-                // From here on time counts. Later ones are left to the writer: until sessions are recorded anew, what they
-                // were promised counts from the heartbeat before.
+                // Time counts from here on. The writer writes later heartbeats: until sessions are
+                // recorded again, their times count from the heartbeat before.
                 write_heartbeat(&transaction, Heartbeat::at(now, self.opened))?;
             }
             transaction.commit()?;
@@ -272,7 +285,7 @@ impl Store for Sqlite {
         Ok(())
     }
 
-    fn commit(&mut self, group: &Group) -> Result<(), StoreError> {
+    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
         let next = group.highest_number() + 1;
         let noted = if next > self.noted { next + NUMBER_BLOCK } else { self.noted };
         match self.write(group, noted) {
@@ -282,7 +295,7 @@ impl Store for Sqlite {
         Ok(())
     }
 
-    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError> {
+    fn commit_ahead(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
         let written = self.write_ahead(group);
         written.map_err(|error| self.refuse(error))
     }
@@ -293,7 +306,7 @@ impl Store for Sqlite {
         }
         self.log_pages.store(0, Ordering::Relaxed);
         match self.write_back("PASSIVE") {
-            // All of it is still in the log.
+            // Everything is still in the log.
             Err(StoreError::Busy(_)) => Ok(()),
             Err(StoreError::Full(_)) => {
                 self.directory.free_reserve();
@@ -342,7 +355,7 @@ impl Store for Sqlite {
         self.bytes
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(self.directory.database(), flags).map_err(failed)?;
         connection.busy_timeout(BUSY).map_err(failed)?;
@@ -354,13 +367,13 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// What holds for the connection; answers where the pages in the write-ahead log are counted.
-fn set_up(connection: &mut Connection, options: Options) -> rusqlite::Result<Arc<AtomicI32>> {
+/// Sets the connection up. Returns the counter of the pages in the write-ahead log.
+fn set_up(connection: &mut Connection, options: SqliteOptions) -> rusqlite::Result<Arc<AtomicI32>> {
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(32);
     let synchronous = match options.durability {
         Durability::Commit => "FULL",
-        // Safe against a torn file; what was committed since the last sync of ours may go with the power.
+        // The file stays intact in a power loss. Commits since the broker's last sync may be lost.
         Durability::Interval => "NORMAL",
         Durability::Os | Durability::None => "OFF",
     };
@@ -371,7 +384,7 @@ fn set_up(connection: &mut Connection, options: Options) -> rusqlite::Result<Arc
     ))?;
     let log_pages = Arc::new(AtomicI32::new(0));
     let counter = Arc::clone(&log_pages);
-    // In place of SQLite's own checkpoint within a commit: see `tidy`.
+    // Replaces SQLite's own checkpoint within a commit: see `tidy`.
     connection.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
         counter.store(pages, Ordering::Relaxed);
         Ok(())
@@ -379,14 +392,14 @@ fn set_up(connection: &mut Connection, options: Options) -> rusqlite::Result<Arc
     Ok(log_pages)
 }
 
-/// A figure of the file. Two are asked for after each commit, so they are prepared once.
+/// Returns a figure of the file. Two are read after each commit, so the statements are cached.
 fn pragma(connection: &Connection, question: &str) -> Result<u64, StoreError> {
     let asked =
         connection.prepare_cached(question).and_then(|mut q| q.query_row([], |row| row::number(row, 0)));
     asked.map_err(failed)
 }
 
-/// A boot that is not known is of number 0.
+/// Writes a heartbeat. An unknown boot has identifier 0.
 fn write_heartbeat(connection: &Connection, heartbeat: Heartbeat) -> rusqlite::Result<()> {
     let Heartbeat { file_millis, unix_millis, boot } = heartbeat;
     let boot = boot.unwrap_or(Boot { id: 0, millis: 0 });
@@ -397,7 +410,7 @@ fn write_heartbeat(connection: &Connection, heartbeat: Heartbeat) -> rusqlite::R
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 
-/// The last one; none where no broker ever opened the store.
+/// Returns the last heartbeat; `None` if no broker ever opened the store.
 fn read_heartbeat(connection: &Connection) -> rusqlite::Result<Option<Heartbeat>> {
     let sql = "SELECT \
         (SELECT value FROM meta WHERE name = 'heartbeat_ms'), \

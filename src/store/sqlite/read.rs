@@ -1,10 +1,10 @@
-//! Reading back through a connection of its own, which sees what is committed and nothing else.
+//! Reads stored messages back, on a connection of its own that sees only committed data.
 
 use super::error::failed;
 use super::row;
-use crate::journal::record::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, StoredDelayed};
+use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber, ReadEntry, StoredDelayed};
 use crate::store::wall::FileTime;
-use crate::store::{Reader, StoreError};
+use crate::store::{StoreError, StoreReader};
 use crate::time::Instant;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use std::sync::Arc;
@@ -17,12 +17,13 @@ pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain
     FROM delayed WHERE due_ms >= ?1 AND due_ms < ?3 AND (due_ms > ?1 OR number >= ?2) \
     ORDER BY due_ms, number LIMIT ?4";
 
+/// The reading connection of the store.
 pub struct SqliteReader {
     pub(super) connection: Connection,
     pub(super) opened: FileTime,
 }
 
-impl Reader for SqliteReader {
+impl StoreReader for SqliteReader {
     fn entries(&mut self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>, StoreError> {
         self.read_entries(wanted).map_err(failed)
     }
@@ -38,7 +39,8 @@ impl Reader for SqliteReader {
 }
 
 impl SqliteReader {
-    /// In one transaction: a page is of one moment, and the file is locked once for it.
+    /// Reads a page in one transaction. The page is then of one moment, and the file is locked
+    /// once.
     fn read_entries(&self, wanted: &[(EntryNumber, BodyNumber)]) -> Result<Vec<ReadEntry>> {
         let transaction = self.connection.unchecked_transaction()?;
         let mut statement = transaction.prepare_cached(ENTRY)?;

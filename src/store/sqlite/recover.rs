@@ -1,15 +1,17 @@
-//! What was kept, at the start: read table by table, each once and in the order of its keys.
+//! Recovery at the start: reads everything that is stored, each table once in the order of its
+//! keys.
 //!
-//! What must hold is checked on the way, and what does not is taken out and said: nothing that the broker writes leads there,
-//! but a file that other hands were on may.
+//! Recovery checks the relations between the tables, removes rows that violate them, and logs that.
+//! The broker never writes such rows, except in a crash as described below; a changed file may have
+//! them.
 
 use super::{read, row};
-use crate::journal::record::{
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::PacketId;
+use crate::persistence::records::{
     BodyNumber, DelayedNumber, EntryNumber, Recovered, RecoveredBody, RecoveredEntry, RecoveredSession,
     SessionKey, StoredSubscription,
 };
-use crate::mqtt::message::Message;
-use crate::mqtt::packet::PacketId;
 use crate::store::wall::FileTime;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
@@ -20,14 +22,17 @@ use tracing::warn;
 
 type ByNumber<T> = HashMap<u64, T, FixedState>;
 
-struct Body {
+struct FoundBody {
     known: RecoveredBody,
     is_referred_to: bool,
 }
 
-/// What was found that belongs to nothing, by table and key. A shard's part of another's move may be committed before the rest of
-/// its batch: where a session began in that, a crash between leaves entries and their messages without it. Nobody was told of
-/// such a session, nor the publisher that its message is safe. The rest must not be.
+/// Rows that belong to nothing, by table and key.
+///
+/// A shard's part of another shard's transaction may be committed before the rest of its batch. If
+/// a session began in that rest, a crash in between leaves entries and their messages without a
+/// session. No client knows of such a session, and no publisher got an acknowledgement for such a
+/// message. All other kinds must not occur.
 #[derive(Default)]
 struct Orphans {
     subscriptions: Vec<(SessionKey, Box<str>)>,
@@ -36,24 +41,31 @@ struct Orphans {
     bodies: Vec<BodyNumber>,
 }
 
+/// A recovery in progress.
 pub struct Recovery<'c> {
     connection: &'c Connection,
     opened: FileTime,
     orphans: Orphans,
     sessions: Vec<RecoveredSession>,
-    heirless: Vec<RecoveredEntry>,
-    /// Where each stands in the list.
+    orphaned: Vec<RecoveredEntry>,
+    /// The index in `sessions`, by session number.
     places: ByNumber<usize>,
 }
 
 impl<'c> Recovery<'c> {
+    /// Starts a recovery; `opened` maps the times of the file.
     pub fn new(connection: &'c Connection, opened: FileTime) -> Recovery<'c> {
         let (sessions, places) = (Vec::new(), ByNumber::default());
-        let (orphans, heirless) = (Orphans::default(), Vec::new());
-        Recovery { connection, opened, orphans, sessions, heirless, places }
+        let (orphans, orphaned) = (Orphans::default(), Vec::new());
+        Recovery { connection, opened, orphans, sessions, orphaned, places }
     }
 
-    /// In the connection's transaction, if there is one.
+    /// Reads everything, within the transaction of the connection if there is one.
+    ///
+    /// Delayed messages are read up to `horizon` after `now`.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or has values that no broker wrote.
     pub fn run(mut self, now: Instant, horizon: Duration) -> Result<Recovered> {
         self.sessions()?;
         self.subscriptions()?;
@@ -72,7 +84,7 @@ impl<'c> Recovery<'c> {
             delayed: read::delayed(self.connection, self.opened, first, until, usize::MAX)?,
             delayed_in_all: self.delayed_in_all()?,
             sessions: self.sessions,
-            heirless: self.heirless,
+            orphaned: self.orphaned,
         })
     }
 
@@ -131,7 +143,7 @@ impl<'c> Recovery<'c> {
         Ok(())
     }
 
-    fn bodies(&self) -> Result<ByNumber<Body>> {
+    fn bodies(&self) -> Result<ByNumber<FoundBody>> {
         let mut bodies = ByNumber::default();
         self.each("SELECT number, size, expires_ms FROM body", |row| {
             let known = RecoveredBody {
@@ -139,17 +151,17 @@ impl<'c> Recovery<'c> {
                 size: row.get(1)?,
                 expires: row::instant(row, 2, self.opened)?,
             };
-            bodies.insert(known.number.0, Body { known, is_referred_to: false });
+            bodies.insert(known.number.0, FoundBody { known, is_referred_to: false });
             Ok(())
         })?;
         Ok(bodies)
     }
 
-    fn entries(&mut self, bodies: &mut ByNumber<Body>) -> Result<()> {
+    fn entries(&mut self, bodies: &mut ByNumber<FoundBody>) -> Result<()> {
         let (mut sessions, mut orphans) = (std::mem::take(&mut self.sessions), Vec::new());
-        let sql = "SELECT number, session, body, qos, packet_number, transmissions, share IS NOT NULL \
-            FROM entry ORDER BY number";
-        let mut heirless = Vec::new();
+        let sql = "SELECT number, session, body, qos, packet_number, transmissions, share IS NOT NULL, \
+            subscription_ids FROM entry ORDER BY number";
+        let mut orphaned = Vec::new();
         self.each(sql, |row| {
             let number = EntryNumber(row::number(row, 0)?);
             let session = self.places.get(&row::number(row, 1)?).map(|at| &mut sessions[*at]);
@@ -159,10 +171,11 @@ impl<'c> Recovery<'c> {
             let mut body = found.flatten();
             let known = body.as_ref().map(|body| body.known);
             let (qos, flight, shared) = (row::qos(row, 3)?, row::flight(row, 4)?, row.get(6)?);
-            let entry = RecoveredEntry { number, body: known, qos, flight, shared };
+            let ids = row::count_of_ids(row, 7)?;
+            let entry = RecoveredEntry { number, body: known, qos, flight, shared, ids };
             match session {
                 Some(session) if is_whole => session.entries.push(entry),
-                None if entry.is_heirless() => heirless.push(entry),
+                None if entry.is_orphaned() => orphaned.push(entry),
                 _ => {
                     orphans.push(number);
                     return Ok(());
@@ -173,7 +186,7 @@ impl<'c> Recovery<'c> {
             }
             Ok(())
         })?;
-        self.heirless = heirless;
+        self.orphaned = orphaned;
         (self.sessions, self.orphans.entries) = (sessions, orphans);
         Ok(())
     }
@@ -187,7 +200,7 @@ impl<'c> Recovery<'c> {
         Ok(retained)
     }
 
-    /// Above what the store noted, and what it holds all the same.
+    /// Returns the number and the size in bytes of every delayed message.
     fn delayed_in_all(&self) -> Result<Vec<(DelayedNumber, usize)>> {
         let mut all = Vec::new();
         let sql =
@@ -199,6 +212,8 @@ impl<'c> Recovery<'c> {
         Ok(all)
     }
 
+    /// Returns the next free number: above all numbers that the file has reserved, and above all
+    /// that are in use.
     fn next_number(&self) -> Result<u64> {
         let highest = "SELECT max( \
             ifnull((SELECT value FROM meta WHERE name = 'next_number'), 1), \
@@ -218,8 +233,8 @@ impl<'c> Recovery<'c> {
             incoming = found.1,
             entries = found.2,
             messages = found.3,
-            "the store held what belongs to no session or has no message, as a crash may leave it before a client was told \
-             of its session; it was taken out"
+            "the store had rows without a session or a message, which were removed; a crash can leave them, before \
+             any client knew of the session"
         );
         let prepare = |sql| self.connection.prepare(sql);
         let mut delete = prepare("DELETE FROM subscription WHERE session = ? AND filter = ?")?;

@@ -1,11 +1,12 @@
-//! Rows as values. What no broker wrote is an error that names table and column: the file was changed by other hands.
+//! Database rows as values. A value that no broker writes gives an error with its table and column,
+//! because the file was changed by somebody else.
 
-use crate::journal::record::{Flight, SessionKey, StoredSession};
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{ProtocolVersion, QoS};
-use crate::mqtt::session::subscription::SubscriptionIds;
-use crate::mqtt::session::will::Will;
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::mqtt::will::Will;
+use crate::persistence::records::{Flight, SessionKey, StoredSession};
 use crate::store::wall::{FAR, FileTime};
 use crate::time::Instant;
 use rusqlite::types::Type;
@@ -13,7 +14,7 @@ use rusqlite::{Error, Result, Row};
 use std::fmt;
 use std::time::Duration;
 
-/// A value that is not one of those written there.
+/// A value that the broker never writes into its column.
 #[derive(Debug)]
 struct Unlawful(i64);
 
@@ -29,27 +30,45 @@ fn unlawful(column: usize, value: i64) -> Error {
     Error::FromSqlConversionFailure(column, Type::Integer, Box::new(Unlawful(value)))
 }
 
+/// Returns an unsigned number.
+///
+/// # Errors
+/// Returns an error if the column is no integer.
 pub fn number(row: &Row<'_>, column: usize) -> Result<u64> {
     Ok(row.get::<_, i64>(column)? as u64)
 }
 
+/// Returns the instant of a file time.
+///
+/// # Errors
+/// Returns an error if the column is no integer.
 pub fn instant(row: &Row<'_>, column: usize, opened: FileTime) -> Result<Instant> {
     let wall: i64 = row.get(column)?;
     Ok(opened.instant(u64::try_from(wall).unwrap_or(0)))
 }
 
-/// As [`instant`], of a session, whose "never" is shorter.
+/// As [`instant`], for a time of a session, where [`FAR`] means never.
 fn session_time(row: &Row<'_>, column: usize, opened: FileTime) -> Result<Instant> {
     let far = row.get::<_, i64>(column)? as u64 >= FAR;
     if far { Ok(Instant::NEVER) } else { instant(row, column, opened) }
 }
 
+/// Returns a QoS.
+///
+/// # Errors
+/// Returns an error if the value is not 0, 1 or 2.
 pub fn qos(row: &Row<'_>, column: usize) -> Result<QoS> {
     let bits: u8 = row.get(column)?;
     QoS::from_bits(bits).ok_or_else(|| unlawful(column, i64::from(bits)))
 }
 
-/// `expires_ms`, `qos`, `retain` from here on, then these.
+/// Returns a message without its publisher.
+///
+/// The columns `expires_ms`, `qos` and `retain` follow each other from `first`. `columns` are those
+/// of topic, properties and payload.
+///
+/// # Errors
+/// Returns an error if a column has a value that the broker never writes.
 pub fn message(
     row: &Row<'_>,
     first: usize,
@@ -60,7 +79,10 @@ pub fn message(
     message_by(None, row, first, opened, columns, scratch)
 }
 
-/// The same with its publisher, where that is kept.
+/// As [`message`], with the publisher if it is stored.
+///
+/// # Errors
+/// As [`message`].
 pub fn message_by(
     publisher: Option<&str>,
     row: &Row<'_>,
@@ -80,6 +102,11 @@ pub fn message_by(
     Ok(Message::published_by(publisher.unwrap_or_default(), parts, scratch))
 }
 
+/// Returns the transmission state of an entry; `None` if it was never sent. Two columns from
+/// `first`.
+///
+/// # Errors
+/// Returns an error if a column has a value that the broker never writes.
 pub fn flight(row: &Row<'_>, first: usize) -> Result<Option<Flight>> {
     let running: Option<i64> = row.get(first)?;
     let transmissions: Option<u16> = row.get(first + 1)?;
@@ -87,12 +114,29 @@ pub fn flight(row: &Row<'_>, first: usize) -> Result<Option<Flight>> {
         .map(|running| Flight { running: running as u64, transmissions: transmissions.unwrap_or_default() }))
 }
 
+/// Returns the number of Subscription Identifiers of a row, without parsing them.
+///
+/// # Errors
+/// Returns an error if the column is no text.
+pub fn count_of_ids(row: &Row<'_>, column: usize) -> Result<u32> {
+    let text = row.get_ref(column)?.as_str_or_null()?;
+    Ok(text.map_or(0, |text| text.bytes().filter(|b| *b == b',').count() as u32 + 1))
+}
+
+/// Returns the Subscription Identifiers of a row.
+///
+/// # Errors
+/// Returns an error if the column has a value that the broker never writes.
 pub fn ids(row: &Row<'_>, column: usize) -> Result<SubscriptionIds> {
     let Some(text) = row.get_ref(column)?.as_str_or_null()? else { return Ok(SubscriptionIds::None) };
     let ids = text.split(',').map(|id| id.parse().map_err(|_| unlawful(column, 0)));
     Ok(SubscriptionIds::from_several(&ids.collect::<Result<Vec<u32>>>()?))
 }
 
+/// Returns a session without its subscriptions and entries.
+///
+/// # Errors
+/// Returns an error if a column has a value that the broker never writes.
 pub fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> {
     let version = match row.get(2)? {
         3 => ProtocolVersion::V3_1,

@@ -1,23 +1,29 @@
-//! The tables. An operator may open a copy with `sqlite3`: columns say what they hold. Times are milliseconds since 1970, but
-//! for what the wall clock was set by since the store was made: that is `wall_ms - heartbeat_ms` in `meta` (`wall`).
+//! The tables. An operator may open a copy with `sqlite3`, so the columns have names that tell
+//! their contents.
+//!
+//! Times are milliseconds since 1970, plus or minus the steps by which the wall clock was set since
+//! the store was made. The sum of these steps is `wall_ms - heartbeat_ms` in `meta` (`wall`).
 //!
 //! | version | what is new |
 //! |---|---|
 //! | 1 | |
-//! | 2 | a heartbeat is `heartbeat_ms`, the time of the file, with `wall_ms`, `boot_id` and `boot_ms` beside it |
+//! | 2 | heartbeats: `heartbeat_ms` (file time), `wall_ms`, `boot_id`, `boot_ms` |
 //!
-//! Every look-up is by primary key; what would want another index is read whole, once, at the start. A number never comes
-//! twice, so no table needs AUTOINCREMENT and its table of its own.
+//! Every look-up is by primary key. Data that would need another index is read completely, once, at
+//! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
 
 use super::error::failed;
 use crate::store::StoreError;
 use rusqlite::Connection;
 
-/// `PRAGMA user_version`. A change to the tables raises it, with a step in [`prepare`] that brings older files along, and a
-/// file of the version before among the tests.
+/// The `PRAGMA user_version` of the file.
+///
+/// A change of the tables raises the version. The change needs a step in [`prepare`] for older
+/// files, and a file of the version before among the tests.
 pub const VERSION: i32 = 2;
 
-/// `PRAGMA application_id`: "Homi". `file` shows it, and another program's database is not taken for ours.
+/// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
+/// refuses the database of another program.
 pub const APPLICATION_ID: i32 = 0x486F_6D69;
 
 const TABLES: &str = "
@@ -108,26 +114,31 @@ CREATE TABLE delayed (
 CREATE INDEX delayed_due ON delayed (due_ms);
 ";
 
-/// Whose file it is, from its own mouth.
+/// The origin of a file, as its marks tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum SchemaOrigin {
     Empty,
     Ours(i32),
     Foreign,
 }
 
-/// Makes the tables in an empty file, and brings those of an older version along; refuses a file of a newer version, and one
-/// that is not ours. `written`: when something was last written to it, by the wall clock of that time.
+/// Creates the tables in an empty file, and upgrades those of an older version.
+///
+/// `written` is the time of the last write to the file, by the wall clock of that time.
+///
+/// # Errors
+/// Returns an error for a file of a newer version, and for the database of another program.
 pub fn prepare(connection: &Connection, written: Option<u64>) -> Result<(), StoreError> {
     match origin(connection)? {
-        Origin::Empty => create(connection),
-        Origin::Ours(1) => add_clocks(connection, written.unwrap_or(0)),
+        SchemaOrigin::Empty => create(connection),
+        SchemaOrigin::Ours(1) => add_clocks(connection, written.unwrap_or(0)),
         other => check(other),
     }
 }
 
-/// Version 1 noted a heartbeat as the wall clock would be, had nobody set it since the start of the broker. What the wall clock
-/// really was is when the file was written last.
+/// Upgrades version 1. Its heartbeat was a computed time: the wall clock as if nobody had set it
+/// since the start of the broker. The real wall clock is the time at which the file was last
+/// written.
 fn add_clocks(connection: &Connection, written: u64) -> Result<(), StoreError> {
     let wall = i64::try_from(written).unwrap_or(i64::MAX);
     let sql = format!(
@@ -139,37 +150,41 @@ fn add_clocks(connection: &Connection, written: u64) -> Result<(), StoreError> {
     connection.execute_batch(&sql).map_err(failed)
 }
 
-fn check(origin: Origin) -> Result<(), StoreError> {
+fn check(origin: SchemaOrigin) -> Result<(), StoreError> {
     match origin {
-        Origin::Empty => Err(StoreError::Failed(
+        SchemaOrigin::Empty => Err(StoreError::Failed(
             "the store is empty: no broker has used it yet, or a power loss took what was in it".into(),
         )),
-        Origin::Ours(1..=VERSION) => Ok(()),
-        Origin::Ours(version) => Err(StoreError::Failed(format!(
+        SchemaOrigin::Ours(1..=VERSION) => Ok(()),
+        SchemaOrigin::Ours(version) => Err(StoreError::Failed(format!(
             "the store is of version {version}, and this program knows version {VERSION}: run the program that wrote it, or a newer one"
         ))),
-        Origin::Foreign => Err(StoreError::Failed("the file is a database of another program".into())),
+        SchemaOrigin::Foreign => Err(StoreError::Failed("the file is a database of another program".into())),
     }
 }
 
-/// For who only reads, which the tables of all versions up to this one allow.
+/// Checks the version for a reader, which can read the tables of all versions up to this one.
+///
+/// # Errors
+/// Returns an error for an empty file, a newer version, or the database of another program.
 pub fn check_version(connection: &Connection) -> Result<(), StoreError> {
     check(origin(connection)?)
 }
 
-fn origin(connection: &Connection) -> Result<Origin, StoreError> {
+fn origin(connection: &Connection) -> Result<SchemaOrigin, StoreError> {
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(failed);
     let tables: i64 =
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     let (version, application) = (pragma("user_version")?, pragma("application_id")?);
     Ok(match (application, version, tables) {
-        (0, 0, 0) => Origin::Empty,
-        (APPLICATION_ID, version, _) => Origin::Ours(version),
-        _ => Origin::Foreign,
+        (0, 0, 0) => SchemaOrigin::Empty,
+        (APPLICATION_ID, version, _) => SchemaOrigin::Ours(version),
+        _ => SchemaOrigin::Foreign,
     })
 }
 
-/// In one transaction, version and all: a crash leaves an empty file or a whole one.
+/// Creates the tables in one transaction with the version. So a crash leaves an empty file or a
+/// complete one.
 fn create(connection: &Connection) -> Result<(), StoreError> {
     let marks = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};");
     connection.execute_batch(&format!("BEGIN IMMEDIATE; {TABLES} {marks} COMMIT;")).map_err(failed)

@@ -1,12 +1,12 @@
 //! What is peculiar to the store in a file.
 
 use super::*;
-use crate::journal::record::{
-    BodyNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey, SessionState, StoredSession,
-};
 use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::QoS;
-use crate::mqtt::session::will::Will;
+use crate::mqtt::will::Will;
+use crate::persistence::records::{
+    BodyNumber, EntryNumber, Record, RecoveredBody, RetainedRecord, SessionKey, SessionState, StoredSession,
+};
 use crate::store::tests::{InFile, Reopen, body, commit, entry, message, session};
 use crate::time::Instant;
 use std::os::unix::fs::PermissionsExt;
@@ -25,8 +25,8 @@ fn why(result: Result<Sqlite, StoreError>) -> String {
     }
 }
 
-fn group(records: impl IntoIterator<Item = Record>) -> Group {
-    let mut group = Group::default();
+fn group(records: impl IntoIterator<Item = Record>) -> CommitGroup {
+    let mut group = CommitGroup::default();
     records.into_iter().for_each(|record| group.fold(record));
     group
 }
@@ -180,7 +180,7 @@ fn an_empty_database_is_a_new_store_only_where_there_was_none() {
 fn a_value_that_no_broker_wrote_is_refused_by_its_column() {
     let mut file = InFile::default();
     let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
-    let mut group = Group::default();
+    let mut group = CommitGroup::default();
     group.retain(RetainedRecord::Set(message("t", Instant::NEVER, b"")));
     store.commit(&group).unwrap();
     store.connection.execute("UPDATE retained SET qos = 9", []).unwrap();
@@ -228,8 +228,10 @@ fn what_is_full_says_so_frees_its_reserve_and_has_room_again() {
 
 #[test]
 fn the_write_ahead_log_is_written_back_and_begins_again() {
-    let file =
-        InFile { options: Options { durability: Durability::Os, size_limit: None }, ..InFile::default() };
+    let file = InFile {
+        options: SqliteOptions { durability: Durability::Os, size_limit: None },
+        ..InFile::default()
+    };
     let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     commit(&mut store, vec![Record::Session(Box::new(session(1, "c")))]);
@@ -246,7 +248,7 @@ fn the_write_ahead_log_is_written_back_and_begins_again() {
 #[test]
 fn an_interval_store_syncs_its_log_when_it_is_told() {
     let file = InFile {
-        options: Options { durability: Durability::Interval, size_limit: None },
+        options: SqliteOptions { durability: Durability::Interval, size_limit: None },
         ..InFile::default()
     };
     let mut store = Sqlite::open(file.directory.path(), file.options).unwrap();
@@ -260,7 +262,7 @@ fn an_interval_store_syncs_its_log_when_it_is_told() {
 /// A file at its limit: messages of 60 kB as many as fit.
 fn full() -> (tempfile::TempDir, Sqlite, u64) {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options { size_limit: Some(4 * MIB), ..InFile::default().options };
+    let options = SqliteOptions { size_limit: Some(4 * MIB), ..InFile::default().options };
     let mut store = Sqlite::open(directory.path(), options).unwrap();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     commit(
@@ -344,7 +346,7 @@ fn in_a_full_file_acknowledgements_go_ahead_of_a_group_that_does_not_fit() {
 #[test]
 fn room_is_what_is_left_below_the_limit_and_the_reserve() {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options { size_limit: Some(64 * MIB), ..InFile::default().options };
+    let options = SqliteOptions { size_limit: Some(64 * MIB), ..InFile::default().options };
     let mut store = Sqlite::open(directory.path(), options).unwrap();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let empty = store.room().unwrap();

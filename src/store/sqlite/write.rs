@@ -1,19 +1,20 @@
-//! One group as statements. Each is prepared once for the connection and taken from its cache once for a group.
+//! A commit group as SQL statements. Each statement is prepared once for the connection, and taken
+//! from the statement cache once for a group.
 
-use crate::journal::group::{Group, Operation};
-use crate::journal::record::{RetainedRecord, StoredEntry, StoredSession};
 use crate::mqtt::message::Message;
-use crate::mqtt::session::subscription::SubscriptionIds;
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::records::{RetainedRecord, StoredEntry, StoredSession};
+use crate::store::coalesce::{CommitGroup, Operation};
 use crate::store::wall::{FAR, FileTime};
 use crate::time::Instant;
 use rusqlite::{CachedStatement, Connection, Result, params};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The statements of a group.
+/// The prepared statements of a group.
 pub struct Statements<'c> {
     opened: FileTime,
-    /// As times are in the file.
+    /// The file time of the transaction, in milliseconds.
     now: i64,
     session: CachedStatement<'c>,
     session_state: CachedStatement<'c>,
@@ -34,6 +35,11 @@ pub struct Statements<'c> {
 }
 
 impl<'c> Statements<'c> {
+    /// Prepares the statements; `opened` maps times to the file, and `now` is the time of the
+    /// transaction.
+    ///
+    /// # Errors
+    /// Returns the error of SQLite.
     pub fn new(connection: &'c Connection, opened: FileTime, now: Instant) -> Result<Statements<'c>> {
         let prepare = |sql| connection.prepare_cached(sql);
         Ok(Statements {
@@ -69,8 +75,13 @@ impl<'c> Statements<'c> {
         })
     }
 
-    pub fn write(&mut self, group: &Group) -> Result<()> {
-        // What is deleted first makes room for the rest: a group that ends with less than was there before always fits.
+    /// Writes a whole group.
+    ///
+    /// # Errors
+    /// Returns the error of SQLite; then the caller must roll the transaction back.
+    pub fn write(&mut self, group: &CommitGroup) -> Result<()> {
+        // Deletions come first and make room for the rest. So a group that ends with less than
+        // there was before always fits.
         self.remove_retained(group)?;
         group.operations().filter(|o| o.deletes()).try_for_each(|operation| self.apply(operation))?;
         let set = |record: &&RetainedRecord| matches!(record, RetainedRecord::Set(_));
@@ -78,13 +89,16 @@ impl<'c> Statements<'c> {
         group.operations().filter(|o| !o.deletes()).try_for_each(|operation| self.apply(operation))
     }
 
-    /// What needs no room, alone.
-    pub fn write_ahead(&mut self, group: &Group) -> Result<()> {
+    /// Writes only the operations that need no room.
+    ///
+    /// # Errors
+    /// As [`Statements::write`].
+    pub fn write_ahead(&mut self, group: &CommitGroup) -> Result<()> {
         self.remove_retained(group)?;
         group.ahead().try_for_each(|operation| self.apply(operation))
     }
 
-    fn remove_retained(&mut self, group: &Group) -> Result<()> {
+    fn remove_retained(&mut self, group: &CommitGroup) -> Result<()> {
         let removed = |record: &&RetainedRecord| matches!(record, RetainedRecord::Removed(_));
         group.retained().iter().filter(removed).try_for_each(|record| self.retain(record))
     }
@@ -99,7 +113,7 @@ impl<'c> Statements<'c> {
                 m.forwarded(),
                 m.payload(),
             ])?,
-            RetainedRecord::Removed(topic) => self.retained_removed.execute([topic])?,
+            RetainedRecord::Removed(removed) => self.retained_removed.execute([removed.topic()])?,
         };
         Ok(())
     }
@@ -180,7 +194,8 @@ impl<'c> Statements<'c> {
     fn put_session(&mut self, session: &StoredSession) -> Result<usize> {
         let will = session.will.as_deref();
         if will.is_some() {
-            // A row that takes the place of another is laid out before the other is gone: with a will that may be 1 MiB.
+            // SQLite lays a replacing row out before the old one is gone. With a will of up to 1
+            // MiB that needs room.
             self.session_ended[0].execute([session.key.0 as i64])?;
         }
         self.session.execute(params![
@@ -219,8 +234,8 @@ impl<'c> Statements<'c> {
 }
 
 impl FileTime {
-    /// A session's time, in six bytes whatever it is: an UPDATE of a row that stays as long as it was is made in its place and
-    /// needs no room.
+    /// Returns the file time of a session, which takes six bytes whatever it is. An UPDATE of a row
+    /// that keeps its length is made in place and needs no room.
     fn far(self, at: Instant) -> i64 {
         self.to_file(at).min(FAR) as i64
     }
@@ -234,7 +249,7 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// `7,1`; none where there is none, which is nearly always.
+/// Returns the identifiers as text such as `7,1`; `None` if there are none, as nearly always.
 fn ids_as_text(ids: &SubscriptionIds) -> Option<String> {
     let (first, rest) = ids.as_slice().split_first()?;
     let mut text = first.to_string();

@@ -1,11 +1,12 @@
-//! Group commit.
+//! The committing thread: commits groups, retries when there is no room or the file is locked, and
+//! writes heartbeats.
 
-use super::{Notice, Options, Request, Statistics};
+use super::{WriterNotice, WriterOptions, WriterRequest, WriterStatistics};
 use crate::clock;
-use crate::journal::backlog::{Backlog, Bounds};
-use crate::journal::group::Group;
-use crate::journal::record::Committed;
 use crate::mqtt::charge::Budget;
+use crate::persistence::records::Committed;
+use crate::store::coalesce::CommitGroup;
+use crate::store::commit_queue::{Bounds, CommitQueue};
 use crate::store::wall::clock_step;
 use crate::store::{Moment, Store, StoreError};
 use crate::time::Instant;
@@ -14,25 +15,26 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 use tracing::{info, warn};
 
-/// Between two attempts to write when there is no room, and between two questions whether there is some again.
+/// The time between two attempts to write without room, and between two checks for new room.
 const RETRY: Duration = Duration::from_millis(250);
-/// How often it is said that another process has the store.
+/// The time between two log lines about another process that has the store locked.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
-/// Room for so many bytes is as good as any: more than can be on its way to the store at once.
+/// Room in bytes from which on the exact value no longer matters: more than can be on its way to
+/// the store at once.
 const PLENTY: i64 = 4 << 30;
-/// With less room than this the store is full: the shards' parts of it are too small for large messages, and an operator is
-/// to read why those are refused.
+/// With less room than this, in bytes, the store counts as full. The shards' portions of the room
+/// are then too small for large messages, and the log must tell an operator why those are refused.
 const LOW: i64 = 4 << 20;
-/// How often a broker that stops tries to write what there is no room for.
+/// Number of attempts of a stopping broker to write a group that has no room.
 const LAST_ATTEMPTS: u32 = 8;
 
-/// Commits until it is told to stop, or fails.
+/// Runs the committing thread until [`WriterRequest::Stop`] or a failure.
 pub(super) fn run(
     store: Box<dyn Store>,
-    options: Options,
-    queued: &Receiver<Request>,
-    on: &impl Fn(Notice),
-    statistics: &Statistics,
+    options: WriterOptions,
+    queued: &Receiver<WriterRequest>,
+    on: &impl Fn(WriterNotice),
+    statistics: &WriterStatistics,
     budget: &Budget,
 ) {
     let now = clock::now();
@@ -42,8 +44,8 @@ pub(super) fn run(
         on,
         statistics,
         budget,
-        backlog: Backlog::default(),
-        group: Group::default(),
+        backlog: CommitQueue::default(),
+        group: CommitGroup::default(),
         waiters: Vec::new(),
         next_heartbeat: now,
         last_heartbeat: Moment::now(),
@@ -56,45 +58,47 @@ pub(super) fn run(
         room: i64::MAX,
     };
     if let Err(failure) = commits.run(queued) {
-        on(Notice::Failed(failure));
+        on(WriterNotice::Failed(failure));
     }
 }
 
 struct Commits<'a, F> {
     store: Box<dyn Store>,
-    options: Options,
+    options: WriterOptions,
     on: &'a F,
-    statistics: &'a Statistics,
+    statistics: &'a WriterStatistics,
     budget: &'a Budget,
-    backlog: Backlog,
-    /// What the next transaction writes. It stays when there is no room, and later batches are folded into it, so that what
-    /// frees room gets there and what cancels out needs none.
-    group: Group,
-    /// Who is told when the group is committed.
+    backlog: CommitQueue,
+    /// The contents of the next transaction. Without room the group stays, and later batches are
+    /// folded into it. So records that free room come through, and records that cancel out need no
+    /// room.
+    group: CommitGroup,
+    /// The reports to send when the group is committed.
     waiters: Vec<Committed>,
     next_heartbeat: Instant,
     last_heartbeat: Moment,
     next_sync: Instant,
-    /// While there is no room.
+    /// The time of the next attempt while there is no room.
     next_attempt: Instant,
-    /// There is no room for new messages, and the broker knows.
+    /// The broker was told that there is no room for new messages.
     is_full: bool,
-    /// Not even the group could be written.
+    /// The last attempt to write the group failed for lack of room or for a lock.
     is_blocked: bool,
-    /// Since when another process keeps the store from being written, and when that is said again.
+    /// The time since when another process has the store locked, and the time of the next log line
+    /// about it.
     busy: Option<(Instant, Instant)>,
     is_stopping: bool,
-    /// What the broker was last told of [`Store::room`].
+    /// The value of [`Store::room`] that the broker was last told.
     room: i64,
 }
 
-impl<F: Fn(Notice)> Commits<'_, F> {
-    fn run(&mut self, queued: &Receiver<Request>) -> Result<(), StoreError> {
+impl<F: Fn(WriterNotice)> Commits<'_, F> {
+    fn run(&mut self, queued: &Receiver<WriterRequest>) -> Result<(), StoreError> {
         self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
         self.tell_room()?;
         let mut attempts_left = LAST_ATTEMPTS;
         loop {
-            // After a full group there is mostly more to take, and nothing to wait for.
+            // After a full group there is mostly more to take, so there is no wait.
             let may_wait = self.is_blocked || !self.has_work();
             self.receive(queued, may_wait);
             let now = clock::now();
@@ -112,14 +116,15 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         }
     }
 
-    /// Takes in what is queued; waits for one message or the next thing to do if it may.
-    fn receive(&mut self, queued: &Receiver<Request>, may_wait: bool) {
+    /// Accepts everything that is queued. With `may_wait`, first waits for one message or the next
+    /// deadline.
+    fn receive(&mut self, queued: &Receiver<WriterRequest>, may_wait: bool) {
         if may_wait {
             let until = self.next_deadline().since(clock::now());
             match queued.recv_timeout(until) {
                 Ok(request) => self.accept(request),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Whoever could tell it to stop is gone.
+                // Every sender is gone, so nobody can send a stop any more.
                 Err(RecvTimeoutError::Disconnected) => self.is_stopping = true,
             }
         }
@@ -136,19 +141,23 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         self.next_heartbeat.min(self.next_sync).min(attempt)
     }
 
-    fn accept(&mut self, request: Request) {
+    fn accept(&mut self, request: WriterRequest) {
         match request {
-            Request::Batch(batch) => {
+            WriterRequest::Batch(batch) => {
                 self.statistics.committed(batch.cancelled, batch.cancelled);
                 self.backlog.push(batch);
             }
-            // Into the next transaction, whatever else is in it: so they are never behind a batch that came after.
-            Request::Retained(records) => records.into_iter().for_each(|record| self.group.retain(record)),
-            Request::Stop => self.is_stopping = true,
+            // Into the next transaction in any case. So a change is never behind a batch that came
+            // later.
+            WriterRequest::Retained(records) => {
+                records.into_iter().for_each(|record| self.group.retain(record))
+            }
+            WriterRequest::Stop => self.is_stopping = true,
         }
     }
 
-    /// Folds in what may be committed, unless the group is full of what could not be written.
+    /// Folds batches of the backlog into the group, up to its bounds. Returns true if there is
+    /// anything to commit.
     fn has_work(&mut self) -> bool {
         self.backlog.take(self.bounds(), &mut self.group, &mut self.waiters);
         self.group.recorded() > 0 || !self.waiters.is_empty()
@@ -157,7 +166,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
     fn bounds(&self) -> Bounds {
         let mut bounds = self.options.bounds;
         if self.is_blocked {
-            // Whatever comes is folded in: it is in memory anyway, and room may be what it brings.
+            // Everything is folded in: it is in memory anyway, and it may free room.
             (bounds.records, bounds.bytes) = (u64::MAX, usize::MAX);
         }
         bounds
@@ -181,21 +190,21 @@ impl<F: Fn(Notice)> Commits<'_, F> {
                 }
                 Err(failure) => return Err(failure),
             }
-            // Before the shards count what was written as in the store.
+            // Before the shards learn of the commit and count its bytes as in the store.
             self.tell_room()?;
             self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
         }
         self.is_blocked = false;
         if let Some((since, _)) = self.busy.take() {
             let locked_ms = now.since(since).as_millis() as u64;
-            info!(locked_ms, "the other process has let go of the store: what waited is committed");
+            info!(locked_ms, "the other process has unlocked the store: pending changes are committed");
         }
         self.statistics.committed(self.group.recorded(), self.group.cancelled());
         self.group.clear();
-        // Before anybody is told: who is told finds the account without what was written.
+        // Before the reports: their receivers must find the account without the written records.
         self.budget.settle();
         for committed in self.waiters.drain(..) {
-            (self.on)(Notice::Committed(committed));
+            (self.on)(WriterNotice::Committed(committed));
         }
         self.store.tidy()?;
         if !self.is_full && (self.room < LOW || !self.store.has_room()?) {
@@ -204,8 +213,8 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         Ok(())
     }
 
-    /// Another process has the database locked. Nothing is acknowledged until it lets go: publishers wait, as far as their windows
-    /// and limits.memory let them.
+    /// Handles a lock of another process. No publisher gets an acknowledgement until the lock ends:
+    /// publishers wait as far as their windows and limits.memory let them.
     fn wait_for_other(&mut self, now: Instant, why: &str) {
         self.is_blocked = true;
         self.next_attempt = now + RETRY;
@@ -215,12 +224,14 @@ impl<F: Fn(Notice)> Commits<'_, F> {
             let for_ms = now.since(since).as_millis() as u64;
             warn!(
                 for_ms,
-                why, "another process has the store locked: nothing is acknowledged until it lets go"
+                why,
+                "another process has the store locked: no stored message is acknowledged until it unlocks"
             );
         }
     }
 
-    /// The group does not fit, and may never: what needs no room of it is made by itself, and then it may.
+    /// Writes the operations of a group that need no room, because the whole group does not fit and
+    /// may never fit. These operations may free room for the rest.
     fn write_ahead(&mut self, now: Instant) -> Result<(), StoreError> {
         if !self.group.has_ahead() {
             return Ok(());
@@ -239,7 +250,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         }
     }
 
-    /// What may be taken over before it is committed. Little is said while there is plenty.
+    /// Reports the room for new messages, if it changed. Any room over 4 GiB counts as the same.
     fn tell_room(&mut self) -> Result<(), StoreError> {
         let room = match self.store.room() {
             Err(StoreError::Busy(_)) => return Ok(()),
@@ -248,13 +259,14 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         let room = if room > PLENTY { i64::MAX } else { room };
         if room != self.room {
             self.room = room;
-            (self.on)(Notice::Room(room));
+            (self.on)(WriterNotice::Room(room));
         }
         Ok(())
     }
 
     fn no_room(&mut self, now: Instant, why: &str) {
-        // The first attempt has opened the reserve, so the next may follow at once.
+        // The first failed attempt has released the reserve, so the next attempt may follow at
+        // once.
         self.next_attempt = if self.is_blocked { now + RETRY } else { now };
         self.is_blocked = true;
         if !self.is_full {
@@ -262,12 +274,12 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         }
     }
 
-    /// Once, and not with every attempt.
+    /// Reports that there is no room: once, and not with every attempt.
     fn say_full(&mut self, next_attempt: Instant, why: &str) {
         self.is_full = true;
         self.next_attempt = next_attempt;
         warn!(why, "the store has no room: QoS 1 and 2 messages are refused until it has");
-        (self.on)(Notice::Full(true));
+        (self.on)(WriterNotice::Full(true));
     }
 
     fn housekeep(&mut self, now: Instant) -> Result<(), StoreError> {
@@ -286,7 +298,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
             if has_room && self.room >= LOW {
                 self.is_full = false;
                 info!("the store has room again");
-                (self.on)(Notice::Full(false));
+                (self.on)(WriterNotice::Full(false));
             }
         }
         Ok(())
@@ -298,7 +310,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         if step != 0 {
             info!(
                 by_ms = step,
-                "the wall clock was set: expiry and delays go on by the time that passed, as if it had not been"
+                "the wall clock was set: expiry and delays are not affected, they count the time that passed"
             );
         }
         self.last_heartbeat = now;
@@ -310,7 +322,7 @@ impl<F: Fn(Notice)> Commits<'_, F> {
         if left > 0 {
             warn!(
                 records = left,
-                "stopping with changes that could not be written; nothing of them was acknowledged"
+                "stopping with changes that could not be written; none of them was acknowledged"
             );
         }
         self.beat()?;
@@ -318,7 +330,8 @@ impl<F: Fn(Notice)> Commits<'_, F> {
     }
 }
 
-/// A heartbeat that does not fit, or meets a lock, is missed; the group that does so says it.
+/// Ignores a heartbeat that has no room or meets a lock. The next group meets the same and reports
+/// it.
 fn tolerate_full(outcome: Result<(), StoreError>) -> Result<(), StoreError> {
     match outcome {
         Err(StoreError::Full(_) | StoreError::Busy(_)) => Ok(()),

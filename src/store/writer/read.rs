@@ -1,68 +1,76 @@
-//! Reading back, on a thread of its own: a long queue that drains does not wait for commits, nor they for it.
+//! The reading thread. A long queue that drains does not wait for commits, and commits do not wait
+//! for it.
 
-use super::{Notice, Statistics};
-use crate::journal::record::{BodyNumber, EntryNumber};
+use super::{WriterNotice, WriterStatistics};
 use crate::mqtt::charge::Budget;
-use crate::routing::shard::delayed::DelayedRequest;
-use crate::store::{Reader, StoreError};
+use crate::persistence::records::{BodyNumber, EntryNumber};
+use crate::shard::features::delayed::DelayedRequest;
+use crate::store::{StoreError, StoreReader};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use tracing::warn;
 
-/// A session as its shard knows it: a page that comes too late must not go to a successor.
+/// The session that requested a page. A page that comes too late must not go to a successor in the
+/// same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionToken {
+    /// The place of the session in its shard.
     pub slot: u32,
+    /// The life of that place, since places are reused.
     pub generation: u32,
 }
 
-/// Messages of a queue, by number.
+/// A request for messages of a queue, by number.
 #[derive(Clone, Debug)]
-pub struct PageRequest {
+pub struct StorePageRequest {
+    /// The shard that requests the page.
     pub shard: u8,
+    /// The session that the page is for.
     pub session: SessionToken,
+    /// The entries to read, each with the body it refers to.
     pub wanted: Vec<(EntryNumber, BodyNumber)>,
 }
 
 /// A message to the reading thread.
-pub(super) enum Read {
-    Page(PageRequest),
+pub(super) enum PageRead {
+    Page(StorePageRequest),
     Delayed { shard: u8, request: DelayedRequest },
     Stop,
 }
 
-/// Answers until it is told to stop, or cannot read.
+/// Answers requests until [`PageRead::Stop`] or a failure.
 pub(super) fn run(
-    mut reader: Box<dyn Reader>,
-    asked: &Receiver<Read>,
-    on: &impl Fn(Notice),
-    statistics: &Statistics,
+    mut reader: Box<dyn StoreReader>,
+    asked: &Receiver<PageRead>,
+    on: &impl Fn(WriterNotice),
+    statistics: &WriterStatistics,
     budget: &Budget,
 ) {
     for read in asked {
         let answer = match read {
-            Read::Page(request) => page(&mut *reader, request, statistics),
-            Read::Delayed { shard, request } => {
+            PageRead::Page(request) => page(&mut *reader, request, statistics),
+            PageRead::Delayed { shard, request } => {
                 let delayed = patiently(|| reader.delayed(request.from, request.until, request.most));
-                delayed.map(|delayed| Notice::Delayed { shard, request, delayed })
+                delayed.map(|delayed| WriterNotice::Delayed { shard, request, delayed })
             }
-            Read::Stop => return,
+            PageRead::Stop => return,
         };
-        // Before the shard has what was read.
+        // Before the shard gets the messages.
         budget.settle();
         match answer {
             Ok(notice) => on(notice),
-            Err(error) => return on(Notice::Failed(error)),
+            Err(error) => return on(WriterNotice::Failed(error)),
         }
     }
 }
 
-/// Another process may lock even readers out. Each attempt takes its time.
+/// Repeats `attempt` while another process has the store locked even for readers. Each attempt
+/// waits by itself.
 fn patiently<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
     loop {
         match attempt() {
             Err(StoreError::Busy(why)) => {
-                warn!(why, "another process has the store locked: long queues wait until it lets go");
+                warn!(why, "another process has the store locked: long queues wait until it unlocks");
             }
             other => return other,
         }
@@ -70,12 +78,12 @@ fn patiently<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T,
 }
 
 fn page(
-    reader: &mut dyn Reader,
-    request: PageRequest,
-    statistics: &Statistics,
-) -> Result<Notice, StoreError> {
-    let PageRequest { shard, session, wanted } = request;
+    reader: &mut dyn StoreReader,
+    request: StorePageRequest,
+    statistics: &WriterStatistics,
+) -> Result<WriterNotice, StoreError> {
+    let StorePageRequest { shard, session, wanted } = request;
     let entries = patiently(|| reader.entries(&wanted))?;
     statistics.read.fetch_add(entries.len() as u64, Ordering::Relaxed);
-    Ok(Notice::Page { shard, session, wanted, entries })
+    Ok(WriterNotice::Page { shard, session, wanted, entries })
 }

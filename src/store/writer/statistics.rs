@@ -1,30 +1,31 @@
-//! What the store's threads have done, for whoever asks.
+//! The figures of the store's threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counts since the start, and a few figures of the moment. Each is right by itself, they need not agree with each other.
+/// Counters since the start, and a few current values. Each is right by itself; together they need
+/// not be of one moment.
 #[derive(Debug, Default)]
-pub struct Statistics {
-    /// Transactions.
+pub struct WriterStatistics {
+    /// Number of transactions.
     pub commits: AtomicU64,
-    /// Records that shards sent and that were committed, cancelled ones included.
+    /// Number of committed records of shards, cancelled ones included.
     pub records: AtomicU64,
-    /// Those of them that cancelled out and were never written.
+    /// Number of committed records that cancelled each other out and were never written.
     pub cancelled: AtomicU64,
-    /// What the store takes.
+    /// Size of the store in bytes.
     pub bytes: AtomicU64,
-    /// Records that wait for their commit.
+    /// Number of records that wait for their commit.
     pub backlog: AtomicU64,
     /// Microseconds.
     pub last_commit: AtomicU64,
     /// Microseconds.
     pub longest_commit: AtomicU64,
-    /// Messages read back.
+    /// Number of messages that were read back.
     pub read: AtomicU64,
 }
 
-impl Statistics {
+impl WriterStatistics {
     pub(super) fn committed(&self, recorded: u64, cancelled: u64) {
         self.records.fetch_add(recorded, Ordering::Relaxed);
         self.cancelled.fetch_add(cancelled, Ordering::Relaxed);

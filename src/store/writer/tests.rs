@@ -1,6 +1,10 @@
+//! The committing thread and the reading thread, with stores that fail on demand.
+
 use super::*;
-use crate::journal::record::{BodyNumber, EntryNumber, Lsn, Move, MoveNumber, Part, Record};
-use crate::mqtt::session::receiver::Outcome;
+use crate::mqtt::outcome::Outcome;
+use crate::persistence::records::{
+    BodyNumber, EntryNumber, Lsn, Participant, Record, Transaction, TransactionNumber,
+};
 use crate::store::Moment;
 use crate::store::fault::{Call, Fault, Faults, Faulty};
 use crate::store::memory::Memory;
@@ -11,12 +15,13 @@ use std::sync::mpsc::Receiver;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn start(memory: &Memory) -> (Writer, Receiver<Notice>) {
+fn start(memory: &Memory) -> (Writer, Receiver<WriterNotice>) {
     let mut store = memory.clone();
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let (told, notices) = mpsc::channel();
     let writer =
-        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
+        Writer::start(Box::new(store), WriterOptions::default(), budget(), move |n| told.send(n).unwrap())
+            .unwrap();
     (writer, notices)
 }
 
@@ -37,11 +42,11 @@ fn message_for(session_key: u64, number: u64) -> Vec<Record> {
     ]
 }
 
-fn wait_for(notices: &Receiver<Notice>, shard: u8, lsn: u64) {
+fn wait_for(notices: &Receiver<WriterNotice>, shard: u8, lsn: u64) {
     loop {
         match notices.recv_timeout(PATIENCE).unwrap() {
-            Notice::Committed(committed) if committed == (Committed { shard, lsn: Lsn(lsn) }) => return,
-            Notice::Committed(_) => {}
+            WriterNotice::Committed(committed) if committed == (Committed { shard, lsn: Lsn(lsn) }) => return,
+            WriterNotice::Committed(_) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -57,13 +62,14 @@ fn a_batch_is_kept_by_the_time_its_shard_is_told() {
     let recovered = Memory::from_image(memory.image()).recover(Moment::now(), Duration::ZERO).unwrap();
     assert_eq!(recovered.sessions[0].entries.len(), 1);
 
-    let request = PageRequest {
+    let request = StorePageRequest {
         shard: 3,
         session: SessionToken { slot: 7, generation: 1 },
         wanted: vec![(EntryNumber(2), BodyNumber(2))],
     };
     store.read(request);
-    let Notice::Page { shard: 3, session, wanted, entries } = notices.recv_timeout(PATIENCE).unwrap() else {
+    let WriterNotice::Page { shard: 3, session, wanted, entries } = notices.recv_timeout(PATIENCE).unwrap()
+    else {
         panic!("a page")
     };
     assert_eq!((session.slot, wanted.len(), entries[0].message.payload()), (7, 1, &b"x"[..]));
@@ -95,21 +101,31 @@ fn a_stop_commits_all_that_was_sent() {
     let memory = Memory::default();
     let (writer, notices) = start(&memory);
     let mut begun = batch(0, 1, message_for(1, 2));
-    begun.moves.push(Move { number: MoveNumber(9), parts: 1, outcome: Outcome::Taken, incoming: None });
+    begun.transactions.push(Transaction {
+        number: TransactionNumber(9),
+        participants: 1,
+        outcome: Outcome::Taken,
+        incoming: None,
+    });
     writer.to_store().send(begun);
     for n in 2..2000 {
         writer.to_store().send(batch(0, n, vec![Record::Entry(Box::new(entry(n * 2, 1, 2)))]));
     }
-    let mut part = batch(1, 1, Vec::new());
-    part.parts.push(Part { of: MoveNumber(9), records: message_for(3, 5), more: 0, outcome: Outcome::Taken });
+    let mut participant = batch(1, 1, Vec::new());
+    participant.participants.push(Participant {
+        of: TransactionNumber(9),
+        records: message_for(3, 5),
+        more: 0,
+        outcome: Outcome::Taken,
+    });
     writer.to_store().retained(vec![RetainedRecord::Set(message("r", Instant::NEVER, b"x"))]);
-    writer.to_store().send(part);
+    writer.to_store().send(participant);
     writer.stop();
     let recovered = Memory::from_image(memory.image()).recover(Moment::now(), Duration::ZERO).unwrap();
     assert_eq!(recovered.sessions.iter().map(|s| s.entries.len()).sum::<usize>(), 2000);
     assert_eq!(recovered.retained.len(), 1);
     let last = notices.try_iter().filter_map(|n| match n {
-        Notice::Committed(Committed { shard: 0, lsn }) => Some(lsn.0),
+        WriterNotice::Committed(Committed { shard: 0, lsn }) => Some(lsn.0),
         _ => None,
     });
     assert_eq!(last.max(), Some(1999));
@@ -117,11 +133,11 @@ fn a_stop_commits_all_that_was_sent() {
 
 /// A session and then ten messages for it, of which the first are acknowledged: a batch for each, committed one by one. Answers
 /// what was said, and how many batches the writer took.
-fn ten_messages(memory: &Memory, faults: &Faults) -> Result<Vec<Notice>, StoreError> {
+fn ten_messages(memory: &Memory, faults: &Faults) -> Result<Vec<WriterNotice>, StoreError> {
     let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
     store.recover(Moment::now(), Duration::ZERO)?;
     let (told, notices) = mpsc::channel();
-    let options = Options { sync: Some(PATIENCE), ..Options::default() };
+    let options = WriterOptions { sync: Some(PATIENCE), ..WriterOptions::default() };
     let writer = Writer::start(Box::new(store), options, budget(), move |n| told.send(n).unwrap())?;
     let mut said = Vec::new();
     for lsn in 1..=10 {
@@ -142,13 +158,18 @@ fn ten_messages(memory: &Memory, faults: &Faults) -> Result<Vec<Notice>, StoreEr
 }
 
 /// Until the batch is committed; false if nothing will be any more.
-fn wait_or_end(notices: &Receiver<Notice>, lsn: u64, said: &mut Vec<Notice>, faults: &Faults) -> bool {
+fn wait_or_end(
+    notices: &Receiver<WriterNotice>,
+    lsn: u64,
+    said: &mut Vec<WriterNotice>,
+    faults: &Faults,
+) -> bool {
     loop {
         let notice = notices.recv_timeout(PATIENCE).unwrap();
         let goes_on = match &notice {
-            Notice::Committed(to) => (to.lsn.0 == lsn).then_some(true),
-            Notice::Failed(_) => Some(false),
-            Notice::Full(true) => {
+            WriterNotice::Committed(to) => (to.lsn.0 == lsn).then_some(true),
+            WriterNotice::Failed(_) => Some(false),
+            WriterNotice::Full(true) => {
                 faults.make_room();
                 None
             }
@@ -162,8 +183,9 @@ fn wait_or_end(notices: &Receiver<Notice>, lsn: u64, said: &mut Vec<Notice>, fau
 }
 
 /// The highest batch that was said to be committed.
-fn promised(said: &[Notice]) -> u64 {
-    let lsns = said.iter().filter_map(|n| if let Notice::Committed(to) = n { Some(to.lsn.0) } else { None });
+fn promised(said: &[WriterNotice]) -> u64 {
+    let lsns =
+        said.iter().filter_map(|n| if let WriterNotice::Committed(to) = n { Some(to.lsn.0) } else { None });
     lsns.max().unwrap_or(0)
 }
 
@@ -189,7 +211,7 @@ fn whichever_call_fails_what_was_promised_is_kept_and_the_end_is_loud() {
         let (memory, faults) = (Memory::default(), Faults::default());
         faults.plan(at.0, at.1, fault);
         let Ok(said) = ten_messages(&memory, &faults) else { continue };
-        assert!(matches!(said.last(), Some(Notice::Failed(_))), "{at:?}: {said:?}");
+        assert!(matches!(said.last(), Some(WriterNotice::Failed(_))), "{at:?}: {said:?}");
         let (promised, kept) = (promised(&said), kept(&memory));
         // The batch that was under way is kept or not.
         let may_be = [expected(promised), expected(promised + 1)];
@@ -208,7 +230,7 @@ fn whichever_commit_finds_no_room_all_is_committed_once_there_is_some() {
         faults.plan(Call::Commit, nth + 1, Fault::Full);
         let said = ten_messages(&memory, &faults).unwrap();
         assert_eq!((promised(&said), kept(&memory)), (10, expected(10)), "{nth}");
-        let full = said.iter().filter(|n| matches!(n, Notice::Full(true))).count();
+        let full = said.iter().filter(|n| matches!(n, WriterNotice::Full(true))).count();
         assert_eq!(full, 1, "{nth}: said once, {said:?}");
     }
 }
@@ -220,7 +242,8 @@ fn a_store_that_was_full_says_when_it_has_room_again() {
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let (told, notices) = mpsc::channel();
     let writer =
-        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
+        Writer::start(Box::new(store), WriterOptions::default(), budget(), move |n| told.send(n).unwrap())
+            .unwrap();
     writer.to_store().send(batch(0, 1, message_for(1, 2)));
     wait_for(&notices, 0, 1);
     faults.plan_next(Call::Commit, Fault::Full);
@@ -228,10 +251,10 @@ fn a_store_that_was_full_says_when_it_has_room_again() {
     let mut was_full = false;
     loop {
         match notices.recv_timeout(PATIENCE).unwrap() {
-            Notice::Full(true) => was_full = true,
-            Notice::Full(false) => break,
-            Notice::Committed(_) => faults.make_room(),
-            Notice::Failed(error) => panic!("{error}"),
+            WriterNotice::Full(true) => was_full = true,
+            WriterNotice::Full(false) => break,
+            WriterNotice::Committed(_) => faults.make_room(),
+            WriterNotice::Failed(error) => panic!("{error}"),
             _ => {}
         }
     }
@@ -247,7 +270,8 @@ fn a_store_that_another_process_has_locked_is_waited_for_and_nothing_is_acknowle
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let (told, notices) = mpsc::channel();
     let writer =
-        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
+        Writer::start(Box::new(store), WriterOptions::default(), budget(), move |n| told.send(n).unwrap())
+            .unwrap();
     writer.to_store().send(batch(0, 1, message_for(1, 2)));
     wait_for(&notices, 0, 1);
     faults.plan_next(Call::Commit, Fault::Busy);
@@ -260,13 +284,13 @@ fn a_store_that_another_process_has_locked_is_waited_for_and_nothing_is_acknowle
     faults.release();
     wait_for(&notices, 0, 2);
     let wanted = vec![(EntryNumber(4), BodyNumber(4))];
-    writer.to_store().read(PageRequest {
+    writer.to_store().read(StorePageRequest {
         shard: 0,
         session: SessionToken { slot: 0, generation: 0 },
         wanted,
     });
     match notices.recv_timeout(PATIENCE).unwrap() {
-        Notice::Page { entries, .. } => assert_eq!(entries.len(), 1),
+        WriterNotice::Page { entries, .. } => assert_eq!(entries.len(), 1),
         other => panic!("{other:?}"),
     }
     writer.stop();
@@ -280,7 +304,8 @@ fn what_arrives_while_a_commit_is_under_way_is_the_next_one() {
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let (told, notices) = mpsc::channel();
     let writer =
-        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
+        Writer::start(Box::new(store), WriterOptions::default(), budget(), move |n| told.send(n).unwrap())
+            .unwrap();
     writer.to_store().send(batch(0, 1, message_for(1, 2)));
     wait_for(&notices, 0, 1);
     faults.plan_next(Call::Commit, Fault::Held);
@@ -301,7 +326,8 @@ fn acknowledgements_are_kept_though_the_group_that_they_are_in_never_fits() {
     store.recover(Moment::now(), Duration::ZERO).unwrap();
     let (told, notices) = mpsc::channel();
     let writer =
-        Writer::start(Box::new(store), Options::default(), budget(), move |n| told.send(n).unwrap()).unwrap();
+        Writer::start(Box::new(store), WriterOptions::default(), budget(), move |n| told.send(n).unwrap())
+            .unwrap();
     writer.to_store().send(batch(0, 1, message_for(1, 2)));
     wait_for(&notices, 0, 1);
     let next = faults.count(Call::Commit);

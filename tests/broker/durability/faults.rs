@@ -2,9 +2,8 @@
 //!
 //! That the process ends when it fails is shown with processes: `tests/failing_store`.
 
-use super::WATCHED;
-use crate::launch::{TestBroker, start_stored};
 use crate::support::client::Event;
+use crate::support::launch::{TestBroker, start_stored};
 use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, V5, V311, now};
 use homing::config::Config;
 use homing::store::fault::{Call, Fault, Faults, Faulty};
@@ -17,6 +16,9 @@ const QUOTA_EXCEEDED: u8 = 0x97;
 /// A whole second of keep alive, half a second more, and what the expiry queue rounds up: once more as long.
 const LONG: Duration = Duration::from_secs(4);
 
+/// How long clients hear nothing after a commit that fails. The commit itself is waited for before; nothing tells that it failed.
+const AFTER_THE_FAULT: Duration = Duration::from_millis(60);
+
 /// A broker on a store that does what the test says.
 struct Unreliable {
     broker: TestBroker,
@@ -28,7 +30,7 @@ impl Unreliable {
         let faults = Faults::default();
         let store = Faulty::new(Box::new(Memory::default()), faults.clone());
         let broker = start_stored(Box::new(store), |config| {
-            config.runtime.arbiters = arbiters;
+            config.runtime.threads = arbiters;
             configure(config);
         });
         Unreliable { broker, faults }
@@ -38,6 +40,15 @@ impl Unreliable {
     fn fill(&self, attempts: usize) {
         let next = self.faults.count(Call::Commit);
         (next..next + attempts).for_each(|nth| self.faults.plan(Call::Commit, nth, Fault::Full));
+    }
+
+    /// Waits until there were more attempts to commit than that.
+    fn wait_for_commit_after(&self, commits: usize) {
+        let deadline = now() + PATIENCE;
+        while self.faults.count(Call::Commit) <= commits {
+            assert!(now() < deadline, "no commit comes");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn hold_next_commit(&self) {
@@ -193,9 +204,11 @@ fn what_not_even_the_reserve_has_room_for_waits_unacknowledged_until_there_is() 
         let mut publisher = stored.client(V5, "publisher");
         // With it all that was before is committed: else the end of that connection might meet the full store first.
         assert_eq!(publisher.deliver(&message("zeroth", 1)), 0);
+        let commits = stored.faults.count(Call::Commit);
         stored.fill(4);
         let first = publisher.publish(&message("first", 1));
-        publisher.expect_nothing_for(WATCHED);
+        stored.wait_for_commit_after(commits);
+        publisher.expect_nothing_for(AFTER_THE_FAULT);
         let mut other = stored.client(V5, "other");
         assert_eq!(other.deliver(&message("refused", 1)), QUOTA_EXCEEDED);
         // In the order they came, 5.0 [MQTT-4.6.0-2]: behind what waits.
@@ -214,21 +227,23 @@ fn nothing_is_acknowledged_after_a_commit_failed() {
         on_one_and_three(|stored| {
             away(stored, "away");
             let mut publishers = [stored.client(V5, "one"), stored.persistent(V311, "two")];
+            let commits = stored.faults.count(Call::Commit);
             stored.faults.plan_next(Call::Commit, fault);
             publishers.iter_mut().for_each(|p| _ = p.publish(&message("lost", 1)));
-            publishers.iter_mut().for_each(|p| p.expect_nothing_for(WATCHED));
+            stored.wait_for_commit_after(commits);
+            publishers.iter_mut().for_each(|p| p.expect_nothing_for(AFTER_THE_FAULT));
             publishers.iter_mut().for_each(|p| _ = p.publish(&message("lost too", 2)));
             let mut subscribing = stored.open(V5);
             subscribing.send(&Connect::persistent(V5, "new").encode());
-            subscribing.expect_nothing_for(WATCHED);
-            publishers.iter_mut().for_each(|p| p.expect_nothing_for(WATCHED));
+            subscribing.expect_nothing_for(AFTER_THE_FAULT);
+            publishers.iter_mut().for_each(|p| p.expect_nothing_for(AFTER_THE_FAULT));
         });
     }
 }
 
 #[test]
 fn nobody_is_cut_while_a_commit_takes_longer_than_their_keep_alive() {
-    let stored = Unreliable::new(3, |config| config.expiry.interval = Duration::from_millis(100));
+    let stored = Unreliable::new(3, |config| config.expiry.tick = Duration::from_millis(100));
     let brief = |connect: Connect| connect.keep_alive(1);
     let mut publishers = [
         stored.connect(&brief(Connect::new(V5, "passing"))),
@@ -275,13 +290,13 @@ fn nobody_is_cut_while_a_commit_takes_longer_than_their_keep_alive() {
 #[test]
 fn a_message_that_waits_for_its_commit_is_not_sent_again_nor_its_receiver_cut() {
     let stored = Unreliable::new(3, |config| {
-        config.expiry.interval = Duration::from_millis(50);
+        config.expiry.tick = Duration::from_millis(50);
         config.redelivery.interval = Duration::from_millis(200);
-        config.redelivery.min_interval = Duration::from_millis(200);
-        config.redelivery.max_interval = Duration::from_millis(400);
+        config.redelivery.min_requested = Duration::from_millis(200);
+        config.redelivery.max_backoff = Duration::from_millis(400);
         config.redelivery.attempts = 3;
         config.redelivery.ack_timeout = Duration::from_millis(500);
-        config.listeners.write_timeout = Duration::from_secs(1);
+        config.network.write_timeout = Duration::from_secs(1);
     });
     let narrow = Connect::persistent(V5, "newer").with(Property::ReceiveMaximum(10));
     let mut receivers = [stored.connect(&narrow), stored.persistent(V311, "older")];

@@ -1,11 +1,11 @@
 //! A store whose commits wait at a gate.
 
 use crate::support::{PATIENCE, now};
-use homing::journal::group::Group;
-use homing::journal::record::BodyCopy;
-use homing::journal::record::Recovered;
+use homing::persistence::records::BodyCopy;
+use homing::persistence::records::Recovered;
+use homing::store::coalesce::CommitGroup;
 use homing::store::memory::Memory;
-use homing::store::{Moment, Reader, Store, StoreError};
+use homing::store::{Moment, Store, StoreError, StoreReader};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -117,14 +117,14 @@ impl Store for Gated {
         self.inner.copy_bodies(copies)
     }
 
-    fn commit(&mut self, group: &Group) -> Result<(), StoreError> {
+    fn commit(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
         self.gate.pass();
         let outcome = self.inner.commit(group);
         self.gate.passed();
         outcome
     }
 
-    fn commit_ahead(&mut self, group: &Group) -> Result<(), StoreError> {
+    fn commit_ahead(&mut self, group: &CommitGroup) -> Result<(), StoreError> {
         self.inner.commit_ahead(group)
     }
 
@@ -148,7 +148,7 @@ impl Store for Gated {
         self.inner.bytes()
     }
 
-    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+    fn reader(&self) -> Result<Box<dyn StoreReader>, StoreError> {
         self.inner.reader()
     }
 }

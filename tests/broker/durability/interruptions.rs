@@ -1,6 +1,6 @@
 //! Connections that end, and sessions that are taken over, while a commit is under way.
 
-use super::{Stored, WATCHED, on_one_and_three};
+use super::{Stored, on_one_and_three};
 use crate::support::{Connect, Kind, Message, RawClient, V5, V311};
 
 fn message(qos: u8) -> Message {
@@ -46,8 +46,8 @@ fn repeated_publish_waits_for_the_same_commit(end: impl Fn(RawClient)) {
         end(publisher);
         let mut back = connecting(stored);
         back.publish_as(&message(2).duplicate(), id);
-        back.expect_nothing_for(WATCHED);
-        subscriber.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut back]);
+        stored.assert_nothing_came([&mut subscriber]);
         stored.gate.open();
         assert!(back.expect_connack().session_present);
         back.expect_ack(Kind::Pubrec, id);
@@ -92,7 +92,7 @@ fn a_session_whose_connack_was_never_seen_is_there() {
         stored.gate.wait_for_commit();
         client.vanish();
         let mut back = connecting(stored);
-        back.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut back]);
         stored.gate.open();
         assert!(back.expect_connack().session_present);
     });
@@ -121,7 +121,7 @@ fn a_receiver_that_breaks_off_before_its_identifier_is_recorded_gets_it_once_it_
         subscriber.vanish();
         let mut back = stored.open(V311);
         back.send(&Connect::persistent(V311, &stored.id("s", 1)).encode());
-        back.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut back]);
         stored.gate.open();
         assert!(back.expect_connack().session_present);
         let came = back.expect_publish();

@@ -11,18 +11,15 @@ mod queues;
 mod restart;
 mod waiting;
 
-use crate::launch::{TestBroker, start_stored};
-use crate::support::{Connect, RawClient, V5, Version};
+use crate::support::launch::{TestBroker, start_stored};
+use crate::support::{Connect, Message, RawClient, V5, Version};
 use gated::{Gate, Gated};
 use homing::config::Config;
-use homing::routing::shard::home_of;
+use homing::shard::shard_of;
 use homing::store::memory::{Image, Memory};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How long it is watched that nothing comes while a commit is held back.
-const WATCHED: Duration = Duration::from_millis(60);
 
 /// A broker, its store, and the gate before the store's commits.
 struct Stored {
@@ -50,10 +47,25 @@ impl Stored {
         let gate = Arc::new(Gate::default());
         let store = Gated::new(memory.clone(), Arc::clone(&gate), later);
         let broker = start_stored(Box::new(store), |config| {
-            config.runtime.arbiters = arbiters.into();
+            config.runtime.threads = arbiters.into();
             set(config);
         });
         Stored { broker, memory, gate, arbiters }
+    }
+
+    /// Asserts that nothing has come to these clients, while a commit is held back.
+    ///
+    /// Before the sockets are looked at, each thread has passed two later messages on to each other thread. So the assertion means
+    /// the same on a busy machine: what was to leave with an earlier turn has left.
+    fn assert_nothing_came<'a>(&self, clients: impl IntoIterator<Item = &'a mut RawClient>) {
+        let witness = |shard| self.broker.connect(&Connect::new(V5, &self.id("witness", shard)));
+        let mut witnesses: Vec<RawClient> = (0..self.arbiters).map(witness).collect();
+        witnesses.iter_mut().for_each(|w| assert_eq!(w.subscribe(&[("witness", 0)]), [0]));
+        for from in (0..witnesses.len()).chain(0..witnesses.len()) {
+            witnesses[from].publish(&Message::new("witness", ""));
+            witnesses.iter_mut().for_each(|w| _ = w.expect_publish());
+        }
+        clients.into_iter().for_each(|client| client.expect_nothing_for(Duration::from_millis(1)));
     }
 
     /// What it would leave if it were killed now.
@@ -63,7 +75,7 @@ impl Stored {
 
     /// A client id of a session that lives in this shard, or in the first where there are fewer.
     fn id(&self, name: &str, shard: u8) -> String {
-        let here = |id: &String| home_of(id, self.arbiters).0 == shard % self.arbiters;
+        let here = |id: &String| shard_of(id, self.arbiters).0 == shard % self.arbiters;
         (0..).map(|n| format!("{name}{n}")).find(here).expect("some id lives there")
     }
 

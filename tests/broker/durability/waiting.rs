@@ -1,6 +1,6 @@
 //! Each gate: what leaves when, while the commit is held back.
 
-use super::{Stored, WATCHED, on_one_and_three};
+use super::{Stored, on_one_and_three};
 use crate::support::client::subscribe_packet;
 use crate::support::{Connect, Kind, Message, Packet, Property, RawClient, V5, V311};
 
@@ -21,7 +21,7 @@ fn answer_waits<T>(stored: &Stored, client: &mut RawClient, send: impl FnOnce(&m
     stored.gate.close();
     let sent = send(client);
     stored.gate.wait_for_commit();
-    client.expect_nothing_for(WATCHED);
+    stored.assert_nothing_came([&mut *client]);
     stored.gate.open();
     sent
 }
@@ -48,7 +48,7 @@ fn puback_leaves_before_the_commit_once_every_durable_receiver_has_acknowledged(
         let came = receivers.each_mut().map(|r| r.expect_publish().id);
         receivers[0].ack(Kind::Puback, came[0]);
         receivers[0].settle();
-        publisher.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut publisher]);
         receivers[1].ack(Kind::Puback, came[1]);
         publisher.expect_ack(Kind::Puback, id);
     });
@@ -66,7 +66,7 @@ fn puback_waits_for_the_commit_while_one_durable_receiver_is_away() {
         let came = here.expect_publish();
         here.complete(&came);
         here.settle();
-        publisher.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut publisher]);
         stored.gate.open();
         publisher.expect_ack(Kind::Puback, id);
     });
@@ -94,9 +94,9 @@ fn pubrec_waits_for_the_commit_and_so_does_onward_delivery_of_qos_2() {
         stored.gate.close();
         let id = publisher.publish(&message(2));
         stored.gate.wait_for_commit();
-        publisher.expect_nothing_for(WATCHED);
-        receivers.iter_mut().for_each(|r| r.expect_nothing_for(WATCHED));
-        lowered.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut publisher]);
+        stored.assert_nothing_came(&mut receivers);
+        stored.assert_nothing_came([&mut lowered]);
         stored.gate.open();
         publisher.expect_ack(Kind::Pubrec, id);
         receivers.iter_mut().for_each(|r| assert_eq!(r.expect_publish().qos, 2));
@@ -144,7 +144,7 @@ fn qos_2_publish_waits_for_the_record_of_its_identifier() {
         stored.gate.close();
         publisher.publish(&message(2));
         stored.gate.wait_for_commit();
-        receiver.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut receiver]);
         stored.gate.open();
         assert_eq!(receiver.expect_publish().qos, 2);
     });
@@ -268,7 +268,7 @@ fn online_forwarding_of_qos_1_does_not_wait() {
         durable.expect_publish();
         passing.expect_publish();
         stored.gate.wait_for_commit();
-        publisher.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut publisher]);
         stored.gate.open();
         publisher.expect_ack(Kind::Puback, id);
     });
@@ -288,7 +288,7 @@ fn what_comes_while_a_commit_is_under_way_waits_for_the_next() {
         publisher.settle();
         stored.gate.let_one();
         publisher.expect_ack(Kind::Puback, first);
-        publisher.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut publisher]);
         stored.gate.open();
         publisher.expect_ack(Kind::Puback, second);
     });
@@ -304,7 +304,7 @@ fn acknowledgements_leave_in_the_order_of_what_they_answer_whatever_each_waits_f
         // Nothing has to be kept of it.
         let nobody = publisher.publish(&Message::new("nobody", "").qos(1));
         stored.gate.wait_for_commit();
-        publisher.expect_nothing_for(WATCHED);
+        stored.assert_nothing_came([&mut publisher]);
         stored.gate.open();
         let answers: Vec<(Kind, u16)> = (0..4)
             .map(|_| match publisher.receive() {

@@ -85,7 +85,7 @@ fn mqtt311_1_5_3_3_byte_order_mark_is_a_character_like_others(broker: &Target) {
 /// One packet as bytes, of less than 128.
 fn raw_packet(broker: &Target, client: &RawClient) -> Vec<u8> {
     let mut stream = client.stream();
-    stream.set_read_timeout(Some(broker.patience())).expect("a read timeout");
+    stream.set_read_timeout(Some(broker.ack_wait())).expect("a read timeout");
     let mut packet = vec![0; 2];
     stream.read_exact(&mut packet).expect("a fixed header");
     packet.resize(2 + usize::from(packet[1]), 0);

@@ -112,7 +112,8 @@ fn mqtt311_4_7_2_1_leading_wildcards_match_no_dollar_topics(broker: &Target) {
     matches(&broker, V311, "$other/+", &[("$other/a", true), ("$other", false)]);
     matches(&broker, V311, "a/+", &[("a/$b", true)]);
     // The broker's own, retained before anyone asks.
-    let broker = broker.configured(|config| config.sys.interval = std::time::Duration::from_millis(100));
+    let broker =
+        broker.configured(|config| config.sys.publish_interval = std::time::Duration::from_millis(100));
     let mut told = broker.client(V311, "told");
     told.subscribe(&[("$SYS/#", 0)]);
     assert!(told.expect_publish().topic.starts_with("$SYS/"));

@@ -99,7 +99,7 @@ fn mqtt5_3_14_4_2_connection_is_closed_after_disconnect(stage: &Stage) {
     for (mut client, code) in cut(stage) {
         let Packet::Disconnect(disconnect) = client.receive() else { panic!("no DISCONNECT") };
         assert_eq!(disconnect.code, code);
-        assert!(matches!(client.next(now() + stage.patience()), Event::Closed));
+        assert!(matches!(client.next(now() + stage.ack_wait()), Event::Closed));
     }
 }
 
@@ -168,7 +168,7 @@ fn mqtt5_4_13_2_1_reason_of_0x80_or_above_means_closing(stage: &Stage) {
     let mut client = stage.open();
     client.send(&stage.passing("c").with(method).encode());
     assert!(client.expect_connack().code >= 0x80);
-    assert!(matches!(client.next(now() + stage.patience()), Event::Closed));
+    assert!(matches!(client.next(now() + stage.ack_wait()), Event::Closed));
     // A client's own: it is the broker that closes, if the client waits for it.
     for code in [0x80, 0x81, 0x82, 0x93, 0x98] {
         let mut client = stage.client("d");

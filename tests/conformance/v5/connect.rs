@@ -317,7 +317,7 @@ fn mqtt5_3_2_2_1_connack_flags_are_reserved_but_one(stage: &Stage) {
     let said = |connect: &Connect| {
         let (mut client, mut flags) = (stage.open(), [0; 3]);
         client.send(&connect.encode());
-        client.stream().set_read_timeout(Some(stage.patience())).expect("a read timeout");
+        client.stream().set_read_timeout(Some(stage.ack_wait())).expect("a read timeout");
         client.stream().read_exact(&mut flags).expect("a CONNACK");
         client.send(&[0xE0, 0]);
         flags

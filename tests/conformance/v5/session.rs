@@ -159,7 +159,7 @@ fn mqtt5_4_4_0_1_nothing_is_sent_again_on_a_live_connection(stage: &Stage) {
     let interval = Duration::from_millis(300);
     let broker = stage.configured(|config| {
         config.redelivery.interval = interval;
-        config.redelivery.max_interval = interval;
+        config.redelivery.max_backoff = interval;
         config.redelivery.jitter = 0.0;
     });
     let stage = &Stage::of(&broker);

@@ -32,7 +32,7 @@ fn small(stage: &Stage, name: &str) -> RawClient {
 /// The next packet with its fixed header. Nothing may have been read ahead.
 fn next_bytes(stage: &Stage, client: &RawClient) -> Vec<u8> {
     let (mut stream, mut bytes) = (client.stream(), Vec::new());
-    stream.set_read_timeout(Some(stage.patience())).expect("a read timeout");
+    stream.set_read_timeout(Some(stage.ack_wait())).expect("a read timeout");
     loop {
         let whole = frame(&bytes).map(|(header, body)| header + body);
         if whole == Some(bytes.len()) {

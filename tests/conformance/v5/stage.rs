@@ -31,8 +31,8 @@ impl<'a> Stage<'a> {
         self.0.alone()
     }
 
-    pub fn patience(&self) -> Duration {
-        self.0.patience()
+    pub fn ack_wait(&self) -> Duration {
+        self.0.ack_wait()
     }
 
     /// A client identifier of this test; letters and digits alone.
@@ -155,7 +155,7 @@ pub fn assert_told(client: &mut RawClient, codes: &[u8], why: &str) {
 pub fn last_words(stage: &Stage, bytes: &[u8]) -> Vec<u8> {
     let (mut client, mut said) = (stage.open(), Vec::new());
     client.send(bytes);
-    client.stream().set_read_timeout(Some(stage.patience())).expect("a read timeout");
+    client.stream().set_read_timeout(Some(stage.ack_wait())).expect("a read timeout");
     match client.stream().read_to_end(&mut said) {
         Err(e) if e.kind() != ErrorKind::ConnectionReset => panic!("not closed: {e}; {said:02X?}"),
         _ => said,

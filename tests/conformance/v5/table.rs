@@ -132,7 +132,7 @@ fn fate(stage: &Stage, name: &str, set: &[u8]) -> Fate {
 /// Until PINGRESP or the end; the end is a refusal unless the client asked for it.
 fn fate_of(stage: &Stage, client: &mut RawClient, asked_for_the_end: bool) -> Fate {
     loop {
-        match client.next(now() + stage.patience()) {
+        match client.next(now() + stage.ack_wait()) {
             Event::Packet(Packet::Pingresp) => return Fate::Accepted,
             Event::Packet(Packet::Connack(connack)) if connack.code >= 0x80 => {
                 assert!(matches!(connack.code, 0x81 | 0x82 | 0x8C | 0x87), "{connack:?}");

@@ -80,7 +80,8 @@ fn mqtt5_4_7_1_2_single_level_wildcard_fills_a_level(stage: &Stage) {
 
 fn mqtt5_4_7_2_1_wildcard_at_the_front_matches_no_topic_of_the_broker(stage: &Stage) {
     // $SYS is published of its own accord, and often: those who ask for it see it.
-    let broker = stage.configured(|config| config.sys.interval = std::time::Duration::from_millis(100));
+    let broker =
+        stage.configured(|config| config.sys.publish_interval = std::time::Duration::from_millis(100));
     let stage = &Stage::of(&broker);
     let mut wild = stage.client("wild");
     wild.subscribe(&[("#", 0), ("+/#", 0), ("+/broker/#", 0), ("+/+/+", 0), ("+/+/+/+", 0)]);

@@ -28,7 +28,7 @@ cases![
 
 /// The broker may take its reading of the clock a little before we take ours.
 const EARLY: Duration = Duration::from_millis(5);
-/// One expiry interval, and what a busy machine may add.
+/// One expiry tick, and what a busy machine may add.
 const LATE: Duration = Duration::from_millis(250 + 1750);
 
 fn observer(stage: &Stage) -> RawClient {

@@ -65,7 +65,7 @@ impl fmt::Display for Seen {
 }
 
 #[derive(Default)]
-pub struct Ledger {
+pub struct WriteBuffer {
     intervals: BTreeMap<Class, Vec<Interval>>,
     pub incarnation: u64,
     /// QoS 2 identifiers between PUBLISH and PUBREL.
@@ -85,7 +85,7 @@ pub struct Ledger {
 }
 
 /// Subscribing.
-impl Ledger {
+impl WriteBuffer {
     pub fn intervals(&self, class: Class) -> &[Interval] {
         self.intervals.get(&class).map_or(&[], Vec::as_slice)
     }
@@ -147,7 +147,7 @@ impl Ledger {
 }
 
 /// Receiving.
-impl Ledger {
+impl WriteBuffer {
     /// Identifiers between PUBLISH and PUBREL.
     pub fn held(&self) -> usize {
         self.held.len()

@@ -1,0 +1,198 @@
+//! The shard actor: one per thread. It receives messages for the shard and passes them to the
+//! driver.
+//!
+//! Its handlers are the ways into a shard, except for bytes: a connection reads these itself. It
+//! also starts the flusher, the task that runs [`crate::shard::Shard::turn`].
+
+use crate::broker::connection::ConnectionNotice;
+use crate::broker::driver::ShardDriver;
+use crate::broker::dump::InspectShard;
+use crate::broker::message::{Adopt, ConnectPeers, Looked, Page, StartTimers, Stop};
+use crate::broker::sys;
+use crate::expiry::deadline::DeadlineKind;
+use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
+use crate::persistence::records::Committed;
+use crate::shard::SharedState;
+use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
+use crate::shard::exchange::outbound::PeerBatch;
+use crate::time::Instant;
+use actix::{Actor, Context, Handler, MessageResult, ResponseFuture};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::coop::unconstrained;
+
+/// The interval of a shard's housekeeping.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// The mailbox of one shard.
+pub struct ShardActor {
+    driver: Rc<ShardDriver>,
+    shared: Arc<SharedState>,
+    /// The interval between publications of `$SYS`. `None` if `$SYS` is off, and on all shards but
+    /// the first.
+    sys_interval: Option<Duration>,
+    sys_due: Instant,
+}
+
+impl ShardActor {
+    /// Returns the actor of one shard; `sys_interval` makes it the one that publishes `$SYS`.
+    pub fn new(
+        driver: Rc<ShardDriver>,
+        shared: Arc<SharedState>,
+        sys_interval: Option<Duration>,
+    ) -> ShardActor {
+        ShardActor { driver, shared, sys_interval, sys_due: Instant::ZERO }
+    }
+
+    fn housekeeping(&mut self) {
+        self.driver.housekeeping(HOUSEKEEPING);
+        let Some(interval) = self.sys_interval else { return };
+        self.driver.with_shard(|shard, now| {
+            if self.sys_due <= now {
+                self.sys_due = now + interval;
+                // The answer is shown the next time.
+                self.driver.survey_deadlines();
+                sys::publish(shard, now, &self.driver.statistics, &self.shared);
+            }
+        });
+    }
+}
+
+impl Actor for ShardActor {
+    type Context = Context<ShardActor>;
+
+    fn started(&mut self, _: &mut Context<ShardActor>) {
+        let driver = Rc::clone(&self.driver);
+        // The flusher writes to every dirty socket. Tokio's budget of operations per poll would
+        // stop it midway.
+        actix_rt::spawn(unconstrained(async move {
+            loop {
+                poll_fn(|cx| driver.flusher_turn(cx.waker())).await;
+                // Unlike a plain wake-up, this lets the reactor poll the sockets and other tasks
+                // run first.
+                tokio::task::yield_now().await;
+            }
+        }));
+    }
+}
+
+impl Handler<ConnectPeers> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, message: ConnectPeers, _: &mut Context<ShardActor>) {
+        self.driver.connect_peers(message);
+        self.housekeeping();
+        // Everything that peers must know is sent to them before the caller gets its answer.
+        self.driver.finish();
+    }
+}
+
+impl Handler<Adopt> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, message: Adopt, _: &mut Context<ShardActor>) {
+        for incoming in message.0 {
+            self.driver.adopt(incoming);
+        }
+    }
+}
+
+impl Handler<ExpiredDeadlines> for ShardActor {
+    type Result = ();
+
+    /// Sends a notice to each connection actor whose deadline expired. The shard handles sessions
+    /// without a connection.
+    fn handle(&mut self, message: ExpiredDeadlines, _: &mut Context<ShardActor>) {
+        let driver = &self.driver;
+        let mut is_housekeeping_due = false;
+        driver.in_new_turn(|shard, now| {
+            driver.notice_suspend(shard, now);
+            driver.tick_late.set(now.since(message.tick));
+            driver.statistics.expiry.expired_lag.add(now.since(message.sent), 1);
+            for ExpiredDeadline { kind, slot, generation } in message.batch {
+                if kind == DeadlineKind::Housekeeping {
+                    match slot {
+                        OWN_DELAYED => shard.publish_delayed(now),
+                        _ => is_housekeeping_due = true,
+                    }
+                    continue;
+                }
+                match shard.expired_deadline(now, kind, slot, generation) {
+                    Some(DeadlineAction::Retransmit(id)) => driver.notify(id, ConnectionNotice::Retransmit),
+                    Some(DeadlineAction::Disconnect(id)) => driver.notify(id, ConnectionNotice::Disconnect),
+                    None => {}
+                }
+            }
+        });
+        if is_housekeeping_due {
+            self.housekeeping();
+        }
+    }
+}
+
+impl Handler<StartTimers> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, message: StartTimers, _: &mut Context<ShardActor>) {
+        self.driver.start_timers(message.expiry);
+        self.driver.finish();
+    }
+}
+
+impl Handler<Committed> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, committed: Committed, _: &mut Context<ShardActor>) {
+        self.driver.in_new_turn(|shard, now| shard.committed(now, committed.lsn));
+    }
+}
+
+impl Handler<Looked> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, looked: Looked, _: &mut Context<ShardActor>) {
+        self.driver.in_new_turn(|shard, now| shard.take_delayed(now, looked.request, looked.delayed));
+    }
+}
+
+impl Handler<Page> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, page: Page, _: &mut Context<ShardActor>) {
+        self.driver.in_new_turn(|shard, now| shard.take_page(now, &page.request, page.entries));
+    }
+}
+
+impl Handler<PeerBatch> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, peer_batch: PeerBatch, _: &mut Context<ShardActor>) {
+        self.driver.in_new_turn(|shard, now| shard.take_peer_batch(now, peer_batch));
+    }
+}
+
+impl Handler<InspectShard> for ShardActor {
+    type Result = MessageResult<InspectShard>;
+
+    fn handle(&mut self, _: InspectShard, _: &mut Context<ShardActor>) -> Self::Result {
+        MessageResult(self.driver.inspect())
+    }
+}
+
+impl Handler<Stop> for ShardActor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Stop, _: &mut Context<ShardActor>) -> ResponseFuture<()> {
+        self.driver.stop();
+        let driver = Rc::clone(&self.driver);
+        Box::pin(async move {
+            while driver.open() > 0 {
+                driver.emptied.notified().await;
+            }
+            // The last records go to the store.
+            driver.finish();
+        })
+    }
+}

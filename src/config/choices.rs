@@ -1,0 +1,98 @@
+//! Keys that take one of a few words: each is an enum here, and its words stand beside its
+//! variants.
+
+use super::value::{self, Field};
+use config::{Value, ValueKind};
+
+/// An enum whose variants have words, and the list of these words.
+macro_rules! words {
+    ($($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $word:literal,)* })*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum $name { $($(#[$of])* $variant,)* }
+
+        impl $name {
+            /// The words as an operator writes them.
+            pub(super) const WORDS: &'static [&'static str] = &[$($word),*];
+        }
+
+        impl Field for $name {
+            fn read(value: &Value) -> Option<$name> {
+                match value::text(value)? {
+                    $($word => Some($name::$variant),)*
+                    _ => None,
+                }
+            }
+
+            fn write(&self) -> ValueKind {
+                let word = match self { $($name::$variant => $word,)* };
+                ValueKind::String(word.to_owned())
+            }
+        }
+    )*};
+}
+
+words! {
+    /// The policy for a message whose receiver's queue is full. Expired entries are evicted before
+    /// the policy applies.
+    QueuePolicy {
+        /// The new message is not queued. Its publisher gets 0x97 where nobody else took the
+        /// message.
+        #[default]
+        Refuse = "refuse",
+        /// The oldest queued message is dropped.
+        DropOldest = "drop_oldest",
+        /// The receiver is disconnected. Its queue stays with its session.
+        Disconnect = "disconnect",
+        /// The publisher's acknowledgement waits for room, for `limits.hold_timeout` at most.
+        Hold = "hold",
+    }
+
+    /// The action on a 5.0 connection whose client does not acknowledge in time. The action drops
+    /// no message.
+    OnAckTimeout {
+        /// DISCONNECT 0x97 where the session outlives the connection, so that the client returns
+        /// and gets the message again. Elsewhere as [`OnAckTimeout::Alarm`].
+        #[default]
+        Auto = "auto",
+        /// A log line and a count, once every `ack_timeout`.
+        Alarm = "alarm",
+        /// DISCONNECT 0x97, even where the session, and with it the message, ends.
+        Disconnect = "disconnect",
+    }
+
+    /// The action when the attempts of a packet are used up.
+    OnExhausted {
+        /// The connection is closed where the session outlives it, so that the client returns and
+        /// gets the message again. Elsewhere as [`OnExhausted::Keep`].
+        #[default]
+        Disconnect = "disconnect",
+        /// The message is sent again every `max_backoff`.
+        Keep = "keep",
+        /// The message is dropped and published as a dead letter. Its resends are counted over all
+        /// connections.
+        DeadLetter = "dead_letter",
+    }
+
+    /// The promise of an acknowledgement about a crash.
+    Durability {
+        /// Nothing: sessions, queues and retained messages live in memory.
+        None = "none",
+        /// The message was given to the system: it survives the process, not the machine.
+        Os = "os",
+        /// As `os`, and it is forced to the disk at least every `store.sync_interval`.
+        Interval = "interval",
+        /// The message is on the disk.
+        #[default]
+        Commit = "commit",
+    }
+
+    /// The format of log lines.
+    LogFormat {
+        /// One line for people.
+        #[default]
+        Text = "text",
+        /// One JSON object on a line, for machines.
+        Json = "json",
+    }
+}

@@ -1,0 +1,587 @@
+//! Every key of the configuration, with its type, default, values and documentation. This table is
+//! the one place.
+//!
+//! From it come the structs, their defaults, the checks, `config/homing.toml` and
+//! `docs/configuration.md`. A test compares both files with the table; `HOMING_RENEW=1 cargo test
+//! --test program config` writes them.
+//!
+//! In Rust, a key that takes a word holds the zero of its type for that word: `runtime.threads` is
+//! 0 for "auto".
+
+use super::choices::{Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
+use super::redelivery_rule::RedeliveryRule;
+use super::rule::{ValueType, days, millis, seconds};
+use super::size::ByteSize;
+use super::table::{Key, Section, configuration};
+use super::value;
+use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// IANA's port for MQTT over plain TCP.
+const MQTT_PORT: u16 = 1883;
+
+/// A Remaining Length counts to one byte below 256 MiB (5.0 section 1.5.5, 3.1.1 section 2.2.3).
+/// The last of these MiB are for what the broker adds to a message: the topic where the client sent
+/// an alias, Subscription Identifiers, the properties of a dead letter.
+const LARGEST_PACKET: u64 = 255 << 20;
+
+const ONE_KIB: u64 = 1 << 10;
+const ONE_TIB: u64 = 1 << 40;
+const SIXTEEN_TIB: u64 = 16 << 40;
+const ONE_BILLION: i64 = 1_000_000_000;
+
+/// One second below 2^32 - 1, which on the wire means "never expires" (5.0 section 3.1.2.11.2).
+const LONGEST_EXPIRY: u64 = u32::MAX as u64 - 1;
+
+/// Causes of a drop that concern one receiver, and that no other key turns into dead letters.
+pub(super) const DEAD_LETTER_CAUSES: &[&str] =
+    &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
+
+/// The default data directory, relative to the working directory.
+const DEFAULT_DIRECTORY: &str = "homing-data";
+
+configuration! {
+    /// The threads of the process.
+    [runtime] Runtime {
+        /// Threads that carry connections and sessions. A session lives on one thread.
+        threads: usize = 0,
+            ValueType::Integer(1, 64).or("auto", "one thread for each core that this process may use"),
+            why: "A second thread on one core only adds switches between threads.",
+            elsewhere: "FlashMQ `thread_count`";
+    }
+
+    /// The listeners, and the time that a connection may be useless.
+    [network] Network {
+        /// Addresses to listen on, each IP:PORT, IPv6 as `[::1]:1883`. Port 0 takes a free port. In
+        /// the environment and in flags, separate the addresses by commas. `--listen ADDR:PORT`
+        /// does the same.
+        listen: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), MQTT_PORT)],
+            ValueType::Addresses.only(),
+            why: "Nothing is authenticated or encrypted in this version, so the default is this machine alone.",
+            elsewhere: "mosquitto `listener`, EMQX `listeners.tcp.default.bind`, FlashMQ `listen`";
+        /// A file that holds the addresses while the broker runs, one on a line. Scripts read it
+        /// where a port is 0. `homing health` asks the first address in it.
+        addresses_file: String = String::new(),
+            ValueType::Path.or("off", "no file"),
+            why: "A broker with fixed ports does not need it.";
+        /// Connections that the kernel holds for each listener until the broker accepts them. The
+        /// kernel caps the number at net.core.somaxconn and does not answer further connections;
+        /// their clients try again.
+        backlog: u32 = 4096,
+            ValueType::Integer(1, 65_535).only(),
+            why: "A whole fleet may reconnect at once.",
+            elsewhere: "EMQX `listeners.tcp.default.tcp_options.backlog`";
+        /// Time from the connection to the end of the CONNECT packet. A connection whose CONNECT
+        /// packet is not complete by then is closed.
+        connect_timeout: Duration = Duration::from_secs(10),
+            ValueType::Duration(millis(100), seconds(3600)).only(),
+            why: "It bears a slow mobile link, and bounds what a silent connection costs.",
+            standard: "A server should close a connection that sends no CONNECT within a reasonable time \
+                       (5.0 section 3.1.4; 3.1.1 section 3.1.4).",
+            elsewhere: "EMQX `mqtt.idle_timeout`";
+        /// Time without progress on a connection. A connection that takes no bytes for this long
+        /// while some wait for it is closed. So is one that has begun a packet and sends no byte of
+        /// the rest for this long.
+        write_timeout: Duration = Duration::from_secs(30),
+            ValueType::Duration(millis(100), days(1)).only(),
+            why: "It is above a usual retransmission pause of TCP.",
+            elsewhere: "EMQX `listeners.tcp.default.tcp_options.send_timeout`, NATS `write_deadline`";
+    }
+
+    /// Bounds on each client, each session and the whole broker.
+    [limits] Limits {
+        /// Connections at one time in the whole broker. A connection beyond it is closed when it is
+        /// accepted, and the log says so.
+        connections: u32 = 0,
+            ValueType::Integer(1, 100_000_000).or("auto", "as many as the file descriptor limit of the process allows"),
+            why: "Each connection takes a file descriptor.",
+            elsewhere: "mosquitto `max_connections`, EMQX `listeners.tcp.default.max_connections`";
+        /// Sessions at one time in the whole broker, connected or not. A client that needs a new
+        /// session beyond it is refused: 5.0 with 0x97, 3.x with return code 3. A client whose
+        /// session is there is accepted.
+        sessions: u32 = 1_000_000,
+            ValueType::Integer(1, ONE_BILLION).only();
+        /// The longest Session Expiry Interval that a client is granted. A 5.0 client that asks for
+        /// more gets this much, and CONNACK says so. A 3.1 or 3.1.1 session without Clean Session
+        /// gets exactly this. With 0s a session ends with its connection.
+        session_expiry: Duration = Duration::from_secs(7 * 24 * 3600),
+            ValueType::WholeSeconds(0, LONGEST_EXPIRY).only(),
+            why: "A device survives a long weekend, and a lost one is forgotten.",
+            standard: "Session Expiry Interval (5.0 sections 3.1.2.11.2 and 3.2.2.3.2).",
+            elsewhere: "mosquitto `persistent_client_expiration`, EMQX `mqtt.session_expiry_interval`, \
+                        FlashMQ `expire_sessions_after_seconds`";
+        /// The largest packet that is accepted from a client, with its fixed header. The size is
+        /// checked before the packet is buffered. A client that sends a larger packet is
+        /// disconnected (5.0: 0x95).
+        packet_size: ByteSize = ByteSize::mib(2),
+            ValueType::Size(ONE_KIB, LARGEST_PACKET).only(),
+            why: "A payload of 1 MiB fits. The protocol ends at 256 MiB.",
+            standard: "5.0 clients are told it as Maximum Packet Size [MQTT-3.2.2-15].",
+            elsewhere: "mosquitto, EMQX (`mqtt.`) and FlashMQ `max_packet_size`, NATS `max_payload`";
+        /// QoS 1 and 2 messages that a client may send before the first of them is acknowledged, in
+        /// every version. A 5.0 client that sends more is disconnected with 0x93. A 3.x client is
+        /// not read until there is room.
+        receive_maximum: u16 = 100,
+            ValueType::Integer(1, 65_535).only(),
+            standard: "5.0 clients are told it as Receive Maximum [MQTT-3.3.4-7].";
+        /// QoS 1 and 2 messages that are sent to a client before it has acknowledged the first of
+        /// them. Further messages wait in the queue. A 5.0 client may ask for less with Receive
+        /// Maximum.
+        in_flight: u16 = 100,
+            ValueType::Integer(1, 65_535).only(),
+            why: "A reconnect resends no more than this at once.",
+            standard: "The broker never exceeds the client's Receive Maximum [MQTT-3.3.4-9].",
+            elsewhere: "mosquitto `max_inflight_messages`, EMQX `mqtt.max_inflight`, NATS `max_ack_pending`";
+        /// Messages that wait in the queue of one session, without those in flight. This key holds
+        /// for sessions in memory; for sessions in the store, see `store.queue_messages`. At the
+        /// bound `queue_policy` decides.
+        queue_messages: u32 = 1000,
+            ValueType::Integer(1, ONE_BILLION).only(),
+            elsewhere: "mosquitto `max_queued_messages`, EMQX `mqtt.max_mqueue_len`, \
+                        FlashMQ `max_qos_msg_pending_per_client`";
+        /// Bytes that wait in the queue of one session. A message counts with its full size in
+        /// every queue that it waits in. At the bound `queue_policy` decides.
+        queue_bytes: ByteSize = ByteSize::mib(16),
+            ValueType::Size(ONE_KIB, ONE_TIB).only(),
+            elsewhere: "mosquitto `max_queued_bytes`, FlashMQ `max_qos_bytes_pending_per_client`";
+        /// The policy for a message whose receiver's queue is full, once expired messages have been
+        /// evicted. "refuse" does not queue the new message; a 5.0 publisher gets 0x97
+        /// where nobody else took it. "drop_oldest" drops the oldest queued message. "disconnect"
+        /// disconnects the receiver. "hold" keeps back the publisher's acknowledgement until there
+        /// is room. A shared message that every member refuses waits for one of them, until that
+        /// member has room or its session ends.
+        queue_policy: QueuePolicy = QueuePolicy::Refuse,
+            ValueType::OneOf(QueuePolicy::WORDS).only(),
+            why: "It forgets nothing that was taken.";
+        /// The time that "hold" waits for room. The message is refused after that.
+        hold_timeout: Duration = Duration::from_secs(10),
+            ValueType::Duration(millis(1), seconds(3600)).only(),
+            why: "Publishers usually wait longer.";
+        /// Encoded bytes that wait for one socket. Beyond it QoS 0 messages are dropped and
+        /// counted. QoS 1 and 2 messages stay in their queue.
+        outbox: ByteSize = ByteSize::mib(1),
+            ValueType::Size(ONE_KIB, ONE_TIB).only(),
+            elsewhere: "FlashMQ `client_max_write_buffer_size`";
+        /// Retained messages in the whole broker. Beyond it a message for a new topic is not
+        /// retained: a 5.0 publisher gets 0x97 at QoS 1 and 2, and the message is routed at QoS 1.
+        retained_messages: u32 = 100_000,
+            ValueType::Integer(1, ONE_BILLION).or("off", "no message is retained"),
+            elsewhere: "EMQX `retainer.backend.max_retained_messages`";
+        /// Bytes of retained messages in the whole broker. A newer message that does not fit ends
+        /// the older one of its topic, too.
+        retained_bytes: ByteSize = ByteSize::mib(256),
+            ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
+            why: "It is a quarter of the default `limits.memory`.";
+        /// Messages in the whole broker that wait to be published later, by
+        /// `$delayed/<seconds>/<topic>`. A message beyond it is refused: 5.0 with 0x97; 3.x is not
+        /// acknowledged and its connection is closed.
+        delayed_messages: u32 = 100_000,
+            ValueType::Integer(1, ONE_BILLION).or("off", "all delayed messages are refused"),
+            elsewhere: "EMQX `delayed.max_delayed_messages`";
+        /// Bytes of the messages that wait to be published later. Beyond it they are refused in the
+        /// same way. With a store, messages that are due later than a minute from now are on the
+        /// disk alone.
+        delayed_bytes: ByteSize = ByteSize::mib(256),
+            ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
+            why: "It is a quarter of the default `limits.memory`.";
+        /// The longest delay. A message with a longer one is refused in the same way.
+        delayed_horizon: Duration = Duration::from_secs(30 * 24 * 3600),
+            ValueType::WholeSeconds(0, LONGEST_EXPIRY).only();
+        /// Levels of a topic name or topic filter. A message for a deeper topic is dropped and
+        /// counted (5.0: 0x90). A deeper filter is refused (5.0: 0x8F, 3.x: 0x80).
+        topic_levels: u16 = 256,
+            ValueType::Integer(1, 65_535).only(),
+            why: "It is above any sane hierarchy, and bounds the depth of the index.",
+            elsewhere: "EMQX `mqtt.max_topic_levels`";
+        /// Subscriptions of one session. Further filters are refused: 5.0 with 0x97, 3.x with 0x80.
+        /// One SUBSCRIBE is read to as many filters, or to 1024 if that is more; the others are
+        /// refused. A SUBSCRIBE or UNSUBSCRIBE with more than 65535 filters ends the connection.
+        subscriptions_per_client: u32 = 10_000,
+            ValueType::Integer(1, 100_000_000).only();
+        /// Levels of all filters with wildcards of one session together. Further filters with
+        /// wildcards are refused: 5.0 with 0x97, 3.x with 0x80. Each level may be a node of the
+        /// subscription index, which takes some 100 bytes. Every PUBLISH whose topic leads to a
+        /// node visits it, which takes 60 ns.
+        wildcard_levels: u32 = 131_072,
+            ValueType::Integer(1, 1_000_000_000).only(),
+            why: "10,000 filters may have 13 levels each.";
+        /// Topic aliases that a 5.0 client may use towards the broker. A client that uses a higher
+        /// one is disconnected with 0x94.
+        topic_alias_maximum: u16 = 10,
+            ValueType::Integer(1, 65_535).or("off", "clients may use none"),
+            why: "Each alias costs the broker a topic name for each connection.",
+            standard: "5.0 clients are told it as Topic Alias Maximum [MQTT-3.3.2-9].",
+            elsewhere: "mosquitto `max_topic_alias`, EMQX `mqtt.max_topic_alias`, \
+                        FlashMQ `max_incoming_topic_alias_value`";
+        /// Memory in the whole broker for what clients make it hold: messages (each counted once),
+        /// sessions, wills, subscriptions and their index, queues, what waits to be written,
+        /// half-received packets, topic aliases, retained messages, what is read back from the
+        /// store. Beyond it QoS 1 and 2 are refused, and QoS 0 is dropped and counted; new
+        /// subscriptions and sessions are refused, too. Half-received packets have a quarter of it;
+        /// beyond that the client with the largest half-received packet is disconnected. The limit
+        /// is at least packet_size. The process takes up to half as much again, 64 MiB, and 2 KiB
+        /// for each connection.
+        memory: ByteSize = ByteSize::gib(1),
+            ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
+            why: "A machine with 2 GiB bears it.",
+            elsewhere: "mosquitto `memory_limit`";
+    }
+
+    /// Bounds on the Keep Alive that clients ask for.
+    [keep_alive] KeepAlive {
+        /// The longest Keep Alive. A 5.0 client that asks for a longer one, or for none, is told to
+        /// use this one. A client that sends no packet for one and a half times its Keep Alive is
+        /// disconnected (5.0: 0x8D).
+        maximum: Duration = Duration::ZERO,
+            ValueType::WholeSeconds(1, 65_535).or("unlimited", "the client's choice"),
+            why: "A client knows best how often it can afford to send.",
+            standard: "Server Keep Alive is a two-byte number of seconds [MQTT-3.2.2-21], [MQTT-3.2.2-22]. One and a half times \
+                       the Keep Alive is the time of [MQTT-3.1.2-22].",
+            elsewhere: "mosquitto `max_keepalive`, EMQX `mqtt.server_keepalive`";
+        /// True if a 3.1 or 3.1.1 client may have no Keep Alive at all (Keep Alive 0). With false
+        /// such a client is held to `maximum`, which must then be set.
+        allow_never: bool = true,
+            ValueType::Boolean.only(),
+            why: "3.x has no way to tell a client another value, and the client would not send PINGREQ.";
+    }
+
+    /// The one timer of the broker.
+    [expiry] Expiry {
+        /// The precision of deadlines. Keep alive, redelivery, session expiry and all other
+        /// deadlines fire never early, and at most this late.
+        tick: Duration = Duration::from_millis(250),
+            ValueType::Duration(millis(10), seconds(10)).only(),
+            why: "A shorter tick buys precision with wake-ups.";
+    }
+
+    /// The treatment of a QoS 1 or 2 message that stays unacknowledged on a live connection. 3.1
+    /// and 3.1.1 clients get the message again. 5.0 clients never do [MQTT-4.4.0-1]: they are
+    /// reported or disconnected. The standard requires redelivery at reconnect, which has no
+    /// switch.
+    [redelivery] Redelivery {
+        /// Time until an unacknowledged QoS 1 or 2 message is sent again on a live 3.1 or 3.1.1
+        /// connection. The time counts from when the client's kernel has the message. Redelivery at
+        /// reconnect goes on with "off".
+        interval: Duration = Duration::from_secs(20),
+            ValueType::Duration(millis(1), days(1)).or("off", "never on a live connection"),
+            why: "It is longer than most work that a client does before it acknowledges.",
+            standard: "5.0 forbids a resend on a live connection [MQTT-4.4.0-1]; 3.1.1 leaves it open.",
+            elsewhere: "EMQX `mqtt.retry_interval`, NATS `ack_wait`";
+        /// The factor by which the spacing grows with each resend of the same message.
+        backoff: f64 = 2.0,
+            ValueType::Number(1.0, 10.0).only(),
+            why: "Each resend that did not help makes it less likely that the next one does.";
+        /// The shortest `interval` or `ack_timeout` that a client may request for its own session.
+        /// A client requests them in 5.0 by the CONNECT user property `ack-timeout` (CONNACK says
+        /// what is granted), and in any version by a publish of, say, 5s to
+        /// `$homing/session/retry-interval` or `$homing/session/ack-timeout`. The client is granted
+        /// no less than this, and no more than `max_backoff` or `max_ack_timeout`, or "off". The
+        /// granted times are published to the client on `$homing/session/granted`.
+        min_requested: Duration = Duration::from_secs(1),
+            ValueType::Duration(millis(1), days(1)).only(),
+            why: "A client cannot make the broker resend without a pause.";
+        /// The longest spacing to which `backoff` grows; at least `interval`.
+        max_backoff: Duration = Duration::from_secs(300),
+            ValueType::Duration(millis(1), days(7)).only(),
+            why: "A client that has recovered gets its message within minutes.";
+        /// The share of the spacing that chance may add, once for each connection and round. Chance
+        /// never shortens the spacing.
+        jitter: f64 = 0.2,
+            ValueType::Number(0.0, 1.0).only(),
+            why: "A fleet that stalled together does not get its messages again together.";
+        /// Resends of one message before `on_exhausted`.
+        attempts: u16 = 5,
+            ValueType::Integer(1, 65_535).or("unlimited", "on_exhausted never applies"),
+            why: "Without jitter the fifth resend comes 10 minutes after the first transmission.";
+        /// The action when the attempts are used up. "disconnect" closes the connection where the
+        /// session outlives it, so that the client returns and gets its messages again; elsewhere
+        /// it acts as "keep". "keep" goes on every `max_backoff`. "dead_letter" drops the message
+        /// and publishes it to `$dead/<client id>/<its topic>`; resends then count over all
+        /// connections, and in 5.0 too.
+        on_exhausted: OnExhausted = OnExhausted::Disconnect,
+            ValueType::OneOf(OnExhausted::WORDS).only(),
+            why: "No message is dropped unless you say so.";
+        /// Resends to one connection within one `expiry.tick`. The rest follow in the next.
+        resends_per_tick: u32 = 100,
+            ValueType::Integer(1, 65_535).only(),
+            why: "It is a whole window of the default `limits.in_flight`.";
+        /// The time that a 5.0 client may leave a message unacknowledged. The time counts from when
+        /// the client's kernel has the message. `on_ack_timeout` says what happens then.
+        ack_timeout: Duration = Duration::from_secs(60),
+            ValueType::Duration(millis(1), days(1)).or("off", "for ever"),
+            why: "It is three times what 3.x clients are given before a resend, since a disconnect costs more.",
+            standard: "5.0 forbids a resend on a live connection [MQTT-4.4.0-1].",
+            elsewhere: "NATS `ack_wait`";
+        /// The longest ack timeout of a slow client. Each disconnect for the same message doubles
+        /// the ack timeout of that session, up to this, so that a slow client gets the time it
+        /// needs. The value is at least `ack_timeout`.
+        max_ack_timeout: Duration = Duration::from_secs(3600),
+            ValueType::Duration(millis(1), days(7)).only(),
+            why: "Six disconnects for the same message lead to it from the default `ack_timeout`.";
+        /// The action on a 5.0 client that does not acknowledge in time. "auto" disconnects it
+        /// (0x97, with a Reason String) where the session outlives the connection, so that the
+        /// client returns and gets its messages again; elsewhere it acts as "alarm". "alarm" is a
+        /// log line and a count every `ack_timeout`. "disconnect" disconnects the client even where
+        /// the message ends with its session. A disconnect publishes the client's will; a will
+        /// delay avoids that.
+        on_ack_timeout: OnAckTimeout = OnAckTimeout::Auto,
+            ValueType::OneOf(OnAckTimeout::WORDS).only(),
+            why: "A message is redelivered where that is possible, and never ended where it is not.";
+        /// True if a message becomes a dead letter when a 5.0 client acknowledges it with a reason
+        /// code of 0x80 or above. The message is finished for that client, and counted, either way.
+        negative_ack: bool = false,
+            ValueType::Boolean.only(),
+            why: "A negative acknowledgement is a decision of the receiver.";
+        /// Causes for which a message that a receiver will not get becomes a dead letter: it is
+        /// published to `$dead/<client id>/<its topic>`, for each such receiver. In the environment
+        /// and in flags, separate the causes by commas. "outbox_full" concerns QoS 0. Drops of
+        /// other causes are only counted. A dead letter keeps payload and properties without
+        /// Message Expiry Interval. Its user properties are cause, reason-code (`negative_ack`),
+        /// attempts, first-sent and last-sent (milliseconds since 1970), publisher and
+        /// original-qos. A dead letter never makes another. "/", "+", "#" and "%" in a client id
+        /// are written %2F, %2B, %23 and %25. A message that all members of a shared group refused
+        /// goes to `$dead/$share%2F<group>/<its topic>`.
+        dead_letters: Vec<String> = Vec::new(),
+            ValueType::SomeOf(DEAD_LETTER_CAUSES).only(),
+            why: "Where any cause is on, each message keeps its publisher's client id.";
+        /// Exceptions by client, user and topic, 64 at most. For each setting, the first matching
+        /// rule in file order wins. `client_id` and `user_name` are globs (`*`, `?`, `[a-z]`,
+        /// `{one,other}`) that are compared at CONNECT. `topic` is a topic filter that is compared
+        /// with each message. A setting that a rule leaves out is left to the rules and settings
+        /// below it. A rule may set `interval`, `backoff`, `max_backoff`, `jitter`, `attempts`,
+        /// `on_exhausted`, `ack_timeout`, `max_ack_timeout`, `on_ack_timeout`, `negative_ack` and
+        /// `dead_letters`; without a topic also `min_requested` and `resends_per_tick`.
+        ///
+        /// A client's own request beats the `interval` and `ack_timeout` of a rule, unless the rule
+        /// has a topic and not `client_may_override = true`. Order is kept: a message whose topic
+        /// has a shorter interval is not sent again before the unacknowledged messages that were
+        /// sent before it. Messages whose topic has the interval "off" hold nobody up.
+        rules: Vec<RedeliveryRule> = Vec::new(),
+            ValueType::RedeliveryRules.only();
+    }
+    example: "[[redelivery.rules]]\n\
+              client_id = \"pump-*\"\n\
+              interval = \"5s\"\n\
+              ack_timeout = \"10s\"\n\
+              \n\
+              [[redelivery.rules]]\n\
+              topic = \"telemetry/#\"\n\
+              attempts = 3\n\
+              on_exhausted = \"dead_letter\"\n\
+              dead_letters = [\"expired\", \"queue_refused\"]\n";
+
+    /// The store: sessions and messages that survive a restart. Only the `homing` command opens a
+    /// store by these keys. A broker that is started in code uses the store that it is handed, or
+    /// none.
+    [store] Store {
+        /// The data directory. A missing directory is created. One broker at a time may use it.
+        /// `--data-dir DIR` does the same.
+        path: String = String::new(),
+            ValueType::Path.or(
+                "auto",
+                "the first of systemd's STATE_DIRECTORY if there is one, else homing-data in the working directory"
+            ),
+            why: "It fits a service of systemd as well as a first try.",
+            elsewhere: "mosquitto `persistence_location`, EMQX `node.data_dir`, FlashMQ `storage_dir`, NATS `store_dir`";
+        /// The promise of an acknowledgement, for a session that outlives its connection. "commit":
+        /// the message is on the disk. "interval": the message is on the disk within
+        /// `sync_interval`, and survives the end of the process at once. "os": it survives the end
+        /// of the process, and a power loss may cost all of it. "none", or `--ephemeral`:
+        /// everything is in memory, and ends with the process. Sessions that end with their
+        /// connection, and messages for them alone, are never written: their speed is that of
+        /// "none".
+        durability: Durability = Durability::Commit,
+            ValueType::OneOf(Durability::WORDS).only(),
+            why: "Durability must not need a flag.",
+            elsewhere: "mosquitto `persistence`";
+        /// With `durability = "interval"` alone: the time until an acknowledged message is forced
+        /// to the disk, at most.
+        sync_interval: Duration = Duration::from_secs(1),
+            ValueType::Duration(millis(10), seconds(3600)).only(),
+            why: "A loss of power costs one second at most.",
+            elsewhere: "mosquitto `autosave_interval`, NATS `sync_interval`";
+        /// The largest size of the database. Its write-ahead log comes on top, usually 16 MiB. From
+        /// 16 MiB below it on, QoS 1 and 2 messages are refused (5.0: 0x97; 3.x: the connection is
+        /// closed) until acknowledgements have made room. So are new sessions that outlive their
+        /// connections and new subscriptions of such sessions (5.0: 0x97; 3.x: 0x03 and 0x80). A
+        /// retained message at QoS 0 still reaches who is subscribed, and is retained where it is
+        /// no larger than the one before; else neither is. A full disk is met in the same way.
+        size_limit: ByteSize = ByteSize(0),
+            ValueType::Size(64 << 20, 256 << 40).or("unlimited", "what the disk holds"),
+            elsewhere: "NATS `max_file_store`";
+        /// Messages that wait in the queue of one session in the store, in place of
+        /// `limits.queue_messages`. Only the head of a long queue is in memory. Each other message
+        /// takes some 20 to 110 B there, which count against `limits.memory`.
+        queue_messages: u32 = 100_000,
+            ValueType::Integer(1, ONE_BILLION).only(),
+            why: "It is a message a minute for ten weeks.";
+        /// Bytes that wait in such a queue, in place of `limits.queue_bytes`.
+        queue_bytes: ByteSize = ByteSize::mib(256),
+            ValueType::Size(ONE_KIB, ONE_TIB).only();
+    }
+
+    /// The broker's own topics.
+    [sys] Sys {
+        /// The interval at which the `$SYS/broker/...` topics are published.
+        publish_interval: Duration = Duration::from_secs(10),
+            ValueType::Duration(millis(1), days(1)).or("off", "never; no last disconnects are kept, either"),
+            why: "It is the default of mosquitto, too.",
+            elsewhere: "mosquitto `sys_interval`, EMQX `sys_topics.sys_msg_interval`";
+        /// Maximum number of last-disconnect records: why a client was last disconnected, as a
+        /// retained message (JSON, about 400 bytes) on `$SYS/broker/clients/<client
+        /// id>/last-disconnect`. Beyond it the oldest go. A plain DISCONNECT of the client's own is
+        /// not recorded. "/", "+", "#" and "%" in a client id are written %2F, %2B, %23 and %25.
+        last_disconnects: u32 = 1_000,
+            ValueType::Integer(1, 1_000_000).or("off", "none are kept"),
+            why: "They take about 400 KB.";
+        /// True if events are published: what becomes of an unacknowledged message, at once, as
+        /// JSON on `$SYS/broker/events/<kind>/<client id>`. The kinds are stalled, redelivered,
+        /// exhausted and disconnected; the client id is written as above. Events are QoS 0 and
+        /// never retained.
+        events: bool = false,
+            ValueType::Boolean.only(),
+            why: "Nobody listens in most brokers.";
+        /// Events within one second in the whole broker. Further events are suppressed and counted
+        /// on `$SYS/broker/events/suppressed`. The key also bounds the number of clients with a
+        /// count, to about 120 times as many.
+        events_per_second: u32 = 100,
+            ValueType::Integer(1, 10_000).only();
+        /// Events of one kind about one client within one minute. Further events are suppressed;
+        /// the next one says how many.
+        events_per_client: u32 = 10,
+            ValueType::Integer(1, 10_000).only(),
+            why: "It is above what one client causes at the default intervals.";
+    }
+
+    /// The log on standard error.
+    [log] Log {
+        /// The least severe lines that are written, or directives for single modules. Redeliveries
+        /// are at debug.
+        level: String = "info".to_owned(),
+            ValueType::LogLevel.only(),
+            elsewhere: "mosquitto `log_type`, EMQX `log.console.level`, FlashMQ `log_level`";
+        /// "text" is one line for people. "json" is one object on a line. Both go to standard
+        /// error.
+        format: LogFormat = LogFormat::Text,
+            ValueType::OneOf(LogFormat::WORDS).only(),
+            elsewhere: "EMQX `log.console.formatter`";
+        /// Connect, refusal and disconnect lines within one second in the whole broker. Further
+        /// lines are suppressed, and their number is reported. Lines that the level hides do not
+        /// count. A text of a client takes at most 256 characters of a line. If nobody reads
+        /// standard error, lines beyond 256 KiB are dropped, counted on `$SYS/broker/log/dropped`
+        /// and reported.
+        events_per_second: u32 = 100,
+            ValueType::Integer(1, 1_000_000).only(),
+            why: "A storm of reconnects is not also a storm of writes.";
+    }
+}
+
+/// Returns every key, in the order of the file.
+pub(super) fn keys() -> impl Iterator<Item = &'static Key> {
+    SECTIONS.iter().flat_map(|section| section.keys)
+}
+
+/// Returns the key with this dotted path.
+pub(super) fn key(path: &str) -> Option<&'static Key> {
+    keys().find(|key| key.path == path)
+}
+
+impl Runtime {
+    /// Returns the number of threads to start: as configured or, for "auto", one for each core of
+    /// this process.
+    pub fn thread_count(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        }
+    }
+}
+
+impl Redelivery {
+    /// Returns true if unacknowledged messages are sent again on live 3.x connections at all.
+    pub fn is_live(&self) -> bool {
+        !self.interval.is_zero()
+    }
+}
+
+impl Store {
+    /// Returns the data directory, or `None` if everything is kept in memory. `state_directory` is
+    /// systemd's variable `STATE_DIRECTORY`: a list with colons between, of which the first is
+    /// ours.
+    pub fn directory(&self, state_directory: Option<&OsStr>) -> Option<PathBuf> {
+        if self.durability == Durability::None {
+            return None;
+        }
+        if !self.path.is_empty() {
+            return Some(PathBuf::from(&self.path));
+        }
+        let listed = state_directory.and_then(OsStr::to_str).and_then(|list| list.split(':').next());
+        Some(PathBuf::from(listed.filter(|first| !first.is_empty()).unwrap_or(DEFAULT_DIRECTORY)))
+    }
+
+    /// Returns how often the store has to be synced besides its commits, or `None` if commits alone
+    /// decide.
+    pub fn synced_every(&self) -> Option<Duration> {
+        (self.durability == Durability::Interval).then_some(self.sync_interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_directory_is_the_configured_one_or_systemds_or_beside_the_process() {
+        let directory = |path: &str, state: Option<&str>| {
+            let store = Store { path: path.into(), ..Store::default() };
+            store.directory(state.map(OsStr::new)).unwrap()
+        };
+        assert_eq!(directory("d", Some("/var/lib/homing")), PathBuf::from("d"));
+        assert_eq!(directory("", Some("/var/lib/homing:/var/lib/other")), PathBuf::from("/var/lib/homing"));
+        assert_eq!(directory("", Some("")), PathBuf::from(DEFAULT_DIRECTORY));
+        assert_eq!(directory("", None), PathBuf::from(DEFAULT_DIRECTORY));
+        let none = Store { durability: Durability::None, path: "d".into(), ..Store::default() };
+        assert_eq!(none.directory(None), None);
+    }
+
+    #[test]
+    fn only_interval_syncs_between_commits() {
+        let of = |durability| Store { durability, ..Store::default() }.synced_every();
+        assert_eq!(of(Durability::Interval), Some(Duration::from_secs(1)));
+        assert!([Durability::None, Durability::Os, Durability::Commit].into_iter().all(|d| of(d).is_none()));
+    }
+
+    #[test]
+    fn every_default_is_allowed_and_reads_back() {
+        let mut read =
+            Config { log: Log { level: "warn".to_owned(), ..Log::default() }, ..Config::default() };
+        for key in keys() {
+            let default = key.value(&Config::default());
+            assert!(key.rule.admits(&default), "{} = {default}", key.path);
+            assert!(key.set(&mut read, &default), "{} = {default}", key.path);
+        }
+        assert_eq!(read, Config::default());
+    }
+
+    #[test]
+    fn each_key_sets_its_own_field_and_no_other() {
+        for key in keys().filter(|key| key.rule.word.is_some()) {
+            let word = key.rule.word.map(|word| word.text).unwrap();
+            let mut config = Config::default();
+            assert!(key.set(&mut config, &config::Value::new(None, word)), "{}", key.path);
+            let changed = keys().filter(|other| {
+                other.value(&config).to_string() != other.value(&Config::default()).to_string()
+            });
+            assert!(changed.map(|other| other.path).all(|path| path == key.path), "{}", key.path);
+        }
+    }
+
+    #[test]
+    fn causes_of_dead_letters_are_causes_of_drops() {
+        use crate::session::drops::DropReason;
+        let names: Vec<&str> = DropReason::ALL.iter().map(|cause| cause.name()).collect();
+        assert!(DEAD_LETTER_CAUSES.iter().all(|cause| names.contains(cause)));
+    }
+}

@@ -1,0 +1,161 @@
+//! From a value that an operator wrote to the type of its field, and back.
+
+use super::redelivery_rule::{Glob, RedeliveryRule};
+use super::rule::ValueRule;
+use super::{ByteSize, duration};
+use config::{Value, ValueKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A type that a key can have.
+pub(super) trait Field: Sized {
+    /// Returns what `value` stands for. Returns `None` where it has another type; bounds are the
+    /// rule's.
+    fn read(value: &Value) -> Option<Self>;
+
+    /// Returns the value as one would write it in the file.
+    fn write(&self) -> ValueKind;
+}
+
+/// Reads a value that `rule` admits. The word of a key is the zero of its type.
+pub(super) fn read<T: Field + Default>(rule: &ValueRule, value: &Value) -> Option<T> {
+    if rule.is_word(value) { Some(T::default()) } else { T::read(value) }
+}
+
+/// The reverse of [`read`].
+pub(super) fn write<T: Field + Default + PartialEq>(rule: &ValueRule, field: &T) -> ValueKind {
+    match &rule.word {
+        Some(word) if *field == T::default() => ValueKind::String(word.text.to_owned()),
+        _ => field.write(),
+    }
+}
+
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match &value.kind {
+        ValueKind::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+macro_rules! whole_numbers {
+    ($($type:ty),*) => {$(
+        impl Field for $type {
+            fn read(value: &Value) -> Option<$type> {
+                match value.kind {
+                    ValueKind::I64(n) => n.try_into().ok(),
+                    _ => None,
+                }
+            }
+
+            fn write(&self) -> ValueKind {
+                ValueKind::I64(i64::try_from(*self).unwrap_or(i64::MAX))
+            }
+        }
+    )*};
+}
+
+whole_numbers!(u16, u32, usize);
+
+impl Field for bool {
+    fn read(value: &Value) -> Option<bool> {
+        match value.kind {
+            ValueKind::Boolean(is) => Some(is),
+            _ => None,
+        }
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::Boolean(*self)
+    }
+}
+
+impl Field for f64 {
+    fn read(value: &Value) -> Option<f64> {
+        match value.kind {
+            ValueKind::Float(n) => Some(n),
+            #[expect(clippy::cast_precision_loss, reason = "bounds of numbers are far below 2^52")]
+            ValueKind::I64(n) => Some(n as f64),
+            _ => None,
+        }
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::Float(*self)
+    }
+}
+
+impl Field for String {
+    fn read(value: &Value) -> Option<String> {
+        text(value).map(str::to_owned)
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::String(self.clone())
+    }
+}
+
+impl Field for Duration {
+    fn read(value: &Value) -> Option<Duration> {
+        duration::parse(text(value)?).ok()
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::String(duration::format(*self))
+    }
+}
+
+impl Field for ByteSize {
+    fn read(value: &Value) -> Option<ByteSize> {
+        text(value)?.parse().ok()
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::String(self.to_string())
+    }
+}
+
+impl Field for SocketAddr {
+    fn read(value: &Value) -> Option<SocketAddr> {
+        text(value)?.parse().ok()
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::String(self.to_string())
+    }
+}
+
+impl Field for Glob {
+    fn read(value: &Value) -> Option<Glob> {
+        text(value)?.parse().ok().map(Glob)
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::String(self.0.as_str().to_owned())
+    }
+}
+
+impl<T: Field> Field for Vec<T> {
+    fn read(value: &Value) -> Option<Vec<T>> {
+        match &value.kind {
+            ValueKind::Array(items) => items.iter().map(T::read).collect(),
+            _ => None,
+        }
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::Array(self.iter().map(|item| Value::new(None, item.write())).collect())
+    }
+}
+
+impl Field for RedeliveryRule {
+    fn read(value: &Value) -> Option<RedeliveryRule> {
+        match &value.kind {
+            ValueKind::Table(fields) => RedeliveryRule::from_fields(fields),
+            _ => None,
+        }
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::Table(self.to_fields())
+    }
+}

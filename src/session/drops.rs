@@ -1,0 +1,236 @@
+//! Why a message was dropped: one type for the whole broker.
+
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::ReasonCode;
+use crate::time::Instant;
+
+/// The reason why a message, or one copy of it, never reaches its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum DropReason {
+    /// The receiver's queue was full, and its policy refuses new messages.
+    QueueRefused,
+    /// The receiver's queue was full, and its policy drops the oldest message.
+    QueueOverflow,
+    /// The Message Expiry Interval ran out before delivery began.
+    Expired,
+    /// The packet exceeds the receiver's Maximum Packet Size.
+    TooLarge,
+    /// A QoS 0 message met a full outbox, because the receiver's socket takes no bytes.
+    OutboxFull,
+    /// The session ended with the message in its queue or unacknowledged.
+    SessionEnded,
+    /// The broker's memory budget is used up.
+    MemoryBudget,
+    /// A client published to a topic that is reserved for the broker.
+    ReservedTopic,
+    /// The topic has more levels than `limits.topic_levels`.
+    TopicTooDeep,
+    /// The receiver acknowledged the message with a reason code of 0x80 or above.
+    NegativelyAcknowledged,
+    /// The retained messages have reached their bound in number or bytes.
+    RetainedFull,
+    /// The store could not read the message back.
+    Unreadable,
+    /// The store has no room.
+    StoreFull,
+    /// A delayed message exceeds the bounds on number, bytes or delay.
+    DelayedFull,
+    /// The message was sent as often as allowed without an acknowledgement, and the operator's
+    /// policy drops it then.
+    Exhausted,
+}
+
+impl DropReason {
+    /// Every reason, in the order of its number.
+    pub const ALL: [DropReason; 15] = [
+        DropReason::QueueRefused,
+        DropReason::QueueOverflow,
+        DropReason::Expired,
+        DropReason::TooLarge,
+        DropReason::OutboxFull,
+        DropReason::SessionEnded,
+        DropReason::MemoryBudget,
+        DropReason::ReservedTopic,
+        DropReason::TopicTooDeep,
+        DropReason::NegativelyAcknowledged,
+        DropReason::RetainedFull,
+        DropReason::Unreadable,
+        DropReason::StoreFull,
+        DropReason::DelayedFull,
+        DropReason::Exhausted,
+    ];
+
+    /// Returns the name that stands in topics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::QueueRefused => "queue_refused",
+            DropReason::QueueOverflow => "queue_overflow",
+            DropReason::Expired => "expired",
+            DropReason::TooLarge => "too_large",
+            DropReason::OutboxFull => "outbox_full",
+            DropReason::SessionEnded => "session_ended",
+            DropReason::MemoryBudget => "memory_budget",
+            DropReason::ReservedTopic => "reserved_topic",
+            DropReason::TopicTooDeep => "topic_too_deep",
+            DropReason::NegativelyAcknowledged => "negatively_acknowledged",
+            DropReason::RetainedFull => "retained_full",
+            DropReason::Unreadable => "unreadable",
+            DropReason::StoreFull => "store_full",
+            DropReason::DelayedFull => "delayed_full",
+            DropReason::Exhausted => "exhausted",
+        }
+    }
+}
+
+/// A set of drop reasons: one bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropReasons(u16);
+
+impl DropReasons {
+    /// True if the set has this reason.
+    pub fn has(self, cause: DropReason) -> bool {
+        self.0 >> cause as u8 & 1 == 1
+    }
+
+    /// True if the set has no reason.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl FromIterator<DropReason> for DropReasons {
+    fn from_iter<I: IntoIterator<Item = DropReason>>(causes: I) -> DropReasons {
+        DropReasons(causes.into_iter().fold(0, |bits, cause| bits | 1 << cause as u8))
+    }
+}
+
+/// A message that a session will not get, and how far its delivery had come.
+#[derive(Debug)]
+pub struct Dropped {
+    /// Why the message was dropped.
+    pub cause: DropReason,
+    /// The message; `None` if it never had a body of its own, or its body is in the store alone.
+    pub message: Option<Message>,
+    /// How often and when the message was sent to this session.
+    pub sent: Sent,
+    /// The negative reason code of the receiver, if the receiver sent one.
+    pub code: Option<ReasonCode>,
+}
+
+/// How often and when a message was sent to one session, over all its connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Number of transmissions.
+    pub times: u16,
+    /// Time of the first transmission. Meaningful only if `times` is not 0.
+    pub first: Instant,
+    /// Time of the last transmission. Meaningful only if `times` is not 0.
+    pub last: Instant,
+}
+
+impl Dropped {
+    /// Creates the drop of a message that was never sent to the session.
+    pub fn unsent(cause: DropReason, message: Message) -> Dropped {
+        Dropped::new(cause, Some(message))
+    }
+
+    /// Creates the drop of a message without transmissions. `message` is `None` if its body is not
+    /// in memory.
+    pub fn new(cause: DropReason, message: Option<Message>) -> Dropped {
+        Dropped { cause, message, sent: Sent::default(), code: None }
+    }
+}
+
+/// Counts of dropped messages by reason, and the drops of the current session that are not yet
+/// reported.
+#[derive(Clone, Debug, Default)]
+pub struct Drops {
+    counts: Counts,
+    unreported: Unreported,
+}
+
+/// Number of dropped messages by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; DropReason::ALL.len()]);
+
+impl Counts {
+    /// Adds this number of messages to a reason.
+    pub fn add(&mut self, cause: DropReason, messages: usize) {
+        self.0[cause as usize] += messages as u64;
+    }
+
+    /// Returns the number of messages dropped for this reason.
+    pub fn of(&self, cause: DropReason) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// Returns the number of messages dropped for any reason.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// Drops that belong to the turn and not to the counts: a clone of the counts leaves them behind.
+#[derive(Debug, Default)]
+struct Unreported(Vec<Dropped>);
+
+impl Clone for Unreported {
+    fn clone(&self) -> Unreported {
+        Unreported::default()
+    }
+}
+
+impl Drops {
+    /// Counts one message that no session was to get.
+    pub fn count(&mut self, cause: DropReason) {
+        self.add(cause, 1);
+    }
+
+    /// Counts this number of messages that no session was to get.
+    pub fn add(&mut self, cause: DropReason, messages: usize) {
+        self.counts.add(cause, messages);
+    }
+
+    /// Counts a message that the current session loses, and keeps the drop until the shard reports
+    /// it.
+    pub fn lose(&mut self, lost: Dropped) {
+        self.count(lost.cause);
+        self.unreported.0.push(lost);
+    }
+
+    /// True if the current session has drops that are not yet reported.
+    pub fn are_unreported(&self) -> bool {
+        !self.unreported.0.is_empty()
+    }
+
+    /// Takes the drops that are not yet reported.
+    pub fn take_unreported(&mut self) -> Vec<Dropped> {
+        std::mem::take(&mut self.unreported.0)
+    }
+
+    /// Returns the empty list for reuse, so that it is allocated once.
+    pub fn give_back(&mut self, mut told: Vec<Dropped>) {
+        told.clear();
+        if self.unreported.0.is_empty() {
+            self.unreported.0 = told;
+        }
+    }
+
+    /// Adds the counts of `other`. Unreported drops stay where they are.
+    pub fn merge(&mut self, other: &Drops) {
+        for cause in DropReason::ALL {
+            self.counts.0[cause as usize] += other.of(cause);
+        }
+    }
+
+    /// Returns the number of messages dropped for this reason.
+    pub fn of(&self, cause: DropReason) -> u64 {
+        self.counts.of(cause)
+    }
+
+    /// Returns the number of messages dropped for any reason.
+    pub fn total(&self) -> u64 {
+        self.counts.total()
+    }
+}

@@ -1,0 +1,380 @@
+//! Incoming QoS 1 and 2: which acknowledgements the publisher is owed.
+//!
+//! A QoS 2 identifier is remembered from its PUBLISH until its PUBREL, whatever the DUP flag says.
+//! An acknowledgement leaves when all its gates (other shards, the store) have answered, in the
+//! order of the PUBLISHes. On one shard there is usually no gate; then the acknowledgement leaves
+//! at once and nothing is stored here.
+
+use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
+use crate::persistence::records::Lsn;
+use crate::persistence::write_buffer::SessionRow;
+use crate::session::id_set::IdSet;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Identifies the pending acknowledgement that a gate's answer is for. Counts up per session, and
+/// wraps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckToken(u32);
+
+/// An acknowledgement that may leave now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The Packet Identifier of the PUBLISH.
+    pub packet_id: PacketId,
+    /// The QoS of the PUBLISH: PUBACK for 1, PUBREC for 2.
+    pub qos: QoS,
+    /// The reason code; 3.x leaves it out.
+    pub reason: ReasonCode,
+    /// True if the message was held too long. 3.x has no reason code for this, so a 3.x connection
+    /// is closed instead.
+    pub held_too_long: bool,
+    /// The commit that the acknowledgement waits for, because it frees the identifier; `None` if it
+    /// frees none.
+    pub waits: Option<Lsn>,
+    /// Number of additional copies to write: one for each copy of the PUBLISH that came in the
+    /// meantime.
+    pub again: u8,
+}
+
+/// The decision about an incoming QoS 2 PUBLISH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// The identifier is new: route the message.
+    New,
+    /// The message was accepted before: send PUBREC again, and do nothing else.
+    Repeated,
+    /// The message was accepted before, and its first PUBREC has not left yet.
+    Pending,
+}
+
+#[derive(Debug)]
+struct Pending {
+    packet_id: PacketId,
+    qos: QoS,
+    /// Gates that have not answered.
+    gates: u32,
+    outcome: Outcome,
+    /// The reason code that overrides the outcome's own.
+    refused: Option<ReasonCode>,
+    ack_state: AckState,
+    /// Copies of a QoS 2 PUBLISH that came since on this connection, up to 255. Each copy gets a
+    /// PUBREC of its own, in the same write.
+    again: u8,
+}
+
+/// Pending acknowledgements, in the order of their PUBLISHes.
+#[derive(Debug, Default)]
+struct Row {
+    pending: VecDeque<Pending>,
+    charge: Charge,
+}
+
+/// Places that an empty row keeps allocated.
+const KEPT: usize = 64;
+
+impl Row {
+    #[inline]
+    fn push(&mut self, pending: Pending) {
+        if self.pending.len() == self.pending.capacity() {
+            self.grow();
+        }
+        self.pending.push_back(pending);
+    }
+
+    /// Called once for each doubling of the row.
+    #[cold]
+    fn grow(&mut self) {
+        self.pending.reserve(4);
+        self.charge.set(self.held());
+    }
+
+    fn give_back_room(&mut self) {
+        if self.pending.is_empty() && self.pending.capacity() > KEPT {
+            self.pending = VecDeque::new();
+            self.charge.set(self.held());
+        }
+    }
+
+    fn held(&self) -> usize {
+        size_of::<Row>() + self.pending.capacity() * size_of::<Pending>()
+    }
+}
+
+/// The relation between an acknowledgement and the present connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AckState {
+    /// The acknowledgement is for the present connection.
+    Speaks,
+    /// Its connection is gone. At QoS 2, a repeated PUBLISH on the next connection makes it speak
+    /// again.
+    Silent,
+    /// The acknowledgement has left, before an older silent one that still waits.
+    Spoken,
+}
+
+/// The receiving half of one session.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    /// QoS 2 identifiers of this connection between PUBLISH and PUBREL. `None` for a client that
+    /// never used QoS 2.
+    exactly_once: Option<Box<IdSet>>,
+    /// QoS 2 identifiers of earlier connections. They do not count against Receive Maximum, whose
+    /// count begins anew with each connection.
+    carried_over: Option<Box<IdSet>>,
+    /// Pending acknowledgements; the first has the token `first`. `None` if none was ever pending.
+    pending: Option<Box<Row>>,
+    first: u32,
+    /// The row that records the identifiers of a stored session.
+    row: Option<Rc<SessionRow>>,
+}
+
+impl Receiver {
+    /// Returns the unfinished QoS 1 and 2 PUBLISHes of this connection, as Receive Maximum counts
+    /// them.
+    // 5.0 [MQTT-3.3.4-7]
+    pub fn unfinished(&self) -> usize {
+        let at_least_once = self.speaking().filter(|p| p.qos == QoS::AtLeastOnce).count();
+        self.exactly_once.as_ref().map_or(0, |ids| ids.len()) + at_least_once
+    }
+
+    /// Returns the number of PUBLISHes of this connection whose PUBACK or PUBREC is pending.
+    pub fn unanswered(&self) -> usize {
+        self.speaking().count()
+    }
+
+    fn speaking(&self) -> impl Iterator<Item = &Pending> {
+        self.pending.iter().flat_map(|row| &row.pending).filter(|p| p.ack_state == AckState::Speaks)
+    }
+
+    /// Takes the identifier of an incoming QoS 2 PUBLISH.
+    // 5.0 [MQTT-4.3.3-10], 3.1.1 [MQTT-4.3.3-2]
+    pub fn admit(&mut self, id: PacketId) -> Admission {
+        if !self.is_known(id) {
+            self.exactly_once.get_or_insert_default().insert_absent(id);
+            return Admission::New;
+        }
+        let mut pending = self.pending.iter_mut().flat_map(|row| &mut row.pending);
+        let same = |p: &&mut Pending| {
+            p.qos == QoS::ExactlyOnce && p.packet_id == id && p.ack_state != AckState::Spoken
+        };
+        match pending.find(same) {
+            Some(p) => {
+                // The first copy on this connection gets the pending PUBREC, and each further copy
+                // gets one more. 3.1.1 [MQTT-4.3.3-2], 5.0 [MQTT-4.3.3-8]
+                p.again = p.again.saturating_add(u8::from(p.ack_state == AckState::Speaks));
+                p.ack_state = AckState::Speaks;
+                Admission::Pending
+            }
+            None => Admission::Repeated,
+        }
+    }
+
+    /// True if this QoS 2 identifier is between its PUBLISH and its PUBREL.
+    pub fn is_known(&self, id: PacketId) -> bool {
+        let sets = self.exactly_once.iter().chain(&self.carried_over);
+        sets.into_iter().any(|ids| ids.contains(id))
+    }
+
+    /// Handles a PUBREL. Returns true if the identifier was known. From now on the identifier
+    /// denotes a new message.
+    // 5.0 [MQTT-4.3.3-11], [MQTT-4.3.3-12]
+    pub fn release(&mut self, id: PacketId) -> bool {
+        let known = self.forget(id);
+        if let (true, Some(row)) = (known, &self.row) {
+            row.incoming_done(id);
+        }
+        known
+    }
+
+    /// Undoes [`Self::admit`] for a PUBLISH that was never recorded. Returns true if the identifier
+    /// was known.
+    pub fn forget(&mut self, id: PacketId) -> bool {
+        let sets = self.exactly_once.iter_mut().chain(&mut self.carried_over);
+        sets.into_iter().any(|ids| ids.remove(id))
+    }
+
+    /// Sets the row of a session that is stored from now on.
+    pub fn set_row(&mut self, row: Rc<SessionRow>) {
+        self.row = Some(row);
+    }
+
+    /// Restores an identifier from the store. Its message was accepted before the broker ended.
+    pub fn restore(&mut self, id: PacketId) {
+        self.carried_over.get_or_insert_default().insert(id);
+    }
+
+    /// Records the outcome of a routed message without gates. Returns its acknowledgement, or
+    /// `None` if the acknowledgement must wait behind older ones.
+    pub fn routed(&mut self, packet_id: PacketId, qos: QoS, outcome: Outcome) -> Option<Due> {
+        self.settled(packet_id, qos, outcome, None)
+    }
+
+    /// Records that a message was refused before it was routed. Returns its acknowledgement, or
+    /// `None` if the acknowledgement must wait behind older ones.
+    pub fn refuse(&mut self, packet_id: PacketId, qos: QoS, reason: ReasonCode) -> Option<Due> {
+        self.settled(packet_id, qos, Outcome::Refused, Some(reason))
+    }
+
+    #[inline]
+    fn settled(
+        &mut self,
+        packet_id: PacketId,
+        qos: QoS,
+        outcome: Outcome,
+        refused: Option<ReasonCode>,
+    ) -> Option<Due> {
+        if self.pending.is_none() || self.unanswered() == 0 {
+            return Some(self.due(packet_id, qos, outcome, refused, 0));
+        }
+        self.push(Pending {
+            packet_id,
+            qos,
+            gates: 0,
+            outcome,
+            refused,
+            ack_state: AckState::Speaks,
+            again: 0,
+        });
+        None
+    }
+
+    /// Adds a pending acknowledgement that waits for `gates` answers, at least one. If `told` is
+    /// given, the publisher is sent this reason code, whatever the answers are.
+    pub fn wait(
+        &mut self,
+        packet_id: PacketId,
+        qos: QoS,
+        outcome: Outcome,
+        gates: u32,
+        told: Option<ReasonCode>,
+    ) -> AckToken {
+        let token = self.next_token();
+        let (refused, ack_state) = (told, AckState::Speaks);
+        self.push(Pending { packet_id, qos, gates, outcome, refused, ack_state, again: 0 });
+        token
+    }
+
+    fn push(&mut self, pending: Pending) {
+        self.pending.get_or_insert_default().push(pending);
+    }
+
+    /// Returns the token that the next call of [`Self::wait`] will return.
+    pub fn next_token(&self) -> AckToken {
+        AckToken(self.first.wrapping_add(self.pending.as_ref().map_or(0, |row| row.pending.len()) as u32))
+    }
+
+    /// Adds gates to an acknowledgement that still waits for at least one. Stale tokens are
+    /// ignored.
+    pub fn expect(&mut self, token: AckToken, gates: u32) {
+        let at = token.0.wrapping_sub(self.first) as usize;
+        if let Some(p) = self.pending.as_mut().and_then(|row| row.pending.get_mut(at)) {
+            p.gates = p.gates.saturating_add(gates);
+        }
+    }
+
+    /// Records the answer of one gate. Stale tokens are ignored.
+    pub fn answer(&mut self, token: AckToken, outcome: Outcome) {
+        let at = token.0.wrapping_sub(self.first) as usize;
+        if let Some(p) = self.pending.as_mut().and_then(|row| row.pending.get_mut(at)) {
+            p.gates = p.gates.saturating_sub(1);
+            p.outcome = p.outcome.or(outcome);
+        }
+    }
+
+    /// Returns the next acknowledgement that may leave, or `None` if there is none now.
+    pub fn next_due(&mut self) -> Option<Due> {
+        loop {
+            let row = self.pending.as_mut()?;
+            row.give_back_room();
+            let pending = &mut row.pending;
+            let Some(p) = pending.pop_front_if(|p| p.gates == 0) else {
+                // Silent acknowledgements do not block later ones: the first that speaks may leave
+                // before them.
+                let p =
+                    pending.iter_mut().find(|p| p.ack_state == AckState::Speaks).filter(|p| p.gates == 0)?;
+                p.ack_state = AckState::Spoken;
+                let Pending { packet_id, qos, outcome, refused, again, .. } = *p;
+                return Some(self.due(packet_id, qos, outcome, refused, again));
+            };
+            self.first = self.first.wrapping_add(1);
+            if p.ack_state != AckState::Spoken {
+                let due = self.due(p.packet_id, p.qos, p.outcome, p.refused, p.again);
+                if p.ack_state == AckState::Speaks {
+                    return Some(due);
+                }
+            }
+        }
+    }
+
+    /// Ends the connection. Pending acknowledgements stay, because their gates belong to the
+    /// session, but they are not written unless a PUBLISH is repeated. QoS 2 identifiers stay too.
+    pub fn end_connection(&mut self) {
+        for p in self.pending.iter_mut().flat_map(|row| &mut row.pending) {
+            if p.ack_state == AckState::Speaks {
+                p.ack_state = AckState::Silent;
+                p.again = 0;
+            }
+        }
+        match (&mut self.carried_over, self.exactly_once.take()) {
+            (_, None) => {}
+            (Some(carried), Some(ids)) => ids.for_each(|id| {
+                carried.insert(id);
+            }),
+            (carried, ids) => *carried = ids,
+        }
+    }
+
+    #[inline]
+    fn due(
+        &mut self,
+        packet_id: PacketId,
+        qos: QoS,
+        outcome: Outcome,
+        refused: Option<ReasonCode>,
+        again: u8,
+    ) -> Due {
+        let reason = refused.unwrap_or(outcome.reason());
+        let held_too_long = outcome == Outcome::HeldTooLong;
+        if qos == QoS::ExactlyOnce && reason.is_error() {
+            let waits = self.free_refused(packet_id);
+            // A refusal frees the identifier. A second refusal could meet the next message under
+            // it.
+            return Due { packet_id, qos, reason, held_too_long, waits, again: 0 };
+        }
+        Due { packet_id, qos, reason, held_too_long, waits: None, again }
+    }
+
+    /// Frees the identifier of a refused QoS 2 PUBLISH. Returns the commit that its PUBREC waits
+    /// for.
+    // 5.0 [MQTT-4.3.3-9]
+    #[cold]
+    fn free_refused(&mut self, packet_id: PacketId) -> Option<Lsn> {
+        if let (true, Some(row)) = (self.forget(packet_id), &self.row) {
+            row.incoming_refused(packet_id);
+        }
+        // Without this wait, a crash could make the next message under the identifier look like
+        // this one.
+        self.row.as_ref().and_then(|row| row.pending())
+    }
+}
+
+impl Recount for Receiver {
+    fn recount(&self) -> Recounted {
+        let mut all = Recounted::default();
+        let mut add = |held: usize, charge: &Charge| {
+            all.held += held;
+            all.charged += charge.bytes();
+        };
+        self.pending.iter().for_each(|row| add(row.held(), &row.charge));
+        let sets = self.exactly_once.iter().chain(&self.carried_over);
+        sets.for_each(|set| add(set.held(), &set.charge));
+        all
+    }
+}
+
+#[cfg(test)]
+#[path = "inbound_tests.rs"]
+mod tests;

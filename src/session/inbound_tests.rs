@@ -1,0 +1,144 @@
+//! Tests of `inbound`.
+
+use super::*;
+
+fn id(n: u16) -> PacketId {
+    PacketId::new(n).unwrap_or_else(|| unreachable!())
+}
+
+#[test]
+fn what_waits_and_what_is_known_is_on_the_account() {
+    let balanced = |r: &Receiver| {
+        let Recounted { held, charged } = r.recount();
+        assert_eq!(held, charged);
+        held
+    };
+    let mut r = Receiver::default();
+    assert_eq!(balanced(&r), 0);
+    for n in 1..=1000 {
+        r.admit(id(n));
+        r.wait(id(n), QoS::ExactlyOnce, Outcome::Taken, 1, None);
+        balanced(&r);
+    }
+    assert!(balanced(&r) >= 1000 * size_of::<Pending>() + 8192);
+    r.end_connection();
+    assert!(balanced(&r) > 8192, "they are carried over");
+    for n in 1..=1000 {
+        r.answer(AckToken(n - 1), Outcome::Taken);
+        r.release(id(n as u16));
+    }
+    assert!(r.next_due().is_none());
+    assert!(balanced(&r) < 1024);
+}
+
+#[test]
+fn mqtt5_4_3_3_10_repeated_publish_is_known_until_its_pubrel() {
+    let mut r = Receiver::default();
+    for n in 1..=1000 {
+        assert_eq!(r.admit(id(n)), Admission::New);
+        assert_eq!(r.routed(id(n), QoS::ExactlyOnce, Outcome::Taken).map(|d| d.packet_id), Some(id(n)));
+        assert_eq!(r.admit(id(n)), Admission::Repeated);
+    }
+    assert_eq!(r.unfinished(), 1000);
+    for n in 1..=1000 {
+        assert!(r.release(id(n)));
+        assert!(!r.release(id(n)));
+    }
+    assert_eq!(r.unfinished(), 0);
+    assert_eq!(r.admit(id(7)), Admission::New);
+}
+
+#[test]
+fn acknowledgements_leave_in_order_each_when_its_gates_have_answered() {
+    let mut r = Receiver::default();
+    let first = r.wait(id(1), QoS::AtLeastOnce, Outcome::Unmatched, 2, None);
+    let second = r.wait(id(2), QoS::AtLeastOnce, Outcome::Unmatched, 1, None);
+    assert_eq!(r.routed(id(3), QoS::AtLeastOnce, Outcome::Unmatched), None);
+    r.answer(second, Outcome::Refused);
+    assert_eq!(r.next_due(), None);
+    r.answer(first, Outcome::Unmatched);
+    assert_eq!(r.next_due(), None);
+    r.answer(first, Outcome::Taken);
+    let due: Vec<_> = std::iter::from_fn(|| r.next_due()).map(|d| d.reason).collect();
+    assert_eq!(due, [ReasonCode::SUCCESS, ReasonCode::QUOTA_EXCEEDED, ReasonCode::NO_MATCHING_SUBSCRIBERS]);
+}
+
+#[test]
+fn late_answers_after_the_connection_meet_nothing() {
+    let mut r = Receiver::default();
+    let stale = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1, None);
+    r.end_connection();
+    let token = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1, None);
+    r.answer(stale, Outcome::Taken);
+    assert_eq!(r.next_due(), None);
+    r.answer(token, Outcome::Taken);
+    assert!(r.next_due().is_some());
+}
+
+#[test]
+fn qos_2_repeated_on_the_next_connection_waits_for_the_same_gates() {
+    let mut r = Receiver::default();
+    assert_eq!(r.admit(id(1)), Admission::New);
+    let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
+    r.end_connection();
+    assert_eq!((r.unfinished(), r.unanswered()), (0, 0));
+    // What comes meanwhile is not kept waiting by it.
+    assert!(r.routed(id(9), QoS::AtLeastOnce, Outcome::Taken).is_some());
+    assert_eq!(r.admit(id(1)), Admission::Pending);
+    r.answer(token, Outcome::Refused);
+    assert_eq!(r.next_due().map(|d| d.reason), Some(ReasonCode::QUOTA_EXCEEDED));
+    assert_eq!(r.admit(id(1)), Admission::New);
+}
+
+#[test]
+fn mqtt5_4_3_3_8_each_copy_that_comes_while_the_first_waits_gets_a_pubrec_of_its_own() {
+    let mut r = Receiver::default();
+    assert_eq!(r.admit(id(1)), Admission::New);
+    let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
+    for _ in 0..300 {
+        assert_eq!(r.admit(id(1)), Admission::Pending);
+    }
+    r.end_connection();
+    // Copies on a connection that is gone are not answered on the next.
+    for _ in 0..3 {
+        assert_eq!(r.admit(id(1)), Admission::Pending);
+    }
+    assert_eq!(r.next_due(), None);
+    r.answer(token, Outcome::Taken);
+    assert_eq!(r.next_due().map(|due| due.again), Some(2));
+    assert_eq!(r.admit(id(1)), Admission::Repeated);
+}
+
+#[test]
+fn a_refusal_is_said_once_for_it_frees_the_identifier() {
+    let mut r = Receiver::default();
+    assert_eq!(r.admit(id(1)), Admission::New);
+    let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
+    assert_eq!(r.admit(id(1)), Admission::Pending);
+    r.answer(token, Outcome::Refused);
+    assert_eq!(r.next_due().map(|due| due.again), Some(0));
+    assert_eq!(r.admit(id(1)), Admission::New);
+}
+
+#[test]
+fn silent_acknowledgements_keep_later_ones_waiting_neither_before_nor_after_their_gates_answer() {
+    let mut r = Receiver::default();
+    let old = r.wait(id(1), QoS::AtLeastOnce, Outcome::Taken, 1, None);
+    r.end_connection();
+    let new = r.wait(id(2), QoS::AtLeastOnce, Outcome::Taken, 1, None);
+    r.answer(new, Outcome::Taken);
+    assert_eq!(r.next_due().map(|d| d.packet_id), Some(id(2)));
+    assert_eq!(r.next_due(), None);
+    r.answer(old, Outcome::Taken);
+    assert_eq!(r.next_due(), None);
+    assert!(r.pending.as_ref().is_none_or(|row| row.pending.is_empty()));
+}
+
+#[test]
+fn mqtt5_4_3_3_9_refused_qos_2_identifier_denotes_a_new_message() {
+    let mut r = Receiver::default();
+    assert_eq!(r.admit(id(5)), Admission::New);
+    let due = r.routed(id(5), QoS::ExactlyOnce, Outcome::Refused);
+    assert_eq!(due.map(|d| d.reason), Some(ReasonCode::QUOTA_EXCEEDED));
+    assert_eq!(r.admit(id(5)), Admission::New);
+}

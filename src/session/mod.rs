@@ -1,0 +1,383 @@
+//! The Session State of one client, split by concern of the standard.
+//!
+//! [`Session::handle`] takes one packet and the time. The session writes the responses that it can
+//! give alone to the connection's [`wire::Wire`], and returns one [`Action`] for the rest: a
+//! message to route, a subscription to enter. A session never sees another session.
+//!
+//! Pure. Called by [`crate::shard`] alone. Imports [`crate::mqtt`] and [`crate::persistence`].
+//!
+//! | file | concern |
+//! |---|---|
+//! | `inbound` | incoming QoS 1 and 2, and pending acknowledgements |
+//! | `id_set` | a compact set of Packet Identifiers |
+//! | [`outbound`] | outgoing: queue, in-flight window, retransmission |
+//! | `redelivery_policy` | the settings that hold for one message |
+//! | `redelivery_rules` | the operator's rules by client, user and topic |
+//! | `ack_wait` | how long this session waits for an acknowledgement |
+//! | `keep_alive` | when a silent client is disconnected |
+//! | `topic_alias` | Topic Aliases in both directions |
+//! | `subscriptions` | the session's own Topic Filters |
+//! | `will` | when the Will Message is published |
+//! | `wire` | the outbox of a connection, and the limits of its client |
+//! | `outbox` | bytes that wait to be written |
+//! | `drops` | why a message was dropped |
+
+pub mod ack_wait;
+pub mod drops;
+mod id_set;
+pub mod inbound;
+pub mod keep_alive;
+pub mod outbound;
+pub mod outbox;
+pub mod redelivery_policy;
+pub mod redelivery_rules;
+pub mod subscriptions;
+pub mod topic_alias;
+pub mod will;
+pub mod wire;
+
+use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::codec::AckKind;
+use crate::mqtt::packet::{
+    Acknowledgement, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe,
+    Unsubscribe,
+};
+use crate::mqtt::will::Will;
+use crate::persistence::write_buffer::SessionRow;
+use crate::session::ack_wait::AckWait;
+use crate::session::inbound::{Admission, Due, Receiver};
+use crate::session::outbound::queue::QueueLimits;
+use crate::session::outbound::retry::Outlives;
+use crate::session::outbound::sender::{Counters, SendPolicy, Sender};
+use crate::session::redelivery_policy::SessionRedelivery;
+use crate::session::subscriptions::Subscriptions;
+use crate::time::Instant;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::Wire;
+
+/// The Session Expiry Interval that stands for "never".
+const NEVER_EXPIRES: u32 = u32::MAX;
+
+/// The operator's settings that hold for every session.
+#[derive(Clone, Debug)]
+pub struct SessionPolicy {
+    /// Settings of the sending half.
+    pub send: SendPolicy,
+    /// The Receive Maximum that the broker announces: unfinished QoS 1 and 2 PUBLISHes of one
+    /// client.
+    pub receive_maximum: u16,
+}
+
+/// The Session State of one client, with the protocol part of its present connection.
+#[derive(Debug)]
+pub struct Session {
+    /// The Client Identifier.
+    pub client_id: Box<str>,
+    /// The Session Expiry Interval in seconds. 0 ends the session with its connection; 0xFFFF_FFFF
+    /// is never.
+    pub expiry: u32,
+    /// The protocol version of the last connection.
+    pub version: ProtocolVersion,
+    /// The sending half: queue and in-flight window.
+    pub sender: Sender,
+    /// The receiving half: QoS 2 identifiers and pending acknowledgements.
+    pub receiver: Receiver,
+    /// The session's Topic Filters.
+    pub subscriptions: Subscriptions,
+    /// The Will Message of the present or last connection, until it is published or discarded.
+    pub will: Option<Arc<Will>>,
+    ack_wait: Option<Box<AckWait>>,
+    /// The row in the store; `None` for a session that ends with its connection.
+    row: Option<Rc<SessionRow>>,
+    /// The charge of the empty session. Queue, window and filters have charges of their own.
+    charge: Charge,
+}
+
+/// Bytes of a session beside its own struct and Client Identifier. They are its slot, its place in
+/// the table of clients, its row, and the allocator's rounding.
+const SESSION: usize = 256;
+
+/// The part of a packet's handling that the session leaves to the shard.
+#[derive(Debug, PartialEq)]
+pub enum Action<'a> {
+    /// Nothing is left to do: the response, if there is one, is in the outbox.
+    None,
+    /// The client subscribes. The shard answers with SUBACK.
+    Subscribe(Subscribe<'a>),
+    /// The client unsubscribes. The shard answers with UNSUBACK.
+    Unsubscribe(Unsubscribe<'a>),
+    /// The client sent DISCONNECT.
+    Disconnect(Disconnect<'a>),
+    /// The client broke a rule. The connection ends, in 5.0 with this reason code.
+    Fail(Violation),
+    /// The client acknowledged a packet in flight with the wrong kind of acknowledgement. The
+    /// connection ends, and the packet is sent again when the client returns.
+    Contradiction { packet_id: PacketId, violation: Violation },
+}
+
+/// The decision about an incoming PUBLISH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// The message is new. Route it, then report the outcome to the [`Receiver`].
+    ToRoute,
+    /// The message came before. The response, if one is due, is in the outbox.
+    Known,
+    /// The client broke a rule.
+    Fail(Violation),
+}
+
+/// A protocol rule that a client broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The reason code for DISCONNECT in 5.0.
+    pub reason: ReasonCode,
+    /// The text for the log and the Reason String.
+    pub what: &'static str,
+}
+
+impl Session {
+    /// Creates an empty session, without a connection and without a row in the store.
+    pub fn new(client_id: &str, expiry: u32, redelivery: Arc<SessionRedelivery>) -> Session {
+        Session {
+            client_id: client_id.into(),
+            expiry,
+            version: ProtocolVersion::V3_1_1,
+            sender: Sender::new(redelivery),
+            receiver: Receiver::default(),
+            subscriptions: Subscriptions::default(),
+            will: None,
+            ack_wait: None,
+            row: None,
+            charge: Charge::new(size_of::<Session>() + SESSION + client_id.len()),
+        }
+    }
+
+    /// Returns the session's row in the store, or `None` if the session is not stored.
+    pub fn row(&self) -> Option<&Rc<SessionRow>> {
+        self.row.as_ref()
+    }
+
+    /// Returns the bounds of the session's queue. A stored queue may be longer than one in memory.
+    pub fn queue_limits<'a>(&self, policy: &'a SendPolicy) -> &'a QueueLimits {
+        if self.row.is_some() { &policy.stored_queue } else { &policy.queue }
+    }
+
+    /// Sets the row of a session that is stored from now on.
+    pub fn set_row(&mut self, row: SessionRow) {
+        let row = Rc::new(row);
+        self.receiver.set_row(Rc::clone(&row));
+        self.row = Some(row);
+    }
+
+    /// True if the session ends with its connection (Session Expiry Interval 0).
+    pub fn ends_with_connection(&self) -> bool {
+        self.expiry == 0
+    }
+
+    /// Returns if the session outlives its connection.
+    pub fn outlives(&self) -> Outlives {
+        if self.ends_with_connection() { Outlives::No } else { Outlives::Yes }
+    }
+
+    /// Returns how long the session outlives its connection; [`Duration::MAX`] if it never expires.
+    pub fn expiry_interval(&self) -> Duration {
+        if self.expiry == NEVER_EXPIRES { Duration::MAX } else { Duration::from_secs(self.expiry.into()) }
+    }
+
+    /// Handles one packet of an established connection. PUBLISH goes to [`Self::admit`] instead.
+    pub fn handle<'a>(
+        &mut self,
+        now: Instant,
+        packet: Packet<'a>,
+        wire: &mut Wire,
+        policy: &SessionPolicy,
+        counters: &mut Counters,
+    ) -> Action<'a> {
+        match packet {
+            Packet::Puback(ack) => {
+                // An identifier that is not in flight is a late answer to a resend, or means
+                // nothing. Both are harmless.
+                if !self.sender.acknowledge(ack.packet_id, ack.reason, &mut counters.drops)
+                    && let Some(awaited) = self.sender.contradicts(AckKind::Puback, ack.packet_id)
+                {
+                    return contradiction(AckKind::Puback, awaited, ack.packet_id, counters);
+                }
+                self.sender.pump(now, wire, &policy.send, counters);
+                Action::None
+            }
+            Packet::Pubrec(ack) => {
+                let drops = &mut counters.drops;
+                if !self.sender.receive(now, ack.packet_id, ack.reason, wire, drops) {
+                    if let Some(awaited) = self.sender.contradicts(AckKind::Pubrec, ack.packet_id) {
+                        return contradiction(AckKind::Pubrec, awaited, ack.packet_id, counters);
+                    }
+                    if !ack.reason.is_error() {
+                        // 3.x has no reason code for this. The PUBREL still lets the client finish.
+                        let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
+                        wire.put_acknowledgement(AckKind::Pubrel, ack.packet_id, reason);
+                    }
+                }
+                if ack.reason.is_error() {
+                    self.sender.pump(now, wire, &policy.send, counters);
+                }
+                Action::None
+            }
+            Packet::Pubrel(ack) => self.release(ack, wire),
+            Packet::Pubcomp(ack) => {
+                if !self.sender.complete(ack.packet_id)
+                    && let Some(awaited) = self.sender.contradicts(AckKind::Pubcomp, ack.packet_id)
+                {
+                    return contradiction(AckKind::Pubcomp, awaited, ack.packet_id, counters);
+                }
+                self.sender.pump(now, wire, &policy.send, counters);
+                Action::None
+            }
+            Packet::Pingreq => {
+                // 3.1.1 and 5.0 [MQTT-3.12.4-1]
+                let _ = wire.put(&Packet::Pingresp);
+                Action::None
+            }
+            Packet::Subscribe(subscribe) => Action::Subscribe(subscribe),
+            Packet::Unsubscribe(unsubscribe) => Action::Unsubscribe(unsubscribe),
+            Packet::Disconnect(disconnect) => self.disconnect(disconnect),
+            // 3.1.1 and 5.0 [MQTT-3.1.0-2]
+            Packet::Connect(_) => violation(ReasonCode::PROTOCOL_ERROR, "a second CONNECT"),
+            // 5.0 [MQTT-4.12.0-7]: the broker offers no enhanced authentication, so an AUTH is
+            // never expected.
+            Packet::Auth(_) => violation(ReasonCode::PROTOCOL_ERROR, "AUTH without an authentication method"),
+            Packet::Publish(_) => {
+                debug_assert!(false, "a PUBLISH is admitted");
+                Action::None
+            }
+            Packet::Connack(_) | Packet::Suback(_) | Packet::Unsuback(_) | Packet::Pingresp => {
+                violation(ReasonCode::PROTOCOL_ERROR, "a packet that only a server sends")
+            }
+        }
+    }
+
+    /// Decides about an incoming PUBLISH. The packet is passed by reference because it is large and
+    /// frequent.
+    #[inline]
+    pub fn admit(&mut self, publish: &Publish<'_>, wire: &mut Wire, policy: &SessionPolicy) -> Admitted {
+        if !publish.properties.subscription_ids.is_empty() {
+            // 5.0 [MQTT-3.3.4-6]
+            return Admitted::Fail(Violation {
+                reason: ReasonCode::PROTOCOL_ERROR,
+                what: "a Subscription Identifier in a PUBLISH from a client",
+            });
+        }
+        let Some(id) = publish.packet_id else { return Admitted::ToRoute };
+        let known = || publish.qos == QoS::ExactlyOnce && self.receiver.is_known(id);
+        if wire.version.is_v5()
+            && self.receiver.unfinished() >= usize::from(policy.receive_maximum)
+            && !known()
+        {
+            // 5.0 [MQTT-3.3.4-7]
+            return Admitted::Fail(Violation {
+                reason: ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
+                what: "more unacknowledged PUBLISHes than Receive Maximum",
+            });
+        }
+        if publish.qos == QoS::ExactlyOnce {
+            match self.receiver.admit(id) {
+                Admission::New => {}
+                Admission::Repeated => {
+                    wire.put_acknowledgement(AckKind::Pubrec, id, ReasonCode::SUCCESS);
+                    return Admitted::Known;
+                }
+                Admission::Pending => {
+                    // The gates may have opened while the client had no connection.
+                    return match self.answer_due(wire) {
+                        Ok(()) => Admitted::Known,
+                        Err(violation) => Admitted::Fail(violation),
+                    };
+                }
+            }
+        }
+        Admitted::ToRoute
+    }
+
+    fn release<'a>(&mut self, ack: Acknowledgement<'_>, wire: &mut Wire) -> Action<'a> {
+        let known = self.receiver.release(ack.packet_id);
+        let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
+        if let Some(lsn) = self.row.as_ref().and_then(|a| a.pending()) {
+            // PUBCOMP frees the identifier, so it waits until that is committed.
+            wire.outbox.hold_until_commit(lsn);
+        }
+        wire.put_acknowledgement(AckKind::Pubcomp, ack.packet_id, reason);
+        Action::None
+    }
+
+    fn disconnect<'a>(&mut self, disconnect: Disconnect<'a>) -> Action<'a> {
+        if let Some(expiry) = disconnect.session_expiry
+            && expiry > 0
+            && self.expiry == 0
+        {
+            // 5.0, section 3.14.2.2.2: an interval of 0 cannot be raised.
+            return violation(ReasonCode::PROTOCOL_ERROR, "DISCONNECT raises a Session Expiry Interval of 0");
+        }
+        Action::Disconnect(disconnect)
+    }
+
+    /// Writes one acknowledgement that is due.
+    pub fn answer(due: Due, wire: &mut Wire) {
+        let kind = if due.qos == QoS::AtLeastOnce { AckKind::Puback } else { AckKind::Pubrec };
+        if let Some(lsn) = due.waits {
+            wire.outbox.hold_until_commit(lsn);
+        }
+        wire.put_acknowledgement(kind, due.packet_id, due.reason);
+        for _ in 0..due.again {
+            wire.put_acknowledgement(kind, due.packet_id, due.reason);
+        }
+    }
+
+    /// Writes every pending acknowledgement that is due.
+    ///
+    /// # Errors
+    /// [`Violation`] if a message was held too long for a 3.x client. 3.x has no reason code in
+    /// PUBACK and PUBREC, so the broker can only close the connection.
+    pub fn answer_due(&mut self, wire: &mut Wire) -> Result<(), Violation> {
+        while let Some(due) = self.receiver.next_due() {
+            if due.held_too_long && !wire.version.is_v5() {
+                let what = "a receiver's queue had no room within limits.hold_timeout";
+                return Err(Violation { reason: ReasonCode::QUOTA_EXCEEDED, what });
+            }
+            Session::answer(due, wire);
+        }
+        Ok(())
+    }
+}
+
+/// Reports an acknowledgement of another kind than the one that its identifier waits for.
+// 5.0 [MQTT-4.13.1-1], 3.1.1 [MQTT-4.8.0-1]: such a packet breaks the exchanges of [MQTT-4.3.2-4]
+// and [MQTT-4.3.3-8] to [MQTT-4.3.3-11].
+#[cold]
+fn contradiction<'a>(
+    came: AckKind,
+    awaited: AckKind,
+    packet_id: PacketId,
+    counters: &mut Counters,
+) -> Action<'a> {
+    counters.contradictions += 1;
+    let what = match (came, awaited) {
+        (AckKind::Pubrec, AckKind::Puback) => "PUBREC for a QoS 1 PUBLISH, which waits for PUBACK",
+        (_, AckKind::Puback) => "PUBCOMP for a QoS 1 PUBLISH, which waits for PUBACK",
+        (AckKind::Puback, AckKind::Pubrec) => "PUBACK for a QoS 2 PUBLISH, which waits for PUBREC",
+        (_, AckKind::Pubrec) => "PUBCOMP for a QoS 2 PUBLISH, which waits for PUBREC",
+        _ => "PUBACK for a PUBREL, which waits for PUBCOMP",
+    };
+    Action::Contradiction { packet_id, violation: Violation { reason: ReasonCode::PROTOCOL_ERROR, what } }
+}
+
+impl Recount for Session {
+    fn recount(&self) -> Recounted {
+        let held = size_of::<Session>() + SESSION + self.client_id.len();
+        Recounted { held, charged: self.charge.bytes() }
+    }
+}
+
+fn violation<'a>(reason: ReasonCode, what: &'static str) -> Action<'a> {
+    Action::Fail(Violation { reason, what })
+}

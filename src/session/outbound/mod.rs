@@ -1,0 +1,20 @@
+//! The sending half of a session: the queue, the in-flight window, and when a message is sent
+//! again.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `queue` | messages that wait for a place in the window; bounds and policy |
+//! | `window` | the in-flight window: Packet Identifiers, PUBLISH and PUBREL in their orders |
+//! | `transmission` | how often and when one packet was sent, and when it is due |
+//! | `sender` | from the queue through the window to the connection |
+//! | `retransmission` | what is sent again on a live 3.x connection |
+//! | `retry` | retry interval, backoff, jitter, ack timeout |
+//! | `stall` | overdue acknowledgements, and who holds the packet |
+
+pub mod queue;
+pub mod retransmission;
+pub mod retry;
+pub mod sender;
+pub mod stall;
+pub mod transmission;
+pub mod window;

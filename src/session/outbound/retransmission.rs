@@ -1,0 +1,208 @@
+//! Live retransmission on 3.x connections: one round sends again what is due, in order, a bounded
+//! number.
+//!
+//! A packet is resent only if the peer's kernel has it and the application does not acknowledge it.
+//! A packet that the network still holds is not sent a second time and counts no attempt.
+
+use crate::session::drops::Drops;
+use crate::session::outbound::retry::{OnExhausted, Outlives, RetryPolicy};
+use crate::session::outbound::sender::{SendPolicy, Sender, sending, write_release};
+use crate::session::outbound::stall::{SocketView, Stall};
+use crate::session::outbound::transmission::{Holder, Look, Transmission};
+use crate::session::outbound::window::{InFlightPacket, Quota, Unacked};
+use crate::session::redelivery_policy::RedeliveryPolicy;
+use crate::session::wire::{Sending, Wire};
+use crate::time::Instant;
+
+/// The result of one [`Sender::retransmit`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retransmission {
+    /// PUBLISHes sent again.
+    pub publishes: u32,
+    /// PUBRELs sent again.
+    pub releases: u32,
+    /// The first packet sent again, with this transmission counted.
+    pub resent: Option<Stall>,
+    /// The first packet that goes on although it was sent as often as allowed.
+    pub kept: Option<Stall>,
+    /// The first packet that the peer's kernel does not have. The network holds it, so no attempt
+    /// counts.
+    pub network: Option<Stall>,
+    /// The first packet that was sent as often as allowed, if the connection is to be closed for
+    /// it.
+    pub exhausted: Option<Stall>,
+    /// Number of messages that were sent as often as allowed and dropped.
+    pub drop_reports: u32,
+}
+
+impl Retransmission {
+    /// Notes a packet that is about to be resent for the `attempts + 1`-th time.
+    fn note(&mut self, found: Stall, attempts: u16, retry: &RetryPolicy) {
+        let stall = Stall { transmissions: found.transmissions.saturating_add(1), ..found };
+        self.resent.get_or_insert(stall);
+        if retry.attempts > 0 && attempts == retry.attempts {
+            self.kept.get_or_insert(stall);
+        }
+    }
+}
+
+/// The decision about one packet that is due.
+enum Decision {
+    /// Nothing for now. The packet has a later due time, or waits for the next tick.
+    Wait,
+    /// Send the packet again.
+    Resend,
+    /// Drop the message.
+    Drop,
+    /// Close the connection.
+    Close,
+}
+
+/// One pass over the packets of a connection.
+struct Round {
+    look: Look,
+    outlives: Outlives,
+    /// Bytes in the outbox after which nothing is resent.
+    outbox: usize,
+    /// Resends that are left in this tick.
+    budget: usize,
+    /// True once budget or outbox are used up. Everything else that is due waits for the next tick.
+    is_spent: bool,
+    /// The fewest resends of any older packet: PUBLISHes, then PUBRELs. A packet must not overtake
+    /// an older one. 3.1.1 [MQTT-4.6.0-1], [MQTT-4.6.0-6]
+    floors: [u16; 2],
+    done: Retransmission,
+}
+
+impl Round {
+    fn decide(
+        &mut self,
+        packet: &mut InFlightPacket<'_>,
+        policy: &RedeliveryPolicy,
+        wire: &Wire,
+    ) -> Decision {
+        let stall = match packet.transmission_mut().holder(&self.look, policy, wire) {
+            Holder::Network(stall) => {
+                self.done.network.get_or_insert(stall);
+                return Decision::Wait;
+            }
+            Holder::JustArrived => return Decision::Wait,
+            Holder::Application(stall) => stall,
+        };
+        if packet.is_given_up(policy) {
+            return Decision::Drop;
+        }
+        if is_exhausted(packet.transmission().attempts, self.outlives, &policy.retry) {
+            self.done.exhausted = Some(stall);
+            return Decision::Close;
+        }
+        if self.is_spent || self.budget == 0 || wire.outbox.len() >= self.outbox {
+            self.is_spent = true;
+            return Decision::Wait;
+        }
+        let floor = self.floors[row(packet)];
+        let transmission = packet.transmission_mut();
+        if floor <= transmission.attempts {
+            // An older packet with a longer interval is not due yet. It may be acknowledged one
+            // interval later.
+            transmission.wait_again(self.look.now, policy, wire);
+            return Decision::Wait;
+        }
+        self.budget -= 1;
+        self.done.note(stall, transmission.attempts, &policy.retry);
+        Decision::Resend
+    }
+
+    fn resend(&mut self, packet: &mut InFlightPacket<'_>, policy: &RedeliveryPolicy, wire: &mut Wire) {
+        let now = self.look.now;
+        match packet {
+            InFlightPacket::Publish(p) => {
+                self.done.publishes += 1;
+                resend_publish(now, p, wire, policy);
+            }
+            InFlightPacket::Release(r) => {
+                self.done.releases += 1;
+                r.transmission.attempts = r.transmission.attempts.saturating_add(1);
+                write_release(now, r, wire, policy);
+            }
+        }
+    }
+
+    /// Lowers the floor for the packets behind this one. A packet that is never resent blocks none.
+    fn pass(&mut self, packet: &InFlightPacket<'_>) {
+        let Transmission { due, attempts, .. } = *packet.transmission();
+        let floor = &mut self.floors[row(packet)];
+        *floor = (*floor).min(if due.is_never() { u16::MAX } else { attempts });
+    }
+}
+
+/// Returns the index of a packet's floor: PUBLISHes and PUBRELs each have an order of their own.
+fn row(packet: &InFlightPacket<'_>) -> usize {
+    usize::from(matches!(packet, InFlightPacket::Release(_)))
+}
+
+impl Sender {
+    /// Sends again what is due on a 3.x connection, in order, a bounded number.
+    ///
+    /// `view` is the state of the socket. `outlives` says if the session outlives the connection, so
+    /// that closing the connection leads to a redelivery. Costs a pass over the packets in flight.
+    pub fn retransmit(
+        &mut self,
+        now: Instant,
+        view: SocketView,
+        outlives: Outlives,
+        wire: &mut Wire,
+        policy: &SendPolicy,
+        drops: &mut Drops,
+    ) -> Retransmission {
+        let Sender { window: Some(window), redelivery, .. } = self else { return Retransmission::default() };
+        let mut round = Round {
+            look: Look::new(now, view, wire),
+            outlives,
+            outbox: policy.outbox,
+            budget: redelivery.own.retry.resends_per_tick,
+            is_spent: false,
+            floors: [u16::MAX; 2],
+            done: Retransmission::default(),
+        };
+        let mut exhausted = Vec::new();
+        for mut packet in window.packets() {
+            if packet.transmission().due <= now {
+                let policy = packet.policy(redelivery);
+                match round.decide(&mut packet, &policy, wire) {
+                    Decision::Wait => {}
+                    Decision::Resend => round.resend(&mut packet, &policy, wire),
+                    Decision::Drop => {
+                        exhausted.push(packet.transmission().number());
+                        continue;
+                    }
+                    Decision::Close => break,
+                }
+            }
+            round.pass(&packet);
+        }
+        let mut done = round.done;
+        for number in exhausted {
+            done.drop_reports += u32::from(self.give_up(number, Quota::Free, drops));
+        }
+        done
+    }
+}
+
+fn is_exhausted(attempts: u16, outlives: Outlives, retry: &RetryPolicy) -> bool {
+    retry.attempts > 0
+        && attempts >= retry.attempts
+        && outlives == Outlives::Yes
+        && retry.on_exhausted != OnExhausted::Keep
+}
+
+fn resend_publish(now: Instant, p: &mut Unacked, wire: &mut Wire, policy: &RedeliveryPolicy) {
+    // 3.1.1 [MQTT-3.3.1-1]
+    let sending = Sending { dup: true, ..sending(&p.delivery, Some(p.packet_id())) };
+    // 3.x clients announce no Maximum Packet Size, so the packet fits as before.
+    let _ = wire.put_publish(now, &p.delivery.message, sending);
+    p.transmission.attempts = p.transmission.attempts.saturating_add(1);
+    p.sent_again(now);
+    p.transmission.written(policy.due(now, p.transmission.attempts, wire), wire);
+    p.record();
+}

@@ -1,0 +1,512 @@
+//! The sending half of a session: from its queue into its in-flight window and to the connection.
+
+use crate::mqtt::charge::{Recount, Recounted};
+use crate::mqtt::codec::AckKind;
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::records::{BodyNumber, EntryNumber, Flight, ReadEntry};
+use crate::persistence::write_buffer::{Entry, Parked};
+use crate::session::drops::{DropReason, Dropped, Drops};
+use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
+use crate::session::outbound::window::{InFlight, Quota, Received, Release, Unacked};
+use crate::session::redelivery_policy::{RedeliveryPolicy, SessionRedelivery};
+use crate::session::redelivery_rules::Rule;
+use crate::session::wire::{Sending, Wire};
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Number of full windows that a session may leave unfinished over all its connections.
+const CARRIED_OVER: usize = 4;
+
+/// Unfinished messages at most, so that some of the 65,535 identifiers are always free.
+const MOST_UNFINISHED: usize = 60_000;
+
+/// The operator's settings for the sending half of every session.
+#[derive(Clone, Debug)]
+pub struct SendPolicy {
+    /// Bounds of a queue that is in memory alone.
+    pub queue: QueueLimits,
+    /// Bounds of a stored queue. Its policy is the one of `queue`.
+    pub stored_queue: QueueLimits,
+    /// Redelivery settings before any rule. Each session has its own [`SessionRedelivery`].
+    pub redelivery: RedeliveryPolicy,
+    /// The operator's rules, in file order.
+    pub rules: Vec<Rule>,
+    /// Bytes in an outbox after which QoS 0 is dropped, and QoS 1 and 2 wait in the queue.
+    pub outbox: usize,
+    /// Unfinished deliveries of one connection at most.
+    pub in_flight: u16,
+}
+
+/// Counts of what sessions did.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// PUBLISH packets written.
+    pub sent: u64,
+    /// PUBLISH and PUBREL packets written again, live and at reconnect.
+    pub redelivered: u64,
+    /// Overdue acknowledgements found, at most one for each connection and look.
+    pub stalled: u64,
+    /// Connections closed for a missing acknowledgement.
+    pub cut: u64,
+    /// Acknowledgements of the wrong kind for the packet in flight.
+    pub contradictions: u64,
+    /// Dead letters published.
+    pub dead_letters: u64,
+    /// CONNECTs refused because sessions, memory or disk reached a bound.
+    pub refused_connects: u64,
+    /// Topic Filters of SUBSCRIBE packets refused for the same reasons.
+    pub refused_subscriptions: u64,
+    /// Messages dropped.
+    pub drops: Drops,
+}
+
+impl Counters {
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: &Counters) {
+        self.sent += other.sent;
+        self.redelivered += other.redelivered;
+        self.stalled += other.stalled;
+        self.cut += other.cut;
+        self.contradictions += other.contradictions;
+        self.dead_letters += other.dead_letters;
+        self.refused_connects += other.refused_connects;
+        self.refused_subscriptions += other.refused_subscriptions;
+        self.drops.merge(&other.drops);
+    }
+}
+
+/// Queue and in-flight window of one session.
+#[derive(Debug)]
+pub struct Sender {
+    /// `None` until a QoS 1 or 2 message is sent: 8 bytes for a session that only publishes.
+    pub(in crate::session) window: Option<Box<InFlight>>,
+    /// `None` until a message is queued.
+    queue: Option<Box<Queue>>,
+    pub(in crate::session) redelivery: Arc<SessionRedelivery>,
+}
+
+impl Sender {
+    /// Creates an empty sending half.
+    pub fn new(redelivery: Arc<SessionRedelivery>) -> Sender {
+        Sender { window: None, queue: None, redelivery }
+    }
+
+    /// Returns the session's redelivery settings.
+    pub fn redelivery(&self) -> &Arc<SessionRedelivery> {
+        &self.redelivery
+    }
+
+    /// Sets the redelivery settings once the client is known. They also hold for messages in
+    /// flight.
+    pub fn set_terms(&mut self, redelivery: Arc<SessionRedelivery>) {
+        if !Arc::ptr_eq(&self.redelivery, &redelivery)
+            && let Some(window) = &mut self.window
+        {
+            window.forget_rules();
+        }
+        self.redelivery = redelivery;
+    }
+
+    /// True if a new QoS 1 or 2 message can be sent at once: nothing older waits, and window and
+    /// outbox have room.
+    pub fn is_clear(&self, wire: &Wire, policy: &SendPolicy) -> bool {
+        self.queue.as_deref().is_none_or(Queue::is_empty)
+            && !self.has_unsent()
+            && self.has_quota(wire, policy)
+            && wire.outbox.len() < policy.outbox
+    }
+
+    /// True if a new QoS 0 message must go behind others in the queue, to keep its order.
+    pub fn holds_at_most_once(&self) -> bool {
+        self.queue.as_deref().is_some_and(Queue::has_at_most_once)
+    }
+
+    /// Moves a message into the window; the caller writes its packet now. Returns its place there.
+    /// Only if [`Self::is_clear`].
+    pub fn begin(&mut self, now: Instant, delivery: Delivery, wire: &Wire) -> &mut Unacked {
+        let due = self.redelivery.first_due(now, &delivery.message, wire);
+        self.window.get_or_insert_default().push(now, delivery, due)
+    }
+
+    /// Records the end offset of the packet that was written for the newest message.
+    pub fn written(&mut self, end_offset: u64) {
+        if let Some(last) = self.window.as_mut().and_then(|window| window.last_sent()) {
+            last.transmission.end_offset = end_offset;
+        }
+    }
+
+    /// Removes the newest message, because its packet could not be written.
+    pub fn undo(&mut self, id: PacketId) -> Option<Message> {
+        let window = self.window.as_mut()?;
+        let undone = window.acknowledge(id).or_else(|| window.reject(id));
+        undone.map(|p| p.delivery.message)
+    }
+
+    /// Appends a delivery to the queue.
+    ///
+    /// # Errors
+    /// [`QueueFull`], under the conditions of [`Queue::push`].
+    pub fn enqueue(
+        &mut self,
+        now: Instant,
+        delivery: Delivery,
+        head: Head,
+        limits: &QueueLimits,
+        drops: &mut Drops,
+    ) -> Result<(), QueueFull> {
+        self.queue.get_or_insert_default().push(now, delivery, head, limits, drops)
+    }
+
+    /// Returns true if the queue takes a message of this size, after expired deliveries were
+    /// dropped.
+    pub fn make_room(&mut self, now: Instant, size: usize, limits: &QueueLimits, drops: &mut Drops) -> bool {
+        match &mut self.queue {
+            Some(queue) => queue.make_room(now, size, limits, drops),
+            None => limits.admit(0, size),
+        }
+    }
+
+    /// Estimates [`Self::make_room`] without a change. Also true if some delivery may have expired,
+    /// which could make room.
+    pub fn may_have_room(&self, now: Instant, size: usize, limits: &QueueLimits) -> bool {
+        match &self.queue {
+            Some(queue) => queue.has_room(size, limits) || queue.may_have_expired(now),
+            None => limits.admit(0, size),
+        }
+    }
+
+    /// True if [`Self::pump`] has something to send.
+    pub fn has_waiting(&self) -> bool {
+        self.queue.as_deref().is_some_and(|q| !q.is_empty()) || self.has_unsent()
+    }
+
+    /// Appends a delivery whatever the limits say: for retained messages at a SUBSCRIBE.
+    pub fn enqueue_retained(&mut self, delivery: Delivery) {
+        self.queue.get_or_insert_default().append(delivery, Head::Online);
+    }
+
+    /// Restores a queued delivery from the store. All restores come in the order of the entry
+    /// numbers.
+    pub fn restore_queued(&mut self, entry: Parked, shared: bool, ids: u32) {
+        self.queue.get_or_insert_default().restore(entry, shared, SubscriptionIds::size_of(ids));
+    }
+
+    /// Restores a delivery that was sent and not acknowledged.
+    pub fn restore_sent(&mut self, now: Instant, delivery: Delivery, flight: Flight) {
+        self.window.get_or_insert_default().restore(now, delivery, flight);
+    }
+
+    /// Restores a delivery whose PUBREC came and whose PUBCOMP is pending.
+    pub fn restore_release(&mut self, now: Instant, entry: Box<Entry>, flight: Flight) {
+        self.window.get_or_insert_default().restore_release(now, entry, flight);
+    }
+
+    /// True if it is time to read a page from the store.
+    pub fn wants_page(&self) -> bool {
+        self.queue.as_deref().is_some_and(Queue::wants_page)
+    }
+
+    /// Records that the queue waits for its turn to read a page. Returns true if it did not wait
+    /// before.
+    pub fn wait_for_page(&mut self) -> bool {
+        self.queue.get_or_insert_default().wait_for_page()
+    }
+
+    /// Records that the queue's turn has come.
+    pub fn page_waited_for(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.page_waited_for();
+        }
+    }
+
+    /// Returns the entries to read from the store, or `None` if it is not time.
+    pub fn next_page(&mut self) -> Option<Vec<(EntryNumber, BodyNumber)>> {
+        self.queue.as_mut()?.next_page()
+    }
+
+    /// Takes a page that was read from the store, as [`Queue::take_page`].
+    pub fn take_page(
+        &mut self,
+        wanted: &[(EntryNumber, BodyNumber)],
+        read: Vec<ReadEntry>,
+        drops: &mut Drops,
+    ) {
+        if let Some(queue) = &mut self.queue {
+            queue.take_page(wanted, read, drops);
+        }
+    }
+
+    /// Returns the number of queued deliveries.
+    pub fn queued(&self) -> usize {
+        self.queue.as_deref().map_or(0, Queue::len)
+    }
+
+    /// Returns the bytes of the queued messages, each in full.
+    pub fn queued_bytes(&self) -> usize {
+        self.queue.as_deref().map_or(0, Queue::bytes)
+    }
+
+    /// Returns the number of messages in the in-flight window.
+    pub fn in_flight(&self) -> usize {
+        self.window.as_deref().map_or(0, InFlight::len)
+    }
+
+    /// Ends the connection, whose socket took `written` bytes.
+    pub fn end_connection(&mut self, written: u64) {
+        if let Some(window) = &mut self.window {
+            window.end_connection(written);
+        }
+    }
+
+    /// Begins a connection. PUBRELs are sent at once, outside the quota. PUBLISHes follow with
+    /// [`Self::pump`].
+    // 3.1.1 and 5.0 [MQTT-4.4.0-1]
+    pub fn resume(&mut self, now: Instant, wire: &mut Wire, counters: &mut Counters) {
+        let Some(window) = &mut self.window else { return };
+        window.begin_connection();
+        for release in window.releases() {
+            counters.redelivered += 1;
+            write_release(now, release, wire, &self.redelivery.under(release.matched));
+        }
+    }
+
+    /// Sends as much as window, outbox and the client's limits allow. Messages in flight before
+    /// this connection go first, in their order; the queue follows.
+    #[inline]
+    pub fn pump(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, counters: &mut Counters) {
+        // Called with every acknowledgement, and usually nothing waits.
+        if self.has_waiting() {
+            self.send_waiting(now, wire, policy, counters);
+        }
+    }
+
+    fn send_waiting(&mut self, now: Instant, wire: &mut Wire, policy: &SendPolicy, counters: &mut Counters) {
+        while self.has_unsent() {
+            if !self.has_quota(wire, policy) || wire.outbox.len() >= policy.outbox {
+                return;
+            }
+            self.resend_carried_over(now, wire, counters);
+        }
+        while let Some(front) = self.queue.as_deref().and_then(Queue::front) {
+            if wire.outbox.len() >= policy.outbox {
+                return;
+            }
+            if front.message.is_expired(now) {
+                // 5.0 [MQTT-3.3.2-5]
+                let expired = self.pop_queued();
+                counters.drops.lose(Dropped::new(DropReason::Expired, expired.map(|d| d.message)));
+                continue;
+            }
+            if front.qos != QoS::AtMostOnce && !self.has_quota(wire, policy) {
+                return;
+            }
+            if let Some(delivery) = self.pop_queued() {
+                self.send(now, delivery, wire, counters);
+            }
+        }
+    }
+
+    /// Handles a PUBACK. Returns true if it finished a message. The code of a 5.0 client may be
+    /// negative.
+    pub fn acknowledge(&mut self, id: PacketId, reason: ReasonCode, drops: &mut Drops) -> bool {
+        let finished = self.window.as_mut().and_then(|window| window.acknowledge(id));
+        let Some(mut finished) = finished else { return false };
+        if let Some(entry) = finished.delivery.stored.as_mut().filter(|_| !reason.is_error()) {
+            entry.done();
+        }
+        if reason.is_error() {
+            drops.lose(finished.lost(DropReason::NegativelyAcknowledged, Some(reason)));
+        }
+        true
+    }
+
+    /// Handles a PUBREC and answers with PUBREL if the exchange is known. Returns true if it is.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        id: PacketId,
+        reason: ReasonCode,
+        wire: &mut Wire,
+        drops: &mut Drops,
+    ) -> bool {
+        let Some(window) = &mut self.window else { return false };
+        if reason.is_error() {
+            let Some(finished) = window.reject(id) else { return false };
+            drops.lose(finished.lost(DropReason::NegativelyAcknowledged, Some(reason)));
+            return true;
+        }
+        let topic = if self.redelivery.differ_by_topic() { window.topic(id) } else { None };
+        let matched = topic.map(|topic| self.redelivery.matched(topic));
+        match window.receive(id) {
+            Received::Release | Received::Again => {
+                if let Some(release) = window.release_mut(id) {
+                    release.matched = matched.unwrap_or(release.matched);
+                    write_release(now, release, wire, &self.redelivery.under(release.matched));
+                }
+                true
+            }
+            Received::Unknown => false,
+        }
+    }
+
+    /// Returns the acknowledgement that the packet with this identifier waits for, if its kind is
+    /// not `came`. Called only if `came` finished nothing. A repeated PUBREC while PUBCOMP is
+    /// pending is lawful.
+    pub fn contradicts(&self, came: AckKind, id: PacketId) -> Option<AckKind> {
+        let awaited = self.window.as_ref()?.awaited(id)?;
+        (awaited != came && (came, awaited) != (AckKind::Pubrec, AckKind::Pubcomp)).then_some(awaited)
+    }
+
+    /// Handles a PUBCOMP. Returns true if it finished a message.
+    pub fn complete(&mut self, id: PacketId) -> bool {
+        self.window.as_mut().is_some_and(|window| window.complete(id))
+    }
+
+    /// Returns the earliest due time in the window, or [`Instant::NEVER`].
+    pub fn earliest_due(&self) -> Instant {
+        self.window.as_deref().map_or(Instant::NEVER, InFlight::earliest_due)
+    }
+
+    /// Returns the due time of the packets sent last. It is an upper bound for the change that
+    /// these packets made to [`Self::earliest_due`].
+    pub fn newest_due(&self) -> Instant {
+        self.window.as_deref().map_or(Instant::NEVER, InFlight::newest_due)
+    }
+
+    /// Drops a message that its receiver has and does not acknowledge. Returns true if the message
+    /// was in flight.
+    pub(super) fn give_up(&mut self, number: u64, quota: Quota, drops: &mut Drops) -> bool {
+        let given_up = self.window.as_mut().and_then(|window| window.give_up(number, quota));
+        let Some(p) = given_up else { return false };
+        drops.lose(p.lost(DropReason::Exhausted, None));
+        true
+    }
+
+    /// Removes the oldest unfinished PUBLISH of a session that has ended, sent or not.
+    pub fn pop_unfinished(&mut self) -> Option<Unacked> {
+        self.window.as_mut()?.pop_publish()
+    }
+
+    /// Removes the oldest PUBREL of a session that has ended. Returns true if there was one.
+    pub fn pop_release(&mut self) -> bool {
+        self.window.as_mut().is_some_and(|window| window.pop_release())
+    }
+
+    /// Removes the oldest queued delivery in memory of a session that has ended.
+    pub fn pop_queued(&mut self) -> Option<Delivery> {
+        self.queue.as_mut()?.pop()
+    }
+
+    /// True if some parked entry came by a shared subscription.
+    pub fn has_shared_unread(&self) -> bool {
+        self.queue.as_deref().is_some_and(Queue::has_shared_unread)
+    }
+
+    /// Removes the oldest parked entry of a session that has ended.
+    pub fn pop_unread(&mut self) -> Option<Parked> {
+        self.queue.as_mut()?.pop_unread()
+    }
+
+    /// Removes all parked entries of a session that has ended.
+    pub fn take_unread(&mut self) -> VecDeque<Parked> {
+        self.queue.as_mut().map_or_else(VecDeque::new, |queue| queue.take_unread())
+    }
+
+    /// True if another PUBLISH may be sent. Two bounds hold: the client's Receive Maximum, and the
+    /// unfinished messages of one session over all its connections. PUBRELs that were carried over
+    /// hold no quota, so without the second bound a client that never sends PUBCOMP would use up
+    /// the identifiers.
+    fn has_quota(&self, wire: &Wire, policy: &SendPolicy) -> bool {
+        let most = (usize::from(policy.in_flight) * CARRIED_OVER).min(MOST_UNFINISHED);
+        match &self.window {
+            Some(window) => {
+                window.quota_used() < usize::from(wire.window) && (window.has_unsent() || window.len() < most)
+            }
+            None => wire.window > 0 && most > 0,
+        }
+    }
+
+    /// True if PUBLISHes of an earlier connection wait to be sent again.
+    fn has_unsent(&self) -> bool {
+        self.window.as_deref().is_some_and(InFlight::has_unsent)
+    }
+
+    fn resend_carried_over(&mut self, now: Instant, wire: &mut Wire, counters: &mut Counters) {
+        let Some(window) = &mut self.window else { return };
+        let Some(p) = window.first_unsent() else { return };
+        // 3.1.1 and 5.0 [MQTT-3.3.1-1]; a packet that never left the broker is sent for the first
+        // time.
+        let dup = p.transmission.transmissions > 0;
+        let sending = Sending { dup, ..sending(&p.delivery, Some(p.packet_id())) };
+        if wire.put_publish(now, &p.delivery.message, sending).is_err() {
+            // 5.0 [MQTT-3.1.2-25]
+            if let Some(p) = window.give_up_unsent() {
+                counters.drops.lose(p.lost(DropReason::TooLarge, None));
+            }
+            return;
+        }
+        p.sent_again(now);
+        let due = self.redelivery.first_due(now, &p.delivery.message, wire);
+        p.transmission.written(due, wire);
+        p.record();
+        counters.sent += 1;
+        counters.redelivered += 1;
+        window.mark_sent();
+    }
+
+    fn send(&mut self, now: Instant, delivery: Delivery, wire: &mut Wire, counters: &mut Counters) {
+        if delivery.qos == QoS::AtMostOnce {
+            match wire.put_publish(now, &delivery.message, sending(&delivery, None)) {
+                Ok(()) => counters.sent += 1,
+                Err(_) => counters.drops.lose(Dropped::unsent(DropReason::TooLarge, delivery.message)),
+            }
+            return;
+        }
+        let due = self.redelivery.first_due(now, &delivery.message, wire);
+        let p = self.window.get_or_insert_default().push(now, delivery, due);
+        let id = p.packet_id();
+        p.record();
+        if p.delivery.qos == QoS::ExactlyOnce {
+            // The identifier is recorded before the client sees it.
+            wire.wait_for(p.delivery.stored.as_deref());
+        }
+        if wire.put_publish(now, &p.delivery.message, sending(&p.delivery, Some(id))).is_err() {
+            let message = self.undo(id);
+            counters.drops.lose(Dropped::new(DropReason::TooLarge, message));
+            return;
+        }
+        p.transmission.end_offset = wire.outbox.end_offset();
+        counters.sent += 1;
+    }
+}
+
+impl Recount for Sender {
+    fn recount(&self) -> Recounted {
+        let queue = self.queue.as_deref().map_or_else(Recounted::default, Recount::recount);
+        let window = self.window.as_deref().map_or_else(Recounted::default, Recount::recount);
+        Recounted { held: queue.held + window.held, charged: queue.charged + window.charged }
+    }
+}
+
+/// Returns the fields of a PUBLISH that is sent for the first time.
+pub(super) fn sending(delivery: &Delivery, packet_id: Option<PacketId>) -> Sending<'_> {
+    let Delivery { qos, retain, ids, .. } = delivery;
+    Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: ids.as_slice() }
+}
+
+/// Writes a PUBREL, for the first time or again.
+pub(super) fn write_release(now: Instant, r: &mut Release, wire: &mut Wire, redelivery: &RedeliveryPolicy) {
+    // The PUBREC is recorded before it is answered.
+    wire.wait_for(r.stored.as_deref());
+    wire.put_acknowledgement(AckKind::Pubrel, r.packet_id(), ReasonCode::SUCCESS);
+    let sent = &mut r.transmission;
+    sent.transmissions = sent.transmissions.saturating_add(1);
+    sent.written(redelivery.due(now, sent.attempts, wire), wire);
+}
+
+#[cfg(test)]
+#[path = "sender_tests.rs"]
+mod tests;

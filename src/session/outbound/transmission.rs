@@ -1,0 +1,122 @@
+//! The transmission record of a packet in flight: one record for PUBLISH and PUBREL, 3.x and 5.0.
+//!
+//! [`Transmission::holder`] is the first step of every look at a packet that is due. Time counts
+//! against a client only while the client's kernel has the packet.
+
+use crate::mqtt::packet::PacketId;
+use crate::session::outbound::stall::{SocketView, Stall, StallCause};
+use crate::session::redelivery_policy::RedeliveryPolicy;
+use crate::session::wire::Wire;
+use crate::time::Instant;
+
+/// Number of Packet Identifiers.
+pub(super) const IDS: u64 = 65_535;
+
+const FIRST: PacketId = PacketId::new(1).expect("1 is not 0");
+
+/// Returns the Packet Identifier of a running number.
+pub(super) fn packet_id(number: u64) -> PacketId {
+    PacketId::new((number % IDS) as u16 + 1).unwrap_or(FIRST)
+}
+
+/// How often and when one packet was sent, and when it is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmission {
+    /// When the packet is resent on this connection, or is overdue (5.0); [`Instant::NEVER`] if
+    /// neither.
+    pub due: Instant,
+    /// When the message was first sent.
+    pub first_sent: Instant,
+    /// The offset of the packet's end in the connection's stream.
+    pub end_offset: u64,
+    number: u64,
+    /// Resends on this connection.
+    pub attempts: u16,
+    /// Transmissions over all connections; 0 if the packet was written to one connection only and
+    /// the socket did not take all of it.
+    pub transmissions: u16,
+    /// True if the peer's kernel did not have the packet at the last look. Its time has not begun
+    /// then.
+    pub with_network: bool,
+}
+
+impl Transmission {
+    /// Creates the record of the packet with this running number, which is not written yet.
+    pub fn new(number: u64, first_sent: Instant, due: Instant, transmissions: u16) -> Transmission {
+        let (end_offset, attempts, with_network) = (0, 0, false);
+        Transmission { due, first_sent, end_offset, number, attempts, transmissions, with_network }
+    }
+
+    /// Returns the running number, which is unique in the session.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the Packet Identifier.
+    pub fn packet_id(&self) -> PacketId {
+        packet_id(self.number)
+    }
+
+    /// Describes the packet as a stall. The caller fills in the state of the socket.
+    pub fn stall(&self, now: Instant, cause: StallCause) -> Stall {
+        let Transmission { first_sent, transmissions, number, due, .. } = *self;
+        let (packet_id, age, late) = (self.packet_id(), now.since(first_sent), now.since(due));
+        Stall { packet_id, age, transmissions, cause, number, late, view: SocketView::default() }
+    }
+
+    /// Records that the packet was written, up to the outbox's present end.
+    pub fn written(&mut self, due: Instant, wire: &Wire) {
+        self.due = due;
+        self.end_offset = wire.outbox.end_offset();
+        self.with_network = false;
+    }
+
+    /// Sets the due time one wait from now, without a resend.
+    pub fn wait_again(&mut self, now: Instant, policy: &RedeliveryPolicy, wire: &Wire) {
+        self.due = policy.due(now, self.attempts, wire);
+    }
+
+    /// Returns who holds the packet, which is due. Unless the application holds it, the wait begins
+    /// again: the network's time is not the client's, and a packet that has just arrived has its
+    /// whole wait.
+    pub fn holder(&mut self, look: &Look, policy: &RedeliveryPolicy, wire: &Wire) -> Holder {
+        let cause = StallCause::of(self.end_offset, look.peer_has, look.view);
+        let stall = Stall { view: look.view, ..self.stall(look.now, cause) };
+        let was_with_network = self.with_network;
+        self.with_network = cause != StallCause::Application;
+        if !self.with_network && !was_with_network {
+            return Holder::Application(stall);
+        }
+        self.wait_again(look.now, policy, wire);
+        if self.with_network { Holder::Network(stall) } else { Holder::JustArrived }
+    }
+}
+
+/// One look at a connection whose packets are due.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// The time of the look.
+    pub now: Instant,
+    /// The state of the socket.
+    pub view: SocketView,
+    /// The stream offset up to which the peer's kernel has the connection's bytes.
+    peer_has: u64,
+}
+
+impl Look {
+    /// Looks at a connection whose socket is in this state.
+    pub fn new(now: Instant, view: SocketView, wire: &Wire) -> Look {
+        Look { now, view, peer_has: view.peer_has(wire) }
+    }
+}
+
+/// Who holds a packet that is due.
+#[derive(Clone, Copy, Debug)]
+pub enum Holder {
+    /// The peer's kernel does not have the packet.
+    Network(Stall),
+    /// The peer's kernel got the packet since the last look.
+    JustArrived,
+    /// The client's application has had the packet for its whole wait.
+    Application(Stall),
+}

@@ -1,0 +1,540 @@
+//! The in-flight window: QoS 1 and 2 deliveries with a Packet Identifier that are not finished.
+//!
+//! The window has two rows, because the standard orders two things. PUBLISHes stand in the order of
+//! their first transmission, PUBRELs in the order of their PUBRECs (3.1.1 [MQTT-4.6.0-1],
+//! [MQTT-4.6.0-4]; prudent in 5.0). A message's body is released at its PUBREC. Identifiers follow
+//! from a running number, so an acknowledgement is found by binary search, and at once if it comes
+//! in order.
+
+use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::codec::AckKind;
+use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
+use crate::persistence::records::Flight;
+use crate::persistence::write_buffer::Entry;
+use crate::session::drops::{DropReason, Dropped, Sent};
+use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::stall::{Stall, StallCause};
+use crate::session::outbound::transmission::{IDS, Transmission, packet_id};
+use crate::session::redelivery_policy::{PolicyRules, RedeliveryPolicy, SessionRedelivery};
+use crate::time::Instant;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A PUBLISH without its PUBACK or PUBREC.
+#[derive(Debug)]
+pub struct Unacked {
+    /// The message and what its delivery adds.
+    pub delivery: Delivery,
+    /// How often and when the packet was sent.
+    pub transmission: Transmission,
+    /// Milliseconds from the first transmission to the last one, up to 49 days.
+    last_sent_after: u32,
+}
+
+impl Unacked {
+    /// Returns the Packet Identifier.
+    pub fn packet_id(&self) -> PacketId {
+        self.transmission.packet_id()
+    }
+
+    /// Returns the place in the window, for the store.
+    pub fn flight(&self) -> Flight {
+        let Transmission { transmissions, .. } = self.transmission;
+        Flight { running: self.transmission.number(), transmissions }
+    }
+
+    /// Records the present place in the window, if the delivery is stored.
+    pub fn record(&self) {
+        if let Some(entry) = &self.delivery.stored {
+            entry.sent(self.flight());
+        }
+    }
+
+    /// Counts one more transmission.
+    pub fn sent_again(&mut self, now: Instant) {
+        let sent = &mut self.transmission;
+        sent.transmissions = sent.transmissions.saturating_add(1);
+        self.last_sent_after = u32::try_from(now.since(sent.first_sent).as_millis()).unwrap_or(u32::MAX);
+    }
+
+    /// Turns the packet into a drop.
+    pub fn lost(self, cause: DropReason, code: Option<ReasonCode>) -> Dropped {
+        let Transmission { transmissions, first_sent, .. } = self.transmission;
+        let last = first_sent + Duration::from_millis(self.last_sent_after.into());
+        let sent = Sent { times: transmissions, first: first_sent, last };
+        Dropped { cause, message: Some(self.delivery.message), sent, code }
+    }
+}
+
+/// A PUBREL without its PUBCOMP.
+#[derive(Debug)]
+pub struct Release {
+    /// How often and when the PUBREL was sent. `first_sent` is that of its PUBLISH.
+    pub transmission: Transmission,
+    /// The rules that the message's topic matched.
+    pub matched: PolicyRules,
+    /// True if the PUBREL holds a unit of the send quota. False after it was carried over from an
+    /// earlier connection.
+    pub in_quota: bool,
+    /// The row in the store; `None` if the delivery is not stored.
+    pub stored: Option<Box<Entry>>,
+}
+
+impl Release {
+    /// Returns the Packet Identifier.
+    pub fn packet_id(&self) -> PacketId {
+        self.transmission.packet_id()
+    }
+}
+
+/// One packet of the window that was sent on this connection.
+#[derive(Debug)]
+pub enum InFlightPacket<'a> {
+    /// A PUBLISH without its PUBACK or PUBREC.
+    Publish(&'a mut Unacked),
+    /// A PUBREL without its PUBCOMP.
+    Release(&'a mut Release),
+}
+
+impl InFlightPacket<'_> {
+    /// Returns the transmission record.
+    pub fn transmission(&self) -> &Transmission {
+        match self {
+            InFlightPacket::Publish(p) => &p.transmission,
+            InFlightPacket::Release(r) => &r.transmission,
+        }
+    }
+
+    /// Returns the transmission record, to change it.
+    pub fn transmission_mut(&mut self) -> &mut Transmission {
+        match self {
+            InFlightPacket::Publish(p) => &mut p.transmission,
+            InFlightPacket::Release(r) => &mut r.transmission,
+        }
+    }
+
+    /// Returns the redelivery settings of the packet's topic.
+    pub fn policy<'a>(&self, redelivery: &'a SessionRedelivery) -> Cow<'a, RedeliveryPolicy> {
+        match self {
+            InFlightPacket::Publish(p) => redelivery.of(p.delivery.message.topic()),
+            InFlightPacket::Release(r) => redelivery.under(r.matched),
+        }
+    }
+
+    /// Returns true if the message was sent as often as its policy allows and is to be dropped. The
+    /// message of a PUBREL has arrived, so nothing is left to drop.
+    pub fn is_given_up(&self, policy: &RedeliveryPolicy) -> bool {
+        match self {
+            InFlightPacket::Publish(p) => policy.gives_up(p.transmission.transmissions),
+            InFlightPacket::Release(_) => false,
+        }
+    }
+}
+
+/// The result of a PUBREC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The receiver has the message now, and PUBREL is due.
+    Release,
+    /// PUBREC came before: PUBREL is due again.
+    Again,
+    /// No exchange has this identifier.
+    Unknown,
+}
+
+/// The fate of the send quota that a dropped message held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// The unit is free: there is no quota (3.x), or the connection ends.
+    Free,
+    /// The unit stays in use, because the client may still count the message against its Receive
+    /// Maximum.
+    // 5.0 [MQTT-3.3.4-9]
+    Forfeited,
+}
+
+/// The in-flight window of one session.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    publishes: VecDeque<Unacked>,
+    /// Number of `publishes`, from the front, that were sent on this connection.
+    sent: usize,
+    releases: VecDeque<Release>,
+    /// Number of PUBRELs that hold no quota.
+    outside_quota: usize,
+    /// Units of the quota that dropped messages hold until the connection ends, because the client
+    /// may still count them.
+    forfeited: usize,
+    /// The running number of the next message.
+    next: u64,
+    /// A lower bound of the numbers in use. Updated only when the identifiers come round.
+    oldest: u64,
+    /// The charge of the two rows beside the messages.
+    charge: Charge,
+}
+
+/// Places that an empty row keeps allocated.
+const KEPT: usize = 256;
+
+impl Recount for InFlight {
+    fn recount(&self) -> Recounted {
+        Recounted { held: self.rows(), charged: self.charge.bytes() }
+    }
+}
+
+impl InFlight {
+    /// Returns the number of messages that are not finished.
+    pub fn len(&self) -> usize {
+        self.publishes.len() + self.releases.len()
+    }
+
+    /// True if every message is finished.
+    pub fn is_empty(&self) -> bool {
+        self.publishes.is_empty() && self.releases.is_empty()
+    }
+
+    /// Returns the units of the send quota in use: PUBLISHes sent on this connection and not
+    /// finished.
+    // 5.0 [MQTT-4.9.0-2], [MQTT-3.3.4-9]
+    pub fn quota_used(&self) -> usize {
+        self.sent + self.releases.len() - self.outside_quota + self.forfeited
+    }
+
+    /// True if PUBLISHes of an earlier connection wait to be sent again.
+    pub fn has_unsent(&self) -> bool {
+        self.sent < self.publishes.len()
+    }
+
+    /// Returns the first PUBLISH that waits to be sent again.
+    pub fn first_unsent(&mut self) -> Option<&mut Unacked> {
+        self.publishes.get_mut(self.sent)
+    }
+
+    /// Records that the first unsent PUBLISH was sent.
+    pub fn mark_sent(&mut self) {
+        debug_assert!(self.has_unsent());
+        self.sent += 1;
+    }
+
+    /// Removes the first unsent PUBLISH.
+    pub fn give_up_unsent(&mut self) -> Option<Unacked> {
+        self.publishes.remove(self.sent)
+    }
+
+    /// Iterates over the packets sent on this connection: PUBLISHes oldest first, then PUBRELs in the
+    /// order of their PUBRECs.
+    pub fn packets(&mut self) -> impl Iterator<Item = InFlightPacket<'_>> {
+        let publishes = self.publishes.iter_mut().take(self.sent).map(InFlightPacket::Publish);
+        publishes.chain(self.releases.iter_mut().map(InFlightPacket::Release))
+    }
+
+    /// Returns the PUBLISH that was sent last on this connection.
+    pub fn last_sent(&mut self) -> Option<&mut Unacked> {
+        self.publishes.get_mut(self.sent.checked_sub(1)?)
+    }
+
+    /// Iterates over the PUBRELs in the order of their PUBRECs.
+    pub fn releases(&mut self) -> impl Iterator<Item = &mut Release> {
+        self.releases.iter_mut()
+    }
+
+    /// Returns the earliest due time on this connection, or [`Instant::NEVER`]. Costs a pass over
+    /// the window.
+    pub fn earliest_due(&self) -> Instant {
+        let publishes = self.publishes.iter().take(self.sent).map(|p| p.transmission.due);
+        publishes.chain(self.releases.iter().map(|r| r.transmission.due)).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Returns the earlier due time of the newest PUBLISH and the newest PUBREL, or
+    /// [`Instant::NEVER`].
+    pub fn newest_due(&self) -> Instant {
+        let publish = self.sent.checked_sub(1).and_then(|at| self.publishes.get(at));
+        let publish = publish.map_or(Instant::NEVER, |p| p.transmission.due);
+        self.releases.back().map_or(publish, |r| publish.min(r.transmission.due))
+    }
+
+    /// Returns the unfinished packet that was first sent before all others. `cause` maps a stream
+    /// offset to the holder of the packet that ends there.
+    pub fn oldest(&self, now: Instant, cause: impl Fn(u64) -> StallCause) -> Option<Stall> {
+        let stall = |t: &Transmission| t.stall(now, cause(t.end_offset));
+        let publish = self.publishes.front().map(|p| stall(&p.transmission));
+        let releases = self.releases.iter().map(|r| stall(&r.transmission));
+        releases.chain(publish).max_by_key(|stall| stall.age)
+    }
+
+    /// True if the message with this running number is not finished.
+    pub fn holds(&self, number: u64) -> bool {
+        self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).is_ok()
+            || self.releases.iter().any(|r| r.transmission.number() == number)
+    }
+
+    /// Returns the delivery with this running number while it waits for PUBACK or PUBREC.
+    pub fn delivery(&self, number: u64) -> Option<&Delivery> {
+        let at = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()?;
+        Some(&self.publishes.get(at)?.delivery)
+    }
+
+    /// Appends a new message under a free identifier. No older message may be unsent.
+    // 3.1.1 [MQTT-2.3.1-4], 5.0 [MQTT-2.2.1-4], [MQTT-4.3.2-1], [MQTT-4.3.3-1]
+    pub fn push(&mut self, now: Instant, delivery: Delivery, due: Instant) -> &mut Unacked {
+        debug_assert!(!self.has_unsent() && delivery.qos != QoS::AtMostOnce);
+        let number = self.free_number();
+        self.next = number + 1;
+        self.sent += 1;
+        let grows = self.publishes.len() == self.publishes.capacity();
+        self.publishes.push_back(Unacked {
+            delivery,
+            transmission: Transmission::new(number, now, due, 1),
+            last_sent_after: 0,
+        });
+        if grows {
+            self.account();
+        }
+        let last = self.publishes.len() - 1;
+        &mut self.publishes[last]
+    }
+
+    /// Restores a delivery that was in flight when the broker ended. Call in the order of the
+    /// numbers.
+    pub fn restore(&mut self, now: Instant, delivery: Delivery, flight: Flight) {
+        let Flight { running: number, transmissions } = flight;
+        self.restored(number);
+        self.publishes.push_back(Unacked {
+            delivery,
+            // The store does not have the time of the first transmission.
+            transmission: Transmission::new(number, now, Instant::NEVER, transmissions),
+            last_sent_after: 0,
+        });
+        self.account();
+    }
+
+    /// Restores a PUBREL that was in flight when the broker ended.
+    pub fn restore_release(&mut self, now: Instant, stored: Box<Entry>, flight: Flight) {
+        let Flight { running: number, transmissions } = flight;
+        self.restored(number);
+        self.outside_quota += 1;
+        self.releases.push_back(Release {
+            transmission: Transmission::new(number, now, Instant::NEVER, transmissions),
+            // The topic is gone with the message.
+            matched: PolicyRules::default(),
+            in_quota: false,
+            stored: Some(stored),
+        });
+        self.account();
+    }
+
+    /// Charges the rows, which may have grown or shrunk. If they have not, this costs two
+    /// multiplications and a comparison.
+    fn account(&mut self) {
+        self.charge.set(self.rows());
+    }
+
+    fn rows(&self) -> usize {
+        self.publishes.capacity() * size_of::<Unacked>() + self.releases.capacity() * size_of::<Release>()
+    }
+
+    /// Frees the room of long rows that are empty.
+    fn give_back_rows(&mut self) {
+        if self.publishes.is_empty() && self.publishes.capacity() > KEPT {
+            self.publishes = VecDeque::new();
+        }
+        if self.releases.is_empty() && self.releases.capacity() > KEPT {
+            self.releases = VecDeque::new();
+        }
+        self.account();
+    }
+
+    fn restored(&mut self, number: u64) {
+        self.oldest = if self.is_empty() { number } else { self.oldest.min(number) };
+        self.next = self.next.max(number + 1);
+    }
+
+    /// Handles a PUBACK: removes the QoS 1 message. Returns `None` if the identifier has none.
+    pub fn acknowledge(&mut self, id: PacketId) -> Option<Unacked> {
+        let at = self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::AtLeastOnce)?;
+        self.remove(at)
+    }
+
+    /// Handles a PUBREC: the receiver has the message from now on, and only the PUBREL is sent
+    /// again.
+    // 5.0 [MQTT-4.3.3-4], [MQTT-4.3.3-6]; 3.1.1 [MQTT-4.3.3-1]
+    pub fn receive(&mut self, id: PacketId) -> Received {
+        let Some(at) = self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::ExactlyOnce) else {
+            let again = self.releases.iter().any(|r| r.packet_id() == id);
+            return if again { Received::Again } else { Received::Unknown };
+        };
+        let in_quota = at < self.sent;
+        if let Some(mut p) = self.remove(at) {
+            self.outside_quota += usize::from(!in_quota);
+            let mut stored = p.delivery.stored.take();
+            if let Some(entry) = &mut stored {
+                entry.received();
+            }
+            let (number, first_sent) = (p.transmission.number(), p.transmission.first_sent);
+            self.releases.push_back(Release {
+                transmission: Transmission::new(number, first_sent, Instant::NEVER, 0),
+                matched: PolicyRules::default(),
+                in_quota,
+                stored,
+            });
+            self.account();
+        }
+        Received::Release
+    }
+
+    /// Handles a PUBREC with an error: removes the QoS 2 message. Returns `None` if the identifier
+    /// has none.
+    // 5.0 [MQTT-4.4.0-2]
+    pub fn reject(&mut self, id: PacketId) -> Option<Unacked> {
+        let at = self.find(id).filter(|at| self.publishes[*at].delivery.qos == QoS::ExactlyOnce)?;
+        self.remove(at)
+    }
+
+    /// Returns the acknowledgement that the packet with this identifier waits for. Returns `None`
+    /// if nothing was sent under the identifier on this connection: a late answer to an earlier
+    /// transmission is not held against the client. Costs as much as [`Self::complete`], and is
+    /// called only for acknowledgements that finish nothing.
+    pub fn awaited(&self, id: PacketId) -> Option<AckKind> {
+        match self.find(id) {
+            Some(at) if at < self.sent && self.publishes[at].delivery.qos == QoS::AtLeastOnce => {
+                Some(AckKind::Puback)
+            }
+            Some(at) => (at < self.sent).then_some(AckKind::Pubrec),
+            None => self.releases.iter().any(|r| r.packet_id() == id).then_some(AckKind::Pubcomp),
+        }
+    }
+
+    /// Forgets the rules of all PUBRELs, because the session has new rules. Their topics are not
+    /// known any more.
+    pub fn forget_rules(&mut self) {
+        self.releases.iter_mut().for_each(|r| r.matched = PolicyRules::default());
+    }
+
+    /// Removes a PUBLISH that its receiver may still acknowledge. Returns `None` if the number is
+    /// not in flight.
+    pub fn give_up(&mut self, number: u64, quota: Quota) -> Option<Unacked> {
+        let at = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()?;
+        self.forfeited += usize::from(quota == Quota::Forfeited && at < self.sent);
+        self.remove(at)
+    }
+
+    /// Returns the topic of the unacknowledged PUBLISH with this identifier.
+    pub fn topic(&self, id: PacketId) -> Option<&str> {
+        Some(self.publishes.get(self.find(id)?)?.delivery.message.topic())
+    }
+
+    /// Returns the PUBREL with this identifier.
+    pub fn release_mut(&mut self, id: PacketId) -> Option<&mut Release> {
+        // The newest is the usual case: its PUBREC came just now.
+        self.releases.iter_mut().rev().find(|r| r.packet_id() == id)
+    }
+
+    /// Handles a PUBCOMP: finishes a QoS 2 message. Returns true if there was one.
+    pub fn complete(&mut self, id: PacketId) -> bool {
+        let Some(at) = self.releases.iter().position(|r| r.packet_id() == id) else { return false };
+        if let Some(mut r) = self.releases.remove(at) {
+            self.outside_quota -= usize::from(!r.in_quota);
+            r.stored.iter_mut().for_each(|entry| entry.done());
+        }
+        if self.is_empty() {
+            self.give_back_rows();
+        }
+        true
+    }
+
+    /// Ends the connection, whose socket took `written` bytes. A packet that does not end within
+    /// them never reached the client as a whole.
+    pub fn end_connection(&mut self, written: u64) {
+        for p in self.publishes.iter_mut().take(self.sent) {
+            if p.transmission.end_offset > written && p.transmission.transmissions == 1 {
+                p.transmission.transmissions = 0;
+            }
+        }
+    }
+
+    /// Begins a connection: no PUBLISH counts as sent, and PUBRELs hold no quota.
+    pub fn begin_connection(&mut self) {
+        self.sent = 0;
+        self.forfeited = 0;
+        self.outside_quota = self.releases.len();
+        for r in &mut self.releases {
+            r.in_quota = false;
+            r.transmission.attempts = 0;
+        }
+        for p in &mut self.publishes {
+            p.transmission.attempts = 0;
+        }
+    }
+
+    /// Removes the oldest PUBLISH of a session that has ended.
+    pub fn pop_publish(&mut self) -> Option<Unacked> {
+        if self.publishes.is_empty() { None } else { self.remove(0) }
+    }
+
+    /// Removes the oldest PUBREL of a session that has ended. Returns true if there was one.
+    pub fn pop_release(&mut self) -> bool {
+        self.releases.pop_front().is_some()
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Unacked> {
+        if at < self.sent {
+            self.sent -= 1;
+        }
+        // Acknowledgements usually come in order, and a general removal moves the neighbours.
+        let removed = if at == 0 { self.publishes.pop_front() } else { self.publishes.remove(at) };
+        if self.is_empty() {
+            self.give_back_rows();
+        }
+        removed
+    }
+
+    /// Returns the index of the PUBLISH with this identifier.
+    fn find(&self, id: PacketId) -> Option<usize> {
+        let front = self.publishes.front()?.transmission.number();
+        if packet_id(front) == id {
+            return Some(0);
+        }
+        // The newest number with this identifier, then the numbers one round of identifiers earlier
+        // each.
+        let next_id = u64::from(packet_id(self.next).get());
+        let back = (next_id + IDS - u64::from(id.get())) % IDS;
+        let mut number = self.next.checked_sub(if back == 0 { IDS } else { back })?;
+        loop {
+            if number < front {
+                return None;
+            }
+            if let Ok(at) = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()) {
+                return Some(at);
+            }
+            number = number.checked_sub(IDS)?;
+        }
+    }
+
+    /// Returns the next number whose identifier no unfinished message has. One always exists,
+    /// because the sender leaves at most 60,000 messages unfinished.
+    fn free_number(&mut self) -> u64 {
+        let mut number = self.next;
+        if self.is_empty() {
+            self.oldest = number;
+        }
+        if number - self.oldest >= IDS {
+            let releases = self.releases.iter().map(|r| r.transmission.number());
+            let front = self.publishes.front().map(|p| p.transmission.number());
+            self.oldest = releases.chain(front).min().unwrap_or(number);
+            while number - self.oldest >= IDS && self.is_used(packet_id(number)) {
+                number += 1;
+            }
+        }
+        number
+    }
+
+    fn is_used(&self, id: PacketId) -> bool {
+        self.publishes.iter().any(|p| p.packet_id() == id)
+            || self.releases.iter().any(|r| r.packet_id() == id)
+    }
+}
+
+#[cfg(test)]
+#[path = "window_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+//! Tests of `window`.
+
+use super::*;
+use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::subscription_ids::SubscriptionIds;
+
+fn message() -> Message {
+    let parts = Parts {
+        qos: QoS::ExactlyOnce,
+        retain: false,
+        expires: Instant::NEVER,
+        topic: "t",
+        forwarded: &[],
+        payload: &[],
+    };
+    Message::new(parts, &mut Vec::new())
+}
+
+fn push(w: &mut InFlight, qos: QoS) -> PacketId {
+    let delivery = Delivery {
+        message: message(),
+        ids: SubscriptionIds::None,
+        qos,
+        retain: false,
+        share: None,
+        stored: None,
+    };
+    w.push(Instant::ZERO, delivery, Instant::NEVER).packet_id()
+}
+
+#[test]
+fn mqtt5_2_2_1_4_identifier_in_use_is_passed_over_when_the_numbers_come_round() {
+    let mut w = InFlight::default();
+    let stuck = push(&mut w, QoS::AtLeastOnce);
+    let released = push(&mut w, QoS::ExactlyOnce);
+    assert_eq!(w.receive(released), Received::Release);
+    for _ in 0..200_000 {
+        let id = push(&mut w, QoS::AtLeastOnce);
+        assert!(id != stuck && id != released && id.get() != 0);
+        assert!(w.acknowledge(id).is_some());
+    }
+    assert_eq!(w.len(), 2);
+    assert!(w.acknowledge(stuck).is_some());
+    assert!(w.complete(released));
+    assert!(w.is_empty());
+}
+
+#[test]
+fn acknowledgements_in_any_order_find_their_message() {
+    let mut w = InFlight::default();
+    let ids: Vec<_> = (0..100).map(|_| push(&mut w, QoS::AtLeastOnce)).collect();
+    for id in ids.iter().rev().step_by(2).chain(ids.iter().step_by(2)) {
+        assert_eq!(w.acknowledge(*id).map(|p| p.packet_id()), Some(*id));
+        assert!(w.acknowledge(*id).is_none());
+    }
+    assert!(w.is_empty());
+    assert_eq!(w.quota_used(), 0);
+}
+
+#[test]
+fn mqtt311_4_6_0_4_releases_stand_in_the_order_of_their_pubrecs() {
+    let mut w = InFlight::default();
+    let (a, b, c) =
+        (push(&mut w, QoS::ExactlyOnce), push(&mut w, QoS::ExactlyOnce), push(&mut w, QoS::ExactlyOnce));
+    assert_eq!(w.receive(b), Received::Release);
+    assert_eq!(w.receive(a), Received::Release);
+    assert_eq!(w.receive(b), Received::Again);
+    assert_eq!(w.packets().map(|p| p.transmission().packet_id()).collect::<Vec<_>>(), [c, b, a]);
+    assert_eq!(w.quota_used(), 3);
+}
+
+#[test]
+fn mqtt5_4_9_0_2_carried_over_pubrels_hold_no_quota_and_publishes_only_once_sent() {
+    let mut w = InFlight::default();
+    let ids: Vec<_> = (0..4).map(|_| push(&mut w, QoS::ExactlyOnce)).collect();
+    assert_eq!(w.receive(ids[0]), Received::Release);
+    w.begin_connection();
+    assert_eq!(w.quota_used(), 0);
+    assert_eq!(w.first_unsent().map(|p| p.packet_id()), Some(ids[1]));
+    w.mark_sent();
+    assert_eq!(w.quota_used(), 1);
+    // An answer to one that was sent only on the earlier connection takes no quota either.
+    assert_eq!(w.receive(ids[3]), Received::Release);
+    assert_eq!(w.quota_used(), 1);
+    assert!(w.complete(ids[3]) && w.complete(ids[0]));
+    assert_eq!((w.quota_used(), w.len()), (1, 2));
+}
+
+#[test]
+fn what_was_not_sent_on_this_connection_is_not_held_against_the_client() {
+    let mut w = InFlight::default();
+    let (one, two) = (push(&mut w, QoS::AtLeastOnce), push(&mut w, QoS::ExactlyOnce));
+    assert_eq!((w.awaited(one), w.awaited(two)), (Some(AckKind::Puback), Some(AckKind::Pubrec)));
+    w.begin_connection();
+    assert_eq!((w.awaited(one), w.awaited(two)), (None, None));
+    w.mark_sent();
+    assert_eq!((w.awaited(one), w.awaited(two)), (Some(AckKind::Puback), None));
+    // Its PUBREC came all the same: from then on PUBCOMP is awaited.
+    assert_eq!(w.receive(two), Received::Release);
+    assert_eq!(w.awaited(two), Some(AckKind::Pubcomp));
+    assert!(w.complete(two));
+    assert_eq!(w.awaited(two), None);
+}
+
+#[test]
+fn puback_does_not_finish_qos_2_nor_pubrec_qos_1() {
+    let mut w = InFlight::default();
+    let (one, two) = (push(&mut w, QoS::AtLeastOnce), push(&mut w, QoS::ExactlyOnce));
+    assert!(w.acknowledge(two).is_none());
+    assert_eq!(w.receive(one), Received::Unknown);
+    assert!(!w.complete(two));
+    assert_eq!(w.len(), 2);
+}

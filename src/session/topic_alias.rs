@@ -1,0 +1,192 @@
+//! Topic Aliases (5.0) in both directions. They end with their connection [MQTT-3.3.2-7].
+
+use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::keyed::Keyed;
+use hashbrown::HashMap;
+use std::num::NonZeroU16;
+
+/// Aliases that the client has set.
+#[derive(Debug)]
+pub struct IncomingAliases {
+    topics: Vec<Option<Box<str>>>,
+    maximum: u16,
+    /// Bytes of all topics.
+    bytes: usize,
+    charge: Charge,
+}
+
+/// The alias exceeds the Topic Alias Maximum, or no topic is set for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownAlias;
+
+impl IncomingAliases {
+    /// Creates an empty table. `maximum` is the Topic Alias Maximum of CONNACK. Memory grows with
+    /// the highest alias in use.
+    pub fn new(maximum: u16) -> IncomingAliases {
+        IncomingAliases { topics: Vec::new(), maximum, bytes: 0, charge: Charge::NONE }
+    }
+
+    /// Sets the topic of an alias.
+    ///
+    /// # Errors
+    /// [`UnknownAlias`] if the alias exceeds the maximum.
+    // 5.0 [MQTT-3.2.2-17], [MQTT-3.2.2-18], [MQTT-3.3.2-9], [MQTT-3.3.2-12]
+    pub fn set(&mut self, alias: NonZeroU16, topic: &str) -> Result<(), UnknownAlias> {
+        if alias.get() > self.maximum {
+            return Err(UnknownAlias);
+        }
+        let at = usize::from(alias.get()) - 1;
+        if self.topics.len() <= at {
+            self.topics.resize_with(at + 1, || None);
+        }
+        if let Some(slot) = self.topics.get_mut(at)
+            && slot.as_deref() != Some(topic)
+        {
+            let replaced = slot.replace(topic.into()).map_or(0, |old| old.len());
+            self.bytes = self.bytes + topic.len() - replaced;
+            self.charge.set(self.bytes + self.topics.capacity() * size_of::<Option<Box<str>>>());
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of an alias's topic; 0 if the alias has none.
+    pub fn topic_len(&self, alias: NonZeroU16) -> usize {
+        self.topic(alias).ok().flatten().map_or(0, str::len)
+    }
+
+    /// Returns the topic of an alias; `Ok(None)` if the alias is within the maximum but was never
+    /// set.
+    ///
+    /// # Errors
+    /// [`UnknownAlias`] if the alias exceeds the maximum.
+    pub fn topic(&self, alias: NonZeroU16) -> Result<Option<&str>, UnknownAlias> {
+        if alias.get() > self.maximum {
+            return Err(UnknownAlias);
+        }
+        Ok(self.topics.get(usize::from(alias.get()) - 1).and_then(|t| t.as_deref()))
+    }
+}
+
+/// Aliases that the broker sets for a client: the first topics that the client is sent, up to its
+/// maximum.
+#[derive(Debug)]
+pub struct OutgoingAliases {
+    topics: HashMap<Box<str>, NonZeroU16, Keyed>,
+    maximum: u16,
+    charge: Charge,
+}
+
+/// Bytes of an alias beside its topic: its place in a table that is half full.
+const ALIAS: usize = 64;
+
+/// How a PUBLISH names its topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// By the Topic Name alone.
+    Topic,
+    /// By the Topic Name, and the alias stands for it from now on.
+    TopicSettingAlias(NonZeroU16),
+    /// By the alias alone.
+    Alias(NonZeroU16),
+}
+
+/// Aliases for one client at most. A client may allow 65,535; this bounds the cost.
+const MOST_OUTGOING: u16 = 64;
+
+/// Bytes of aliased topics for one client at most, because one topic may have 65,535 bytes.
+const MOST_OUTGOING_BYTES: usize = 16 * 1024;
+
+impl Recount for IncomingAliases {
+    fn recount(&self) -> Recounted {
+        let topics = self.topics.iter().flatten().map(|topic| topic.len()).sum::<usize>();
+        let held = topics + self.topics.capacity() * size_of::<Option<Box<str>>>();
+        Recounted { held, charged: self.charge.bytes() }
+    }
+}
+
+impl Recount for OutgoingAliases {
+    fn recount(&self) -> Recounted {
+        let held = self.topics.keys().map(|topic| topic.len() + ALIAS).sum();
+        Recounted { held, charged: self.charge.bytes() }
+    }
+}
+
+impl OutgoingAliases {
+    /// Creates an empty table for a client with this Topic Alias Maximum.
+    // 5.0 [MQTT-3.1.2-26], [MQTT-3.1.2-27], [MQTT-3.3.2-11]
+    pub fn new(maximum: u16) -> OutgoingAliases {
+        OutgoingAliases {
+            topics: HashMap::default(),
+            maximum: maximum.min(MOST_OUTGOING),
+            charge: Charge::NONE,
+        }
+    }
+
+    /// Returns how the next PUBLISH names this topic. Call [`Self::is_set`] once a packet that sets
+    /// an alias is written.
+    pub fn name(&self, topic: &str) -> Naming {
+        if let Some(alias) = self.topics.get(topic) {
+            return Naming::Alias(*alias);
+        }
+        match NonZeroU16::new(self.topics.len() as u16 + 1) {
+            Some(alias) if alias.get() <= self.maximum && self.fits(topic) => {
+                Naming::TopicSettingAlias(alias)
+            }
+            _ => Naming::Topic,
+        }
+    }
+
+    fn fits(&self, topic: &str) -> bool {
+        self.charge.bytes() + topic.len() + ALIAS <= MOST_OUTGOING_BYTES
+    }
+
+    /// Records that a packet which sets the alias is written.
+    pub fn is_set(&mut self, topic: &str, alias: NonZeroU16) {
+        self.topics.insert(topic.into(), alias);
+        self.charge.add(topic.len() + ALIAS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alias(n: u16) -> NonZeroU16 {
+        NonZeroU16::new(n).unwrap_or(NonZeroU16::MIN)
+    }
+
+    #[test]
+    fn mqtt5_3_3_2_12_every_alias_up_to_the_maximum_is_taken_and_none_beyond() {
+        let mut a = IncomingAliases::new(2);
+        assert_eq!(a.set(alias(2), "x"), Ok(()));
+        assert_eq!(a.topic(alias(2)), Ok(Some("x")));
+        assert_eq!(a.topic(alias(1)), Ok(None));
+        assert_eq!(a.set(alias(3), "x"), Err(UnknownAlias));
+        assert_eq!(a.topic(alias(3)), Err(UnknownAlias));
+        assert_eq!(a.set(alias(2), "y"), Ok(()));
+        assert_eq!(a.topic(alias(2)), Ok(Some("y")));
+    }
+
+    #[test]
+    fn long_topics_that_a_client_is_sent_take_a_bounded_part_of_the_memory() {
+        let mut a = OutgoingAliases::new(u16::MAX);
+        for n in 0..100 {
+            let topic = format!("{n}/{}", "x".repeat(60_000));
+            if let Naming::TopicSettingAlias(alias) = a.name(&topic) {
+                a.is_set(&topic, alias);
+            }
+        }
+        assert!(a.recount().held <= MOST_OUTGOING_BYTES);
+        assert!(matches!(a.name("short"), Naming::TopicSettingAlias(_)));
+    }
+
+    #[test]
+    fn mqtt5_3_1_2_26_no_alias_is_sent_beyond_what_the_client_allows() {
+        let mut a = OutgoingAliases::new(1);
+        assert_eq!(a.name("x"), Naming::TopicSettingAlias(alias(1)));
+        a.is_set("x", alias(1));
+        assert_eq!(a.name("x"), Naming::Alias(alias(1)));
+        assert_eq!(a.name("y"), Naming::Topic);
+        assert_eq!(OutgoingAliases::new(0).name("x"), Naming::Topic);
+    }
+}

@@ -1,0 +1,72 @@
+//! When the Will Message of a session is published.
+
+use std::time::Duration;
+
+/// How a connection ended, as far as the Will Message and the session depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// DISCONNECT 0x00: the Will Message is discarded. 3.1.1 and 5.0 [MQTT-3.14.4-3]
+    Normal,
+    /// The network failed, the client broke a rule, a deadline passed, or DISCONNECT 0x04 came.
+    Abnormal,
+    /// Another connection of the same client resumed the session.
+    TakenOverResumed,
+    /// Another connection of the same client began a new session.
+    TakenOverAfresh,
+    /// The broker stops.
+    Shutdown,
+}
+
+/// When a Will Message is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WillTime {
+    /// Not at all.
+    Never,
+    /// At once.
+    Now,
+    /// After this time, unless the client returns before.
+    After(Duration),
+}
+
+/// Returns when to publish a Will Message with this delay. `session_expiry` is how long the session
+/// outlives the connection.
+// 5.0 [MQTT-3.1.2-8], [MQTT-3.1.3-9]; 3.1.1 [MQTT-3.1.2-8]
+pub fn will_time(delay: Duration, session_expiry: Duration, ending: Ending) -> WillTime {
+    // The earlier of the Will Delay Interval and the end of the session counts.
+    let wait = delay.min(session_expiry);
+    match ending {
+        Ending::Normal => WillTime::Never,
+        Ending::TakenOverResumed if wait.is_zero() => WillTime::Now,
+        // The client returned within the delay.
+        Ending::TakenOverResumed => WillTime::Never,
+        // The session ends here, and so does the delay.
+        Ending::TakenOverAfresh => WillTime::Now,
+        Ending::Abnormal if wait.is_zero() => WillTime::Now,
+        Ending::Abnormal => WillTime::After(wait),
+        // No receiver is left, and the client did nothing wrong.
+        Ending::Shutdown => WillTime::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    #[test]
+    fn mqtt5_3_1_2_8_will_goes_out_at_its_delay_or_the_end_of_the_session() {
+        assert_eq!(will_time(S(5), S(60), Ending::Abnormal), WillTime::After(S(5)));
+        assert_eq!(will_time(S(60), S(5), Ending::Abnormal), WillTime::After(S(5)));
+        assert_eq!(will_time(S(5), S(0), Ending::Abnormal), WillTime::Now);
+        assert_eq!(will_time(S(0), S(60), Ending::Abnormal), WillTime::Now);
+        assert_eq!(will_time(S(0), S(60), Ending::Normal), WillTime::Never);
+    }
+
+    #[test]
+    fn mqtt5_3_1_3_9_take_over_within_the_delay_cancels_it_unless_the_session_begins_afresh() {
+        assert_eq!(will_time(S(5), S(60), Ending::TakenOverResumed), WillTime::Never);
+        assert_eq!(will_time(S(0), S(60), Ending::TakenOverResumed), WillTime::Now);
+        assert_eq!(will_time(S(5), S(60), Ending::TakenOverAfresh), WillTime::Now);
+    }
+}

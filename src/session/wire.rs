@@ -1,0 +1,407 @@
+//! The writing half of one connection: its outbox, and the limits of the client at its other end.
+
+use crate::mqtt::codec::{self, AckKind, LARGEST_PACKET, PublishHead};
+use crate::mqtt::message::{LARGE_PAYLOAD, Message};
+use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
+use crate::persistence::write_buffer::Entry;
+use crate::session::outbox::Outbox;
+use crate::session::topic_alias::{Naming, OutgoingAliases};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// The writing half of one connection, as the session sees it.
+#[derive(Debug)]
+pub struct Wire {
+    /// Bytes that wait to be written.
+    pub outbox: Outbox,
+    /// The protocol version of the connection.
+    pub version: ProtocolVersion,
+    /// Unfinished QoS 1 and 2 deliveries at most: the lower of the client's Receive Maximum and the
+    /// broker's bound.
+    pub window: u16,
+    /// The client's Maximum Packet Size in bytes, at most [`LARGEST_PACKET`].
+    maximum_packet_size: u32,
+    aliases: Option<Box<OutgoingAliases>>,
+    /// True if the client accepts Reason Strings (5.0 [MQTT-3.1.2-29]).
+    pub problem_information: bool,
+    /// The seed of the jitter of this connection's resends.
+    pub seed: u64,
+    /// The value of [`Self::ack_wait`] in milliseconds. A `Duration` would take 16 bytes of every
+    /// connection.
+    ack_wait_ms: u64,
+    /// The wait of a packet that is sent for the first time, in milliseconds: `ack_wait` with this
+    /// connection's jitter. Zero is off. `u32::MAX` stands for any longer wait.
+    first_wait_ms: u32,
+    /// True if the client requested the ack wait.
+    pub asked: bool,
+    /// How often in a row the session was disconnected for the same message.
+    pub cuts: u16,
+}
+
+/// The packet exceeds the client's Maximum Packet Size, or the range of Remaining Length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge;
+
+/// The fields that one PUBLISH adds to its message.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending<'a> {
+    /// The DUP flag.
+    pub dup: bool,
+    /// The lower of published and granted QoS.
+    pub qos: QoS,
+    /// The RETAIN flag.
+    pub retain: bool,
+    /// The Packet Identifier; `None` at QoS 0.
+    pub packet_id: Option<PacketId>,
+    /// The Subscription Identifiers.
+    pub ids: &'a [u32],
+}
+
+impl Wire {
+    /// Creates the writing half of a connection before its CONNECT was read.
+    pub fn new(version: ProtocolVersion, seed: u64) -> Wire {
+        Wire {
+            outbox: Outbox::default(),
+            version,
+            window: 1,
+            maximum_packet_size: LARGEST_PACKET,
+            aliases: None,
+            problem_information: true,
+            seed,
+            ack_wait_ms: 0,
+            first_wait_ms: 0,
+            asked: false,
+            cuts: 0,
+        }
+    }
+
+    /// Sets the limits that CONNECT announced. `window` is the lower of Receive Maximum and the
+    /// broker's bound.
+    pub fn set_limits(&mut self, window: u16, maximum_packet_size: Option<u32>, alias_maximum: u16) {
+        self.window = window;
+        self.maximum_packet_size =
+            maximum_packet_size.map_or(LARGEST_PACKET, |size| size.min(LARGEST_PACKET));
+        self.aliases = (alias_maximum > 0).then(|| Box::new(OutgoingAliases::new(alias_maximum)));
+    }
+
+    /// Returns how long the connection waits for an acknowledgement: until the first resend (3.x),
+    /// or until the ack timeout (5.0). Zero is off.
+    pub fn ack_wait(&self) -> Duration {
+        Duration::from_millis(self.ack_wait_ms)
+    }
+
+    /// Sets how long the connection waits for an acknowledgement, in whole milliseconds.
+    pub fn set_ack_wait(&mut self, wait: Duration) {
+        self.ack_wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    /// Returns the wait of a packet that is sent for the first time: the ack wait with this
+    /// connection's jitter. Zero is off. Returns `None` for a wait of more than 49 days, which the
+    /// caller has to compute.
+    #[inline]
+    pub fn first_wait(&self) -> Option<Duration> {
+        (self.first_wait_ms < u32::MAX).then(|| Duration::from_millis(self.first_wait_ms.into()))
+    }
+
+    /// Sets the wait of a packet that is sent for the first time, in whole milliseconds.
+    pub fn set_first_wait(&mut self, wait: Duration) {
+        self.first_wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+    }
+
+    /// Returns the aliases that the broker has set; `None` if the client allows none.
+    pub fn aliases(&self) -> Option<&OutgoingAliases> {
+        self.aliases.as_deref()
+    }
+
+    /// True if the client takes [`Frame`]s: without aliases, copies differ in the Packet Identifier
+    /// alone.
+    pub fn takes_frames(&self) -> bool {
+        self.aliases.is_none()
+    }
+
+    /// Holds back the bytes that are appended from now on until everything recorded so far is
+    /// committed. Does nothing if `entry` is `None`, because the delivery is not stored.
+    pub fn wait_for(&mut self, entry: Option<&Entry>) {
+        if let Some(lsn) = entry.and_then(Entry::pending) {
+            self.outbox.hold_until_commit(lsn);
+        }
+    }
+
+    /// Appends a PUBLISH of `message`.
+    ///
+    /// # Errors
+    /// [`TooLarge`], and nothing is appended (5.0 [MQTT-3.1.2-24], [MQTT-3.1.2-25]).
+    pub fn put_publish(
+        &mut self,
+        now: Instant,
+        message: &Message,
+        sending: Sending<'_>,
+    ) -> Result<(), TooLarge> {
+        let topic = message.topic();
+        let naming = self.aliases.as_ref().map_or(Naming::Topic, |a| a.name(topic));
+        let (name, alias) = match naming {
+            Naming::Topic => (topic, None),
+            Naming::TopicSettingAlias(alias) => (topic, Some(alias)),
+            Naming::Alias(alias) => ("", Some(alias)),
+        };
+        let head = PublishHead {
+            dup: sending.dup,
+            qos: sending.qos,
+            retain: sending.retain,
+            topic: name,
+            packet_id: sending.packet_id,
+            topic_alias: alias,
+            message_expiry: remaining_expiry(message.header().expires, now),
+            subscription_ids: sending.ids,
+            forwarded: message.forwarded(),
+        };
+        self.put_whole(head, message.payload(), message.large_payload())?;
+        if let (Naming::TopicSettingAlias(alias), Some(aliases)) = (naming, &mut self.aliases) {
+            aliases.is_set(topic, alias);
+        }
+        Ok(())
+    }
+
+    /// Appends a PUBLISH without a frame. `large` is the payload to share instead of copying, if
+    /// there is one. Only if [`Self::takes_frames`].
+    ///
+    /// # Errors
+    /// [`TooLarge`], and nothing is appended.
+    pub fn put_parts(
+        &mut self,
+        now: Instant,
+        parts: FrameParts<'_>,
+        packet_id: Option<PacketId>,
+        large: Option<&Bytes>,
+    ) -> Result<(), TooLarge> {
+        self.put_whole(parts.head(now, packet_id), parts.payload, large)
+    }
+
+    // Inlined into both callers, so that neither copies the head.
+    #[inline]
+    fn put_whole(
+        &mut self,
+        head: PublishHead<'_>,
+        payload: &[u8],
+        large: Option<&Bytes>,
+    ) -> Result<(), TooLarge> {
+        // Checked even if the client sets no limit: an incoming PUBLISH with an alias may be
+        // shorter than the one to send.
+        if head.exceeds(self.version, payload.len(), self.maximum_packet_size) {
+            return Err(TooLarge);
+        }
+        head.put(self.version, payload.len(), self.outbox.buffer());
+        match large {
+            Some(bytes) => self.outbox.push_shared(bytes.clone()),
+            None => self.outbox.buffer().extend_from_slice(payload),
+        }
+        Ok(())
+    }
+
+    /// Appends a frame that was laid out for several receivers. `large` is its payload, if the
+    /// frame shares it. Only if [`Self::takes_frames`].
+    ///
+    /// # Errors
+    /// [`TooLarge`], and nothing is appended.
+    pub fn put_frame(
+        &mut self,
+        frame: &Frame,
+        packet_id: Option<PacketId>,
+        large: Option<&Bytes>,
+    ) -> Result<(), TooLarge> {
+        if frame.len > self.maximum_packet_size as usize {
+            return Err(TooLarge);
+        }
+        let out = self.outbox.buffer();
+        let at = out.len() + frame.packet_id_at;
+        out.extend_from_slice(&frame.bytes);
+        if let Some(id) = packet_id
+            && let Some(field) = out.get_mut(at..at + 2)
+        {
+            field.copy_from_slice(&id.get().to_be_bytes());
+        }
+        if let Some(payload) = large {
+            self.outbox.push_shared(payload.clone());
+        }
+        Ok(())
+    }
+
+    /// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP. 3.x leaves the reason code out.
+    pub fn put_acknowledgement(&mut self, kind: AckKind, id: PacketId, reason: ReasonCode) {
+        codec::put_acknowledgement(self.outbox.buffer(), kind, id, reason, self.version);
+    }
+
+    /// Appends any packet.
+    ///
+    /// # Errors
+    /// [`TooLarge`] if the packet exceeds the client's Maximum Packet Size or the protocol's range.
+    /// Nothing is appended then.
+    pub fn put(&mut self, packet: &Packet<'_>) -> Result<(), TooLarge> {
+        let at = self.outbox.buffer().len();
+        let done = codec::encode(packet, self.version, self.outbox.buffer());
+        let len = self.outbox.buffer().len() - at;
+        if done.is_err() || len > self.maximum_packet_size as usize {
+            self.outbox.buffer().truncate(at);
+            return Err(TooLarge);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the remaining seconds of a Message Expiry Interval, or `None` without one. The value is
+/// rounded up, so that a fresh message carries its original interval. Only a message that is
+/// already in flight is sent with 0.
+// 5.0 [MQTT-3.3.2-6]
+fn remaining_expiry(expires: Instant, now: Instant) -> Option<u32> {
+    if expires.is_never() {
+        return None;
+    }
+    Some(u32::try_from(expires.since(now).as_millis().div_ceil(1000)).unwrap_or(u32::MAX))
+}
+
+/// The kind of a receiver: receivers of one kind get the same bytes, so they share a [`Frame`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// 3.x, QoS 0.
+    V3AtMostOnce,
+    /// 3.x, QoS 1.
+    V3AtLeastOnce,
+    /// 3.x, QoS 2.
+    V3ExactlyOnce,
+    /// 5.0, QoS 0.
+    V5AtMostOnce,
+    /// 5.0, QoS 1.
+    V5AtLeastOnce,
+    /// 5.0, QoS 2.
+    V5ExactlyOnce,
+}
+
+impl FrameKind {
+    /// Number of kinds.
+    pub const COUNT: usize = FrameKind::V5ExactlyOnce as usize + 1;
+
+    /// Returns the kind of a receiver with this version and QoS.
+    pub fn of(version: ProtocolVersion, qos: QoS) -> FrameKind {
+        match (version.is_v5(), qos) {
+            (false, QoS::AtMostOnce) => FrameKind::V3AtMostOnce,
+            (false, QoS::AtLeastOnce) => FrameKind::V3AtLeastOnce,
+            (false, QoS::ExactlyOnce) => FrameKind::V3ExactlyOnce,
+            (true, QoS::AtMostOnce) => FrameKind::V5AtMostOnce,
+            (true, QoS::AtLeastOnce) => FrameKind::V5AtLeastOnce,
+            (true, QoS::ExactlyOnce) => FrameKind::V5ExactlyOnce,
+        }
+    }
+}
+
+/// A PUBLISH that is laid out once for all receivers of the same bytes: same version, QoS and
+/// RETAIN, no Subscription Identifier, no alias. Copies differ in the Packet Identifier alone.
+#[derive(Debug, Default)]
+pub struct Frame {
+    bytes: Vec<u8>,
+    packet_id_at: usize,
+    /// True if the payload is in a buffer of its own. The frame outlives the message, so it holds
+    /// no reference to that buffer.
+    is_shared: bool,
+    len: usize,
+}
+
+/// The contents of a [`Frame`].
+#[derive(Clone, Copy, Debug)]
+pub struct FrameParts<'a> {
+    /// The Topic Name.
+    pub topic: &'a str,
+    /// The encoded properties that are forwarded unchanged.
+    pub forwarded: &'a [u8],
+    /// The payload.
+    pub payload: &'a [u8],
+    /// When the message expires; [`Instant::NEVER`] without a Message Expiry Interval.
+    pub expires: Instant,
+    /// The QoS of the copies.
+    pub qos: QoS,
+    /// The RETAIN flag of the copies.
+    pub retain: bool,
+}
+
+impl<'a> FrameParts<'a> {
+    fn head(&self, now: Instant, packet_id: Option<PacketId>) -> PublishHead<'a> {
+        PublishHead {
+            dup: false,
+            qos: self.qos,
+            retain: self.retain,
+            topic: self.topic,
+            packet_id,
+            topic_alias: None,
+            message_expiry: remaining_expiry(self.expires, now),
+            subscription_ids: &[],
+            forwarded: self.forwarded,
+        }
+    }
+}
+
+impl Frame {
+    /// Lays out a new PUBLISH. `is_shared` means that the payload has a buffer of its own, which
+    /// each receiver shares.
+    pub fn lay_out(
+        &mut self,
+        now: Instant,
+        version: ProtocolVersion,
+        parts: FrameParts<'_>,
+        is_shared: bool,
+    ) {
+        self.bytes.clear();
+        let head = parts.head(now, PacketId::new(u16::from(parts.qos != QoS::AtMostOnce)));
+        self.len = head.packet_len(version, parts.payload.len());
+        if self.len > LARGEST_PACKET as usize {
+            // No receiver can be sent this packet. `put_frame` sees that by its length.
+            return;
+        }
+        self.packet_id_at = head.put(version, parts.payload.len(), &mut self.bytes);
+        self.is_shared = is_shared;
+        if !is_shared {
+            self.bytes.extend_from_slice(parts.payload);
+        }
+    }
+
+    /// True if [`Wire::put_frame`] needs the payload as `large`.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// True if a payload of this size is worth sharing.
+    pub fn shares(payload: &[u8]) -> bool {
+        payload.len() >= LARGE_PAYLOAD
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Finding 24: accepted under an alias, a PUBLISH may be longer with its topic than Remaining Length can say.
+    #[test]
+    fn mqtt5_1_5_5_a_publish_longer_than_remaining_length_can_say_is_too_large() {
+        // Nobody reads or writes it: the kernel gives it no memory.
+        let payload = vec![0; 268_435_455 - 100];
+        let topic = "t".repeat(65_535);
+        let parts = |topic| FrameParts {
+            topic,
+            forwarded: &[],
+            payload: &payload,
+            expires: Instant::NEVER,
+            qos: QoS::AtMostOnce,
+            retain: false,
+        };
+        for version in [ProtocolVersion::V3_1_1, ProtocolVersion::V5] {
+            let mut wire = Wire::new(version, 0);
+            wire.set_limits(1, Some(u32::MAX), 0);
+            assert_eq!(wire.put_parts(Instant::ZERO, parts(&topic), None, None), Err(TooLarge));
+            let mut frame = Frame::default();
+            frame.lay_out(Instant::ZERO, version, parts(&topic), false);
+            assert_eq!(wire.put_frame(&frame, None, None), Err(TooLarge));
+            assert!(wire.outbox.is_empty());
+            let shared = Some(Bytes::from_static(b"in its place"));
+            assert_eq!(wire.put_parts(Instant::ZERO, parts("t"), None, shared.as_ref()), Ok(()), "it fits");
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Admission: the one place that decides whether a change that needs memory or disk is taken.
+//!
+//! Every kind of change asks here, and nothing else reads the two flags that all shards share. A
+//! refusal names what there is too little of; the caller tells its client and counts it.
+//!
+//! | change | short of memory | short of disk |
+//! |---|---|---|
+//! | PUBLISH, will, dead letter | refused | refused at QoS 1 and 2 |
+//! | PUBLISH or will that erases | refused where it is larger than what it erases | the same at QoS 1 and 2 |
+//! | what of it is retained | | refused where it is larger than what it replaces |
+//! | PUBLISH to `$delayed` | refused | refused |
+//! | CONNECT without a session to return to | refused, but for a small one without a will that ends with its connection | refused where its session is stored |
+//! | CONNECT that returns | refused where its will is larger than the one held, and not small | the same |
+//! | SUBSCRIBE to a new filter | refused | refused where its session is stored |
+//! | retained message for a subscriber | dropped | dropped at QoS 1 and 2 where its session is stored |
+//! | Topic Alias that is new or longer | refused | |
+//! | PUBLISH at QoS 2 to a topic of the broker's own | refused | |
+//! | PUBLISH to `$homing` | refused | refused where its session is stored |
+//! | record of the broker's own | refused | |
+//!
+//! Always taken: acknowledgements, what ends something, PINGREQ, a subscription that is known. They
+//! need no room, or make some. A returning client is taken because its return makes room: it
+//! acknowledges what waits for it. A new connection is taken up to `limits.connections`, because
+//! nobody knows whose it is before its CONNECT.
+
+use crate::mqtt::packet::{QoS, ReasonCode};
+use crate::persistence::records::stored_bytes;
+use crate::session::Violation;
+use crate::session::drops::DropReason;
+use crate::shard::Shard;
+use std::sync::atomic::Ordering;
+
+/// Bytes of client id or will that are small: a client's own bytes below this never keep it from
+/// returning. An arbiter with 100,000 such wills holds 400 MiB of them at the very most, which
+/// `limits.sessions` bounds.
+pub(super) const SMALL: usize = 4096;
+
+/// Bytes of the store's reserve that returning clients may use for new small wills. The rest is for
+/// what nobody can refuse: places in windows, identifiers, entries.
+const GOES_ON: i64 = 8 * 1024 * 1024;
+
+/// Something that the broker would have to hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    /// A message of so many bytes for whoever is subscribed: from a client, of a will, a dead
+    /// letter. `frees`: bytes of the retained message that it erases. It is queued for subscribers
+    /// all the same, so it makes room only if it is smaller.
+    Publish {
+        qos: QoS,
+        bytes: usize,
+        frees: usize,
+    },
+    /// A message that the store is to keep as retained, in place of one of so many bytes; 0: of
+    /// none.
+    Retain {
+        bytes: usize,
+        replaces: usize,
+    },
+    /// Retained messages of so many bytes together for the queue of one subscriber. `stored`: the
+    /// store would have them.
+    Recall {
+        bytes: usize,
+        stored: bool,
+    },
+    /// A message of so many bytes that is published later.
+    Delayed {
+        bytes: usize,
+    },
+    Connect(Entrant),
+    /// One filter. `known`: the session has it; `stored`: the session is in the store.
+    Subscribe {
+        bytes: usize,
+        known: bool,
+        stored: bool,
+    },
+    /// A Topic Alias that the connection does not have, or one for a longer topic.
+    Alias,
+    /// The Packet Identifier of a QoS 2 PUBLISH that leads to nothing else. A session may have
+    /// 65,535 of them, in 8 KiB.
+    Identifier,
+    /// What a client asks for about its own redelivery, by a publish.
+    RequestedTime {
+        stored: bool,
+    },
+    /// A record of the broker's own that can be left out.
+    Record,
+}
+
+/// A client that asks to be let in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entrant {
+    /// Bytes of its client id.
+    pub client_id: usize,
+    /// Bytes of its will; 0 without one.
+    pub will: usize,
+    /// Whether its session would outlive its connection, and be in the store.
+    pub kept: bool,
+    pub stored: bool,
+    /// The session it returns to.
+    pub held: Option<HeldMemory>,
+}
+
+/// What the broker has of a client that returns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldMemory {
+    /// Whether it outlives its connection, and is in the store.
+    pub kept: bool,
+    pub stored: bool,
+    /// Bytes of its will; 0 without one.
+    pub will: usize,
+}
+
+/// Room that a change needs in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disk {
+    None,
+    /// So many bytes, for what goes on while the store is full.
+    Reserved(usize),
+    /// So many bytes, for something new.
+    Wanted(usize),
+}
+
+/// What there is too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    Memory,
+    Disk,
+}
+
+impl Want {
+    /// As messages are counted that are refused for it.
+    pub fn cause(self) -> DropReason {
+        match self {
+            Want::Memory => DropReason::MemoryBudget,
+            Want::Disk => DropReason::StoreFull,
+        }
+    }
+
+    /// For the log, and the Reason String.
+    pub fn text(self) -> &'static str {
+        match self {
+            Want::Memory => "the broker's memory budget is used up (limits.memory)",
+            Want::Disk => "the store has no room (store.size_limit, or the disk)",
+        }
+    }
+
+    /// For a connection that cannot go on without it.
+    pub fn violation(self) -> Violation {
+        Violation { reason: ReasonCode::QUOTA_EXCEEDED, what: self.text() }
+    }
+}
+
+impl Change {
+    fn needs_memory(&self) -> bool {
+        match *self {
+            Change::Publish { bytes, frees, .. } => bytes > frees,
+            // Its body was admitted with its PUBLISH.
+            Change::Retain { .. } => false,
+            Change::Connect(entrant) => entrant.needs_memory(),
+            Change::Subscribe { known, .. } => !known,
+            Change::Recall { .. }
+            | Change::Delayed { .. }
+            | Change::Alias
+            | Change::Identifier
+            | Change::RequestedTime { .. }
+            | Change::Record => true,
+        }
+    }
+
+    /// Room in the store.
+    fn disk(&self) -> Disk {
+        let wanted = |needed: bool, bytes: usize| if needed { Disk::Wanted(bytes) } else { Disk::None };
+        match *self {
+            // What nobody has to keep needs no store.
+            Change::Publish { qos, bytes, frees } => wanted(qos != QoS::AtMostOnce && bytes > frees, bytes),
+            Change::Retain { bytes, replaces } => wanted(bytes > replaces, bytes),
+            Change::Connect(entrant) => entrant.disk(),
+            Change::Subscribe { bytes, known, stored } => wanted(!known && stored, bytes),
+            Change::Recall { bytes, stored } => wanted(stored, bytes),
+            Change::RequestedTime { stored } => wanted(stored, 0),
+            Change::Delayed { bytes } => Disk::Wanted(bytes),
+            Change::Alias | Change::Identifier | Change::Record => Disk::None,
+        }
+    }
+}
+
+impl Entrant {
+    fn needs_memory(&self) -> bool {
+        match self.held {
+            // Of a session that ends with its connection one that stays is made only where there is
+            // room for a new one.
+            Some(held) => self.grows(held) || self.kept && !held.kept,
+            None => self.kept || self.will > 0 || self.client_id > SMALL,
+        }
+    }
+
+    fn disk(&self) -> Disk {
+        if !self.stored {
+            return Disk::None;
+        }
+        let bytes = self.client_id + self.will;
+        match self.held.filter(|held| held.stored) {
+            Some(held) if self.will <= held.will => Disk::None,
+            Some(held) if !self.grows(held) => Disk::Reserved(bytes),
+            _ => Disk::Wanted(bytes),
+        }
+    }
+
+    fn grows(&self, held: HeldMemory) -> bool {
+        self.will > held.will.max(SMALL)
+    }
+}
+
+impl Shard {
+    /// Whether the broker takes a change.
+    ///
+    /// # Errors
+    /// What there is too little of. Memory comes first: with both, that is what is said.
+    pub(super) fn admits(&self, change: Change) -> Result<(), Want> {
+        if self.shared.budget.is_exceeded() && change.needs_memory() {
+            return Err(Want::Memory);
+        }
+        // Nearly always the store has plenty of room, or there is none.
+        if !self.store_is_short() {
+            return Ok(());
+        }
+        let fits = match change.disk() {
+            Disk::None => true,
+            Disk::Reserved(bytes) => self.store_takes(bytes, GOES_ON),
+            Disk::Wanted(bytes) => !self.is_store_full() && self.store_takes(bytes, 0),
+        };
+        if fits { Ok(()) } else { Err(Want::Disk) }
+    }
+
+    /// Returns the bytes of the retained message that an erasing PUBLISH to `topic` makes free. 0
+    /// while nothing is short: then nobody asks, and the lock is left alone.
+    pub(super) fn frees(&self, topic: &str) -> usize {
+        if self.is_short() { self.shared.retained().size_of(topic) } else { 0 }
+    }
+
+    /// True if a change may be refused. Asked for every PUBLISH; nearly always false.
+    #[inline]
+    pub(super) fn is_short(&self) -> bool {
+        self.shared.budget.is_exceeded() || self.store_is_short()
+    }
+
+    /// Whether so many bytes more may be on their way to the store. Each shard has an equal part of
+    /// what there is room for, and compares with it what it has recorded or handed to others and
+    /// does not know to be committed. So a burst between two looks at the store cannot use up the
+    /// reserve: what is committed is taken from the room and from what is on its way alike. An
+    /// entry for each receiver comes on top: some 100 bytes, which the reserve has to bear.
+    fn store_takes(&self, bytes: usize, beyond: i64) -> bool {
+        let room = self.shared.store_room.load(Ordering::Relaxed);
+        if room == i64::MAX {
+            return true;
+        }
+        let recorded = self.write_buffer().map_or(0, |write_buffer| write_buffer.uncommitted());
+        let handed = self.exchange.unsettled_bytes();
+        let owed = recorded + handed as u64 + stored_bytes(bytes);
+        let part = room.saturating_add(beyond) / i64::from(self.exchange.shards().max(1));
+        i64::try_from(owed).is_ok_and(|owed| owed <= part)
+    }
+
+    /// Whether it is worth a look if the store takes something: it is full, or will be soon.
+    pub(super) fn store_is_short(&self) -> bool {
+        self.is_store_full() || self.shared.store_room.load(Ordering::Relaxed) != i64::MAX
+    }
+
+    /// Whether the store has no room. For who hurries to make some, not for who wants some.
+    pub(super) fn is_store_full(&self) -> bool {
+        self.shared.store_full.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entrant(will: usize, stored: bool, held: Option<HeldMemory>) -> Entrant {
+        Entrant { client_id: 10, will, kept: stored, stored, held }
+    }
+
+    #[test]
+    fn what_makes_room_needs_none() {
+        for change in [
+            Change::Publish { qos: QoS::ExactlyOnce, bytes: 100, frees: 100 },
+            Change::Subscribe { bytes: 10, known: true, stored: true },
+            Change::Retain { bytes: 100, replaces: 100 },
+        ] {
+            assert!(!change.needs_memory() && change.disk() == Disk::None, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn a_publish_that_erases_less_than_it_brings_needs_room() {
+        for frees in [0, 99] {
+            let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: 100, frees };
+            assert!(change.needs_memory() && change.disk() == Disk::Wanted(100), "{frees}");
+        }
+    }
+
+    #[test]
+    fn a_known_session_returns_with_a_will_that_is_small_or_no_larger_than_its_last() {
+        let held = Some(HeldMemory { kept: true, stored: true, will: 10_000 });
+        for will in [0, SMALL, 10_000] {
+            let back = entrant(will, true, held);
+            assert!(!back.needs_memory() && !matches!(back.disk(), Disk::Wanted(_)), "{will}");
+        }
+        let larger = entrant(10_001, true, held);
+        assert!(larger.needs_memory() && matches!(larger.disk(), Disk::Wanted(_)));
+        let first = entrant(SMALL + 1, true, Some(HeldMemory { kept: true, stored: true, will: 0 }));
+        assert!(first.needs_memory() && matches!(first.disk(), Disk::Wanted(_)));
+    }
+
+    #[test]
+    fn without_a_session_to_return_to_only_a_small_clean_one_without_a_will_needs_no_memory() {
+        assert!(!entrant(0, false, None).needs_memory());
+        assert!(entrant(1, false, None).needs_memory());
+        assert!(entrant(0, true, None).needs_memory());
+        assert!(Entrant { client_id: SMALL + 1, ..entrant(0, false, None) }.needs_memory());
+        assert!(entrant(1 << 20, false, None).disk() == Disk::None, "its will is in memory alone");
+        assert!(matches!(entrant(0, true, None).disk(), Disk::Wanted(_)));
+        let clean = Some(HeldMemory { kept: false, stored: false, will: 0 });
+        assert!(matches!(entrant(0, true, clean).disk(), Disk::Wanted(_)));
+        assert!(entrant(0, true, clean).needs_memory() && !entrant(10, false, clean).needs_memory());
+        assert!(Entrant { stored: false, ..entrant(0, true, None) }.needs_memory(), "in memory alone");
+    }
+}

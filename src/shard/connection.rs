@@ -1,0 +1,311 @@
+//! The pure part of one Network Connection: its partial packet, its outbox, its pauses and its
+//! deadlines.
+//!
+//! The connection actor of [`crate::broker`] owns the socket; this record stands in the shard. A
+//! connection has no session before CONNECT is accepted, and none after a take-over. Keep Alive
+//! stands still while a connection is paused, because the broker does not read then.
+
+use crate::expiry::lazy::Registered;
+use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::packet::ProtocolVersion;
+use crate::session::keep_alive::KeepAlive;
+use crate::session::outbound::sender::Sender;
+use crate::session::topic_alias::IncomingAliases;
+use crate::session::wire::Wire;
+use crate::shard::{ConnectionId, SessionId};
+use crate::time::Instant;
+use std::time::Duration;
+
+/// A connection from its acceptance to its close.
+#[derive(Debug)]
+pub struct Connection {
+    pub wire: Wire,
+    /// `None` until CONNECT is accepted, and after the session was detached.
+    pub session: Option<SessionId>,
+    pub phase: Phase,
+    /// The parts that an idle connection does not have. Allocated when the first of them is needed.
+    rare: Option<Box<Rare>>,
+    pub keep_alive: KeepAlive,
+    pub pauses: Pauses,
+    /// True if the connection stands in the shard's dirty list.
+    pub dirty: bool,
+    /// True if the connection stands in the list of those whose outbox waits for a commit.
+    pub held_until_commit: bool,
+    /// The time at which the socket first refused bytes that still wait. [`Instant::NEVER`] if
+    /// nothing waits for the socket.
+    pub blocked: Instant,
+    pub read_idle: Registered,
+    pub write_idle: Registered,
+    pub retransmit: Registered,
+}
+
+/// Parts of a connection that an idle one does not have.
+#[derive(Debug, Default)]
+pub struct Rare {
+    /// Bytes that were read and not handled: a partial packet, or packets behind a pause.
+    pub partial: Partial,
+    /// `None` until the client sets a topic alias.
+    pub aliases: Option<Box<IncomingAliases>>,
+    /// The time of the last report that a redelivery request of this client is unreadable.
+    pub unreadable: Option<Instant>,
+}
+
+/// Bytes that a connection has read and not handled.
+#[derive(Debug)]
+pub struct Partial {
+    bytes: Vec<u8>,
+    charge: Charge,
+    /// The time of the last byte of a partial packet, and the longest time until the next byte.
+    awaited: Option<(Instant, Duration)>,
+    /// True if the connection stands in the shard's list of large partial packets.
+    pub listed: bool,
+}
+
+impl Default for Partial {
+    fn default() -> Partial {
+        Partial { bytes: Vec::new(), charge: Charge::NONE, awaited: None, listed: false }
+    }
+}
+
+impl Partial {
+    /// Keeps these bytes in place of the earlier ones.
+    pub fn keep(&mut self, bytes: Vec<u8>) {
+        self.charge.set(bytes.capacity());
+        self.bytes = bytes;
+    }
+
+    /// Starts to wait for the next byte of a partial packet, for `timeout` at most.
+    pub fn wait(&mut self, now: Instant, timeout: Duration) {
+        self.awaited = Some((now, timeout));
+    }
+
+    /// Returns the deadline of the next byte of a partial packet, or [`Instant::NEVER`] if none is
+    /// expected. The time before `awake_since`, when the machine woke from a suspend, does not
+    /// count.
+    fn deadline(&self, awake_since: Instant) -> Instant {
+        self.awaited.map_or(Instant::NEVER, |(since, timeout)| since.max(awake_since) + timeout)
+    }
+
+    /// Takes the bytes out, and stops waiting.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.charge.set(0);
+        self.awaited = None;
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Recount for Partial {
+    fn recount(&self) -> Recounted {
+        Recounted { held: self.bytes.capacity(), charged: self.charge.bytes() }
+    }
+}
+
+/// The phase of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// No packet has come yet.
+    AwaitingConnect,
+    Established,
+    /// The outbox is written, then the connection is closed, at the latest at `until`. Nothing more
+    /// is read.
+    Closing {
+        until: Instant,
+        leaves: Leaves,
+    },
+}
+
+/// Who ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// The client sent DISCONNECT, and waits for nothing.
+    Client,
+    /// The broker. The client gets time to read the reason.
+    Broker,
+}
+
+/// The causes for which a connection is not read, as a set of bits. Each cause ends by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pauses(u8);
+
+/// One cause not to read a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pause {
+    /// The connection's outbox is full: the client asks for more than it takes.
+    Outbox = 1,
+    /// The client has as many unacknowledged PUBLISH packets as it may have.
+    Unanswered = 2,
+    /// The batch for a peer is full.
+    Peer = 4,
+    /// The client's SUBSCRIBE or UNSUBSCRIBE is not in force in every shard yet. The packets behind
+    /// it wait.
+    PeerBarrier = 8,
+    /// The client's packets used up a turn. Reading continues in a later one.
+    Turn = 16,
+    /// The last packet needs more work than one turn. Reading continues when the work is complete.
+    Work = 32,
+}
+
+impl Pauses {
+    /// Adds a cause.
+    pub fn set(&mut self, cause: Pause) {
+        self.0 |= cause as u8;
+    }
+
+    /// Removes a cause. Returns true if this was the last one.
+    pub fn clear(&mut self, cause: Pause) -> bool {
+        let had = self.0 & cause as u8 != 0;
+        self.0 &= !(cause as u8);
+        had && self.0 == 0
+    }
+
+    /// Returns true if this cause holds.
+    pub fn has(self, cause: Pause) -> bool {
+        self.0 & cause as u8 != 0
+    }
+
+    /// Returns true if any cause holds.
+    pub fn any(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl Connection {
+    /// Returns a connection that was just accepted. `seed` determines its jitter.
+    pub fn accepted(now: Instant, connect_timeout: Duration, seed: u64) -> Connection {
+        Connection {
+            wire: Wire::new(ProtocolVersion::V3_1_1, seed),
+            session: None,
+            phase: Phase::AwaitingConnect,
+            rare: None,
+            keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
+            pauses: Pauses::default(),
+            dirty: false,
+            held_until_commit: false,
+            blocked: Instant::NEVER,
+            read_idle: Registered::default(),
+            write_idle: Registered::default(),
+            retransmit: Registered::default(),
+        }
+    }
+
+    /// Returns the parts that an idle connection does not have, if there are any.
+    pub fn rare(&self) -> Option<&Rare> {
+        self.rare.as_deref()
+    }
+
+    /// Returns the same parts to change them. Allocates them if there are none.
+    pub fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Returns the number of bytes that were read and not handled.
+    pub fn partial_len(&self) -> usize {
+        self.rare.as_ref().map_or(0, |rare| rare.partial.bytes.len())
+    }
+
+    /// Drops the bytes that were read and not handled, and the client's topic aliases. Call it once
+    /// nothing more is read.
+    pub fn forget_unread(&mut self) {
+        self.rare = None;
+    }
+
+    /// Adds the connection to the dirty list, if it does not stand there.
+    pub fn mark_dirty(&mut self, id: ConnectionId, list: &mut Vec<ConnectionId>) {
+        if !self.dirty {
+            self.dirty = true;
+            list.push(id);
+        }
+    }
+
+    /// Returns true if the expiry actor looks at this connection before the packet is due that
+    /// `sender` has just sent. Nearly always true. False if redelivery policies differ by topic,
+    /// because a newer packet may then be due before an older one.
+    #[inline]
+    pub fn expects_acknowledgement(&self, sender: &Sender, interval: Duration) -> bool {
+        !sender.redelivery().differ_by_topic() && self.retransmit.covers(sender.newest_due(), interval)
+    }
+
+    /// Returns the time at which a silent client is disconnected, also one that is silent in the
+    /// midst of a packet. Returns [`Instant::NEVER`] for a connection that is closing.
+    pub fn read_deadline(&self, awake_since: Instant) -> Instant {
+        let keep_alive = self.keep_alive.deadline(awake_since);
+        match self.phase {
+            // Until the whole CONNECT has come this is `network.connect_timeout`, which bounds a
+            // partial CONNECT too.
+            Phase::AwaitingConnect => keep_alive,
+            Phase::Established => match &self.rare {
+                Some(rare) => keep_alive.min(rare.partial.deadline(awake_since)),
+                None => keep_alive,
+            },
+            Phase::Closing { .. } => Instant::NEVER,
+        }
+    }
+
+    /// Returns the time at which a socket that takes no bytes is closed, or [`Instant::NEVER`] if
+    /// nothing waits for it.
+    pub fn write_deadline(&self, timeout: Duration, awake_since: Instant) -> Instant {
+        match (self.phase, self.blocked) {
+            (Phase::Closing { until, .. }, _) => until,
+            (_, Instant::NEVER) => Instant::NEVER,
+            (_, since) => since.max(awake_since) + timeout,
+        }
+    }
+
+    /// Returns true if the connection is being closed.
+    pub fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing { .. })
+    }
+
+    /// Returns the client's protocol version; 3.1.1 before CONNECT.
+    pub fn version(&self) -> ProtocolVersion {
+        self.wire.version
+    }
+
+    /// Stops reading for `cause`. Keep Alive stands still meanwhile.
+    pub fn pause(&mut self, cause: Pause, now: Instant) {
+        self.pauses.set(cause);
+        self.keep_alive.pause(now);
+    }
+
+    /// Ends a cause. Returns true if reading continues.
+    pub fn unpause(&mut self, cause: Pause, now: Instant) -> bool {
+        let last = self.pauses.clear(cause);
+        if last && !self.held_until_commit {
+            self.keep_alive.resume(now);
+        }
+        last
+    }
+
+    /// Notes that nothing may be written before a commit. Keep Alive stands still, because a client
+    /// that waits for an answer, such as CONNACK, is not silent.
+    pub fn hold_until_commit(&mut self, now: Instant) {
+        self.held_until_commit = true;
+        self.keep_alive.pause(now);
+    }
+
+    /// Notes that the commit is done. Keep Alive continues unless the connection is paused.
+    pub fn release_committed(&mut self, now: Instant) {
+        self.held_until_commit = false;
+        if !self.pauses.any() {
+            self.keep_alive.resume(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Session;
+    use crate::shard::SessionEntry;
+
+    /// The allocator has classes of 160, 192, 224, 256 and 320 bytes. One byte more than a class
+    /// costs each idle connection the next class.
+    #[test]
+    fn an_idle_connection_and_its_session_fit_192_bytes_each() {
+        assert_eq!(size_of::<Wire>(), 104);
+        assert!(size_of::<Connection>() <= 192, "{}", size_of::<Connection>());
+        assert_eq!(size_of::<Session>(), 152);
+        assert!(size_of::<SessionEntry>() <= 192, "{}", size_of::<SessionEntry>());
+    }
+}

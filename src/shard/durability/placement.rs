@@ -1,0 +1,115 @@
+//! What the store had, shared out: each session, and each message that is published later, to the
+//! shard where it lives from now on. There may be more or fewer shards than there were.
+
+use crate::persistence::records::{
+    BodyCopy, BodyNumber, ReadEntry, Recovered, RecoveredEntry, RecoveredSession, StoredDelayed,
+};
+use crate::routing::subscription_tree::ShardId;
+use crate::shard::Shard;
+use crate::shard::connect::shard_of;
+use crate::shard::durability::recovery::InFlightRead;
+use crate::shard::features::delayed::owner;
+use crate::time::Instant;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use std::time::Duration;
+
+/// What one shard starts with.
+#[derive(Debug, Default)]
+pub struct RecoveredShard {
+    pub next_number: u64,
+    pub down: Duration,
+    pub sessions: Vec<RecoveredSession>,
+    pub orphaned: Vec<RecoveredEntry>,
+    pub in_flight: InFlightRead,
+    pub delayed: Vec<StoredDelayed>,
+    /// Messages and bytes of all that are delayed, those due later among them.
+    pub delayed_in_all: (usize, usize),
+    /// All that is due before this is among `delayed`.
+    pub read_until: Instant,
+}
+
+/// A body belongs to one shard. Where sessions of several now share one, all but the first get
+/// their own: what the store has to copy, before anything of that is read.
+pub fn repartition(recovered: &mut Recovered, shards: u8) -> Vec<BodyCopy> {
+    let mut owners: HashMap<BodyNumber, u8, FixedState> = HashMap::default();
+    let mut copies: HashMap<(BodyNumber, u8), BodyCopy, FixedState> = HashMap::default();
+    for session in &mut recovered.sessions {
+        let home = shard_of(&session.session.client_id, shards).0;
+        for entry in &mut session.entries {
+            let Some(body) = &mut entry.body else { continue };
+            if *owners.entry(body.number).or_insert(home) == home {
+                continue;
+            }
+            let from = body.number;
+            let copy = copies.entry((from, home)).or_insert_with(|| {
+                recovered.next_number += 1;
+                let to = BodyNumber(recovered.next_number);
+                BodyCopy { from, to, entries: Vec::new() }
+            });
+            copy.entries.push(entry.number);
+            body.number = copy.to;
+        }
+    }
+    recovered.next_number += 1;
+    copies.into_values().collect()
+}
+
+/// To each shard its own. `in_flight` is what was read of
+/// [`crate::shard::durability::recovery::in_flight`], and all that is due before `read_until` is
+/// among what was recovered.
+pub fn share_out(
+    recovered: Recovered,
+    in_flight: Vec<ReadEntry>,
+    read_until: Instant,
+    shards: u8,
+) -> Vec<RecoveredShard> {
+    let Recovered { next_number, down, sessions, orphaned, delayed, delayed_in_all, .. } = recovered;
+    let mut read: InFlightRead = in_flight.into_iter().map(|entry| (entry.number, entry)).collect();
+    let mut shares: Vec<RecoveredShard> = (0..shards)
+        .map(|_| RecoveredShard { next_number, down, read_until, ..RecoveredShard::default() })
+        .collect();
+    for delayed in delayed {
+        if let Some(share) = shares.get_mut(usize::from(owner(delayed.number, shards))) {
+            share.delayed.push(delayed);
+        }
+    }
+    for (number, size) in delayed_in_all {
+        if let Some(share) = shares.get_mut(usize::from(owner(number, shards))) {
+            share.delayed_in_all.0 += 1;
+            share.delayed_in_all.1 += size;
+        }
+    }
+    let mut owners: HashMap<BodyNumber, ShardId, FixedState> = HashMap::default();
+    for session in sessions {
+        let home = shard_of(&session.session.client_id, shards);
+        let Some(share) = shares.get_mut(usize::from(home.0)) else { continue };
+        if !orphaned.is_empty() {
+            owners.extend(session.entries.iter().filter_map(|entry| Some((entry.body?.number, home))));
+        }
+        for entry in &session.entries {
+            if let Some(read) = read.remove(&entry.number) {
+                share.in_flight.insert(entry.number, read);
+            }
+        }
+        share.sessions.push(session);
+    }
+    for entry in orphaned {
+        // With the sessions that share its body, if any; else any shard can see to it.
+        let owner = entry.body.and_then(|body| owners.get(&body.number)).map_or(0, |home| home.0);
+        if let Some(share) = shares.get_mut(usize::from(owner)) {
+            share.orphaned.push(entry);
+        }
+    }
+    shares
+}
+
+impl Shard {
+    /// Keeps sessions in a store from here on, and takes up what that had. Before anything else is
+    /// done with the shard.
+    pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
+        self.keep_in_store(share.next_number);
+        self.recover(now, share.down, share.sessions, share.orphaned, share.in_flight);
+        self.recover_delayed(now, share.read_until, share.delayed, share.delayed_in_all);
+    }
+}

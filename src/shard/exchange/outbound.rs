@@ -1,0 +1,631 @@
+//! What shards say to each other: one peer batch per peer and turn, answered by one ticket.
+//!
+//! A peer batch carries publications, changes to what a shard is interested in, and answers, all in
+//! the order they arose; between two shards peer batches arrive in order. The sender keeps what it
+//! has not had a ticket for, and stops reading publishers while that is too much: nothing between
+//! shards is ever dropped.
+
+use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::message::Message;
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::QoS;
+use crate::persistence::records::{Lsn, TransactionNumber};
+use crate::routing::shared_group::{Member, MemberAddress, Presence};
+use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId, ShardSet};
+use crate::session::inbound::AckToken;
+use crate::shard::SessionId;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Publications to one peer without a ticket beyond which publishers wait. Those that a peer passes
+/// on count with it, and not here any more: above QoS 0 their publishers' Receive Maximum bounds
+/// them.
+const MOST_OUTSTANDING: usize = 8 * 1024;
+/// Their bytes, likewise.
+const MOST_OUTSTANDING_BYTES: usize = 16 * 1024 * 1024;
+
+/// Rows that a table keeps once it is empty.
+const KEPT_ROWS: usize = 256;
+
+/// Who published, for No Local: shard and session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publisher {
+    pub shard: ShardId,
+    pub session: SessionSlot,
+}
+
+/// Who waits for what becomes of a publication.
+#[derive(Clone, Copy, Debug)]
+pub enum Gate {
+    /// A publisher of this shard.
+    Here { session: SessionId, token: AckToken },
+    /// What an ended session left, of this shard.
+    OrphanedQueue,
+    /// A publication in a peer's peer batch.
+    Peer { shard: ShardId, number: u64, index: u32 },
+}
+
+/// All that one shard has for another in one turn.
+#[derive(Debug)]
+pub struct PeerBatch {
+    pub from: ShardId,
+    /// Counts up per pair of shards.
+    pub number: u64,
+    pub items: Vec<Item>,
+    /// For `items` and their texts, until the receiver is through with the batch. Messages are on
+    /// the account by themselves.
+    pub charge: Charge,
+}
+
+/// One thing in a peer batch.
+#[derive(Debug)]
+pub enum Item {
+    /// For every local subscriber there.
+    Publish {
+        message: Message,
+        publisher: Option<Publisher>,
+        /// What it leads to there is committed with what it leads to elsewhere, and nothing of it
+        /// leaves before.
+        transaction: Option<TransactionNumber>,
+    },
+    /// For the one member of a shared group that was chosen.
+    Share(SharedMessage),
+    /// Answers the peer batch of this number: what was not taken, by its place among that peer
+    /// batch's publications, and what is held or was passed on, with how many answers are to come.
+    Ticket {
+        number: u64,
+        not_taken: Vec<(u32, Outcome)>,
+        held: Vec<(u32, u32)>,
+    },
+    /// One of those answers.
+    Late {
+        number: u64,
+        index: u32,
+        outcome: Outcome,
+    },
+    /// The sender has subscribers to this filter, or none any more.
+    Interest {
+        filter: Box<str>,
+        interest: Interest,
+    },
+    /// A member joined a shared group, or changed its options.
+    Join {
+        group: Box<str>,
+        filter: Box<str>,
+        member: Member,
+    },
+    Leave {
+        group: Box<str>,
+        filter: Box<str>,
+        address: MemberAddress,
+    },
+    /// A session that is in some group connected or left: once, in however many it is.
+    Presence {
+        address: MemberAddress,
+        presence: Presence,
+    },
+    /// Answer when everything before it is in force.
+    PeerBarrier {
+        token: u64,
+    },
+    Passed {
+        token: u64,
+    },
+}
+
+impl Item {
+    fn is_ticket_of(&self, peer_batch: u64) -> bool {
+        matches!(self, Item::Ticket { number, .. } if *number == peer_batch)
+    }
+
+    /// Returns the bytes on the heap that no other owner has on the account.
+    fn heap(&self) -> usize {
+        match self {
+            Item::Ticket { not_taken, held, .. } => {
+                not_taken.capacity() * size_of::<(u32, Outcome)>() + held.capacity() * size_of::<(u32, u32)>()
+            }
+            Item::Interest { filter, .. } => filter.len(),
+            Item::Join { group, filter, .. } | Item::Leave { group, filter, .. } => {
+                group.len() + filter.len()
+            }
+            // A share was offered to a few members at most, and its filter is its group's.
+            Item::Publish { .. } | Item::Share(_) => 0,
+            Item::Late { .. } | Item::Presence { .. } | Item::PeerBarrier { .. } | Item::Passed { .. } => 0,
+        }
+    }
+}
+
+/// A message on its way to a member of a shared group.
+#[derive(Debug)]
+pub struct SharedMessage {
+    pub message: Message,
+    /// The full filter, `$share/...`.
+    pub filter: Arc<Box<str>>,
+    /// The members that it was offered to: who refuses it passes it on to another.
+    pub offered: Offered,
+    /// A member had it before, whose session ended.
+    pub owed: bool,
+    /// The member that was chosen; `None` leaves the choice to the shard.
+    pub chosen: Option<Chosen>,
+    /// As in [`Item::Publish`].
+    pub transaction: Option<TransactionNumber>,
+}
+
+/// A member that was chosen in another shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    pub session: SessionSlot,
+    pub generation: u32,
+    /// The lower of publish and granted QoS.
+    pub qos: QoS,
+    pub retain: bool,
+    pub subscription_id: u32,
+}
+
+/// Whom a shared message was offered to.
+#[derive(Clone, Debug)]
+pub enum Offered {
+    /// To these in turn, the last of them the one that was chosen: a few at most.
+    InTurn(Vec<MemberAddress>),
+    /// To too many for that: one shard after the other sees to its own members.
+    ByShard {
+        round: Round,
+        /// The shards where this round is over.
+        seen: ShardSet,
+    },
+    /// To all, and all have refused it: one of the shard holds it, under the policy `hold`, or it
+    /// is refused.
+    ToAll,
+}
+
+/// Which members are asked; they are asked in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// Online and can take more.
+    Ready,
+    /// The other ones online, whose queue decides.
+    Online,
+    /// Those whose session waits for them.
+    Offline,
+}
+
+/// Who waits for the answer to one publication: nobody at QoS 0, for wills, and where the publisher
+/// was answered; for what was passed on, the shard that it came from.
+#[derive(Debug)]
+pub struct Waiter {
+    /// Its place among the peer batch's publications.
+    pub index: u32,
+    pub gate: Gate,
+}
+
+/// What this shard exchanges with one peer.
+#[derive(Debug, Default)]
+pub struct Peer {
+    outgoing: Vec<Item>,
+    /// Publications in `outgoing`, and their bytes.
+    publications: u32,
+    bytes: usize,
+    waiters: Vec<Waiter>,
+    number: u64,
+    outstanding: VecDeque<Outstanding>,
+    load: usize,
+    load_bytes: usize,
+    /// Answers that wait until what they answer is committed, in their order.
+    held_back: VecDeque<HeldBack>,
+    /// Publications that the peer holds or has passed on, with the answers that are to come.
+    late: VecDeque<Late>,
+    /// Heap bytes of the items in `outgoing`.
+    outgoing_heap: usize,
+    /// The same of `held_back`.
+    held_back_heap: usize,
+    /// Room for waiters in `outstanding`.
+    outstanding_waiters: usize,
+    /// For all of these but `outgoing` within a turn, whose steps bound it. A batch takes its part
+    /// along.
+    charge: Charge,
+}
+
+/// How far the answer to a publication has to wait for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    Now,
+    /// Until this is committed.
+    Committed(Lsn),
+    /// Until then, or until every receiver is done with the message.
+    Finished(Lsn),
+}
+
+/// What all publications of a peer batch need together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs {
+    lsn: Option<Lsn>,
+    unfinished: u32,
+    /// Whether it takes the commit, though all is finished.
+    commit: bool,
+}
+
+impl Needs {
+    /// More than there will ever be.
+    fn never() -> Needs {
+        Needs { lsn: Some(Lsn(u64::MAX)), unfinished: 0, commit: true }
+    }
+
+    pub fn add(&mut self, one: Readiness) {
+        match one {
+            Readiness::Now => {}
+            Readiness::Committed(lsn) => {
+                self.lsn = Some(lsn);
+                self.commit = true;
+            }
+            Readiness::Finished(lsn) => {
+                self.lsn = Some(lsn);
+                self.unfinished += 1;
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct HeldBack {
+    needs: Needs,
+    item: Item,
+}
+
+#[derive(Debug)]
+struct Late {
+    number: u64,
+    index: u32,
+    answers: u32,
+    outcome: Outcome,
+    gate: Gate,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    number: u64,
+    publications: u32,
+    bytes: usize,
+    waiters: Vec<Waiter>,
+}
+
+impl Peer {
+    /// Adds something other than a publication.
+    pub fn tell(&mut self, item: Item) {
+        self.outgoing_heap += item.heap();
+        self.outgoing.push(item);
+    }
+
+    /// Adds the ticket of a peer batch, when what it answers is safe.
+    pub fn answer(&mut self, ticket: Item, needs: Needs) {
+        // One that needs no commit passes those that do: what waits for room in the store must not
+        // stop QoS 0.
+        if needs.lsn.is_none() {
+            return self.tell(ticket);
+        }
+        self.hold_back(HeldBack { needs, item: ticket });
+    }
+
+    fn hold_back(&mut self, held: HeldBack) {
+        self.held_back_heap += held.item.heap();
+        self.held_back.push_back(held);
+        self.account();
+    }
+
+    /// The ticket of a peer batch comes later, and no answer before it.
+    pub fn promise(&mut self, number: u64) {
+        let ticket = Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() };
+        self.hold_back(HeldBack { needs: Needs::never(), item: ticket });
+    }
+
+    /// Adds the ticket that was promised. What it needs may be committed by now.
+    pub fn answer_promised(&mut self, peer_batch: u64, ticket: Item, mut needs: Needs, committed: Lsn) {
+        if needs.lsn.is_none_or(|lsn| lsn <= committed) {
+            needs = Needs::default();
+        }
+        let same = |h: &&mut HeldBack| h.item.is_ticket_of(peer_batch);
+        if let Some(held) = self.held_back.iter_mut().find(same) {
+            // What it replaces has nothing on the heap.
+            self.held_back_heap += ticket.heap();
+            *held = HeldBack { needs, item: ticket };
+        }
+        self.let_go();
+        self.account();
+    }
+
+    /// Adds a late answer, behind the ticket of its peer batch if that waits.
+    pub fn tell_late(&mut self, late: Item) {
+        if let Item::Late { number, .. } = late
+            && self.held_back.iter().any(|held| held.item.is_ticket_of(number))
+        {
+            return self.hold_back(HeldBack { needs: Needs::default(), item: late });
+        }
+        self.tell(late);
+    }
+
+    /// Everything up to this is committed.
+    pub fn committed(&mut self, lsn: Lsn) {
+        for held in &mut self.held_back {
+            if held.needs.lsn.is_some_and(|waits| waits <= lsn) {
+                held.needs = Needs::default();
+            }
+        }
+        self.let_go();
+    }
+
+    /// A message of the peer batch of this number is done with.
+    pub fn finished_one(&mut self, peer_batch: u64) {
+        let same = |h: &&mut HeldBack| h.item.is_ticket_of(peer_batch);
+        if let Some(held) = self.held_back.iter_mut().find(same) {
+            held.needs.unfinished = held.needs.unfinished.saturating_sub(1);
+            if held.needs.unfinished == 0 && !held.needs.commit {
+                held.needs.lsn = None;
+            }
+        }
+        self.let_go();
+    }
+
+    fn let_go(&mut self) {
+        if self.held_back.iter().all(|held| held.needs.lsn.is_some()) {
+            return;
+        }
+        self.held_back_heap = 0;
+        for held in std::mem::take(&mut self.held_back) {
+            let waits = match held.item {
+                Item::Late { number, .. } => self.held_back.iter().any(|h| h.item.is_ticket_of(number)),
+                _ => held.needs.lsn.is_some(),
+            };
+            if waits {
+                self.held_back_heap += held.item.heap();
+                self.held_back.push_back(held);
+            } else {
+                self.tell(held.item);
+            }
+        }
+        self.account();
+    }
+
+    /// Puts on the account what stays here from turn to turn. Called once for each batch that is
+    /// sent or answered, and where no batch may be sent for now.
+    pub fn account(&mut self) {
+        self.charge.set(self.rows(self.outstanding_waiters));
+    }
+
+    fn rows(&self, waiters: usize) -> usize {
+        let items = self.outgoing.capacity() * size_of::<Item>() + self.outgoing_heap + self.held_back_heap;
+        items
+            + self.held_back.capacity() * size_of::<HeldBack>()
+            + self.late.capacity() * size_of::<Late>()
+            + self.outstanding.capacity() * size_of::<Outstanding>()
+            + waiters * size_of::<Waiter>()
+    }
+
+    /// Adds a publication, and who waits for the answer.
+    pub fn publish(&mut self, item: Item, size: usize, gate: Option<Gate>) {
+        self.outgoing.push(item);
+        self.waiters.extend(gate.map(|gate| Waiter { index: self.publications, gate }));
+        self.publications += 1;
+        self.bytes += size;
+    }
+
+    /// Publications without a ticket, and waiters whose publication the peer holds or has passed
+    /// on.
+    pub fn unsettled(&self) -> usize {
+        self.load + self.publications as usize + self.late.len()
+    }
+
+    /// Whether there is something for the next peer batch.
+    pub fn has_outgoing(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Bytes that the peer may have to store of publications without a ticket, as `stored_bytes`
+    /// has it for each.
+    pub fn unsettled_bytes(&self) -> usize {
+        let (messages, bytes) = (self.load + self.publications as usize, self.load_bytes + self.bytes);
+        bytes + bytes.min(8192 * messages) + 256 * messages
+    }
+
+    /// Whether more publications should wait.
+    pub fn is_full(&self) -> bool {
+        self.load + self.publications as usize >= MOST_OUTSTANDING
+            || self.load_bytes + self.bytes >= MOST_OUTSTANDING_BYTES
+    }
+
+    /// Whether those that waited may go on.
+    pub fn has_room(&self) -> bool {
+        self.load + (self.publications as usize) < MOST_OUTSTANDING / 2
+            && self.load_bytes + self.bytes < MOST_OUTSTANDING_BYTES / 2
+    }
+
+    /// Ends the turn: the peer batch to send, if there is anything in it.
+    pub fn seal(&mut self, from: ShardId) -> Option<PeerBatch> {
+        if self.outgoing.is_empty() {
+            return None;
+        }
+        self.number += 1;
+        if self.publications > 0 {
+            self.load += self.publications as usize;
+            self.load_bytes += self.bytes;
+            self.outstanding_waiters += self.waiters.capacity();
+            self.outstanding.push_back(Outstanding {
+                number: self.number,
+                publications: std::mem::take(&mut self.publications),
+                bytes: std::mem::take(&mut self.bytes),
+                waiters: std::mem::take(&mut self.waiters),
+            });
+        }
+        let items = std::mem::take(&mut self.outgoing);
+        let heap = std::mem::take(&mut self.outgoing_heap);
+        let charge = Charge::new(items.capacity() * size_of::<Item>() + heap);
+        self.account();
+        Some(PeerBatch { from, number: self.number, items, charge })
+    }
+
+    /// A ticket came: those who waited for it. Most come in the order of their peer batches.
+    pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
+        let at = self.outstanding.binary_search_by_key(&number, |o| o.number);
+        let Some(front) = at.ok().and_then(|at| self.outstanding.remove(at)) else { return Vec::new() };
+        self.load -= front.publications as usize;
+        self.load_bytes -= front.bytes;
+        self.outstanding_waiters -= front.waiters.capacity();
+        if self.outstanding.capacity() > KEPT_ROWS && self.outstanding.is_empty() {
+            self.outstanding = VecDeque::new();
+        }
+        self.account();
+        front.waiters
+    }
+
+    /// A waiter's publication is held or was passed on: `answers` more are to come.
+    pub fn hold(&mut self, number: u64, waiter: &Waiter, answers: u32, outcome: Outcome) {
+        let Waiter { index, gate } = *waiter;
+        self.late.push_back(Late { number, index, answers, outcome, gate });
+        self.account();
+    }
+
+    /// One of those answers: with the last, who waits for it and what it says.
+    pub fn late(&mut self, number: u64, index: u32, outcome: Outcome) -> Option<(Gate, Outcome)> {
+        let at = self.late.iter().position(|l| (l.number, l.index) == (number, index))?;
+        let late = self.late.get_mut(at)?;
+        late.outcome = late.outcome.or(outcome);
+        late.answers = late.answers.saturating_sub(1);
+        if late.answers > 0 {
+            return None;
+        }
+        let late = self.late.remove(at)?;
+        if self.late.capacity() > KEPT_ROWS && self.late.is_empty() {
+            self.late = VecDeque::new();
+            self.account();
+        }
+        Some((late.gate, late.outcome))
+    }
+}
+
+/// Between two flushes nothing is compared: the steps of the turns since bound what waits for the
+/// next.
+impl Recount for Peer {
+    fn recount(&self) -> Recounted {
+        if self.has_outgoing() {
+            return Recounted { held: self.charge.bytes(), charged: self.charge.bytes() };
+        }
+        let heap = |items: &mut dyn Iterator<Item = &'_ Item>| items.map(Item::heap).sum::<usize>();
+        debug_assert_eq!(heap(&mut self.outgoing.iter()), self.outgoing_heap);
+        let held_back = heap(&mut self.held_back.iter().map(|held| &held.item));
+        let waiters = self.outstanding.iter().map(|sent| sent.waiters.capacity()).sum();
+        let held = self.rows(waiters) - self.held_back_heap + held_back;
+        Recounted { held, charged: self.charge.bytes() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::charge::unreported;
+
+    fn balanced(peer: &Peer) -> usize {
+        let Recounted { held, charged } = peer.recount();
+        assert_eq!(held, charged);
+        held
+    }
+
+    #[test]
+    fn a_batch_its_waiters_and_its_ticket_are_on_the_account_until_each_is_gone() {
+        let before = unreported();
+        let (mut here, mut there) = (Peer::default(), Peer::default());
+        for index in 0..1_000 {
+            let waits = Some(Gate::Peer { shard: ShardId(1), number: 1, index });
+            here.publish(barrier(), 10, waits);
+        }
+        here.tell(Item::Interest { filter: "x".repeat(60_000).into(), interest: Interest::Present });
+        let sent = here.seal(ShardId(0));
+        assert!(sent.as_ref().is_some_and(|sent| sent.charge.bytes() > 60_000 + 1_000 * size_of::<Item>()));
+        assert!(balanced(&here) >= 1_000 * size_of::<Waiter>());
+        drop(sent);
+        let needs = Needs { lsn: Some(Lsn(1)), unfinished: 0, commit: true };
+        let not_taken = vec![(0, Outcome::Refused); 1_000];
+        there.answer(Item::Ticket { number: 1, not_taken, held: Vec::new() }, needs);
+        assert!(balanced(&there) > 8_000);
+        there.committed(Lsn(1));
+        assert!(balanced(&there) > 8_000, "it is on its way");
+        drop(there.seal(ShardId(1)));
+        for waiter in here.settle(1) {
+            here.hold(1, &waiter, 1, Outcome::Taken);
+        }
+        assert!(balanced(&here) >= 1_000 * size_of::<Late>());
+        (0..1_000).for_each(|index| assert!(here.late(1, index, Outcome::Taken).is_some()));
+        assert!(balanced(&here) + balanced(&there) < 4_096);
+        drop((here, there));
+        assert_eq!(unreported(), before);
+    }
+
+    fn barrier() -> Item {
+        Item::PeerBarrier { token: 1 }
+    }
+
+    #[test]
+    fn a_turn_makes_one_parcel_and_only_publications_wait_for_a_ticket() {
+        let mut peer = Peer::default();
+        assert!(peer.seal(ShardId(0)).is_none());
+        peer.tell(barrier());
+        assert_eq!(peer.seal(ShardId(0)).map(|p| (p.number, p.items.len())), Some((1, 1)));
+        assert!(peer.settle(1).is_empty());
+        let waits = Some(Gate::Peer { shard: ShardId(1), number: 1, index: 0 });
+        peer.publish(barrier(), 10, waits);
+        peer.publish(barrier(), 10, None);
+        peer.publish(barrier(), 10, waits);
+        assert_eq!(peer.seal(ShardId(0)).map(|p| p.number), Some(2));
+        assert_eq!(peer.settle(2).iter().map(|w| w.index).collect::<Vec<_>>(), [0, 2]);
+        assert!(peer.settle(2).is_empty());
+    }
+
+    fn ticket(number: u64) -> Item {
+        Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() }
+    }
+
+    fn late(number: u64) -> Item {
+        Item::Late { number, index: 0, outcome: Outcome::Taken }
+    }
+
+    /// Numbers of the tickets that leave; of late answers, plus 100.
+    fn leaving(peer: &mut Peer) -> Vec<u64> {
+        let number = |item: &Item| match item {
+            Item::Ticket { number, .. } => *number,
+            Item::Late { number, .. } => number + 100,
+            other => panic!("{other:?}"),
+        };
+        peer.seal(ShardId(0))
+            .map_or_else(Vec::new, |peer_batch| peer_batch.items.iter().map(number).collect())
+    }
+
+    #[test]
+    fn a_ticket_that_needs_no_commit_passes_those_that_do_and_a_late_answer_follows_its_ticket() {
+        let mut peer = Peer::default();
+        let mut committed = Needs::default();
+        committed.add(Readiness::Committed(Lsn(7)));
+        peer.answer(ticket(1), committed);
+        peer.tell_late(late(1));
+        peer.answer(ticket(2), Needs::default());
+        peer.tell_late(late(2));
+        assert_eq!(leaving(&mut peer), [2, 102], "a full store does not stop QoS 0");
+        peer.committed(Lsn(6));
+        assert_eq!(leaving(&mut peer), [0; 0]);
+        peer.committed(Lsn(7));
+        assert_eq!(leaving(&mut peer), [1, 101]);
+    }
+
+    #[test]
+    fn publishers_wait_beyond_the_bound_and_go_on_at_half_of_it() {
+        let mut peer = Peer::default();
+        while !peer.is_full() {
+            peer.publish(barrier(), 1, None);
+            if peer.publications == 1000 {
+                peer.seal(ShardId(0));
+            }
+        }
+        peer.seal(ShardId(0));
+        assert!(!peer.has_room());
+        for number in 1..=5 {
+            peer.settle(number);
+        }
+        assert!(peer.has_room());
+    }
+}

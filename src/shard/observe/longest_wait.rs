@@ -1,0 +1,72 @@
+//! Who has waited longest for an acknowledgement: for a person who asks.
+//!
+//! Walks over every session: never for a turn's work.
+
+use crate::mqtt::packet::ProtocolVersion;
+use crate::session::outbound::stall::{SocketView, Stall};
+use crate::shard::observe::client_events::{Addressed, addressed};
+use crate::shard::{ConnectionId, SessionId, Shard};
+use crate::time::Instant;
+
+/// One session with something unacknowledged.
+#[derive(Clone, Debug)]
+pub struct LongestWait {
+    pub client_id: Box<str>,
+    /// Its connection and that one's version; `None` while the client is away.
+    pub connection: Option<(ConnectionId, ProtocolVersion)>,
+    /// The oldest.
+    pub stall: Stall,
+    /// `None` where it is a PUBREL.
+    pub message: Option<Addressed>,
+    /// When its first packet is sent again or found overdue; [`Instant::NEVER`] if none is.
+    pub due: Instant,
+    pub in_flight: usize,
+    pub queued: usize,
+}
+
+impl Shard {
+    /// The sessions whose oldest unacknowledged packets are the oldest, at most `most`, the oldest
+    /// first.
+    pub fn waiting(&self, now: Instant, most: usize) -> Vec<LongestWait> {
+        let mut oldest: Vec<(SessionId, Stall)> = Vec::new();
+        for (id, session_entry) in self.sessions.iter() {
+            if let Some(stall) = session_entry.session.sender.oldest_unacknowledged(now) {
+                oldest.push((id, stall));
+                // So that a shard of stuck sessions costs no list of all of them.
+                if oldest.len() >= 2 * most.max(1) {
+                    keep_oldest(&mut oldest, most);
+                }
+            }
+        }
+        keep_oldest(&mut oldest, most);
+        oldest.into_iter().filter_map(|(id, stall)| self.waiting_one(id, stall)).collect()
+    }
+
+    fn waiting_one(&self, id: SessionId, stall: Stall) -> Option<LongestWait> {
+        let session_entry = self.sessions.get(id)?;
+        let sender = &session_entry.session.sender;
+        let connection =
+            session_entry.connection.and_then(|id| Some((id, self.connections.get(id)?.version())));
+        Some(LongestWait {
+            client_id: session_entry.session.client_id.clone(),
+            connection,
+            stall,
+            message: sender.unacknowledged(stall.number).map(addressed),
+            due: if connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
+            in_flight: sender.in_flight(),
+            queued: sender.queued(),
+        })
+    }
+
+    /// A connection's oldest unacknowledged packet, once its socket was asked who holds it.
+    pub fn diagnose(&self, now: Instant, id: ConnectionId, view: SocketView) -> Option<Stall> {
+        let connection = self.connections.get(id)?;
+        let sender = &self.sessions.get(connection.session?)?.session.sender;
+        sender.oldest_diagnosed(now, view, &connection.wire)
+    }
+}
+
+fn keep_oldest(oldest: &mut Vec<(SessionId, Stall)>, most: usize) {
+    oldest.sort_by_key(|(_, stall)| std::cmp::Reverse(stall.age));
+    oldest.truncate(most);
+}

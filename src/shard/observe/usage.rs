@@ -1,0 +1,126 @@
+//! What a shard holds right now, counted: for tests that nothing leaks and that bounds hold.
+//!
+//! Walks over every session and connection: never for a turn's work.
+
+use crate::mqtt::charge::{Recount, Recounted};
+use crate::shard::Shard;
+
+/// The resources that a shard holds, counted. After every client has left and every session has ended, all of it is
+/// zero, and equal to the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceUsage {
+    pub connections: usize,
+    /// Connections that are established.
+    pub connected: usize,
+    pub sessions: usize,
+    /// Entries of the table of client ids.
+    pub clients: usize,
+    /// Filters and groups in the index, this shard's and what it knows of its peers'.
+    pub index_entries: usize,
+    /// Shared groups whose filter is kept.
+    pub shares: usize,
+    /// What waits until every peer has passed: SUBACKs and UNSUBACKs, and at the start what ended
+    /// sessions left.
+    pub barriers: usize,
+    /// Work that goes on in a later turn.
+    pub jobs: usize,
+    /// Publications to peers without a ticket, and those that peers hold.
+    pub outstanding: usize,
+    /// Connections that wait until a peer has room.
+    pub waiting_for_peer: usize,
+    /// Acknowledgements to publishers that wait.
+    pub unanswered: usize,
+    /// Messages that wait for room, under the policy `hold`.
+    pub held: usize,
+    /// Deliveries that ended sessions left in the store, and nobody has read yet.
+    pub orphaned_queues: usize,
+    /// What takes more than a turn: a publication, and peer batches behind it.
+    pub put_off: usize,
+    pub partial_bytes: usize,
+    /// The most messages in one session's queue, and their bytes.
+    pub longest_queue: usize,
+    pub largest_queue: usize,
+    /// The most unfinished deliveries of one session.
+    pub widest_window: usize,
+    /// The most bytes in one connection's outbox.
+    pub fullest_outbox: usize,
+}
+
+impl Shard {
+    /// Counts anew what owners of memory have on the account, between two turns. Returns what all
+    /// of them have charged, or who has charged something else than it holds.
+    ///
+    /// # Errors
+    /// The first owner whose charge is wrong, with both figures.
+    pub fn recount(&self) -> Result<usize, String> {
+        let mut charged = 0;
+        let mut add = |who: &str, of: Recounted| {
+            charged += of.charged;
+            if of.held == of.charged { Ok(()) } else { Err(format!("{who}: {of:?}")) }
+        };
+        add("routing", self.router.recount())?;
+        add("delayed messages", self.delayed.recount())?;
+        if self.here.0 == 0 {
+            // All shards share them.
+            add("last disconnects", self.shared.totals.last_disconnects().recount())?;
+        }
+        for peer in self.exchange.recount() {
+            add("exchange with a peer", peer)?;
+        }
+        add("orphaned_queues", self.orphaned_queues.recount())?;
+        if let Some(stored) = &self.stored {
+            add("gates of the store", stored.recount())?;
+        }
+        for (_, session_entry) in self.sessions.iter() {
+            let session = &session_entry.session;
+            if let Some(will) = &session.will {
+                add("will", will.recount())?;
+            }
+            add("session", session.recount())?;
+            add("subscriptions", session.subscriptions.recount())?;
+            add("queue and window", session.sender.recount())?;
+            add("acknowledgements and identifiers", session.receiver.recount())?;
+        }
+        for (_, connection) in self.connections.iter() {
+            let partial = connection.rare().map(|rare| rare.partial.recount());
+            add("partial packet", partial.unwrap_or_default())?;
+            // Else it is counted when it is flushed.
+            if !connection.dirty {
+                add("outbox", connection.wire.outbox.recount())?;
+            }
+            add(
+                "outgoing aliases",
+                connection.wire.aliases().map_or_else(Recounted::default, Recount::recount),
+            )?;
+            let aliases = connection.rare().and_then(|rare| rare.aliases.as_deref());
+            add("incoming aliases", aliases.map_or_else(Recounted::default, Recount::recount))?;
+        }
+        Ok(charged)
+    }
+
+    pub fn usage(&self) -> ResourceUsage {
+        let session_entries = || self.sessions.iter().map(|(_, session_entry)| session_entry);
+        let sender = || session_entries().map(|r| &r.session.sender);
+        ResourceUsage {
+            connections: self.connections.len(),
+            connected: self.connected,
+            sessions: self.sessions.len(),
+            clients: self.clients.len(),
+            index_entries: self.router.tree().entries(),
+            shares: self.router.groups(),
+            barriers: self.exchange.barriers(),
+            jobs: self.jobs.len(),
+            outstanding: self.exchange.unsettled(),
+            waiting_for_peer: self.exchange.waiting_for_peer(),
+            unanswered: session_entries().map(|r| r.session.receiver.unanswered()).sum(),
+            held: session_entries().map(|r| r.held_messages()).sum(),
+            orphaned_queues: self.orphaned_queues.unsettled(),
+            put_off: self.fans.len(),
+            partial_bytes: self.partial_bytes,
+            longest_queue: sender().map(|s| s.queued()).max().unwrap_or(0),
+            largest_queue: sender().map(|s| s.queued_bytes()).max().unwrap_or(0),
+            widest_window: sender().map(|s| s.in_flight()).max().unwrap_or(0),
+            fullest_outbox: self.connections.iter().map(|(_, c)| c.wire.outbox.len()).max().unwrap_or(0),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Buffers of a shard that are used again and again, so that no message allocates for them.
+//!
+//! A buffer has no meaning between two uses. Whoever takes one out puts it back, or the next use
+//! allocates once.
+
+use crate::session::outbox::Pool;
+use crate::session::wire::{Frame, FrameKind};
+
+/// The buffers of one shard. None is on the account of `limits.memory`: each is bounded by the
+/// largest packet.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// One PUBLISH of each kind, laid out once for all receivers that get the same bytes.
+    pub frames: [Frame; FrameKind::COUNT],
+    /// Where a message is put together.
+    pub bytes: Vec<u8>,
+    /// The Topic Name that the Topic Alias of the present PUBLISH stands for.
+    pub topic: String,
+    /// The client id of the present publisher, where messages keep it.
+    pub publisher: String,
+    /// Room for outboxes, lent while there is something in them.
+    pub pool: Pool,
+}

@@ -1,0 +1,162 @@
+//! Dense slots with generations: ids that cost nothing to copy and never hit a successor.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A slot and which life of it. Two ids with the same slot and another generation name two
+/// different things.
+pub struct Id<T> {
+    pub slot: u32,
+    pub generation: u32,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T> Id<T> {
+    pub const fn new(slot: u32, generation: u32) -> Id<T> {
+        Id { slot, generation, of: PhantomData }
+    }
+}
+
+impl<T> Clone for Id<T> {
+    fn clone(&self) -> Id<T> {
+        *self
+    }
+}
+
+impl<T> Copy for Id<T> {}
+
+impl<T> PartialEq for Id<T> {
+    fn eq(&self, other: &Id<T>) -> bool {
+        self.slot == other.slot && self.generation == other.generation
+    }
+}
+
+impl<T> Eq for Id<T> {}
+
+impl<T> fmt::Debug for Id<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.generation)
+    }
+}
+
+/// Values in slots. Each value has an allocation of its own, so that growth copies pointers and not
+/// values.
+#[derive(Debug)]
+pub struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+    /// Slots without a value that are not free yet.
+    retired: usize,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<Box<T>>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Slots<T> {
+        Slots { slots: Vec::new(), free: Vec::new(), retired: 0 }
+    }
+}
+
+impl<T> Slots<T> {
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len() - self.retired
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts a value into a free slot; 2^32 - 1 of them at most, which memory never reaches.
+    pub fn insert(&mut self, value: T) -> Id<T> {
+        let value = Some(Box::new(value));
+        if let Some(slot) = self.free.pop()
+            && let Some(s) = self.slots.get_mut(slot as usize)
+        {
+            s.value = value;
+            return Id::new(slot, s.generation);
+        }
+        self.slots.push(Slot { generation: 0, value });
+        Id::new((self.slots.len() - 1) as u32, 0)
+    }
+
+    pub fn get(&self, id: Id<T>) -> Option<&T> {
+        self.slots.get(id.slot as usize).filter(|s| s.generation == id.generation)?.value.as_deref()
+    }
+
+    pub fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
+        self.slots.get_mut(id.slot as usize).filter(|s| s.generation == id.generation)?.value.as_deref_mut()
+    }
+
+    /// What is in a slot now, whichever life it is.
+    pub fn at(&self, slot: u32) -> Option<(Id<T>, &T)> {
+        let s = self.slots.get(slot as usize)?;
+        Some((Id::new(slot, s.generation), s.value.as_deref()?))
+    }
+
+    pub fn at_mut(&mut self, slot: u32) -> Option<(Id<T>, &mut T)> {
+        let s = self.slots.get_mut(slot as usize)?;
+        Some((Id::new(slot, s.generation), s.value.as_deref_mut()?))
+    }
+
+    pub fn remove(&mut self, id: Id<T>) -> Option<T> {
+        let value = self.retire(id)?;
+        self.release(id.slot);
+        Some(*value)
+    }
+
+    /// Takes a value out. No other value gets its slot before [`Self::release`], which follows once
+    /// for each.
+    pub fn retire(&mut self, id: Id<T>) -> Option<Box<T>> {
+        let s = self.slots.get_mut(id.slot as usize).filter(|s| s.generation == id.generation)?;
+        let value = s.value.take()?;
+        s.generation = s.generation.wrapping_add(1);
+        self.retired += 1;
+        Some(value)
+    }
+
+    /// Nothing names the slot any more whose value was taken out.
+    pub fn release(&mut self, slot: u32) {
+        self.retired -= 1;
+        self.free.push(slot);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, s)| Some((Id::new(slot as u32, s.generation), s.value.as_deref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_never_reaches_the_successor_in_its_slot() {
+        let mut slots = Slots::default();
+        let a = slots.insert('a');
+        assert_eq!(slots.remove(a), Some('a'));
+        let b = slots.insert('b');
+        assert_eq!(b.slot, a.slot);
+        assert_eq!(slots.remove(a), None);
+        assert_eq!((slots.get(a), slots.get(b)), (None, Some(&'b')));
+        assert_eq!(slots.len(), 1);
+    }
+
+    #[test]
+    fn a_retired_slot_has_no_value_and_no_successor_before_it_is_released() {
+        let mut slots = Slots::default();
+        let a = slots.insert('a');
+        assert_eq!((slots.retire(a), slots.len()), (Some(Box::new('a')), 0));
+        let b = slots.insert('b');
+        assert_ne!(b.slot, a.slot);
+        assert!(slots.at(a.slot).is_none() && slots.retire(a).is_none());
+        slots.release(a.slot);
+        assert_eq!((slots.insert('c').slot, slots.len()), (a.slot, 2));
+    }
+}

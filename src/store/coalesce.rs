@@ -1,0 +1,477 @@
+//! Folds the records of several batches into one commit group, in the order in which they were
+//! made. A row that is put and deleted within the group cancels out.
+//!
+//! An index by number leads each record to the operation that it changes, so folding costs one
+//! look-up for each record. Index and operations are reused from group to group, so a steady load
+//! allocates nothing here.
+
+use crate::mqtt::charge::Charge;
+use crate::mqtt::keyed::Keyed;
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::PacketId;
+use crate::persistence::records::{
+    BodyNumber, DelayedNumber, EntryNumber, Flight, Record, RetainedRecord, SessionKey, SessionState,
+    StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
+};
+use hashbrown::HashTable;
+use std::hash::{BuildHasher, Hash};
+
+/// One change that remains of a group.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// A new session row, or all of it anew.
+    Session(Box<StoredSession>),
+    /// The state of a session of an earlier group.
+    SessionState(SessionState),
+    /// The end of a session, with its subscriptions and incoming identifiers. It stands behind all
+    /// changes to them.
+    SessionEnded(SessionKey),
+    /// A new or changed subscription.
+    Subscribed(Box<StoredSubscription>),
+    /// The end of a subscription.
+    Unsubscribed {
+        /// The session.
+        session: SessionKey,
+        /// The Topic Filter as the client wrote it.
+        filter: Box<str>,
+    },
+    /// A new message.
+    Body {
+        /// Its number.
+        number: BodyNumber,
+        /// The message.
+        message: Message,
+    },
+    /// As [`Record::BodyDone`].
+    BodyDone(BodyNumber),
+    /// As [`Record::BodyReleased`].
+    BodyReleased(BodyNumber),
+    /// A new entry, with its place in the in-flight window.
+    Entry {
+        /// The entry.
+        entry: Box<StoredEntry>,
+        /// True if PUBREC has come, so that the entry does not need its body.
+        received: bool,
+    },
+    /// A change of an entry of an earlier group.
+    EntryChanged {
+        /// The entry.
+        number: EntryNumber,
+        /// The new place in the window; `None` if unchanged.
+        flight: Option<Flight>,
+        /// True if PUBREC has come; false if unchanged.
+        received: bool,
+    },
+    /// As [`Record::EntryDone`].
+    EntryDone(EntryNumber),
+    /// As [`Record::EntryAcknowledged`].
+    EntryAcknowledged(EntryNumber),
+    /// A client has begun a QoS 2 message.
+    Incoming {
+        /// The session.
+        session: SessionKey,
+        /// The packet identifier that the client chose.
+        packet_id: PacketId,
+        /// True if it is known that the row existed or did not exist before the group. Only then do
+        /// a put and a deletion within the group cancel out.
+        known: bool,
+    },
+    /// A client has ended a QoS 2 message.
+    IncomingDone {
+        /// The session.
+        session: SessionKey,
+        /// The packet identifier that the client chose.
+        packet_id: PacketId,
+        /// As in [`Operation::Incoming`].
+        known: bool,
+    },
+    /// A new delayed message.
+    Delayed(Box<StoredDelayed>),
+    /// A delayed message was published or dropped.
+    DelayedDone(DelayedNumber),
+}
+
+/// The row that an operation changes: the key of the index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Subject<'a> {
+    Session(u64),
+    Subscription(u64, &'a str),
+    Body(u64),
+    Entry(u64),
+    Incoming(u64, u16),
+    Delayed(u64),
+}
+
+impl Operation {
+    fn subject(&self) -> Subject<'_> {
+        match self {
+            Operation::Session(session) => Subject::Session(session.key.0),
+            Operation::SessionState(state) => Subject::Session(state.key.0),
+            Operation::SessionEnded(key) => Subject::Session(key.0),
+            Operation::Subscribed(s) => Subject::Subscription(s.session.0, &s.filter),
+            Operation::Unsubscribed { session, filter } => Subject::Subscription(session.0, filter),
+            Operation::Body { number, .. }
+            | Operation::BodyDone(number)
+            | Operation::BodyReleased(number) => Subject::Body(number.0),
+            Operation::Entry { entry, .. } => Subject::Entry(entry.number.0),
+            Operation::EntryChanged { number, .. }
+            | Operation::EntryDone(number)
+            | Operation::EntryAcknowledged(number) => Subject::Entry(number.0),
+            Operation::Incoming { session, packet_id, .. }
+            | Operation::IncomingDone { session, packet_id, .. } => {
+                Subject::Incoming(session.0, packet_id.get())
+            }
+            Operation::Delayed(delayed) => Subject::Delayed(delayed.number.0),
+            Operation::DelayedDone(number) => Subject::Delayed(number.0),
+        }
+    }
+}
+
+impl Operation {
+    /// Returns true if the operation only deletes. Deletions are written first, so that other
+    /// operations find the room.
+    pub fn deletes(&self) -> bool {
+        matches!(
+            self,
+            Operation::SessionEnded(_)
+                | Operation::Unsubscribed { .. }
+                | Operation::BodyDone(_)
+                | Operation::BodyReleased(_)
+                | Operation::EntryDone(_)
+                | Operation::EntryAcknowledged(_)
+                | Operation::IncomingDone { .. }
+                | Operation::DelayedDone(_)
+        )
+    }
+
+    /// Returns true if the operation needs no room and may be committed before the rest of its
+    /// group.
+    ///
+    /// Such an operation records what a client has reported, and stays right if the rest is never
+    /// committed. A message that is forwarded to another session ends with
+    /// [`Operation::EntryDone`], which stays behind.
+    pub fn goes_ahead(&self) -> bool {
+        matches!(
+            self,
+            Operation::SessionState(_)
+                | Operation::Unsubscribed { .. }
+                | Operation::BodyReleased(_)
+                | Operation::EntryAcknowledged(_)
+                | Operation::EntryChanged { received: true, .. }
+                | Operation::IncomingDone { known: true, .. }
+        )
+    }
+}
+
+/// The operations of one database transaction.
+#[derive(Debug, Default)]
+pub struct CommitGroup {
+    /// In the order of the first record of each; `None` if it has cancelled out.
+    operations: Vec<Option<Operation>>,
+    index: HashTable<u32>,
+    live: usize,
+    retained: Vec<RetainedRecord>,
+    retained_index: HashTable<u32>,
+    ends_sessions: bool,
+    recorded: u64,
+    bytes: usize,
+    highest: u64,
+    /// The charge of the batches that were folded in.
+    charge: Charge,
+}
+
+impl CommitGroup {
+    /// Returns the operations that remain, in order.
+    pub fn operations(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().flatten()
+    }
+
+    /// Returns the operations that may be committed alone if there is no room for all. Deletions of
+    /// retained messages ([`CommitGroup::retained`]) may, too.
+    pub fn ahead(&self) -> impl Iterator<Item = &Operation> {
+        self.operations().filter(|operation| operation.goes_ahead())
+    }
+
+    /// Returns true if [`CommitGroup::ahead`] or the deletions of retained messages are not empty.
+    pub fn has_ahead(&self) -> bool {
+        let removed = |record: &RetainedRecord| matches!(record, RetainedRecord::Removed(_));
+        self.ahead().next().is_some() || self.retained.iter().any(removed)
+    }
+
+    /// Removes the operations of [`CommitGroup::ahead`], which are committed now. Deletions of
+    /// retained messages stay, since a second deletion does no harm.
+    pub fn went_ahead(&mut self) {
+        for at in 0..self.operations.len() {
+            if self.operations[at].as_ref().is_some_and(Operation::goes_ahead) {
+                self.cancel(at);
+            }
+        }
+    }
+
+    /// Returns the last change to the retained message of each topic.
+    pub fn retained(&self) -> &[RetainedRecord] {
+        &self.retained
+    }
+
+    /// Returns true if there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.live == 0 && self.retained.is_empty()
+    }
+
+    /// Returns the number of operations that remain, changes of retained messages included.
+    pub fn len(&self) -> usize {
+        self.live + self.retained.len()
+    }
+
+    /// Returns the number of records that were folded in.
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// Returns the number of records that cancelled out or were replaced by a later record.
+    pub fn cancelled(&self) -> u64 {
+        self.recorded - self.len() as u64
+    }
+
+    /// Returns the bytes of the messages folded in, those that cancelled out included.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the highest number of a session, entry, body or delayed message in the group.
+    pub fn highest_number(&self) -> u64 {
+        self.highest
+    }
+
+    /// Takes over the charge of a batch that is folded in. The charge ends with
+    /// [`CommitGroup::clear`].
+    pub fn hold(&mut self, charge: &Charge) {
+        self.charge.add(charge.bytes());
+    }
+
+    /// Empties the group for the next one. The allocations stay.
+    pub fn clear(&mut self) {
+        self.operations.clear();
+        self.index.clear();
+        self.retained.clear();
+        self.retained_index.clear();
+        (self.live, self.ends_sessions, self.recorded, self.bytes, self.highest) = (0, false, 0, 0, 0);
+        self.charge.set(0);
+    }
+
+    /// Folds in a change to a retained message. These changes have an order of their own, apart
+    /// from the batches.
+    pub fn retain(&mut self, record: RetainedRecord) {
+        self.recorded += 1;
+        if let RetainedRecord::Set(message) = &record {
+            self.bytes += message.size();
+        }
+        let hash = Keyed.hash_one(topic(&record));
+        let retained = &mut self.retained;
+        if let Some(at) =
+            self.retained_index.find(hash, |at| topic(&retained[*at as usize]) == topic(&record))
+        {
+            retained[*at as usize] = record;
+            return;
+        }
+        retained.push(record);
+        let at = (retained.len() - 1) as u32;
+        let hash_of = |at: &u32| Keyed.hash_one(topic(&retained[*at as usize]));
+        self.retained_index.insert_unique(hash, at, hash_of);
+    }
+
+    /// Folds in one record, behind all earlier records.
+    pub fn fold(&mut self, record: Record) {
+        self.recorded += 1;
+        match record {
+            Record::Session(session) => {
+                self.highest = self.highest.max(session.key.0);
+                self.put(Operation::Session(session));
+            }
+            Record::SessionState(state) => self.change_session(state),
+            Record::SessionEnded(key) => self.end_session(key),
+            Record::Subscribed(subscription) => self.put(Operation::Subscribed(subscription)),
+            Record::Unsubscribed { session, filter } => {
+                self.put(Operation::Unsubscribed { session, filter });
+            }
+            Record::Body { number, message } => {
+                self.highest = self.highest.max(number.0);
+                self.bytes += message.size();
+                self.put(Operation::Body { number, message });
+            }
+            Record::BodyDone(number) => self.done(Operation::BodyDone(number)),
+            Record::BodyReleased(number) => self.done(Operation::BodyReleased(number)),
+            Record::Entry(entry) => {
+                self.highest = self.highest.max(entry.number.0);
+                self.put(Operation::Entry { entry, received: false });
+            }
+            Record::Sent { number, flight } => self.change_entry(number, Some(flight)),
+            Record::Received(number) => self.change_entry(number, None),
+            Record::EntryDone(number) => self.done(Operation::EntryDone(number)),
+            Record::EntryAcknowledged(number) => self.done(Operation::EntryAcknowledged(number)),
+            Record::Incoming { session, packet_id } => {
+                self.done(Operation::Incoming { session, packet_id, known: true });
+            }
+            Record::IncomingDone { session, packet_id } => {
+                self.done(Operation::IncomingDone { session, packet_id, known: true });
+            }
+            Record::IncomingRefused { session, packet_id } => {
+                match self.find(Subject::Incoming(session.0, packet_id.get())) {
+                    Some(at)
+                        if matches!(self.operations[at], Some(Operation::Incoming { known: true, .. })) =>
+                    {
+                        self.cancel(at);
+                    }
+                    // The row may exist or not, so from here on the last record wins.
+                    _ => self.put(Operation::IncomingDone { session, packet_id, known: false }),
+                }
+            }
+            Record::Delayed(delayed) => {
+                self.highest = self.highest.max(delayed.number.0);
+                self.bytes += delayed.message.size();
+                self.put(Operation::Delayed(delayed));
+            }
+            Record::DelayedDone(number) => self.done(Operation::DelayedDone(number)),
+            Record::Nothing => {}
+        }
+    }
+
+    /// Removes the operations on sessions that end in this group. Call it before the group is
+    /// written, and again if more records were folded in.
+    pub fn seal(&mut self) {
+        if !std::mem::take(&mut self.ends_sessions) {
+            return;
+        }
+        for at in 0..self.operations.len() {
+            let of = match &self.operations[at] {
+                Some(Operation::Subscribed(subscription)) => subscription.session,
+                Some(Operation::Unsubscribed { session, .. }) => *session,
+                Some(Operation::Incoming { session, .. } | Operation::IncomingDone { session, .. }) => {
+                    *session
+                }
+                _ => continue,
+            };
+            let end = self.find(Subject::Session(of.0)).and_then(|end| self.operations[end].as_ref());
+            if matches!(end, Some(Operation::SessionEnded(_))) {
+                self.cancel(at);
+            }
+        }
+    }
+
+    /// Replaces the operation on the same row, or adds one.
+    fn put(&mut self, operation: Operation) {
+        match self.find(operation.subject()) {
+            Some(at) => self.operations[at] = Some(operation),
+            None => self.push(operation),
+        }
+    }
+
+    /// Folds in the opposite of an earlier operation: the deletion of a put, or an identifier that
+    /// comes back after its deletion. The two cancel out, and the row stays as it was before the
+    /// group.
+    fn done(&mut self, mut operation: Operation) {
+        let Some(at) = self.find(operation.subject()) else {
+            return self.push(operation);
+        };
+        let opposite = match (&self.operations[at], &mut operation) {
+            (Some(Operation::EntryChanged { .. }), _) => false,
+            (
+                Some(Operation::Incoming { known: false, .. } | Operation::IncomingDone { known: false, .. }),
+                Operation::Incoming { known, .. } | Operation::IncomingDone { known, .. },
+            ) => {
+                *known = false;
+                false
+            }
+            (Some(before), after) => std::mem::discriminant(before) != std::mem::discriminant(after),
+            (None, _) => false,
+        };
+        if opposite {
+            self.cancel(at);
+        } else {
+            self.operations[at] = Some(operation);
+        }
+    }
+
+    /// Folds in a change of an entry: sent, or, without a flight, received.
+    fn change_entry(&mut self, number: EntryNumber, sent: Option<Flight>) {
+        let Some(at) = self.find(Subject::Entry(number.0)) else {
+            return self.push(Operation::EntryChanged { number, flight: sent, received: sent.is_none() });
+        };
+        match &mut self.operations[at] {
+            Some(Operation::Entry { entry, received }) => {
+                entry.flight = sent.or(entry.flight);
+                *received |= sent.is_none();
+            }
+            Some(Operation::EntryChanged { flight, received, .. }) => {
+                *flight = sent.or(*flight);
+                *received |= sent.is_none();
+            }
+            // An entry that is done does not change any more.
+            _ => {}
+        }
+    }
+
+    fn change_session(&mut self, state: SessionState) {
+        let Some(at) = self.find(Subject::Session(state.key.0)) else {
+            return self.push(Operation::SessionState(state));
+        };
+        match &mut self.operations[at] {
+            Some(Operation::Session(session)) => {
+                (session.connected, session.ends) = (state.connected, state.ends);
+                session.will_due = state.will_due;
+            }
+            Some(Operation::SessionState(before)) => *before = state,
+            // A session that has ended does not change any more.
+            _ => {}
+        }
+    }
+
+    /// Folds in the end of a session. The group cannot know if the session was stored before, so
+    /// the end is always written.
+    fn end_session(&mut self, key: SessionKey) {
+        if let Some(at) = self.find(Subject::Session(key.0)) {
+            self.cancel(at);
+        }
+        self.push(Operation::SessionEnded(key));
+        self.ends_sessions = true;
+    }
+
+    fn find(&self, subject: Subject<'_>) -> Option<usize> {
+        let is_it = |at: &u32| {
+            self.operations[*at as usize].as_ref().is_some_and(|operation| operation.subject() == subject)
+        };
+        self.index.find(hash(subject), is_it).map(|at| *at as usize)
+    }
+
+    fn push(&mut self, operation: Operation) {
+        let hash_of_new = hash(operation.subject());
+        self.operations.push(Some(operation));
+        self.live += 1;
+        let operations = &self.operations;
+        // Operations that cancelled out have left the index.
+        let hash_of = |at: &u32| operations[*at as usize].as_ref().map_or(0, |o| hash(o.subject()));
+        self.index.insert_unique(hash_of_new, (operations.len() - 1) as u32, hash_of);
+    }
+
+    fn cancel(&mut self, at: usize) {
+        let Some(operation) = self.operations[at].take() else { return };
+        self.live -= 1;
+        if let Ok(indexed) = self.index.find_entry(hash(operation.subject()), |other| *other as usize == at) {
+            indexed.remove();
+        }
+    }
+}
+
+fn hash(subject: Subject<'_>) -> u64 {
+    Keyed.hash_one(subject)
+}
+
+fn topic(record: &RetainedRecord) -> &str {
+    match record {
+        RetainedRecord::Set(message) => message.topic(),
+        RetainedRecord::Removed(removed) => removed.topic(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

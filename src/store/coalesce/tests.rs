@@ -1,0 +1,336 @@
+//! What several batches come to in one commit.
+
+use crate::mqtt::message::Parts;
+use crate::mqtt::packet::{ProtocolVersion, QoS};
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::store::coalesce::*;
+use crate::time::Instant;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn message(topic: &str) -> Message {
+    let parts = Parts {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        expires: Instant::NEVER,
+        topic,
+        forwarded: b"",
+        payload: b"x",
+    };
+    Message::new(parts, &mut Vec::new())
+}
+
+fn body(number: u64) -> Record {
+    Record::Body { number: BodyNumber(number), message: message("t") }
+}
+
+fn entry(number: u64) -> Record {
+    Record::Entry(Box::new(StoredEntry {
+        number: EntryNumber(number),
+        session: SessionKey(1),
+        body: BodyNumber(number),
+        qos: QoS::ExactlyOnce,
+        retain: false,
+        ids: SubscriptionIds::None,
+        share: None,
+        flight: None,
+    }))
+}
+
+fn sent(number: u64, transmissions: u16) -> Record {
+    Record::Sent { number: EntryNumber(number), flight: Flight { running: number, transmissions } }
+}
+
+fn session(key: u64, expiry: u32) -> Record {
+    Record::Session(Box::new(StoredSession {
+        key: SessionKey(key),
+        client_id: "c".into(),
+        version: ProtocolVersion::V5,
+        expiry,
+        connected: true,
+        ends: Instant::NEVER,
+        will: None,
+        will_due: Instant::NEVER,
+        retry_interval: None,
+        ack_timeout: None,
+    }))
+}
+
+fn subscribed(session: u64, filter: &str, options: u8) -> Record {
+    let session = SessionKey(session);
+    Record::Subscribed(Box::new(StoredSubscription {
+        session,
+        filter: filter.into(),
+        options,
+        subscription_id: 0,
+    }))
+}
+
+fn unsubscribed(session: u64, filter: &str) -> Record {
+    Record::Unsubscribed { session: SessionKey(session), filter: filter.into() }
+}
+
+fn incoming(session: u64, id: u16) -> Record {
+    Record::Incoming { session: SessionKey(session), packet_id: PacketId::new(id).unwrap() }
+}
+
+fn incoming_done(session: u64, id: u16) -> Record {
+    Record::IncomingDone { session: SessionKey(session), packet_id: PacketId::new(id).unwrap() }
+}
+
+fn incoming_refused(session: u64, id: u16) -> Record {
+    Record::IncomingRefused { session: SessionKey(session), packet_id: PacketId::new(id).unwrap() }
+}
+
+fn group(records: impl IntoIterator<Item = Record>) -> CommitGroup {
+    let mut group = CommitGroup::default();
+    records.into_iter().for_each(|record| group.fold(record));
+    group.seal();
+    group
+}
+
+fn left(records: impl IntoIterator<Item = Record>) -> Vec<Operation> {
+    group(records).operations().cloned().collect()
+}
+
+#[test]
+fn a_message_put_sent_and_acknowledged_in_one_group_leaves_nothing() {
+    let done = Record::EntryDone(EntryNumber(2));
+    let records = [body(1), entry(2), sent(2, 1), Record::Received(EntryNumber(2)), done];
+    let group = group(records.into_iter().chain([Record::BodyDone(BodyNumber(1))]));
+    assert!(group.is_empty());
+    assert_eq!((group.recorded(), group.cancelled(), group.len()), (6, 6, 0));
+    assert_eq!(group.highest_number(), 2, "numbers that were given are given, kept or not");
+}
+
+#[test]
+fn what_becomes_of_a_new_entry_is_folded_into_it() {
+    let left = left([entry(2), sent(2, 1), sent(2, 2), Record::Received(EntryNumber(2))]);
+    let [Operation::Entry { entry, received: true }] = &left[..] else { panic!("{left:?}") };
+    assert_eq!(entry.flight, Some(Flight { running: 2, transmissions: 2 }));
+}
+
+#[test]
+fn what_becomes_of_an_entry_of_an_earlier_group_is_one_operation() {
+    let changes = [sent(2, 1), Record::Received(EntryNumber(2)), sent(2, 2)];
+    let changed = left(changes.clone());
+    let [Operation::EntryChanged { flight: Some(flight), received: true, .. }] = &changed[..] else {
+        panic!("{changed:?}")
+    };
+    assert_eq!(flight.transmissions, 2);
+    let done = left(changes.into_iter().chain([Record::EntryDone(EntryNumber(2))]));
+    assert!(matches!(done[..], [Operation::EntryDone(EntryNumber(2))]), "{done:?}");
+}
+
+#[test]
+fn the_last_word_on_a_session_and_a_subscription_counts() {
+    let left = left([session(1, 5), subscribed(1, "a", 1), subscribed(1, "b", 0), session(1, 7)]);
+    assert_eq!(left.len(), 3);
+    assert!(matches!(&left[0], Operation::Session(s) if s.expiry == 7));
+    let mut group = group([subscribed(1, "a", 1), unsubscribed(1, "a"), subscribed(2, "a", 1)]);
+    assert_eq!(group.len(), 2, "another session's is another's");
+    assert!(matches!(group.operations().next(), Some(Operation::Unsubscribed { .. })));
+    group.clear();
+    assert!(group.is_empty() && group.recorded() == 0 && group.operations().next().is_none());
+}
+
+#[test]
+fn an_ended_session_takes_along_all_that_was_said_of_it() {
+    let ended = Record::SessionEnded(SessionKey(1));
+    let left = left([session(1, 5), subscribed(1, "a", 1), incoming(1, 9), subscribed(2, "a", 1), ended]);
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(matches!(&left[0], Operation::Subscribed(s) if s.session == SessionKey(2)));
+    assert!(matches!(left[1], Operation::SessionEnded(SessionKey(1))));
+}
+
+#[test]
+fn an_identifier_that_comes_back_after_its_deletion_is_there_as_before() {
+    assert!(left([incoming(1, 9), incoming_done(1, 9)]).is_empty());
+    assert!(left([incoming_done(1, 9), incoming(1, 9)]).is_empty());
+    let done = left([incoming_done(1, 9), incoming(1, 9), incoming_done(1, 9)]);
+    assert!(matches!(done[..], [Operation::IncomingDone { .. }]), "{done:?}");
+}
+
+#[test]
+fn after_an_identifier_was_refused_the_last_word_on_it_stands() {
+    assert!(left([incoming(1, 9), incoming_refused(1, 9)]).is_empty(), "refused at once costs no write");
+    let refused = left([incoming(1, 9), incoming_refused(1, 9), incoming_refused(1, 9)]);
+    assert!(matches!(refused[..], [Operation::IncomingDone { .. }]), "{refused:?}");
+    let again = left([incoming_refused(1, 9), incoming(1, 9)]);
+    assert!(matches!(again[..], [Operation::Incoming { .. }]), "there may be no row: {again:?}");
+    let done = left([incoming_refused(1, 9), incoming(1, 9), incoming_done(1, 9)]);
+    assert!(matches!(done[..], [Operation::IncomingDone { .. }]), "there may be a row: {done:?}");
+}
+
+#[test]
+fn the_last_change_to_a_retained_message_counts_and_a_removal_is_never_left_out() {
+    let mut group = CommitGroup::default();
+    group.retain(RetainedRecord::Set(message("a")));
+    group.retain(RetainedRecord::Set(message("b")));
+    group.retain(RetainedRecord::Removed("a".into()));
+    assert!(matches!(group.retained(), [RetainedRecord::Removed(_), RetainedRecord::Set(_)]));
+    assert_eq!((group.recorded(), group.cancelled(), group.is_empty()), (3, 1, false));
+    group.clear();
+    group.retain(RetainedRecord::Set(message("a")));
+    assert_eq!(group.len(), 1);
+}
+
+/// What a store holds, as far as the changes can tell apart: the naive reading of records and of
+/// operations.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Model {
+    sessions: BTreeMap<u64, u32>,
+    subscriptions: BTreeMap<(u64, String), u8>,
+    bodies: BTreeSet<u64>,
+    entries: BTreeMap<u64, (Option<Flight>, bool)>,
+    incoming: BTreeSet<(u64, u16)>,
+}
+
+impl Model {
+    fn end_session(&mut self, key: u64) {
+        self.sessions.remove(&key);
+        self.subscriptions.retain(|(session, _), _| *session != key);
+        self.incoming.retain(|(session, _)| *session != key);
+    }
+
+    fn record(&mut self, record: &Record) {
+        match record {
+            Record::Session(s) => {
+                self.sessions.insert(s.key.0, s.expiry);
+            }
+            Record::SessionState(_) => {}
+            Record::SessionEnded(key) => self.end_session(key.0),
+            Record::Subscribed(s) => {
+                self.subscriptions.insert((s.session.0, s.filter.to_string()), s.options);
+            }
+            Record::Unsubscribed { session, filter } => {
+                self.subscriptions.remove(&(session.0, filter.to_string()));
+            }
+            Record::Body { number, .. } => {
+                self.bodies.insert(number.0);
+            }
+            Record::BodyDone(number) | Record::BodyReleased(number) => {
+                self.bodies.remove(&number.0);
+            }
+            Record::Entry(entry) => {
+                self.entries.insert(entry.number.0, (entry.flight, false));
+            }
+            Record::Sent { number, flight } => self.entries.get_mut(&number.0).unwrap().0 = Some(*flight),
+            Record::Received(number) => self.entries.get_mut(&number.0).unwrap().1 = true,
+            Record::Nothing => {}
+            Record::EntryDone(number) | Record::EntryAcknowledged(number) => {
+                self.entries.remove(&number.0);
+            }
+            Record::Incoming { session, packet_id } => {
+                self.incoming.insert((session.0, packet_id.get()));
+            }
+            Record::IncomingDone { session, packet_id } | Record::IncomingRefused { session, packet_id } => {
+                self.incoming.remove(&(session.0, packet_id.get()));
+            }
+            Record::Delayed(_) | Record::DelayedDone(_) => {}
+        }
+    }
+
+    fn operation(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Session(s) => {
+                self.sessions.insert(s.key.0, s.expiry);
+            }
+            Operation::SessionState(_) => {}
+            Operation::SessionEnded(key) => self.end_session(key.0),
+            Operation::Subscribed(s) => {
+                self.subscriptions.insert((s.session.0, s.filter.to_string()), s.options);
+            }
+            Operation::Unsubscribed { session, filter } => {
+                self.subscriptions.remove(&(session.0, filter.to_string()));
+            }
+            Operation::Body { number, .. } => assert!(self.bodies.insert(number.0)),
+            Operation::BodyDone(number) | Operation::BodyReleased(number) => {
+                assert!(self.bodies.remove(&number.0), "a deletion of nothing");
+            }
+            Operation::Entry { entry, received } => {
+                assert!(self.entries.insert(entry.number.0, (entry.flight, *received)).is_none());
+            }
+            Operation::EntryChanged { number, flight, received } => {
+                let entry = self.entries.get_mut(&number.0).expect("a change to nothing");
+                *entry = (flight.or(entry.0), entry.1 | received);
+            }
+            Operation::EntryDone(number) | Operation::EntryAcknowledged(number) => {
+                assert!(self.entries.remove(&number.0).is_some(), "a deletion of nothing");
+            }
+            Operation::Incoming { session, packet_id, .. } => {
+                self.incoming.insert((session.0, packet_id.get()));
+            }
+            Operation::IncomingDone { session, packet_id, .. } => {
+                self.incoming.remove(&(session.0, packet_id.get()));
+            }
+            Operation::Delayed(_) | Operation::DelayedDone(_) => {}
+        }
+    }
+}
+
+/// A record of this kind about this subject, if it can come after what the model holds. Numbers are
+/// never given twice.
+fn lawful(model: &Model, given: &mut u64, kind: u8, pick: usize) -> Option<Record> {
+    let nth = |keys: Vec<u64>| (!keys.is_empty()).then(|| keys[pick % keys.len()]);
+    let mut next = || {
+        *given += 1;
+        *given
+    };
+    let session_key = nth(model.sessions.keys().copied().collect());
+    let any_entry = nth(model.entries.keys().copied().collect());
+    let id = (pick % 3) as u16 + 1;
+    Some(match kind {
+        0 => session(next(), 1),
+        1 => session(session_key?, pick as u32),
+        2 => Record::SessionEnded(SessionKey(session_key?)),
+        3 => subscribed(session_key?, ["a", "b"][pick % 2], pick as u8),
+        4 => unsubscribed(session_key?, ["a", "b"][pick % 2]),
+        5 => body(next()),
+        6 => Record::BodyDone(BodyNumber(nth(model.bodies.iter().copied().collect())?)),
+        7 => entry(next()),
+        8 => sent(any_entry?, pick as u16),
+        9 => Record::Received(EntryNumber(any_entry?)),
+        10 | 11 => Record::EntryDone(EntryNumber(any_entry?)),
+        12 if !model.incoming.contains(&(session_key?, id)) => incoming(session_key?, id),
+        13 if model.incoming.contains(&(session_key?, id)) => incoming_done(session_key?, id),
+        14 => incoming_refused(session_key?, id),
+        _ => return None,
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_group_comes_to_what_its_records_do_one_by_one(
+        steps in prop::collection::vec((0_u8..15, 0_usize..64), 0..200),
+        cuts in prop::collection::vec(1_usize..40, 1..20),
+    ) {
+        let (mut records, mut model, mut given) = (Vec::new(), Model::default(), 0);
+        for (kind, pick) in steps {
+            let Some(record) = lawful(&model, &mut given, kind, pick) else { continue };
+            model.record(&record);
+            records.push(record);
+        }
+        let (mut kept, mut group, mut rest) = (Model::default(), CommitGroup::default(), &records[..]);
+        for cut in cuts.iter().cycle() {
+            let (now, later) = rest.split_at((*cut).min(rest.len()));
+            group.clear();
+            for (at, record) in now.iter().enumerate() {
+                group.fold(record.clone());
+                // To seal twice, with more in between, is as to seal once.
+                if at == 3 {
+                    group.seal();
+                }
+            }
+            group.seal();
+            group.operations().for_each(|operation| kept.operation(operation));
+            prop_assert_eq!(group.recorded(), now.len() as u64);
+            prop_assert_eq!(group.len(), group.operations().count());
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        prop_assert_eq!(kept, model);
+    }
+}

@@ -1,0 +1,159 @@
+//! The documents as a test: their links lead somewhere, and the files, functions and topics that they name exist.
+//!
+//! The tests of the configuration check the names of keys in the same documents.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Documents outside `docs`.
+const OTHERS: [&str; 8] = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "benches/README.md",
+    "tests/README.md",
+    "tests/conformance/README.md",
+    "tests/fuzz/README.md",
+];
+
+/// Folders whose files a document names by their path from the root.
+const FOLDERS: [&str; 6] = ["src/", "tests/", "docs/", "benches/", "examples/", "config/"];
+
+/// Returns the root of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns each document with its path from the root.
+fn documents() -> Vec<(PathBuf, String)> {
+    let mut paths: Vec<PathBuf> = OTHERS.map(|path| root().join(path)).into();
+    for entry in fs::read_dir(root().join("docs")).expect("docs is a folder") {
+        paths.push(entry.expect("an entry of docs").path());
+    }
+    assert!(paths.len() > OTHERS.len() + 5, "the documents are found");
+    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).expect("a document"))).collect()
+}
+
+/// Returns the text without its fenced code blocks.
+fn prose(text: &str) -> String {
+    text.split("\n```").step_by(2).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns what stands between backticks in one line.
+fn code_spans(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// Returns the targets of Markdown links: `[text](target)`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+}
+
+/// Returns the anchor that a heading gets: lower case, words joined by `-`, other signs left out.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// Returns the anchors of a document.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#').trim())).collect()
+}
+
+/// Returns the text of every source file.
+fn sources(folder: &Path) -> String {
+    let mut all = String::new();
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            all += &sources(&path);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            all += &fs::read_to_string(path).expect("a source file");
+        }
+    }
+    all
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    let mut broken = Vec::new();
+    for (path, text) in documents() {
+        let folder = path.parent().expect("a document is in a folder");
+        for target in links(&prose(&text)).filter(|target| !target.starts_with("https://")) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { path.clone() } else { folder.join(file) };
+            let leads = file.exists()
+                && (heading.is_empty()
+                    || fs::read_to_string(&file).is_ok_and(|text| anchors(&text).contains(heading)));
+            if !leads {
+                broken.push(format!("{} links to {target}", path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn every_file_that_a_document_names_exists() {
+    let mut missing = Vec::new();
+    for (path, text) in documents().iter().filter(|(path, _)| !path.ends_with("CHANGELOG.md")) {
+        for name in code_spans(&prose(text)) {
+            let is_path = FOLDERS.iter().any(|folder| name.starts_with(folder));
+            let name = name.split(' ').next().unwrap_or(name);
+            if is_path && !name.contains('*') && !root().join(name).exists() {
+                missing.push(format!("{} names {name}", path.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn every_function_that_a_document_names_exists() {
+    let sources = sources(&root().join("src"));
+    let mut missing = Vec::new();
+    for (path, text) in documents() {
+        for span in code_spans(&prose(&text)) {
+            // `Type::name()` and `name()` name a function; the type is checked, too.
+            let Some(called) = span.strip_suffix("()") else { continue };
+            let (owner, name) = called.rsplit_once("::").unwrap_or(("", called));
+            let is_owner = ["struct ", "enum ", "trait "].iter().any(|kind| {
+                let (head, other) = (format!("{kind}{owner}"), |c: char| !c.is_alphanumeric() && c != '_');
+                sources.match_indices(&head).any(|(at, _)| sources[at + head.len()..].starts_with(other))
+            });
+            let defined = [format!("fn {name}("), format!("fn {name}<")];
+            let is_function = defined.iter().any(|head| sources.contains(head));
+            if !is_function || !(owner.is_empty() || is_owner) {
+                missing.push(format!("{} names {span}", path.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn every_figure_of_the_broker_is_in_the_monitoring_page() {
+    let sys = fs::read_to_string(root().join("src/broker/sys.rs")).expect("src/broker/sys.rs");
+    let page = fs::read_to_string(root().join("docs/monitoring.md")).expect("docs/monitoring.md");
+    let spans: BTreeSet<&str> = code_spans(&page).collect();
+    // Of the tables in that file: `("clients/total", ...)` at the start of a line.
+    let names = sys.lines().filter_map(|line| line.trim_start().strip_prefix("(\"")?.split('"').next());
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 20, "{names:?}");
+    let is_named =
+        |name: &str| spans.iter().any(|span| *span == name || span.starts_with(&format!("{name}/")));
+    let missing: Vec<&&str> = names.iter().filter(|name| !is_named(name)).collect();
+    assert!(missing.is_empty(), "docs/monitoring.md does not name {missing:?}");
+}
+
+/// The checks themselves, on texts that break their rules.
+#[test]
+fn breaches_are_seen() {
+    assert_eq!(links("see [a](b.md) and [c](d.md#e)").collect::<Vec<_>>(), ["b.md", "d.md#e"]);
+    assert_eq!(code_spans("`a` b `c()`").collect::<Vec<_>>(), ["a", "c()"]);
+    assert_eq!(anchor("`limits.memory`, and why"), "limitsmemory-and-why");
+    assert_eq!(prose("a\n```sh\nb\n```\nc"), "a\n\nc");
+}

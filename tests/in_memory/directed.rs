@@ -1,0 +1,141 @@
+//! Situations that seeds of the simulation found once and that they rarely meet today: each is played here directly.
+//!
+//! `tests/simulation/mutations` runs these tests as well, so each of these mutations is noticed whatever the seeds meet.
+
+use crate::shares::{client, send, subscribe};
+use crate::world::{self, LinkId, World};
+use homing::mqtt::codec::{self, Decoded};
+use homing::mqtt::packet::{
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, Publish,
+    PublishProperties, QoS, ReasonCode, WillMessage,
+};
+use homing::session::outbound::queue::QueuePolicy;
+use std::time::Duration;
+
+const V5: ProtocolVersion = ProtocolVersion::V5;
+
+/// A client of 5.0 whose session outlives its connection. `will`: its delay in seconds; the will is for `t`.
+fn returning(world: &mut World, name: &str, room: usize, will: Option<u32>) -> LinkId {
+    let link = world.open();
+    world.make_room(link, room);
+    let will = will.map(|delay| WillMessage {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        topic: "t",
+        payload: b"w",
+        delay,
+        message_expiry: None,
+        forwarded: Default::default(),
+    });
+    let connect = Connect {
+        version: V5,
+        clean_start: false,
+        keep_alive: 0,
+        properties: ConnectProperties { session_expiry: Some(3_600), ..Default::default() },
+        client_id: name,
+        will,
+        user_name: None,
+        password: None,
+    };
+    send(world, link, &Packet::Connect(Box::new(connect)));
+    link
+}
+
+/// Publishes one byte, so many times over, to `t` at QoS 1. `expiry`: in seconds.
+fn publish(world: &mut World, link: LinkId, byte: u8, times: usize, expiry: Option<u32>) {
+    let properties = PublishProperties { message_expiry: expiry, ..Default::default() };
+    let publish = Publish {
+        dup: false,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        topic: "t",
+        packet_id: PacketId::new(u16::from(byte)),
+        properties,
+        payload: &vec![byte; times],
+    };
+    send(world, link, &Packet::Publish(publish));
+}
+
+/// The first bytes of the messages that came since the last call, and the PUBACKs. Messages are acknowledged.
+fn take(world: &mut World, link: LinkId) -> (Vec<u8>, Vec<ReasonCode>) {
+    let (mut messages, mut pubacks) = (Vec::new(), Vec::new());
+    loop {
+        let received = std::mem::take(&mut world.links[link].received);
+        let (mut at, mut ids) = (0, Vec::new());
+        while let Ok(Decoded::Packet { packet, length }) = codec::decode(&received[at..], V5, u32::MAX) {
+            at += length;
+            match packet {
+                Packet::Publish(Publish { packet_id: Some(id), payload, .. }) => {
+                    messages.push(payload[0]);
+                    ids.push(id);
+                }
+                Packet::Puback(ack) => pubacks.push(ack.reason),
+                _ => {}
+            }
+        }
+        if ids.is_empty() {
+            return (messages, pubacks);
+        }
+        for id in ids {
+            send(world, link, &Packet::Puback(Acknowledgement::success(id)));
+        }
+    }
+}
+
+// Seed 131; the mutation `will_late_is_lost`.
+#[test]
+fn a_will_is_published_whose_client_returns_after_the_delay_and_before_the_expired_deadline() {
+    let mut world = World::new(&world::settings(), 1);
+    let receiver = client(&mut world, "receiver", 10);
+    subscribe(&mut world, receiver, &["t"]);
+    for (seconds, expected) in [(4, &b""[..]), (6, b"w")] {
+        let link = returning(&mut world, "client", usize::MAX, Some(5));
+        world.close(link);
+        // The expiry queue reports nothing.
+        world.now = world.now + Duration::from_secs(seconds);
+        let back = returning(&mut world, "client", usize::MAX, None);
+        assert_eq!(take(&mut world, receiver).0, expected, "after {seconds} of 5 s");
+        world.close(back);
+    }
+}
+
+// The mutation `new_before_carried_over`.
+#[test]
+fn a_new_message_waits_for_what_is_still_to_be_sent_again() {
+    let mut settings = world::settings();
+    settings.session.send.outbox = 1_000;
+    let mut world = World::new(&settings, 1);
+    let publisher = client(&mut world, "publisher", 10);
+    let link = returning(&mut world, "receiver", usize::MAX, None);
+    subscribe(&mut world, link, &["t"]);
+    (1..=3).for_each(|n| publish(&mut world, publisher, n, 600, None));
+    world.close(link);
+    // Two messages fill the outbox, and the socket takes less than half of it: there is room, and no message follows yet.
+    let back = returning(&mut world, "receiver", 0, None);
+    world.make_room(back, 500);
+    publish(&mut world, publisher, 4, 600, None);
+    world.make_room(back, usize::MAX);
+    assert_eq!(take(&mut world, back).0, [1, 2, 3, 4]);
+}
+
+// Seed 21410; the mutation `held_is_passed`.
+#[test]
+fn a_message_of_the_receiver_does_not_pass_one_that_is_held_into_room_that_an_expired_one_left() {
+    let mut settings = world::settings();
+    settings.session.send.queue.messages = 1;
+    settings.session.send.queue.policy = QueuePolicy::Hold;
+    let mut world = World::new(&settings, 1);
+    let publisher = client(&mut world, "publisher", 10);
+    let receiver = client(&mut world, "receiver", 1);
+    subscribe(&mut world, receiver, &["t"]);
+    world.links[receiver].received.clear();
+    // One in flight, one in the queue, one held.
+    publish(&mut world, publisher, 1, 1, None);
+    publish(&mut world, publisher, 2, 1, Some(1));
+    publish(&mut world, publisher, 3, 1, None);
+    assert_eq!(take(&mut world, publisher).1.len(), 2, "the third waits for room");
+    world.now = world.now + Duration::from_secs(2);
+    publish(&mut world, receiver, 4, 1, None);
+    let (messages, pubacks) = take(&mut world, receiver);
+    assert_eq!((&messages[..], &pubacks[..]), (&[1, 3][..], &[ReasonCode::QUOTA_EXCEEDED][..]));
+}

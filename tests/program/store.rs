@@ -1,0 +1,183 @@
+//! The store as an operator meets it: `homing store ...` on the directory of a broker that runs, or has run.
+
+use homing::config::Durability;
+use homing::mqtt::message::{Message, Parts};
+use homing::mqtt::packet::{ProtocolVersion, QoS};
+use homing::mqtt::subscription_ids::SubscriptionIds;
+use homing::persistence::records::{
+    BodyNumber, EntryNumber, Flight, Record, SessionKey, StoredEntry, StoredSession, StoredSubscription,
+};
+use homing::store::coalesce::CommitGroup;
+use homing::store::sqlite::{Sqlite, SqliteOptions};
+use homing::store::{Moment, Store};
+use homing::time::Instant;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+struct Outcome {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn homing_store(directory: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    command.current_dir(directory).env_clear().env("STATE_DIRECTORY", directory).arg("store").args(arguments);
+    let Output { status, stdout, stderr } = command.output().expect("the binary was built");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Outcome { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+fn session(key: u64, client_id: &str, connected: bool) -> Record {
+    Record::Session(Box::new(StoredSession {
+        key: SessionKey(key),
+        client_id: client_id.into(),
+        version: ProtocolVersion::V5,
+        expiry: 3600,
+        connected,
+        ends: Instant::NEVER,
+        will: None,
+        will_due: Instant::NEVER,
+        retry_interval: None,
+        ack_timeout: None,
+    }))
+}
+
+fn entry(number: u64, flight: Option<Flight>) -> Record {
+    Record::Entry(Box::new(StoredEntry {
+        number: EntryNumber(number),
+        session: SessionKey(1),
+        body: BodyNumber(10),
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        ids: SubscriptionIds::None,
+        share: None,
+        flight,
+    }))
+}
+
+/// A store with two sessions, of which one has a queue; held open, as by a broker.
+fn opened(directory: &Path) -> Sqlite {
+    let mut store =
+        Sqlite::open(directory, SqliteOptions { durability: Durability::Commit, size_limit: None })
+            .expect("opened");
+    store.recover(Moment::now(), Duration::ZERO).expect("recovered");
+    let parts = Parts {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        expires: Instant::NEVER,
+        topic: "loft/feed",
+        forwarded: b"",
+        payload: b"corn",
+    };
+    let subscription = StoredSubscription {
+        session: SessionKey(1),
+        filter: "loft/#".into(),
+        options: 1,
+        subscription_id: 0,
+    };
+    let mut group = CommitGroup::default();
+    for record in [
+        session(1, "pigeon \"1\"", false),
+        session(2, "other", true),
+        Record::Subscribed(Box::new(subscription)),
+        Record::Body { number: BodyNumber(10), message: Message::new(parts, &mut Vec::new()) },
+        entry(11, Some(Flight { running: 1, transmissions: 1 })),
+        entry(12, None),
+        entry(13, None),
+    ] {
+        group.fold(record);
+    }
+    store.commit(&group).expect("committed");
+    store
+}
+
+#[test]
+fn dump_tells_who_waits_for_what_while_the_store_is_in_use() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let _store = opened(directory.path());
+    let dump = homing_store(directory.path(), &["dump"]);
+    assert_eq!(dump.code, Some(0), "{}", dump.stderr);
+    for line in [
+        "version            2\n",
+        "sessions           2\n",
+        "queue entries      3\n",
+        "messages           1\n",
+        "session \"other\": connected; 0 subscriptions; 0 queued, 0 in flight, 0 awaiting PUBCOMP, 0 incoming\n",
+    ] {
+        assert!(dump.stdout.contains(line), "{line} is missing:\n{}", dump.stdout);
+    }
+    let pigeon =
+        dump.stdout.lines().find(|line| line.starts_with("session \"pigeon \\\"1\\\"\"")).expect("it");
+    assert!(
+        pigeon.contains(": away, never expires; 1 subscriptions; 2 queued, 1 in flight, 0 awaiting"),
+        "{pigeon}"
+    );
+    assert!(pigeon.contains("s ago, on \"loft/feed\""), "{pigeon}");
+}
+
+#[test]
+fn check_finds_a_sound_store_sound_and_names_what_is_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = opened(directory.path());
+    let sound = homing_store(directory.path(), &["check"]);
+    assert_eq!((sound.code, sound.stderr.as_str()), (Some(0), ""));
+    assert_eq!(sound.stdout, format!("the store in {} is sound\n", directory.path().display()));
+    drop(store);
+    let database = rusqlite::Connection::open(directory.path().join("homing.db")).expect("opened");
+    database.execute_batch("DELETE FROM session WHERE number = 1; DELETE FROM body").expect("deleted");
+    let faults = homing_store(directory.path(), &["check"]);
+    assert_eq!((faults.code, faults.stdout.as_str()), (Some(1), ""));
+    for fault in [
+        "1 subscriptions of no session",
+        "1 entries in flight of no session",
+        "3 queue entries whose message is missing",
+    ] {
+        assert!(faults.stderr.contains(&format!("homing: {fault}\n")), "{}", faults.stderr);
+    }
+}
+
+#[test]
+fn backup_copies_a_store_in_use_into_a_new_file_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let _store = opened(directory.path());
+    let copied = homing_store(directory.path(), &["backup", "copy.db"]);
+    assert_eq!(copied.code, Some(0), "{}", copied.stderr);
+    let again = homing_store(directory.path(), &["backup", "copy.db"]);
+    assert_eq!(again.code, Some(1));
+    assert!(again.stderr.starts_with("homing: copy.db: is there already"), "{}", again.stderr);
+
+    let restored = tempfile::tempdir().expect("a directory");
+    std::fs::copy(directory.path().join("copy.db"), restored.path().join("homing.db")).expect("copied");
+    let mut store =
+        Sqlite::open(restored.path(), SqliteOptions { durability: Durability::Commit, size_limit: None })
+            .expect("opened");
+    let recovered = store.recover(Moment::now(), Duration::ZERO).expect("recovered");
+    assert_eq!(recovered.sessions[0].entries.len(), 3);
+}
+
+#[test]
+fn a_directory_without_a_store_is_one_line_and_exit_code_1() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for question in ["check", "dump"] {
+        let outcome = homing_store(directory.path(), &[question]);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""));
+        assert_eq!(outcome.stderr, format!("homing: there is no store in {}\n", directory.path().display()));
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a folder").count(), 0, "nothing was made");
+    let none = homing_store(directory.path(), &["check", "--ephemeral"]);
+    assert!(none.code == Some(1) && none.stderr.contains("name one with --data-dir"), "{}", none.stderr);
+}
+
+#[test]
+fn a_second_broker_on_the_same_directory_is_one_line_and_exit_code_1() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let _store = opened(directory.path());
+    let mut second = Command::new(env!("CARGO_BIN_EXE_homing"));
+    second.env_clear().current_dir(directory.path()).args(["--listen", "127.0.0.1:0", "--data-dir", "."]);
+    let output = second.output().expect("the binary was built");
+    let line = String::from_utf8(output.stderr).expect("text");
+    assert_eq!((output.status.code(), output.stdout.len(), line.lines().count()), (Some(1), 0, 1), "{line}");
+    assert!(line.starts_with("homing: the data directory . is in use by another process (pid "), "{line}");
+}

@@ -1,0 +1,157 @@
+//! The broker under test: in this process on a free port by default, or another one by the environment.
+//!
+//! - `HOMING_TEST_COMMAND="mosquitto -p {port}"` starts that program for each test, on a free port, and ends it with the test.
+//! - `HOMING_TEST_ADDRESS=127.0.0.1:1883` uses a broker that runs already; run such tests on one thread.
+//!
+//! - `HOMING_TEST_STORE=memory` gives the brokers in this process a store.
+//!
+//! The first two cannot be configured from here: a test that needs a setting fails against them, which is to be expected.
+
+use crate::support::{Connect, PATIENCE, RawClient, Version, now};
+use homing::broker::Broker;
+use homing::config::Config;
+use homing::store::Store;
+use homing::store::memory::Memory;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A running broker, ended when dropped.
+pub enum TestBroker {
+    InProcess(Broker),
+    Command(Child, SocketAddr),
+    Elsewhere(SocketAddr),
+}
+
+/// Starts a broker with the defaults, as changed by `configure`. Cheap: a few threads and one listening socket.
+pub fn start_broker(configure: impl FnOnce(&mut Config)) -> TestBroker {
+    if let Ok(address) = std::env::var("HOMING_TEST_ADDRESS") {
+        let address = address.parse().expect("HOMING_TEST_ADDRESS is ADDRESS:PORT");
+        return TestBroker::Elsewhere(address);
+    }
+    if let Ok(command) = std::env::var("HOMING_TEST_COMMAND") {
+        return start_command(&command);
+    }
+    start_in_process(store_in_memory(), configure)
+}
+
+/// The same in this process whatever the environment, with a store that the test holds.
+pub fn start_stored(store: Box<dyn Store>, configure: impl FnOnce(&mut Config)) -> TestBroker {
+    start_in_process(Some(store), configure)
+}
+
+fn start_in_process(store: Option<Box<dyn Store>>, configure: impl FnOnce(&mut Config)) -> TestBroker {
+    let mut config = Config::default();
+    config.runtime.threads = 1;
+    config.network.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+    configure(&mut config);
+    TestBroker::InProcess(Broker::start_with(config, store).expect("the broker starts"))
+}
+
+/// With `HOMING_TEST_STORE=memory` every broker has a store that lasts as long as it does: every gate and fence is in
+/// force, and nothing else may differ.
+fn store_in_memory() -> Option<Box<dyn Store>> {
+    let wanted = std::env::var("HOMING_TEST_STORE").ok()?;
+    assert_eq!(wanted, "memory", "HOMING_TEST_STORE is \"memory\" or not set");
+    Some(Box::new(Memory::default()))
+}
+
+/// A broker in this process with this store, unless another broker is tested.
+pub fn start_broker_on(memory: &Memory, configure: impl FnOnce(&mut Config)) -> TestBroker {
+    let mut config = Config::default();
+    config.runtime.threads = 1;
+    config.network.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+    configure(&mut config);
+    let store = Box::new(memory.clone());
+    TestBroker::InProcess(Broker::start_with(config, Some(store)).expect("the broker starts"))
+}
+
+/// Stops a broker in order, and starts another on what its store holds; answers that store too.
+pub fn restart_on(
+    broker: TestBroker,
+    memory: &Memory,
+    configure: impl FnOnce(&mut Config),
+) -> (TestBroker, Memory) {
+    drop(broker);
+    let memory = Memory::from_image(memory.image());
+    (start_broker_on(&memory, configure), memory)
+}
+
+/// One arbiter, all defaults.
+pub fn default_broker() -> TestBroker {
+    start_broker(|_| {})
+}
+
+/// Runs a test against brokers of one and of three arbiters: what holds in one thread must hold across.
+pub fn on_one_and_three_arbiters(test: impl Fn(&TestBroker)) {
+    for arbiters in [1, 3] {
+        // Shown when the test fails.
+        println!("{arbiters} arbiters");
+        test(&start_broker(|config| config.runtime.threads = arbiters));
+    }
+}
+
+fn start_command(command: &str) -> TestBroker {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = free.local_addr().expect("its address");
+    drop(free);
+    let command = command.replace("{port}", &address.port().to_string());
+    let mut words = command.split_whitespace();
+    let child = Command::new(words.next().expect("HOMING_TEST_COMMAND names a program"))
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("HOMING_TEST_COMMAND starts");
+    let deadline = now() + PATIENCE;
+    while TcpStream::connect(address).is_err() {
+        assert!(now() < deadline, "{command} does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    TestBroker::Command(child, address)
+}
+
+impl TestBroker {
+    pub fn address(&self) -> SocketAddr {
+        match self {
+            TestBroker::InProcess(broker) => broker.addresses()[0],
+            TestBroker::Command(_, address) | TestBroker::Elsewhere(address) => *address,
+        }
+    }
+
+    /// A connection on which nothing has been said.
+    pub fn open(&self, version: Version) -> RawClient {
+        RawClient::open(self.address(), version)
+    }
+
+    pub fn connect(&self, connect: &Connect) -> RawClient {
+        RawClient::connect(self.address(), connect)
+    }
+
+    /// A client whose session ends with its connection.
+    pub fn client(&self, version: Version, client_id: &str) -> RawClient {
+        self.connect(&Connect::new(version, client_id))
+    }
+
+    /// A client that takes up its session, which outlives the connection.
+    pub fn persistent(&self, version: Version, client_id: &str) -> RawClient {
+        self.connect(&Connect::persistent(version, client_id))
+    }
+}
+
+impl Drop for TestBroker {
+    fn drop(&mut self) {
+        if let TestBroker::Command(child, _) = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// One `#[test]` for each version (or other argument) a behaviour is tried with, each under its own name.
+macro_rules! versions {
+    ($body:path { $($name:ident: $argument:expr),+ $(,)? }) => {
+        $(#[test] fn $name() { $body($argument); })+
+    };
+}
+pub(crate) use versions;
