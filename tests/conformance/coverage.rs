@@ -1,10 +1,11 @@
-//! Statements and tests, paired both ways by id; `COVERAGE.md` is made from the pairing.
+//! Pairs statements and tests both ways, by the ids beside each test, and writes `COVERAGE.md` from the pairing.
 //!
 //! `not_tested.csv` names every statement without a test and says why: those that the lists mark as not testable, and
 //! those that do not apply to this broker (`not applicable: ...`).
 
 use crate::SUITES;
 use crate::harness::Case;
+use crate::support::V311;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
@@ -14,10 +15,6 @@ pub struct Suite {
     pub title: &'static str,
     /// As in `not_tested.csv`.
     pub version: &'static str,
-    /// Begins the name of every test that has an id.
-    pub prefix: &'static str,
-    /// Begin the names of other tests that belong here.
-    pub unnumbered: &'static [&'static str],
     /// The list, as CSV.
     pub statements: &'static str,
     pub cases: &'static [&'static [Case]],
@@ -56,28 +53,19 @@ impl Suite {
         rows.filter(|row| row.0 == self.version).map(|(_, id, reason)| (id, reason)).collect()
     }
 
-    fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.cases.iter().copied().flatten().map(|case| case.name)
+    fn cases(&self) -> impl Iterator<Item = &'static Case> {
+        self.cases.iter().copied().flatten()
     }
 
-    /// The tests of each id.
-    fn tests(&self) -> BTreeMap<String, Vec<&'static str>> {
-        let mut tests: BTreeMap<String, Vec<_>> = BTreeMap::new();
-        for name in self.names() {
-            for id in self.ids(name) {
-                tests.entry(id).or_default().push(name);
+    /// The titles of the tests of each statement.
+    fn tests(&self) -> BTreeMap<&'static str, Vec<String>> {
+        let mut tests: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for case in self.cases() {
+            for id in case.statements {
+                tests.entry(*id).or_default().push(case.title());
             }
         }
         tests
-    }
-
-    /// `mqtt311_3_1_2_24_3_1_2_10_x` is for `MQTT-3.1.2-24` and `MQTT-3.1.2-10`.
-    fn ids(&self, name: &str) -> Vec<String> {
-        let Some(rest) = name.strip_prefix(self.prefix) else { return Vec::new() };
-        let words: Vec<&str> = rest.split('_').collect();
-        let groups = words.chunks_exact(4);
-        let numbers = groups.take_while(|group| group.iter().all(|word| word.parse::<u32>().is_ok()));
-        numbers.map(|n| format!("MQTT-{}.{}.{}-{}", n[0], n[1], n[2], n[3])).collect()
     }
 
     /// Everything that does not pair, in words.
@@ -100,17 +88,11 @@ impl Suite {
         }
         let known: BTreeSet<&str> = statements.iter().map(|statement| statement.id).collect();
         let no_such = |id: &str, place: &str| format!("{} has no {id}, which is {place}", self.title);
-        for (id, names) in tests.iter().filter(|(id, _)| !known.contains(id.as_str())) {
-            wrong.push(no_such(id, &format!("in the name of {names:?}")));
+        for (id, titles) in tests.iter().filter(|(id, _)| !known.contains(*id)) {
+            wrong.push(no_such(id, &format!("a statement of {titles:?}")));
         }
         for id in not_tested.keys().filter(|id| !known.contains(*id)) {
             wrong.push(no_such(id, "in not_tested.csv"));
-        }
-        for name in self.names() {
-            let mut prefixes = self.unnumbered.iter().chain([&self.prefix]);
-            if !prefixes.any(|prefix| name.starts_with(prefix)) {
-                wrong.push(format!("{name} does not belong under {}", self.title));
-            }
         }
         wrong
     }
@@ -126,23 +108,23 @@ impl Suite {
             "{} statements: {tested} tested, {not_applicable} not applicable, {not_testable} not testable from \
              outside. {} tests.\n",
             statements.len(),
-            self.names().count(),
+            self.cases().count(),
         )?;
         writeln!(out, "| id | binds | requirement | tests |\n| --- | --- | --- | --- |")?;
         for Statement { id, role, requirement, .. } in &statements {
             let shown = match (tests.get(*id), not_tested.get(id)) {
-                (Some(names), _) => {
-                    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join("<br>")
+                (Some(titles), _) => {
+                    titles.iter().map(|title| format!("`{title}`")).collect::<Vec<_>>().join("<br>")
                 }
                 (None, Some(reason)) => format!("none; {reason}"),
                 (None, None) => "**none**".to_owned(),
             };
             writeln!(out, "| {id} | {role} | {} | {shown} |", requirement.replace('|', "\\|"))?;
         }
-        let unnumbered: Vec<_> = self.names().filter(|name| self.ids(name).is_empty()).collect();
+        let unnumbered: Vec<_> = self.cases().filter(|case| case.statements.is_empty()).collect();
         if !unnumbered.is_empty() {
             writeln!(out, "\nRules without a number:\n")?;
-            unnumbered.iter().try_for_each(|name| writeln!(out, "- `{name}`"))?;
+            unnumbered.iter().try_for_each(|case| writeln!(out, "- `{}`", case.title()))?;
         }
         Ok(())
     }
@@ -163,16 +145,17 @@ fn every_statement_has_a_test_and_every_test_its_statement() {
 
 #[test]
 fn what_does_not_pair_is_found() {
+    const fn case(name: &'static str, statements: &'static [&'static str]) -> Case {
+        Case { module: "v0::file", name, version: V311, statements, run: |_| {} }
+    }
     const CASES: &[Case] = &[
-        Case { name: "mqtt0_1_0_0_1_1_0_0_4_both", run: |_| {} },
-        Case { name: "mqtt0_1_0_0_9_no_such_statement", run: |_| {} },
-        Case { name: "of_no_version", run: |_| {} },
+        case("both", &["MQTT-1.0.0-1", "MQTT-1.0.0-4"]),
+        case("no_such_statement", &["MQTT-1.0.0-9"]),
+        case("a_rule_without_a_number", &[]),
     ];
     let suite = Suite {
         title: "0",
         version: "0",
-        prefix: "mqtt0_",
-        unnumbered: &[],
         statements: "id,role,testable,topic,requirement\nMQTT-1.0.0-1,both,yes,t,r\nMQTT-1.0.0-2,both,yes,t,r\n\
                      MQTT-1.0.0-3,both,no,t,r\nMQTT-1.0.0-4,both,no,t,\"r, r\"",
         cases: &[CASES],
@@ -180,8 +163,7 @@ fn what_does_not_pair_is_found() {
     let expected = [
         "0 MQTT-1.0.0-2 has no test",
         "0 MQTT-1.0.0-3 is not testable, and not_tested.csv does not say why",
-        "0 has no MQTT-1.0.0-9, which is in the name of [\"mqtt0_1_0_0_9_no_such_statement\"]",
-        "of_no_version does not belong under 0",
+        "0 has no MQTT-1.0.0-9, which is a statement of [\"file::no_such_statement\"]",
     ];
     assert_eq!(suite.mismatches(), expected);
 }
@@ -197,8 +179,8 @@ fn not_tested_names_no_other_version() {
 #[test]
 fn every_test_is_listed_once() {
     let mut seen = BTreeSet::new();
-    let names = SUITES.iter().flat_map(Suite::names);
-    let twice: Vec<_> = names.filter(|name| !seen.insert(*name)).collect();
+    let cases = SUITES.iter().flat_map(|suite| suite.cases().map(|case| (suite.title, case.title())));
+    let twice: Vec<_> = cases.filter(|case| !seen.insert(case.clone())).collect();
     assert!(twice.is_empty(), "{twice:?}");
 }
 

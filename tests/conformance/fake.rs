@@ -79,7 +79,7 @@ fn pass_without_a_broker(cases: &[&Case]) -> Vec<String> {
                 while let Some((case, fake, address)) = runs.get(next.fetch_add(1, Relaxed)) {
                     let target = Target::fake(*address, PATIENCE);
                     if catch_unwind(AssertUnwindSafe(|| (case.run)(&target))).is_ok() {
-                        passed.lock().expect("no panic in here").push(format!("{} ({fake:?})", case.name));
+                        passed.lock().expect("no panic in here").push(format!("{} ({fake:?})", case.title()));
                     }
                 }
             });
@@ -97,14 +97,17 @@ fn no_test_passes_against_a_listener_that_is_no_broker() {
 
 #[test]
 fn tests_that_show_nothing_are_caught() {
-    let empty = Case { name: "empty", run: |_| {} };
-    let no_control = Case {
-        name: "nothing comes",
-        run: |target| target.client(V311, "c").expect_nothing_for(Duration::from_millis(50)),
-    };
+    let case = |name, run| Case { module: "fake", name, version: V311, statements: &[], run };
+    let empty = case("empty", |_| {});
+    let no_control = case("nothing_comes", |target| {
+        target.client(V311, "c").expect_nothing_for(Duration::from_millis(50))
+    });
     let mut passed = pass_without_a_broker(&[&empty, &no_control]);
     passed.sort();
-    assert_eq!(passed, ["empty (ConnackOnly)", "empty (Silent)", "nothing comes (ConnackOnly)"]);
+    assert_eq!(
+        passed,
+        ["fake::empty (ConnackOnly)", "fake::empty (Silent)", "fake::nothing_comes (ConnackOnly)"]
+    );
 }
 
 #[test]

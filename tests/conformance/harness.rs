@@ -1,32 +1,33 @@
 //! What a test is given, and how it comes to be run twice: on the broker, and on listeners that only look like one.
 
 use crate::support::launch::{TestBroker, start_broker};
-use crate::support::{Connect, Message, PATIENCE, RawClient, Version};
+use crate::support::{Connect, Message, PATIENCE, RawClient, V31, Version};
 use homing::config::Config;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// An entry of a module's table.
+/// One test: an entry of a module's `cases!`.
 pub struct Case {
+    /// The module's path, whose last part is the file's name.
+    pub module: &'static str,
+    /// The function's name, which states the behaviour.
     pub name: &'static str,
+    pub version: Version,
+    /// The numbered statements that the test is for, each as `MQTT-3.1.2-24`. Empty for a rule without a number.
+    pub statements: &'static [&'static str],
     pub run: fn(&Target),
 }
 
-/// Lists the tests of a module: makes each a `#[test]` against the broker, and all of them `CASES`. A function that is
-/// written and not listed is dead code, and the compiler says so.
-macro_rules! cases {
-    ($($name:ident),+ $(,)?) => {
-        pub const CASES: &[$crate::harness::Case] =
-            &[$($crate::harness::Case { name: stringify!($name), run: $name }),+];
-
-        mod on_the_broker {
-            $(#[test] fn $name() { super::$name(&$crate::harness::Target::broker()); })+
-        }
-    };
+impl Case {
+    /// How `COVERAGE.md` and failures name the test: file and function, and the version if the suite has two.
+    pub fn title(&self) -> String {
+        let file = self.module.rsplit("::").next().unwrap_or(self.module);
+        let version = if self.version == V31 { " (3.1)" } else { "" };
+        format!("{file}::{}{version}", self.name)
+    }
 }
-pub(crate) use cases;
 
 /// What a test talks to. Its names are its own: client ids and topics of other tests, on the same broker at the same
 /// time, are others.

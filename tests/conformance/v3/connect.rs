@@ -1,28 +1,33 @@
 //! CONNECT as the opening of a connection, and the CONNACK to it: chapters 3.1.0, 3.1.2 (name and level), 3.1.4, 3.2.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::client::subscribe_packet;
 use crate::support::{Connect, Kind, Message, Packet, V5, V31, V311, Version};
 
-cases![
-    mqtt311_3_1_0_1_connection_that_opens_with_another_packet_is_closed,
-    mqtt311_3_1_0_2_second_connect_is_closed,
-    mqtt31_second_connect_is_closed,
-    mqtt311_3_1_2_1_wrong_protocol_name_is_not_served,
-    mqtt31_protocol_name_is_not_that_of_3_1_1,
-    mqtt311_3_1_2_2_unsupported_level_is_told_so_and_closed,
-    mqtt311_3_1_2_3_reserved_connect_flag_is_closed,
-    mqtt311_3_1_4_1_malformed_connect_is_closed_without_connack,
-    mqtt311_3_1_4_2_second_connection_evicts_the_older,
-    mqtt31_second_connection_evicts_the_older,
-    mqtt311_3_1_4_4_valid_connect_is_answered_by_return_code_0,
-    mqtt311_3_1_4_5_what_follows_a_refused_connect_is_ignored,
-    mqtt311_3_2_0_1_connack_comes_first,
-    mqtt311_3_2_2_4_3_2_2_5_refusing_connack_shows_no_session_and_is_the_last,
-    mqtt31_connack_shows_no_session_present,
-];
+cases! {
+    v311 {
+        connection_that_opens_with_another_packet_is_closed: ["MQTT-3.1.0-1"],
+        wrong_protocol_name_is_not_served: ["MQTT-3.1.2-1"],
+        unsupported_level_is_told_so_and_closed: ["MQTT-3.1.2-2"],
+        reserved_connect_flag_is_closed: ["MQTT-3.1.2-3"],
+        malformed_connect_is_closed_without_connack: ["MQTT-3.1.4-1"],
+        valid_connect_is_answered_by_return_code_0: ["MQTT-3.1.4-4"],
+        what_follows_a_refused_connect_is_ignored: ["MQTT-3.1.4-5"],
+        connack_comes_first: ["MQTT-3.2.0-1"],
+        refusing_connack_shows_no_session_and_is_the_last: ["MQTT-3.2.2-4", "MQTT-3.2.2-5"],
+    }
+    v311_and_v31 {
+        second_connect_is_closed: ["MQTT-3.1.0-2"],
+        second_connection_evicts_the_older: ["MQTT-3.1.4-2"],
+    }
+    v31 {
+        protocol_name_is_not_that_of_3_1_1,
+        connack_shows_no_session_present,
+    }
+}
 
-fn mqtt311_3_1_0_1_connection_that_opens_with_another_packet_is_closed(broker: &Target) {
+fn connection_that_opens_with_another_packet_is_closed(broker: &Target) {
     broker.serves(V311);
     let publish = Message::new(broker.topic("t"), "x").qos(1).encode(V311, 1);
     let subscribe = subscribe_packet(V311, 1, &[], &[("t", 0)]);
@@ -40,15 +45,7 @@ fn second_connect_is_closed(broker: &Target, version: Version) {
     client.expect_closed();
 }
 
-fn mqtt311_3_1_0_2_second_connect_is_closed(broker: &Target) {
-    second_connect_is_closed(broker, V311);
-}
-
-fn mqtt31_second_connect_is_closed(broker: &Target) {
-    second_connect_is_closed(broker, V31);
-}
-
-fn mqtt311_3_1_2_1_wrong_protocol_name_is_not_served(broker: &Target) {
+fn wrong_protocol_name_is_not_served(broker: &Target) {
     broker.serves(V311);
     for name in ["", "mqtt", "MQT", "MQTTX", "MQIsdp", "HTTP"] {
         let mut connect = Connect::new(V311, &broker.id("c"));
@@ -65,7 +62,7 @@ fn mqtt311_3_1_2_1_wrong_protocol_name_is_not_served(broker: &Target) {
     }
 }
 
-fn mqtt31_protocol_name_is_not_that_of_3_1_1(broker: &Target) {
+fn protocol_name_is_not_that_of_3_1_1(broker: &Target) {
     broker.serves(V31);
     let mut connect = Connect::new(V31, &broker.id("c"));
     connect.protocol_name = b"MQTT".to_vec();
@@ -78,7 +75,7 @@ fn mqtt31_protocol_name_is_not_that_of_3_1_1(broker: &Target) {
     }
 }
 
-fn mqtt311_3_1_2_2_unsupported_level_is_told_so_and_closed(broker: &Target) {
+fn unsupported_level_is_told_so_and_closed(broker: &Target) {
     broker.serves(V311);
     for level in [0, 1, 2, 0x84] {
         let mut connect = Connect::new(V311, &broker.id("c"));
@@ -97,13 +94,13 @@ fn mqtt311_3_1_2_2_unsupported_level_is_told_so_and_closed(broker: &Target) {
     }
 }
 
-fn mqtt311_3_1_2_3_reserved_connect_flag_is_closed(broker: &Target) {
+fn reserved_connect_flag_is_closed(broker: &Target) {
     let connect = Connect::new(V311, &broker.id("c"));
     broker.connect(&connect).settle();
     broker.closes_unanswered(V311, &connect.flags(0x01).encode());
 }
 
-fn mqtt311_3_1_4_1_malformed_connect_is_closed_without_connack(broker: &Target) {
+fn malformed_connect_is_closed_without_connack(broker: &Target) {
     let lawful = Connect::new(V311, &broker.id("c")).encode();
     let mut client = broker.open(V311);
     client.send(&lawful);
@@ -133,15 +130,7 @@ fn second_connection_evicts_the_older(broker: &Target, version: Version) {
     }
 }
 
-fn mqtt311_3_1_4_2_second_connection_evicts_the_older(broker: &Target) {
-    second_connection_evicts_the_older(broker, V311);
-}
-
-fn mqtt31_second_connection_evicts_the_older(broker: &Target) {
-    second_connection_evicts_the_older(broker, V31);
-}
-
-fn mqtt311_3_1_4_4_valid_connect_is_answered_by_return_code_0(broker: &Target) {
+fn valid_connect_is_answered_by_return_code_0(broker: &Target) {
     let id = broker.id("c");
     for connect in [
         Connect::new(V311, &id),
@@ -159,7 +148,7 @@ fn mqtt311_3_1_4_4_valid_connect_is_answered_by_return_code_0(broker: &Target) {
     }
 }
 
-fn mqtt311_3_1_4_5_what_follows_a_refused_connect_is_ignored(broker: &Target) {
+fn what_follows_a_refused_connect_is_ignored(broker: &Target) {
     let topic = broker.topic("t");
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&topic, 1)]);
@@ -188,7 +177,7 @@ fn mqtt311_3_1_4_5_what_follows_a_refused_connect_is_ignored(broker: &Target) {
     assert_eq!(late.expect_publish().text(), "accepted");
 }
 
-fn mqtt311_3_2_0_1_connack_comes_first(broker: &Target) {
+fn connack_comes_first(broker: &Target) {
     let topic = broker.topic("t");
     let mut subscriber = broker.persistent(V311, "s");
     subscriber.subscribe(&[(&topic, 2)]);
@@ -205,7 +194,7 @@ fn mqtt311_3_2_0_1_connack_comes_first(broker: &Target) {
     assert_eq!(subscriber.expect_publishes(4).len(), 4);
 }
 
-fn mqtt311_3_2_2_4_3_2_2_5_refusing_connack_shows_no_session_and_is_the_last(broker: &Target) {
+fn refusing_connack_shows_no_session_and_is_the_last(broker: &Target) {
     let id = broker.id("c");
     // There is a session on file for the id of the refused level.
     let mut client = broker.connect(&Connect::persistent(V311, &id));
@@ -226,7 +215,7 @@ fn mqtt311_3_2_2_4_3_2_2_5_refusing_connack_shows_no_session_and_is_the_last(bro
 }
 
 /// The byte is reserved in 3.1, whatever is on file.
-fn mqtt31_connack_shows_no_session_present(broker: &Target) {
+fn connack_shows_no_session_present(broker: &Target) {
     let topic = broker.topic("t");
     let mut client = broker.persistent(V31, "c");
     client.subscribe(&[(&topic, 1)]);

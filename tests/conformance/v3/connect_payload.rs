@@ -1,29 +1,35 @@
 //! Flags and fields of CONNECT: chapters 3.1.2 (credentials) and 3.1.3.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::wire::{self, Put};
 use crate::support::{Connect, Message, V31, V311, Version, Will};
 
-cases![
-    mqtt311_3_1_2_18_user_name_without_its_flag_is_closed,
-    mqtt311_3_1_2_19_user_name_flag_without_user_name_is_closed,
-    mqtt311_3_1_2_20_password_without_its_flag_is_closed,
-    mqtt311_3_1_2_21_password_flag_without_password_is_closed,
-    mqtt311_3_1_2_22_password_flag_without_user_name_flag_is_closed,
-    mqtt31_flags_without_their_fields_are_accepted,
-    mqtt311_3_1_3_1_fields_are_read_in_their_order,
-    mqtt311_3_1_3_3_connect_without_client_id_field_is_closed,
-    mqtt311_3_1_3_4_client_id_that_is_not_utf_8_is_closed,
-    mqtt311_3_1_3_5_client_ids_of_1_to_23_letters_and_digits_are_accepted,
-    mqtt31_client_ids_of_1_to_23_letters_and_digits_are_accepted,
-    mqtt311_3_1_3_6_empty_client_id_is_served_as_a_client_of_its_own,
-    mqtt311_3_1_3_7_3_1_3_8_empty_client_id_without_clean_session_is_rejected,
-    mqtt311_3_1_3_9_refused_client_id_is_told_so_and_closed,
-    mqtt31_empty_client_id_is_rejected,
-    mqtt31_client_id_of_more_than_23_characters_is_taken_as_in_3_1_1,
-    mqtt311_3_1_3_10_will_topic_that_is_not_utf_8_is_closed,
-    mqtt311_3_1_3_11_user_name_that_is_not_utf_8_is_closed,
-];
+cases! {
+    v311 {
+        user_name_without_its_flag_is_closed: ["MQTT-3.1.2-18"],
+        user_name_flag_without_user_name_is_closed: ["MQTT-3.1.2-19"],
+        password_without_its_flag_is_closed: ["MQTT-3.1.2-20"],
+        password_flag_without_password_is_closed: ["MQTT-3.1.2-21"],
+        password_flag_without_user_name_flag_is_closed: ["MQTT-3.1.2-22"],
+        fields_are_read_in_their_order: ["MQTT-3.1.3-1"],
+        connect_without_client_id_field_is_closed: ["MQTT-3.1.3-3"],
+        client_id_that_is_not_utf_8_is_closed: ["MQTT-3.1.3-4"],
+        empty_client_id_is_served_as_a_client_of_its_own: ["MQTT-3.1.3-6"],
+        empty_client_id_without_clean_session_is_rejected: ["MQTT-3.1.3-7", "MQTT-3.1.3-8"],
+        refused_client_id_is_told_so_and_closed: ["MQTT-3.1.3-9"],
+        will_topic_that_is_not_utf_8_is_closed: ["MQTT-3.1.3-10"],
+        user_name_that_is_not_utf_8_is_closed: ["MQTT-3.1.3-11"],
+    }
+    v311_and_v31 {
+        client_ids_of_1_to_23_letters_and_digits_are_accepted: ["MQTT-3.1.3-5"],
+    }
+    v31 {
+        flags_without_their_fields_are_accepted,
+        empty_client_id_is_rejected,
+        client_id_of_more_than_23_characters_is_taken_as_in_3_1_1,
+    }
+}
 
 /// What no UTF-8 string contains: a lone continuation, a cut sequence, an overlong form, a surrogate, too great a number.
 const NOT_UTF_8: [&[u8]; 6] =
@@ -48,34 +54,34 @@ fn told_apart(broker: &Target, (lawful, lawful_fields): (u8, &[&[u8]]), (flags, 
     broker.closes_unanswered(V311, &connect(V311, flags, fields));
 }
 
-fn mqtt311_3_1_2_18_user_name_without_its_flag_is_closed(broker: &Target) {
+fn user_name_without_its_flag_is_closed(broker: &Target) {
     let id = broker.id("c");
     told_apart(broker, (0x82, &[id.as_bytes(), b"user"]), (0x02, &[id.as_bytes(), b"user"]));
 }
 
-fn mqtt311_3_1_2_19_user_name_flag_without_user_name_is_closed(broker: &Target) {
+fn user_name_flag_without_user_name_is_closed(broker: &Target) {
     let id = broker.id("c");
     told_apart(broker, (0x82, &[id.as_bytes(), b"user"]), (0x82, &[id.as_bytes()]));
 }
 
-fn mqtt311_3_1_2_20_password_without_its_flag_is_closed(broker: &Target) {
+fn password_without_its_flag_is_closed(broker: &Target) {
     let id = broker.id("c");
     let fields: &[&[u8]] = &[id.as_bytes(), b"user", b"secret"];
     told_apart(broker, (0xC2, fields), (0x82, fields));
 }
 
-fn mqtt311_3_1_2_21_password_flag_without_password_is_closed(broker: &Target) {
+fn password_flag_without_password_is_closed(broker: &Target) {
     let id = broker.id("c");
     told_apart(broker, (0xC2, &[id.as_bytes(), b"user", b"secret"]), (0xC2, &[id.as_bytes(), b"user"]));
 }
 
-fn mqtt311_3_1_2_22_password_flag_without_user_name_flag_is_closed(broker: &Target) {
+fn password_flag_without_user_name_flag_is_closed(broker: &Target) {
     let id = broker.id("c");
     told_apart(broker, (0xC2, &[id.as_bytes(), b"user", b"secret"]), (0x42, &[id.as_bytes(), b"secret"]));
 }
 
 /// In 3.1 the Remaining Length overrules the user name and password flags.
-fn mqtt31_flags_without_their_fields_are_accepted(broker: &Target) {
+fn flags_without_their_fields_are_accepted(broker: &Target) {
     let id = broker.id("c");
     for (flags, fields) in [(0x82, &[id.as_bytes()] as &[&[u8]]), (0xC2, &[id.as_bytes(), b"user"])] {
         let mut client = broker.open(V31);
@@ -85,7 +91,7 @@ fn mqtt31_flags_without_their_fields_are_accepted(broker: &Target) {
     }
 }
 
-fn mqtt311_3_1_3_1_fields_are_read_in_their_order(broker: &Target) {
+fn fields_are_read_in_their_order(broker: &Target) {
     let (id, topic) = (broker.id("c"), broker.topic("will"));
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&topic, 0)]);
@@ -101,12 +107,12 @@ fn mqtt311_3_1_3_1_fields_are_read_in_their_order(broker: &Target) {
     broker.closes_unanswered(V311, &connect(V311, 0xC6, &[id, topic, message, password, user]));
 }
 
-fn mqtt311_3_1_3_3_connect_without_client_id_field_is_closed(broker: &Target) {
+fn connect_without_client_id_field_is_closed(broker: &Target) {
     let id = broker.id("c");
     told_apart(broker, (0x02, &[id.as_bytes()]), (0x02, &[]));
 }
 
-fn mqtt311_3_1_3_4_client_id_that_is_not_utf_8_is_closed(broker: &Target) {
+fn client_id_that_is_not_utf_8_is_closed(broker: &Target) {
     broker.connect(&Connect::new(V311, &broker.id("Ĉ𝄞"))).settle();
     for client_id in NOT_UTF_8 {
         let connect = Connect { client_id: client_id.to_vec(), ..Connect::new(V311, "") };
@@ -127,15 +133,7 @@ fn client_ids_of_1_to_23_letters_and_digits_are_accepted(broker: &Target, versio
     }
 }
 
-fn mqtt311_3_1_3_5_client_ids_of_1_to_23_letters_and_digits_are_accepted(broker: &Target) {
-    client_ids_of_1_to_23_letters_and_digits_are_accepted(broker, V311);
-}
-
-fn mqtt31_client_ids_of_1_to_23_letters_and_digits_are_accepted(broker: &Target) {
-    client_ids_of_1_to_23_letters_and_digits_are_accepted(broker, V31);
-}
-
-fn mqtt311_3_1_3_6_empty_client_id_is_served_as_a_client_of_its_own(broker: &Target) {
+fn empty_client_id_is_served_as_a_client_of_its_own(broker: &Target) {
     let topic = broker.topic("t");
     let mut clients: Vec<_> = (0..4).map(|_| broker.connect(&Connect::new(V311, ""))).collect();
     for client in &mut clients {
@@ -151,7 +149,7 @@ fn mqtt311_3_1_3_6_empty_client_id_is_served_as_a_client_of_its_own(broker: &Tar
     }
 }
 
-fn mqtt311_3_1_3_7_3_1_3_8_empty_client_id_without_clean_session_is_rejected(broker: &Target) {
+fn empty_client_id_without_clean_session_is_rejected(broker: &Target) {
     broker.connect(&Connect::new(V311, "")).settle();
     let mut client = broker.open(V311);
     client.send(&Connect::new(V311, "").clean(false).encode());
@@ -160,7 +158,7 @@ fn mqtt311_3_1_3_7_3_1_3_8_empty_client_id_without_clean_session_is_rejected(bro
 }
 
 /// The only client id that this broker refuses a client of 3.1.1.
-fn mqtt311_3_1_3_9_refused_client_id_is_told_so_and_closed(broker: &Target) {
+fn refused_client_id_is_told_so_and_closed(broker: &Target) {
     broker.persistent(V311, "c").settle();
     let mut client = broker.open(V311);
     client.send(&[Connect::new(V311, "").clean(false).encode(), vec![0xC0, 0]].concat());
@@ -168,7 +166,7 @@ fn mqtt311_3_1_3_9_refused_client_id_is_told_so_and_closed(broker: &Target) {
     client.expect_closed();
 }
 
-fn mqtt31_empty_client_id_is_rejected(broker: &Target) {
+fn empty_client_id_is_rejected(broker: &Target) {
     broker.serves(V31);
     for clean in [true, false] {
         let mut client = broker.open(V31);
@@ -178,7 +176,7 @@ fn mqtt31_empty_client_id_is_rejected(broker: &Target) {
     }
 }
 
-fn mqtt311_3_1_3_10_will_topic_that_is_not_utf_8_is_closed(broker: &Target) {
+fn will_topic_that_is_not_utf_8_is_closed(broker: &Target) {
     let connect = |topic: &[u8]| Connect::new(V311, &broker.id("c")).will(Will::new(topic, "gone"));
     let mut client = broker.connect(&connect(broker.topic("Ĉ𝄞").as_bytes()));
     client.settle();
@@ -188,7 +186,7 @@ fn mqtt311_3_1_3_10_will_topic_that_is_not_utf_8_is_closed(broker: &Target) {
     }
 }
 
-fn mqtt311_3_1_3_11_user_name_that_is_not_utf_8_is_closed(broker: &Target) {
+fn user_name_that_is_not_utf_8_is_closed(broker: &Target) {
     broker.connect(&Connect::new(V311, &broker.id("c")).user_name("Ĉ𝄞")).settle();
     for name in NOT_UTF_8 {
         let connect = Connect { user_name: Some(name.to_vec()), ..Connect::new(V311, &broker.id("d")) };
@@ -197,7 +195,7 @@ fn mqtt311_3_1_3_11_user_name_that_is_not_utf_8_is_closed(broker: &Target) {
 }
 
 /// 3.1 sets the bound, 3.1.1 lets a server take more; the broker takes more in both, as its peers do.
-fn mqtt31_client_id_of_more_than_23_characters_is_taken_as_in_3_1_1(broker: &Target) {
+fn client_id_of_more_than_23_characters_is_taken_as_in_3_1_1(broker: &Target) {
     let broker = broker.alone();
     broker.connect(&Connect::new(V31, &"c".repeat(23))).settle();
     broker.connect(&Connect::new(V31, &"c".repeat(24))).settle();

@@ -1,27 +1,33 @@
 //! What holds for every packet: strings, fixed header flags, protocol violations, the transport. Chapters 1.5, 2.2, 3.6.1,
 //! 3.8.1, 3.10.1, 3.14.1, 4.8 and 7.1.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::client::subscribe_packet;
 use crate::support::wire::{self, Put};
-use crate::support::{Connect, Kind, Message, RawClient, V31, V311, Will};
+use crate::support::{Connect, Kind, Message, RawClient, V31, V311, Version, Will};
 use std::io::Read;
 
-cases![
-    mqtt311_1_5_3_1_string_that_is_not_utf_8_ends_the_connection,
-    mqtt311_1_5_3_2_string_with_u_0000_ends_the_connection,
-    mqtt311_1_5_3_3_byte_order_mark_is_a_character_like_others,
-    mqtt311_2_2_2_1_flags_of_all_that_the_broker_sends_are_the_prescribed_ones,
-    mqtt311_2_2_2_2_illegal_flags_end_the_connection,
-    mqtt311_3_6_1_1_pubrel_with_other_flags_is_closed,
-    mqtt311_3_8_1_1_subscribe_with_other_flags_is_closed,
-    mqtt311_3_10_1_1_unsubscribe_with_other_flags_is_closed,
-    mqtt31_dup_is_lawful_on_pubrel_subscribe_and_unsubscribe,
-    mqtt311_3_14_1_1_disconnect_with_flags_is_a_violation,
-    mqtt311_4_8_0_1_protocol_violation_ends_the_connection_that_brought_it,
-    mqtt31_protocol_violation_ends_the_connection_that_brought_it,
-    mqtt311_7_1_1_1_tcp_carries_every_byte_both_ways,
-];
+cases! {
+    v311 {
+        string_that_is_not_utf_8_ends_the_connection: ["MQTT-1.5.3-1"],
+        string_with_u_0000_ends_the_connection: ["MQTT-1.5.3-2"],
+        byte_order_mark_is_a_character_like_others: ["MQTT-1.5.3-3"],
+        flags_of_all_that_the_broker_sends_are_the_prescribed_ones: ["MQTT-2.2.2-1"],
+        illegal_flags_end_the_connection: ["MQTT-2.2.2-2"],
+        pubrel_with_other_flags_is_closed: ["MQTT-3.6.1-1"],
+        subscribe_with_other_flags_is_closed: ["MQTT-3.8.1-1"],
+        unsubscribe_with_other_flags_is_closed: ["MQTT-3.10.1-1"],
+        disconnect_with_flags_is_a_violation: ["MQTT-3.14.1-1"],
+        tcp_carries_every_byte_both_ways: ["MQTT-7.1.1-1"],
+    }
+    v311_and_v31 {
+        protocol_violation_ends_the_connection_that_brought_it: ["MQTT-4.8.0-1"],
+    }
+    v31 {
+        dup_is_lawful_on_pubrel_subscribe_and_unsubscribe,
+    }
+}
 
 fn with_filter(first: u8, filter: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
@@ -44,7 +50,7 @@ fn in_every_string(broker: &Target, text: &[u8]) {
     broker.closes_unanswered(V311, &connect().will(Will::new(text, "gone")).encode());
 }
 
-fn mqtt311_1_5_3_1_string_that_is_not_utf_8_ends_the_connection(broker: &Target) {
+fn string_that_is_not_utf_8_ends_the_connection(broker: &Target) {
     // All planes are welcome, next to the surrogates too, and arrive as they were. (Not so the non-characters: a server
     // may close on them.)
     let topic = broker.topic("\u{D7FF}\u{E000}\u{10FFFD}é");
@@ -57,14 +63,14 @@ fn mqtt311_1_5_3_1_string_that_is_not_utf_8_ends_the_connection(broker: &Target)
     }
 }
 
-fn mqtt311_1_5_3_2_string_with_u_0000_ends_the_connection(broker: &Target) {
+fn string_with_u_0000_ends_the_connection(broker: &Target) {
     broker.serves(V311);
     for text in [&b"\0"[..], b"t\0", b"\0t", b"t/\0/t"] {
         in_every_string(broker, text);
     }
 }
 
-fn mqtt311_1_5_3_3_byte_order_mark_is_a_character_like_others(broker: &Target) {
+fn byte_order_mark_is_a_character_like_others(broker: &Target) {
     let (plain, marked) = (broker.topic("t"), broker.topic("\u{FEFF}t"));
     let leading = format!("\u{FEFF}{plain}");
     let mut client = broker.client(V311, "c");
@@ -93,7 +99,7 @@ fn raw_packet(broker: &Target, client: &RawClient) -> Vec<u8> {
     packet
 }
 
-fn mqtt311_2_2_2_1_flags_of_all_that_the_broker_sends_are_the_prescribed_ones(broker: &Target) {
+fn flags_of_all_that_the_broker_sends_are_the_prescribed_ones(broker: &Target) {
     let topic = broker.topic("t");
     let mut client = broker.open(V311);
     let mut first_byte_of_answer_to = |bytes: &[u8]| {
@@ -119,7 +125,7 @@ fn mqtt311_2_2_2_1_flags_of_all_that_the_broker_sends_are_the_prescribed_ones(br
     assert_eq!(first_byte_of_answer_to(&with_filter(0xA2, topic.as_bytes())).0, 0xB0);
 }
 
-fn mqtt311_2_2_2_2_illegal_flags_end_the_connection(broker: &Target) {
+fn illegal_flags_end_the_connection(broker: &Target) {
     let acks = [0x40, 0x50, 0x62, 0x70].map(|first| vec![first, 2, 0, 1]);
     let requests = [with_filter(0x82, b"t"), with_filter(0xA2, b"t"), vec![0xC0, 0], vec![0xE0, 0]];
     for lawful in acks.iter().chain(&requests) {
@@ -136,7 +142,7 @@ fn mqtt311_2_2_2_2_illegal_flags_end_the_connection(broker: &Target) {
     }
 }
 
-fn mqtt311_3_6_1_1_pubrel_with_other_flags_is_closed(broker: &Target) {
+fn pubrel_with_other_flags_is_closed(broker: &Target) {
     let topic = broker.topic("t");
     for flags in 0..16 {
         let mut client = broker.client(V311, "c");
@@ -151,7 +157,7 @@ fn mqtt311_3_6_1_1_pubrel_with_other_flags_is_closed(broker: &Target) {
     }
 }
 
-fn mqtt311_3_8_1_1_subscribe_with_other_flags_is_closed(broker: &Target) {
+fn subscribe_with_other_flags_is_closed(broker: &Target) {
     let filter = broker.topic("t");
     let mut client = broker.client(V311, "c");
     client.send(&with_filter(0x82, filter.as_bytes()));
@@ -161,7 +167,7 @@ fn mqtt311_3_8_1_1_subscribe_with_other_flags_is_closed(broker: &Target) {
     }
 }
 
-fn mqtt311_3_10_1_1_unsubscribe_with_other_flags_is_closed(broker: &Target) {
+fn unsubscribe_with_other_flags_is_closed(broker: &Target) {
     let filter = broker.topic("t");
     let mut client = broker.client(V311, "c");
     client.send(&with_filter(0xA2, filter.as_bytes()));
@@ -172,7 +178,7 @@ fn mqtt311_3_10_1_1_unsubscribe_with_other_flags_is_closed(broker: &Target) {
 }
 
 /// 3.1 has them sent at QoS 1, so that a repetition carries DUP.
-fn mqtt31_dup_is_lawful_on_pubrel_subscribe_and_unsubscribe(broker: &Target) {
+fn dup_is_lawful_on_pubrel_subscribe_and_unsubscribe(broker: &Target) {
     let topic = broker.topic("t");
     let mut client = broker.client(V31, "c");
     client.publish_as(&Message::new(&topic, "x").qos(2), 1);
@@ -187,7 +193,7 @@ fn mqtt31_dup_is_lawful_on_pubrel_subscribe_and_unsubscribe(broker: &Target) {
 }
 
 /// Unlike an orderly one, it leaves the will.
-fn mqtt311_3_14_1_1_disconnect_with_flags_is_a_violation(broker: &Target) {
+fn disconnect_with_flags_is_a_violation(broker: &Target) {
     let topic = broker.topic("will");
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&topic, 0)]);
@@ -223,25 +229,16 @@ fn violations() -> Vec<Vec<u8>> {
     ]
 }
 
-fn mqtt311_4_8_0_1_protocol_violation_ends_the_connection_that_brought_it(broker: &Target) {
-    let mut bystander = broker.client(V311, "bystander");
+fn protocol_violation_ends_the_connection_that_brought_it(broker: &Target, version: Version) {
+    let mut bystander = broker.client(version, "bystander");
     bystander.settle();
     for bytes in violations() {
-        broker.cuts(V311, &bytes);
+        broker.cuts(version, &bytes);
         bystander.settle();
     }
 }
 
-fn mqtt31_protocol_violation_ends_the_connection_that_brought_it(broker: &Target) {
-    let mut bystander = broker.client(V31, "bystander");
-    bystander.settle();
-    for bytes in violations() {
-        broker.cuts(V31, &bytes);
-        bystander.settle();
-    }
-}
-
-fn mqtt311_7_1_1_1_tcp_carries_every_byte_both_ways(broker: &Target) {
+fn tcp_carries_every_byte_both_ways(broker: &Target) {
     let topic = broker.topic("t");
     let mut client = broker.client(V311, "c");
     client.subscribe(&[(&topic, 1)]);

@@ -1,23 +1,26 @@
 //! Keep alive: chapters 3.1.2 and 3.12.
 
-use crate::harness::{Target, cases};
-use crate::support::{Connect, Kind, Message, V31, V311, Version, Will, now};
+use super::cases;
+use crate::harness::Target;
+use crate::support::{Connect, Kind, Message, V311, Version, Will, now};
 use std::time::Duration;
 
-cases![
-    mqtt311_3_1_2_24_silent_client_is_cut_after_one_and_a_half_times_its_keep_alive,
-    mqtt31_silent_client_is_cut_after_one_and_a_half_times_its_keep_alive,
-    mqtt311_3_1_2_24_client_that_only_receives_is_cut,
-    mqtt311_3_1_2_24_keep_alive_0_is_never_cut,
-    mqtt311_3_12_4_1_pingreq_is_answered,
-    mqtt31_pingreq_is_answered,
-];
+cases! {
+    v311 {
+        client_that_only_receives_is_cut: ["MQTT-3.1.2-24"],
+        keep_alive_0_is_never_cut: ["MQTT-3.1.2-24"],
+    }
+    v311_and_v31 {
+        silent_client_is_cut_after_one_and_a_half_times_its_keep_alive: ["MQTT-3.1.2-24"],
+        pingreq_is_answered: ["MQTT-3.12.4-1"],
+    }
+}
 
 /// One expiry interval, and what a busy machine may add.
 const LATENESS: Duration = Duration::from_millis(250 + 1250);
 
 /// A client that pings stays, one that is silent is cut, neither early nor late, and its will is sent.
-fn silent_client_is_cut(broker: &Target, version: Version) {
+fn silent_client_is_cut_after_one_and_a_half_times_its_keep_alive(broker: &Target, version: Version) {
     let topic = broker.topic("will");
     let mut watcher = broker.client(version, "watcher");
     watcher.subscribe(&[(&topic, 0)]);
@@ -38,15 +41,7 @@ fn silent_client_is_cut(broker: &Target, version: Version) {
     pinging.settle();
 }
 
-fn mqtt311_3_1_2_24_silent_client_is_cut_after_one_and_a_half_times_its_keep_alive(broker: &Target) {
-    silent_client_is_cut(broker, V311);
-}
-
-fn mqtt31_silent_client_is_cut_after_one_and_a_half_times_its_keep_alive(broker: &Target) {
-    silent_client_is_cut(broker, V31);
-}
-
-fn mqtt311_3_1_2_24_client_that_only_receives_is_cut(broker: &Target) {
+fn client_that_only_receives_is_cut(broker: &Target) {
     let topic = broker.topic("t");
     let mut receiver = broker.connect(&Connect::new(V311, &broker.id("r")).keep_alive(1));
     receiver.subscribe(&[(&topic, 0)]);
@@ -60,7 +55,7 @@ fn mqtt311_3_1_2_24_client_that_only_receives_is_cut(broker: &Target) {
     assert!(since.elapsed() <= Duration::from_millis(1500) + LATENESS, "late: {:?}", since.elapsed());
 }
 
-fn mqtt311_3_1_2_24_keep_alive_0_is_never_cut(broker: &Target) {
+fn keep_alive_0_is_never_cut(broker: &Target) {
     let mut client = broker.connect(&Connect::new(V311, &broker.id("c")).keep_alive(0));
     client.settle();
     client.expect_nothing_for(Duration::from_secs(3));
@@ -77,12 +72,4 @@ fn pingreq_is_answered(broker: &Target, version: Version) {
     for _ in 0..20 {
         client.expect_packet(Kind::Pingresp);
     }
-}
-
-fn mqtt311_3_12_4_1_pingreq_is_answered(broker: &Target) {
-    pingreq_is_answered(broker, V311);
-}
-
-fn mqtt31_pingreq_is_answered(broker: &Target) {
-    pingreq_is_answered(broker, V31);
 }

@@ -1,23 +1,26 @@
 //! Packet identifiers: chapter 2.3.1.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::client::subscribe_packet;
 use crate::support::wire;
 use crate::support::{Kind, Message, Packet, V311};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-cases![
-    mqtt311_2_3_1_1_identifier_0_is_a_violation,
-    mqtt311_2_3_1_1_broker_never_uses_identifier_0,
-    mqtt311_2_3_1_4_identifiers_in_use_are_not_given_again,
-    mqtt311_2_3_1_4_identifier_in_use_is_passed_over_when_all_others_have_been_used,
-    mqtt311_2_3_1_5_qos_0_publish_has_no_identifier,
-    mqtt311_2_3_1_6_acknowledgements_echo_the_identifier_of_the_publish,
-    mqtt311_2_3_1_7_suback_and_unsuback_echo_the_identifier_of_the_request,
-];
+cases! {
+    v311 {
+        identifier_0_is_a_violation: ["MQTT-2.3.1-1"],
+        broker_never_uses_identifier_0: ["MQTT-2.3.1-1"],
+        identifiers_in_use_are_not_given_again: ["MQTT-2.3.1-4"],
+        identifier_in_use_is_passed_over_when_all_others_have_been_used: ["MQTT-2.3.1-4"],
+        qos_0_publish_has_no_identifier: ["MQTT-2.3.1-5"],
+        acknowledgements_echo_the_identifier_of_the_publish: ["MQTT-2.3.1-6"],
+        suback_and_unsuback_echo_the_identifier_of_the_request: ["MQTT-2.3.1-7"],
+    }
+}
 
-fn mqtt311_2_3_1_1_identifier_0_is_a_violation(broker: &Target) {
+fn identifier_0_is_a_violation(broker: &Target) {
     let topic = broker.topic("t");
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&topic, 2)]);
@@ -30,7 +33,7 @@ fn mqtt311_2_3_1_1_identifier_0_is_a_violation(broker: &Target) {
 }
 
 /// What else it sends with an identifier echoes one; reading a 0 fails the test, wherever it is.
-fn mqtt311_2_3_1_1_broker_never_uses_identifier_0(broker: &Target) {
+fn broker_never_uses_identifier_0(broker: &Target) {
     let topic = broker.topic("t");
     let mut subscriber = broker.client(V311, "s");
     subscriber.subscribe(&[(&topic, 2)]);
@@ -43,7 +46,7 @@ fn mqtt311_2_3_1_1_broker_never_uses_identifier_0(broker: &Target) {
     }
 }
 
-fn mqtt311_2_3_1_4_identifiers_in_use_are_not_given_again(broker: &Target) {
+fn identifiers_in_use_are_not_given_again(broker: &Target) {
     let topic = broker.topic("t");
     let mut subscriber = broker.client(V311, "s");
     subscriber.subscribe(&[(&topic, 2)]);
@@ -70,7 +73,7 @@ fn mqtt311_2_3_1_4_identifiers_in_use_are_not_given_again(broker: &Target) {
 }
 
 /// One stays unacknowledged while all the others come and go.
-fn mqtt311_2_3_1_4_identifier_in_use_is_passed_over_when_all_others_have_been_used(broker: &Target) {
+fn identifier_in_use_is_passed_over_when_all_others_have_been_used(broker: &Target) {
     const AT_ONCE: usize = 90;
     let broker = broker.configured(|config| config.redelivery.interval = Duration::ZERO);
     let topic = broker.topic("t");
@@ -99,7 +102,7 @@ fn mqtt311_2_3_1_4_identifier_in_use_is_passed_over_when_all_others_have_been_us
     subscriber.settle();
 }
 
-fn mqtt311_2_3_1_5_qos_0_publish_has_no_identifier(broker: &Target) {
+fn qos_0_publish_has_no_identifier(broker: &Target) {
     let topic = broker.topic("t");
     let mut subscriber = broker.client(V311, "s");
     subscriber.subscribe(&[(&topic, 2)]);
@@ -112,7 +115,7 @@ fn mqtt311_2_3_1_5_qos_0_publish_has_no_identifier(broker: &Target) {
     }
 }
 
-fn mqtt311_2_3_1_6_acknowledgements_echo_the_identifier_of_the_publish(broker: &Target) {
+fn acknowledgements_echo_the_identifier_of_the_publish(broker: &Target) {
     let topic = broker.topic("t");
     let mut client = broker.client(V311, "c");
     for id in [1, 255, 256, 32_768, 65_535, 2] {
@@ -136,7 +139,7 @@ fn mqtt311_2_3_1_6_acknowledgements_echo_the_identifier_of_the_publish(broker: &
     }
 }
 
-fn mqtt311_2_3_1_7_suback_and_unsuback_echo_the_identifier_of_the_request(broker: &Target) {
+fn suback_and_unsuback_echo_the_identifier_of_the_request(broker: &Target) {
     let topic = broker.topic("t");
     let mut client = broker.client(V311, "c");
     for id in [65_535, 1, 256, 255, 32_768] {

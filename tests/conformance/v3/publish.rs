@@ -1,26 +1,29 @@
 //! PUBLISH, in and out: chapters 3.3.1 (DUP and QoS), 3.3.2, 3.3.4, 3.3.5 and 4.5.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::wire;
-use crate::support::{Kind, Message, V31, V311, Version};
+use crate::support::{Kind, Message, V311, Version};
 
-cases![
-    mqtt311_3_3_1_2_4_3_1_1_qos_0_publish_has_dup_clear,
-    mqtt311_3_3_1_2_qos_0_publish_with_dup_is_a_violation,
-    mqtt311_3_3_1_3_dup_of_a_publisher_is_not_passed_on,
-    mqtt311_3_3_1_4_qos_3_is_closed,
-    mqtt31_qos_3_is_closed,
-    mqtt311_3_3_2_1_topic_that_is_not_utf_8_or_not_whole_is_closed,
-    mqtt311_3_3_2_2_4_7_1_1_topic_with_a_wildcard_is_a_violation,
-    mqtt311_3_3_2_3_topic_of_a_delivery_matches_the_filter,
-    mqtt311_3_3_4_1_answer_is_that_of_the_qos,
-    mqtt31_answer_is_that_of_the_qos,
-    mqtt311_3_3_5_1_overlapping_filters_deliver_at_the_highest_granted_qos,
-    mqtt311_3_3_5_2_publish_to_the_brokers_own_topics_is_acknowledged_and_goes_nowhere,
-    mqtt311_4_5_0_1_message_reaches_the_session_of_every_match,
-];
+cases! {
+    v311 {
+        qos_0_publish_has_dup_clear: ["MQTT-3.3.1-2", "MQTT-4.3.1-1"],
+        qos_0_publish_with_dup_is_a_violation: ["MQTT-3.3.1-2"],
+        dup_of_a_publisher_is_not_passed_on: ["MQTT-3.3.1-3"],
+        topic_that_is_not_utf_8_or_not_whole_is_closed: ["MQTT-3.3.2-1"],
+        topic_with_a_wildcard_is_a_violation: ["MQTT-3.3.2-2", "MQTT-4.7.1-1"],
+        topic_of_a_delivery_matches_the_filter: ["MQTT-3.3.2-3"],
+        overlapping_filters_deliver_at_the_highest_granted_qos: ["MQTT-3.3.5-1"],
+        publish_to_the_brokers_own_topics_is_acknowledged_and_goes_nowhere: ["MQTT-3.3.5-2"],
+        message_reaches_the_session_of_every_match: ["MQTT-4.5.0-1"],
+    }
+    v311_and_v31 {
+        qos_3_is_closed: ["MQTT-3.3.1-4"],
+        answer_is_that_of_the_qos: ["MQTT-3.3.4-1"],
+    }
+}
 
-fn mqtt311_3_3_1_2_4_3_1_1_qos_0_publish_has_dup_clear(broker: &Target) {
+fn qos_0_publish_has_dup_clear(broker: &Target) {
     let topic = broker.topic("t");
     let mut subscriber = broker.client(V311, "s");
     subscriber.subscribe(&[(&topic, 0)]);
@@ -39,7 +42,7 @@ fn mqtt311_3_3_1_2_4_3_1_1_qos_0_publish_has_dup_clear(broker: &Target) {
 }
 
 /// No rule names an answer, so it is that to any violation.
-fn mqtt311_3_3_1_2_qos_0_publish_with_dup_is_a_violation(broker: &Target) {
+fn qos_0_publish_with_dup_is_a_violation(broker: &Target) {
     let topic = broker.topic("t");
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&topic, 0)]);
@@ -47,7 +50,7 @@ fn mqtt311_3_3_1_2_qos_0_publish_with_dup_is_a_violation(broker: &Target) {
     watcher.settle();
 }
 
-fn mqtt311_3_3_1_3_dup_of_a_publisher_is_not_passed_on(broker: &Target) {
+fn dup_of_a_publisher_is_not_passed_on(broker: &Target) {
     let topic = broker.topic("t");
     let mut subscriber = broker.client(V311, "s");
     subscriber.subscribe(&[(&topic, 2)]);
@@ -71,15 +74,7 @@ fn qos_3_is_closed(broker: &Target, version: Version) {
     watcher.settle();
 }
 
-fn mqtt311_3_3_1_4_qos_3_is_closed(broker: &Target) {
-    qos_3_is_closed(broker, V311);
-}
-
-fn mqtt31_qos_3_is_closed(broker: &Target) {
-    qos_3_is_closed(broker, V31);
-}
-
-fn mqtt311_3_3_2_1_topic_that_is_not_utf_8_or_not_whole_is_closed(broker: &Target) {
+fn topic_that_is_not_utf_8_or_not_whole_is_closed(broker: &Target) {
     let topic = broker.topic("t");
     let mut client = broker.client(V311, "c");
     client.deliver(&Message::new(&topic, "x").qos(1));
@@ -92,7 +87,7 @@ fn mqtt311_3_3_2_1_topic_that_is_not_utf_8_or_not_whole_is_closed(broker: &Targe
     }
 }
 
-fn mqtt311_3_3_2_2_4_7_1_1_topic_with_a_wildcard_is_a_violation(broker: &Target) {
+fn topic_with_a_wildcard_is_a_violation(broker: &Target) {
     let (filter, topic) = (broker.topic("#"), broker.topic("t"));
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&filter, 0)]);
@@ -106,7 +101,7 @@ fn mqtt311_3_3_2_2_4_7_1_1_topic_with_a_wildcard_is_a_violation(broker: &Target)
     watcher.settle();
 }
 
-fn mqtt311_3_3_2_3_topic_of_a_delivery_matches_the_filter(broker: &Target) {
+fn topic_of_a_delivery_matches_the_filter(broker: &Target) {
     let mut publisher = broker.client(V311, "p");
     for (filter, topic) in
         [("t", "t"), ("+", "u"), ("#", "v/w"), ("a/+/c", "a/b/c"), ("a/#", "a"), ("/", "/"), ("+/+", "/")]
@@ -136,15 +131,7 @@ fn answer_is_that_of_the_qos(broker: &Target, version: Version) {
     client.settle();
 }
 
-fn mqtt311_3_3_4_1_answer_is_that_of_the_qos(broker: &Target) {
-    answer_is_that_of_the_qos(broker, V311);
-}
-
-fn mqtt31_answer_is_that_of_the_qos(broker: &Target) {
-    answer_is_that_of_the_qos(broker, V31);
-}
-
-fn mqtt311_3_3_5_1_overlapping_filters_deliver_at_the_highest_granted_qos(broker: &Target) {
+fn overlapping_filters_deliver_at_the_highest_granted_qos(broker: &Target) {
     let (exact, plus, hash) = (broker.topic("a/b"), broker.topic("+/b"), broker.topic("a/#"));
     let mut publisher = broker.client(V311, "p");
     for qos in [[0, 1, 2], [2, 0, 1], [1, 2, 0], [0, 1, 0], [0, 0, 0]] {
@@ -161,7 +148,7 @@ fn mqtt311_3_3_5_1_overlapping_filters_deliver_at_the_highest_granted_qos(broker
 }
 
 /// `$SYS` and the broker's other topics are the only ones that a client is not authorised for.
-fn mqtt311_3_3_5_2_publish_to_the_brokers_own_topics_is_acknowledged_and_goes_nowhere(broker: &Target) {
+fn publish_to_the_brokers_own_topics_is_acknowledged_and_goes_nowhere(broker: &Target) {
     let (own, allowed) = (format!("$SYS/{}", broker.topic("t")), broker.topic("t"));
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&own, 2), (&allowed, 2)]);
@@ -176,7 +163,7 @@ fn mqtt311_3_3_5_2_publish_to_the_brokers_own_topics_is_acknowledged_and_goes_no
     late.settle();
 }
 
-fn mqtt311_4_5_0_1_message_reaches_the_session_of_every_match(broker: &Target) {
+fn message_reaches_the_session_of_every_match(broker: &Target) {
     let (topic, filter) = (broker.topic("t/u"), broker.topic("+/u"));
     let mut absent = broker.persistent(V311, "absent");
     absent.subscribe(&[(&filter, 1)]);

@@ -1,22 +1,23 @@
 //! The delivery protocols of QoS 1 and 2, and order: chapters 4.3 and 4.6.
 
-use crate::harness::{Target, cases};
-use crate::support::{Kind, Message, RawClient, V31, V311, Version};
+use super::cases;
+use crate::harness::Target;
+use crate::support::{Kind, Message, RawClient, V311, Version};
 
-cases![
-    mqtt311_4_3_2_1_qos_1_delivery_is_pending_until_puback,
-    mqtt31_qos_1_delivery_is_pending_until_puback,
-    mqtt311_4_3_2_2_acknowledged_identifier_means_a_new_message_even_with_dup,
-    mqtt311_4_3_3_1_qos_2_delivery_is_pending_until_pubrec_and_then_until_pubcomp,
-    mqtt31_qos_2_delivery_is_pending_until_pubrec_and_then_until_pubcomp,
-    mqtt311_4_3_3_2_repeated_qos_2_publish_is_delivered_once,
-    mqtt31_repeated_qos_2_publish_is_delivered_once,
-    mqtt311_4_3_3_2_qos_2_identifier_is_remembered_over_a_reconnect,
-    mqtt311_4_6_0_4_pubrels_go_out_in_the_order_of_the_pubrecs,
-    mqtt311_4_6_0_5_4_6_0_6_messages_of_one_publisher_and_qos_arrive_in_order,
-    mqtt31_messages_of_one_publisher_and_qos_arrive_in_order,
-    mqtt311_4_6_0_6_order_holds_for_an_absent_subscriber,
-];
+cases! {
+    v311 {
+        acknowledged_identifier_means_a_new_message_even_with_dup: ["MQTT-4.3.2-2"],
+        qos_2_identifier_is_remembered_over_a_reconnect: ["MQTT-4.3.3-2"],
+        pubrels_go_out_in_the_order_of_the_pubrecs: ["MQTT-4.6.0-4"],
+        order_holds_for_an_absent_subscriber: ["MQTT-4.6.0-6"],
+    }
+    v311_and_v31 {
+        qos_1_delivery_is_pending_until_puback: ["MQTT-4.3.2-1"],
+        qos_2_delivery_is_pending_until_pubrec_and_then_until_pubcomp: ["MQTT-4.3.3-1"],
+        repeated_qos_2_publish_is_delivered_once: ["MQTT-4.3.3-2"],
+        messages_of_one_publisher_and_qos_arrive_in_order: ["MQTT-4.6.0-5", "MQTT-4.6.0-6"],
+    }
+}
 
 /// A session that outlives its connections, subscribed, and someone who publishes to it.
 fn pair(broker: &Target, version: Version) -> (RawClient, RawClient, String) {
@@ -49,15 +50,7 @@ fn qos_1_delivery_is_pending_until_puback(broker: &Target, version: Version) {
     broker.persistent(version, "s").settle();
 }
 
-fn mqtt311_4_3_2_1_qos_1_delivery_is_pending_until_puback(broker: &Target) {
-    qos_1_delivery_is_pending_until_puback(broker, V311);
-}
-
-fn mqtt31_qos_1_delivery_is_pending_until_puback(broker: &Target) {
-    qos_1_delivery_is_pending_until_puback(broker, V31);
-}
-
-fn mqtt311_4_3_2_2_acknowledged_identifier_means_a_new_message_even_with_dup(broker: &Target) {
+fn acknowledged_identifier_means_a_new_message_even_with_dup(broker: &Target) {
     let (mut publisher, mut subscriber, topic) = pair(broker, V311);
     for message in [
         Message::new(&topic, "1").qos(1),
@@ -98,14 +91,6 @@ fn qos_2_delivery_is_pending_until_pubrec_and_then_until_pubcomp(broker: &Target
     broker.persistent(version, "s").settle();
 }
 
-fn mqtt311_4_3_3_1_qos_2_delivery_is_pending_until_pubrec_and_then_until_pubcomp(broker: &Target) {
-    qos_2_delivery_is_pending_until_pubrec_and_then_until_pubcomp(broker, V311);
-}
-
-fn mqtt31_qos_2_delivery_is_pending_until_pubrec_and_then_until_pubcomp(broker: &Target) {
-    qos_2_delivery_is_pending_until_pubrec_and_then_until_pubcomp(broker, V31);
-}
-
 fn repeated_qos_2_publish_is_delivered_once(broker: &Target, version: Version) {
     let (mut publisher, mut subscriber, topic) = pair(broker, version);
     for payload in ["1", "2"] {
@@ -126,15 +111,7 @@ fn repeated_qos_2_publish_is_delivered_once(broker: &Target, version: Version) {
     }
 }
 
-fn mqtt311_4_3_3_2_repeated_qos_2_publish_is_delivered_once(broker: &Target) {
-    repeated_qos_2_publish_is_delivered_once(broker, V311);
-}
-
-fn mqtt31_repeated_qos_2_publish_is_delivered_once(broker: &Target) {
-    repeated_qos_2_publish_is_delivered_once(broker, V31);
-}
-
-fn mqtt311_4_3_3_2_qos_2_identifier_is_remembered_over_a_reconnect(broker: &Target) {
+fn qos_2_identifier_is_remembered_over_a_reconnect(broker: &Target) {
     let (mut subscriber, mut publisher, topic) =
         (broker.client(V311, "s"), broker.persistent(V311, "p"), broker.topic("t"));
     subscriber.subscribe(&[(&topic, 2)]);
@@ -158,7 +135,7 @@ fn mqtt311_4_3_3_2_qos_2_identifier_is_remembered_over_a_reconnect(broker: &Targ
     subscriber.settle();
 }
 
-fn mqtt311_4_6_0_4_pubrels_go_out_in_the_order_of_the_pubrecs(broker: &Target) {
+fn pubrels_go_out_in_the_order_of_the_pubrecs(broker: &Target) {
     let (mut publisher, mut subscriber, topic) = pair(broker, V311);
     for n in 0..9_u8 {
         publisher.deliver(&Message::new(&topic, [n]).qos(2));
@@ -209,15 +186,7 @@ fn messages_of_one_publisher_and_qos_arrive_in_order(broker: &Target, version: V
     }
 }
 
-fn mqtt311_4_6_0_5_4_6_0_6_messages_of_one_publisher_and_qos_arrive_in_order(broker: &Target) {
-    messages_of_one_publisher_and_qos_arrive_in_order(broker, V311);
-}
-
-fn mqtt31_messages_of_one_publisher_and_qos_arrive_in_order(broker: &Target) {
-    messages_of_one_publisher_and_qos_arrive_in_order(broker, V31);
-}
-
-fn mqtt311_4_6_0_6_order_holds_for_an_absent_subscriber(broker: &Target) {
+fn order_holds_for_an_absent_subscriber(broker: &Target) {
     let (mut publisher, mut subscriber, topic) = pair(broker, V311);
     for n in 0..10_u8 {
         publisher.deliver(&Message::new(&topic, [n]).qos(1));

@@ -1,16 +1,19 @@
 //! Sending again, at reconnect and on a live connection: chapters 3.3.1 (DUP), 4.4 and 4.6.
 
-use crate::harness::{Target, cases};
-use crate::support::{Kind, Message, Publish, V31, V311, Version};
+use super::cases;
+use crate::harness::Target;
+use crate::support::{Kind, Message, Publish, V311, Version};
 use std::time::Duration;
 
-cases![
-    mqtt311_4_4_0_1_4_6_0_1_reconnect_resends_what_is_pending_in_its_order,
-    mqtt31_reconnect_resends_what_is_pending_in_its_order,
-    mqtt311_3_3_1_1_2_3_1_4_resent_publish_has_dup_set_and_its_identifier,
-    mqtt311_4_6_0_1_4_6_0_6_publishes_resent_on_a_live_connection_keep_their_order,
-    mqtt31_publishes_resent_on_a_live_connection_keep_their_order,
-];
+cases! {
+    v311 {
+        resent_publish_has_dup_set_and_its_identifier: ["MQTT-3.3.1-1", "MQTT-2.3.1-4"],
+    }
+    v311_and_v31 {
+        reconnect_resends_what_is_pending_in_its_order: ["MQTT-4.4.0-1", "MQTT-4.6.0-1"],
+        publishes_resent_on_a_live_connection_keep_their_order: ["MQTT-4.6.0-1", "MQTT-4.6.0-6"],
+    }
+}
 
 fn reconnect_resends_what_is_pending_in_its_order(broker: &Target, version: Version) {
     let topic = broker.topic("t");
@@ -51,14 +54,6 @@ fn reconnect_resends_what_is_pending_in_its_order(broker: &Target, version: Vers
     }
 }
 
-fn mqtt311_4_4_0_1_4_6_0_1_reconnect_resends_what_is_pending_in_its_order(broker: &Target) {
-    reconnect_resends_what_is_pending_in_its_order(broker, V311);
-}
-
-fn mqtt31_reconnect_resends_what_is_pending_in_its_order(broker: &Target) {
-    reconnect_resends_what_is_pending_in_its_order(broker, V31);
-}
-
 /// Every half second, without end.
 fn impatient(broker: &Target) -> Target {
     broker.configured(|config| {
@@ -69,7 +64,7 @@ fn impatient(broker: &Target) -> Target {
     })
 }
 
-fn mqtt311_3_3_1_1_2_3_1_4_resent_publish_has_dup_set_and_its_identifier(broker: &Target) {
+fn resent_publish_has_dup_set_and_its_identifier(broker: &Target) {
     let broker = impatient(broker);
     let topic = broker.topic("t");
     for qos in [1, 2] {
@@ -113,12 +108,4 @@ fn publishes_resent_on_a_live_connection_keep_their_order(broker: &Target, versi
         resent[at] += 1;
         assert!(resent[..at].iter().all(|older| *older >= resent[at]), "{at} has overtaken: {resent:?}");
     }
-}
-
-fn mqtt311_4_6_0_1_4_6_0_6_publishes_resent_on_a_live_connection_keep_their_order(broker: &Target) {
-    publishes_resent_on_a_live_connection_keep_their_order(broker, V311);
-}
-
-fn mqtt31_publishes_resent_on_a_live_connection_keep_their_order(broker: &Target) {
-    publishes_resent_on_a_live_connection_keep_their_order(broker, V31);
 }

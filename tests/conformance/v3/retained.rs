@@ -1,19 +1,22 @@
 //! Retained messages: chapter 3.3.1 (RETAIN).
 
-use crate::harness::{Target, cases};
-use crate::support::{Message, Publish, RawClient, V31, V311, Version};
+use super::cases;
+use crate::harness::Target;
+use crate::support::{Message, Publish, RawClient, V311, Version};
 
-cases![
-    mqtt311_3_3_1_5_retained_message_and_its_qos_are_kept_for_later_subscribers,
-    mqtt31_retained_message_and_its_qos_are_kept_for_later_subscribers,
-    mqtt311_3_3_1_6_new_subscription_receives_the_latest_of_each_matching_topic,
-    mqtt311_3_3_1_7_retained_qos_0_displaces_what_was_retained,
-    mqtt311_3_3_1_8_3_3_1_9_retain_is_1_for_a_fresh_subscription_and_0_for_a_live_delivery,
-    mqtt311_3_3_1_10_empty_retained_message_is_delivered_and_erases,
-    mqtt31_empty_retained_message_is_delivered_and_erases,
-    mqtt311_3_3_1_11_empty_message_is_never_kept,
-    mqtt311_3_3_1_12_message_without_retain_leaves_the_retained_one,
-];
+cases! {
+    v311 {
+        new_subscription_receives_the_latest_of_each_matching_topic: ["MQTT-3.3.1-6"],
+        retained_qos_0_displaces_what_was_retained: ["MQTT-3.3.1-7"],
+        retain_is_1_for_a_fresh_subscription_and_0_for_a_live_delivery: ["MQTT-3.3.1-8", "MQTT-3.3.1-9"],
+        empty_message_is_never_kept: ["MQTT-3.3.1-11"],
+        message_without_retain_leaves_the_retained_one: ["MQTT-3.3.1-12"],
+    }
+    v311_and_v31 {
+        retained_message_and_its_qos_are_kept_for_later_subscribers: ["MQTT-3.3.1-5"],
+        empty_retained_message_is_delivered_and_erases: ["MQTT-3.3.1-10"],
+    }
+}
 
 /// What a newcomer is given for a filter.
 fn kept(broker: &Target, version: Version, filter: &str) -> Vec<Publish> {
@@ -33,7 +36,7 @@ fn publisher(broker: &Target) -> (RawClient, String) {
     (broker.client(V311, "p"), broker.topic("t"))
 }
 
-fn retained_message_and_its_qos_are_kept(broker: &Target, version: Version) {
+fn retained_message_and_its_qos_are_kept_for_later_subscribers(broker: &Target, version: Version) {
     let (mut publisher, topic) = publisher(broker);
     for qos in [0, 1, 2] {
         publisher.deliver(&Message::new(&topic, "kept").qos(qos).retained());
@@ -43,15 +46,7 @@ fn retained_message_and_its_qos_are_kept(broker: &Target, version: Version) {
     }
 }
 
-fn mqtt311_3_3_1_5_retained_message_and_its_qos_are_kept_for_later_subscribers(broker: &Target) {
-    retained_message_and_its_qos_are_kept(broker, V311);
-}
-
-fn mqtt31_retained_message_and_its_qos_are_kept_for_later_subscribers(broker: &Target) {
-    retained_message_and_its_qos_are_kept(broker, V31);
-}
-
-fn mqtt311_3_3_1_6_new_subscription_receives_the_latest_of_each_matching_topic(broker: &Target) {
+fn new_subscription_receives_the_latest_of_each_matching_topic(broker: &Target) {
     let mut publisher = broker.client(V311, "p");
     for payload in ["old", "latest"] {
         for name in ["a", "a/b", "a/b/c", "d"] {
@@ -74,7 +69,7 @@ fn mqtt311_3_3_1_6_new_subscription_receives_the_latest_of_each_matching_topic(b
     }
 }
 
-fn mqtt311_3_3_1_7_retained_qos_0_displaces_what_was_retained(broker: &Target) {
+fn retained_qos_0_displaces_what_was_retained(broker: &Target) {
     let (mut publisher, topic) = publisher(broker);
     publisher.deliver(&Message::new(&topic, "first").qos(2).retained());
     assert_eq!(texts(&kept(broker, V311, &topic)), [("first", 2)]);
@@ -85,7 +80,7 @@ fn mqtt311_3_3_1_7_retained_qos_0_displaces_what_was_retained(broker: &Target) {
     assert!(matches!(texts(&kept)[..], [("second", 0)] | []), "{kept:?}");
 }
 
-fn mqtt311_3_3_1_8_3_3_1_9_retain_is_1_for_a_fresh_subscription_and_0_for_a_live_delivery(broker: &Target) {
+fn retain_is_1_for_a_fresh_subscription_and_0_for_a_live_delivery(broker: &Target) {
     let (mut publisher, topic) = publisher(broker);
     let mut live = broker.client(V311, "live");
     live.subscribe(&[(&topic, 2)]);
@@ -121,15 +116,7 @@ fn empty_retained_message_is_delivered_and_erases(broker: &Target, version: Vers
     }
 }
 
-fn mqtt311_3_3_1_10_empty_retained_message_is_delivered_and_erases(broker: &Target) {
-    empty_retained_message_is_delivered_and_erases(broker, V311);
-}
-
-fn mqtt31_empty_retained_message_is_delivered_and_erases(broker: &Target) {
-    empty_retained_message_is_delivered_and_erases(broker, V31);
-}
-
-fn mqtt311_3_3_1_11_empty_message_is_never_kept(broker: &Target) {
+fn empty_message_is_never_kept(broker: &Target) {
     let (mut publisher, topic) = publisher(broker);
     let neighbour = broker.topic("u");
     publisher.deliver(&Message::new(&neighbour, "kept").qos(1).retained());
@@ -139,7 +126,7 @@ fn mqtt311_3_3_1_11_empty_message_is_never_kept(broker: &Target) {
     }
 }
 
-fn mqtt311_3_3_1_12_message_without_retain_leaves_the_retained_one(broker: &Target) {
+fn message_without_retain_leaves_the_retained_one(broker: &Target) {
     let (mut publisher, topic) = publisher(broker);
     publisher.deliver(&Message::new(&topic, "not kept").qos(1));
     assert!(kept(broker, V311, &topic).is_empty());

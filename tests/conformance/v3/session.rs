@@ -1,23 +1,25 @@
 //! Session state: chapters 3.1.2 (Clean Session), 3.1.3 (the client id as its key), 3.2.2 and 4.1.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::client::subscribe_packet;
 use crate::support::{Connect, Kind, Message, Packet, V31, V311, Version};
 use std::time::Duration;
 
-cases![
-    mqtt311_3_1_2_4_3_2_2_2_3_2_2_3_session_is_begun_kept_and_taken_up,
-    mqtt31_session_is_begun_kept_and_taken_up,
-    mqtt311_3_1_2_5_messages_wait_for_an_absent_client,
-    mqtt31_messages_wait_for_an_absent_client,
-    mqtt311_3_1_2_6_3_2_2_1_clean_session_erases_what_was_and_leaves_nothing,
-    mqtt31_clean_session_erases_what_was_and_leaves_nothing,
-    mqtt311_3_1_2_7_retained_messages_outlive_the_session_that_published_them,
-    mqtt311_3_1_3_2_client_id_alone_finds_the_session,
-    mqtt311_3_1_4_3_clean_session_is_applied_before_what_follows_connect,
-    mqtt311_4_1_0_1_session_state_is_kept_over_connections,
-    mqtt311_4_1_0_2_session_lives_as_long_as_its_connection,
-];
+cases! {
+    v311 {
+        retained_messages_outlive_the_session_that_published_them: ["MQTT-3.1.2-7"],
+        client_id_alone_finds_the_session: ["MQTT-3.1.3-2"],
+        clean_session_is_applied_before_what_follows_connect: ["MQTT-3.1.4-3"],
+        session_state_is_kept_over_connections: ["MQTT-4.1.0-1"],
+        session_lives_as_long_as_its_connection: ["MQTT-4.1.0-2"],
+    }
+    v311_and_v31 {
+        session_is_begun_kept_and_taken_up: ["MQTT-3.1.2-4", "MQTT-3.2.2-2", "MQTT-3.2.2-3"],
+        messages_wait_for_an_absent_client: ["MQTT-3.1.2-5"],
+        clean_session_erases_what_was_and_leaves_nothing: ["MQTT-3.1.2-6", "MQTT-3.2.2-1"],
+    }
+}
 
 fn session_is_begun_kept_and_taken_up(broker: &Target, version: Version) {
     let topic = broker.topic("t");
@@ -36,14 +38,6 @@ fn session_is_begun_kept_and_taken_up(broker: &Target, version: Version) {
         client.settle();
         if round % 2 == 0 { client.vanish() } else { client.disconnect() }
     }
-}
-
-fn mqtt311_3_1_2_4_3_2_2_2_3_2_2_3_session_is_begun_kept_and_taken_up(broker: &Target) {
-    session_is_begun_kept_and_taken_up(broker, V311);
-}
-
-fn mqtt31_session_is_begun_kept_and_taken_up(broker: &Target) {
-    session_is_begun_kept_and_taken_up(broker, V31);
 }
 
 fn messages_wait_for_an_absent_client(broker: &Target, version: Version) {
@@ -65,14 +59,6 @@ fn messages_wait_for_an_absent_client(broker: &Target, version: Version) {
         assert_eq!(seen, sent);
     }
     client.settle();
-}
-
-fn mqtt311_3_1_2_5_messages_wait_for_an_absent_client(broker: &Target) {
-    messages_wait_for_an_absent_client(broker, V311);
-}
-
-fn mqtt31_messages_wait_for_an_absent_client(broker: &Target) {
-    messages_wait_for_an_absent_client(broker, V31);
 }
 
 fn clean_session_erases_what_was_and_leaves_nothing(broker: &Target, version: Version) {
@@ -105,15 +91,7 @@ fn clean_session_erases_what_was_and_leaves_nothing(broker: &Target, version: Ve
     client.settle();
 }
 
-fn mqtt311_3_1_2_6_3_2_2_1_clean_session_erases_what_was_and_leaves_nothing(broker: &Target) {
-    clean_session_erases_what_was_and_leaves_nothing(broker, V311);
-}
-
-fn mqtt31_clean_session_erases_what_was_and_leaves_nothing(broker: &Target) {
-    clean_session_erases_what_was_and_leaves_nothing(broker, V31);
-}
-
-fn mqtt311_3_1_2_7_retained_messages_outlive_the_session_that_published_them(broker: &Target) {
+fn retained_messages_outlive_the_session_that_published_them(broker: &Target) {
     let topic = broker.topic("t");
     let mut publisher = broker.client(V311, "p");
     publisher.deliver(&Message::new(&topic, "kept").qos(1).retained());
@@ -125,7 +103,7 @@ fn mqtt311_3_1_2_7_retained_messages_outlive_the_session_that_published_them(bro
     assert_eq!(client.expect_publish().text(), "kept");
 }
 
-fn mqtt311_3_1_3_2_client_id_alone_finds_the_session(broker: &Target) {
+fn client_id_alone_finds_the_session(broker: &Target) {
     let id = broker.id("client");
     broker.connect(&Connect::persistent(V311, &id)).disconnect();
     let others = [broker.id("clien"), broker.id("clients"), broker.id("Client"), broker.id("client ")];
@@ -137,7 +115,7 @@ fn mqtt311_3_1_3_2_client_id_alone_finds_the_session(broker: &Target) {
     assert!(broker.connect(&found).session_present());
 }
 
-fn mqtt311_3_1_4_3_clean_session_is_applied_before_what_follows_connect(broker: &Target) {
+fn clean_session_is_applied_before_what_follows_connect(broker: &Target) {
     let (old, new) = (broker.topic("old"), broker.topic("new"));
     let mut publisher = broker.client(V311, "p");
     let mut client = broker.persistent(V311, "c");
@@ -161,7 +139,7 @@ fn mqtt311_3_1_4_3_clean_session_is_applied_before_what_follows_connect(broker: 
     client.settle();
 }
 
-fn mqtt311_4_1_0_1_session_state_is_kept_over_connections(broker: &Target) {
+fn session_state_is_kept_over_connections(broker: &Target) {
     let topic = broker.topic("t");
     let mut client = broker.persistent(V311, "c");
     client.subscribe(&[(&topic, 2)]);
@@ -197,7 +175,7 @@ fn mqtt311_4_1_0_1_session_state_is_kept_over_connections(broker: &Target) {
 }
 
 /// Longer than the broker would keep it for an absent client.
-fn mqtt311_4_1_0_2_session_lives_as_long_as_its_connection(broker: &Target) {
+fn session_lives_as_long_as_its_connection(broker: &Target) {
     let broker = broker.configured(|config| config.limits.session_expiry = Duration::from_secs(1));
     let topic = broker.topic("t");
     let mut publisher = broker.client(V311, "p");

@@ -1,27 +1,28 @@
 //! SUBSCRIBE and SUBACK: chapters 3.8 and 3.9.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::client::subscribe_packet;
 use crate::support::wire::{self, Put};
-use crate::support::{Kind, Message, Packet, V31, V311, Version};
+use crate::support::{Kind, Message, Packet, V311, Version};
 
-cases![
-    mqtt311_3_8_3_1_filter_that_is_not_utf_8_is_closed,
-    mqtt311_3_8_3_3_subscribe_without_a_filter_is_a_violation,
-    mqtt31_subscribe_without_a_filter_is_a_violation,
-    mqtt311_3_8_3_4_reserved_bits_of_the_requested_qos_are_malformed,
-    mqtt311_3_8_4_1_3_8_4_2_every_subscribe_is_answered_under_its_identifier,
-    mqtt311_3_8_4_3_same_filter_again_replaces_the_subscription,
-    mqtt31_same_filter_again_replaces_the_subscription,
-    mqtt311_3_8_4_3_subscribing_again_does_not_interrupt_the_flow,
-    mqtt311_3_8_4_4_3_8_4_5_3_9_3_1_many_filters_are_granted_in_their_order,
-    mqtt31_many_filters_are_granted_in_their_order,
-    mqtt311_3_8_4_6_delivery_is_at_the_lower_of_published_and_granted_qos,
-    mqtt31_delivery_is_at_the_lower_of_published_and_granted_qos,
-    mqtt311_3_9_3_2_3_8_4_5_refused_filter_is_answered_by_0x80,
-];
+cases! {
+    v311 {
+        filter_that_is_not_utf_8_is_closed: ["MQTT-3.8.3-1"],
+        reserved_bits_of_the_requested_qos_are_malformed: ["MQTT-3.8.3-4"],
+        every_subscribe_is_answered_under_its_identifier: ["MQTT-3.8.4-1", "MQTT-3.8.4-2"],
+        subscribing_again_does_not_interrupt_the_flow: ["MQTT-3.8.4-3"],
+        refused_filter_is_answered_by_0x80: ["MQTT-3.9.3-2", "MQTT-3.8.4-5"],
+    }
+    v311_and_v31 {
+        subscribe_without_a_filter_is_a_violation: ["MQTT-3.8.3-3"],
+        same_filter_again_replaces_the_subscription: ["MQTT-3.8.4-3"],
+        many_filters_are_granted_in_their_order: ["MQTT-3.8.4-4", "MQTT-3.8.4-5", "MQTT-3.9.3-1"],
+        delivery_is_at_the_lower_of_published_and_granted_qos: ["MQTT-3.8.4-6"],
+    }
+}
 
-fn mqtt311_3_8_3_1_filter_that_is_not_utf_8_is_closed(broker: &Target) {
+fn filter_that_is_not_utf_8_is_closed(broker: &Target) {
     let mut client = broker.client(V311, "c");
     assert_eq!(client.subscribe(&[(&broker.topic("Ĉ𝄞"), 0)]), [0]);
     for filter in [&b"\xFF"[..], b"t/\xC3\x28", b"\xED\xBF\xBF", b"\xF4\x90\x80\x80"] {
@@ -35,15 +36,11 @@ fn mqtt311_3_8_3_1_filter_that_is_not_utf_8_is_closed(broker: &Target) {
     }
 }
 
-fn mqtt311_3_8_3_3_subscribe_without_a_filter_is_a_violation(broker: &Target) {
-    broker.cuts(V311, &[0x82, 2, 0, 1]);
+fn subscribe_without_a_filter_is_a_violation(broker: &Target, version: Version) {
+    broker.cuts(version, &[0x82, 2, 0, 1]);
 }
 
-fn mqtt31_subscribe_without_a_filter_is_a_violation(broker: &Target) {
-    broker.cuts(V31, &[0x82, 2, 0, 1]);
-}
-
-fn mqtt311_3_8_3_4_reserved_bits_of_the_requested_qos_are_malformed(broker: &Target) {
+fn reserved_bits_of_the_requested_qos_are_malformed(broker: &Target) {
     let filter = broker.topic("t");
     let mut client = broker.client(V311, "c");
     assert_eq!(client.subscribe(&[(&filter, 0), (&filter, 1), (&filter, 2)]), [0, 1, 2]);
@@ -53,7 +50,7 @@ fn mqtt311_3_8_3_4_reserved_bits_of_the_requested_qos_are_malformed(broker: &Tar
     broker.cuts(V311, &subscribe_packet(V311, 1, &[], &[(&filter, 1), (&filter, 3)]));
 }
 
-fn mqtt311_3_8_4_1_3_8_4_2_every_subscribe_is_answered_under_its_identifier(broker: &Target) {
+fn every_subscribe_is_answered_under_its_identifier(broker: &Target) {
     let filter = broker.topic("t");
     let mut client = broker.client(V311, "c");
     let requests: Vec<u16> = vec![1, 2, 700, 65_535, 3];
@@ -89,15 +86,7 @@ fn same_filter_again_replaces_the_subscription(broker: &Target, version: Version
     }
 }
 
-fn mqtt311_3_8_4_3_same_filter_again_replaces_the_subscription(broker: &Target) {
-    same_filter_again_replaces_the_subscription(broker, V311);
-}
-
-fn mqtt31_same_filter_again_replaces_the_subscription(broker: &Target) {
-    same_filter_again_replaces_the_subscription(broker, V31);
-}
-
-fn mqtt311_3_8_4_3_subscribing_again_does_not_interrupt_the_flow(broker: &Target) {
+fn subscribing_again_does_not_interrupt_the_flow(broker: &Target) {
     let topic = broker.topic("t");
     let mut publisher = broker.client(V311, "p");
     let mut client = broker.client(V311, "c");
@@ -146,14 +135,6 @@ fn many_filters_are_granted_in_their_order(broker: &Target, version: Version) {
     client.settle();
 }
 
-fn mqtt311_3_8_4_4_3_8_4_5_3_9_3_1_many_filters_are_granted_in_their_order(broker: &Target) {
-    many_filters_are_granted_in_their_order(broker, V311);
-}
-
-fn mqtt31_many_filters_are_granted_in_their_order(broker: &Target) {
-    many_filters_are_granted_in_their_order(broker, V31);
-}
-
 fn delivery_is_at_the_lower_of_published_and_granted_qos(broker: &Target, version: Version) {
     let topic = broker.topic("t");
     let mut publisher = broker.client(version, "p");
@@ -170,16 +151,8 @@ fn delivery_is_at_the_lower_of_published_and_granted_qos(broker: &Target, versio
     }
 }
 
-fn mqtt311_3_8_4_6_delivery_is_at_the_lower_of_published_and_granted_qos(broker: &Target) {
-    delivery_is_at_the_lower_of_published_and_granted_qos(broker, V311);
-}
-
-fn mqtt31_delivery_is_at_the_lower_of_published_and_granted_qos(broker: &Target) {
-    delivery_is_at_the_lower_of_published_and_granted_qos(broker, V31);
-}
-
 /// That no other code comes is for the client to see, wherever it reads a SUBACK.
-fn mqtt311_3_9_3_2_3_8_4_5_refused_filter_is_answered_by_0x80(broker: &Target) {
+fn refused_filter_is_answered_by_0x80(broker: &Target) {
     let broker = broker.configured(|config| config.limits.subscriptions_per_client = 2);
     let mut client = broker.client(V311, "c");
     assert_eq!(client.subscribe(&[("a", 1)]), [1]);

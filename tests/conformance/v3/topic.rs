@@ -1,21 +1,26 @@
 //! Topic names and topic filters: chapter 4.7.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::client::subscribe_packet;
 use crate::support::wire::{self, Put};
 use crate::support::{Message, Packet, V31, V311, Version};
 
-cases![
-    mqtt311_4_7_1_2_number_sign_matches_the_rest_of_the_levels,
-    mqtt311_4_7_1_2_misplaced_number_sign_is_no_filter,
-    mqtt311_4_7_1_3_plus_matches_one_level_at_any_place,
-    mqtt311_4_7_1_3_misplaced_plus_is_no_filter,
-    mqtt31_wildcards_match_levels,
-    mqtt311_4_7_2_1_leading_wildcards_match_no_dollar_topics,
-    mqtt311_4_7_3_1_empty_topic_or_filter_is_invalid,
-    mqtt311_4_7_3_2_u_0000_in_topic_or_filter_is_invalid,
-    mqtt311_4_7_3_4_topics_are_matched_as_they_are,
-];
+cases! {
+    v311 {
+        number_sign_matches_the_rest_of_the_levels: ["MQTT-4.7.1-2"],
+        misplaced_number_sign_is_no_filter: ["MQTT-4.7.1-2"],
+        plus_matches_one_level_at_any_place: ["MQTT-4.7.1-3"],
+        misplaced_plus_is_no_filter: ["MQTT-4.7.1-3"],
+        leading_wildcards_match_no_dollar_topics: ["MQTT-4.7.2-1"],
+        empty_topic_or_filter_is_invalid: ["MQTT-4.7.3-1"],
+        u_0000_in_topic_or_filter_is_invalid: ["MQTT-4.7.3-2"],
+        topics_are_matched_as_they_are: ["MQTT-4.7.3-4"],
+    }
+    v31 {
+        wildcards_match_levels,
+    }
+}
 
 /// Whether a message to the topic comes to the filter; filter and topic begin at the root of a broker that is alone.
 fn matches(broker: &Target, version: Version, filter: &str, topics: &[(&str, bool)]) {
@@ -47,7 +52,7 @@ fn is_no_filter(broker: &Target, filter: &str) {
     }
 }
 
-fn mqtt311_4_7_1_2_number_sign_matches_the_rest_of_the_levels(broker: &Target) {
+fn number_sign_matches_the_rest_of_the_levels(broker: &Target) {
     let broker = broker.alone();
     matches(
         &broker,
@@ -60,14 +65,14 @@ fn mqtt311_4_7_1_2_number_sign_matches_the_rest_of_the_levels(broker: &Target) {
     matches(&broker, V311, "#", &[("a", true), ("/", true), ("/a/b", true)]);
 }
 
-fn mqtt311_4_7_1_2_misplaced_number_sign_is_no_filter(broker: &Target) {
+fn misplaced_number_sign_is_no_filter(broker: &Target) {
     broker.serves(V311);
     for filter in ["a#", "#a", "##", "a/b#", "a/#/c", "#/", "#/a", "a/##", "+#", "#+"] {
         is_no_filter(broker, filter);
     }
 }
 
-fn mqtt311_4_7_1_3_plus_matches_one_level_at_any_place(broker: &Target) {
+fn plus_matches_one_level_at_any_place(broker: &Target) {
     let broker = broker.alone();
     matches(
         &broker,
@@ -82,21 +87,21 @@ fn mqtt311_4_7_1_3_plus_matches_one_level_at_any_place(broker: &Target) {
     matches(&broker, V311, "+/b/#", &[("a/b", true), ("/b/c", true), ("b", false), ("a/c/b", false)]);
 }
 
-fn mqtt311_4_7_1_3_misplaced_plus_is_no_filter(broker: &Target) {
+fn misplaced_plus_is_no_filter(broker: &Target) {
     broker.serves(V311);
     for filter in ["a+", "+a", "++", "a/b+", "a/+b/c", "a/++", "+a/#"] {
         is_no_filter(broker, filter);
     }
 }
 
-fn mqtt31_wildcards_match_levels(broker: &Target) {
+fn wildcards_match_levels(broker: &Target) {
     let broker = broker.alone();
     matches(&broker, V31, "a/#", &[("a", true), ("a/b", true), ("a/b/c", true), ("b", false)]);
     matches(&broker, V31, "a/+/c", &[("a/b/c", true), ("a/c", false), ("a/b", false)]);
 }
 
 /// `$SYS` alone is the broker's own; other topics that begin with `$` are anyone's.
-fn mqtt311_4_7_2_1_leading_wildcards_match_no_dollar_topics(broker: &Target) {
+fn leading_wildcards_match_no_dollar_topics(broker: &Target) {
     let broker = broker.alone();
     for filter in ["#", "+", "+/#", "+/a", "+/+"] {
         matches(&broker, V311, filter, &[("$other", false), ("$other/a", false)]);
@@ -122,7 +127,7 @@ fn mqtt311_4_7_2_1_leading_wildcards_match_no_dollar_topics(broker: &Target) {
     client.settle();
 }
 
-fn mqtt311_4_7_3_1_empty_topic_or_filter_is_invalid(broker: &Target) {
+fn empty_topic_or_filter_is_invalid(broker: &Target) {
     let broker = broker.alone();
     // One character is enough, and a lone slash is two empty levels.
     matches(&broker, V311, "/", &[("/", true), ("a", false), ("//", false)]);
@@ -137,7 +142,7 @@ fn mqtt311_4_7_3_1_empty_topic_or_filter_is_invalid(broker: &Target) {
     broker.cuts(V311, &wire::packet(0xA2, &[0, 1, 0, 1, b'a', 0, 0]));
 }
 
-fn mqtt311_4_7_3_2_u_0000_in_topic_or_filter_is_invalid(broker: &Target) {
+fn u_0000_in_topic_or_filter_is_invalid(broker: &Target) {
     broker.serves(V311);
     for text in ["\0", "a\0", "a/\0/b", "\0a"] {
         for qos in [0, 1, 2] {
@@ -150,7 +155,7 @@ fn mqtt311_4_7_3_2_u_0000_in_topic_or_filter_is_invalid(broker: &Target) {
     }
 }
 
-fn mqtt311_4_7_3_4_topics_are_matched_as_they_are(broker: &Target) {
+fn topics_are_matched_as_they_are(broker: &Target) {
     // Case, composed and decomposed, compatibility forms, spaces, trailing and doubled slashes, sharp s.
     let names = [
         "a",

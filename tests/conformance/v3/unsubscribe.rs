@@ -1,21 +1,23 @@
 //! UNSUBSCRIBE and UNSUBACK: chapter 3.10.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::wire::{self, Put};
-use crate::support::{Kind, Message, Packet, V31, V311, Version};
+use crate::support::{Kind, Message, Packet, V311, Version};
 
-cases![
-    mqtt311_3_10_3_1_filter_that_is_not_utf_8_is_closed,
-    mqtt311_3_10_3_2_unsubscribe_without_a_filter_is_a_violation,
-    mqtt31_unsubscribe_without_a_filter_is_a_violation,
-    mqtt311_3_10_4_1_only_the_filter_of_the_same_characters_is_deleted,
-    mqtt311_3_10_4_2_nothing_more_is_delivered,
-    mqtt31_nothing_more_is_delivered,
-    mqtt311_3_10_4_3_deliveries_already_begun_are_finished,
-    mqtt311_3_10_4_4_3_10_4_5_unsuback_comes_for_any_filter_under_the_identifier,
-    mqtt31_unsuback_comes_for_any_filter_under_the_identifier,
-    mqtt311_3_10_4_6_many_filters_are_deleted_with_one_answer,
-];
+cases! {
+    v311 {
+        filter_that_is_not_utf_8_is_closed: ["MQTT-3.10.3-1"],
+        only_the_filter_of_the_same_characters_is_deleted: ["MQTT-3.10.4-1"],
+        deliveries_already_begun_are_finished: ["MQTT-3.10.4-3"],
+        many_filters_are_deleted_with_one_answer: ["MQTT-3.10.4-6"],
+    }
+    v311_and_v31 {
+        unsubscribe_without_a_filter_is_a_violation: ["MQTT-3.10.3-2"],
+        nothing_more_is_delivered: ["MQTT-3.10.4-2"],
+        unsuback_comes_for_any_filter_under_the_identifier: ["MQTT-3.10.4-4", "MQTT-3.10.4-5"],
+    }
+}
 
 fn unsubscribe_packet(id: u16, filters: &[&[u8]]) -> Vec<u8> {
     let mut body = id.to_be_bytes().to_vec();
@@ -23,7 +25,7 @@ fn unsubscribe_packet(id: u16, filters: &[&[u8]]) -> Vec<u8> {
     wire::packet(0xA2, &body)
 }
 
-fn mqtt311_3_10_3_1_filter_that_is_not_utf_8_is_closed(broker: &Target) {
+fn filter_that_is_not_utf_8_is_closed(broker: &Target) {
     let mut client = broker.client(V311, "c");
     client.unsubscribe(&[&broker.topic("Ĉ𝄞"), &broker.topic("t")]);
     for filter in [&b"\xFF"[..], b"t/\xC3\x28", b"\xED\xBF\xBF"] {
@@ -35,15 +37,11 @@ fn mqtt311_3_10_3_1_filter_that_is_not_utf_8_is_closed(broker: &Target) {
     broker.cuts(V311, &cut_short);
 }
 
-fn mqtt311_3_10_3_2_unsubscribe_without_a_filter_is_a_violation(broker: &Target) {
-    broker.cuts(V311, &[0xA2, 2, 0, 1]);
+fn unsubscribe_without_a_filter_is_a_violation(broker: &Target, version: Version) {
+    broker.cuts(version, &[0xA2, 2, 0, 1]);
 }
 
-fn mqtt31_unsubscribe_without_a_filter_is_a_violation(broker: &Target) {
-    broker.cuts(V31, &[0xA2, 2, 0, 1]);
-}
-
-fn mqtt311_3_10_4_1_only_the_filter_of_the_same_characters_is_deleted(broker: &Target) {
+fn only_the_filter_of_the_same_characters_is_deleted(broker: &Target) {
     let topic = broker.topic("a/b");
     let filters = ["a/b", "a/+", "+/b", "a/#", "#"].map(|name| broker.topic(name));
     for kept in &filters {
@@ -79,15 +77,7 @@ fn nothing_more_is_delivered(broker: &Target, version: Version) {
     client.settle();
 }
 
-fn mqtt311_3_10_4_2_nothing_more_is_delivered(broker: &Target) {
-    nothing_more_is_delivered(broker, V311);
-}
-
-fn mqtt31_nothing_more_is_delivered(broker: &Target) {
-    nothing_more_is_delivered(broker, V31);
-}
-
-fn mqtt311_3_10_4_3_deliveries_already_begun_are_finished(broker: &Target) {
+fn deliveries_already_begun_are_finished(broker: &Target) {
     let topic = broker.topic("t");
     let mut publisher = broker.client(V311, "p");
     let mut client = broker.persistent(V311, "c");
@@ -126,15 +116,7 @@ fn unsuback_comes_for_any_filter_under_the_identifier(broker: &Target, version: 
     client.settle();
 }
 
-fn mqtt311_3_10_4_4_3_10_4_5_unsuback_comes_for_any_filter_under_the_identifier(broker: &Target) {
-    unsuback_comes_for_any_filter_under_the_identifier(broker, V311);
-}
-
-fn mqtt31_unsuback_comes_for_any_filter_under_the_identifier(broker: &Target) {
-    unsuback_comes_for_any_filter_under_the_identifier(broker, V31);
-}
-
-fn mqtt311_3_10_4_6_many_filters_are_deleted_with_one_answer(broker: &Target) {
+fn many_filters_are_deleted_with_one_answer(broker: &Target) {
     let topics: Vec<String> = (0..5).map(|n| broker.topic(&format!("t{n}"))).collect();
     let mut client = broker.client(V311, "c");
     for topic in &topics {

@@ -1,28 +1,30 @@
 //! The will: chapter 3.1.2 (will flag, QoS, retain) and 3.14.4.
 
-use crate::harness::{Target, cases};
+use super::cases;
+use crate::harness::Target;
 use crate::support::wire::{self, Put};
-use crate::support::{Connect, Message, RawClient, V31, V311, Version, Will};
+use crate::support::{Connect, Message, RawClient, V311, Version, Will};
 
-cases![
-    mqtt311_3_1_2_8_will_goes_out_when_the_connection_breaks,
-    mqtt31_will_goes_out_when_the_connection_breaks,
-    mqtt311_3_1_2_8_will_goes_out_after_a_protocol_violation,
-    mqtt311_3_1_2_8_will_goes_out_when_another_connection_takes_over,
-    mqtt311_3_1_2_9_will_qos_is_applied,
-    mqtt311_3_1_2_9_will_flag_without_will_fields_is_closed,
-    mqtt311_3_1_2_10_will_never_goes_out_twice,
-    mqtt311_3_1_2_11_will_fields_without_will_flag_are_closed,
-    mqtt311_3_1_2_12_without_will_flag_nothing_goes_out,
-    mqtt311_3_1_2_11_3_1_2_13_will_qos_without_will_flag_is_closed,
-    mqtt311_3_1_2_14_will_qos_3_is_closed,
-    mqtt31_will_qos_3_is_closed,
-    mqtt311_3_1_2_11_3_1_2_15_will_retain_without_will_flag_is_closed,
-    mqtt311_3_1_2_16_will_without_retain_is_not_kept,
-    mqtt311_3_1_2_17_will_with_retain_is_kept_for_later_subscribers,
-    mqtt311_3_14_4_3_3_1_2_10_disconnect_discards_the_will,
-    mqtt31_disconnect_discards_the_will,
-];
+cases! {
+    v311 {
+        will_goes_out_after_a_protocol_violation: ["MQTT-3.1.2-8"],
+        will_goes_out_when_another_connection_takes_over: ["MQTT-3.1.2-8"],
+        will_qos_is_applied: ["MQTT-3.1.2-9"],
+        will_flag_without_will_fields_is_closed: ["MQTT-3.1.2-9"],
+        will_never_goes_out_twice: ["MQTT-3.1.2-10"],
+        will_fields_without_will_flag_are_closed: ["MQTT-3.1.2-11"],
+        without_will_flag_nothing_goes_out: ["MQTT-3.1.2-12"],
+        will_qos_without_will_flag_is_closed: ["MQTT-3.1.2-11", "MQTT-3.1.2-13"],
+        will_retain_without_will_flag_is_closed: ["MQTT-3.1.2-11", "MQTT-3.1.2-15"],
+        will_without_retain_is_not_kept: ["MQTT-3.1.2-16"],
+        will_with_retain_is_kept_for_later_subscribers: ["MQTT-3.1.2-17"],
+    }
+    v311_and_v31 {
+        will_goes_out_when_the_connection_breaks: ["MQTT-3.1.2-8"],
+        will_qos_3_is_closed: ["MQTT-3.1.2-14"],
+        disconnect_discards_the_will: ["MQTT-3.14.4-3", "MQTT-3.1.2-10"],
+    }
+}
 
 /// Someone who waits for the will at QoS 2, and the topic that it comes to.
 fn watcher(broker: &Target, version: Version) -> (RawClient, String) {
@@ -53,15 +55,7 @@ fn will_goes_out_when_the_connection_breaks(broker: &Target, version: Version) {
     assert_eq!((will.topic.as_str(), will.text(), will.qos, will.retain), (topic.as_str(), "gone", 0, false));
 }
 
-fn mqtt311_3_1_2_8_will_goes_out_when_the_connection_breaks(broker: &Target) {
-    will_goes_out_when_the_connection_breaks(broker, V311);
-}
-
-fn mqtt31_will_goes_out_when_the_connection_breaks(broker: &Target) {
-    will_goes_out_when_the_connection_breaks(broker, V31);
-}
-
-fn mqtt311_3_1_2_8_will_goes_out_after_a_protocol_violation(broker: &Target) {
+fn will_goes_out_after_a_protocol_violation(broker: &Target) {
     let (mut watcher, topic) = watcher(broker, V311);
     let mut client = with_will(broker, V311, Will::new(&topic, "gone"));
     client.send(&[0xF0, 0]);
@@ -69,7 +63,7 @@ fn mqtt311_3_1_2_8_will_goes_out_after_a_protocol_violation(broker: &Target) {
     assert_eq!(watcher.expect_publish().text(), "gone");
 }
 
-fn mqtt311_3_1_2_8_will_goes_out_when_another_connection_takes_over(broker: &Target) {
+fn will_goes_out_when_another_connection_takes_over(broker: &Target) {
     let (mut watcher, topic) = watcher(broker, V311);
     let mut first = with_will(broker, V311, Will::new(&topic, "gone"));
     let mut second = broker.client(V311, "mortal");
@@ -78,7 +72,7 @@ fn mqtt311_3_1_2_8_will_goes_out_when_another_connection_takes_over(broker: &Tar
     second.settle();
 }
 
-fn mqtt311_3_1_2_9_will_qos_is_applied(broker: &Target) {
+fn will_qos_is_applied(broker: &Target) {
     let (mut watcher, topic) = watcher(broker, V311);
     for qos in [0, 1, 2] {
         with_will(broker, V311, Will::new(&topic, "gone").qos(qos)).vanish();
@@ -88,7 +82,7 @@ fn mqtt311_3_1_2_9_will_qos_is_applied(broker: &Target) {
     }
 }
 
-fn mqtt311_3_1_2_9_will_flag_without_will_fields_is_closed(broker: &Target) {
+fn will_flag_without_will_fields_is_closed(broker: &Target) {
     let (mut watcher, topic) = watcher(broker, V311);
     with_will(broker, V311, Will::new(&topic, "")).vanish();
     assert_eq!(watcher.expect_publish().text(), "");
@@ -102,7 +96,7 @@ fn mqtt311_3_1_2_9_will_flag_without_will_fields_is_closed(broker: &Target) {
     broker.closes_unanswered(V311, &wire::packet(0x10, &body));
 }
 
-fn mqtt311_3_1_2_10_will_never_goes_out_twice(broker: &Target) {
+fn will_never_goes_out_twice(broker: &Target) {
     let (mut watcher, topic) = watcher(broker, V311);
     let id = broker.id("mortal");
     broker.connect(&Connect::persistent(V311, &id).will(Will::new(&topic, "gone").qos(1))).vanish();
@@ -117,7 +111,7 @@ fn mqtt311_3_1_2_10_will_never_goes_out_twice(broker: &Target) {
 }
 
 /// The will's fields are then left over behind the payload.
-fn mqtt311_3_1_2_11_will_fields_without_will_flag_are_closed(broker: &Target) {
+fn will_fields_without_will_flag_are_closed(broker: &Target) {
     let connect = |flags: u8| {
         let mut body = Vec::new();
         body.put_binary(b"MQTT");
@@ -135,7 +129,7 @@ fn mqtt311_3_1_2_11_will_fields_without_will_flag_are_closed(broker: &Target) {
     broker.closes_unanswered(V311, &connect(0x02));
 }
 
-fn mqtt311_3_1_2_12_without_will_flag_nothing_goes_out(broker: &Target) {
+fn without_will_flag_nothing_goes_out(broker: &Target) {
     // Whatever topic it might invent: this broker is ours alone.
     let broker = broker.alone();
     let mut watcher = broker.client(V311, "watcher");
@@ -147,7 +141,7 @@ fn mqtt311_3_1_2_12_without_will_flag_nothing_goes_out(broker: &Target) {
     expect_marker_next(&broker, &mut watcher, &broker.topic("t"));
 }
 
-fn mqtt311_3_1_2_11_3_1_2_13_will_qos_without_will_flag_is_closed(broker: &Target) {
+fn will_qos_without_will_flag_is_closed(broker: &Target) {
     let connect = Connect::new(V311, &broker.id("c"));
     broker.connect(&connect).settle();
     for qos in [0x08, 0x10, 0x18] {
@@ -165,21 +159,13 @@ fn will_qos_3_is_closed(broker: &Target, version: Version) {
     broker.closes_unanswered(version, &connect.encode());
 }
 
-fn mqtt311_3_1_2_14_will_qos_3_is_closed(broker: &Target) {
-    will_qos_3_is_closed(broker, V311);
-}
-
-fn mqtt31_will_qos_3_is_closed(broker: &Target) {
-    will_qos_3_is_closed(broker, V31);
-}
-
-fn mqtt311_3_1_2_11_3_1_2_15_will_retain_without_will_flag_is_closed(broker: &Target) {
+fn will_retain_without_will_flag_is_closed(broker: &Target) {
     let connect = Connect::new(V311, &broker.id("c"));
     broker.connect(&connect).settle();
     broker.closes_unanswered(V311, &connect.flags(0x20).encode());
 }
 
-fn mqtt311_3_1_2_16_will_without_retain_is_not_kept(broker: &Target) {
+fn will_without_retain_is_not_kept(broker: &Target) {
     let (mut watcher, topic) = watcher(broker, V311);
     with_will(broker, V311, Will::new(&topic, "gone").qos(1)).vanish();
     let will = watcher.expect_publish();
@@ -189,7 +175,7 @@ fn mqtt311_3_1_2_16_will_without_retain_is_not_kept(broker: &Target) {
     late.settle();
 }
 
-fn mqtt311_3_1_2_17_will_with_retain_is_kept_for_later_subscribers(broker: &Target) {
+fn will_with_retain_is_kept_for_later_subscribers(broker: &Target) {
     let (mut watcher, topic) = watcher(broker, V311);
     with_will(broker, V311, Will::new(&topic, "gone").qos(1).retained()).vanish();
     let will = watcher.expect_publish();
@@ -210,12 +196,4 @@ fn disconnect_discards_the_will(broker: &Target, version: Version) {
     let mut late = broker.client(version, "late");
     late.subscribe(&[(&topic, 2)]);
     late.settle();
-}
-
-fn mqtt311_3_14_4_3_3_1_2_10_disconnect_discards_the_will(broker: &Target) {
-    disconnect_discards_the_will(broker, V311);
-}
-
-fn mqtt31_disconnect_discards_the_will(broker: &Target) {
-    disconnect_discards_the_will(broker, V31);
 }

@@ -7,23 +7,23 @@ use super::stage::{
 use crate::support::client::Event;
 use crate::support::{Kind, Packet, Property, RawClient, V5, now};
 
-cases![
-    mqtt5_3_14_0_1_no_disconnect_before_connack,
-    mqtt5_3_14_2_2_disconnect_of_the_broker_has_no_session_expiry,
-    mqtt5_3_14_4_1_nothing_is_sent_after_disconnect,
-    mqtt5_3_14_4_2_connection_is_closed_after_disconnect,
-    mqtt5_4_12_0_1_unknown_authentication_method_is_closed,
-    mqtt5_4_12_0_4_rejected_exchange_is_closed,
-    mqtt5_4_12_0_7_auth_without_a_method_in_connect_is_a_protocol_error,
-    mqtt5_4_12_1_2_failed_re_authentication_is_closed,
-    mqtt5_4_13_1_1_malformed_packets_and_protocol_errors_close_the_connection,
-    mqtt5_4_13_2_1_reason_of_0x80_or_above_means_closing,
-    mqtt5_4_2_0_1_tcp_is_served,
-    mqtt5_unnumbered_connect_properties_out_of_range_are_refused,
-    mqtt5_unnumbered_packets_for_servers_only_to_send_are_refused,
-];
+cases! {
+    no_disconnect_before_connack: ["MQTT-3.14.0-1"],
+    disconnect_of_the_broker_has_no_session_expiry: ["MQTT-3.14.2-2"],
+    nothing_is_sent_after_disconnect: ["MQTT-3.14.4-1"],
+    connection_is_closed_after_disconnect: ["MQTT-3.14.4-2"],
+    unknown_authentication_method_is_closed: ["MQTT-4.12.0-1"],
+    rejected_exchange_is_closed: ["MQTT-4.12.0-4"],
+    auth_without_a_method_in_connect_is_a_protocol_error: ["MQTT-4.12.0-7"],
+    failed_re_authentication_is_closed: ["MQTT-4.12.1-2"],
+    malformed_packets_and_protocol_errors_close_the_connection: ["MQTT-4.13.1-1"],
+    reason_of_0x80_or_above_means_closing: ["MQTT-4.13.2-1"],
+    tcp_is_served: ["MQTT-4.2.0-1"],
+    connect_properties_out_of_range_are_refused: [],
+    packets_for_servers_only_to_send_are_refused: [],
+}
 
-fn mqtt5_3_14_0_1_no_disconnect_before_connack(stage: &Stage) {
+fn no_disconnect_before_connack(stage: &Stage) {
     stage.client("control").disconnect();
     let mut refused = vec![
         vec![0xC0, 0],
@@ -67,7 +67,7 @@ fn cut(stage: &Stage) -> Vec<(RawClient, u8)> {
 }
 
 /// That its property may not be there the reader of these tests asserts.
-fn mqtt5_3_14_2_2_disconnect_of_the_broker_has_no_session_expiry(stage: &Stage) {
+fn disconnect_of_the_broker_has_no_session_expiry(stage: &Stage) {
     for (mut client, code) in cut(stage) {
         let Packet::Disconnect(disconnect) = client.receive() else { panic!("no DISCONNECT") };
         assert_eq!(disconnect.code, code);
@@ -75,7 +75,7 @@ fn mqtt5_3_14_2_2_disconnect_of_the_broker_has_no_session_expiry(stage: &Stage) 
     }
 }
 
-fn mqtt5_3_14_4_1_nothing_is_sent_after_disconnect(stage: &Stage) {
+fn nothing_is_sent_after_disconnect(stage: &Stage) {
     let mut publisher = stage.client("p");
     for (mut client, code) in cut(stage) {
         // Requests that would be answered otherwise.
@@ -95,7 +95,7 @@ fn mqtt5_3_14_4_1_nothing_is_sent_after_disconnect(stage: &Stage) {
     assert_eq!(at, Some(said.len() - 1), "{said:?}");
 }
 
-fn mqtt5_3_14_4_2_connection_is_closed_after_disconnect(stage: &Stage) {
+fn connection_is_closed_after_disconnect(stage: &Stage) {
     for (mut client, code) in cut(stage) {
         let Packet::Disconnect(disconnect) = client.receive() else { panic!("no DISCONNECT") };
         assert_eq!(disconnect.code, code);
@@ -107,7 +107,7 @@ fn auth(code: u8, method: &str) -> Vec<u8> {
     packet(0xF0, &[&[code], &property_set(&[&[0x15][..], &string(method)].concat())])
 }
 
-fn mqtt5_4_12_0_1_unknown_authentication_method_is_closed(stage: &Stage) {
+fn unknown_authentication_method_is_closed(stage: &Stage) {
     stage.client("control").disconnect();
     for method in ["none-such", "", "SCRAM-SHA-1"] {
         let connect = stage.passing("c").with(Property::AuthenticationMethod(method.to_owned()));
@@ -116,7 +116,7 @@ fn mqtt5_4_12_0_1_unknown_authentication_method_is_closed(stage: &Stage) {
 }
 
 /// No exchange is ever taken up, so it is rejected with its first packet, whatever that brings.
-fn mqtt5_4_12_0_4_rejected_exchange_is_closed(stage: &Stage) {
+fn rejected_exchange_is_closed(stage: &Stage) {
     stage.client("control").disconnect();
     let method = Property::AuthenticationMethod("SCRAM-SHA-256".to_owned());
     let connect = stage.passing("c").with(method).with(Property::AuthenticationData(b"n,,n=u,r=x".to_vec()));
@@ -124,7 +124,7 @@ fn mqtt5_4_12_0_4_rejected_exchange_is_closed(stage: &Stage) {
     stage.assert_refused(&bytes, &[0x8C, 0x87], "with data");
 }
 
-fn mqtt5_4_12_0_7_auth_without_a_method_in_connect_is_a_protocol_error(stage: &Stage) {
+fn auth_without_a_method_in_connect_is_a_protocol_error(stage: &Stage) {
     for code in [0x00, 0x18, 0x19] {
         stage.assert_cut(&auth(code, "x"), &[PROTOCOL_ERROR], &format!("AUTH 0x{code:02X}"));
     }
@@ -132,11 +132,11 @@ fn mqtt5_4_12_0_7_auth_without_a_method_in_connect_is_a_protocol_error(stage: &S
 }
 
 /// Where there is nothing to renew it fails at once.
-fn mqtt5_4_12_1_2_failed_re_authentication_is_closed(stage: &Stage) {
+fn failed_re_authentication_is_closed(stage: &Stage) {
     stage.assert_cut(&auth(0x19, "x"), &[PROTOCOL_ERROR, 0x87, 0x8C], "re-authentication");
 }
 
-fn mqtt5_4_13_1_1_malformed_packets_and_protocol_errors_close_the_connection(stage: &Stage) {
+fn malformed_packets_and_protocol_errors_close_the_connection(stage: &Stage) {
     let mut bystander = stage.subscriber("bystander", "t", 1);
     let malformed: [&[u8]; 12] = [
         &[0x00, 0],
@@ -159,7 +159,7 @@ fn mqtt5_4_13_1_1_malformed_packets_and_protocol_errors_close_the_connection(sta
     stage.assert_nothing_came(&mut bystander, "t");
 }
 
-fn mqtt5_4_13_2_1_reason_of_0x80_or_above_means_closing(stage: &Stage) {
+fn reason_of_0x80_or_above_means_closing(stage: &Stage) {
     for (mut client, code) in cut(stage) {
         assert!(code >= 0x80);
         assert_eq!(client.expect_closed(), Some(code));
@@ -177,7 +177,7 @@ fn mqtt5_4_13_2_1_reason_of_0x80_or_above_means_closing(stage: &Stage) {
     }
 }
 
-fn mqtt5_4_2_0_1_tcp_is_served(stage: &Stage) {
+fn tcp_is_served(stage: &Stage) {
     // Ordered and free of loss, however it is cut up.
     let mut client = stage.open();
     let subscribe = crate::support::client::subscribe_packet(V5, 1, &[], &[(&stage.topic("t"), 0)]);
@@ -195,7 +195,7 @@ fn mqtt5_4_2_0_1_tcp_is_served(stage: &Stage) {
     assert_eq!(client.expect_publish().payload, large);
 }
 
-fn mqtt5_unnumbered_connect_properties_out_of_range_are_refused(stage: &Stage) {
+fn connect_properties_out_of_range_are_refused(stage: &Stage) {
     stage.client("control").disconnect();
     for property in [
         Property::ReceiveMaximum(0),
@@ -209,7 +209,7 @@ fn mqtt5_unnumbered_connect_properties_out_of_range_are_refused(stage: &Stage) {
     }
 }
 
-fn mqtt5_unnumbered_packets_for_servers_only_to_send_are_refused(stage: &Stage) {
+fn packets_for_servers_only_to_send_are_refused(stage: &Stage) {
     for bytes in [&[0x20, 3, 0, 0, 0][..], &[0x90, 4, 0, 1, 0, 0], &[0xB0, 4, 0, 1, 0, 0], &[0xD0, 0]] {
         stage.assert_cut(bytes, EITHER, &format!("{bytes:02X?}"));
     }

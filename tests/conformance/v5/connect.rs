@@ -9,40 +9,40 @@ use crate::support::client::subscribe_packet;
 use crate::support::{Connect, Kind, Property, RawClient, V5, Will};
 use std::io::Read;
 
-cases![
-    mqtt5_3_1_0_1_connection_that_opens_with_another_packet_is_closed,
-    mqtt5_3_1_0_2_second_connect_is_a_protocol_error,
-    mqtt5_3_1_2_1_protocol_name_other_than_mqtt_is_closed,
-    mqtt5_3_1_2_2_protocol_version_that_is_not_supported_is_closed,
-    mqtt5_3_1_2_3_reserved_connect_flag_is_malformed,
-    mqtt5_3_1_2_16_user_name_without_its_flag_is_refused,
-    mqtt5_3_1_2_17_user_name_flag_without_user_name_is_refused,
-    mqtt5_3_1_2_18_password_without_its_flag_is_refused,
-    mqtt5_3_1_2_19_password_flag_without_password_is_refused,
-    mqtt5_3_1_3_1_payload_is_read_in_its_order,
-    mqtt5_3_1_3_3_client_id_field_is_obligatory,
-    mqtt5_3_1_3_4_client_id_that_is_not_utf8_is_refused,
-    mqtt5_3_1_3_12_user_name_that_is_not_utf8_is_refused,
-    mqtt5_3_1_3_5_client_ids_of_23_letters_and_digits_are_accepted,
-    mqtt5_3_1_3_6_empty_client_ids_become_unique_ones,
-    mqtt5_3_1_3_7_assigned_client_id_is_as_good_as_a_given_one,
-    mqtt5_3_2_2_16_assigned_client_id_is_nobody_elses,
-    mqtt5_3_1_3_8_refused_client_id_is_closed,
-    mqtt5_3_1_4_1_connect_with_a_format_error_is_closed,
-    mqtt5_3_1_4_2_connect_that_fails_a_further_check_is_closed,
-    mqtt5_3_1_4_3_second_connection_of_a_client_id_evicts_the_first,
-    mqtt5_3_1_4_4_clean_start_is_applied,
-    mqtt5_3_1_4_5_valid_connect_is_answered_by_success,
-    mqtt5_3_1_4_6_what_follows_a_refused_connect_is_ignored,
-    mqtt5_3_2_0_1_connack_comes_before_anything_else,
-    mqtt5_3_2_0_2_no_second_connack,
-    mqtt5_3_2_2_1_connack_flags_are_reserved_but_one,
-];
+cases! {
+    connection_that_opens_with_another_packet_is_closed: ["MQTT-3.1.0-1"],
+    second_connect_is_a_protocol_error: ["MQTT-3.1.0-2"],
+    protocol_name_other_than_mqtt_is_closed: ["MQTT-3.1.2-1"],
+    protocol_version_that_is_not_supported_is_closed: ["MQTT-3.1.2-2"],
+    reserved_connect_flag_is_malformed: ["MQTT-3.1.2-3"],
+    user_name_without_its_flag_is_refused: ["MQTT-3.1.2-16"],
+    user_name_flag_without_user_name_is_refused: ["MQTT-3.1.2-17"],
+    password_without_its_flag_is_refused: ["MQTT-3.1.2-18"],
+    password_flag_without_password_is_refused: ["MQTT-3.1.2-19"],
+    payload_is_read_in_its_order: ["MQTT-3.1.3-1"],
+    client_id_field_is_obligatory: ["MQTT-3.1.3-3"],
+    client_id_that_is_not_utf8_is_refused: ["MQTT-3.1.3-4"],
+    user_name_that_is_not_utf8_is_refused: ["MQTT-3.1.3-12"],
+    client_ids_of_23_letters_and_digits_are_accepted: ["MQTT-3.1.3-5"],
+    empty_client_ids_become_unique_ones: ["MQTT-3.1.3-6"],
+    assigned_client_id_is_as_good_as_a_given_one: ["MQTT-3.1.3-7"],
+    assigned_client_id_is_nobody_elses: ["MQTT-3.2.2-16"],
+    refused_client_id_is_closed: ["MQTT-3.1.3-8"],
+    connect_with_a_format_error_is_closed: ["MQTT-3.1.4-1"],
+    connect_that_fails_a_further_check_is_closed: ["MQTT-3.1.4-2"],
+    second_connection_of_a_client_id_evicts_the_first: ["MQTT-3.1.4-3"],
+    clean_start_is_applied: ["MQTT-3.1.4-4"],
+    valid_connect_is_answered_by_success: ["MQTT-3.1.4-5"],
+    what_follows_a_refused_connect_is_ignored: ["MQTT-3.1.4-6"],
+    connack_comes_before_anything_else: ["MQTT-3.2.0-1"],
+    no_second_connack: ["MQTT-3.2.0-2"],
+    connack_flags_are_reserved_but_one: ["MQTT-3.2.2-1"],
+}
 
 /// A CONNECT refused for its form, or for what it says.
 const REFUSED: &[u8] = &[0x81, 0x82, 0x85, 0x90];
 
-fn mqtt5_3_1_0_1_connection_that_opens_with_another_packet_is_closed(stage: &Stage) {
+fn connection_that_opens_with_another_packet_is_closed(stage: &Stage) {
     stage.client("control").disconnect();
     let publish = stage.message("t", "x").qos(1).encode(V5, 1);
     let subscribe = subscribe_packet(V5, 1, &[], &[(&stage.topic("t"), 0)]);
@@ -55,7 +55,7 @@ fn mqtt5_3_1_0_1_connection_that_opens_with_another_packet_is_closed(stage: &Sta
     }
 }
 
-fn mqtt5_3_1_0_2_second_connect_is_a_protocol_error(stage: &Stage) {
+fn second_connect_is_a_protocol_error(stage: &Stage) {
     stage.assert_cut(&stage.passing("cut").encode(), &[PROTOCOL_ERROR], "the same once more");
     stage.assert_cut(&stage.passing("other").encode(), &[PROTOCOL_ERROR], "of another client id");
 }
@@ -67,45 +67,45 @@ fn assert_unsupported(stage: &Stage, connect: &Connect) {
     assert!(fine, "{connect:?}: {said:02X?}");
 }
 
-fn mqtt5_3_1_2_1_protocol_name_other_than_mqtt_is_closed(stage: &Stage) {
+fn protocol_name_other_than_mqtt_is_closed(stage: &Stage) {
     stage.client("c").disconnect();
     for name in ["", "mqtt", "MQTX", "MQT", "MQTTT", "MQTT ", "MQIsdp"] {
         assert_unsupported(stage, &Connect { protocol_name: name.into(), ..stage.passing("c") });
     }
 }
 
-fn mqtt5_3_1_2_2_protocol_version_that_is_not_supported_is_closed(stage: &Stage) {
+fn protocol_version_that_is_not_supported_is_closed(stage: &Stage) {
     stage.client("c").disconnect();
     for level in [0, 1, 2, 6, 127, 128, 133, 255] {
         assert_unsupported(stage, &Connect { level, ..stage.passing("c") });
     }
 }
 
-fn mqtt5_3_1_2_3_reserved_connect_flag_is_malformed(stage: &Stage) {
+fn reserved_connect_flag_is_malformed(stage: &Stage) {
     stage.client("c").disconnect();
     stage.assert_refused(&stage.passing("c").flags(1).encode(), &[MALFORMED], "bit 0");
 }
 
-fn mqtt5_3_1_2_16_user_name_without_its_flag_is_refused(stage: &Stage) {
+fn user_name_without_its_flag_is_refused(stage: &Stage) {
     let (id, name) = (string(stage.id("c")), string("name"));
     stage.served(&stage.passing("c").user_name("name")).disconnect();
     stage.assert_refused(&connect_packet(0x02, &[], &[&id, &name]), EITHER, "user name without flag");
 }
 
-fn mqtt5_3_1_2_17_user_name_flag_without_user_name_is_refused(stage: &Stage) {
+fn user_name_flag_without_user_name_is_refused(stage: &Stage) {
     let id = string(stage.id("c"));
     stage.served(&stage.passing("c").user_name("")).disconnect();
     stage.assert_refused(&connect_packet(0x82, &[], &[&id]), EITHER, "flag without user name");
 }
 
-fn mqtt5_3_1_2_18_password_without_its_flag_is_refused(stage: &Stage) {
+fn password_without_its_flag_is_refused(stage: &Stage) {
     let (id, name, password) = (string(stage.id("c")), string("name"), string("secret"));
     stage.served(&stage.passing("c").user_name("name").password(b"secret")).disconnect();
     let connect = connect_packet(0x82, &[], &[&id, &name, &password]);
     stage.assert_refused(&connect, EITHER, "password without flag");
 }
 
-fn mqtt5_3_1_2_19_password_flag_without_password_is_refused(stage: &Stage) {
+fn password_flag_without_password_is_refused(stage: &Stage) {
     let (id, name) = (string(stage.id("c")), string("name"));
     stage.served(&stage.passing("c").password(b"alone")).disconnect();
     stage.assert_refused(&connect_packet(0xC2, &[], &[&id, &name]), EITHER, "flag without password");
@@ -113,7 +113,7 @@ fn mqtt5_3_1_2_19_password_flag_without_password_is_refused(stage: &Stage) {
 }
 
 /// Each field has a value that would be refused in another's place, and shows by what the broker does with it.
-fn mqtt5_3_1_3_1_payload_is_read_in_its_order(stage: &Stage) {
+fn payload_is_read_in_its_order(stage: &Stage) {
     let mut observer = stage.subscriber("o", "will", 2);
     let will = Will { payload: b"\xFF\0".to_vec(), ..stage.will("will", "") };
     let will = will.qos(2).with(Property::user("will", "property"));
@@ -125,14 +125,14 @@ fn mqtt5_3_1_3_1_payload_is_read_in_its_order(stage: &Stage) {
     assert!(stage.connect(&stage.lasting("c")).session_present());
 }
 
-fn mqtt5_3_1_3_3_client_id_field_is_obligatory(stage: &Stage) {
+fn client_id_field_is_obligatory(stage: &Stage) {
     stage.client("c").disconnect();
     stage.assert_refused(&connect_packet(0x02, &[], &[]), EITHER, "no payload");
     stage.assert_refused(&connect_packet(0x02, &[], &[&[0]]), EITHER, "half a length");
     stage.assert_refused(&connect_packet(0x02, &[], &[&[0, 5], b"shor"]), EITHER, "cut short");
 }
 
-fn mqtt5_3_1_3_4_client_id_that_is_not_utf8_is_refused(stage: &Stage) {
+fn client_id_that_is_not_utf8_is_refused(stage: &Stage) {
     stage.served(&stage.passing("\u{E9}\u{10FFFD}")).disconnect();
     for bad in NOT_UTF8 {
         let connect = Connect { client_id: bad.to_vec(), ..stage.passing("") };
@@ -140,7 +140,7 @@ fn mqtt5_3_1_3_4_client_id_that_is_not_utf8_is_refused(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_1_3_12_user_name_that_is_not_utf8_is_refused(stage: &Stage) {
+fn user_name_that_is_not_utf8_is_refused(stage: &Stage) {
     stage.served(&stage.passing("c").user_name("\u{E9}\u{10FFFD}")).disconnect();
     for bad in NOT_UTF8 {
         let connect = Connect { user_name: Some(bad.to_vec()), ..stage.passing("c") };
@@ -149,7 +149,7 @@ fn mqtt5_3_1_3_12_user_name_that_is_not_utf8_is_refused(stage: &Stage) {
 }
 
 /// Ids of this form can meet another test's only by being drawn: each carries this test's own name where it fits.
-fn mqtt5_3_1_3_5_client_ids_of_23_letters_and_digits_are_accepted(stage: &Stage) {
+fn client_ids_of_23_letters_and_digits_are_accepted(stage: &Stage) {
     let alone = stage.alone();
     let stage = &Stage::of(&alone);
     for id in ["0", "a", "Z", "0123456789abcdefghijklm", "nopqrstuvwxyzABCDEFGHIJ", "KLMNOPQRSTUVWXYZ0123456"]
@@ -163,7 +163,7 @@ fn assigned(client: &RawClient) -> Option<String> {
     find(&client.connack().properties, id)
 }
 
-fn mqtt5_3_1_3_6_empty_client_ids_become_unique_ones(stage: &Stage) {
+fn empty_client_ids_become_unique_ones(stage: &Stage) {
     // Two of one id would evict each other.
     let mut clients: Vec<RawClient> = (0..8).map(|_| stage.served(&Connect::new(V5, ""))).collect();
     clients.iter_mut().for_each(|client| client.settle());
@@ -173,7 +173,7 @@ fn mqtt5_3_1_3_6_empty_client_ids_become_unique_ones(stage: &Stage) {
     assert_eq!(ids.len(), 8, "{ids:?}");
 }
 
-fn mqtt5_3_1_3_7_assigned_client_id_is_as_good_as_a_given_one(stage: &Stage) {
+fn assigned_client_id_is_as_good_as_a_given_one(stage: &Stage) {
     let mut client = stage.connect(&Connect::persistent(V5, ""));
     let id = assigned(&client).expect("an assigned client id");
     client.subscribe(&[(&stage.topic("t"), 1)]);
@@ -184,7 +184,7 @@ fn mqtt5_3_1_3_7_assigned_client_id_is_as_good_as_a_given_one(stage: &Stage) {
     assert_eq!(client.expect_publish().text(), "meanwhile");
 }
 
-fn mqtt5_3_2_2_16_assigned_client_id_is_nobody_elses(stage: &Stage) {
+fn assigned_client_id_is_nobody_elses(stage: &Stage) {
     let mut first = stage.served(&Connect::new(V5, ""));
     let id = assigned(&first).expect("an assigned client id");
     assert!(!id.is_empty());
@@ -202,7 +202,7 @@ fn mqtt5_3_2_2_16_assigned_client_id_is_nobody_elses(stage: &Stage) {
 }
 
 /// Which ids a broker refuses is its own affair; what is sure to be refused is one that is no string.
-fn mqtt5_3_1_3_8_refused_client_id_is_closed(stage: &Stage) {
+fn refused_client_id_is_closed(stage: &Stage) {
     stage.client("c").disconnect();
     for bad in [&b"a\0b"[..], b"\xFF"] {
         let connect = Connect { client_id: bad.to_vec(), ..stage.passing("") };
@@ -210,7 +210,7 @@ fn mqtt5_3_1_3_8_refused_client_id_is_closed(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_1_4_1_connect_with_a_format_error_is_closed(stage: &Stage) {
+fn connect_with_a_format_error_is_closed(stage: &Stage) {
     stage.client("c").disconnect();
     let id = string(stage.id("c"));
     let refuse = |bytes: &[u8], why: &str| stage.assert_refused(bytes, REFUSED, why);
@@ -225,14 +225,14 @@ fn mqtt5_3_1_4_1_connect_with_a_format_error_is_closed(stage: &Stage) {
     stage.client("c").settle();
 }
 
-fn mqtt5_3_1_4_2_connect_that_fails_a_further_check_is_closed(stage: &Stage) {
+fn connect_that_fails_a_further_check_is_closed(stage: &Stage) {
     // The one check of this broker beyond the form: authentication methods, of which it has none.
     stage.client("c").disconnect();
     let connect = stage.passing("c").with(Property::AuthenticationMethod("none-such".to_owned()));
     stage.assert_refused(&connect.encode(), &[0x8C, 0x87], "an unknown method");
 }
 
-fn mqtt5_3_1_4_3_second_connection_of_a_client_id_evicts_the_first(stage: &Stage) {
+fn second_connection_of_a_client_id_evicts_the_first(stage: &Stage) {
     let mut old = stage.client("c");
     let mut new = stage.client("c");
     assert_told(&mut old, &[0x8E], "taken over");
@@ -243,7 +243,7 @@ fn mqtt5_3_1_4_3_second_connection_of_a_client_id_evicts_the_first(stage: &Stage
     newest.settle();
 }
 
-fn mqtt5_3_1_4_4_clean_start_is_applied(stage: &Stage) {
+fn clean_start_is_applied(stage: &Stage) {
     let client = stage.connect(&stage.lasting("c"));
     client.disconnect();
     let client = stage.connect(&stage.lasting("c"));
@@ -254,7 +254,7 @@ fn mqtt5_3_1_4_4_clean_start_is_applied(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_1_4_5_valid_connect_is_answered_by_success(stage: &Stage) {
+fn valid_connect_is_answered_by_success(stage: &Stage) {
     let mut client = stage.open();
     client.send(&stage.passing("c").encode());
     assert_eq!(client.expect_connack().code, 0);
@@ -275,7 +275,7 @@ fn mqtt5_3_1_4_5_valid_connect_is_answered_by_success(stage: &Stage) {
     stage.served(&full).disconnect();
 }
 
-fn mqtt5_3_1_4_6_what_follows_a_refused_connect_is_ignored(stage: &Stage) {
+fn what_follows_a_refused_connect_is_ignored(stage: &Stage) {
     let mut observer = stage.subscriber("o", "t", 1);
     stage.assert_nothing_came(&mut observer, "t");
     let publish = stage.message("t", "behind").encode(V5, 0);
@@ -287,7 +287,7 @@ fn mqtt5_3_1_4_6_what_follows_a_refused_connect_is_ignored(stage: &Stage) {
 }
 
 /// With a session that has packets waiting, and one write of CONNECT and much behind it.
-fn mqtt5_3_2_0_1_connack_comes_before_anything_else(stage: &Stage) {
+fn connack_comes_before_anything_else(stage: &Stage) {
     let mut client = stage.connect(&stage.lasting("c"));
     client.subscribe(&[(&stage.topic("t"), 2)]);
     stage.deliver(&stage.message("t", "in flight").qos(1));
@@ -302,7 +302,7 @@ fn mqtt5_3_2_0_1_connack_comes_before_anything_else(stage: &Stage) {
     assert_eq!(texts, ["in flight", "queued"]);
 }
 
-fn mqtt5_3_2_0_2_no_second_connack(stage: &Stage) {
+fn no_second_connack(stage: &Stage) {
     let mut client = stage.client("c");
     for _ in 0..3 {
         client.settle();
@@ -313,7 +313,7 @@ fn mqtt5_3_2_0_2_no_second_connack(stage: &Stage) {
 }
 
 /// The reader of these tests takes nothing but 0 and 1 for the flags.
-fn mqtt5_3_2_2_1_connack_flags_are_reserved_but_one(stage: &Stage) {
+fn connack_flags_are_reserved_but_one(stage: &Stage) {
     let said = |connect: &Connect| {
         let (mut client, mut flags) = (stage.open(), [0; 3]);
         client.send(&connect.encode());

@@ -4,14 +4,14 @@ use super::cases;
 use super::stage::{Stage, assert_told, find};
 use crate::support::{Kind, Property, RawClient};
 
-cases![
-    mqtt5_3_3_4_7_client_beyond_the_brokers_receive_maximum_is_cut,
-    mqtt5_3_3_4_9_deliveries_never_exceed_the_clients_receive_maximum,
-    mqtt5_3_3_4_10_4_9_0_3_exhausted_quota_holds_back_publish_only,
-    mqtt5_4_9_0_1_quota_begins_between_1_and_the_receive_maximum,
-    mqtt5_4_9_0_2_every_acknowledgement_gives_one_unit_back,
-    mqtt5_unnumbered_repeated_publish_takes_no_second_place,
-];
+cases! {
+    client_beyond_the_brokers_receive_maximum_is_cut: ["MQTT-3.3.4-7"],
+    deliveries_never_exceed_the_clients_receive_maximum: ["MQTT-3.3.4-9"],
+    exhausted_quota_holds_back_publish_only: ["MQTT-3.3.4-10", "MQTT-4.9.0-3"],
+    quota_begins_between_1_and_the_receive_maximum: ["MQTT-4.9.0-1"],
+    every_acknowledgement_gives_one_unit_back: ["MQTT-4.9.0-2"],
+    repeated_publish_takes_no_second_place: [],
+}
 
 /// A subscriber with this Receive Maximum.
 fn narrow(stage: &Stage, maximum: u16) -> RawClient {
@@ -28,7 +28,7 @@ fn flood(stage: &Stage, count: usize) {
     }
 }
 
-fn mqtt5_3_3_4_7_client_beyond_the_brokers_receive_maximum_is_cut(stage: &Stage) {
+fn client_beyond_the_brokers_receive_maximum_is_cut(stage: &Stage) {
     let mut client = stage.client("c");
     let value = |p: &Property| if let Property::ReceiveMaximum(n) = p { Some(*n) } else { None };
     let maximum = find(&client.connack().properties, value).expect("a bound");
@@ -47,7 +47,7 @@ fn mqtt5_3_3_4_7_client_beyond_the_brokers_receive_maximum_is_cut(stage: &Stage)
     assert_told(&mut client, &[0x93], "one too many");
 }
 
-fn mqtt5_3_3_4_9_deliveries_never_exceed_the_clients_receive_maximum(stage: &Stage) {
+fn deliveries_never_exceed_the_clients_receive_maximum(stage: &Stage) {
     for maximum in [1, 2, 5] {
         let mut client = narrow(stage, maximum);
         flood(stage, 12);
@@ -66,7 +66,7 @@ fn mqtt5_3_3_4_9_deliveries_never_exceed_the_clients_receive_maximum(stage: &Sta
 }
 
 /// All that a broker sends besides while deliveries wait.
-fn mqtt5_3_3_4_10_4_9_0_3_exhausted_quota_holds_back_publish_only(stage: &Stage) {
+fn exhausted_quota_holds_back_publish_only(stage: &Stage) {
     let mut client = narrow(stage, 1);
     flood(stage, 3);
     let held = client.expect_publish();
@@ -86,7 +86,7 @@ fn mqtt5_3_3_4_10_4_9_0_3_exhausted_quota_holds_back_publish_only(stage: &Stage)
     assert_eq!(client.expect_publish().text(), "2");
 }
 
-fn mqtt5_4_9_0_1_quota_begins_between_1_and_the_receive_maximum(stage: &Stage) {
+fn quota_begins_between_1_and_the_receive_maximum(stage: &Stage) {
     for maximum in [1, 3] {
         let mut client = narrow(stage, maximum);
         flood(stage, 6);
@@ -100,7 +100,7 @@ fn mqtt5_4_9_0_1_quota_begins_between_1_and_the_receive_maximum(stage: &Stage) {
     assert!(!client.drain().is_empty());
 }
 
-fn mqtt5_4_9_0_2_every_acknowledgement_gives_one_unit_back(stage: &Stage) {
+fn every_acknowledgement_gives_one_unit_back(stage: &Stage) {
     let mut client = narrow(stage, 2);
     flood(stage, 8);
     let mut in_flight = client.drain();
@@ -120,7 +120,7 @@ fn mqtt5_4_9_0_2_every_acknowledgement_gives_one_unit_back(stage: &Stage) {
     }
 }
 
-fn mqtt5_unnumbered_repeated_publish_takes_no_second_place(stage: &Stage) {
+fn repeated_publish_takes_no_second_place(stage: &Stage) {
     let broker = stage.configured(|config| config.limits.receive_maximum = 2);
     let stage = &Stage::of(&broker);
     let mut client = stage.client("c");

@@ -6,21 +6,21 @@ use crate::support::client::subscribe_packet;
 use crate::support::wire::Version;
 use crate::support::{Connect, Kind, Message, V5};
 
-cases![
-    mqtt5_2_1_3_1_reserved_flags_must_be_as_the_type_has_them,
-    mqtt5_3_6_1_1_pubrel_with_other_flags_is_malformed,
-    mqtt5_3_8_1_1_subscribe_with_other_flags_is_malformed,
-    mqtt5_3_10_1_1_unsubscribe_with_other_flags_is_malformed,
-    mqtt5_3_14_1_1_disconnect_with_flags_is_answered_and_closed,
-    mqtt5_3_15_1_1_auth_with_flags_is_malformed,
-    mqtt5_2_2_1_2_publish_at_qos_0_has_no_identifier,
-    mqtt5_2_2_1_3_identifier_0_is_refused,
-    mqtt5_2_2_1_4_deliveries_take_an_identifier_that_is_free,
-    mqtt5_2_2_1_5_acknowledgements_echo_the_identifier,
-    mqtt5_2_2_1_6_suback_and_unsuback_echo_the_identifier,
-    mqtt5_2_2_2_1_empty_property_set_is_a_zero_byte,
-    mqtt5_unnumbered_acknowledgements_may_be_short,
-];
+cases! {
+    reserved_flags_must_be_as_the_type_has_them: ["MQTT-2.1.3-1"],
+    pubrel_with_other_flags_is_malformed: ["MQTT-3.6.1-1"],
+    subscribe_with_other_flags_is_malformed: ["MQTT-3.8.1-1"],
+    unsubscribe_with_other_flags_is_malformed: ["MQTT-3.10.1-1"],
+    disconnect_with_flags_is_answered_and_closed: ["MQTT-3.14.1-1"],
+    auth_with_flags_is_malformed: ["MQTT-3.15.1-1"],
+    publish_at_qos_0_has_no_identifier: ["MQTT-2.2.1-2"],
+    identifier_0_is_refused: ["MQTT-2.2.1-3"],
+    deliveries_take_an_identifier_that_is_free: ["MQTT-2.2.1-4"],
+    acknowledgements_echo_the_identifier: ["MQTT-2.2.1-5"],
+    suback_and_unsuback_echo_the_identifier: ["MQTT-2.2.1-6"],
+    empty_property_set_is_a_zero_byte: ["MQTT-2.2.2-1"],
+    acknowledgements_may_be_short: [],
+}
 
 /// Every flag nibble but the right one, on a packet that is lawful otherwise.
 fn assert_flags_are_checked(stage: &Stage, lawful: &[u8]) {
@@ -31,7 +31,7 @@ fn assert_flags_are_checked(stage: &Stage, lawful: &[u8]) {
     }
 }
 
-fn mqtt5_2_1_3_1_reserved_flags_must_be_as_the_type_has_them(stage: &Stage) {
+fn reserved_flags_must_be_as_the_type_has_them(stage: &Stage) {
     let mut client = stage.client("c");
     client.ack(Kind::Pubrel, 1);
     client.expect_ack(Kind::Pubcomp, 1);
@@ -62,7 +62,7 @@ fn mqtt5_2_1_3_1_reserved_flags_must_be_as_the_type_has_them(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_6_1_1_pubrel_with_other_flags_is_malformed(stage: &Stage) {
+fn pubrel_with_other_flags_is_malformed(stage: &Stage) {
     let mut client = stage.client("c");
     let id = client.publish(&stage.message("t", "").qos(2));
     client.expect_ack(Kind::Pubrec, id);
@@ -71,24 +71,24 @@ fn mqtt5_3_6_1_1_pubrel_with_other_flags_is_malformed(stage: &Stage) {
     assert_flags_are_checked(stage, &[0x62, 2, 0, 1]);
 }
 
-fn mqtt5_3_8_1_1_subscribe_with_other_flags_is_malformed(stage: &Stage) {
+fn subscribe_with_other_flags_is_malformed(stage: &Stage) {
     stage.subscriber("c", "t", 1).settle();
     assert_flags_are_checked(stage, &subscribe_packet(V5, 1, &[], &[(&stage.topic("t"), 0)]));
 }
 
-fn mqtt5_3_10_1_1_unsubscribe_with_other_flags_is_malformed(stage: &Stage) {
+fn unsubscribe_with_other_flags_is_malformed(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 1);
     assert_eq!(client.unsubscribe(&[&stage.topic("t")]), [0]);
     assert_flags_are_checked(stage, &unsubscribe_packet(1, &[], &[stage.topic("t").as_bytes()]));
 }
 
-fn mqtt5_3_14_1_1_disconnect_with_flags_is_answered_and_closed(stage: &Stage) {
+fn disconnect_with_flags_is_answered_and_closed(stage: &Stage) {
     stage.client("c").disconnect();
     assert_flags_are_checked(stage, &[0xE0, 0]);
     assert_flags_are_checked(stage, &[0xE0, 2, 0, 0]);
 }
 
-fn mqtt5_3_15_1_1_auth_with_flags_is_malformed(stage: &Stage) {
+fn auth_with_flags_is_malformed(stage: &Stage) {
     let mut client = stage.client("c");
     for flags in 1..16 {
         stage.assert_cut(&[0xF0 | flags, 0], &[MALFORMED], "AUTH with flags");
@@ -96,7 +96,7 @@ fn mqtt5_3_15_1_1_auth_with_flags_is_malformed(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_2_2_1_2_publish_at_qos_0_has_no_identifier(stage: &Stage) {
+fn publish_at_qos_0_has_no_identifier(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 0);
     // What would be the identifier is the payload's beginning, in both directions.
     for payload in [&b"\0\x01"[..], b"\0\0\0", b""] {
@@ -108,7 +108,7 @@ fn mqtt5_2_2_1_2_publish_at_qos_0_has_no_identifier(stage: &Stage) {
     }
 }
 
-fn mqtt5_2_2_1_3_identifier_0_is_refused(stage: &Stage) {
+fn identifier_0_is_refused(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 1);
     client.publish_as(&stage.message("t", "").qos(1), 65_535);
     client.wait_for(Kind::Puback);
@@ -122,7 +122,7 @@ fn mqtt5_2_2_1_3_identifier_0_is_refused(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_2_2_1_4_deliveries_take_an_identifier_that_is_free(stage: &Stage) {
+fn deliveries_take_an_identifier_that_is_free(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 2);
     let mut publisher = stage.client("p");
     let mut held = Vec::new();
@@ -143,7 +143,7 @@ fn mqtt5_2_2_1_4_deliveries_take_an_identifier_that_is_free(stage: &Stage) {
     }
 }
 
-fn mqtt5_2_2_1_5_acknowledgements_echo_the_identifier(stage: &Stage) {
+fn acknowledgements_echo_the_identifier(stage: &Stage) {
     let mut client = stage.client("c");
     for id in [1, 255, 256, 65_535] {
         client.publish_as(&stage.message("t", "").qos(1), id);
@@ -160,7 +160,7 @@ fn mqtt5_2_2_1_5_acknowledgements_echo_the_identifier(stage: &Stage) {
     subscriber.expect_ack(Kind::Pubrel, publish.id);
 }
 
-fn mqtt5_2_2_1_6_suback_and_unsuback_echo_the_identifier(stage: &Stage) {
+fn suback_and_unsuback_echo_the_identifier(stage: &Stage) {
     let mut client = stage.client("c");
     let topic = stage.topic("t");
     for id in [1, 256, 65_535] {
@@ -177,7 +177,7 @@ fn mqtt5_2_2_1_6_suback_and_unsuback_echo_the_identifier(stage: &Stage) {
 }
 
 /// In the packets of the broker the reader of these tests takes the first byte for the length, whatever it is.
-fn mqtt5_2_2_2_1_empty_property_set_is_a_zero_byte(stage: &Stage) {
+fn empty_property_set_is_a_zero_byte(stage: &Stage) {
     let mut client = stage.client("c");
     assert_eq!(client.subscribe(&[(&stage.topic("t"), 1)]), [1]);
     client.deliver(&stage.message("t", "x").qos(1));
@@ -194,7 +194,7 @@ fn mqtt5_2_2_2_1_empty_property_set_is_a_zero_byte(stage: &Stage) {
 }
 
 /// Reason code and properties of an acknowledgement may be left out, the properties alone too.
-fn mqtt5_unnumbered_acknowledgements_may_be_short(stage: &Stage) {
+fn acknowledgements_may_be_short(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 2);
     let reason = property_set(&[&[0x1F][..], &string("why")].concat());
     for qos in [1, 2] {

@@ -45,15 +45,21 @@ pub const CASES: &[&[Case]] = &[
     will::CASES,
 ];
 
-/// [`crate::harness::cases`] for tests of a [`stage::Stage`]: all functions that are listed become tests and entries.
+/// Lists the tests of a module, each with the statements that it is for: `[]` is a rule without a number.
+///
+/// Every listed function becomes a `#[test]` on a [`stage::Stage`] of the broker and an entry of `CASES`. A function that
+/// is written and not listed is dead code, which the compiler reports.
 macro_rules! cases {
-    ($($name:ident),+ $(,)?) => {
+    ($($name:ident: $statements:tt),+ $(,)?) => {
         pub const CASES: &[$crate::harness::Case] = &[$($crate::harness::Case {
+            module: module_path!(),
             name: stringify!($name),
+            version: $crate::support::V5,
+            statements: &$statements,
             run: |target| $name(&$crate::v5::stage::Stage::of(target)),
         }),+];
 
-        mod on_the_broker {
+        mod v5 {
             $(#[test] fn $name() {
                 super::$name(&$crate::v5::stage::Stage::of(&$crate::harness::Target::broker()));
             })+

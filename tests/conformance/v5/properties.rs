@@ -7,23 +7,23 @@ use crate::support::client::subscribe_packet;
 use crate::support::{Kind, Message, Packet, Property, V5};
 use std::time::Duration;
 
-cases![
-    mqtt5_3_3_2_4_payload_format_indicator_is_passed_on,
-    mqtt5_3_3_2_15_response_topic_is_passed_on,
-    mqtt5_3_3_2_16_correlation_data_is_passed_on,
-    mqtt5_3_3_2_20_content_type_is_passed_on,
-    mqtt5_3_3_2_17_all_user_properties_are_passed_on,
-    mqtt5_3_3_2_18_user_properties_keep_their_order,
-    mqtt5_3_3_2_13_response_topic_must_be_utf8,
-    mqtt5_3_3_2_19_content_type_must_be_utf8,
-    mqtt5_3_3_2_14_response_topic_has_no_wildcards,
-    mqtt5_3_3_4_6_subscription_identifier_from_a_client_is_a_protocol_error,
-    mqtt5_3_3_2_5_expired_message_is_deleted,
-    mqtt5_3_3_2_6_delivered_expiry_is_less_the_time_spent_waiting,
-    mqtt5_3_1_2_29_nothing_is_explained_to_a_client_that_does_not_want_it,
-    mqtt5_unnumbered_payload_that_is_not_the_utf8_it_claims_is_refused_or_forwarded,
-    mqtt5_unnumbered_payload_format_indicator_is_0_or_1,
-];
+cases! {
+    payload_format_indicator_is_passed_on: ["MQTT-3.3.2-4"],
+    response_topic_is_passed_on: ["MQTT-3.3.2-15"],
+    correlation_data_is_passed_on: ["MQTT-3.3.2-16"],
+    content_type_is_passed_on: ["MQTT-3.3.2-20"],
+    all_user_properties_are_passed_on: ["MQTT-3.3.2-17"],
+    user_properties_keep_their_order: ["MQTT-3.3.2-18"],
+    response_topic_must_be_utf8: ["MQTT-3.3.2-13"],
+    content_type_must_be_utf8: ["MQTT-3.3.2-19"],
+    response_topic_has_no_wildcards: ["MQTT-3.3.2-14"],
+    subscription_identifier_from_a_client_is_a_protocol_error: ["MQTT-3.3.4-6"],
+    expired_message_is_deleted: ["MQTT-3.3.2-5"],
+    delivered_expiry_is_less_the_time_spent_waiting: ["MQTT-3.3.2-6"],
+    nothing_is_explained_to_a_client_that_does_not_want_it: ["MQTT-3.1.2-29"],
+    payload_that_is_not_the_utf8_it_claims_is_refused_or_forwarded: [],
+    payload_format_indicator_is_0_or_1: [],
+}
 
 /// Delivered at each QoS, kept as retained, and queued: what a receiver sees of these properties each time.
 fn assert_travel(stage: &Stage, properties: &[Property]) {
@@ -51,33 +51,33 @@ fn assert_travel(stage: &Stage, properties: &[Property]) {
     stage.deliver(&stage.message("t", "").qos(1).retained());
 }
 
-fn mqtt5_3_3_2_4_payload_format_indicator_is_passed_on(stage: &Stage) {
+fn payload_format_indicator_is_passed_on(stage: &Stage) {
     for value in [0, 1] {
         assert_travel(stage, &[Property::PayloadFormat(value)]);
     }
     assert_travel(stage, &[]);
 }
 
-fn mqtt5_3_3_2_15_response_topic_is_passed_on(stage: &Stage) {
+fn response_topic_is_passed_on(stage: &Stage) {
     assert_travel(stage, &[Property::ResponseTopic("reply/\u{E9}/to".to_owned())]);
 }
 
-fn mqtt5_3_3_2_16_correlation_data_is_passed_on(stage: &Stage) {
+fn correlation_data_is_passed_on(stage: &Stage) {
     assert_travel(stage, &[Property::CorrelationData(vec![0, 0xFF, 0xC3, 0x28])]);
     assert_travel(stage, &[Property::CorrelationData(Vec::new())]);
 }
 
-fn mqtt5_3_3_2_20_content_type_is_passed_on(stage: &Stage) {
+fn content_type_is_passed_on(stage: &Stage) {
     assert_travel(stage, &[Property::ContentType("text/plain; \u{E9}".to_owned())]);
     assert_travel(stage, &[Property::ContentType(String::new())]);
 }
 
-fn mqtt5_3_3_2_17_all_user_properties_are_passed_on(stage: &Stage) {
+fn all_user_properties_are_passed_on(stage: &Stage) {
     let many: Vec<Property> = (0..100).map(|n| Property::user(&format!("name{n}"), &"v".repeat(n))).collect();
     assert_travel(stage, &many);
 }
 
-fn mqtt5_3_3_2_18_user_properties_keep_their_order(stage: &Stage) {
+fn user_properties_keep_their_order(stage: &Stage) {
     let pairs = [("b", "1"), ("a", "2"), ("b", "0"), ("", ""), ("b", "1")];
     assert_travel(stage, &pairs.map(|(name, value)| Property::user(name, value)));
 }
@@ -96,15 +96,15 @@ fn assert_string_is_checked(stage: &Stage, id: u8, good: &str) {
     control.settle();
 }
 
-fn mqtt5_3_3_2_13_response_topic_must_be_utf8(stage: &Stage) {
+fn response_topic_must_be_utf8(stage: &Stage) {
     assert_string_is_checked(stage, 0x08, "reply/\u{E9}");
 }
 
-fn mqtt5_3_3_2_19_content_type_must_be_utf8(stage: &Stage) {
+fn content_type_must_be_utf8(stage: &Stage) {
     assert_string_is_checked(stage, 0x03, "\u{E9}+#");
 }
 
-fn mqtt5_3_3_2_14_response_topic_has_no_wildcards(stage: &Stage) {
+fn response_topic_has_no_wildcards(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 0);
     let message = |topic: &str| stage.message("t", "x").with(Property::ResponseTopic(topic.to_owned()));
     stage.deliver(&message("reply/to").qos(1));
@@ -115,7 +115,7 @@ fn mqtt5_3_3_2_14_response_topic_has_no_wildcards(stage: &Stage) {
     subscriber.settle();
 }
 
-fn mqtt5_3_3_4_6_subscription_identifier_from_a_client_is_a_protocol_error(stage: &Stage) {
+fn subscription_identifier_from_a_client_is_a_protocol_error(stage: &Stage) {
     let mut subscriber = stage.client("s");
     subscriber.subscribe_with(&[Property::SubscriptionId(3)], &[(&stage.topic("t"), 0)]);
     stage.deliver(&stage.message("t", "x").qos(1));
@@ -129,7 +129,7 @@ fn expiring(stage: &Stage, text: &str, seconds: u32) -> Message {
     stage.message("t", text).qos(1).with(Property::MessageExpiry(seconds))
 }
 
-fn mqtt5_3_3_2_5_expired_message_is_deleted(stage: &Stage) {
+fn expired_message_is_deleted(stage: &Stage) {
     let mut away = stage.connect(&stage.lasting("away"));
     away.subscribe(&[(&stage.topic("t"), 1)]);
     away.disconnect();
@@ -151,7 +151,7 @@ fn mqtt5_3_3_2_5_expired_message_is_deleted(stage: &Stage) {
     away.settle();
 }
 
-fn mqtt5_3_3_2_6_delivered_expiry_is_less_the_time_spent_waiting(stage: &Stage) {
+fn delivered_expiry_is_less_the_time_spent_waiting(stage: &Stage) {
     let mut live = stage.subscriber("live", "t", 1);
     let mut away = stage.connect(&stage.lasting("away"));
     away.subscribe(&[(&stage.topic("t"), 1)]);
@@ -170,7 +170,7 @@ fn mqtt5_3_3_2_6_delivered_expiry_is_less_the_time_spent_waiting(stage: &Stage) 
 }
 
 /// Everything that a broker may want to explain, short of a DISCONNECT.
-fn mqtt5_3_1_2_29_nothing_is_explained_to_a_client_that_does_not_want_it(stage: &Stage) {
+fn nothing_is_explained_to_a_client_that_does_not_want_it(stage: &Stage) {
     let mut client = stage.served(&stage.passing("c").with(Property::RequestProblem(0)));
     client.send(&subscribe_packet(V5, 100, &[], &[(&stage.topic("t"), 0), ("a#", 0)]));
     let mut seen = Vec::new();
@@ -196,7 +196,7 @@ fn mqtt5_3_1_2_29_nothing_is_explained_to_a_client_that_does_not_want_it(stage: 
 }
 
 /// Checking the payload is optional; a broker that does not check forwards it.
-fn mqtt5_unnumbered_payload_that_is_not_the_utf8_it_claims_is_refused_or_forwarded(stage: &Stage) {
+fn payload_that_is_not_the_utf8_it_claims_is_refused_or_forwarded(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 0);
     let mut publisher = stage.client("p");
     let message = stage.message("t", b"\xFF").qos(1).with(Property::PayloadFormat(1));
@@ -206,7 +206,7 @@ fn mqtt5_unnumbered_payload_that_is_not_the_utf8_it_claims_is_refused_or_forward
     assert_eq!(forwarded, usize::from(code == 0));
 }
 
-fn mqtt5_unnumbered_payload_format_indicator_is_0_or_1(stage: &Stage) {
+fn payload_format_indicator_is_0_or_1(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 0);
     stage.deliver(&stage.message("t", "x").qos(1).with(Property::PayloadFormat(1)));
     subscriber.expect_publish();

@@ -5,39 +5,39 @@ use super::stage::{EITHER, MALFORMED, Stage, answer_to, assert_told, publish_pac
 use crate::support::{Kind, Message, Property, RawClient, V5};
 use std::time::Duration;
 
-cases![
-    mqtt5_3_3_1_1_publish_that_is_sent_again_has_dup,
-    mqtt5_3_3_1_2_publish_at_qos_0_never_has_dup,
-    mqtt5_3_3_1_3_dup_of_the_publisher_is_not_passed_on,
-    mqtt5_3_3_1_4_qos_3_is_malformed,
-    mqtt5_3_3_2_2_topic_name_with_a_wildcard_is_refused,
-    mqtt5_3_3_2_3_topic_of_a_delivery_matches_its_filter,
-    mqtt5_3_3_4_1_publish_is_answered_by_its_qos,
-    mqtt5_4_3_1_1_qos_0_is_sent_with_qos_0_and_without_dup,
-    mqtt5_4_3_2_1_4_3_2_2_new_qos_1_message_has_a_free_identifier_and_no_dup,
-    mqtt5_4_3_3_1_4_3_3_2_new_qos_2_message_has_a_free_identifier_and_no_dup,
-    mqtt5_4_3_2_3_qos_1_message_is_pending_until_puback,
-    mqtt5_4_3_3_3_qos_2_message_is_pending_until_pubrec,
-    mqtt5_4_3_3_4_pubrec_is_answered_by_pubrel,
-    mqtt5_4_3_3_5_pubrel_is_pending_until_pubcomp,
-    mqtt5_4_3_3_6_publish_is_not_sent_again_after_pubrel,
-    mqtt5_4_3_3_7_message_that_was_sent_does_not_expire,
-    mqtt5_4_3_3_13_handshake_is_finished_though_the_message_has_expired,
-    mqtt5_4_3_2_4_qos_1_message_is_taken_over_and_answered_by_puback,
-    mqtt5_4_3_3_8_qos_2_message_is_taken_over_and_answered_by_pubrec,
-    mqtt5_4_3_2_5_identifier_of_an_acknowledged_message_denotes_a_new_one,
-    mqtt5_4_3_3_9_identifier_of_a_refused_message_denotes_a_new_one,
-    mqtt5_4_3_3_10_repeated_publish_gets_pubrec_again_and_is_delivered_once,
-    mqtt5_4_3_3_11_pubrel_is_answered_by_pubcomp,
-    mqtt5_4_3_3_12_identifier_of_a_completed_message_denotes_a_new_one,
-    mqtt5_4_5_0_1_message_goes_to_every_session_with_a_matching_subscription,
-    mqtt5_4_6_0_5_messages_of_one_publisher_and_topic_arrive_in_order,
-    mqtt5_4_6_0_6_order_is_kept_on_all_topics,
-    mqtt5_unnumbered_publish_with_neither_topic_nor_alias_is_refused,
-    mqtt5_unnumbered_identifier_in_use_is_refused_or_taken_for_a_repetition,
-];
+cases! {
+    publish_that_is_sent_again_has_dup: ["MQTT-3.3.1-1"],
+    publish_at_qos_0_never_has_dup: ["MQTT-3.3.1-2"],
+    dup_of_the_publisher_is_not_passed_on: ["MQTT-3.3.1-3"],
+    qos_3_is_malformed: ["MQTT-3.3.1-4"],
+    topic_name_with_a_wildcard_is_refused: ["MQTT-3.3.2-2"],
+    topic_of_a_delivery_matches_its_filter: ["MQTT-3.3.2-3"],
+    publish_is_answered_by_its_qos: ["MQTT-3.3.4-1"],
+    qos_0_is_sent_with_qos_0_and_without_dup: ["MQTT-4.3.1-1"],
+    new_qos_1_message_has_a_free_identifier_and_no_dup: ["MQTT-4.3.2-1", "MQTT-4.3.2-2"],
+    new_qos_2_message_has_a_free_identifier_and_no_dup: ["MQTT-4.3.3-1", "MQTT-4.3.3-2"],
+    qos_1_message_is_pending_until_puback: ["MQTT-4.3.2-3"],
+    qos_2_message_is_pending_until_pubrec: ["MQTT-4.3.3-3"],
+    pubrec_is_answered_by_pubrel: ["MQTT-4.3.3-4"],
+    pubrel_is_pending_until_pubcomp: ["MQTT-4.3.3-5"],
+    publish_is_not_sent_again_after_pubrel: ["MQTT-4.3.3-6"],
+    message_that_was_sent_does_not_expire: ["MQTT-4.3.3-7"],
+    handshake_is_finished_though_the_message_has_expired: ["MQTT-4.3.3-13"],
+    qos_1_message_is_taken_over_and_answered_by_puback: ["MQTT-4.3.2-4"],
+    qos_2_message_is_taken_over_and_answered_by_pubrec: ["MQTT-4.3.3-8"],
+    identifier_of_an_acknowledged_message_denotes_a_new_one: ["MQTT-4.3.2-5"],
+    identifier_of_a_refused_message_denotes_a_new_one: ["MQTT-4.3.3-9"],
+    repeated_publish_gets_pubrec_again_and_is_delivered_once: ["MQTT-4.3.3-10"],
+    pubrel_is_answered_by_pubcomp: ["MQTT-4.3.3-11"],
+    identifier_of_a_completed_message_denotes_a_new_one: ["MQTT-4.3.3-12"],
+    message_goes_to_every_session_with_a_matching_subscription: ["MQTT-4.5.0-1"],
+    messages_of_one_publisher_and_topic_arrive_in_order: ["MQTT-4.6.0-5"],
+    order_is_kept_on_all_topics: ["MQTT-4.6.0-6"],
+    publish_with_neither_topic_nor_alias_is_refused: [],
+    identifier_in_use_is_refused_or_taken_for_a_repetition: [],
+}
 
-fn mqtt5_3_3_1_1_publish_that_is_sent_again_has_dup(stage: &Stage) {
+fn publish_that_is_sent_again_has_dup(stage: &Stage) {
     let mut client = stage.connect(&stage.lasting("c"));
     client.subscribe(&[(&stage.topic("t"), 2)]);
     for qos in [1, 2, 1] {
@@ -54,7 +54,7 @@ fn mqtt5_3_3_1_1_publish_that_is_sent_again_has_dup(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_3_1_2_publish_at_qos_0_never_has_dup(stage: &Stage) {
+fn publish_at_qos_0_never_has_dup(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 0);
     for qos in [0, 1, 2] {
         client.deliver(&stage.message("t", "x").qos(qos));
@@ -64,7 +64,7 @@ fn mqtt5_3_3_1_2_publish_at_qos_0_never_has_dup(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_3_1_3_dup_of_the_publisher_is_not_passed_on(stage: &Stage) {
+fn dup_of_the_publisher_is_not_passed_on(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 2);
     for qos in [1, 2] {
         stage.deliver(&stage.message("t", "x").qos(qos).duplicate());
@@ -74,7 +74,7 @@ fn mqtt5_3_3_1_3_dup_of_the_publisher_is_not_passed_on(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_3_1_4_qos_3_is_malformed(stage: &Stage) {
+fn qos_3_is_malformed(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 2);
     stage.assert_nothing_came(&mut subscriber, "t");
     for message in [stage.message("t", "x").qos(3), stage.message("t", "x").qos(3).duplicate().retained()] {
@@ -83,7 +83,7 @@ fn mqtt5_3_3_1_4_qos_3_is_malformed(stage: &Stage) {
     stage.assert_nothing_came(&mut subscriber, "t");
 }
 
-fn mqtt5_3_3_2_2_topic_name_with_a_wildcard_is_refused(stage: &Stage) {
+fn topic_name_with_a_wildcard_is_refused(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "#", 1);
     stage.assert_nothing_came(&mut subscriber, "t");
     for topic in ["+", "#", "a/+/b", "a+", "a/#", "#a"] {
@@ -93,7 +93,7 @@ fn mqtt5_3_3_2_2_topic_name_with_a_wildcard_is_refused(stage: &Stage) {
     stage.assert_nothing_came(&mut subscriber, "t");
 }
 
-fn mqtt5_3_3_2_3_topic_of_a_delivery_matches_its_filter(stage: &Stage) {
+fn topic_of_a_delivery_matches_its_filter(stage: &Stage) {
     let mut clients =
         ["a/+/c", "a/#", "a/b/c"].map(|filter| stage.subscriber(&filter.replace('/', ""), filter, 0));
     for topic in ["a", "a/b", "a/b/c", "b", "a/x/c", "x/b/c"] {
@@ -107,7 +107,7 @@ fn mqtt5_3_3_2_3_topic_of_a_delivery_matches_its_filter(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_3_4_1_publish_is_answered_by_its_qos(stage: &Stage) {
+fn publish_is_answered_by_its_qos(stage: &Stage) {
     let mut client = stage.client("c");
     client.publish(&stage.message("t", ""));
     client.settle();
@@ -118,7 +118,7 @@ fn mqtt5_3_3_4_1_publish_is_answered_by_its_qos(stage: &Stage) {
     }
 }
 
-fn mqtt5_4_3_1_1_qos_0_is_sent_with_qos_0_and_without_dup(stage: &Stage) {
+fn qos_0_is_sent_with_qos_0_and_without_dup(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 2);
     for message in [stage.message("t", "x"), stage.message("t", "x").retained()] {
         stage.client("p").publish(&message);
@@ -142,11 +142,11 @@ fn assert_first_tries(stage: &Stage, qos: u8) {
     }
 }
 
-fn mqtt5_4_3_2_1_4_3_2_2_new_qos_1_message_has_a_free_identifier_and_no_dup(stage: &Stage) {
+fn new_qos_1_message_has_a_free_identifier_and_no_dup(stage: &Stage) {
     assert_first_tries(stage, 1);
 }
 
-fn mqtt5_4_3_3_1_4_3_3_2_new_qos_2_message_has_a_free_identifier_and_no_dup(stage: &Stage) {
+fn new_qos_2_message_has_a_free_identifier_and_no_dup(stage: &Stage) {
     assert_first_tries(stage, 2);
 }
 
@@ -166,7 +166,7 @@ fn back(stage: &Stage, client: RawClient) -> RawClient {
     client
 }
 
-fn mqtt5_4_3_2_3_qos_1_message_is_pending_until_puback(stage: &Stage) {
+fn qos_1_message_is_pending_until_puback(stage: &Stage) {
     let (client, id) = pending(stage, 1);
     let mut client = back(stage, client);
     assert_eq!(client.expect_publish().id, id);
@@ -175,7 +175,7 @@ fn mqtt5_4_3_2_3_qos_1_message_is_pending_until_puback(stage: &Stage) {
     back(stage, client).settle();
 }
 
-fn mqtt5_4_3_3_3_qos_2_message_is_pending_until_pubrec(stage: &Stage) {
+fn qos_2_message_is_pending_until_pubrec(stage: &Stage) {
     let (client, id) = pending(stage, 2);
     let mut client = back(stage, client);
     let again = client.expect_publish();
@@ -184,7 +184,7 @@ fn mqtt5_4_3_3_3_qos_2_message_is_pending_until_pubrec(stage: &Stage) {
     client.expect_ack(Kind::Pubrel, id);
 }
 
-fn mqtt5_4_3_3_4_pubrec_is_answered_by_pubrel(stage: &Stage) {
+fn pubrec_is_answered_by_pubrel(stage: &Stage) {
     let (mut client, id) = pending(stage, 2);
     client.ack_with(Kind::Pubrec, id, 0x10);
     assert_eq!(client.expect_ack(Kind::Pubrel, id).code, 0);
@@ -195,7 +195,7 @@ fn mqtt5_4_3_3_4_pubrec_is_answered_by_pubrel(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_4_3_3_5_pubrel_is_pending_until_pubcomp(stage: &Stage) {
+fn pubrel_is_pending_until_pubcomp(stage: &Stage) {
     let (mut client, id) = pending(stage, 2);
     client.ack(Kind::Pubrec, id);
     client.expect_ack(Kind::Pubrel, id);
@@ -206,7 +206,7 @@ fn mqtt5_4_3_3_5_pubrel_is_pending_until_pubcomp(stage: &Stage) {
     back(stage, client).settle();
 }
 
-fn mqtt5_4_3_3_6_publish_is_not_sent_again_after_pubrel(stage: &Stage) {
+fn publish_is_not_sent_again_after_pubrel(stage: &Stage) {
     let (mut client, id) = pending(stage, 2);
     client.ack(Kind::Pubrec, id);
     client.expect_ack(Kind::Pubrel, id);
@@ -223,7 +223,7 @@ fn let_a_second_pass(client: &mut RawClient) {
     client.expect_nothing_for(Duration::from_millis(1400));
 }
 
-fn mqtt5_4_3_3_7_message_that_was_sent_does_not_expire(stage: &Stage) {
+fn message_that_was_sent_does_not_expire(stage: &Stage) {
     let mut client = stage.connect(&stage.lasting("c"));
     client.subscribe(&[(&stage.topic("t"), 2)]);
     for qos in [1, 2] {
@@ -239,7 +239,7 @@ fn mqtt5_4_3_3_7_message_that_was_sent_does_not_expire(stage: &Stage) {
     }
 }
 
-fn mqtt5_4_3_3_13_handshake_is_finished_though_the_message_has_expired(stage: &Stage) {
+fn handshake_is_finished_though_the_message_has_expired(stage: &Stage) {
     let mut client = stage.client("c");
     let id = client.publish(&stage.message("t", "x").qos(2).with(Property::MessageExpiry(1)));
     client.expect_ack(Kind::Pubrec, id);
@@ -263,15 +263,15 @@ fn assert_taken(stage: &Stage, qos: u8) {
     }
 }
 
-fn mqtt5_4_3_2_4_qos_1_message_is_taken_over_and_answered_by_puback(stage: &Stage) {
+fn qos_1_message_is_taken_over_and_answered_by_puback(stage: &Stage) {
     assert_taken(stage, 1);
 }
 
-fn mqtt5_4_3_3_8_qos_2_message_is_taken_over_and_answered_by_pubrec(stage: &Stage) {
+fn qos_2_message_is_taken_over_and_answered_by_pubrec(stage: &Stage) {
     assert_taken(stage, 2);
 }
 
-fn mqtt5_4_3_2_5_identifier_of_an_acknowledged_message_denotes_a_new_one(stage: &Stage) {
+fn identifier_of_an_acknowledged_message_denotes_a_new_one(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 0);
     let mut client = stage.client("c");
     client.publish_as(&stage.message("t", "first").qos(1), 9);
@@ -284,7 +284,7 @@ fn mqtt5_4_3_2_5_identifier_of_an_acknowledged_message_denotes_a_new_one(stage: 
 }
 
 /// What this broker refuses a client: its own topics.
-fn mqtt5_4_3_3_9_identifier_of_a_refused_message_denotes_a_new_one(stage: &Stage) {
+fn identifier_of_a_refused_message_denotes_a_new_one(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 0);
     let mut client = stage.client("c");
     client.publish_as(&Message::new("$SYS/forged", "x").qos(2), 9);
@@ -297,7 +297,7 @@ fn mqtt5_4_3_3_9_identifier_of_a_refused_message_denotes_a_new_one(stage: &Stage
     assert_eq!(subscriber.expect_publish().text(), "new");
 }
 
-fn mqtt5_4_3_3_10_repeated_publish_gets_pubrec_again_and_is_delivered_once(stage: &Stage) {
+fn repeated_publish_gets_pubrec_again_and_is_delivered_once(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 0);
     let mut client = stage.client("c");
     let message = stage.message("t", "once").qos(2);
@@ -312,7 +312,7 @@ fn mqtt5_4_3_3_10_repeated_publish_gets_pubrec_again_and_is_delivered_once(stage
     subscriber.settle();
 }
 
-fn mqtt5_4_3_3_11_pubrel_is_answered_by_pubcomp(stage: &Stage) {
+fn pubrel_is_answered_by_pubcomp(stage: &Stage) {
     let mut client = stage.client("c");
     for id in [1, 500, 65_535] {
         client.publish_as(&stage.message("t", "").qos(2), id);
@@ -326,7 +326,7 @@ fn mqtt5_4_3_3_11_pubrel_is_answered_by_pubcomp(stage: &Stage) {
     assert!(matches!(code, 0 | 0x92), "0x{code:02X}");
 }
 
-fn mqtt5_4_3_3_12_identifier_of_a_completed_message_denotes_a_new_one(stage: &Stage) {
+fn identifier_of_a_completed_message_denotes_a_new_one(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 0);
     let mut client = stage.client("c");
     for text in ["first", "second"] {
@@ -338,7 +338,7 @@ fn mqtt5_4_3_3_12_identifier_of_a_completed_message_denotes_a_new_one(stage: &St
     }
 }
 
-fn mqtt5_4_5_0_1_message_goes_to_every_session_with_a_matching_subscription(stage: &Stage) {
+fn message_goes_to_every_session_with_a_matching_subscription(stage: &Stage) {
     let mut present: Vec<RawClient> =
         (0..6).map(|n| stage.subscriber(&format!("s{n}"), ["t", "+", "#"][n % 3], 1)).collect();
     for n in 0..4 {
@@ -382,16 +382,16 @@ fn assert_order(stage: &Stage, topics: &[&str]) {
     }
 }
 
-fn mqtt5_4_6_0_5_messages_of_one_publisher_and_topic_arrive_in_order(stage: &Stage) {
+fn messages_of_one_publisher_and_topic_arrive_in_order(stage: &Stage) {
     assert_order(stage, &["a"]);
 }
 
 /// Stronger than asked, since order is asked for within a topic: this broker keeps it across topics too.
-fn mqtt5_4_6_0_6_order_is_kept_on_all_topics(stage: &Stage) {
+fn order_is_kept_on_all_topics(stage: &Stage) {
     assert_order(stage, &["a", "b", "c"]);
 }
 
-fn mqtt5_unnumbered_publish_with_neither_topic_nor_alias_is_refused(stage: &Stage) {
+fn publish_with_neither_topic_nor_alias_is_refused(stage: &Stage) {
     let mut control = stage.subscriber("s", "t", 0);
     control.deliver(&stage.message("t", "x").qos(1).with(Property::TopicAlias(1)));
     assert_eq!(control.expect_publish().text(), "x");
@@ -404,7 +404,7 @@ fn mqtt5_unnumbered_publish_with_neither_topic_nor_alias_is_refused(stage: &Stag
 }
 
 /// The identifier of an exchange that is not finished, for a message of another QoS.
-fn mqtt5_unnumbered_identifier_in_use_is_refused_or_taken_for_a_repetition(stage: &Stage) {
+fn identifier_in_use_is_refused_or_taken_for_a_repetition(stage: &Stage) {
     let mut client = stage.client("c");
     client.publish_as(&stage.message("t", "two").qos(2), 5);
     client.expect_ack(Kind::Pubrec, 5);

@@ -5,20 +5,20 @@ use super::stage::Stage;
 use crate::support::{Property, RawClient};
 use std::time::Duration;
 
-cases![
-    mqtt5_3_3_1_5_retained_message_replaces_the_older_one,
-    mqtt5_3_3_1_6_empty_retained_message_is_delivered_and_erases,
-    mqtt5_3_3_1_7_empty_payload_is_not_kept,
-    mqtt5_3_3_1_8_message_without_retain_leaves_the_store_alone,
-    mqtt5_3_3_1_9_retain_handling_0_sends_at_each_subscribe,
-    mqtt5_3_3_1_10_retain_handling_1_sends_for_a_new_subscription_only,
-    mqtt5_3_3_1_11_retain_handling_2_sends_none,
-    mqtt5_3_3_1_12_retain_as_published_0_clears_retain,
-    mqtt5_3_3_1_13_retain_as_published_1_keeps_retain,
-    mqtt5_unnumbered_retained_message_expires,
-    mqtt5_unnumbered_shared_subscription_brings_no_retained_messages,
-    mqtt5_unnumbered_retained_message_names_the_subscription_that_asked,
-];
+cases! {
+    retained_message_replaces_the_older_one: ["MQTT-3.3.1-5"],
+    empty_retained_message_is_delivered_and_erases: ["MQTT-3.3.1-6"],
+    empty_payload_is_not_kept: ["MQTT-3.3.1-7"],
+    message_without_retain_leaves_the_store_alone: ["MQTT-3.3.1-8"],
+    retain_handling_0_sends_at_each_subscribe: ["MQTT-3.3.1-9"],
+    retain_handling_1_sends_for_a_new_subscription_only: ["MQTT-3.3.1-10"],
+    retain_handling_2_sends_none: ["MQTT-3.3.1-11"],
+    retain_as_published_0_clears_retain: ["MQTT-3.3.1-12"],
+    retain_as_published_1_keeps_retain: ["MQTT-3.3.1-13"],
+    retained_message_expires: [],
+    shared_subscription_brings_no_retained_messages: [],
+    retained_message_names_the_subscription_that_asked: [],
+}
 
 const RETAIN_AS_PUBLISHED: u8 = 0x08;
 const RETAIN_HANDLING: [u8; 3] = [0x00, 0x10, 0x20];
@@ -28,7 +28,7 @@ fn texts(client: &mut RawClient) -> Vec<String> {
     client.drain().iter().map(|publish| publish.text().to_owned()).collect()
 }
 
-fn mqtt5_3_3_1_5_retained_message_replaces_the_older_one(stage: &Stage) {
+fn retained_message_replaces_the_older_one(stage: &Stage) {
     for qos in [0, 1, 2] {
         for text in ["first", "second"] {
             let mut publisher = stage.client("p");
@@ -41,7 +41,7 @@ fn mqtt5_3_3_1_5_retained_message_replaces_the_older_one(stage: &Stage) {
     assert_eq!(stage.retained("t"), ["second2"]);
 }
 
-fn mqtt5_3_3_1_6_empty_retained_message_is_delivered_and_erases(stage: &Stage) {
+fn empty_retained_message_is_delivered_and_erases(stage: &Stage) {
     let mut live = stage.subscriber("s", "t", 1);
     for text in ["kept", ""] {
         stage.deliver(&stage.message("t", text).qos(1).retained());
@@ -53,13 +53,13 @@ fn mqtt5_3_3_1_6_empty_retained_message_is_delivered_and_erases(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_3_1_7_empty_payload_is_not_kept(stage: &Stage) {
+fn empty_payload_is_not_kept(stage: &Stage) {
     stage.deliver(&stage.message("t", "").qos(1).retained());
     stage.deliver(&stage.message("t/control", "kept").qos(1).retained());
     assert_eq!(stage.retained("#"), ["kept"]);
 }
 
-fn mqtt5_3_3_1_8_message_without_retain_leaves_the_store_alone(stage: &Stage) {
+fn message_without_retain_leaves_the_store_alone(stage: &Stage) {
     stage.deliver(&stage.message("t", "kept").qos(1).retained());
     stage.deliver(&stage.message("t", "passing").qos(1));
     stage.deliver(&stage.message("t", "").qos(1));
@@ -67,7 +67,7 @@ fn mqtt5_3_3_1_8_message_without_retain_leaves_the_store_alone(stage: &Stage) {
     assert_eq!(stage.retained("#"), ["kept"]);
 }
 
-fn mqtt5_3_3_1_9_retain_handling_0_sends_at_each_subscribe(stage: &Stage) {
+fn retain_handling_0_sends_at_each_subscribe(stage: &Stage) {
     stage.deliver(&stage.message("a", "a").qos(1).retained());
     stage.deliver(&stage.message("b", "b").qos(1).retained());
     let mut client = stage.client("c");
@@ -79,7 +79,7 @@ fn mqtt5_3_3_1_9_retain_handling_0_sends_at_each_subscribe(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_3_1_10_retain_handling_1_sends_for_a_new_subscription_only(stage: &Stage) {
+fn retain_handling_1_sends_for_a_new_subscription_only(stage: &Stage) {
     stage.deliver(&stage.message("t", "kept").qos(1).retained());
     let mut client = stage.connect(&stage.lasting("c"));
     let subscribe = |client: &mut RawClient, qos: u8| {
@@ -100,7 +100,7 @@ fn mqtt5_3_3_1_10_retain_handling_1_sends_for_a_new_subscription_only(stage: &St
     assert_eq!(subscribe(&mut client, 1), 1);
 }
 
-fn mqtt5_3_3_1_11_retain_handling_2_sends_none(stage: &Stage) {
+fn retain_handling_2_sends_none(stage: &Stage) {
     stage.deliver(&stage.message("t", "kept").qos(1).retained());
     assert_eq!(stage.retained("t"), ["kept"]);
     let mut client = stage.client("c");
@@ -124,15 +124,15 @@ fn flags(stage: &Stage, options: u8) -> [bool; 3] {
     [retained, passing, client.expect_publish().retain]
 }
 
-fn mqtt5_3_3_1_12_retain_as_published_0_clears_retain(stage: &Stage) {
+fn retain_as_published_0_clears_retain(stage: &Stage) {
     assert_eq!(flags(stage, 0), [false, false, true]);
 }
 
-fn mqtt5_3_3_1_13_retain_as_published_1_keeps_retain(stage: &Stage) {
+fn retain_as_published_1_keeps_retain(stage: &Stage) {
     assert_eq!(flags(stage, RETAIN_AS_PUBLISHED), [true, false, true]);
 }
 
-fn mqtt5_unnumbered_retained_message_expires(stage: &Stage) {
+fn retained_message_expires(stage: &Stage) {
     stage.deliver(&stage.message("t/short", "short").qos(1).retained().with(Property::MessageExpiry(2)));
     stage.deliver(&stage.message("t/long", "long").qos(1).retained().with(Property::MessageExpiry(100)));
     assert_eq!(stage.retained("t/+").len(), 2);
@@ -141,7 +141,7 @@ fn mqtt5_unnumbered_retained_message_expires(stage: &Stage) {
     assert_eq!(stage.retained("t/+"), ["long"]);
 }
 
-fn mqtt5_unnumbered_shared_subscription_brings_no_retained_messages(stage: &Stage) {
+fn shared_subscription_brings_no_retained_messages(stage: &Stage) {
     stage.deliver(&stage.message("t", "kept").qos(1).retained());
     let mut client = stage.client("c");
     assert_eq!(client.subscribe(&[(&format!("$share/g/{}", stage.topic("t")), 1)]), [1]);
@@ -149,7 +149,7 @@ fn mqtt5_unnumbered_shared_subscription_brings_no_retained_messages(stage: &Stag
     assert_eq!(stage.retained("t"), ["kept"]);
 }
 
-fn mqtt5_unnumbered_retained_message_names_the_subscription_that_asked(stage: &Stage) {
+fn retained_message_names_the_subscription_that_asked(stage: &Stage) {
     stage.deliver(&stage.message("t", "kept").qos(1).retained());
     let mut client = stage.client("c");
     client.subscribe_with(&[Property::SubscriptionId(9)], &[(&stage.topic("#"), 0x20)]);

@@ -5,20 +5,20 @@ use super::stage::{Stage, answer_to, assert_told};
 use crate::support::{Kind, Property, Publish, RawClient, now};
 use std::time::Duration;
 
-cases![
-    mqtt5_3_1_2_4_clean_start_throws_the_session_away,
-    mqtt5_3_1_2_5_session_on_file_is_carried_on,
-    mqtt5_3_1_2_6_session_is_opened_where_none_is_on_file,
-    mqtt5_3_1_2_23_session_outlives_its_connection_where_its_expiry_is_above_0,
-    mqtt5_3_1_3_2_session_is_found_by_its_client_id_alone,
-    mqtt5_4_1_0_1_session_state_is_kept,
-    mqtt5_4_1_0_2_session_is_erased_when_its_expiry_has_run_out,
-    mqtt5_4_4_0_1_unacknowledged_packets_are_sent_again_on_resumption,
-    mqtt5_4_4_0_1_nothing_is_sent_again_on_a_live_connection,
-    mqtt5_4_4_0_2_refused_publish_is_settled,
-    mqtt5_unnumbered_session_expiry_may_not_be_raised_from_0_at_disconnect,
-    mqtt5_unnumbered_session_expiry_at_disconnect_is_the_one_that_counts,
-];
+cases! {
+    clean_start_throws_the_session_away: ["MQTT-3.1.2-4"],
+    session_on_file_is_carried_on: ["MQTT-3.1.2-5"],
+    session_is_opened_where_none_is_on_file: ["MQTT-3.1.2-6"],
+    session_outlives_its_connection_where_its_expiry_is_above_0: ["MQTT-3.1.2-23"],
+    session_is_found_by_its_client_id_alone: ["MQTT-3.1.3-2"],
+    session_state_is_kept: ["MQTT-4.1.0-1"],
+    session_is_erased_when_its_expiry_has_run_out: ["MQTT-4.1.0-2"],
+    unacknowledged_packets_are_sent_again_on_resumption: ["MQTT-4.4.0-1"],
+    nothing_is_sent_again_on_a_live_connection: ["MQTT-4.4.0-1"],
+    refused_publish_is_settled: ["MQTT-4.4.0-2"],
+    session_expiry_may_not_be_raised_from_0_at_disconnect: [],
+    session_expiry_at_disconnect_is_the_one_that_counts: [],
+}
 
 /// A session with a subscription and a message that waits for its client.
 fn left_with_a_message(stage: &Stage, name: &str) {
@@ -28,7 +28,7 @@ fn left_with_a_message(stage: &Stage, name: &str) {
     stage.deliver(&stage.message(name, "queued").qos(1));
 }
 
-fn mqtt5_3_1_2_4_clean_start_throws_the_session_away(stage: &Stage) {
+fn clean_start_throws_the_session_away(stage: &Stage) {
     left_with_a_message(stage, "control");
     assert_eq!(stage.connect(&stage.lasting("control")).expect_publish().text(), "queued");
     left_with_a_message(stage, "c");
@@ -43,7 +43,7 @@ fn mqtt5_3_1_2_4_clean_start_throws_the_session_away(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_1_2_5_session_on_file_is_carried_on(stage: &Stage) {
+fn session_on_file_is_carried_on(stage: &Stage) {
     left_with_a_message(stage, "c");
     let mut client = stage.connect(&stage.lasting("c"));
     assert!(client.session_present());
@@ -54,7 +54,7 @@ fn mqtt5_3_1_2_5_session_on_file_is_carried_on(stage: &Stage) {
     assert_eq!(client.expect_publish().text(), "live");
 }
 
-fn mqtt5_3_1_2_6_session_is_opened_where_none_is_on_file(stage: &Stage) {
+fn session_is_opened_where_none_is_on_file(stage: &Stage) {
     let mut client = stage.connect(&stage.lasting("c"));
     assert!(!client.session_present());
     client.settle();
@@ -62,7 +62,7 @@ fn mqtt5_3_1_2_6_session_is_opened_where_none_is_on_file(stage: &Stage) {
     assert!(stage.connect(&stage.lasting("c")).session_present());
 }
 
-fn mqtt5_3_1_2_23_session_outlives_its_connection_where_its_expiry_is_above_0(stage: &Stage) {
+fn session_outlives_its_connection_where_its_expiry_is_above_0(stage: &Stage) {
     let with = |expiry: Option<u32>| {
         let connect = stage.passing("c").clean(false);
         expiry.map_or(connect.clone(), |seconds| connect.with(Property::SessionExpiry(seconds)))
@@ -75,7 +75,7 @@ fn mqtt5_3_1_2_23_session_outlives_its_connection_where_its_expiry_is_above_0(st
     }
 }
 
-fn mqtt5_3_1_3_2_session_is_found_by_its_client_id_alone(stage: &Stage) {
+fn session_is_found_by_its_client_id_alone(stage: &Stage) {
     stage.connect(&stage.lasting("Id")).disconnect();
     for other in ["id", "ID", "I", "Idd", "Id ", "Id\u{301}"] {
         let mut client = stage.connect(&stage.lasting(other));
@@ -86,7 +86,7 @@ fn mqtt5_3_1_3_2_session_is_found_by_its_client_id_alone(stage: &Stage) {
 }
 
 /// Everything that belongs to it: subscriptions, what was sent and not acknowledged, what was received and not released.
-fn mqtt5_4_1_0_1_session_state_is_kept(stage: &Stage) {
+fn session_state_is_kept(stage: &Stage) {
     let mut observer = stage.subscriber("o", "out", 2);
     let mut client = stage.connect(&stage.lasting("c"));
     client.subscribe_with(&[Property::SubscriptionId(7)], &[(&stage.topic("in"), 2)]);
@@ -111,7 +111,7 @@ fn mqtt5_4_1_0_1_session_state_is_kept(stage: &Stage) {
     observer.settle();
 }
 
-fn mqtt5_4_1_0_2_session_is_erased_when_its_expiry_has_run_out(stage: &Stage) {
+fn session_is_erased_when_its_expiry_has_run_out(stage: &Stage) {
     let mut observer = stage.subscriber("o", "end", 0);
     // The end of a session is seen from outside by a will that would wait longer.
     let connect = stage.passing("c").clean(false).with(Property::SessionExpiry(1));
@@ -139,7 +139,7 @@ fn unanswered(stage: &Stage, client: &mut RawClient) -> Vec<Publish> {
     publishes
 }
 
-fn mqtt5_4_4_0_1_unacknowledged_packets_are_sent_again_on_resumption(stage: &Stage) {
+fn unacknowledged_packets_are_sent_again_on_resumption(stage: &Stage) {
     let mut client = stage.connect(&stage.lasting("c"));
     let sent = unanswered(stage, &mut client);
     client.vanish();
@@ -155,7 +155,7 @@ fn mqtt5_4_4_0_1_unacknowledged_packets_are_sent_again_on_resumption(stage: &Sta
 }
 
 /// A client of 3.1.1 on the same broker shows when the time has come at which messages are sent again.
-fn mqtt5_4_4_0_1_nothing_is_sent_again_on_a_live_connection(stage: &Stage) {
+fn nothing_is_sent_again_on_a_live_connection(stage: &Stage) {
     let interval = Duration::from_millis(300);
     let broker = stage.configured(|config| {
         config.redelivery.interval = interval;
@@ -175,7 +175,7 @@ fn mqtt5_4_4_0_1_nothing_is_sent_again_on_a_live_connection(stage: &Stage) {
     }
 }
 
-fn mqtt5_4_4_0_2_refused_publish_is_settled(stage: &Stage) {
+fn refused_publish_is_settled(stage: &Stage) {
     let mut client = stage.connect(&stage.lasting("c"));
     client.subscribe(&[(&stage.topic("t"), 2)]);
     for qos in [1, 2] {
@@ -198,7 +198,7 @@ fn mqtt5_4_4_0_2_refused_publish_is_settled(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_unnumbered_session_expiry_may_not_be_raised_from_0_at_disconnect(stage: &Stage) {
+fn session_expiry_may_not_be_raised_from_0_at_disconnect(stage: &Stage) {
     // From another value it may, and be lowered too.
     let short = stage.passing("c").clean(false).with(Property::SessionExpiry(5));
     stage.connect(&short).disconnect_with(0, &[Property::SessionExpiry(3600)]);
@@ -217,7 +217,7 @@ fn mqtt5_unnumbered_session_expiry_may_not_be_raised_from_0_at_disconnect(stage:
     stage.served(&none).disconnect_with(0, &[Property::SessionExpiry(0)]);
 }
 
-fn mqtt5_unnumbered_session_expiry_at_disconnect_is_the_one_that_counts(stage: &Stage) {
+fn session_expiry_at_disconnect_is_the_one_that_counts(stage: &Stage) {
     let mut observer = stage.subscriber("o", "end", 0);
     let will = stage.will("end", "ended").with(Property::WillDelay(3600));
     let client = stage.connect(&stage.lasting("c").will(will));

@@ -5,14 +5,14 @@ use super::stage::Stage;
 use crate::support::client::subscribe_packet;
 use crate::support::{Connect, Kind, Packet, RawClient, V5};
 
-cases![
-    mqtt5_4_8_2_1_shared_filter_names_its_group,
-    mqtt5_4_8_2_2_share_name_is_one_level_without_wildcards,
-    mqtt5_4_8_2_3_delivery_honours_the_qos_granted_to_the_member,
-    mqtt5_4_8_2_4_qos_2_delivery_is_finished_with_the_same_member,
-    mqtt5_4_8_2_5_qos_2_delivery_of_an_ended_session_goes_to_nobody_else,
-    mqtt5_4_8_2_6_refused_delivery_goes_to_nobody_else,
-];
+cases! {
+    shared_filter_names_its_group: ["MQTT-4.8.2-1"],
+    share_name_is_one_level_without_wildcards: ["MQTT-4.8.2-2"],
+    delivery_honours_the_qos_granted_to_the_member: ["MQTT-4.8.2-3"],
+    qos_2_delivery_is_finished_with_the_same_member: ["MQTT-4.8.2-4"],
+    qos_2_delivery_of_an_ended_session_goes_to_nobody_else: ["MQTT-4.8.2-5"],
+    refused_delivery_goes_to_nobody_else: ["MQTT-4.8.2-6"],
+}
 
 /// The shared filter of this test's group.
 fn shared(stage: &Stage, filter: &str) -> String {
@@ -41,7 +41,7 @@ fn assert_filters_are_refused(stage: &Stage, filters: &[&str]) {
     }
 }
 
-fn mqtt5_4_8_2_1_shared_filter_names_its_group(stage: &Stage) {
+fn shared_filter_names_its_group(stage: &Stage) {
     let mut members: Vec<RawClient> =
         (0..3).map(|n| member(stage, &stage.passing(&format!("m{n}")), 1)).collect();
     for n in 0..12 {
@@ -61,7 +61,7 @@ fn mqtt5_4_8_2_1_shared_filter_names_its_group(stage: &Stage) {
     assert_eq!(members[0].subscribe(&[("$share", 0)]), [0]);
 }
 
-fn mqtt5_4_8_2_2_share_name_is_one_level_without_wildcards(stage: &Stage) {
+fn share_name_is_one_level_without_wildcards(stage: &Stage) {
     let mut client = stage.client("ok");
     assert_eq!(client.subscribe(&[(&format!("$share/a b\u{E9}/{}", stage.topic("+")), 0)]), [0]);
     assert_filters_are_refused(
@@ -76,7 +76,7 @@ fn mqtt5_4_8_2_2_share_name_is_one_level_without_wildcards(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_4_8_2_3_delivery_honours_the_qos_granted_to_the_member(stage: &Stage) {
+fn delivery_honours_the_qos_granted_to_the_member(stage: &Stage) {
     for granted in [0, 1, 2] {
         let mut member = member(stage, &stage.passing("m"), granted);
         for published in [0, 1, 2] {
@@ -102,7 +102,7 @@ fn mqtt5_4_8_2_3_delivery_honours_the_qos_granted_to_the_member(stage: &Stage) {
 }
 
 /// Left while a delivery at QoS 2 waits for PUBREC, or for PUBCOMP; another member is there all the time.
-fn mqtt5_4_8_2_4_qos_2_delivery_is_finished_with_the_same_member(stage: &Stage) {
+fn qos_2_delivery_is_finished_with_the_same_member(stage: &Stage) {
     let mut first = member(stage, &stage.lasting("m"), 2);
     stage.deliver(&stage.message("t", "one").qos(2));
     stage.deliver(&stage.message("t", "two").qos(2));
@@ -122,7 +122,7 @@ fn mqtt5_4_8_2_4_qos_2_delivery_is_finished_with_the_same_member(stage: &Stage) 
     first.settle();
 }
 
-fn mqtt5_4_8_2_5_qos_2_delivery_of_an_ended_session_goes_to_nobody_else(stage: &Stage) {
+fn qos_2_delivery_of_an_ended_session_goes_to_nobody_else(stage: &Stage) {
     let mut leaver = member(stage, &stage.passing("m"), 2);
     stage.deliver(&stage.message("t", "two").qos(2));
     assert_eq!(leaver.expect_publish().text(), "two");
@@ -135,7 +135,7 @@ fn mqtt5_4_8_2_5_qos_2_delivery_of_an_ended_session_goes_to_nobody_else(stage: &
     other.settle();
 }
 
-fn mqtt5_4_8_2_6_refused_delivery_goes_to_nobody_else(stage: &Stage) {
+fn refused_delivery_goes_to_nobody_else(stage: &Stage) {
     let mut refuser = member(stage, &stage.passing("m"), 2);
     for qos in [1, 2] {
         stage.deliver(&stage.message("t", "refused").qos(qos));

@@ -7,20 +7,20 @@ use crate::support::wire::{Put, frame};
 use crate::support::{Kind, Message, Property, RawClient, V5};
 use std::io::Read;
 
-cases![
-    mqtt5_3_2_2_19_3_2_2_20_explanations_of_a_refusing_connack_fit_or_are_left_out,
-    mqtt5_3_1_2_24_3_2_2_20_connack_of_success_fits_or_is_not_sent,
-    mqtt5_3_4_2_2_3_4_2_3_explanations_of_puback_fit_or_are_left_out,
-    mqtt5_3_5_2_2_3_5_2_3_explanations_of_pubrec_fit_or_are_left_out,
-    mqtt5_3_6_2_2_3_6_2_3_explanations_of_pubrel_fit_or_are_left_out,
-    mqtt5_3_7_2_2_3_7_2_3_explanations_of_pubcomp_fit_or_are_left_out,
-    mqtt5_3_9_2_1_3_9_2_2_explanations_of_suback_fit_or_are_left_out,
-    mqtt5_3_11_2_1_3_11_2_2_explanations_of_unsuback_fit_or_are_left_out,
-    mqtt5_3_14_2_3_3_14_2_4_explanations_of_disconnect_fit_or_are_left_out,
-    mqtt5_3_1_2_24_no_packet_is_bigger_than_the_client_announced,
-    mqtt5_3_1_2_25_delivery_too_big_is_done_with,
-    mqtt5_3_2_2_15_packet_above_the_brokers_maximum_is_cut,
-];
+cases! {
+    explanations_of_a_refusing_connack_fit_or_are_left_out: ["MQTT-3.2.2-19", "MQTT-3.2.2-20"],
+    connack_of_success_fits_or_is_not_sent: ["MQTT-3.1.2-24", "MQTT-3.2.2-20"],
+    explanations_of_puback_fit_or_are_left_out: ["MQTT-3.4.2-2", "MQTT-3.4.2-3"],
+    explanations_of_pubrec_fit_or_are_left_out: ["MQTT-3.5.2-2", "MQTT-3.5.2-3"],
+    explanations_of_pubrel_fit_or_are_left_out: ["MQTT-3.6.2-2", "MQTT-3.6.2-3"],
+    explanations_of_pubcomp_fit_or_are_left_out: ["MQTT-3.7.2-2", "MQTT-3.7.2-3"],
+    explanations_of_suback_fit_or_are_left_out: ["MQTT-3.9.2-1", "MQTT-3.9.2-2"],
+    explanations_of_unsuback_fit_or_are_left_out: ["MQTT-3.11.2-1", "MQTT-3.11.2-2"],
+    explanations_of_disconnect_fit_or_are_left_out: ["MQTT-3.14.2-3", "MQTT-3.14.2-4"],
+    no_packet_is_bigger_than_the_client_announced: ["MQTT-3.1.2-24"],
+    delivery_too_big_is_done_with: ["MQTT-3.1.2-25"],
+    packet_above_the_brokers_maximum_is_cut: ["MQTT-3.2.2-15"],
+}
 
 /// Room for a CONNACK and for every answer, and for hardly a sentence.
 const SMALL: u32 = 24;
@@ -54,7 +54,7 @@ fn assert_small_answer(stage: &Stage, bytes: &[u8], kind: Kind) {
 }
 
 /// A client that cannot take an explanation is refused all the same.
-fn mqtt5_3_2_2_19_3_2_2_20_explanations_of_a_refusing_connack_fit_or_are_left_out(stage: &Stage) {
+fn explanations_of_a_refusing_connack_fit_or_are_left_out(stage: &Stage) {
     stage.client("control").disconnect();
     let refused = |size: u32| {
         let method = Property::AuthenticationMethod("none-such".to_owned());
@@ -69,7 +69,7 @@ fn mqtt5_3_2_2_19_3_2_2_20_explanations_of_a_refusing_connack_fit_or_are_left_ou
 }
 
 /// Where even what must be said does not fit, the client is not served.
-fn mqtt5_3_1_2_24_3_2_2_20_connack_of_success_fits_or_is_not_sent(stage: &Stage) {
+fn connack_of_success_fits_or_is_not_sent(stage: &Stage) {
     let said = |size: u32| {
         let connect = stage.passing("c").with(Property::MaximumPacketSize(size)).encode();
         let said = last_words(stage, &[&connect[..], &[0xE0, 0]].concat()).len();
@@ -83,11 +83,11 @@ fn forged(qos: u8) -> Vec<u8> {
     Message::new("$SYS/forged", "x").qos(qos).encode(V5, 1)
 }
 
-fn mqtt5_3_4_2_2_3_4_2_3_explanations_of_puback_fit_or_are_left_out(stage: &Stage) {
+fn explanations_of_puback_fit_or_are_left_out(stage: &Stage) {
     assert_small_answer(stage, &forged(1), Kind::Puback);
 }
 
-fn mqtt5_3_5_2_2_3_5_2_3_explanations_of_pubrec_fit_or_are_left_out(stage: &Stage) {
+fn explanations_of_pubrec_fit_or_are_left_out(stage: &Stage) {
     assert_small_answer(stage, &forged(2), Kind::Pubrec);
 }
 
@@ -95,11 +95,11 @@ fn mqtt5_3_5_2_2_3_5_2_3_explanations_of_pubrec_fit_or_are_left_out(stage: &Stag
 const STRAY_PUBREC: [u8; 4] = [0x50, 2, 0, 77];
 const STRAY_PUBREL: [u8; 4] = [0x62, 2, 0, 77];
 
-fn mqtt5_3_6_2_2_3_6_2_3_explanations_of_pubrel_fit_or_are_left_out(stage: &Stage) {
+fn explanations_of_pubrel_fit_or_are_left_out(stage: &Stage) {
     assert_small_answer(stage, &STRAY_PUBREC, Kind::Pubrel);
 }
 
-fn mqtt5_3_7_2_2_3_7_2_3_explanations_of_pubcomp_fit_or_are_left_out(stage: &Stage) {
+fn explanations_of_pubcomp_fit_or_are_left_out(stage: &Stage) {
     assert_small_answer(stage, &STRAY_PUBREL, Kind::Pubcomp);
 }
 
@@ -107,7 +107,7 @@ fn refused_subscribe() -> Vec<u8> {
     subscribe_packet(V5, 1, &[], &[("a#", 0)])
 }
 
-fn mqtt5_3_9_2_1_3_9_2_2_explanations_of_suback_fit_or_are_left_out(stage: &Stage) {
+fn explanations_of_suback_fit_or_are_left_out(stage: &Stage) {
     assert_small_answer(stage, &refused_subscribe(), Kind::Suback);
 }
 
@@ -115,12 +115,12 @@ fn idle_unsubscribe() -> Vec<u8> {
     unsubscribe_packet(1, &[], &[b"never/subscribed"])
 }
 
-fn mqtt5_3_11_2_1_3_11_2_2_explanations_of_unsuback_fit_or_are_left_out(stage: &Stage) {
+fn explanations_of_unsuback_fit_or_are_left_out(stage: &Stage) {
     assert_small_answer(stage, &idle_unsubscribe(), Kind::Unsuback);
 }
 
 /// Everything after which a client is told goodbye.
-fn mqtt5_3_14_2_3_3_14_2_4_explanations_of_disconnect_fit_or_are_left_out(stage: &Stage) {
+fn explanations_of_disconnect_fit_or_are_left_out(stage: &Stage) {
     for bytes in [
         vec![0xF0, 0],
         vec![0xE1, 0],
@@ -136,7 +136,7 @@ fn mqtt5_3_14_2_3_3_14_2_4_explanations_of_disconnect_fit_or_are_left_out(stage:
     assert_eq!(old.expect_closed(), None);
 }
 
-fn mqtt5_3_1_2_24_no_packet_is_bigger_than_the_client_announced(stage: &Stage) {
+fn no_packet_is_bigger_than_the_client_announced(stage: &Stage) {
     let overhead = stage.message("t", "").qos(1).encode(V5, 1).len() as u32;
     let room = |limit: u32| usize::try_from(limit - overhead).expect("a topic of a few bytes");
     let limit = overhead + 6;
@@ -156,7 +156,7 @@ fn mqtt5_3_1_2_24_no_packet_is_bigger_than_the_client_announced(stage: &Stage) {
     exact.settle();
 }
 
-fn mqtt5_3_1_2_25_delivery_too_big_is_done_with(stage: &Stage) {
+fn delivery_too_big_is_done_with(stage: &Stage) {
     let connect = stage.lasting("c").with(Property::MaximumPacketSize(100)).with(Property::ReceiveMaximum(1));
     let mut client = stage.connect(&connect);
     client.subscribe(&[(&stage.topic("t"), 2)]);
@@ -176,7 +176,7 @@ fn mqtt5_3_1_2_25_delivery_too_big_is_done_with(stage: &Stage) {
     stage.connect(&stage.lasting("c")).settle();
 }
 
-fn mqtt5_3_2_2_15_packet_above_the_brokers_maximum_is_cut(stage: &Stage) {
+fn packet_above_the_brokers_maximum_is_cut(stage: &Stage) {
     let broker = stage.configured(|config| config.limits.packet_size = "1 KiB".parse().expect("a size"));
     let stage = &Stage::of(&broker);
     let mut client = stage.client("c");

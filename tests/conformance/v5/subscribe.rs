@@ -5,41 +5,41 @@ use super::stage::{EITHER, MALFORMED, PROTOCOL_ERROR, Stage, packet, string};
 use crate::support::client::subscribe_packet;
 use crate::support::{Kind, Packet, Property, Publish, V5};
 
-cases![
-    mqtt5_3_8_3_2_subscribe_without_a_filter_is_a_protocol_error,
-    mqtt5_3_8_3_3_no_local_keeps_a_clients_own_messages_away,
-    mqtt5_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error,
-    mqtt5_3_8_3_5_reserved_option_bits_are_malformed,
-    mqtt5_3_8_4_1_every_subscribe_is_answered,
-    mqtt5_3_8_4_2_suback_has_the_identifier_of_its_subscribe,
-    mqtt5_3_8_4_3_same_filter_again_replaces_the_subscription,
-    mqtt5_3_8_4_4_replacement_resends_retained_messages_and_loses_nothing,
-    mqtt5_3_8_4_5_many_filters_are_like_many_requests_with_one_answer,
-    mqtt5_3_8_4_6_suback_has_a_code_for_each_filter,
-    mqtt5_3_8_4_7_suback_code_is_the_qos_granted_or_a_failure,
-    mqtt5_3_8_4_8_delivery_is_at_the_lower_qos,
-    mqtt5_3_9_3_1_suback_codes_follow_the_filters,
-    mqtt5_3_9_3_2_suback_codes_are_from_its_table,
-    mqtt5_3_3_4_2_overlapping_filters_deliver_at_the_highest_qos,
-    mqtt5_3_3_4_3_deliveries_name_the_identifiers_that_there_are,
-    mqtt5_3_3_4_4_one_copy_lists_every_identifier,
-    mqtt5_3_3_4_5_copies_name_their_own_identifier_alone,
-    mqtt5_unnumbered_subscription_identifier_0_is_a_protocol_error,
-    mqtt5_unnumbered_retain_handling_3_is_a_protocol_error,
-    mqtt5_unnumbered_requested_qos_3_is_a_protocol_error,
-    mqtt5_unnumbered_filter_without_options_is_malformed,
-];
+cases! {
+    subscribe_without_a_filter_is_a_protocol_error: ["MQTT-3.8.3-2"],
+    no_local_keeps_a_clients_own_messages_away: ["MQTT-3.8.3-3"],
+    no_local_on_a_shared_subscription_is_a_protocol_error: ["MQTT-3.8.3-4"],
+    reserved_option_bits_are_malformed: ["MQTT-3.8.3-5"],
+    every_subscribe_is_answered: ["MQTT-3.8.4-1"],
+    suback_has_the_identifier_of_its_subscribe: ["MQTT-3.8.4-2"],
+    same_filter_again_replaces_the_subscription: ["MQTT-3.8.4-3"],
+    replacement_resends_retained_messages_and_loses_nothing: ["MQTT-3.8.4-4"],
+    many_filters_are_like_many_requests_with_one_answer: ["MQTT-3.8.4-5"],
+    suback_has_a_code_for_each_filter: ["MQTT-3.8.4-6"],
+    suback_code_is_the_qos_granted_or_a_failure: ["MQTT-3.8.4-7"],
+    delivery_is_at_the_lower_qos: ["MQTT-3.8.4-8"],
+    suback_codes_follow_the_filters: ["MQTT-3.9.3-1"],
+    suback_codes_are_from_its_table: ["MQTT-3.9.3-2"],
+    overlapping_filters_deliver_at_the_highest_qos: ["MQTT-3.3.4-2"],
+    deliveries_name_the_identifiers_that_there_are: ["MQTT-3.3.4-3"],
+    one_copy_lists_every_identifier: ["MQTT-3.3.4-4"],
+    copies_name_their_own_identifier_alone: ["MQTT-3.3.4-5"],
+    subscription_identifier_0_is_a_protocol_error: [],
+    retain_handling_3_is_a_protocol_error: [],
+    requested_qos_3_is_a_protocol_error: [],
+    filter_without_options_is_malformed: [],
+}
 
 const NO_LOCAL: u8 = 0x04;
 
-fn mqtt5_3_8_3_2_subscribe_without_a_filter_is_a_protocol_error(stage: &Stage) {
+fn subscribe_without_a_filter_is_a_protocol_error(stage: &Stage) {
     stage.subscriber("c", "t", 0).settle();
     stage.assert_cut(&subscribe_packet(V5, 1, &[], &[]), EITHER, "no filter");
     let properties = subscribe_packet(V5, 1, &[Property::SubscriptionId(1)], &[]);
     stage.assert_cut(&properties, EITHER, "properties alone");
 }
 
-fn mqtt5_3_8_3_3_no_local_keeps_a_clients_own_messages_away(stage: &Stage) {
+fn no_local_keeps_a_clients_own_messages_away(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", NO_LOCAL | 1);
     let mut ordinary = stage.subscriber("o", "t", 1);
     client.deliver(&stage.message("t", "own").qos(1));
@@ -56,7 +56,7 @@ fn mqtt5_3_8_3_3_no_local_keeps_a_clients_own_messages_away(stage: &Stage) {
     stage.connect(&stage.lasting("d")).settle();
 }
 
-fn mqtt5_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error(stage: &Stage) {
+fn no_local_on_a_shared_subscription_is_a_protocol_error(stage: &Stage) {
     let shared = format!("$share/g/{}", stage.topic("t"));
     let mut client = stage.client("c");
     assert_eq!(client.subscribe(&[(&shared, 1)]), [1]);
@@ -65,7 +65,7 @@ fn mqtt5_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error(stage: &S
     client.settle();
 }
 
-fn mqtt5_3_8_3_5_reserved_option_bits_are_malformed(stage: &Stage) {
+fn reserved_option_bits_are_malformed(stage: &Stage) {
     // All the others at once are lawful.
     assert_eq!(stage.client("c").subscribe(&[(&stage.topic("t"), 0x2E)]), [2]);
     for bits in [0x40, 0x80, 0xC0] {
@@ -74,7 +74,7 @@ fn mqtt5_3_8_3_5_reserved_option_bits_are_malformed(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_8_4_1_every_subscribe_is_answered(stage: &Stage) {
+fn every_subscribe_is_answered(stage: &Stage) {
     let mut client = stage.client("c");
     let filters: Vec<String> = ["a", "+/b", "#", "a"].iter().map(|filter| stage.topic(filter)).collect();
     let all = (1..=20).flat_map(|id| subscribe_packet(V5, id, &[], &[(&filters[usize::from(id) % 4], 0)]));
@@ -85,7 +85,7 @@ fn mqtt5_3_8_4_1_every_subscribe_is_answered(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_8_4_2_suback_has_the_identifier_of_its_subscribe(stage: &Stage) {
+fn suback_has_the_identifier_of_its_subscribe(stage: &Stage) {
     let mut client = stage.client("c");
     for id in [65_535, 1, 256, 255] {
         client.send(&subscribe_packet(V5, id, &[], &[(&stage.topic("t"), 0), ("a#", 0)]));
@@ -94,7 +94,7 @@ fn mqtt5_3_8_4_2_suback_has_the_identifier_of_its_subscribe(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_8_4_3_same_filter_again_replaces_the_subscription(stage: &Stage) {
+fn same_filter_again_replaces_the_subscription(stage: &Stage) {
     let mut client = stage.client("c");
     let topic = stage.topic("t");
     client.subscribe_with(&[Property::SubscriptionId(1)], &[(&topic, 2)]);
@@ -112,7 +112,7 @@ fn mqtt5_3_8_4_3_same_filter_again_replaces_the_subscription(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_8_4_4_replacement_resends_retained_messages_and_loses_nothing(stage: &Stage) {
+fn replacement_resends_retained_messages_and_loses_nothing(stage: &Stage) {
     stage.deliver(&stage.message("t", "retained").qos(1).retained());
     let mut client = stage.subscriber("c", "t", 0);
     assert_eq!(client.expect_publish().text(), "retained");
@@ -133,7 +133,7 @@ fn mqtt5_3_8_4_4_replacement_resends_retained_messages_and_loses_nothing(stage: 
     assert_eq!(texts.len() - live.len(), 20);
 }
 
-fn mqtt5_3_8_4_5_many_filters_are_like_many_requests_with_one_answer(stage: &Stage) {
+fn many_filters_are_like_many_requests_with_one_answer(stage: &Stage) {
     for name in ["a", "b", "c"] {
         stage.deliver(&stage.message(name, name).qos(1).retained());
     }
@@ -152,7 +152,7 @@ fn mqtt5_3_8_4_5_many_filters_are_like_many_requests_with_one_answer(stage: &Sta
     client.settle();
 }
 
-fn mqtt5_3_8_4_6_suback_has_a_code_for_each_filter(stage: &Stage) {
+fn suback_has_a_code_for_each_filter(stage: &Stage) {
     let mut client = stage.client("c");
     for count in [1, 2, 50] {
         let filters: Vec<String> = (0..count).map(|n| stage.topic(&n.to_string())).collect();
@@ -161,7 +161,7 @@ fn mqtt5_3_8_4_6_suback_has_a_code_for_each_filter(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_8_4_7_suback_code_is_the_qos_granted_or_a_failure(stage: &Stage) {
+fn suback_code_is_the_qos_granted_or_a_failure(stage: &Stage) {
     let mut client = stage.client("c");
     for qos in [0, 1, 2] {
         assert_eq!(client.subscribe(&[(&stage.topic("t"), qos)]), [qos]);
@@ -174,7 +174,7 @@ fn mqtt5_3_8_4_7_suback_code_is_the_qos_granted_or_a_failure(stage: &Stage) {
     assert!(matches!(codes[..], [0x80..=0xFF]), "{codes:02X?}");
 }
 
-fn mqtt5_3_8_4_8_delivery_is_at_the_lower_qos(stage: &Stage) {
+fn delivery_is_at_the_lower_qos(stage: &Stage) {
     for granted in [0, 1, 2] {
         let mut client = stage.subscriber("c", "t", granted);
         for published in [0, 1, 2] {
@@ -187,7 +187,7 @@ fn mqtt5_3_8_4_8_delivery_is_at_the_lower_qos(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_9_3_1_suback_codes_follow_the_filters(stage: &Stage) {
+fn suback_codes_follow_the_filters(stage: &Stage) {
     let [a, b, c] = ["a", "b", "c"].map(|name| stage.topic(name));
     let mut client = stage.client("c");
     let codes = client.subscribe(&[(&c, 1), ("#/x", 0), (&a, 2), (&b, 0), ("+x", 2), (&b, 1)]);
@@ -195,7 +195,7 @@ fn mqtt5_3_9_3_1_suback_codes_follow_the_filters(stage: &Stage) {
 }
 
 /// The reader of these tests refuses others.
-fn mqtt5_3_9_3_2_suback_codes_are_from_its_table(stage: &Stage) {
+fn suback_codes_are_from_its_table(stage: &Stage) {
     let lawful = super::table::codes_of("SUBACK");
     let mut client = stage.client("c");
     let filters =
@@ -229,14 +229,14 @@ fn overlapping(stage: &Stage, subscriptions: &[(&str, u8, Option<u32>)]) -> Vec<
     }
 }
 
-fn mqtt5_3_3_4_2_overlapping_filters_deliver_at_the_highest_qos(stage: &Stage) {
+fn overlapping_filters_deliver_at_the_highest_qos(stage: &Stage) {
     for filters in [[("a/b", 0), ("a/+", 2), ("#", 1)], [("a/b", 2), ("a/+", 0), ("#", 0)]] {
         let publishes = overlapping(stage, &filters.map(|(filter, qos)| (filter, qos, None)));
         assert_eq!(publishes.iter().map(|publish| publish.qos).max(), Some(2), "{publishes:?}");
     }
 }
 
-fn mqtt5_3_3_4_3_deliveries_name_the_identifiers_that_there_are(stage: &Stage) {
+fn deliveries_name_the_identifiers_that_there_are(stage: &Stage) {
     let publishes = overlapping(stage, &[("a/b", 0, Some(1)), ("a/+", 1, None), ("#", 0, Some(268_435_455))]);
     let mut ids: Vec<u32> = publishes.iter().flat_map(Publish::subscription_ids).collect();
     ids.sort_unstable();
@@ -246,7 +246,7 @@ fn mqtt5_3_3_4_3_deliveries_name_the_identifiers_that_there_are(stage: &Stage) {
     assert!(!publishes.is_empty() && publishes.iter().all(|publish| publish.subscription_ids().is_empty()));
 }
 
-fn mqtt5_3_3_4_4_one_copy_lists_every_identifier(stage: &Stage) {
+fn one_copy_lists_every_identifier(stage: &Stage) {
     let publishes = overlapping(stage, &[("a/b", 0, Some(5)), ("a/+", 1, Some(200)), ("#", 0, Some(70_000))]);
     // This broker sends one copy.
     let [publish] = &publishes[..] else { panic!("{publishes:?}") };
@@ -256,7 +256,7 @@ fn mqtt5_3_3_4_4_one_copy_lists_every_identifier(stage: &Stage) {
 }
 
 /// A copy for each is not this broker's way but with a shared subscription, which is never merged.
-fn mqtt5_3_3_4_5_copies_name_their_own_identifier_alone(stage: &Stage) {
+fn copies_name_their_own_identifier_alone(stage: &Stage) {
     let mut client = stage.client("c");
     let topic = stage.topic("t");
     client.subscribe_with(&[Property::SubscriptionId(1)], &[(&topic, 0)]);
@@ -267,7 +267,7 @@ fn mqtt5_3_3_4_5_copies_name_their_own_identifier_alone(stage: &Stage) {
     assert_eq!(ids, [vec![1], vec![2]]);
 }
 
-fn mqtt5_unnumbered_subscription_identifier_0_is_a_protocol_error(stage: &Stage) {
+fn subscription_identifier_0_is_a_protocol_error(stage: &Stage) {
     let with = |id: u32| subscribe_packet(V5, 1, &[Property::SubscriptionId(id)], &[("t", 0)]);
     let mut client = stage.client("c");
     for id in [1, 127, 128, 268_435_455] {
@@ -279,19 +279,19 @@ fn mqtt5_unnumbered_subscription_identifier_0_is_a_protocol_error(stage: &Stage)
     stage.assert_cut(&packet(0x82, &[&five_bytes]), &[MALFORMED], "five bytes");
 }
 
-fn mqtt5_unnumbered_retain_handling_3_is_a_protocol_error(stage: &Stage) {
+fn retain_handling_3_is_a_protocol_error(stage: &Stage) {
     let topic = stage.topic("t");
     assert_eq!(stage.client("c").subscribe(&[(&topic, 0x20)]), [0]);
     stage.assert_cut(&subscribe_packet(V5, 1, &[], &[(&topic, 0x30)]), EITHER, "3");
 }
 
-fn mqtt5_unnumbered_requested_qos_3_is_a_protocol_error(stage: &Stage) {
+fn requested_qos_3_is_a_protocol_error(stage: &Stage) {
     let topic = stage.topic("t");
     assert_eq!(stage.client("c").subscribe(&[(&topic, 2)]), [2]);
     stage.assert_cut(&subscribe_packet(V5, 1, &[], &[(&topic, 3)]), EITHER, "3");
 }
 
-fn mqtt5_unnumbered_filter_without_options_is_malformed(stage: &Stage) {
+fn filter_without_options_is_malformed(stage: &Stage) {
     stage.subscriber("c", "t", 0).settle();
     stage.assert_cut(&packet(0x82, &[&[0, 1, 0], &string("t")]), &[MALFORMED], "no options");
     stage.assert_cut(&packet(0x82, &[&[0, 1, 0]]), EITHER, "no filter");

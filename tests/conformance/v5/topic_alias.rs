@@ -5,18 +5,18 @@ use super::stage::{Stage, assert_told, find};
 use crate::support::{Message, Property, Publish, RawClient, V5};
 use std::collections::HashMap;
 
-cases![
-    mqtt5_3_1_2_26_aliases_stay_within_what_the_client_announced,
-    mqtt5_3_3_2_11_no_alias_beyond_the_clients_maximum,
-    mqtt5_3_1_2_27_no_aliases_for_a_client_that_announced_none,
-    mqtt5_3_3_2_12_every_alias_up_to_the_announced_maximum_is_taken,
-    mqtt5_3_2_2_17_alias_above_the_brokers_maximum_is_refused,
-    mqtt5_3_3_2_9_alias_above_the_maximum_of_connack_is_refused,
-    mqtt5_3_2_2_18_any_alias_is_refused_where_none_was_announced,
-    mqtt5_3_3_2_8_alias_0_is_refused,
-    mqtt5_3_3_2_7_aliases_end_with_their_connection,
-    mqtt5_3_3_2_7_aliases_of_the_broker_end_with_their_connection,
-];
+cases! {
+    aliases_stay_within_what_the_client_announced: ["MQTT-3.1.2-26"],
+    no_alias_beyond_the_clients_maximum: ["MQTT-3.3.2-11"],
+    no_aliases_for_a_client_that_announced_none: ["MQTT-3.1.2-27"],
+    every_alias_up_to_the_announced_maximum_is_taken: ["MQTT-3.3.2-12"],
+    alias_above_the_brokers_maximum_is_refused: ["MQTT-3.2.2-17"],
+    alias_above_the_maximum_of_connack_is_refused: ["MQTT-3.3.2-9"],
+    any_alias_is_refused_where_none_was_announced: ["MQTT-3.2.2-18"],
+    alias_0_is_refused: ["MQTT-3.3.2-8"],
+    aliases_end_with_their_connection: ["MQTT-3.3.2-7"],
+    aliases_of_the_broker_end_with_their_connection: ["MQTT-3.3.2-7"],
+}
 
 const INVALID: &[u8] = &[0x94];
 
@@ -61,20 +61,20 @@ fn highest_alias(stage: &Stage, announced: Option<u16>) -> u16 {
     highest
 }
 
-fn mqtt5_3_1_2_26_aliases_stay_within_what_the_client_announced(stage: &Stage) {
+fn aliases_stay_within_what_the_client_announced(stage: &Stage) {
     for announced in [1, 3, 65_535] {
         assert!(highest_alias(stage, Some(announced)) <= announced);
     }
 }
 
-fn mqtt5_3_3_2_11_no_alias_beyond_the_clients_maximum(stage: &Stage) {
+fn no_alias_beyond_the_clients_maximum(stage: &Stage) {
     // Also after a reconnect that announces less.
     for announced in [5, 2, 1, 0] {
         assert!(highest_alias(stage, Some(announced)) <= announced);
     }
 }
 
-fn mqtt5_3_1_2_27_no_aliases_for_a_client_that_announced_none(stage: &Stage) {
+fn no_aliases_for_a_client_that_announced_none(stage: &Stage) {
     assert_eq!(highest_alias(stage, None), 0);
     assert_eq!(highest_alias(stage, Some(0)), 0);
 }
@@ -90,7 +90,7 @@ fn assert_alias_works(stage: &Stage, client: &mut RawClient, subscriber: &mut Ra
     }
 }
 
-fn mqtt5_3_3_2_12_every_alias_up_to_the_announced_maximum_is_taken(stage: &Stage) {
+fn every_alias_up_to_the_announced_maximum_is_taken(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "#", 0);
     let mut client = stage.client("c");
     let maximum = maximum(&client);
@@ -121,18 +121,18 @@ fn assert_refused_beyond_the_maximum(stage: &Stage) {
     subscriber.settle();
 }
 
-fn mqtt5_3_2_2_17_alias_above_the_brokers_maximum_is_refused(stage: &Stage) {
+fn alias_above_the_brokers_maximum_is_refused(stage: &Stage) {
     assert_refused_beyond_the_maximum(stage);
 }
 
-fn mqtt5_3_3_2_9_alias_above_the_maximum_of_connack_is_refused(stage: &Stage) {
+fn alias_above_the_maximum_of_connack_is_refused(stage: &Stage) {
     let broker = stage.configured(|config| config.limits.topic_alias_maximum = 3);
     let stage = &Stage::of(&broker);
     assert_eq!(maximum(&stage.client("control")), 3);
     assert_refused_beyond_the_maximum(stage);
 }
 
-fn mqtt5_3_2_2_18_any_alias_is_refused_where_none_was_announced(stage: &Stage) {
+fn any_alias_is_refused_where_none_was_announced(stage: &Stage) {
     let broker = stage.configured(|config| config.limits.topic_alias_maximum = 0);
     let stage = &Stage::of(&broker);
     assert_eq!(maximum(&stage.client("control")), 0);
@@ -142,7 +142,7 @@ fn mqtt5_3_2_2_18_any_alias_is_refused_where_none_was_announced(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_3_2_8_alias_0_is_refused(stage: &Stage) {
+fn alias_0_is_refused(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "#", 0);
     assert_alias_works(stage, &mut stage.client("c"), &mut subscriber, 1);
     let message = stage.message("t", "x").with(Property::TopicAlias(0));
@@ -150,7 +150,7 @@ fn mqtt5_3_3_2_8_alias_0_is_refused(stage: &Stage) {
     subscriber.settle();
 }
 
-fn mqtt5_3_3_2_7_aliases_end_with_their_connection(stage: &Stage) {
+fn aliases_end_with_their_connection(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "#", 0);
     let mut client = stage.connect(&stage.lasting("c"));
     assert_alias_works(stage, &mut client, &mut subscriber, 1);
@@ -163,7 +163,7 @@ fn mqtt5_3_3_2_7_aliases_end_with_their_connection(stage: &Stage) {
 }
 
 /// What was sent by an alias is sent again by its name, or by an alias that the new connection has been told.
-fn mqtt5_3_3_2_7_aliases_of_the_broker_end_with_their_connection(stage: &Stage) {
+fn aliases_of_the_broker_end_with_their_connection(stage: &Stage) {
     let connect = stage.lasting("s").with(Property::TopicAliasMaximum(5));
     let mut subscriber = stage.connect(&connect);
     subscriber.subscribe(&[(&stage.topic("#"), 1)]);

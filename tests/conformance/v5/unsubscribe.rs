@@ -4,26 +4,26 @@ use super::cases;
 use super::stage::{EITHER, Stage, unsubscribe_packet};
 use crate::support::{Kind, Packet, Property};
 
-cases![
-    mqtt5_3_10_3_2_unsubscribe_without_a_filter_is_a_protocol_error,
-    mqtt5_3_10_4_1_only_the_very_filter_is_deleted,
-    mqtt5_3_10_4_2_nothing_is_queued_after_unsubscribe,
-    mqtt5_3_10_4_3_deliveries_begun_are_finished,
-    mqtt5_3_10_4_4_every_unsubscribe_is_answered,
-    mqtt5_3_10_4_5_unsuback_has_the_identifier_though_nothing_was_deleted,
-    mqtt5_3_10_4_6_many_filters_are_like_many_requests_with_one_answer,
-    mqtt5_3_11_3_1_unsuback_codes_follow_the_filters,
-    mqtt5_3_11_3_2_unsuback_codes_are_from_its_table,
-    mqtt5_unnumbered_invalid_filter_in_unsubscribe_is_answered_or_cut,
-];
+cases! {
+    unsubscribe_without_a_filter_is_a_protocol_error: ["MQTT-3.10.3-2"],
+    only_the_very_filter_is_deleted: ["MQTT-3.10.4-1"],
+    nothing_is_queued_after_unsubscribe: ["MQTT-3.10.4-2"],
+    deliveries_begun_are_finished: ["MQTT-3.10.4-3"],
+    every_unsubscribe_is_answered: ["MQTT-3.10.4-4"],
+    unsuback_has_the_identifier_though_nothing_was_deleted: ["MQTT-3.10.4-5"],
+    many_filters_are_like_many_requests_with_one_answer: ["MQTT-3.10.4-6"],
+    unsuback_codes_follow_the_filters: ["MQTT-3.11.3-1"],
+    unsuback_codes_are_from_its_table: ["MQTT-3.11.3-2"],
+    invalid_filter_in_unsubscribe_is_answered_or_cut: [],
+}
 
-fn mqtt5_3_10_3_2_unsubscribe_without_a_filter_is_a_protocol_error(stage: &Stage) {
+fn unsubscribe_without_a_filter_is_a_protocol_error(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 0);
     assert_eq!(client.unsubscribe(&[&stage.topic("t")]), [0]);
     stage.assert_cut(&unsubscribe_packet(1, &[], &[]), EITHER, "no filter");
 }
 
-fn mqtt5_3_10_4_1_only_the_very_filter_is_deleted(stage: &Stage) {
+fn only_the_very_filter_is_deleted(stage: &Stage) {
     let mut client = stage.subscriber("c", "a/+", 0);
     for other in ["a/b", "#", "a/#", "+/+", "a", "A/+", "a/+/", "/a/+"] {
         assert_eq!(client.unsubscribe(&[&stage.topic(other)]), [0x11], "{other}");
@@ -35,7 +35,7 @@ fn mqtt5_3_10_4_1_only_the_very_filter_is_deleted(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_10_4_2_nothing_is_queued_after_unsubscribe(stage: &Stage) {
+fn nothing_is_queued_after_unsubscribe(stage: &Stage) {
     for qos in [0, 1, 2] {
         let mut client = stage.connect(&stage.lasting("c"));
         client.subscribe(&[(&stage.topic("t"), qos)]);
@@ -50,7 +50,7 @@ fn mqtt5_3_10_4_2_nothing_is_queued_after_unsubscribe(stage: &Stage) {
     }
 }
 
-fn mqtt5_3_10_4_3_deliveries_begun_are_finished(stage: &Stage) {
+fn deliveries_begun_are_finished(stage: &Stage) {
     let mut client = stage.connect(&stage.lasting("c"));
     client.subscribe(&[(&stage.topic("t"), 2)]);
     for qos in [1, 2, 2] {
@@ -69,7 +69,7 @@ fn mqtt5_3_10_4_3_deliveries_begun_are_finished(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_10_4_4_every_unsubscribe_is_answered(stage: &Stage) {
+fn every_unsubscribe_is_answered(stage: &Stage) {
     let mut client = stage.client("c");
     let filter = stage.topic("t");
     client.send(
@@ -81,7 +81,7 @@ fn mqtt5_3_10_4_4_every_unsubscribe_is_answered(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_10_4_5_unsuback_has_the_identifier_though_nothing_was_deleted(stage: &Stage) {
+fn unsuback_has_the_identifier_though_nothing_was_deleted(stage: &Stage) {
     let mut client = stage.client("c");
     for id in [65_535, 1, 256, 255] {
         client.send(&unsubscribe_packet(id, &[], &[b"never/subscribed"]));
@@ -90,7 +90,7 @@ fn mqtt5_3_10_4_5_unsuback_has_the_identifier_though_nothing_was_deleted(stage: 
     }
 }
 
-fn mqtt5_3_10_4_6_many_filters_are_like_many_requests_with_one_answer(stage: &Stage) {
+fn many_filters_are_like_many_requests_with_one_answer(stage: &Stage) {
     let filters = ["a", "b", "c"].map(|name| stage.topic(name));
     let mut client = stage.client("c");
     client.subscribe(&[(&filters[0], 0), (&filters[1], 0), (&filters[2], 0)]);
@@ -103,7 +103,7 @@ fn mqtt5_3_10_4_6_many_filters_are_like_many_requests_with_one_answer(stage: &St
     client.settle();
 }
 
-fn mqtt5_3_11_3_1_unsuback_codes_follow_the_filters(stage: &Stage) {
+fn unsuback_codes_follow_the_filters(stage: &Stage) {
     let filters = ["a", "b", "c"].map(|name| stage.topic(name));
     let mut client = stage.client("c");
     client.subscribe(&[(&filters[0], 0), (&filters[2], 0)]);
@@ -112,7 +112,7 @@ fn mqtt5_3_11_3_1_unsuback_codes_follow_the_filters(stage: &Stage) {
 }
 
 /// The reader of these tests refuses others.
-fn mqtt5_3_11_3_2_unsuback_codes_are_from_its_table(stage: &Stage) {
+fn unsuback_codes_are_from_its_table(stage: &Stage) {
     let lawful = super::table::codes_of("UNSUBACK");
     let mut client = stage.client("c");
     for filter in [stage.topic("t").as_str(), "$share/g/t", "$SYS/#", "#", "+"] {
@@ -126,7 +126,7 @@ fn mqtt5_3_11_3_2_unsuback_codes_are_from_its_table(stage: &Stage) {
 }
 
 /// A filter that no SUBSCRIBE could have had: refused by its code, by the end of the connection, or simply not there.
-fn mqtt5_unnumbered_invalid_filter_in_unsubscribe_is_answered_or_cut(stage: &Stage) {
+fn invalid_filter_in_unsubscribe_is_answered_or_cut(stage: &Stage) {
     let lawful = super::table::codes_of("UNSUBACK");
     for filter in ["a#", "+a", "$share/g", "$share//t"] {
         let mut client = stage.client("c");

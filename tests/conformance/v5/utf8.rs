@@ -7,16 +7,16 @@ use super::stage::{
 use crate::support::client::subscribe_packet;
 use crate::support::{Connect, Kind, Message, V5};
 
-cases![
-    mqtt5_1_5_4_1_string_that_is_not_utf8_is_malformed,
-    mqtt5_1_5_4_2_string_with_u_0000_is_malformed,
-    mqtt5_1_5_4_3_byte_order_mark_stays_in_the_string,
-    mqtt5_1_5_5_1_lengths_are_written_in_their_shortest_form,
-    mqtt5_1_5_7_1_both_strings_of_a_pair_are_checked,
-    mqtt5_3_3_2_1_topic_name_comes_first_and_is_utf8,
-    mqtt5_3_8_3_1_filter_of_subscribe_that_is_not_utf8_is_malformed,
-    mqtt5_3_10_3_1_filter_of_unsubscribe_that_is_not_utf8_is_malformed,
-];
+cases! {
+    string_that_is_not_utf8_is_malformed: ["MQTT-1.5.4-1"],
+    string_with_u_0000_is_malformed: ["MQTT-1.5.4-2"],
+    byte_order_mark_stays_in_the_string: ["MQTT-1.5.4-3"],
+    lengths_are_written_in_their_shortest_form: ["MQTT-1.5.5-1"],
+    both_strings_of_a_pair_are_checked: ["MQTT-1.5.7-1"],
+    topic_name_comes_first_and_is_utf8: ["MQTT-3.3.2-1"],
+    filter_of_subscribe_that_is_not_utf8_is_malformed: ["MQTT-3.8.3-1"],
+    filter_of_unsubscribe_that_is_not_utf8_is_malformed: ["MQTT-3.10.3-1"],
+}
 
 /// Overlong, truncated, stray and surrogate encodings.
 pub const NOT_UTF8: [&[u8]; 5] = [b"\xC3\x28", b"\xE2\x82", b"\x80", b"\xC0\xAF", b"\xED\xA0\x80"];
@@ -34,7 +34,7 @@ fn assert_refused_everywhere(stage: &Stage, bad: &[u8]) {
     stage.assert_refused(&connect_packet(2, &[], &[&string(bad)]), &[MALFORMED, 0x85], "client id");
 }
 
-fn mqtt5_1_5_4_1_string_that_is_not_utf8_is_malformed(stage: &Stage) {
+fn string_that_is_not_utf8_is_malformed(stage: &Stage) {
     let text = "\u{E9}/\u{10FFFD}/\u{D7FF}\u{E000}";
     let mut client = stage.subscriber("c", "#", 0);
     client.deliver(&stage.message(text, "x").qos(1));
@@ -45,7 +45,7 @@ fn mqtt5_1_5_4_1_string_that_is_not_utf8_is_malformed(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_1_5_4_2_string_with_u_0000_is_malformed(stage: &Stage) {
+fn string_with_u_0000_is_malformed(stage: &Stage) {
     let mut client = stage.subscriber("c", "#", 0);
     client.deliver(&stage.message("\u{A1}", "x").qos(1));
     assert_eq!(client.expect_publish().topic, stage.topic("\u{A1}"));
@@ -55,7 +55,7 @@ fn mqtt5_1_5_4_2_string_with_u_0000_is_malformed(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_1_5_4_3_byte_order_mark_stays_in_the_string(stage: &Stage) {
+fn byte_order_mark_stays_in_the_string(stage: &Stage) {
     let marked = "\u{FEFF}t\u{FEFF}";
     let mut client = stage.subscriber("c", marked, 0);
     let mut plain = stage.subscriber("d", "t", 0);
@@ -73,7 +73,7 @@ fn mqtt5_1_5_4_3_byte_order_mark_stays_in_the_string(stage: &Stage) {
 }
 
 /// The reader of these tests refuses longer forms; so it is shown packets and property sets on both sides of each border.
-fn mqtt5_1_5_5_1_lengths_are_written_in_their_shortest_form(stage: &Stage) {
+fn lengths_are_written_in_their_shortest_form(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 0);
     let overhead = stage.message("t", "").encode(V5, 0).len() - 2;
     for size in [0, 127 - overhead, 128 - overhead, 16_383 - overhead, 16_384 - overhead] {
@@ -92,7 +92,7 @@ fn mqtt5_1_5_5_1_lengths_are_written_in_their_shortest_form(stage: &Stage) {
     stage.assert_cut(&long_form, &[MALFORMED], "two bytes for an empty property set");
 }
 
-fn mqtt5_1_5_7_1_both_strings_of_a_pair_are_checked(stage: &Stage) {
+fn both_strings_of_a_pair_are_checked(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 0);
     client.deliver(&stage.message("t", "").qos(1).with(crate::support::Property::user("", "")));
     assert_eq!(client.expect_publish().user_properties(), [("", "")]);
@@ -109,7 +109,7 @@ fn mqtt5_1_5_7_1_both_strings_of_a_pair_are_checked(stage: &Stage) {
     client.settle();
 }
 
-fn mqtt5_3_3_2_1_topic_name_comes_first_and_is_utf8(stage: &Stage) {
+fn topic_name_comes_first_and_is_utf8(stage: &Stage) {
     let mut client = stage.subscriber("c", "#", 1);
     client.deliver(&stage.message("\u{20AC}", "x").qos(1));
     let publish = client.expect_publish();
@@ -123,7 +123,7 @@ fn mqtt5_3_3_2_1_topic_name_comes_first_and_is_utf8(stage: &Stage) {
     stage.assert_nothing_came(&mut client, "marker");
 }
 
-fn mqtt5_3_8_3_1_filter_of_subscribe_that_is_not_utf8_is_malformed(stage: &Stage) {
+fn filter_of_subscribe_that_is_not_utf8_is_malformed(stage: &Stage) {
     let mut client = stage.client("c");
     assert_eq!(client.subscribe(&[(&stage.topic("\u{E9}"), 1)]), [1]);
     for bad in NOT_UTF8 {
@@ -134,7 +134,7 @@ fn mqtt5_3_8_3_1_filter_of_subscribe_that_is_not_utf8_is_malformed(stage: &Stage
     client.expect_packet(Kind::Suback);
 }
 
-fn mqtt5_3_10_3_1_filter_of_unsubscribe_that_is_not_utf8_is_malformed(stage: &Stage) {
+fn filter_of_unsubscribe_that_is_not_utf8_is_malformed(stage: &Stage) {
     let mut client = stage.subscriber("c", "\u{E9}", 1);
     assert_eq!(client.unsubscribe(&[&stage.topic("\u{E9}")]), [0]);
     for bad in NOT_UTF8 {
