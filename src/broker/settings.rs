@@ -8,8 +8,8 @@ use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Retr
 use crate::session::outbound::sender::SendPolicy;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rules::Rule;
+use crate::shard::DelayedLimits;
 use crate::shard::ShardSettings;
-use crate::shard::features::delayed::DelayedLimits;
 use crate::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 

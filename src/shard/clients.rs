@@ -6,8 +6,9 @@
 //! of the table, in a release build.
 
 use crate::shard::connect::hash;
-use crate::shard::slots::Slots;
-use crate::shard::{SessionEntry, SessionId};
+use crate::shard::session_entry::SessionEntry;
+use crate::shard::slots::SessionId;
+use crate::shard::slots::{OfSession, Slots};
 use hashbrown::HashTable;
 
 /// Tables. An empty one takes 32 bytes.
@@ -44,7 +45,7 @@ impl Clients {
     }
 
     /// The slot of a client's session.
-    pub fn find(&self, client_id: &str, sessions: &Slots<SessionEntry>) -> Option<u32> {
+    pub fn find(&self, client_id: &str, sessions: &Slots<SessionEntry, OfSession>) -> Option<u32> {
         let hash = hash(client_id);
         let is_it = |place: &Place| {
             place.hash == hash as u32

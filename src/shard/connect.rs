@@ -1,6 +1,5 @@
 //! CONNECT: refusal, take-over, the session it finds or begins, CONNACK.
 
-use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::codec::DecodeError;
 use crate::mqtt::keyed::Keyed;
@@ -12,11 +11,13 @@ use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::Session;
 use crate::session::will::Ending;
+use crate::shard::Shard;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
 use crate::shard::connection::{Connection, Leaves, Phase};
 use crate::shard::effects::{Event, Why};
 use crate::shard::receive::Flow;
-use crate::shard::{ConnectionId, SessionEntry, SessionId, Shard};
+use crate::shard::session_entry::SessionEntry;
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -200,14 +201,8 @@ impl Shard {
     }
 
     fn begin_session(&mut self, client_id: &str) -> SessionId {
-        self.insert_session(SessionEntry {
-            session: Session::new(client_id, 0, Arc::clone(self.rules.nobody())),
-            connection: None,
-            ends: Instant::NEVER,
-            will_due: Instant::NEVER,
-            held: None,
-            registered: Registered::default(),
-        })
+        let session = Session::new(client_id, 0, Arc::clone(self.rules.nobody()));
+        self.insert_session(SessionEntry::new(session, Instant::NEVER, Instant::NEVER))
     }
 
     /// Takes in a session whose client has none here.

@@ -12,7 +12,7 @@ use crate::session::keep_alive::KeepAlive;
 use crate::session::outbound::sender::Sender;
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::wire::Wire;
-use crate::shard::{ConnectionId, SessionId};
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -297,7 +297,7 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::session::Session;
-    use crate::shard::SessionEntry;
+    use crate::shard::session_entry::SessionEntry;
 
     /// The allocator has classes of 160, 192, 224, 256 and 320 bytes. One byte more than a class
     /// costs each idle connection the next class.

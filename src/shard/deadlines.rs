@@ -9,12 +9,13 @@ use crate::mqtt::packet::ReasonCode;
 use crate::session::drops::DropReason;
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
+use crate::shard::Shard;
 use crate::shard::connection::Phase;
 use crate::shard::effects::{Event, Why};
 use crate::shard::observe::client_events::{Occurrence, OverdueAction, RedeliveryEvent};
 use crate::shard::slots::Id;
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::turn::Job;
-use crate::shard::{ConnectionId, SessionId, Shard};
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -266,7 +267,7 @@ impl Shard {
     pub(super) fn register_session(&mut self, id: SessionId) {
         let interval = self.settings.expiry_interval;
         let Some(session_entry) = self.sessions.get_mut(id) else { return };
-        let deadline = session_entry.ends.min(session_entry.will_due).min(session_entry.held_until());
+        let deadline = session_entry.deadline();
         if session_entry.registered.needs(deadline, interval) {
             let (slot, generation) = (id.slot, id.generation);
             let kind = DeadlineKind::Session;

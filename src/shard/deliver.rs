@@ -11,13 +11,15 @@ use crate::session::outbound::queue::{Delivery, QueueLimits, QueuePolicy};
 use crate::session::outbound::sender::Counters;
 use crate::session::outbox::Pool;
 use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, TooLarge};
+use crate::shard::Shard;
 use crate::shard::connection::{Connection, Pause};
 use crate::shard::durability::session_records::record_delivery;
 use crate::shard::effects::Why;
-use crate::shard::features::hold::{HELD, HeldMessage};
 use crate::shard::route::{Framed, Publication, Target};
 use crate::shard::scratch::Scratch;
-use crate::shard::{ConnectionId, SessionEntry, SessionId, Shard, ShardSettings};
+use crate::shard::session_entry::{HELD, HeldMessage, SessionEntry};
+use crate::shard::settings::ShardSettings;
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::sync::Arc;
 

@@ -10,11 +10,11 @@ use crate::mqtt::packet::{PacketId, ProtocolVersion, ReasonCode};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::drops::Counts;
 use crate::session::outbound::stall::Stall;
-use crate::shard::ConnectionId;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::slots::ConnectionId;
 use std::fmt;
 use std::time::Duration;
 

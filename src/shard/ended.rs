@@ -23,9 +23,10 @@ use crate::session::outbound::sender::Sender;
 use crate::session::outbound::window::Unacked;
 use crate::session::redelivery_policy::SessionRedelivery;
 use crate::session::subscriptions::Drained;
-use crate::shard::features::hold::HeldMessage;
+use crate::shard::Shard;
+use crate::shard::session_entry::{HeldMessage, SessionEntry};
+use crate::shard::slots::SessionId;
 use crate::shard::turn::Job;
-use crate::shard::{SessionEntry, SessionId, Shard};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub(super) struct EndedSession {
 
 impl EndedSession {
     pub fn new(id: SessionId, session_entry: SessionEntry) -> EndedSession {
-        let SessionEntry { session, held, .. } = session_entry;
+        let (session, held) = session_entry.into_parts();
         let stored = session.row().is_some();
         let Session { client_id, sender, subscriptions, .. } = session;
         EndedSession {
@@ -62,7 +63,7 @@ impl EndedSession {
             stored,
             filters: subscriptions.drain(),
             is_out: false,
-            held: held.map_or_else(VecDeque::new, |held| *held),
+            held,
             sender,
             parked: VecDeque::new(),
             _charge: Charge::new(size_of::<EndedSession>() + client_id.len()),

@@ -30,7 +30,8 @@ use crate::shard::effects::Event;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::{ConnectionId, Flushed, ReadProgress, Shard};
+use crate::shard::slots::ConnectionId;
+use crate::shard::{Flushed, ReadProgress, Shard};
 use crate::time::Instant;
 
 /// Rounds of one flush at most.

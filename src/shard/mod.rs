@@ -32,6 +32,9 @@
 //! | `effects` | what the driver has to do after a turn |
 //! | `scratch` | buffers that are used again and again, so that nothing allocates |
 //! | `slots` | identifiers of sessions and connections |
+//! | `session_entry` | one session, with its deadlines and the messages held for it |
+//! | `settings` | the operator's settings, as the shard needs them |
+//! | `shared_state` | the state that all shards share |
 //! | [`exchange`] | messages between shards |
 //! | [`durability`] | what is stored, and what waits for a commit |
 //! | [`features`] | delayed messages, dead letters, `hold`, orphaned queues, requests |
@@ -59,30 +62,28 @@ mod route;
 mod router;
 mod scratch;
 mod session_change;
+pub mod session_entry;
+pub mod settings;
 mod share;
+pub mod shared_state;
 pub mod slots;
 mod suback;
 mod subscribe;
 pub mod totals;
 pub mod turn;
 
-use crate::mqtt::charge::Budget;
-use crate::routing::retained::Retained;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::retry::splitmix64;
 use crate::session::outbound::sender::Counters;
 use crate::session::outbox::Outbox;
 use crate::session::redelivery_rules::Rules;
-use crate::session::{Session, SessionPolicy};
 use crate::shard::drops::DropReports;
 use crate::shard::durability::gates::Stored;
 use crate::shard::exchange::Exchange;
 use crate::shard::fan_out::Fans;
 use crate::shard::features::dead_letters::DeadLetters;
-use crate::shard::features::delayed::{Delayed, DelayedLimits};
-use crate::shard::features::hold::HeldMessage;
+use crate::shard::features::delayed::Delayed;
 use crate::shard::features::orphaned_queues::OrphanedQueues;
-use crate::shard::observe::last_disconnect::LastDisconnect;
 use crate::time::Instant;
 use clients::Clients;
 pub use connect::shard_of;
@@ -92,124 +93,14 @@ use effects::{Effects, Event};
 pub use receive::ReadProgress;
 use router::Router;
 use scratch::Scratch;
-use slots::{Id, Slots};
+pub use session_entry::SessionEntry;
+pub use settings::{DelayedLimits, ShardSettings};
+pub use shared_state::{PartialShare, SharedState};
+pub use slots::{ConnectionId, SessionId};
+use slots::{OfConnection, OfSession, Slots};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use totals::Totals;
+use std::sync::Arc;
 use turn::{Jobs, Turn};
-
-pub type ConnectionId = Id<Connection>;
-pub type SessionId = Id<SessionEntry>;
-
-/// What the operator settled, as the shard needs it.
-#[derive(Clone, Debug)]
-pub struct ShardSettings {
-    pub session: SessionPolicy,
-    /// Bytes of a packet from a client at most.
-    pub packet_size: u32,
-    pub connect_timeout: Duration,
-    pub write_timeout: Duration,
-    /// Sessions in all shards at most.
-    pub sessions: usize,
-    /// Seconds; 0xFFFF_FFFF is no bound.
-    pub session_expiry: u32,
-    pub topic_levels: usize,
-    pub subscriptions_per_client: usize,
-    /// Levels of all filters with wildcards of one session together at most.
-    pub wildcard_levels: u32,
-    pub topic_alias_maximum: u16,
-    /// Seconds; 0 is no maximum.
-    pub keep_alive_maximum: u16,
-    /// Whether a 3.x client may do without a keep alive.
-    pub allow_never: bool,
-    /// How long a publisher's acknowledgement waits for room under the policy `hold`.
-    pub hold_timeout: Duration,
-    pub expiry_interval: Duration,
-    /// See [`turn::STEPS_PER_TURN`].
-    pub steps_per_turn: u32,
-    pub delayed: DelayedLimits,
-    /// Clients at most, of all shards, of which it is kept why they were last disconnected.
-    pub last_disconnects: usize,
-    /// Writes a last-disconnect record as the text to publish. The shard knows no JSON.
-    pub describe_disconnect: fn(&LastDisconnect) -> String,
-    /// Whether anybody wants [`Effects::reports`].
-    pub reports: bool,
-}
-
-/// What all shards of a broker share. The retained messages have one order per topic, so they stand
-/// in one place; the lock is taken for retained publishes and for SUBSCRIBE alone.
-#[derive(Debug)]
-pub struct SharedState {
-    pub retained: Mutex<Retained>,
-    /// What clients make the broker hold, and how much that may be.
-    pub budget: Arc<Budget>,
-    /// What packets that are not whole may hold of it: they cannot starve the messages.
-    pub partial: PartialShare,
-    /// Set while the store has no room: what would have to be stored is refused.
-    pub store_full: AtomicBool,
-    pub totals: Totals,
-    /// Bytes that may be on their way to the store before it is full; negative beyond that,
-    /// `i64::MAX` while there is plenty.
-    pub store_room: AtomicI64,
-}
-
-/// The bytes of packets that are not whole, in all shards, and how many there may be.
-#[derive(Debug)]
-pub struct PartialShare {
-    /// As each shard told last.
-    held: AtomicI64,
-    most: AtomicI64,
-}
-
-impl PartialShare {
-    pub fn new(most: u64) -> PartialShare {
-        let share = PartialShare { held: AtomicI64::new(0), most: AtomicI64::new(0) };
-        share.limit(most);
-        share
-    }
-
-    /// Changes how many there may be.
-    pub fn limit(&self, most: u64) {
-        self.most.store(i64::try_from(most).unwrap_or(i64::MAX), Ordering::Relaxed);
-    }
-
-    fn tell(&self, grown: i64) {
-        self.held.fetch_add(grown, Ordering::Relaxed);
-    }
-
-    /// Whether there are too many; `unreported`: what a shard has besides what it told.
-    fn is_exceeded(&self, unreported: i64) -> bool {
-        self.held.load(Ordering::Relaxed) + unreported > self.most.load(Ordering::Relaxed)
-    }
-}
-
-impl SharedState {
-    pub fn retained(&self) -> MutexGuard<'_, Retained> {
-        // A panic is fatal in this process, so a poisoned lock is never met outside tests.
-        self.retained.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A session that lives in this shard, with its connection if it has one.
-#[derive(Debug)]
-pub struct SessionEntry {
-    pub session: Session,
-    pub connection: Option<ConnectionId>,
-    /// When the session ends; [`Instant::NEVER`] while connected.
-    pub ends: Instant,
-    /// When its will goes out; [`Instant::NEVER`] unless one waits.
-    pub will_due: Instant,
-    /// Messages that wait for room in its queue, under the policy `hold`.
-    #[expect(
-        clippy::box_collection,
-        reason = "8 bytes in every session where 32 would nearly always be empty"
-    )]
-    held: Option<Box<VecDeque<HeldMessage>>>,
-    /// What the expiry actor was told of the earliest of these.
-    pub registered: crate::expiry::lazy::Registered,
-}
 
 /// One shard.
 #[derive(Debug)]
@@ -217,8 +108,8 @@ pub struct Shard {
     pub here: ShardId,
     settings: ShardSettings,
     shared: Arc<SharedState>,
-    connections: Slots<Connection>,
-    sessions: Slots<SessionEntry>,
+    connections: Slots<Connection, OfConnection>,
+    sessions: Slots<SessionEntry, OfSession>,
     clients: Clients,
     router: Router,
     exchange: Exchange,

@@ -11,7 +11,8 @@ use crate::routing::subscription_tree::ShardId;
 use crate::session::{Action, Violation};
 use crate::shard::connection::{Connection, Pause, Phase};
 use crate::shard::effects::{Event, Why};
-use crate::shard::{ConnectionId, Shard, TURN};
+use crate::shard::slots::ConnectionId;
+use crate::shard::{Shard, TURN};
 use crate::time::Instant;
 
 /// Bytes of a partial packet that a connection may hold even when partial packets use up their
@@ -183,7 +184,7 @@ impl Shard {
         let grown = self.unreported_partial();
         if grown != 0 {
             self.reported_partial += grown;
-            self.shared.partial.tell(grown);
+            self.shared.partial.report(grown);
         }
     }
 

@@ -1,7 +1,8 @@
 //! The epilogue: the steps that follow after something changed what a session has in its window or
 //! its queue.
 
-use crate::shard::{ConnectionId, SessionId, Shard};
+use crate::shard::Shard;
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 impl Shard {

@@ -19,14 +19,12 @@ use crate::mqtt::packet::QoS;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{GroupId, SessionSlot, ShardId, ShardSet};
 use crate::session::drops::DropReason;
-use crate::session::outbound::sender::SendPolicy;
-use crate::shard::connection::Connection;
+use crate::shard::Shard;
 use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Round, SharedMessage};
 use crate::shard::features::hold::Asks;
 use crate::shard::features::orphaned_queues::{Peers, RoomAtPeers};
 use crate::shard::route::{Publication, Routed, Target};
-use crate::shard::slots::Slots;
-use crate::shard::{SessionEntry, SessionId, Shard};
+use crate::shard::slots::SessionId;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -48,19 +46,6 @@ pub(super) enum SharedDelivery {
     Held,
     /// It is on its way to another shard, whose ticket or late answer tells.
     Underway { full: ShardSet },
-}
-
-impl SessionEntry {
-    /// Whether it is connected and has room in its outbox and its queue.
-    fn takes_more(&self, connections: &Slots<Connection>, policy: &SendPolicy) -> bool {
-        let connection = self.connection.and_then(|c| connections.get(c));
-        connection.is_some_and(|c| c.wire.outbox.len() < policy.outbox) && self.has_place(policy)
-    }
-
-    /// Whether its queue takes one message more, by number.
-    fn has_place(&self, policy: &SendPolicy) -> bool {
-        self.session.sender.queued() < self.session.queue_limits(policy).messages
-    }
 }
 
 impl Shard {
@@ -257,7 +242,7 @@ impl Shard {
     fn takes_more(&self, member: &Member) -> bool {
         let policy = &self.settings.session.send;
         let Some((_, session_entry)) = self.sessions.at(member.session.0) else { return false };
-        session_entry.takes_more(&self.connections, policy)
+        session_entry.takes_more(session_entry.connection.and_then(|id| self.connections.get(id)), policy)
     }
 
     /// Whether a member here may take a message above QoS 0.
@@ -315,7 +300,7 @@ impl Shard {
                 return true;
             }
             let Some((_, session_entry)) = sessions.at(m.session.0) else { return false };
-            session_entry.takes_more(connections, policy)
+            session_entry.takes_more(session_entry.connection.and_then(|id| connections.get(id)), policy)
         };
         if *round == Round::Ready {
             if let Some(member) = members.choose(LOOKED_AT, takes_more) {

@@ -5,48 +5,64 @@ use std::marker::PhantomData;
 
 /// A slot and which life of it. Two ids with the same slot and another generation name two
 /// different things.
-pub struct Id<T> {
+pub struct Id<Of> {
     pub slot: u32,
     pub generation: u32,
-    of: PhantomData<fn() -> T>,
+    of: PhantomData<fn() -> Of>,
 }
 
-impl<T> Id<T> {
-    pub const fn new(slot: u32, generation: u32) -> Id<T> {
+impl<Of> Id<Of> {
+    pub const fn new(slot: u32, generation: u32) -> Id<Of> {
         Id { slot, generation, of: PhantomData }
     }
 }
 
-impl<T> Clone for Id<T> {
-    fn clone(&self) -> Id<T> {
+impl<Of> Clone for Id<Of> {
+    fn clone(&self) -> Id<Of> {
         *self
     }
 }
 
-impl<T> Copy for Id<T> {}
+impl<Of> Copy for Id<Of> {}
 
-impl<T> PartialEq for Id<T> {
-    fn eq(&self, other: &Id<T>) -> bool {
+impl<Of> PartialEq for Id<Of> {
+    fn eq(&self, other: &Id<Of>) -> bool {
         self.slot == other.slot && self.generation == other.generation
     }
 }
 
-impl<T> Eq for Id<T> {}
+impl<Of> Eq for Id<Of> {}
 
-impl<T> fmt::Debug for Id<T> {
+impl<Of> fmt::Debug for Id<Of> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.slot, self.generation)
     }
 }
 
+/// Marks identifiers of connections. The value has a type of its own, so identifiers do not depend
+/// on it.
+#[derive(Debug)]
+pub enum OfConnection {}
+
+/// Marks identifiers of sessions.
+#[derive(Debug)]
+pub enum OfSession {}
+
+/// Names one connection of a shard, and none after it.
+pub type ConnectionId = Id<OfConnection>;
+
+/// Names one session of a shard, and none after it.
+pub type SessionId = Id<OfSession>;
+
 /// Values in slots. Each value has an allocation of its own, so that growth copies pointers and not
 /// values.
 #[derive(Debug)]
-pub struct Slots<T> {
+pub struct Slots<T, Of> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     /// Slots without a value that are not free yet.
     retired: usize,
+    of: PhantomData<fn() -> Of>,
 }
 
 #[derive(Debug)]
@@ -55,13 +71,13 @@ struct Slot<T> {
     value: Option<Box<T>>,
 }
 
-impl<T> Default for Slots<T> {
-    fn default() -> Slots<T> {
-        Slots { slots: Vec::new(), free: Vec::new(), retired: 0 }
+impl<T, Of> Default for Slots<T, Of> {
+    fn default() -> Slots<T, Of> {
+        Slots { slots: Vec::new(), free: Vec::new(), retired: 0, of: PhantomData }
     }
 }
 
-impl<T> Slots<T> {
+impl<T, Of> Slots<T, Of> {
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len() - self.retired
     }
@@ -71,7 +87,7 @@ impl<T> Slots<T> {
     }
 
     /// Puts a value into a free slot; 2^32 - 1 of them at most, which memory never reaches.
-    pub fn insert(&mut self, value: T) -> Id<T> {
+    pub fn insert(&mut self, value: T) -> Id<Of> {
         let value = Some(Box::new(value));
         if let Some(slot) = self.free.pop()
             && let Some(s) = self.slots.get_mut(slot as usize)
@@ -83,26 +99,26 @@ impl<T> Slots<T> {
         Id::new((self.slots.len() - 1) as u32, 0)
     }
 
-    pub fn get(&self, id: Id<T>) -> Option<&T> {
+    pub fn get(&self, id: Id<Of>) -> Option<&T> {
         self.slots.get(id.slot as usize).filter(|s| s.generation == id.generation)?.value.as_deref()
     }
 
-    pub fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
+    pub fn get_mut(&mut self, id: Id<Of>) -> Option<&mut T> {
         self.slots.get_mut(id.slot as usize).filter(|s| s.generation == id.generation)?.value.as_deref_mut()
     }
 
     /// What is in a slot now, whichever life it is.
-    pub fn at(&self, slot: u32) -> Option<(Id<T>, &T)> {
+    pub fn at(&self, slot: u32) -> Option<(Id<Of>, &T)> {
         let s = self.slots.get(slot as usize)?;
         Some((Id::new(slot, s.generation), s.value.as_deref()?))
     }
 
-    pub fn at_mut(&mut self, slot: u32) -> Option<(Id<T>, &mut T)> {
+    pub fn at_mut(&mut self, slot: u32) -> Option<(Id<Of>, &mut T)> {
         let s = self.slots.get_mut(slot as usize)?;
         Some((Id::new(slot, s.generation), s.value.as_deref_mut()?))
     }
 
-    pub fn remove(&mut self, id: Id<T>) -> Option<T> {
+    pub fn remove(&mut self, id: Id<Of>) -> Option<T> {
         let value = self.retire(id)?;
         self.release(id.slot);
         Some(*value)
@@ -110,7 +126,7 @@ impl<T> Slots<T> {
 
     /// Takes a value out. No other value gets its slot before [`Self::release`], which follows once
     /// for each.
-    pub fn retire(&mut self, id: Id<T>) -> Option<Box<T>> {
+    pub fn retire(&mut self, id: Id<Of>) -> Option<Box<T>> {
         let s = self.slots.get_mut(id.slot as usize).filter(|s| s.generation == id.generation)?;
         let value = s.value.take()?;
         s.generation = s.generation.wrapping_add(1);
@@ -124,7 +140,7 @@ impl<T> Slots<T> {
         self.free.push(slot);
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Id<Of>, &T)> {
         self.slots
             .iter()
             .enumerate()
@@ -138,7 +154,7 @@ mod tests {
 
     #[test]
     fn an_id_never_reaches_the_successor_in_its_slot() {
-        let mut slots = Slots::default();
+        let mut slots = Slots::<char, OfSession>::default();
         let a = slots.insert('a');
         assert_eq!(slots.remove(a), Some('a'));
         let b = slots.insert('b');
@@ -150,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_retired_slot_has_no_value_and_no_successor_before_it_is_released() {
-        let mut slots = Slots::default();
+        let mut slots = Slots::<char, OfSession>::default();
         let a = slots.insert('a');
         assert_eq!((slots.retire(a), slots.len()), (Some(Box::new('a')), 0));
         let b = slots.insert('b');

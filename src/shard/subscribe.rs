@@ -19,15 +19,16 @@ use crate::routing::subscription_tree::{
     Interest, PackedOptions, SessionSlot, Subscribed, Subscriber, Unsubscribed,
 };
 use crate::session::Violation;
+use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::connection::Pause;
 use crate::shard::effects::Event;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::Item;
 use crate::shard::receive::Flow;
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::suback::{Answer, AnswerKind};
 use crate::shard::turn::Job;
-use crate::shard::{ConnectionId, SessionId, Shard};
 use crate::time::Instant;
 
 /// Filters of one SUBSCRIBE that are looked at, if a client may not have more subscriptions: there

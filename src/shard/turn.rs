@@ -19,11 +19,12 @@
 //! Anything may change between two portions. So a job names connections and sessions with their
 //! generation, and looks each of them up again.
 
+use crate::shard::Shard;
 use crate::shard::connection::Pause;
 use crate::shard::ended::EndedSession;
+use crate::shard::slots::ConnectionId;
 use crate::shard::suback::RetainedDelivery;
 use crate::shard::subscribe::SubscribeRequest;
-use crate::shard::{ConnectionId, Shard};
 use crate::time::Instant;
 use std::collections::VecDeque;
 

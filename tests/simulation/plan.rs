@@ -7,8 +7,8 @@ use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
 use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::outbound::sender::SendPolicy;
 use homing::session::redelivery_policy::RedeliveryPolicy;
+use homing::shard::DelayedLimits;
 use homing::shard::ShardSettings;
-use homing::shard::features::delayed::DelayedLimits;
 use homing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 

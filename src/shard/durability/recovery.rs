@@ -1,6 +1,5 @@
 //! What the store had: sessions as they were when the broker ended.
 
-use crate::expiry::lazy::Registered;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::{
@@ -12,7 +11,9 @@ use crate::routing::subscription_tree::PackedOptions;
 use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::Delivery;
-use crate::shard::{SessionEntry, SessionId, Shard};
+use crate::shard::Shard;
+use crate::shard::session_entry::SessionEntry;
+use crate::shard::slots::SessionId;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -84,14 +85,7 @@ impl Shard {
         let (ends, will_due) = deadlines(now, down, &stored, session.expiry_interval());
         session.will = stored.will;
         self.shared.totals.sessions.add(1);
-        let id = self.insert_session(SessionEntry {
-            session,
-            connection: None,
-            ends,
-            will_due,
-            held: None,
-            registered: Registered::default(),
-        });
+        let id = self.insert_session(SessionEntry::new(session, ends, will_due));
         self.report_drops(id);
         for subscription in subscriptions {
             let options = PackedOptions::from_bits(subscription.options);

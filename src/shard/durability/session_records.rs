@@ -1,55 +1,13 @@
 //! What the store is told of sessions.
 
 use crate::mqtt::packet::SubscriptionOptions;
-use crate::persistence::records::{Flight, Record, SessionState, StoredSession, StoredSubscription};
+use crate::persistence::records::{Flight, Record, SessionState, StoredSubscription};
 use crate::persistence::write_buffer::{Body, Entry, NewDelivery, SessionRow};
 use crate::routing::subscription_tree::PackedOptions;
-use crate::session::outbound::queue::{Delivery, Head};
-use crate::shard::{ConnectionId, SessionEntry, SessionId, Shard};
-use std::hash::BuildHasher;
+use crate::session::outbound::queue::Delivery;
+use crate::shard::Shard;
+use crate::shard::slots::{ConnectionId, SessionId};
 use std::rc::Rc;
-
-impl SessionEntry {
-    /// How much of a long queue is kept in memory.
-    pub(in crate::shard) fn head(&self) -> Head {
-        match self.connection {
-            _ if self.session.sender.redelivery().keep_what_waits() => Head::All,
-            Some(_) => Head::Online,
-            None => Head::Offline,
-        }
-    }
-
-    /// A hash of all that is recorded of it but its comings and goings; never 0.
-    pub(in crate::shard) fn hash_of_terms(&self) -> u64 {
-        let session = &self.session;
-        let will = session.will.as_deref();
-        let will = will.map(|w| {
-            let options = (w.qos as u8, w.retain, w.delay, w.message_expiry);
-            (&w.topic, options, &w.payload, &w.forwarded)
-        });
-        let redelivery = (session.version as u8, session.expiry, session.requested_times(), will);
-        session.row().map_or(0, |row| row.write_buffer.hasher.hash_one(redelivery)).max(1)
-    }
-
-    /// Records how it stands, if it is in the store.
-    fn record(&self) {
-        let session = &self.session;
-        let Some(row) = session.row() else { return };
-        let (retry_interval, ack_timeout) = session.requested_times();
-        row.record(Box::new(StoredSession {
-            key: row.key,
-            client_id: session.client_id.clone(),
-            version: session.version,
-            expiry: session.expiry,
-            connected: self.connection.is_some(),
-            ends: self.ends,
-            will: session.will.clone(),
-            will_due: self.will_due,
-            retry_interval,
-            ack_timeout,
-        }));
-    }
-}
 
 /// The row of a delivery to a session that is in the store; its message's row is made with the
 /// first.

@@ -4,8 +4,8 @@
 //! in the order in which it took that in. When all have answered, what waits for the barrier is in
 //! force in every shard. Costs two items for each peer.
 
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::suback::Answer;
-use crate::shard::{ConnectionId, SessionId};
 use hashbrown::HashMap;
 
 /// The barriers that some peer has not passed yet.

@@ -5,12 +5,13 @@ use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::inbound::AckToken;
+use crate::shard::Shard;
 use crate::shard::connection::Pause;
 use crate::shard::exchange::outbound::{Gate, Item, Needs, PeerBatch, Readiness};
 use crate::shard::fan_out::{MatchedReceivers, PublicationOrigin};
 use crate::shard::route::Publication;
 use crate::shard::share::SharedDelivery;
-use crate::shard::{ConnectionId, SessionId, Shard};
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 /// A peer batch that is taken up.

@@ -18,7 +18,7 @@ mod transaction;
 use crate::mqtt::charge::Recounted;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::{ShardId, ShardSet};
-use crate::shard::ConnectionId;
+use crate::shard::slots::ConnectionId;
 use barrier::{AfterBarrier, Barriers};
 use outbound::{Item, Peer, PeerBatch};
 

@@ -13,7 +13,7 @@ use crate::persistence::records::{Lsn, TransactionNumber};
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{Interest, SessionSlot, ShardId, ShardSet};
 use crate::session::inbound::AckToken;
-use crate::shard::SessionId;
+use crate::shard::slots::SessionId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

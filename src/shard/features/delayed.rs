@@ -32,15 +32,6 @@ pub const HORIZON: Duration = Duration::from_secs(60);
 /// Messages read at once.
 const AT_ONCE: usize = 1_000;
 
-/// How many messages may wait for their time, in all shards.
-#[derive(Clone, Copy, Debug)]
-pub struct DelayedLimits {
-    pub messages: usize,
-    pub bytes: usize,
-    /// The longest delay, in seconds.
-    pub horizon: u32,
-}
-
 /// A look-up in the store: messages due from `from` on and before `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayedRequest {

@@ -7,18 +7,19 @@
 //!
 //! Bounded by the publishers: each has at most Receive Maximum unanswered.
 
-use crate::mqtt::charge::Charge;
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::routing::shared_group::Member;
 use crate::routing::subscription_tree::GroupId;
-use crate::session::drops::{DropReason, Dropped, Drops};
-use crate::session::outbound::queue::{Delivery, QueueLimits, QueuePolicy};
+use crate::session::drops::{DropReason, Dropped};
+use crate::session::outbound::queue::{Delivery, QueuePolicy};
+use crate::shard::Shard;
 use crate::shard::ended::EndedSession;
 use crate::shard::exchange::outbound::{Gate, Item, Offered, SharedMessage};
 use crate::shard::route::{Publication, Target};
+use crate::shard::session_entry::HeldMessage;
 use crate::shard::share::SharedDelivery;
-use crate::shard::{SessionEntry, SessionId, Shard};
+use crate::shard::slots::SessionId;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -32,64 +33,6 @@ pub(in crate::shard) enum Asks {
     Nobody,
 }
 
-/// A message that waits for room.
-#[derive(Debug)]
-pub(in crate::shard) struct HeldMessage {
-    pub delivery: Delivery,
-    pub gate: Gate,
-    pub until: Instant,
-    /// Its place in the row.
-    pub _charge: Charge,
-}
-
-/// What a message that is held takes beside its bytes.
-pub(in crate::shard) const HELD: usize = size_of::<HeldMessage>();
-
-impl SessionEntry {
-    /// Whether a delivery has to wait: the policy says so, and there is no room or others wait
-    /// already. One that no queue of this size can ever take does not wait.
-    pub(in crate::shard) fn must_hold(
-        &mut self,
-        now: Instant,
-        delivery: &Delivery,
-        limits: &QueueLimits,
-        drops: &mut Drops,
-    ) -> bool {
-        let size = delivery.size();
-        limits.policy == QueuePolicy::Hold
-            && size <= limits.bytes
-            && (self.held.is_some() || !self.session.sender.make_room(now, size, limits, drops))
-    }
-
-    /// How many wait.
-    pub(in crate::shard) fn held_messages(&self) -> usize {
-        self.held.as_ref().map_or(0, |h| h.len())
-    }
-
-    pub(in crate::shard) fn holds(&self) -> bool {
-        self.held.is_some()
-    }
-
-    pub(in crate::shard) fn hold(&mut self, held: HeldMessage) {
-        self.held.get_or_insert_default().push_back(held);
-    }
-
-    /// When the first of those that wait has waited long enough. They wait equally long, so it is
-    /// the oldest.
-    pub(in crate::shard) fn held_until(&self) -> Instant {
-        self.held.as_ref().and_then(|h| h.front()).map_or(Instant::NEVER, |h| h.until)
-    }
-
-    fn pop_held(&mut self) -> Option<HeldMessage> {
-        let held = self.held.as_mut()?;
-        let front = held.pop_front();
-        if held.is_empty() {
-            self.held = None;
-        }
-        front
-    }
-}
-
 impl Shard {
     /// The queue may have room: takes in, in order, what waits for it.
     pub(in crate::shard) fn admit_held(&mut self, now: Instant, id: SessionId) {
@@ -97,7 +40,7 @@ impl Shard {
             let Shard { connections, sessions, settings, counters, .. } = self;
             let policy = &settings.session.send;
             let Some(session_entry) = sessions.get_mut(id) else { return };
-            let Some(front) = session_entry.held.as_ref().and_then(|h| h.front()) else { return };
+            let Some(front) = session_entry.first_held() else { return };
             let size = front.delivery.size();
             let limits = session_entry.session.queue_limits(policy);
             if !session_entry.session.sender.make_room(now, size, limits, &mut counters.drops) {

@@ -29,14 +29,14 @@ use crate::persistence::records::{ReadEntry, SessionKey};
 use crate::persistence::write_buffer::{Body, NewDelivery, Parked};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::page_of;
-use crate::session::outbound::sender::SendPolicy;
 use crate::session::redelivery_policy::SessionRedelivery;
+use crate::shard::Shard;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::Gate;
 use crate::shard::share::SharedDelivery;
 use crate::shard::slots::Id;
-use crate::shard::{SessionEntry, SessionId, Shard};
+use crate::shard::slots::SessionId;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -556,15 +556,6 @@ impl Shard {
         } else {
             policy.queue.bytes
         }
-    }
-}
-
-impl SessionEntry {
-    /// Whether its queue takes a message of this size that an ended session leaves, behind nobody
-    /// that waits outside it.
-    pub(in crate::shard) fn has_room_for_owed(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
-        let limits = self.session.queue_limits(policy);
-        !self.holds() && self.session.sender.may_have_room(now, size, limits)
     }
 }
 

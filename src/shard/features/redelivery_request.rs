@@ -7,9 +7,10 @@ use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{Connect, QoS};
 use crate::session::ack_wait;
 use crate::session::ack_wait::RequestedTime;
+use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
 use crate::shard::effects::Event;
-use crate::shard::{ConnectionId, SessionId, Shard};
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 const PREFIX: &str = "$homing/session/";

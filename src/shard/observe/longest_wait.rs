@@ -4,8 +4,9 @@
 
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::outbound::stall::{SocketView, Stall};
+use crate::shard::Shard;
 use crate::shard::observe::client_events::{Addressed, addressed};
-use crate::shard::{ConnectionId, SessionId, Shard};
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 /// One session with something unacknowledged.

@@ -1,0 +1,183 @@
+//! A session that lives in a shard, with the data that the shard keeps beside it.
+
+use crate::expiry::lazy::Registered;
+use crate::mqtt::charge::Charge;
+use crate::persistence::records::StoredSession;
+use crate::session::Session;
+use crate::session::drops::Drops;
+use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
+use crate::session::outbound::sender::SendPolicy;
+use crate::shard::connection::Connection;
+use crate::shard::exchange::outbound::Gate;
+use crate::shard::slots::ConnectionId;
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+
+/// A session that lives in this shard, with its connection if it has one.
+#[derive(Debug)]
+pub struct SessionEntry {
+    pub session: Session,
+    pub connection: Option<ConnectionId>,
+    /// The time at which the session ends; [`Instant::NEVER`] while connected.
+    pub ends: Instant,
+    /// The time at which the will is published; [`Instant::NEVER`] unless one is pending.
+    pub will_due: Instant,
+    /// Messages that wait for room in the queue, under the policy `hold`.
+    #[expect(
+        clippy::box_collection,
+        reason = "8 bytes in every session where 32 would nearly always be empty"
+    )]
+    held: Option<Box<VecDeque<HeldMessage>>>,
+    /// The earliest of these deadlines that the expiry actor knows.
+    pub registered: Registered,
+}
+
+/// A message that waits for room in a full queue.
+#[derive(Debug)]
+pub(in crate::shard) struct HeldMessage {
+    pub delivery: Delivery,
+    /// Who waits for the outcome.
+    pub gate: Gate,
+    pub until: Instant,
+    /// Of its place in the list.
+    pub _charge: Charge,
+}
+
+/// Bytes of a held message beside the message itself.
+pub(in crate::shard) const HELD: usize = size_of::<HeldMessage>();
+
+impl SessionEntry {
+    /// Returns an entry for a session without a connection. `ends` and `will_due` are
+    /// [`Instant::NEVER`] where nothing is pending.
+    pub(in crate::shard) fn new(session: Session, ends: Instant, will_due: Instant) -> SessionEntry {
+        SessionEntry {
+            session,
+            connection: None,
+            ends,
+            will_due,
+            held: None,
+            registered: Registered::default(),
+        }
+    }
+
+    /// Returns the earliest of session expiry, will delay and the end of a hold.
+    pub(in crate::shard) fn deadline(&self) -> Instant {
+        self.ends.min(self.will_due).min(self.held_until())
+    }
+
+    /// Returns true if a delivery has to be held: the policy says so, and the queue has no room or
+    /// others are held already. A message that is larger than the queue is not held.
+    pub(in crate::shard) fn must_hold(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery,
+        limits: &QueueLimits,
+        drops: &mut Drops,
+    ) -> bool {
+        let size = delivery.size();
+        limits.policy == QueuePolicy::Hold
+            && size <= limits.bytes
+            && (self.holds() || !self.session.sender.make_room(now, size, limits, drops))
+    }
+
+    /// Returns the number of held messages.
+    pub(in crate::shard) fn held_messages(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| held.len())
+    }
+
+    /// Returns true if messages are held.
+    pub(in crate::shard) fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Holds a message, behind the others.
+    pub(in crate::shard) fn hold(&mut self, held: HeldMessage) {
+        self.held.get_or_insert_default().push_back(held);
+    }
+
+    /// Returns the oldest held message.
+    pub(in crate::shard) fn first_held(&self) -> Option<&HeldMessage> {
+        self.held.as_ref()?.front()
+    }
+
+    /// Takes out the oldest held message.
+    pub(in crate::shard) fn pop_held(&mut self) -> Option<HeldMessage> {
+        let held = self.held.as_mut()?;
+        let front = held.pop_front();
+        if held.is_empty() {
+            self.held = None;
+        }
+        front
+    }
+
+    /// Returns the time at which the oldest held message is refused, or [`Instant::NEVER`] if none
+    /// is held. All are held equally long, so no other one is refused earlier.
+    pub(in crate::shard) fn held_until(&self) -> Instant {
+        self.first_held().map_or(Instant::NEVER, |held| held.until)
+    }
+
+    /// Ends the entry. Returns the session and the held messages.
+    pub(in crate::shard) fn into_parts(self) -> (Session, VecDeque<HeldMessage>) {
+        (self.session, self.held.map_or_else(VecDeque::new, |held| *held))
+    }
+
+    /// Returns true if the session has room in its outbox and in its queue. `connection` is that of
+    /// the session, if it has one.
+    pub(in crate::shard) fn takes_more(&self, connection: Option<&Connection>, policy: &SendPolicy) -> bool {
+        connection.is_some_and(|c| c.wire.outbox.len() < policy.outbox) && self.has_place(policy)
+    }
+
+    /// Returns true if the queue takes one more message, by number.
+    pub(in crate::shard) fn has_place(&self, policy: &SendPolicy) -> bool {
+        self.session.sender.queued() < self.session.queue_limits(policy).messages
+    }
+
+    /// Returns true if the queue takes a message of `size` bytes that an ended session left. Such a
+    /// message does not pass held ones.
+    pub(in crate::shard) fn has_room_for_owed(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
+        let limits = self.session.queue_limits(policy);
+        !self.holds() && self.session.sender.may_have_room(now, size, limits)
+    }
+
+    /// Returns the part of a long queue that stays in memory.
+    pub(in crate::shard) fn head(&self) -> Head {
+        match self.connection {
+            _ if self.session.sender.redelivery().keep_what_waits() => Head::All,
+            Some(_) => Head::Online,
+            None => Head::Offline,
+        }
+    }
+
+    /// Returns a hash of the fields that [`Self::record`] writes and that a connection does not
+    /// change by coming or going. Never 0.
+    pub(in crate::shard) fn hash_of_terms(&self) -> u64 {
+        let session = &self.session;
+        let will = session.will.as_deref();
+        let will = will.map(|w| {
+            let options = (w.qos as u8, w.retain, w.delay, w.message_expiry);
+            (&w.topic, options, &w.payload, &w.forwarded)
+        });
+        let redelivery = (session.version as u8, session.expiry, session.requested_times(), will);
+        session.row().map_or(0, |row| row.write_buffer.hasher.hash_one(redelivery)).max(1)
+    }
+
+    /// Records the session in full, if it is stored.
+    pub(in crate::shard) fn record(&self) {
+        let session = &self.session;
+        let Some(row) = session.row() else { return };
+        let (retry_interval, ack_timeout) = session.requested_times();
+        row.record(Box::new(StoredSession {
+            key: row.key,
+            client_id: session.client_id.clone(),
+            version: session.version,
+            expiry: session.expiry,
+            connected: self.connection.is_some(),
+            ends: self.ends,
+            will: session.will.clone(),
+            will_due: self.will_due,
+            retry_interval,
+            ack_timeout,
+        }));
+    }
+}

@@ -1,0 +1,50 @@
+//! The operator's settings, as the shard needs them.
+
+use crate::session::SessionPolicy;
+use crate::shard::observe::last_disconnect::LastDisconnect;
+use std::time::Duration;
+
+/// The settings of one shard. All shards of a broker have the same.
+#[derive(Clone, Debug)]
+pub struct ShardSettings {
+    pub session: SessionPolicy,
+    /// Largest packet from a client, in bytes.
+    pub packet_size: u32,
+    pub connect_timeout: Duration,
+    pub write_timeout: Duration,
+    /// Maximum number of sessions in all shards.
+    pub sessions: usize,
+    /// Seconds; 0xFFFF_FFFF is no bound.
+    pub session_expiry: u32,
+    pub topic_levels: usize,
+    pub subscriptions_per_client: usize,
+    /// Maximum number of levels of all filters with wildcards of one session together.
+    pub wildcard_levels: u32,
+    pub topic_alias_maximum: u16,
+    /// Seconds; 0 is no maximum.
+    pub keep_alive_maximum: u16,
+    /// True if a 3.x client may connect without a Keep Alive.
+    pub allow_never: bool,
+    /// How long a publisher's acknowledgement waits for room under the policy `hold`.
+    pub hold_timeout: Duration,
+    pub expiry_interval: Duration,
+    /// Steps of one turn. The default is [`crate::shard::turn::STEPS_PER_TURN`].
+    pub steps_per_turn: u32,
+    pub delayed: DelayedLimits,
+    /// Maximum number of last-disconnect records, in all shards.
+    pub last_disconnects: usize,
+    /// Writes a last-disconnect record as the text to publish. The shard knows no JSON.
+    pub describe_disconnect: fn(&LastDisconnect) -> String,
+    /// True if an event topic is enabled. Otherwise [`crate::shard::effects::Effects::reports`]
+    /// stays empty.
+    pub reports: bool,
+}
+
+/// Limits of the messages that wait for their delay to end, in all shards.
+#[derive(Clone, Copy, Debug)]
+pub struct DelayedLimits {
+    pub messages: usize,
+    pub bytes: usize,
+    /// The longest delay, in seconds.
+    pub horizon: u32,
+}

@@ -1,0 +1,65 @@
+//! The state that all shards of a broker share.
+
+use crate::mqtt::charge::Budget;
+use crate::routing::retained::Retained;
+use crate::shard::totals::Totals;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The shared state. The retained messages of a topic have one order, so they stand in one place.
+/// Their lock is taken for retained publishes and for SUBSCRIBE only.
+#[derive(Debug)]
+pub struct SharedState {
+    pub retained: Mutex<Retained>,
+    /// The bytes that clients make the broker hold, and their limit.
+    pub budget: Arc<Budget>,
+    /// The part of the budget that partial packets may hold, so that they cannot starve messages.
+    pub partial: PartialShare,
+    /// True while the store has no room. Changes that need the store are refused then.
+    pub store_full: AtomicBool,
+    pub totals: Totals,
+    /// Bytes that may be on their way to the store before it is full. Negative beyond that, and
+    /// `i64::MAX` while there is plenty.
+    pub store_room: AtomicI64,
+}
+
+/// The bytes of partial packets in all shards, and their limit.
+#[derive(Debug)]
+pub struct PartialShare {
+    /// The sum of what each shard reported last.
+    held: AtomicI64,
+    most: AtomicI64,
+}
+
+impl PartialShare {
+    /// Returns a share without bytes, with a limit of `most` bytes.
+    pub fn new(most: u64) -> PartialShare {
+        let share = PartialShare { held: AtomicI64::new(0), most: AtomicI64::new(0) };
+        share.limit(most);
+        share
+    }
+
+    /// Changes the limit, in bytes.
+    pub fn limit(&self, most: u64) {
+        self.most.store(i64::try_from(most).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    /// Adds the growth of one shard's partial packets, in bytes. May be negative.
+    pub(in crate::shard) fn report(&self, grown: i64) {
+        self.held.fetch_add(grown, Ordering::Relaxed);
+    }
+
+    /// Returns true if the limit is exceeded. `unreported` is the growth of the calling shard since
+    /// its last report, in bytes.
+    pub(in crate::shard) fn is_exceeded(&self, unreported: i64) -> bool {
+        self.held.load(Ordering::Relaxed) + unreported > self.most.load(Ordering::Relaxed)
+    }
+}
+
+impl SharedState {
+    /// Locks the retained messages.
+    pub fn retained(&self) -> MutexGuard<'_, Retained> {
+        // A panic is fatal in this process, so a poisoned lock is never met outside tests.
+        self.retained.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
