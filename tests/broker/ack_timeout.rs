@@ -65,8 +65,9 @@ fn await_figure(broker: &TestBroker, name: &str, least: u64) {
     }
 }
 
+// 5.0 [MQTT-4.4.0-1]
 #[test]
-fn mqtt5_4_4_0_1_overdue_publish_cuts_with_0x97_and_comes_again_at_the_return() {
+fn v5_overdue_publish_cuts_with_0x97_and_comes_again_at_the_return() {
     on_one_and_three(|broker| {
         let mut publisher = broker.client(V5, "p");
         for qos in [1, 2] {

@@ -3,7 +3,7 @@
 use crate::rules::{glob, topic};
 use crate::support::launch::{TestBroker, start_broker, start_broker_on, versions};
 use crate::support::{
-    Connect, Kind, Message, PATIENCE, Property, Publish, RawClient, V5, V31, V311, Version, now,
+    Connect, Kind, Message, PATIENCE, Property, Publish, RawClient, V5, V311, Version, now,
 };
 use homing::clock::unix_millis;
 use homing::config::{Config, OnExhausted, QueuePolicy, RedeliveryRule};
@@ -117,13 +117,10 @@ fn message_sent_as_often_as_allowed_is_a_dead_letter(version: Version) {
         watcher.settle();
     });
 }
-versions!(message_sent_as_often_as_allowed_is_a_dead_letter {
-    mqtt31_message_sent_as_often_as_allowed_is_a_dead_letter: V31,
-    mqtt311_message_sent_as_often_as_allowed_is_a_dead_letter: V311,
-});
+versions!(message_sent_as_often_as_allowed_is_a_dead_letter: v31, v311);
 
 #[test]
-fn mqtt5_attempts_are_counted_over_all_connections() {
+fn v5_attempts_are_counted_over_all_connections() {
     on_one_and_three(exhausted, |broker| {
         let mut watcher = watch(broker);
         let mut subscriber = broker.connect(&Connect::persistent(V5, "s").clean(true));
@@ -142,7 +139,7 @@ fn mqtt5_attempts_are_counted_over_all_connections() {
 }
 
 #[test]
-fn mqtt5_negative_acknowledgement_is_a_dead_letter_where_that_is_asked_for() {
+fn v5_negative_acknowledgement_is_a_dead_letter_where_that_is_asked_for() {
     let by_topic = RedeliveryRule { negative_ack: Some(true), ..topic("yes/#") };
     let rules = move |config: &mut Config| config.redelivery.rules = vec![by_topic.clone()];
     on_one_and_three(rules, |broker| {
@@ -200,10 +197,7 @@ fn what_a_full_queue_loses_is_a_dead_letter(version: Version) {
         });
     }
 }
-versions!(what_a_full_queue_loses_is_a_dead_letter {
-    mqtt311_what_a_full_queue_loses_is_a_dead_letter: V311,
-    mqtt5_what_a_full_queue_loses_is_a_dead_letter: V5,
-});
+versions!(what_a_full_queue_loses_is_a_dead_letter: v311, v5);
 
 #[test]
 fn a_long_stored_queue_loses_no_message_without_its_letter() {
@@ -231,7 +225,7 @@ fn causes(names: &'static [&'static str]) -> impl Fn(&mut Config) {
 }
 
 #[test]
-fn mqtt5_expired_message_is_a_dead_letter_without_its_expiry() {
+fn v5_expired_message_is_a_dead_letter_without_its_expiry() {
     on_one_and_three(causes(&["expired"]), |broker| {
         let mut watcher = watch(broker);
         leave(broker, V5);
@@ -246,8 +240,9 @@ fn mqtt5_expired_message_is_a_dead_letter_without_its_expiry() {
     });
 }
 
+// 5.0 [MQTT-3.1.2-25]
 #[test]
-fn mqtt5_3_1_2_25_message_too_large_for_its_receiver_is_a_dead_letter() {
+fn v5_message_too_large_for_its_receiver_is_a_dead_letter() {
     on_one_and_three(causes(&["too_large"]), |broker| {
         let mut watcher = watch(broker);
         let small = Connect::new(V5, "s").with(Property::MaximumPacketSize(100));
@@ -279,11 +274,7 @@ fn what_ends_with_its_session_is_a_dead_letter(version: Version) {
         assert_eq!(expect_letter(&mut watcher, "$dead/s/t", "session_ended").text(), "queued");
     });
 }
-versions!(what_ends_with_its_session_is_a_dead_letter {
-    mqtt31_what_ends_with_its_session_is_a_dead_letter: V31,
-    mqtt311_what_ends_with_its_session_is_a_dead_letter: V311,
-    mqtt5_what_ends_with_its_session_is_a_dead_letter: V5,
-});
+versions!(what_ends_with_its_session_is_a_dead_letter: v31, v311, v5);
 
 #[test]
 fn a_message_that_no_member_of_a_group_takes_is_the_groups_dead_letter() {

@@ -3,7 +3,7 @@
 use crate::support::launch::{
     on_one_and_three_arbiters, restart_on, start_broker, start_broker_on, versions,
 };
-use crate::support::{Connect, Message, Property, V5, V31, V311, Version, now};
+use crate::support::{Connect, Message, Property, V5, V311, Version, now};
 use homing::store::memory::Memory;
 use std::time::Duration;
 
@@ -30,11 +30,7 @@ fn message_is_published_when_its_delay_has_passed(version: Version) {
         subscriber.settle();
     });
 }
-versions!(message_is_published_when_its_delay_has_passed {
-    mqtt31_message_is_published_when_its_delay_has_passed: V31,
-    mqtt311_message_is_published_when_its_delay_has_passed: V311,
-    mqtt5_message_is_published_when_its_delay_has_passed: V5,
-});
+versions!(message_is_published_when_its_delay_has_passed: v31, v311, v5);
 
 #[test]
 fn earlier_ones_come_first_and_retained_ones_stay() {
@@ -56,7 +52,7 @@ fn earlier_ones_come_first_and_retained_ones_stay() {
 }
 
 #[test]
-fn mqtt5_message_expiry_counts_from_the_publication() {
+fn v5_message_expiry_counts_from_the_publication() {
     let broker = start_broker(|_| {});
     let mut subscriber = broker.client(V5, "subscriber");
     subscriber.subscribe(&[("later/#", 1)]);
@@ -67,7 +63,7 @@ fn mqtt5_message_expiry_counts_from_the_publication() {
 }
 
 #[test]
-fn mqtt5_what_is_no_delay_or_beyond_the_bounds_is_refused() {
+fn v5_what_is_no_delay_or_beyond_the_bounds_is_refused() {
     let broker = start_broker(|config| {
         config.limits.delayed_messages = 2;
         config.limits.delayed_horizon = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! `$SYS/broker/events/<kind>/<client id>`: what becomes of an unacknowledged message, as an operator hears of it.
 
 use crate::support::launch::{TestBroker, start_broker, versions};
-use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V31, V311, Version, now};
+use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V311, Version, now};
 use homing::config::{Config, OnAckTimeout, OnExhausted};
 use serde_json::Value;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -113,13 +113,10 @@ fn used_up_attempts_are_told_step_by_step(version: Version) {
         subscriber.complete(&again);
     });
 }
-versions!(used_up_attempts_are_told_step_by_step {
-    mqtt31_used_up_attempts_are_told_step_by_step: V31,
-    mqtt311_used_up_attempts_are_told_step_by_step: V311,
-});
+versions!(used_up_attempts_are_told_step_by_step: v31, v311);
 
 #[test]
-fn mqtt311_used_up_attempts_that_go_on_are_told_once() {
+fn v311_used_up_attempts_that_go_on_are_told_once() {
     let broker = start_broker(|config| {
         told(config);
         config.redelivery.on_exhausted = OnExhausted::Keep;
@@ -139,7 +136,7 @@ fn mqtt311_used_up_attempts_that_go_on_are_told_once() {
 }
 
 #[test]
-fn mqtt5_cut_for_an_ack_timeout_is_told() {
+fn v5_cut_for_an_ack_timeout_is_told() {
     on_one_and_three(|broker| {
         let mut watcher = watcher(broker);
         let mut subscriber = broker.persistent(V5, "s");
@@ -157,7 +154,7 @@ fn mqtt5_cut_for_an_ack_timeout_is_told() {
 }
 
 #[test]
-fn mqtt5_alarm_is_told_and_of_one_client_only_so_often() {
+fn v5_alarm_is_told_and_of_one_client_only_so_often() {
     let broker = start_broker(|config| {
         told(config);
         config.redelivery.on_ack_timeout = OnAckTimeout::Alarm;
@@ -200,11 +197,7 @@ fn what_the_network_holds_is_told_with_the_socket(version: Version) {
     assert_eq!((&stalled["cause"], &stalled["transmissions"]), (&"network".into(), &1.into()), "{stalled}");
     assert!(stalled["socket"]["unsent_bytes"].as_u64() > Some(0), "{stalled}");
 }
-versions!(what_the_network_holds_is_told_with_the_socket {
-    mqtt31_what_the_network_holds_is_told_with_the_socket: V31,
-    mqtt311_what_the_network_holds_is_told_with_the_socket: V311,
-    mqtt5_what_the_network_holds_is_told_with_the_socket: V5,
-});
+versions!(what_the_network_holds_is_told_with_the_socket: v31, v311, v5);
 
 #[test]
 fn keep_alive_cut_is_told_with_what_was_in_flight() {

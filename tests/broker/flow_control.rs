@@ -2,26 +2,13 @@
 
 use crate::support::launch::{default_broker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::wire::Put;
-use crate::support::{Connect, Kind, Message, Packet, Property, V5, V31, V311, Version};
+use crate::support::{Connect, Kind, Message, Packet, Property, V5, Version};
 use homing::config::QueuePolicy;
 use std::time::Duration;
 
+// 5.0 [MQTT-3.3.4-7]
 #[test]
-fn mqtt5_3_3_4_7_client_beyond_the_brokers_receive_maximum_is_cut() {
-    let broker = start_broker(|config| config.limits.receive_maximum = 3);
-    let mut client = broker.client(V5, "c");
-    // QoS 2 without PUBREL stays unanswered for as long as the test wants.
-    for n in 0..3 {
-        let id = client.publish(&Message::new("t", n.to_string()).qos(2));
-        client.expect_ack(Kind::Pubrec, id);
-    }
-    client.settle();
-    client.publish(&Message::new("t", "too many").qos(2));
-    client.expect_cut(0x93);
-}
-
-#[test]
-fn mqtt5_3_3_4_7_finished_exchanges_give_their_place_back() {
+fn v5_finished_exchanges_give_their_place_back() {
     let broker = start_broker(|config| config.limits.receive_maximum = 2);
     let mut client = broker.client(V5, "c");
     for _ in 0..20 {
@@ -76,69 +63,7 @@ fn connection_beyond_the_receive_maximum_is_not_read(version: Version) {
     assert_eq!(answered, [3, 4, 5, 6, 7, 8]);
     assert!(pinged_after >= Some(6), "{pinged_after:?}");
 }
-versions!(connection_beyond_the_receive_maximum_is_not_read {
-    mqtt31_connection_beyond_the_receive_maximum_is_not_read: V31,
-    mqtt311_connection_beyond_the_receive_maximum_is_not_read: V311,
-});
-
-#[test]
-fn mqtt5_3_3_4_9_deliveries_stay_within_the_clients_receive_maximum() {
-    on_one_and_three_arbiters(|broker| {
-        let mut subscriber = broker.connect(&Connect::new(V5, "s").with(Property::ReceiveMaximum(2)));
-        subscriber.subscribe(&[("t", 2)]);
-        let mut publisher = broker.client(V5, "p");
-        for n in 0..10_u8 {
-            publisher.deliver(&Message::new("t", n.to_string()).qos(1 + n % 2));
-        }
-        let mut in_flight = subscriber.drain();
-        assert_eq!(in_flight.len(), 2);
-        let mut received = Vec::new();
-        while let Some(publish) = in_flight.pop() {
-            subscriber.complete(&publish);
-            received.push(publish);
-            in_flight.extend(subscriber.drain());
-            assert!(in_flight.len() <= 2, "{in_flight:?}");
-        }
-        assert_eq!(received.len(), 10);
-    });
-}
-
-#[test]
-fn mqtt5_4_9_0_3_3_3_4_10_exhausted_quota_holds_back_publish_only() {
-    let broker = default_broker();
-    let mut client = broker.connect(&Connect::new(V5, "c").with(Property::ReceiveMaximum(1)));
-    client.subscribe(&[("t", 2), ("zero", 0)]);
-    client.deliver(&Message::new("t", "1").qos(2));
-    let first = client.expect_publish();
-    client.deliver(&Message::new("t", "2").qos(1));
-    client.settle();
-    // SUBACK, PUBACK, PUBREC, PUBREL, PINGRESP and QoS 0 flow all the same.
-    assert_eq!(client.subscribe(&[("u", 1)]), [1]);
-    client.deliver(&Message::new("zero", "0"));
-    assert_eq!(client.expect_publish().topic, "zero");
-    client.ack(Kind::Pubrec, first.id);
-    client.expect_ack(Kind::Pubrel, first.id);
-    // PUBREC alone gives no place back; PUBCOMP does.
-    client.settle();
-    client.ack(Kind::Pubcomp, first.id);
-    assert_eq!(client.expect_publish().text(), "2");
-}
-
-#[test]
-fn mqtt5_4_9_0_2_refused_delivery_gives_its_quota_back() {
-    let broker = default_broker();
-    let mut client = broker.connect(&Connect::new(V5, "c").with(Property::ReceiveMaximum(1)));
-    client.subscribe(&[("t", 2)]);
-    for n in 0..4 {
-        client.deliver(&Message::new("t", n.to_string()).qos(2));
-    }
-    for n in 0..4 {
-        let publish = client.expect_publish();
-        assert_eq!(publish.text(), n.to_string());
-        client.ack_with(Kind::Pubrec, publish.id, 0x80);
-    }
-    client.settle();
-}
+versions!(connection_beyond_the_receive_maximum_is_not_read: v31, v311);
 
 fn deliveries_stay_within_the_in_flight_limit(version: Version) {
     let broker = start_broker(|config| config.limits.in_flight = 3);
@@ -153,13 +78,9 @@ fn deliveries_stay_within_the_in_flight_limit(version: Version) {
     first.iter().for_each(|publish| subscriber.complete(publish));
     assert_eq!(subscriber.expect_publish().text(), "3");
 }
-versions!(deliveries_stay_within_the_in_flight_limit {
-    mqtt31_deliveries_stay_within_the_in_flight_limit: V31,
-    mqtt311_deliveries_stay_within_the_in_flight_limit: V311,
-    mqtt5_deliveries_stay_within_the_in_flight_limit: V5,
-});
+versions!(deliveries_stay_within_the_in_flight_limit: v31, v311, v5);
 
-fn packet_beyond_the_brokers_maximum_is_cut(version: Version) {
+fn packet_beyond_the_maximum_is_cut(version: Version) {
     let broker = start_broker(|config| config.limits.packet_size = "1 KiB".parse().expect("a size"));
     let mut client = broker.client(version, "c");
     let overhead = Message::new("t", "").qos(1).encode(version, 1).len() + 1;
@@ -167,14 +88,12 @@ fn packet_beyond_the_brokers_maximum_is_cut(version: Version) {
     client.publish(&Message::new("t", vec![b'x'; 1025 - overhead]).qos(1));
     client.expect_cut(0x95);
 }
-versions!(packet_beyond_the_brokers_maximum_is_cut {
-    mqtt31_packet_beyond_the_maximum_is_cut: V31,
-    mqtt311_packet_beyond_the_maximum_is_cut: V311,
-    mqtt5_3_2_2_15_packet_beyond_the_maximum_is_cut: V5,
-});
+// 5.0 [MQTT-3.2.2-15]
+versions!(packet_beyond_the_maximum_is_cut: v31, v311, v5);
 
+// 5.0 [MQTT-3.1.2-24], [MQTT-3.1.2-25]
 #[test]
-fn mqtt5_3_1_2_24_3_1_2_25_delivery_too_large_for_the_client_is_dropped_without_a_stall() {
+fn v5_delivery_too_large_for_the_client_is_dropped_without_a_stall() {
     on_one_and_three_arbiters(|broker| {
         let connect =
             Connect::new(V5, "s").with(Property::MaximumPacketSize(64)).with(Property::ReceiveMaximum(1));
@@ -202,8 +121,9 @@ fn mqtt5_3_1_2_24_3_1_2_25_delivery_too_large_for_the_client_is_dropped_without_
     });
 }
 
+// 5.0 [MQTT-3.1.2-24]
 #[test]
-fn mqtt5_3_1_2_24_user_properties_count_towards_the_maximum() {
+fn v5_user_properties_count_towards_the_maximum() {
     let broker = default_broker();
     let mut small = broker.connect(&Connect::new(V5, "s").with(Property::MaximumPacketSize(64)));
     small.subscribe(&[("t", 1)]);
@@ -213,67 +133,9 @@ fn mqtt5_3_1_2_24_user_properties_count_towards_the_maximum() {
     assert_eq!(small.expect_publish().text(), "fits");
 }
 
+// 5.0 [MQTT-3.1.2-26], [MQTT-3.1.2-27], [MQTT-3.3.2-11]
 #[test]
-fn mqtt5_3_3_2_12_aliases_up_to_the_brokers_maximum_are_resolved() {
-    on_one_and_three_arbiters(|broker| {
-        let mut client = broker.client(V5, "c");
-        let maximum = |p: &Property| if let Property::TopicAliasMaximum(n) = p { Some(*n) } else { None };
-        let maximum = client.connack().properties.iter().find_map(maximum).expect("aliases are offered");
-        client.subscribe(&[("#", 0)]);
-        let send = |client: &mut crate::support::RawClient, topic: &str, alias, text: &str| {
-            client.deliver(&Message::new(topic, text).qos(1).with(Property::TopicAlias(alias)));
-            let publish = client.expect_publish();
-            assert!(
-                !publish.properties.contains(&Property::TopicAlias(alias)),
-                "the publisher's alias is its own"
-            );
-            publish.topic
-        };
-        for alias in [1, maximum] {
-            let topic = format!("topic/{alias}");
-            assert_eq!(send(&mut client, &topic, alias, "sets"), topic);
-            assert_eq!(send(&mut client, "", alias, "uses"), topic);
-        }
-        assert_eq!(send(&mut client, "another", 1, "sets again"), "another");
-        assert_eq!(send(&mut client, "", 1, "uses"), "another");
-        assert_eq!(send(&mut client, "", maximum, "uses"), format!("topic/{maximum}"));
-    });
-}
-
-#[test]
-fn mqtt5_3_3_2_8_3_3_2_9_3_2_2_17_alias_out_of_range_is_cut() {
-    let broker = start_broker(|config| config.limits.topic_alias_maximum = 5);
-    for alias in [6, 65_535, 0] {
-        let mut client = broker.client(V5, "c");
-        client.publish(&Message::new("t", "").with(Property::TopicAlias(alias)));
-        client.expect_cut(0x94);
-    }
-}
-
-#[test]
-fn mqtt5_3_2_2_18_alias_where_none_is_offered_is_cut() {
-    let broker = start_broker(|config| config.limits.topic_alias_maximum = 0);
-    let mut client = broker.client(V5, "c");
-    client.publish(&Message::new("t", "").with(Property::TopicAlias(1)));
-    client.expect_cut(0x94);
-}
-
-#[test]
-fn mqtt5_3_3_2_7_aliases_end_with_their_connection() {
-    let broker = default_broker();
-    let mut client = broker.persistent(V5, "c");
-    client.deliver(&Message::new("t", "").qos(1).with(Property::TopicAlias(1)));
-    client.disconnect();
-    let mut client = broker.persistent(V5, "c");
-    assert!(client.session_present());
-    client.publish(&Message::new("", "").qos(1).with(Property::TopicAlias(1)));
-    // No code of its own: the alias is in range and means nothing.
-    let told = client.expect_closed();
-    assert!(matches!(told, None | Some(0x82 | 0x94)), "{told:02X?}");
-}
-
-#[test]
-fn mqtt5_3_1_2_26_3_1_2_27_3_3_2_11_outgoing_aliases_stay_within_the_clients_maximum() {
+fn v5_outgoing_aliases_stay_within_the_clients_maximum() {
     on_one_and_three_arbiters(|broker| {
         for maximum in [0, 1, 3] {
             let connect = Connect::new(V5, "s").with(Property::TopicAliasMaximum(maximum));
@@ -304,7 +166,7 @@ fn mqtt5_3_1_2_26_3_1_2_27_3_3_2_11_outgoing_aliases_stay_within_the_clients_max
     });
 }
 
-fn a_client_that_never_acknowledges_bounds_itself(version: Version) {
+fn a_client_that_never_acknowledges_harms_nobody_else(version: Version) {
     let broker = start_broker(|config| {
         config.limits.in_flight = 10;
         config.limits.queue_messages = 20;
@@ -325,14 +187,11 @@ fn a_client_that_never_acknowledges_bounds_itself(version: Version) {
     assert_eq!(silent.drain().len(), 10);
     silent.settle();
 }
-versions!(a_client_that_never_acknowledges_bounds_itself {
-    mqtt31_a_client_that_never_acknowledges_harms_nobody_else: V31,
-    mqtt311_a_client_that_never_acknowledges_harms_nobody_else: V311,
-    mqtt5_a_client_that_never_acknowledges_harms_nobody_else: V5,
-});
+versions!(a_client_that_never_acknowledges_harms_nobody_else: v31, v311, v5);
 
+// 5.0 [MQTT-3.2.2-15]
 #[test]
-fn mqtt5_3_2_2_15_length_prefix_beyond_the_maximum_is_cut_before_the_body_comes() {
+fn v5_length_prefix_beyond_the_maximum_is_cut_before_the_body_comes() {
     let broker = default_broker();
     let mut client = broker.client(V5, "c");
     let mut prefix = vec![0x30];

@@ -1,7 +1,7 @@
 //! Message Expiry Interval: counted down while the message waits, and the end of it.
 
 use crate::support::launch::{default_broker, on_one_and_three_arbiters, start_broker};
-use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311};
+use crate::support::{Connect, Message, Property, RawClient, V5, V311};
 use std::time::Duration;
 
 fn message(text: &str, seconds: u32) -> Message {
@@ -13,8 +13,9 @@ fn let_pass(witness: &mut RawClient, time: Duration) {
     witness.expect_nothing_for(time);
 }
 
+// 5.0 [MQTT-3.3.2-6]
 #[test]
-fn mqtt5_3_3_2_6_live_delivery_carries_the_interval_received() {
+fn v5_live_delivery_carries_the_interval_received() {
     on_one_and_three_arbiters(|broker| {
         let mut subscriber = broker.client(V5, "s");
         subscriber.subscribe(&[("t", 1)]);
@@ -26,8 +27,9 @@ fn mqtt5_3_3_2_6_live_delivery_carries_the_interval_received() {
     });
 }
 
+// 5.0 [MQTT-3.3.2-5], [MQTT-3.3.2-6]
 #[test]
-fn mqtt5_3_3_2_5_3_3_2_6_waiting_counts_down_and_ends() {
+fn v5_waiting_counts_down_and_ends() {
     on_one_and_three_arbiters(|broker| {
         let ids = ["s0", "s1", "s2", "s3"];
         for id in ids {
@@ -52,24 +54,9 @@ fn mqtt5_3_3_2_5_3_3_2_6_waiting_counts_down_and_ends() {
     });
 }
 
+// 5.0 [MQTT-3.3.2-5]
 #[test]
-fn mqtt5_3_3_2_5_expired_retained_message_is_not_sent() {
-    on_one_and_three_arbiters(|broker| {
-        let mut publisher = broker.client(V5, "p");
-        publisher.deliver(&Message { topic: b"short".to_vec(), ..message("x", 1).retained() });
-        publisher.deliver(&Message { topic: b"long".to_vec(), ..message("x", 100).retained() });
-        let_pass(&mut publisher, Duration::from_millis(1400));
-        let mut late = broker.client(V5, "late");
-        late.subscribe(&[("#", 0)]);
-        let publish = late.expect_publish();
-        assert_eq!(publish.topic, "long");
-        assert!(matches!(publish.expiry(), Some(97..=99)), "{publish:?}");
-        late.settle();
-    });
-}
-
-#[test]
-fn mqtt5_3_3_2_5_message_expires_behind_a_full_window_too() {
+fn v5_message_expires_behind_a_full_window_too() {
     let broker = default_broker();
     let mut slow = broker.connect(&Connect::new(V5, "s").with(Property::ReceiveMaximum(1)));
     slow.subscribe(&[("t", 1)]);
@@ -84,38 +71,7 @@ fn mqtt5_3_3_2_5_message_expires_behind_a_full_window_too() {
 }
 
 #[test]
-fn mqtt5_4_3_3_7_message_in_flight_does_not_expire() {
-    let broker = default_broker();
-    let mut client = broker.persistent(V5, "s");
-    client.subscribe(&[("t", 2)]);
-    let mut publisher = broker.client(V5, "p");
-    publisher.deliver(&message("one", 1));
-    publisher.deliver(&message("two", 1).qos(2));
-    let ids: Vec<u16> = client.expect_publishes(2).iter().map(|publish| publish.id).collect();
-    client.vanish();
-    let_pass(&mut publisher, Duration::from_millis(1400));
-    let mut client = broker.persistent(V5, "s");
-    for id in ids {
-        let publish = client.expect_publish();
-        assert_eq!((publish.id, publish.dup, publish.expiry()), (id, true, Some(0)));
-        client.complete(&publish);
-    }
-    client.settle();
-}
-
-#[test]
-fn mqtt5_4_3_3_13_incoming_handshake_is_finished_whatever_expires() {
-    let broker = default_broker();
-    let mut publisher = broker.client(V5, "p");
-    let id = publisher.publish(&message("x", 1).qos(2));
-    publisher.expect_ack(Kind::Pubrec, id);
-    let_pass(&mut publisher, Duration::from_millis(1200));
-    publisher.ack(Kind::Pubrel, id);
-    assert_eq!(publisher.expect_ack(Kind::Pubcomp, id).code, 0);
-}
-
-#[test]
-fn mqtt5_expired_entries_make_room_before_anything_is_refused() {
+fn v5_expired_entries_make_room_before_anything_is_refused() {
     let broker = start_broker(|config| config.limits.queue_messages = 3);
     let mut absentee = broker.persistent(V5, "absentee");
     absentee.subscribe(&[("t", 1)]);

@@ -205,7 +205,7 @@ flows!(
 
 /// It reconnects by itself, as an application would see it: an error, then the message again.
 #[test]
-fn mqtt5_rumqttc_comes_back_after_an_ack_timeout_and_receives_the_message() {
+fn v5_rumqttc_comes_back_after_an_ack_timeout_and_receives_the_message() {
     use rumqttc::v5::mqttbytes::QoS;
     use rumqttc::v5::mqttbytes::v5::ConnectProperties;
     use rumqttc::v5::{Client, Event, Incoming, MqttOptions};

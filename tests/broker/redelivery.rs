@@ -5,9 +5,7 @@
 //! *arrived*.
 
 use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
-use crate::support::{
-    Connect, Kind, Message, Packet, Property, Publish, RawClient, V5, V31, V311, Version, now,
-};
+use crate::support::{Connect, Kind, Message, Packet, Property, Publish, RawClient, V5, V311, Version, now};
 use homing::config::{Config, OnExhausted};
 use std::time::{Duration, Instant};
 
@@ -55,7 +53,7 @@ fn assert_again(first: &Publish, again: &Publish) {
     );
 }
 
-fn unacknowledged_publish_comes_again(version: Version) {
+fn unacknowledged_publish_comes_again_with_dup_at_the_interval(version: Version) {
     on_one_and_three(every_second, |broker| {
         let mut publisher = broker.client(version, "p");
         for qos in [1, 2] {
@@ -78,13 +76,12 @@ fn unacknowledged_publish_comes_again(version: Version) {
         }
     });
 }
-versions!(unacknowledged_publish_comes_again {
-    mqtt31_unacknowledged_publish_comes_again_with_dup_at_the_interval: V31,
-    mqtt311_3_3_1_1_unacknowledged_publish_comes_again_with_dup_at_the_interval: V311,
-});
+// 3.1.1 [MQTT-3.3.1-1]
+versions!(unacknowledged_publish_comes_again_with_dup_at_the_interval: v31, v311);
 
+// 5.0 [MQTT-4.4.0-1]
 #[test]
-fn mqtt5_4_4_0_1_unacknowledged_publish_and_pubrel_never_come_again_on_a_live_connection() {
+fn v5_unacknowledged_publish_and_pubrel_never_come_again_on_a_live_connection() {
     on_one_and_three(every_second, |broker| {
         // The positive control: under the same settings 3.1.1 is resent to.
         let mut older = broker.client(V311, "older");
@@ -105,7 +102,7 @@ fn mqtt5_4_4_0_1_unacknowledged_publish_and_pubrel_never_come_again_on_a_live_co
     });
 }
 
-fn order_is_kept(version: Version) {
+fn resent_publishes_keep_their_order(version: Version) {
     on_one_and_three(every_second, |broker| {
         let mut subscriber = broker.client(version, "s");
         subscriber.subscribe(&[("t", 2)]);
@@ -129,12 +126,10 @@ fn order_is_kept(version: Version) {
         }
     });
 }
-versions!(order_is_kept {
-    mqtt31_resent_publishes_keep_their_order: V31,
-    mqtt311_4_6_0_1_4_6_0_6_resent_publishes_keep_their_order: V311,
-});
+// 3.1.1 [MQTT-4.6.0-1], [MQTT-4.6.0-6]
+versions!(resent_publishes_keep_their_order: v31, v311);
 
-fn younger_publish_never_overtakes_an_older(version: Version) {
+fn younger_publish_is_never_resent_before_an_older(version: Version) {
     let broker = start_broker(every_second);
     let mut subscriber = broker.client(version, "s");
     subscriber.subscribe(&[("t", 1)]);
@@ -153,12 +148,10 @@ fn younger_publish_never_overtakes_an_older(version: Version) {
         assert!(resent[..n].iter().all(|older| *older >= resent[n]), "{n} overtakes: {resent:?}");
     }
 }
-versions!(younger_publish_never_overtakes_an_older {
-    mqtt31_younger_publish_is_never_resent_before_an_older: V31,
-    mqtt311_4_6_0_1_younger_publish_is_never_resent_before_an_older: V311,
-});
+// 3.1.1 [MQTT-4.6.0-1]
+versions!(younger_publish_is_never_resent_before_an_older: v31, v311);
 
-fn pubrel_comes_again_and_publish_does_not(version: Version) {
+fn pubrel_comes_again_and_publish_never_after_pubrec(version: Version) {
     on_one_and_three(every_second, |broker| {
         let mut subscriber = broker.client(version, "s");
         subscriber.subscribe(&[("t", 2)]);
@@ -185,12 +178,10 @@ fn pubrel_comes_again_and_publish_does_not(version: Version) {
         subscriber.settle();
     });
 }
-versions!(pubrel_comes_again_and_publish_does_not {
-    mqtt31_pubrel_comes_again_and_publish_never_after_pubrec: V31,
-    mqtt311_4_3_3_1_4_6_0_4_3_6_1_1_pubrel_comes_again_and_publish_never_after_pubrec: V311,
-});
+// 3.1.1 [MQTT-4.3.3-1], [MQTT-4.6.0-4], [MQTT-3.6.1-1]
+versions!(pubrel_comes_again_and_publish_never_after_pubrec: v31, v311);
 
-fn spacing_grows_up_to_its_cap(version: Version) {
+fn spacing_of_resends_grows_up_to_its_cap(version: Version) {
     let broker = start_broker(|config| {
         every_second(config);
         config.redelivery.interval = Duration::from_millis(500);
@@ -216,10 +207,7 @@ fn spacing_grows_up_to_its_cap(version: Version) {
         last = again.at;
     }
 }
-versions!(spacing_grows_up_to_its_cap {
-    mqtt31_spacing_of_resends_grows_up_to_its_cap: V31,
-    mqtt311_spacing_of_resends_grows_up_to_its_cap: V311,
-});
+versions!(spacing_of_resends_grows_up_to_its_cap: v31, v311);
 
 fn jitter_only_adds(version: Version) {
     let broker = start_broker(|config| {
@@ -239,7 +227,7 @@ fn jitter_only_adds(version: Version) {
         last = again.at;
     }
 }
-versions!(jitter_only_adds { mqtt31_jitter_only_adds: V31, mqtt311_jitter_only_adds: V311 });
+versions!(jitter_only_adds: v31, v311);
 
 fn two_attempts(config: &mut Config) {
     every_second(config);
@@ -247,7 +235,7 @@ fn two_attempts(config: &mut Config) {
     config.redelivery.attempts = 2;
 }
 
-fn used_up_attempts_cut_a_session_that_stays(version: Version) {
+fn used_up_attempts_cut_a_client_whose_session_stays(version: Version) {
     on_one_and_three(two_attempts, |broker| {
         let mut subscriber = broker.persistent(version, "s");
         subscriber.subscribe(&[("t", 1)]);
@@ -274,10 +262,8 @@ fn used_up_attempts_cut_a_session_that_stays(version: Version) {
         subscriber.settle();
     });
 }
-versions!(used_up_attempts_cut_a_session_that_stays {
-    mqtt31_used_up_attempts_cut_a_client_whose_session_stays: V31,
-    mqtt311_4_4_0_1_used_up_attempts_cut_a_client_whose_session_stays: V311,
-});
+// 3.1.1 [MQTT-4.4.0-1]
+versions!(used_up_attempts_cut_a_client_whose_session_stays: v31, v311);
 
 fn used_up_attempts_go_on_where_the_session_would_end(version: Version) {
     let broker = start_broker(|config| {
@@ -294,12 +280,9 @@ fn used_up_attempts_go_on_where_the_session_would_end(version: Version) {
     subscriber.complete(&first);
     subscriber.settle();
 }
-versions!(used_up_attempts_go_on_where_the_session_would_end {
-    mqtt31_used_up_attempts_go_on_where_the_session_would_end: V31,
-    mqtt311_used_up_attempts_go_on_where_the_session_would_end: V311,
-});
+versions!(used_up_attempts_go_on_where_the_session_would_end: v31, v311);
 
-fn keep_goes_on_whatever_the_session(version: Version) {
+fn used_up_attempts_go_on_where_told_to(version: Version) {
     let broker = start_broker(|config| {
         two_attempts(config);
         config.redelivery.max_backoff = Duration::from_millis(500);
@@ -313,7 +296,7 @@ fn keep_goes_on_whatever_the_session(version: Version) {
         assert_again(&first, &subscriber.expect_publish());
     }
 }
-versions!(keep_goes_on_whatever_the_session { mqtt311_used_up_attempts_go_on_where_told_to: V311 });
+versions!(used_up_attempts_go_on_where_told_to: v311);
 
 fn interval_zero_turns_live_redelivery_off(version: Version) {
     let broker = start_broker(|config| config.redelivery.interval = Duration::ZERO);
@@ -325,7 +308,7 @@ fn interval_zero_turns_live_redelivery_off(version: Version) {
     subscriber.vanish();
     assert_again(&first, &broker.persistent(version, "s").expect_publish());
 }
-versions!(interval_zero_turns_live_redelivery_off { mqtt311_interval_zero_turns_live_redelivery_off: V311 });
+versions!(interval_zero_turns_live_redelivery_off: v311);
 
 /// The clock of a resend counts only while the peer's kernel has the packet: what is still on its way is not resent,
 /// however long that takes.
@@ -353,10 +336,7 @@ fn what_the_peer_has_not_got_is_not_resent(version: Version) {
     let first = slow.expect_publish();
     assert_again(&first, &slow.expect_publish());
 }
-versions!(what_the_peer_has_not_got_is_not_resent {
-    mqtt31_what_the_peer_has_not_got_is_not_resent: V31,
-    mqtt311_what_the_peer_has_not_got_is_not_resent: V311,
-});
+versions!(what_the_peer_has_not_got_is_not_resent: v31, v311);
 
 /// A session with QoS 1 and 2 in every state, at its return.
 fn reconnect_restores_what_was_in_flight(version: Version) {
@@ -400,11 +380,9 @@ fn reconnect_restores_what_was_in_flight(version: Version) {
         }
     });
 }
-versions!(reconnect_restores_what_was_in_flight {
-    mqtt31_reconnect_restores_what_was_in_flight: V31,
-    mqtt311_4_4_0_1_3_3_1_1_4_6_0_1_4_6_0_4_reconnect_restores_what_was_in_flight: V311,
-    mqtt5_4_4_0_1_3_3_1_1_4_3_3_6_reconnect_restores_what_was_in_flight: V5,
-});
+// 3.1.1 [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-4.6.0-1], [MQTT-4.6.0-4]; 5.0 [MQTT-4.4.0-1],
+// [MQTT-3.3.1-1], [MQTT-4.3.3-6]
+versions!(reconnect_restores_what_was_in_flight: v31, v311, v5);
 
 fn take_over_restores_what_was_in_flight(version: Version) {
     on_one_and_three_arbiters(|broker| {
@@ -422,18 +400,16 @@ fn take_over_restores_what_was_in_flight(version: Version) {
         old.expect_cut(0x8E);
     });
 }
-versions!(take_over_restores_what_was_in_flight {
-    mqtt31_take_over_restores_what_was_in_flight: V31,
-    mqtt311_4_4_0_1_take_over_restores_what_was_in_flight: V311,
-    mqtt5_4_4_0_1_take_over_restores_what_was_in_flight: V5,
-});
+// 3.1.1 [MQTT-4.4.0-1]; 5.0 [MQTT-4.4.0-1]
+versions!(take_over_restores_what_was_in_flight: v31, v311, v5);
 
 fn with_receive_maximum(broker: &TestBroker, maximum: u16) -> RawClient {
     broker.connect(&Connect::persistent(V5, "s").with(Property::ReceiveMaximum(maximum)))
 }
 
+// 5.0 [MQTT-4.4.0-1], [MQTT-3.3.4-9]
 #[test]
-fn mqtt5_4_4_0_1_3_3_4_9_reconnect_keeps_to_the_new_receive_maximum() {
+fn v5_reconnect_keeps_to_the_new_receive_maximum() {
     on_one_and_three_arbiters(|broker| {
         let mut subscriber = with_receive_maximum(broker, 10);
         subscriber.subscribe(&[("t", 2)]);
@@ -468,8 +444,9 @@ fn mqtt5_4_4_0_1_3_3_4_9_reconnect_keeps_to_the_new_receive_maximum() {
     });
 }
 
+// 5.0 [MQTT-3.1.2-25]
 #[test]
-fn mqtt5_3_1_2_25_reconnect_gives_up_what_exceeds_the_new_maximum_packet_size() {
+fn v5_reconnect_gives_up_what_exceeds_the_new_maximum_packet_size() {
     on_one_and_three_arbiters(|broker| {
         let mut subscriber = broker.persistent(V5, "s");
         subscriber.subscribe(&[("t", 2)]);
@@ -492,7 +469,7 @@ fn mqtt5_3_1_2_25_reconnect_gives_up_what_exceeds_the_new_maximum_packet_size() 
     });
 }
 
-fn acknowledged_after_the_return_is_settled(version: Version) {
+fn what_was_acknowledged_is_not_sent_again(version: Version) {
     let broker = start_broker(every_second);
     let mut subscriber = broker.persistent(version, "s");
     subscriber.subscribe(&[("t", 1)]);
@@ -506,8 +483,5 @@ fn acknowledged_after_the_return_is_settled(version: Version) {
     subscriber.vanish();
     broker.persistent(version, "s").settle();
 }
-versions!(acknowledged_after_the_return_is_settled {
-    mqtt31_what_was_acknowledged_is_not_sent_again: V31,
-    mqtt311_4_3_2_1_what_was_acknowledged_is_not_sent_again: V311,
-    mqtt5_4_3_2_3_what_was_acknowledged_is_not_sent_again: V5,
-});
+// 3.1.1 [MQTT-4.3.2-1]; 5.0 [MQTT-4.3.2-3]
+versions!(what_was_acknowledged_is_not_sent_again: v31, v311, v5);

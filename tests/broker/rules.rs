@@ -1,7 +1,7 @@
 //! `[[redelivery.rules]]`: other settings for some clients, users and topics.
 
 use crate::support::launch::{TestBroker, start_broker, versions};
-use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V31, V311, Version, now};
+use crate::support::{Connect, Kind, Message, Property, RawClient, V5, Version, now};
 use homing::config::{Config, Glob, OnAckTimeout, OnExhausted, RedeliveryRule};
 use std::time::{Duration, Instant};
 
@@ -76,13 +76,10 @@ fn client_and_user_choose_the_interval(version: Version) {
         assert_eq!(plain.drain().len(), 2);
     });
 }
-versions!(client_and_user_choose_the_interval {
-    mqtt31_client_and_user_choose_the_interval: V31,
-    mqtt311_client_and_user_choose_the_interval: V311,
-});
+versions!(client_and_user_choose_the_interval: v31, v311);
 
 #[test]
-fn mqtt5_client_and_user_choose_the_ack_timeout() {
+fn v5_client_and_user_choose_the_ack_timeout() {
     let by_client = RedeliveryRule { client_id: glob("pump-?"), ..short() };
     let by_user = RedeliveryRule { user_name: glob("ann"), ..short() };
     on_one_and_three(&[by_client, by_user], |broker| {
@@ -99,7 +96,7 @@ fn mqtt5_client_and_user_choose_the_ack_timeout() {
 }
 
 /// Each topic keeps its own time, a PUBREL that of its message.
-fn topic_chooses_the_interval(version: Version) {
+fn topic_chooses_the_interval_of_publish_and_pubrel(version: Version) {
     let rules = [RedeliveryRule { topic: Some("fast/#".to_owned()), ..short() }];
     on_one_and_three(&rules, |broker| {
         let mut client = broker.client(version, "s");
@@ -122,13 +119,10 @@ fn topic_chooses_the_interval(version: Version) {
         client.settle();
     });
 }
-versions!(topic_chooses_the_interval {
-    mqtt31_topic_chooses_the_interval_of_publish_and_pubrel: V31,
-    mqtt311_topic_chooses_the_interval_of_publish_and_pubrel: V311,
-});
+versions!(topic_chooses_the_interval_of_publish_and_pubrel: v31, v311);
 
 #[test]
-fn mqtt5_topic_chooses_the_ack_timeout_and_what_then() {
+fn v5_topic_chooses_the_ack_timeout_and_what_then() {
     let alarm = RedeliveryRule { on_ack_timeout: Some(OnAckTimeout::Alarm), ..topic("patient") };
     let fast = RedeliveryRule { topic: Some("+".to_owned()), ..short() };
     on_one_and_three(&[alarm, fast], |broker| {
@@ -145,7 +139,7 @@ fn mqtt5_topic_chooses_the_ack_timeout_and_what_then() {
 }
 
 #[test]
-fn mqtt5_each_cut_doubles_a_topics_ack_timeout_too() {
+fn v5_each_cut_doubles_a_topics_ack_timeout_too() {
     let broker = start_broker(|config| {
         with_rules(config, &[RedeliveryRule { topic: Some("t".to_owned()), ..short() }]);
     });
@@ -191,13 +185,10 @@ fn wish_counts_where_the_topics_rule_lets_it(version: Version) {
         assert_in_time(now(), published, first);
     });
 }
-versions!(wish_counts_where_the_topics_rule_lets_it {
-    mqtt311_wish_counts_where_the_topics_rule_lets_it: V311,
-    mqtt5_wish_counts_where_the_topics_rule_lets_it: V5,
-});
+versions!(wish_counts_where_the_topics_rule_lets_it: v311, v5);
 
 #[test]
-fn mqtt5_wish_stays_within_the_bounds_of_the_clients_rule() {
+fn v5_wish_stays_within_the_bounds_of_the_clients_rule() {
     let rule = RedeliveryRule {
         client_id: glob("s"),
         min_requested: Some(Duration::from_secs(3)),
@@ -235,6 +226,4 @@ fn topic_chooses_what_follows_the_last_attempt(version: Version) {
         broker.connect(&connect("s").clean(true)).disconnect();
     });
 }
-versions!(topic_chooses_what_follows_the_last_attempt {
-    mqtt311_topic_chooses_what_follows_the_last_attempt: V311,
-});
+versions!(topic_chooses_what_follows_the_last_attempt: v311);

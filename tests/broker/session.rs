@@ -1,7 +1,7 @@
 //! Sessions: taken up, taken over, ended, and the queue that waits for an absent client.
 
 use crate::support::client::Event;
-use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V31, V311, Version, Will, now,
 };
@@ -34,11 +34,9 @@ fn session_is_taken_up(version: Version) {
         }
     });
 }
-versions!(session_is_taken_up {
-    mqtt31_session_is_taken_up: V31,
-    mqtt311_3_1_2_4_3_2_2_2_3_2_2_3_session_is_taken_up: V311,
-    mqtt5_3_1_2_5_3_1_2_6_3_2_2_3_session_is_taken_up: V5,
-});
+// 3.1.1 [MQTT-3.1.2-4], [MQTT-3.2.2-2], [MQTT-3.2.2-3]; 5.0 [MQTT-3.1.2-5], [MQTT-3.1.2-6],
+// [MQTT-3.2.2-3]
+versions!(session_is_taken_up: v31, v311, v5);
 
 fn clean_connect_discards_the_session(version: Version) {
     on_one_and_three_arbiters(|broker| {
@@ -56,39 +54,9 @@ fn clean_connect_discards_the_session(version: Version) {
         }
     });
 }
-versions!(clean_connect_discards_the_session {
-    mqtt31_clean_connect_discards_the_session: V31,
-    mqtt311_3_1_2_6_3_2_2_1_3_1_4_3_clean_connect_discards_the_session: V311,
-    mqtt5_3_1_2_4_3_2_2_2_3_1_4_4_clean_connect_discards_the_session: V5,
-});
-
-#[test]
-fn mqtt5_3_1_2_23_clean_start_with_an_expiry_opens_a_session_that_stays() {
-    let broker = default_broker();
-    broker.connect(&Connect::persistent(V5, "c").clean(true)).disconnect();
-    assert!(broker.persistent(V5, "c").session_present());
-}
-
-#[test]
-fn mqtt5_3_1_2_23_absent_expiry_ends_the_session_with_its_connection() {
-    let broker = default_broker();
-    broker.connect(&Connect::new(V5, "c").clean(false)).disconnect();
-    assert!(!broker.persistent(V5, "c").session_present());
-}
-
-fn other_client_identifiers_find_no_session(version: Version) {
-    on_one_and_three_arbiters(|broker| {
-        broker.persistent(version, "id").disconnect();
-        for other in ["ID", "id ", "i", "idd"] {
-            assert_present(&broker.persistent(version, other), false);
-        }
-        assert_present(&broker.persistent(version, "id"), true);
-    });
-}
-versions!(other_client_identifiers_find_no_session {
-    mqtt311_3_1_3_2_other_client_identifiers_find_no_session: V311,
-    mqtt5_3_1_3_2_other_client_identifiers_find_no_session: V5,
-});
+// 3.1.1 [MQTT-3.1.2-6], [MQTT-3.2.2-1], [MQTT-3.1.4-3]; 5.0 [MQTT-3.1.2-4], [MQTT-3.2.2-2],
+// [MQTT-3.1.4-4]
+versions!(clean_connect_discards_the_session: v31, v311, v5);
 
 fn second_connection_takes_the_session_over(version: Version) {
     on_one_and_three_arbiters(|broker| {
@@ -106,13 +74,10 @@ fn second_connection_takes_the_session_over(version: Version) {
         }
     });
 }
-versions!(second_connection_takes_the_session_over {
-    mqtt31_second_connection_takes_the_session_over: V31,
-    mqtt311_3_1_4_2_second_connection_takes_the_session_over: V311,
-    mqtt5_3_1_4_3_second_connection_takes_the_session_over: V5,
-});
+// 3.1.1 [MQTT-3.1.4-2]; 5.0 [MQTT-3.1.4-3]
+versions!(second_connection_takes_the_session_over: v31, v311, v5);
 
-fn clean_connection_takes_the_identifier_over_without_the_session(version: Version) {
+fn clean_take_over_begins_afresh(version: Version) {
     on_one_and_three_arbiters(|broker| {
         for id in IDS {
             let mut old = broker.persistent(version, id);
@@ -125,10 +90,8 @@ fn clean_connection_takes_the_identifier_over_without_the_session(version: Versi
         }
     });
 }
-versions!(clean_connection_takes_the_identifier_over_without_the_session {
-    mqtt311_3_1_4_2_3_1_2_6_clean_take_over_begins_afresh: V311,
-    mqtt5_3_1_4_3_3_1_2_4_clean_take_over_begins_afresh: V5,
-});
+// 3.1.1 [MQTT-3.1.4-2], [MQTT-3.1.2-6]; 5.0 [MQTT-3.1.4-3], [MQTT-3.1.2-4]
+versions!(clean_take_over_begins_afresh: v311, v5);
 
 /// A 3.1.1 session taken over by a 5.0 client, and the other way round, is one session.
 #[test]
@@ -148,8 +111,9 @@ fn session_is_taken_over_between_versions() {
     });
 }
 
+// 5.0 [MQTT-3.1.4-3]
 #[test]
-fn mqtt5_3_1_4_3_racing_connections_leave_exactly_one() {
+fn v5_racing_connections_leave_exactly_one() {
     on_one_and_three_arbiters(|broker| {
         let mut racers: Vec<RawClient> = (0..12).map(|_| broker.open(V5)).collect();
         // Nobody waits for another: accepting arbiters hand over while the home one is busy with the last.
@@ -205,11 +169,8 @@ fn absent_client_finds_its_messages_in_order(version: Version) {
         }
     });
 }
-versions!(absent_client_finds_its_messages_in_order {
-    mqtt31_absent_client_finds_its_messages_in_order: V31,
-    mqtt311_3_1_2_5_4_6_0_6_absent_client_finds_its_messages_in_order: V311,
-    mqtt5_4_1_0_1_4_6_0_5_absent_client_finds_its_messages_in_order: V5,
-});
+// 3.1.1 [MQTT-3.1.2-5], [MQTT-4.6.0-6]; 5.0 [MQTT-4.1.0-1], [MQTT-4.6.0-5]
+versions!(absent_client_finds_its_messages_in_order: v31, v311, v5);
 
 fn queued_messages_come_before_new_ones(version: Version) {
     let broker = start_broker(|config| config.limits.in_flight = 5);
@@ -230,10 +191,8 @@ fn queued_messages_come_before_new_ones(version: Version) {
         client.complete(&publish);
     }
 }
-versions!(queued_messages_come_before_new_ones {
-    mqtt311_4_6_0_6_queued_messages_come_before_new_ones: V311,
-    mqtt5_4_6_0_5_queued_messages_come_before_new_ones: V5,
-});
+// 3.1.1 [MQTT-4.6.0-6]; 5.0 [MQTT-4.6.0-5]
+versions!(queued_messages_come_before_new_ones: v311, v5);
 
 /// A broker whose queues hold five messages, and an absent client that wants `t`.
 fn five_and_an_absentee(version: Version, policy: QueuePolicy) -> TestBroker {
@@ -253,7 +212,7 @@ fn texts_for_the_absentee(broker: &TestBroker, version: Version) -> Vec<String> 
 }
 
 #[test]
-fn mqtt5_full_queue_refuses_and_tells_the_publisher_where_nobody_took_it() {
+fn v5_full_queue_refuses_and_tells_the_publisher_where_nobody_took_it() {
     let broker = five_and_an_absentee(V5, QueuePolicy::Refuse);
     let mut publisher = broker.client(V5, "p");
     for (n, qos) in (0..8).zip([1, 2, 1, 2, 1, 1, 2, 1]) {
@@ -268,7 +227,7 @@ fn mqtt5_full_queue_refuses_and_tells_the_publisher_where_nobody_took_it() {
 }
 
 #[test]
-fn mqtt311_full_queue_refuses_and_acknowledges() {
+fn v311_full_queue_refuses_and_acknowledges() {
     let broker = five_and_an_absentee(V311, QueuePolicy::Refuse);
     let mut publisher = broker.client(V311, "p");
     for n in 0..8 {
@@ -277,7 +236,7 @@ fn mqtt311_full_queue_refuses_and_acknowledges() {
     assert_eq!(texts_for_the_absentee(&broker, V311), ["0", "1", "2", "3", "4"]);
 }
 
-fn full_queue_drops_the_oldest(version: Version) {
+fn full_queue_drops_the_oldest_where_told_to(version: Version) {
     let broker = five_and_an_absentee(version, QueuePolicy::DropOldest);
     let mut publisher = broker.client(version, "p");
     for n in 0..8 {
@@ -285,12 +244,9 @@ fn full_queue_drops_the_oldest(version: Version) {
     }
     assert_eq!(texts_for_the_absentee(&broker, version), ["3", "4", "5", "6", "7"]);
 }
-versions!(full_queue_drops_the_oldest {
-    mqtt311_full_queue_drops_the_oldest_where_told_to: V311,
-    mqtt5_full_queue_drops_the_oldest_where_told_to: V5,
-});
+versions!(full_queue_drops_the_oldest_where_told_to: v311, v5);
 
-fn full_queue_disconnects_the_receiver(version: Version) {
+fn full_queue_disconnects_the_receiver_where_told_to(version: Version) {
     let broker = start_broker(|config| {
         config.limits.queue_messages = 3;
         config.limits.in_flight = 2;
@@ -311,12 +267,9 @@ fn full_queue_disconnects_the_receiver(version: Version) {
         slow.complete(&publish);
     }
 }
-versions!(full_queue_disconnects_the_receiver {
-    mqtt311_full_queue_disconnects_the_receiver_where_told_to: V311,
-    mqtt5_full_queue_disconnects_the_receiver_where_told_to: V5,
-});
+versions!(full_queue_disconnects_the_receiver_where_told_to: v311, v5);
 
-fn full_queue_holds_the_publisher(version: Version) {
+fn full_queue_holds_the_publisher_where_told_to(version: Version) {
     let broker = start_broker(|config| {
         config.limits.queue_messages = 2;
         config.limits.in_flight = 1;
@@ -339,13 +292,10 @@ fn full_queue_holds_the_publisher(version: Version) {
         slow.complete(&publish);
     }
 }
-versions!(full_queue_holds_the_publisher {
-    mqtt311_full_queue_holds_the_publisher_where_told_to: V311,
-    mqtt5_full_queue_holds_the_publisher_where_told_to: V5,
-});
+versions!(full_queue_holds_the_publisher_where_told_to: v311, v5);
 
 #[test]
-fn mqtt5_held_publisher_is_refused_when_its_time_is_up() {
+fn v5_held_publisher_is_refused_when_its_time_is_up() {
     let broker = start_broker(|config| {
         config.limits.queue_messages = 1;
         config.limits.queue_policy = QueuePolicy::Hold;
@@ -374,10 +324,7 @@ fn queue_is_bounded_in_bytes(version: Version) {
     // Each message is charged its body and something for what surrounds it.
     assert!((4..=8).contains(&kept), "{kept}");
 }
-versions!(queue_is_bounded_in_bytes {
-    mqtt311_queue_is_bounded_in_bytes: V311,
-    mqtt5_queue_is_bounded_in_bytes: V5,
-});
+versions!(queue_is_bounded_in_bytes: v311, v5);
 
 /// The end of a session is seen from outside by its will, which goes out then if its delay is longer.
 fn will_at_session_end(connect: Connect) -> Connect {
@@ -386,8 +333,9 @@ fn will_at_session_end(connect: Connect) -> Connect {
 
 const TOLERANCE: Duration = Duration::from_millis(750);
 
+// 5.0 [MQTT-4.1.0-2]
 #[test]
-fn mqtt5_4_1_0_2_session_ends_when_its_expiry_has_run_out() {
+fn v5_session_ends_when_its_expiry_has_run_out() {
     on_one_and_three_arbiters(|broker| {
         let mut observer = broker.client(V5, "observer");
         observer.subscribe(&[("session/end", 0)]);
@@ -406,41 +354,7 @@ fn mqtt5_4_1_0_2_session_ends_when_its_expiry_has_run_out() {
     });
 }
 
-#[test]
-fn mqtt5_3_14_2_disconnect_changes_the_session_expiry() {
-    let broker = default_broker();
-    let mut observer = broker.client(V5, "observer");
-    observer.subscribe(&[("session/end", 0)]);
-    let left = now();
-    // 0x04 keeps the will, so that the end is seen.
-    broker
-        .connect(&will_at_session_end(Connect::persistent(V5, "c")))
-        .disconnect_with(0x04, &[Property::SessionExpiry(1)]);
-    let ended = observer.expect_publish().at - left;
-    assert!(ended >= Duration::from_millis(995), "early: {ended:?}");
-    assert!(ended <= Duration::from_millis(1250) + TOLERANCE, "late: {ended:?}");
-    assert!(!broker.persistent(V5, "c").session_present());
-
-    broker.persistent(V5, "d").disconnect_with(0, &[Property::SessionExpiry(0)]);
-    assert!(!broker.persistent(V5, "d").session_present());
-
-    let short = Connect::new(V5, "e").clean(false).with(Property::SessionExpiry(1));
-    broker.connect(&short).disconnect_with(0, &[Property::SessionExpiry(3600)]);
-    observer.expect_nothing_for(Duration::from_millis(1600));
-    assert!(broker.persistent(V5, "e").session_present());
-}
-
-#[test]
-fn mqtt5_3_14_2_session_expiry_may_not_be_raised_from_zero() {
-    let broker = default_broker();
-    let mut client = broker.client(V5, "c");
-    // Reason 0x00, property length 5, Session Expiry Interval 10.
-    client.send(&[0xE0, 7, 0x00, 5, 0x11, 0, 0, 0, 10]);
-    client.expect_cut(0x82);
-    assert!(!broker.persistent(V5, "c").session_present());
-}
-
-fn granted_session_expiry_is_bounded_by_the_operator(version: Version) {
+fn session_is_kept_as_long_as_the_operator_lets_it(version: Version) {
     let broker = start_broker(|config| config.limits.session_expiry = Duration::from_secs(1));
     broker.persistent(version, "c").disconnect();
     let back = broker.persistent(version, "c");
@@ -450,7 +364,4 @@ fn granted_session_expiry_is_bounded_by_the_operator(version: Version) {
     witness.expect_nothing_for(Duration::from_millis(1250) + TOLERANCE);
     assert!(!broker.persistent(version, "c").session_present());
 }
-versions!(granted_session_expiry_is_bounded_by_the_operator {
-    mqtt311_session_is_kept_as_long_as_the_operator_lets_it: V311,
-    mqtt5_session_is_kept_as_long_as_the_operator_lets_it: V5,
-});
+versions!(session_is_kept_as_long_as_the_operator_lets_it: v311, v5);

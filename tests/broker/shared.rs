@@ -1,8 +1,7 @@
 //! Shared subscriptions of 5.0.
 
-use crate::support::client::subscribe_packet;
 use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters};
-use crate::support::{Kind, Message, Packet, RawClient, V5};
+use crate::support::{Message, RawClient, V5};
 use std::collections::HashSet;
 
 fn members(broker: &TestBroker, filter: &str, qos: u8) -> Vec<RawClient> {
@@ -14,8 +13,9 @@ fn members(broker: &TestBroker, filter: &str, qos: u8) -> Vec<RawClient> {
     (0..4).map(member).collect()
 }
 
+// 5.0 [MQTT-4.8.2-1]
 #[test]
-fn mqtt5_4_8_2_1_each_message_goes_to_one_member_and_to_all_in_turn() {
+fn v5_each_message_goes_to_one_member_and_to_all_in_turn() {
     on_one_and_three_arbiters(|broker| {
         let mut members = members(broker, "$share/group/s/+", 1);
         let mut other_group = broker.client(V5, "other group");
@@ -44,48 +44,7 @@ fn mqtt5_4_8_2_1_each_message_goes_to_one_member_and_to_all_in_turn() {
 }
 
 #[test]
-fn mqtt5_4_8_2_1_4_8_2_2_malformed_shared_filters_are_refused() {
-    let broker = default_broker();
-    for filter in
-        ["$share//t", "$share/g", "$share/g/", "$share/+/t", "$share/a#/t", "$share/", "$share/g/a#"]
-    {
-        println!("{filter}");
-        let mut client = broker.client(V5, "c");
-        client.send(&subscribe_packet(V5, 1, &[], &[(filter, 0)]));
-        match client.expect_suback_or_end() {
-            Packet::Granted(suback) => assert!(suback.codes[0] >= 0x80, "{suback:?}"),
-            Packet::Disconnect(disconnect) => assert!(matches!(disconnect.code, 0x81 | 0x82 | 0x8F)),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-#[test]
-fn mqtt5_4_8_2_3_delivery_honours_the_qos_granted_to_the_member() {
-    on_one_and_three_arbiters(|broker| {
-        let mut members: Vec<RawClient> = (0..3_u8)
-            .map(|qos| {
-                let mut member = broker.client(V5, &format!("m{qos}"));
-                member.subscribe(&[("$share/g/t", qos)]);
-                member
-            })
-            .collect();
-        let mut publisher = broker.client(V5, "p");
-        for _ in 0..30 {
-            publisher.deliver(&Message::new("t", "").qos(2));
-        }
-        let mut total = 0;
-        for (qos, member) in members.iter_mut().enumerate() {
-            let publishes = member.drain();
-            assert!(publishes.iter().all(|publish| usize::from(publish.qos) == qos), "{publishes:?}");
-            total += publishes.len();
-        }
-        assert_eq!(total, 30);
-    });
-}
-
-#[test]
-fn mqtt5_unacknowledged_qos_1_goes_to_another_member_when_a_session_ends() {
+fn v5_unacknowledged_qos_1_goes_to_another_member_when_a_session_ends() {
     on_one_and_three_arbiters(|broker| {
         let mut leaver = broker.client(V5, "leaver");
         leaver.subscribe(&[("$share/g/t", 1)]);
@@ -112,8 +71,9 @@ fn mqtt5_unacknowledged_qos_1_goes_to_another_member_when_a_session_ends() {
     });
 }
 
+// 5.0 [MQTT-4.8.2-4]
 #[test]
-fn mqtt5_4_8_2_4_cut_qos_2_delivery_is_finished_with_the_same_member() {
+fn v5_cut_qos_2_delivery_is_finished_with_the_same_member() {
     on_one_and_three_arbiters(|broker| {
         let mut member = broker.persistent(V5, "member");
         member.subscribe(&[("$share/g/t", 2)]);
@@ -132,45 +92,7 @@ fn mqtt5_4_8_2_4_cut_qos_2_delivery_is_finished_with_the_same_member() {
 }
 
 #[test]
-fn mqtt5_4_8_2_5_qos_2_delivery_of_an_ended_session_goes_to_nobody_else() {
-    let broker = default_broker();
-    let mut leaver = broker.client(V5, "leaver");
-    leaver.subscribe(&[("$share/g/t", 2)]);
-    let mut publisher = broker.client(V5, "p");
-    publisher.deliver(&Message::new("t", "two").qos(2));
-    publisher.deliver(&Message::new("t", "one").qos(1));
-    leaver.expect_publishes(2);
-    let mut heir = broker.client(V5, "heir");
-    heir.subscribe(&[("$share/g/t", 2)]);
-    leaver.vanish();
-    // QoS 1 is the positive control.
-    let publish = heir.expect_publish();
-    assert_eq!(publish.text(), "one");
-    heir.complete(&publish);
-    heir.settle();
-}
-
-#[test]
-fn mqtt5_4_8_2_6_refused_delivery_goes_to_nobody_else() {
-    let broker = default_broker();
-    let mut refuser = broker.client(V5, "refuser");
-    refuser.subscribe(&[("$share/g/t", 2)]);
-    let mut publisher = broker.client(V5, "p");
-    publisher.deliver(&Message::new("t", "one").qos(1));
-    publisher.deliver(&Message::new("t", "two").qos(2));
-    let held = refuser.expect_publishes(2);
-    let mut other = broker.client(V5, "other");
-    other.subscribe(&[("$share/g/t", 2)]);
-    refuser.ack_with(Kind::Puback, held[0].id, 0x80);
-    refuser.ack_with(Kind::Pubrec, held[1].id, 0x80);
-    refuser.settle();
-    refuser.vanish();
-    publisher.deliver(&Message::new("t", "marker").qos(1));
-    assert_eq!(other.expect_publish().text(), "marker");
-}
-
-#[test]
-fn mqtt5_absent_members_are_skipped_while_one_is_present() {
+fn v5_absent_members_are_skipped_while_one_is_present() {
     on_one_and_three_arbiters(|broker| {
         let mut absent = broker.persistent(V5, "absent");
         absent.subscribe(&[("$share/g/t", 1)]);
@@ -190,7 +112,7 @@ fn mqtt5_absent_members_are_skipped_while_one_is_present() {
 }
 
 #[test]
-fn mqtt5_message_waits_for_an_absent_member_where_all_are() {
+fn v5_message_waits_for_an_absent_member_where_all_are() {
     let broker = default_broker();
     let mut absent = broker.persistent(V5, "absent");
     absent.subscribe(&[("$share/g/t", 1)]);
@@ -200,7 +122,7 @@ fn mqtt5_message_waits_for_an_absent_member_where_all_are() {
 }
 
 #[test]
-fn mqtt5_unsubscribed_member_gets_nothing_more() {
+fn v5_unsubscribed_member_gets_nothing_more() {
     on_one_and_three_arbiters(|broker| {
         let mut members = members(broker, "$share/g/t", 0);
         let mut leaver = members.pop().expect("four members");

@@ -1,7 +1,7 @@
 //! What a client asks for about its own redelivery, within the operator's bounds.
 
 use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
-use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V31, V311, Version, now};
+use crate::support::{Connect, Kind, Message, Property, RawClient, V5, Version, now};
 use homing::config::Config;
 use std::time::Duration;
 
@@ -65,8 +65,9 @@ fn connect_is_told_what_is_granted() {
     assert_eq!(granted(&mut afresh), "ack-timeout=1m");
 }
 
+// 5.0 [MQTT-3.2.2-20]
 #[test]
-fn mqtt5_3_2_2_20_answer_that_exceeds_maximum_packet_size_is_left_out() {
+fn v5_answer_that_exceeds_maximum_packet_size_is_left_out() {
     let broker = start_broker(bounds);
     let connect = Connect::persistent(V5, "s").with(Property::MaximumPacketSize(30));
     let client = broker.connect(&connect.with(Property::user("ack-timeout", "5s")));
@@ -122,10 +123,7 @@ fn published_wish_is_the_spacing_of_ones_own_resends(version: Version) {
         assert_eq!(granted(&mut subscriber), "retry-interval=600ms");
     }
 }
-versions!(published_wish_is_the_spacing_of_ones_own_resends {
-    mqtt31_published_wish_is_the_spacing_of_ones_own_resends: V31,
-    mqtt311_published_wish_is_the_spacing_of_ones_own_resends: V311,
-});
+versions!(published_wish_is_the_spacing_of_ones_own_resends: v31, v311);
 
 #[test]
 fn published_wish_is_the_ack_timeout_and_an_unreadable_one_is_refused() {

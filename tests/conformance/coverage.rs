@@ -8,7 +8,7 @@ use crate::harness::Case;
 use crate::support::V311;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The tests of one version and the statements they are for.
 pub struct Suite {
@@ -182,6 +182,46 @@ fn every_test_is_listed_once() {
     let cases = SUITES.iter().flat_map(|suite| suite.cases().map(|case| (suite.title, case.title())));
     let twice: Vec<_> = cases.filter(|case| !seen.insert(case.clone())).collect();
     assert!(twice.is_empty(), "{twice:?}");
+}
+
+#[test]
+fn every_cited_statement_exists() {
+    let known: BTreeSet<&str> =
+        SUITES.iter().flat_map(Suite::statements).map(|statement| statement.id).collect();
+    let mut unknown = Vec::new();
+    let mut cited = 0;
+    for file in
+        rust_files(["src", "tests/broker", "tests/conformance", "tests/in_memory", "tests/simulation"])
+    {
+        let text = std::fs::read_to_string(&file).expect("a source file is UTF-8");
+        let after = text.match_indices("[MQTT-").map(|(at, _)| &text[at + 1..]);
+        for (id, _) in after.filter_map(|rest| rest.split_once(']')).filter(|(id, _)| id.len() < 20) {
+            cited += 1;
+            if !known.contains(id) {
+                unknown.push(format!("{}: {id}", file.display()));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "no version has these statements: {unknown:#?}");
+    assert!(cited > 100, "only {cited} citations were found");
+}
+
+/// Every Rust file under these folders of the repository.
+fn rust_files(folders: [&str; 5]) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> =
+        folders.iter().map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).collect();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of the repository") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
 }
 
 /// `HOMING_WRITE_COVERAGE=1 cargo test --test conformance coverage` writes it anew.

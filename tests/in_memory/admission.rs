@@ -313,7 +313,7 @@ fn a_retained_message_beyond_the_bytes_takes_the_stale_one_with_it_and_5_is_told
 }
 
 #[test]
-fn mqtt5_a_topic_alias_over_the_memory_budget_ends_the_connection_with_0x97() {
+fn v5_a_topic_alias_over_the_memory_budget_ends_the_connection_with_0x97() {
     let mut world = world(1);
     let link = accepted(&mut world, &connect(5, "publisher", true, None));
     let with_alias = |topic: &str, alias: u8| {

@@ -14,8 +14,9 @@ fn a_connect_that_is_not_awaited_does_not_settle_the_version_of_the_tokio_codec(
     decoder::check(b"\x02\x03\x10\x0E\0\x04MQTT\x05\x02\0<\0\0\x01a\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
 }
 
+// 5.0 [MQTT-3.1.0-2]
 #[test]
-fn mqtt5_3_1_0_2_a_second_connect_of_another_protocol_is_a_protocol_error() {
+fn v5_a_second_connect_of_another_protocol_is_a_protocol_error() {
     let mut world = World::new(&world::settings(), 1);
     let client = world.open();
     world.send(client, b"\x10\x0E\0\x04MQTT\x05\x02\0\x3C\0\0\x01a");

@@ -373,8 +373,9 @@ fn what_a_member_leaves_while_others_are_read_back_is_given_away_too() {
     assert_eq!(world.shards[0].usage().orphaned_queues, 0);
 }
 
+// 5.0 [MQTT-4.3.3-8]
 #[test]
-fn mqtt5_4_3_3_8_three_copies_of_a_qos_2_publish_get_three_pubrecs() {
+fn v5_three_copies_of_a_qos_2_publish_get_three_pubrecs() {
     for version in [V3, V5] {
         for (shards, stored) in [(1, true), (3, false), (3, true)] {
             let mut world = World::new(&world::settings(), shards);

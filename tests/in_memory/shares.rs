@@ -119,8 +119,9 @@ fn assert_even(counts: &[usize], total: usize) {
     assert!(counts.iter().all(|n| n.abs_diff(mean) * 10 <= mean), "{counts:?}");
 }
 
+// 5.0 [MQTT-4.8.2-1]
 #[test]
-fn mqtt5_4_8_2_1_members_get_even_shares_whichever_shards_they_and_the_publishers_are_on() {
+fn v5_members_get_even_shares_whichever_shards_they_and_the_publishers_are_on() {
     for shards in [1, 3] {
         assert_even(&shares(shards, None), PUBLISHERS * MESSAGES);
     }

@@ -134,15 +134,17 @@ fn parts(batches: &[Batch]) -> Vec<(usize, u32, Outcome)> {
     seen.collect()
 }
 
+// 5.0 section 4.3.3
 #[test]
-fn mqtt5_4_3_3_a_shared_message_that_is_refused_goes_on_within_its_move() {
+fn v5_a_shared_message_that_is_refused_goes_on_within_its_move() {
     let (batches, told) = shared_past(1);
     assert_eq!(told, ReasonCode::SUCCESS);
     assert_eq!(parts(&batches), [(0, 1, Outcome::Unmatched), (1, 0, Outcome::Taken)]);
 }
 
+// 5.0 [MQTT-4.3.3-9]
 #[test]
-fn mqtt5_4_3_3_9_a_shared_message_that_all_refuse_ends_as_a_move_that_nobody_took() {
+fn v5_a_shared_message_that_all_refuse_ends_as_a_move_that_nobody_took() {
     let (batches, told) = shared_past(2);
     assert_eq!(told, ReasonCode::QUOTA_EXCEEDED);
     assert_eq!(parts(&batches), [(0, 1, Outcome::Unmatched), (0, 0, Outcome::Refused)]);

@@ -193,8 +193,9 @@ fn assert_no_long_turn(world: &mut World) {
     }
 }
 
+// 5.0 [MQTT-3.8.4-5]
 #[test]
-fn mqtt5_3_8_4_5_filters_beyond_the_steps_of_a_turn_are_entered_and_taken_out_in_later_turns() {
+fn v5_filters_beyond_the_steps_of_a_turn_are_entered_and_taken_out_in_later_turns() {
     const FILTERS: usize = 2_500;
     for shards in [1, 2] {
         let mut world = short_turns(shards);
@@ -529,8 +530,9 @@ fn with_long_queues(shards: u8, stored: bool) -> World {
     world
 }
 
+// 5.0 [MQTT-3.1.2-4]
 #[test]
-fn mqtt5_3_1_2_4_a_session_with_much_ends_in_portions_and_its_client_begins_anew_at_once() {
+fn v5_a_session_with_much_ends_in_portions_and_its_client_begins_anew_at_once() {
     for (shards, stored) in [(1, false), (1, true), (2, true)] {
         let mut world = with_long_queues(shards, stored);
         let publisher = with_much(&mut world, false);
@@ -588,8 +590,9 @@ fn a_session_that_begins_while_another_ends_gets_nothing_by_its_filters() {
     assert_no_long_turn(&mut world);
 }
 
+// 5.0 [MQTT-4.8.2-5]
 #[test]
-fn mqtt5_4_8_2_5_shared_messages_of_a_session_that_ends_in_portions_go_to_other_members_in_order() {
+fn v5_shared_messages_of_a_session_that_ends_in_portions_go_to_other_members_in_order() {
     // Nothing is read back from a store here.
     for shards in [1, 2] {
         let mut world = with_long_queues(shards, false);

@@ -148,10 +148,26 @@ impl Drop for TestBroker {
     }
 }
 
-/// One `#[test]` for each version (or other argument) a behaviour is tried with, each under its own name.
+/// Makes a `#[test]` of a function for each version that it is tried with, in a module of the function's name.
 macro_rules! versions {
-    ($body:path { $($name:ident: $argument:expr),+ $(,)? }) => {
-        $(#[test] fn $name() { $body($argument); })+
+    ($body:ident: $($version:ident),+) => {
+        mod $body {
+            $(#[test] fn $version() { super::$body($crate::support::launch::version!($version)); })+
+        }
     };
 }
 pub(crate) use versions;
+
+/// The version that a test of [`versions`] is named after.
+macro_rules! version {
+    (v31) => {
+        $crate::support::V31
+    };
+    (v311) => {
+        $crate::support::V311
+    };
+    (v5) => {
+        $crate::support::V5
+    };
+}
+pub(crate) use version;

@@ -69,18 +69,21 @@ fn what_was_in_flight_comes_again(version: Version) {
     }
 }
 
+// 3.1.1 [MQTT-4.4.0-1], [MQTT-4.6.0-1]
 #[test]
-fn mqtt311_4_4_0_1_4_6_0_1_what_was_in_flight_comes_again_as_it_was_and_before_the_queue() {
+fn v311_what_was_in_flight_comes_again_as_it_was_and_before_the_queue() {
     what_was_in_flight_comes_again(V311);
 }
 
+// 5.0 [MQTT-4.4.0-1], [MQTT-4.6.0-1]
 #[test]
-fn mqtt5_4_4_0_1_4_6_0_1_what_was_in_flight_comes_again_as_it_was_and_before_the_queue() {
+fn v5_what_was_in_flight_comes_again_as_it_was_and_before_the_queue() {
     what_was_in_flight_comes_again(V5);
 }
 
+// 5.0 [MQTT-4.3.3-6]
 #[test]
-fn mqtt5_4_3_3_6_what_had_its_pubrec_is_released_and_not_published_again() {
+fn v5_what_had_its_pubrec_is_released_and_not_published_again() {
     for (first, second) in [(1, 1), (3, 3), (3, 1)] {
         let stored = Stored::new(first);
         let (mut subscriber, before) = with_messages(&stored, &narrow(V5, 10), 4, 4);
@@ -200,8 +203,9 @@ fn assert_all(mut came: Vec<usize>, count: usize) {
 }
 
 /// Most of them are in the store alone.
+// 5.0 section 4.8.2
 #[test]
-fn mqtt5_4_8_2_a_long_queue_of_shared_messages_goes_to_another_member_when_its_session_ends() {
+fn v5_a_long_queue_of_shared_messages_goes_to_another_member_when_its_session_ends() {
     const COUNT: usize = 300;
     for arbiters in [1, 3] {
         let stored = Stored::new(arbiters);

@@ -57,7 +57,7 @@ fn a_session_and_its_subscriptions_are_there_and_what_was_unsubscribed_is_not() 
 }
 
 #[test]
-fn mqtt5_subscription_options_and_identifiers_are_kept() {
+fn v5_subscription_options_and_identifiers_are_kept() {
     restart(
         Duration::ZERO,
         |stored| {
@@ -80,7 +80,7 @@ fn mqtt5_subscription_options_and_identifiers_are_kept() {
 }
 
 #[test]
-fn mqtt5_shared_subscriptions_are_there_and_prefer_the_member_that_is() {
+fn v5_shared_subscriptions_are_there_and_prefer_the_member_that_is() {
     let names = ["one", "two", "three"];
     restart(
         Duration::ZERO,
@@ -131,8 +131,9 @@ fn a_session_that_was_deleted_is_not_there() {
     );
 }
 
+// 5.0 [MQTT-4.3.3-10]
 #[test]
-fn mqtt5_4_3_3_10_an_incoming_identifier_is_known_until_its_pubrel() {
+fn v5_an_incoming_identifier_is_known_until_its_pubrel() {
     restart(
         Duration::ZERO,
         |stored| {
@@ -203,8 +204,9 @@ fn expiring(id: &str, seconds: u32) -> Connect {
     Connect::new(V5, id).clean(false).with(Property::SessionExpiry(seconds))
 }
 
+// 5.0 [MQTT-3.1.2-11]
 #[test]
-fn mqtt5_3_1_2_11_session_expiry_counts_the_time_that_the_broker_was_down() {
+fn v5_session_expiry_counts_the_time_that_the_broker_was_down() {
     restart(
         Duration::from_secs(100),
         |stored| {
@@ -225,8 +227,9 @@ fn mqtt5_3_1_2_11_session_expiry_counts_the_time_that_the_broker_was_down() {
     );
 }
 
+// 5.0 [MQTT-3.3.2-6]
 #[test]
-fn mqtt5_3_3_2_6_message_expiry_counts_the_time_that_the_broker_was_down() {
+fn v5_message_expiry_counts_the_time_that_the_broker_was_down() {
     restart(
         Duration::from_secs(100),
         |stored| {

@@ -74,6 +74,11 @@ fn server_keep_alive_is_enforced(stage: &Stage) {
         assert_eq!(server_keep_alive(&client), Some(1));
         assert_cut_after(&mut client, since, Duration::from_millis(1500));
     }
+    // A client that asks for no more than the maximum keeps its own value.
+    assert!(
+        server_keep_alive(&stage.served(&stage.passing("c").keep_alive(1)))
+            .is_none_or(|seconds| seconds == 1)
+    );
 }
 
 fn pingreq_is_answered_by_pingresp(stage: &Stage) {
