@@ -9,7 +9,7 @@
 //! 0 for "auto".
 
 use super::choices::{Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
-use super::redelivery_rule::RedeliveryRule;
+use super::redelivery_rule::{self, RedeliveryRule};
 use super::rule::{ValueType, days, millis, seconds};
 use super::size::ByteSize;
 use super::table::{Key, Section, configuration};
@@ -359,7 +359,7 @@ configuration! {
         /// has a shorter interval is not sent again before the unacknowledged messages that were
         /// sent before it. Messages whose topic has the interval "off" hold nobody up.
         rules: Vec<RedeliveryRule> = Vec::new(),
-            ValueType::RedeliveryRules.only();
+            ValueType::Tables(redelivery_rule::problems).only();
     }
     example: "[[redelivery.rules]]\n\
               client_id = \"pump-*\"\n\

@@ -6,9 +6,9 @@
 
 use super::keys::{self, SECTIONS, key};
 use super::problem::Problem;
-use super::redelivery_rule;
 use super::rule::ValueType;
 use super::table::Key;
+use super::value::{origin, written};
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use std::ffi::OsString;
 use std::path::Path;
@@ -100,7 +100,7 @@ impl Layer {
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         for (path, value) in &self.leaves {
             match key(path).map(|key| &key.rule.kind) {
-                Some(ValueType::RedeliveryRules) => problems.extend(redelivery_rule::problems(value)),
+                Some(ValueType::Tables(check)) => problems.extend(check(value)),
                 _ => problems.extend(problem_with(path, value)),
             }
         }
@@ -128,21 +128,6 @@ fn problem_with(path: &str, value: &Value) -> Option<Problem> {
         return (!is_table).then(|| not_allowed(format!("a section, [{path}] with its keys below it")));
     }
     Some(Problem::UnknownKey { source_name, key: path.to_owned(), hint: hint(path) })
-}
-
-pub(super) fn origin(value: &Value) -> String {
-    value.origin().unwrap_or("built-in default").to_owned()
-}
-
-/// Returns a value as one would write it in the file.
-pub(super) fn written(value: &Value) -> String {
-    match &value.kind {
-        ValueKind::String(text) => format!("{text:?}"),
-        ValueKind::Array(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", ")),
-        ValueKind::Float(number) => format!("{number:?}"),
-        ValueKind::Table(_) => "{...}".to_owned(),
-        _ => value.to_string(),
-    }
 }
 
 /// Returns the key most likely meant; else what the section holds; else which sections there are.

@@ -5,11 +5,9 @@
 
 use super::choices::{OnAckTimeout, OnExhausted};
 use super::keys;
-use super::layer::{origin, written};
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType};
-use super::value::{self, Field};
-use crate::mqtt::topic::TopicFilter;
+use super::value::{self, Field, origin, written};
 use crate::session::redelivery_rules;
 use crate::session::redelivery_rules::Pattern;
 use config::{Map, Value, ValueKind};
@@ -18,6 +16,16 @@ use std::time::Duration;
 /// A glob pattern. The text is written as it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Glob(pub Pattern);
+
+impl Field for Glob {
+    fn read(value: &Value) -> Option<Glob> {
+        value::text(value)?.parse().ok().map(Glob)
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::String(self.0.as_str().to_owned())
+    }
+}
 
 /// Makes the struct of a rule from the settings that it may have. The values of a setting are those
 /// of the key with its name in `[redelivery]`.
@@ -96,6 +104,19 @@ fn rule_of(setting: &str) -> Option<&'static ValueRule> {
     keys::keys().find(|key| key.section() == "redelivery" && key.name() == setting).map(|key| &key.rule)
 }
 
+impl Field for RedeliveryRule {
+    fn read(value: &Value) -> Option<RedeliveryRule> {
+        match &value.kind {
+            ValueKind::Table(fields) => RedeliveryRule::from_fields(fields),
+            _ => None,
+        }
+    }
+
+    fn write(&self) -> ValueKind {
+        ValueKind::Table(self.to_fields())
+    }
+}
+
 /// Reads a field that may be left out. The outer `None` is a field of another type.
 fn plain<T: Field>(fields: &Map<String, Value>, name: &str) -> Option<Option<T>> {
     match fields.get(name) {
@@ -143,12 +164,6 @@ const OF_SESSIONS: [&str; 2] = ["min_requested", "resends_per_tick"];
 
 /// Pairs of a first duration and the duration to which it grows at most.
 const GROWTH: [(&str, &str); 2] = [("interval", "max_backoff"), ("ack_timeout", "max_ack_timeout")];
-
-/// Returns true for a topic filter that a message can match. A shared one is for subscriptions
-/// only.
-pub(super) fn is_topic_filter(text: &str) -> bool {
-    TopicFilter::parse(text, usize::MAX).is_ok_and(|filter| !filter.is_shared())
-}
 
 /// Returns every problem with the value of `redelivery.rules`.
 pub(super) fn problems(value: &Value) -> Vec<Problem> {

@@ -2,9 +2,9 @@
 
 use super::Config;
 use super::keys::SECTIONS;
-use super::layer::written;
 use super::rule::{ValueType, grouped};
 use super::table::{Key, Section};
+use super::value::written;
 use config::ValueKind;
 use std::fmt::Write;
 
@@ -134,7 +134,7 @@ fn default(key: &Key) -> String {
 
 /// True for keys that are tables below their section, and not a line in it.
 fn is_table(key: &Key) -> bool {
-    matches!(key.rule.kind, ValueType::RedeliveryRules)
+    matches!(key.rule.kind, ValueType::Tables(_))
 }
 
 fn example(text: &mut String, section: &Section) {

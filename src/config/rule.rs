@@ -1,8 +1,9 @@
 //! Says which values a key takes, in the same words in a refusal and in the documents.
 
 use super::duration;
-use super::redelivery_rule;
+use super::problem::Problem;
 use super::size::ByteSize;
+use crate::mqtt::topic::TopicFilter;
 use crate::session::redelivery_rules::Pattern;
 use config::{Value, ValueKind};
 use std::fmt;
@@ -45,8 +46,8 @@ pub(super) enum ValueType {
     LogLevel,
     Glob,
     TopicFilter,
-    /// [`redelivery_rule::problems`] says what is wrong with them.
-    RedeliveryRules,
+    /// Tables in a file, checked by a function that returns every problem with them.
+    Tables(fn(&Value) -> Vec<Problem>),
 }
 
 pub(super) const fn millis(n: u64) -> u64 {
@@ -149,7 +150,7 @@ impl ValueType {
             (ValueType::Number(low, high), ValueKind::I64(n)) => (*low..=*high).contains(&(*n as f64)),
             (ValueType::Addresses, ValueKind::Array(items)) => are_addresses(items),
             (ValueType::SomeOf(words), ValueKind::Array(items)) => are_words(words, items),
-            (ValueType::RedeliveryRules, _) => redelivery_rule::problems(value).is_empty(),
+            (ValueType::Tables(problems), _) => problems(value).is_empty(),
             (kind, ValueKind::String(text)) => kind.admits_text(text),
             _ => false,
         }
@@ -167,9 +168,9 @@ impl ValueType {
             ValueType::OneOf(words) => words.contains(&text),
             ValueType::LogLevel => is_log_level(text),
             ValueType::Glob => text.parse::<Pattern>().is_ok(),
-            ValueType::TopicFilter => redelivery_rule::is_topic_filter(text),
+            ValueType::TopicFilter => is_topic_filter(text),
             ValueType::Boolean | ValueType::Integer(..) | ValueType::Number(..) => false,
-            ValueType::Addresses | ValueType::SomeOf(_) | ValueType::RedeliveryRules => false,
+            ValueType::Addresses | ValueType::SomeOf(_) | ValueType::Tables(_) => false,
         }
     }
 
@@ -238,7 +239,7 @@ impl fmt::Display for ValueType {
                 )
             }
             ValueType::TopicFilter => write!(f, "a topic filter, such as \"alarms/#\", and no shared one"),
-            ValueType::RedeliveryRules => write!(f, "tables in a file, each [[redelivery.rules]]"),
+            ValueType::Tables(_) => write!(f, "tables in a file, each [[redelivery.rules]]"),
             ValueType::Addresses => {
                 write!(
                     f,
@@ -308,6 +309,12 @@ fn are_addresses(items: &[Value]) -> bool {
         seen.push(address);
     }
     !seen.is_empty()
+}
+
+/// Returns true for a topic filter that is not shared. A message matches no shared filter; it is for
+/// subscriptions only.
+fn is_topic_filter(text: &str) -> bool {
+    TopicFilter::parse(text, usize::MAX).is_ok_and(|filter| !filter.is_shared())
 }
 
 /// A bare word must be a level: the filter would take a mistyped one for the name of a module, and

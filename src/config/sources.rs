@@ -1,10 +1,10 @@
 //! Reads the layers and puts them together to a [`Config`]. All problems of all layers are returned
 //! at once.
 
-use super::layer::{self, Layer};
+use super::layer::Layer;
 use super::problem::{Problem, Refusal, Setting};
 use super::table::Key;
-use super::{Config, keys};
+use super::{Config, keys, value};
 use config::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -125,10 +125,10 @@ fn merge(layers: &[Layer]) -> Result<Config, Refusal> {
     let mut config = Config::default();
     let mut problems = Vec::new();
     for key in keys::keys() {
-        if let Some(value) = winner(layers, key.path)
-            && !key.set(&mut config, value)
+        if let Some(given) = winner(layers, key.path)
+            && !key.set(&mut config, given)
         {
-            problems.push(Problem::Internal(format!("{} does not take {}", key.path, layer::written(value))));
+            problems.push(Problem::Internal(format!("{} does not take {}", key.path, value::written(given))));
         }
     }
     if problems.is_empty() { Ok(config) } else { Err(Refusal(problems)) }
@@ -138,7 +138,7 @@ fn merge(layers: &[Layer]) -> Result<Config, Refusal> {
 /// "1m").
 fn changed(config: &Config, layers: &[Layer]) -> Vec<Setting> {
     let built_in = Config::default();
-    let written = |key: &Key, config: &Config| layer::written(&key.value(config));
+    let written = |key: &Key, config: &Config| value::written(&key.value(config));
     let changed = keys::keys().filter(|key| written(key, config) != written(key, &built_in));
     changed.filter_map(|key| setting(layers, key.path)).collect()
 }
@@ -148,7 +148,7 @@ fn changed(config: &Config, layers: &[Layer]) -> Vec<Setting> {
 fn setting(layers: &[Layer], path: &str) -> Option<Setting> {
     let key = keys::key(path)?;
     let value = winner(layers, path).cloned().unwrap_or_else(|| key.value(&Config::default()));
-    Some(Setting { key: path.to_owned(), value: layer::written(&value), source: layer::origin(&value) })
+    Some(Setting { key: path.to_owned(), value: value::written(&value), source: value::origin(&value) })
 }
 
 /// Returns the pairs of values that are each allowed but do not go together.

@@ -1,6 +1,5 @@
 //! From a value that an operator wrote to the type of its field, and back.
 
-use super::redelivery_rule::{Glob, RedeliveryRule};
 use super::rule::ValueRule;
 use super::{ByteSize, duration};
 use config::{Value, ValueKind};
@@ -30,10 +29,28 @@ pub(super) fn write<T: Field + Default + PartialEq>(rule: &ValueRule, field: &T)
     }
 }
 
+/// Returns the text of a string, and `None` for a value of another type.
 pub(super) fn text(value: &Value) -> Option<&str> {
     match &value.kind {
         ValueKind::String(text) => Some(text),
         _ => None,
+    }
+}
+
+/// Returns the name of the source that a value came from: a file, a variable, a flag or "built-in
+/// default".
+pub(super) fn origin(value: &Value) -> String {
+    value.origin().unwrap_or("built-in default").to_owned()
+}
+
+/// Returns a value as one would write it in the file.
+pub(super) fn written(value: &Value) -> String {
+    match &value.kind {
+        ValueKind::String(text) => format!("{text:?}"),
+        ValueKind::Array(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        ValueKind::Float(number) => format!("{number:?}"),
+        ValueKind::Table(_) => "{...}".to_owned(),
+        _ => value.to_string(),
     }
 }
 
@@ -124,16 +141,6 @@ impl Field for SocketAddr {
     }
 }
 
-impl Field for Glob {
-    fn read(value: &Value) -> Option<Glob> {
-        text(value)?.parse().ok().map(Glob)
-    }
-
-    fn write(&self) -> ValueKind {
-        ValueKind::String(self.0.as_str().to_owned())
-    }
-}
-
 impl<T: Field> Field for Vec<T> {
     fn read(value: &Value) -> Option<Vec<T>> {
         match &value.kind {
@@ -144,18 +151,5 @@ impl<T: Field> Field for Vec<T> {
 
     fn write(&self) -> ValueKind {
         ValueKind::Array(self.iter().map(|item| Value::new(None, item.write())).collect())
-    }
-}
-
-impl Field for RedeliveryRule {
-    fn read(value: &Value) -> Option<RedeliveryRule> {
-        match &value.kind {
-            ValueKind::Table(fields) => RedeliveryRule::from_fields(fields),
-            _ => None,
-        }
-    }
-
-    fn write(&self) -> ValueKind {
-        ValueKind::Table(self.to_fields())
     }
 }

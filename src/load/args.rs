@@ -48,6 +48,19 @@ pub enum Scenario {
     Session(Session),
 }
 
+impl Scenario {
+    /// Returns the arguments that every scenario has.
+    pub fn common(&self) -> &Common {
+        match self {
+            Scenario::Throughput(arguments) => &arguments.common,
+            Scenario::Latency(arguments) => &arguments.common,
+            Scenario::Connections(arguments) => &arguments.common,
+            Scenario::Redelivery(arguments) => &arguments.common,
+            Scenario::Session(arguments) => &arguments.common,
+        }
+    }
+}
+
 /// The arguments of every scenario.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]

@@ -122,7 +122,8 @@ pub async fn run_publisher(run: Rc<Run>, publisher: usize, mut connection: Conne
     loop {
         match connection.next().await {
             Ok(Event::Sent { id }) => run.sent(publisher, id),
-            Ok(Event::Finished { id, refused }) => run.finished(publisher, id, refused),
+            Ok(Event::Finished { id, refused: false }) => run.finished(publisher, id),
+            Ok(Event::Finished { id, refused: true }) => run.refused(publisher, id),
             Ok(Event::Left) => return,
             Ok(_) => {}
             Err(Broken(cause)) => return broke(&run, "publisher", publisher, &cause),

@@ -36,6 +36,7 @@ mod report;
 mod run;
 mod scenario;
 mod subscriber;
+mod trouble;
 mod verify;
 mod watch;
 mod withhold;
@@ -46,21 +47,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use tokio::runtime;
 use tokio::task::LocalSet;
+use trouble::Trouble;
 
 /// The exit code for arguments that do not go together. clap uses the same code for a wrong
 /// argument.
 const REFUSED: u8 = 2;
-
-/// The reason why there is no report, in one line.
-#[derive(Debug, thiserror::Error)]
-enum Trouble {
-    #[error(transparent)]
-    Refused(#[from] plan::Refused),
-    #[error(transparent)]
-    Broken(#[from] client::Broken),
-    #[error("no event loop: {0}")]
-    Runtime(#[from] io::Error),
-}
 
 /// Runs a scenario to its end, prints the report, and returns the exit code.
 ///

@@ -3,6 +3,7 @@
 use super::args::{Common, Layout};
 use super::client::{Acks, Options, Session};
 use super::verify;
+use crate::clock;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use std::time::Duration;
 const CLIENTS: u32 = 100_000;
 /// Maximum payload in bytes: the largest packet of MQTT without room for its header.
 const PAYLOAD: usize = 268_435_455 - 1024;
+
+/// How long a scenario publishes if neither `--duration` nor `--messages` is given.
+const DURATION: Duration = Duration::from_secs(10);
 
 /// The reason why arguments are refused, as one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -170,6 +174,22 @@ impl Topology {
             },
         })
     }
+}
+
+/// Checks the arguments that every scenario has, and returns what they mean.
+///
+/// # Errors
+/// The first argument that makes no sense.
+pub fn prepare(common: &Common, qos: QoS) -> Result<(Wire, Extent), Refused> {
+    let wire = Wire::new(common, qos, run_number())?;
+    let extent = Extent::new(common, DURATION)?;
+    Ok((wire, extent))
+}
+
+/// Returns a number that differs between two runs that meet on one broker, as good as always.
+fn run_number() -> u32 {
+    let time = (clock::unix_millis() & 0xFFFF_FFFF) as u32;
+    time ^ std::process::id().rotate_left(20)
 }
 
 /// Returns the numbers of publishers and subscribers.

@@ -2,7 +2,9 @@
 
 use super::process::Cost;
 use super::record::{Quantiles, Slot};
+use super::run::Run;
 use super::verify::Counts;
+use super::watch::Meter;
 use serde::Serialize;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -61,6 +63,38 @@ impl Figure {
 }
 
 impl Report {
+    /// Returns the report of a run. `figures` are the measurements of its scenario alone. Messages
+    /// that were under way when a run was cut short do not count as lost.
+    pub fn of(scenario: &'static str, run: &Run, meter: &Meter, mut figures: Vec<Figure>) -> Report {
+        let mut counts = run.ledger.borrow().counts();
+        if counts.lost > 0 && (run.interrupted() || run.failure().is_some()) {
+            figures.push(Figure::new("under way at the end", counts.lost as f64, "messages"));
+            counts.lost = 0;
+        }
+        let record = run.record.borrow();
+        let wire = &run.wire;
+        Report {
+            scenario,
+            broker: format!("{}:{}", wire.host, wire.port),
+            mqtt: wire.version.to_string(),
+            qos: wire.qos.bits(),
+            payload: wire.payload,
+            publishers: run.topology.topics.len(),
+            subscribers: run.topology.filters.len(),
+            counts,
+            measured_s: record.measured_s(),
+            rate_per_s: record.rate(),
+            latency_ms: record.latencies.quantiles(),
+            cost: meter.cost(),
+            cost_per: "delivered message",
+            figures,
+            forbidden: counts.forbidden(wire.qos),
+            failure: run.failure(),
+            interrupted: run.interrupted(),
+            slots: record.slots().to_vec(),
+        }
+    }
+
     /// Returns 0 if nothing forbidden was seen and the run did not fail, else 1.
     pub fn exit_code(&self) -> ExitCode {
         if self.forbidden.is_empty() && self.failure.is_none() {

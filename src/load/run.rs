@@ -170,11 +170,17 @@ impl Run {
         self.with_flow(publisher, |flow| flow.sent(id));
     }
 
-    /// A publisher's message is done with.
-    pub fn finished(&self, publisher: usize, id: u16, refused: bool) {
+    /// Records that the broker acknowledged the message of a publisher to the end.
+    pub fn finished(&self, publisher: usize, id: u16) {
         self.with_flow(publisher, |flow| {
-            let sequence = flow.finished(id);
-            if let Some(sequence) = sequence.filter(|_| refused) {
+            flow.finished(id);
+        });
+    }
+
+    /// Records that the broker refused the message of a publisher.
+    pub fn refused(&self, publisher: usize, id: u16) {
+        self.with_flow(publisher, |flow| {
+            if let Some(sequence) = flow.finished(id) {
                 flow.refused(sequence);
                 self.ledger.borrow_mut().refused();
             }

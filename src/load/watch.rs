@@ -8,7 +8,9 @@ use super::record::seconds;
 use super::run::Run;
 use crate::clock;
 use crate::mqtt::packet::QoS;
+use std::rc::Rc;
 use std::time::Duration;
+use tokio::signal;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -18,6 +20,9 @@ const SLOT: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(10);
 /// Maximum time that a QoS 0 run, or an interrupted run, waits for late messages.
 const STRAGGLERS: Duration = Duration::from_secs(1);
+
+/// The exit code that a shell expects of a program that ctrl-c ended.
+const INTERRUPTED: i32 = 130;
 
 /// Measures the cost of the broker over the counted part of a run.
 pub struct Meter {
@@ -55,6 +60,20 @@ impl Meter {
     pub fn cost(&self) -> Option<Cost> {
         self.cost
     }
+}
+
+/// Waits for ctrl-c in a task of its own. The first ctrl-c ends the run, which still reports. The
+/// second ends the program.
+pub fn for_interrupt(run: &Rc<Run>) {
+    let run = Rc::clone(run);
+    tokio::task::spawn_local(async move {
+        if signal::ctrl_c().await.is_ok() {
+            run.interrupt();
+        }
+        if signal::ctrl_c().await.is_ok() {
+            std::process::exit(INTERRUPTED);
+        }
+    });
 }
 
 /// Watches until the publishers are done, the time is over, or something stops the run; then stops

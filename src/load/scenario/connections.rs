@@ -1,18 +1,17 @@
 //! A storm of connections, then all of them idle with keep alive: how fast they come, what one
 //! costs, whether any is dropped.
 
-use super::{prepare, report, watch_for_interrupt};
 use crate::clock;
-use crate::load::Trouble;
 use crate::load::args::Connections;
 use crate::load::client::{self, Broken, Connection, Event, Options};
-use crate::load::plan::{Topology, require};
+use crate::load::plan::{Topology, prepare, require};
 use crate::load::process;
 use crate::load::progress::Progress;
 use crate::load::record::{Latencies, seconds};
 use crate::load::report::{Figure, Report};
 use crate::load::run::Run;
-use crate::load::watch::Meter;
+use crate::load::trouble::Trouble;
+use crate::load::watch::{self, Meter};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -45,7 +44,7 @@ pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
     check(arguments)?;
     let nobody = Topology { topics: Vec::new(), filters: Vec::new(), audiences: Vec::new(), copies: 0 };
     let run = Run::new(wire, nobody, &extent, None);
-    watch_for_interrupt(&run);
+    watch::for_interrupt(&run);
 
     let options = |index: usize| Options { keep_alive: arguments.keep_alive, ..run.wire.options("c", index) };
     // The first alone: a broker that is not there is one line, not thousands.
@@ -61,7 +60,7 @@ pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
     let mut tasks = storm(arguments, &run, &seen, options);
     let wanted = u64::from(arguments.connections);
     let settled = |seen: &Sightings| seen.connected + seen.failed;
-    watch(&run, &mut progress, &seen, None, || {
+    observe(&run, &mut progress, &seen, None, || {
         let settled = settled(&seen.borrow());
         (settled as f64 / wanted as f64, settled == wanted)
     })
@@ -72,7 +71,7 @@ pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
 
     let mut meter = Meter::new(common.pid);
     meter.begin(0);
-    watch(&run, &mut progress, &seen, extent.duration, || (1.0, seen.borrow().dropped >= wanted)).await;
+    observe(&run, &mut progress, &seen, extent.duration, || (1.0, seen.borrow().dropped >= wanted)).await;
     meter.end(seen.borrow().pings.count());
     progress.finish();
     let mut figures = figures(&seen.borrow(), storm_s);
@@ -81,7 +80,7 @@ pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
         let grown = cost.rss_bytes.saturating_sub(idle_rss.unwrap_or(cost.rss_bytes));
         figures.push(Figure::new("broker RSS per connection", (grown / wanted) as f64, "B"));
     }
-    let mut report = report("connections", &run, &meter, figures);
+    let mut report = Report::of("connections", &run, &meter, figures);
     report.cost_per = "ping";
     report.forbidden = breaches(&seen.borrow(), arguments.connections);
     // A storm of goodbyes is no part of it: the sockets are closed.
@@ -164,7 +163,7 @@ async fn idle(mut connection: Connection, seen: &RefCell<Sightings>) {
 }
 
 /// Shows progress until `done`, the time is over, or the run is stopped.
-async fn watch(
+async fn observe(
     run: &Run,
     progress: &mut Progress,
     seen: &RefCell<Sightings>,

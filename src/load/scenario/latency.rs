@@ -1,16 +1,15 @@
 //! Messages at a fixed rate. Each is stamped with the time it was *due*, so that a stall shows in
 //! every message it delayed, and not in one alone.
 
-use super::{prepare, report, watch_for_interrupt};
 use crate::clock;
-use crate::load::Trouble;
 use crate::load::args::Latency;
 use crate::load::crew::{Crew, Pace};
 use crate::load::pace::Alarm;
-use crate::load::plan::{Topology, require};
+use crate::load::plan::{Topology, prepare, require};
 use crate::load::progress::Progress;
 use crate::load::report::{Figure, Report};
 use crate::load::run::Run;
+use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 
 const NANOS_PER_S: f64 = 1e9;
@@ -28,7 +27,7 @@ pub async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
     let topology = Topology::new(arguments.layout, common, wire.run)?;
     let publishers = topology.topics.len();
     let run = Run::new(wire, topology, &extent, None);
-    watch_for_interrupt(&run);
+    watch::for_interrupt(&run);
 
     let mut crew = Crew::assemble(&run).await?;
     let mut alarms = (0..publishers).map(|_| Alarm::new()).collect::<Result<Vec<_>, _>>()?;
@@ -52,7 +51,7 @@ pub async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
     let mut figures = vec![offered];
     let lateness = run.lateness.borrow().quantiles();
     figures.extend(Figure::quantiles(["left late, p50", "left late, p99", "left late, max"], lateness));
-    let report = report("latency", &run, &meter, figures);
+    let report = Report::of("latency", &run, &meter, figures);
     crew.leave().await;
     Ok(report)
 }

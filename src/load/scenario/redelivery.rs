@@ -4,18 +4,17 @@
 //! Phases: *live* (publish, then observe), *away*, *back* (everything is answered), *again*
 //! (nothing may come any more).
 
-use super::{prepare, report, watch_for_interrupt};
 use crate::clock;
-use crate::load::Trouble;
 use crate::load::args::{Layout, Redelivery};
 use crate::load::client::Acks;
 use crate::load::crew::{self, Crew, Pace};
-use crate::load::plan::{Extent, Topology, require};
+use crate::load::plan::{Extent, Topology, prepare, require};
 use crate::load::progress::Progress;
 use crate::load::record::seconds;
 use crate::load::report::{Figure, Report};
 use crate::load::run::Run;
 use crate::load::subscriber::{self, Phase, Sightings, Subscriber};
+use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 use crate::load::withhold::Policy;
 use crate::mqtt::packet::QoS;
@@ -49,7 +48,7 @@ pub async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
         Extent { messages: Some(messages), duration: common.duration, warmup: Duration::ZERO, ..extent };
     let topology = Topology::new(Layout::OneToOne, common, wire.run)?;
     let run = Run::new(wire, topology, &extent, None);
-    watch_for_interrupt(&run);
+    watch::for_interrupt(&run);
 
     let (announce, phases) = channel::channel(Phase::Live);
     let sightings = Rc::new(RefCell::new(Sightings::default()));
@@ -83,7 +82,7 @@ pub async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
     meter.end(run.record.borrow().measured());
     progress.finish();
 
-    let report = report("redelivery", &run, &meter, figures(&sightings.borrow(), drained_s));
+    let report = Report::of("redelivery", &run, &meter, figures(&sightings.borrow(), drained_s));
     announce.send_replace(Phase::Done);
     let all = async { while subscribers.join_next().await.is_some() {} };
     drop(tokio::time::timeout(GOODBYE, all).await);

@@ -1,18 +1,17 @@
 //! A queue for subscribers that are away, then drained at their return. The rate, and the broker's
 //! cost, are those of the drain.
 
-use super::{prepare, report, watch_for_interrupt};
 use crate::clock;
-use crate::load::Trouble;
 use crate::load::args::{Layout, Session};
 use crate::load::client::Acks;
 use crate::load::crew::{self, Crew, Pace};
-use crate::load::plan::{Extent, Topology, require};
+use crate::load::plan::{Extent, Topology, prepare, require};
 use crate::load::progress::Progress;
 use crate::load::record::seconds;
 use crate::load::report::{Figure, Report};
 use crate::load::run::Run;
 use crate::load::subscriber;
+use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 use crate::mqtt::packet::QoS;
 use std::time::Duration;
@@ -33,7 +32,7 @@ pub async fn perform(arguments: &Session) -> Result<Report, Trouble> {
     let extent = Extent { messages, duration: common.duration, warmup: Duration::ZERO, ..extent };
     let topology = Topology::new(Layout::OneToOne, common, wire.run)?;
     let run = Run::new(wire, topology, &extent, None);
-    watch_for_interrupt(&run);
+    watch::for_interrupt(&run);
 
     let subscribers = |run: &Run, with_filter: Option<()>| {
         let filters = run.topology.filters.iter().enumerate();
@@ -68,7 +67,7 @@ pub async fn perform(arguments: &Session) -> Result<Report, Trouble> {
         Figure::new("queued at", queued as f64 / built_s, "messages/s"),
         Figure::new("drained in", run.record.borrow().measured_s(), "s"),
     ];
-    let report = report("session", &run, &meter, figures);
+    let report = Report::of("session", &run, &meter, figures);
     crew.leave().await;
     if run.failure().is_none() {
         subscriber::clear_sessions(&run).await?;

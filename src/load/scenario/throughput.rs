@@ -1,14 +1,13 @@
 //! As many messages as the broker takes, in a closed loop: each publisher waits for
 //! acknowledgements (its window) and for deliveries (end to end).
 
-use super::{prepare, report, watch_for_interrupt};
-use crate::load::Trouble;
 use crate::load::args::Throughput;
 use crate::load::crew::{Crew, Pace};
-use crate::load::plan::{Topology, require};
+use crate::load::plan::{Topology, prepare, require};
 use crate::load::progress::Progress;
 use crate::load::report::Report;
 use crate::load::run::Run;
+use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 
 /// Publishes in a closed loop and measures the rate.
@@ -21,7 +20,7 @@ pub async fn perform(arguments: &Throughput) -> Result<Report, Trouble> {
     require(arguments.end_to_end > 0, "--end-to-end must not be 0")?;
     let topology = Topology::new(arguments.layout, common, wire.run)?;
     let run = Run::new(wire, topology, &extent, Some(arguments.end_to_end));
-    watch_for_interrupt(&run);
+    watch::for_interrupt(&run);
 
     let mut crew = Crew::assemble(&run).await?;
     let (mut progress, mut meter) = (Progress::new("throughput"), Meter::new(common.pid));
@@ -30,7 +29,7 @@ pub async fn perform(arguments: &Throughput) -> Result<Report, Trouble> {
     watch::publishing(&run, &extent, &mut crew.producers, &mut progress, &mut meter).await;
     watch::draining(&run, &extent, &mut progress, &mut meter).await;
     progress.finish();
-    let report = report("throughput", &run, &meter, Vec::new());
+    let report = Report::of("throughput", &run, &meter, Vec::new());
     crew.leave().await;
     Ok(report)
 }
