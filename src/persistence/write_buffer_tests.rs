@@ -1,8 +1,12 @@
-//! Tests of `write_buffer`.
+//! Tests of `write_buffer`, `open_batch` and `rows` together.
 
 use super::*;
+use crate::mqtt::charge;
 use crate::mqtt::message::Parts;
-use crate::mqtt::packet::ProtocolVersion;
+use crate::mqtt::packet::{ProtocolVersion, QoS};
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::records::StoredSession;
+use crate::persistence::rows::{Entry, NewDelivery, SessionRow};
 
 fn message() -> Message {
     let parts = Parts {
@@ -114,7 +118,7 @@ fn a_vacant_place_is_taken_by_the_next() {
         let body = write_buffer.body(&message());
         write_buffer.entry(SessionKey(1), &body, owed()).sent(Flight { running: 1, transmissions: 1 });
     }
-    assert!(write_buffer.filling.borrow().records.len() <= 2);
+    assert!(write_buffer.open.borrow().records_held() <= 2);
     let body = write_buffer.body(&message());
     let entry = write_buffer.entry(SessionKey(1), &body, owed());
     entry.sent(Flight { running: 7, transmissions: 1 });
@@ -177,7 +181,7 @@ fn what_a_part_put_and_took_back_is_not_in_it() {
         Record::Entry(entry) => Some(entry.number),
         _ => None,
     });
-    assert_eq!((entries.collect::<Vec<_>>(), batch.participants[1].records.len()), (vec![taken.number], 2));
+    assert_eq!((entries.collect::<Vec<_>>(), batch.participants[1].records.len()), (vec![taken.number()], 2));
     assert_eq!(batch.participants[0].records.len(), 1, "the part before may be committed already");
     assert!(matches!(batch.records[..], [Record::BodyReleased(_)]), "{batch:?}");
 }
@@ -213,5 +217,5 @@ fn what_is_sent_in_a_part_has_its_place_behind_what_was_sent_before() {
         Record::Sent { number, flight } => Some((*number, flight.running)),
         _ => None,
     });
-    assert_eq!(places.collect::<Vec<_>>(), [(older.number, 1), (newer.number, 2)]);
+    assert_eq!(places.collect::<Vec<_>>(), [(older.number(), 1), (newer.number(), 2)]);
 }

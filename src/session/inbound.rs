@@ -9,7 +9,7 @@ use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::persistence::records::Lsn;
-use crate::persistence::write_buffer::SessionRow;
+use crate::persistence::rows::SessionRow;
 use crate::session::id_set::IdSet;
 use std::collections::VecDeque;
 use std::rc::Rc;

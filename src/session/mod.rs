@@ -43,7 +43,7 @@ use crate::mqtt::packet::{
     Unsubscribe,
 };
 use crate::mqtt::will::Will;
-use crate::persistence::write_buffer::SessionRow;
+use crate::persistence::rows::SessionRow;
 use crate::session::ack_wait::AckWait;
 use crate::session::inbound::{Admission, Due, Receiver};
 use crate::session::outbound::queue::QueueLimits;

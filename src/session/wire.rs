@@ -3,7 +3,7 @@
 use crate::mqtt::codec::{self, AckKind, LARGEST_PACKET, PublishHead};
 use crate::mqtt::message::{LARGE_PAYLOAD, Message};
 use crate::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
-use crate::persistence::write_buffer::Entry;
+use crate::persistence::rows::Entry;
 use crate::session::outbox::Outbox;
 use crate::session::topic_alias::{Naming, OutgoingAliases};
 use crate::time::Instant;

@@ -15,7 +15,7 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::QoS;
-use crate::persistence::write_buffer::Parked;
+use crate::persistence::rows::Parked;
 use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::Delivery;

@@ -26,7 +26,7 @@ use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::TransactionNumber;
-use crate::persistence::write_buffer::Body;
+use crate::persistence::rows::Body;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardSet, Subscriber, Walk};
 use crate::session::drops::DropReason;
 use crate::shard::Shard;

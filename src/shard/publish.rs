@@ -6,7 +6,7 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::{PacketId, Publish, QoS, ReasonCode};
 use crate::mqtt::topic::levels;
 use crate::persistence::records::{SessionKey, stored_bytes};
-use crate::persistence::write_buffer::Body;
+use crate::persistence::rows::Body;
 use crate::routing::retained;
 use crate::routing::subscription_tree::{SessionSlot, ShardSet};
 use crate::session::drops::DropReason;

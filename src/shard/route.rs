@@ -4,7 +4,7 @@ use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::persistence::records::TransactionNumber;
-use crate::persistence::write_buffer::Body;
+use crate::persistence::rows::Body;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Subscriber};
 use crate::session::wire::FrameKind;
 use crate::shard::Shard;

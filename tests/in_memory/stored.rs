@@ -12,7 +12,8 @@ use homing::mqtt::packet::{
 };
 use homing::mqtt::subscription_ids::SubscriptionIds;
 use homing::persistence::records::{Batch, Flight, Record, SessionKey, Transaction, TransactionNumber};
-use homing::persistence::write_buffer::{NewDelivery, WriteBuffer};
+use homing::persistence::rows::NewDelivery;
+use homing::persistence::write_buffer::WriteBuffer;
 use homing::shard::shard_of;
 use homing::time::Instant;
 

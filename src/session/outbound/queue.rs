@@ -13,7 +13,7 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
-use crate::persistence::write_buffer::{Entry, Parked};
+use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::time::Instant;
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{BodyNumber, EntryNumber, Flight, ReadEntry};
-use crate::persistence::write_buffer::{Entry, Parked};
+use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
 use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
 use crate::session::outbound::window::{InFlight, Quota, Received, Release, Unacked};

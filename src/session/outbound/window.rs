@@ -10,7 +10,7 @@ use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::persistence::records::Flight;
-use crate::persistence::write_buffer::Entry;
+use crate::persistence::rows::Entry;
 use crate::session::drops::{DropReason, Dropped, Sent};
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::{Stall, StallCause};

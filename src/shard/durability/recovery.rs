@@ -5,7 +5,8 @@ use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::{
     BodyNumber, EntryNumber, ReadEntry, RecoveredBody, RecoveredEntry, RecoveredSession, StoredSession,
 };
-use crate::persistence::write_buffer::{Body, SessionRow, WriteBuffer};
+use crate::persistence::rows::{Body, SessionRow};
+use crate::persistence::write_buffer::WriteBuffer;
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::PackedOptions;
 use crate::session::Session;

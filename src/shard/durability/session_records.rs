@@ -2,7 +2,7 @@
 
 use crate::mqtt::packet::SubscriptionOptions;
 use crate::persistence::records::{Flight, Record, SessionState, StoredSubscription};
-use crate::persistence::write_buffer::{Body, Entry, NewDelivery, SessionRow};
+use crate::persistence::rows::{Body, Entry, NewDelivery, SessionRow};
 use crate::routing::subscription_tree::PackedOptions;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::Shard;

@@ -26,7 +26,7 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{ReadEntry, SessionKey};
-use crate::persistence::write_buffer::{Body, NewDelivery, Parked};
+use crate::persistence::rows::{Body, NewDelivery, Parked};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::page_of;
 use crate::session::redelivery_policy::SessionRedelivery;

@@ -1,0 +1,186 @@
+//! The records of one open batch: those of the batch itself, and those of this shard's parts of
+//! peers' transactions.
+//!
+//! A record of a body or an entry has a [`RecordPlace`] while its batch is open. Until the batch is
+//! sealed, the record can be taken back or changed at that place.
+
+use crate::mqtt::charge::Charge;
+use crate::persistence::records::{Batch, Flight, Lsn, Record};
+use crate::persistence::transactions::Transactions;
+
+/// The records of one open batch.
+#[derive(Debug, Default)]
+pub(super) struct OpenBatch {
+    records: Vec<Record>,
+    /// Bytes that the records take in the store, as [`Record::weight`] says.
+    bytes: u64,
+    /// Indexes in `records` whose record was taken back.
+    vacant: Vec<u32>,
+    /// Number of records that were taken back, with the records that ended them.
+    cancelled: u64,
+    /// The transactions that this shard began, and its parts of others.
+    pub transactions: Transactions,
+    /// The charge of the records. Messages have charges of their own.
+    charge: Charge,
+}
+
+/// The place of a record while its batch is open. The default is no place.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RecordPlace {
+    /// The number of the batch.
+    pub lsn: Lsn,
+    /// The index in the records of the batch, or of the part.
+    pub at: u32,
+    /// The number of parts when this record was put into the last of them; 0 if it is in none. A
+    /// record can be taken back only while its part is open. After that, the part may be committed
+    /// without the rest of the batch.
+    pub part: u32,
+}
+
+impl RecordPlace {
+    /// Stands in `at` for an entry that goes on as a parked entry.
+    pub const PARKED: u32 = u32::MAX;
+}
+
+impl OpenBatch {
+    /// Returns the bytes that the batch takes in the store.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Counts bytes that are committed with this batch but are not in it.
+    pub fn weigh(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// Returns the number of records outside all parts, with those taken back.
+    #[cfg(test)]
+    pub fn records_held(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Adds a record at the end.
+    pub fn add(&mut self, record: Record) {
+        self.count(&record);
+        self.records.push(record);
+    }
+
+    /// Adds the present session, or replaces its record at `before`. Returns the index of the
+    /// record. A mere change of the connection state changes the full record in place.
+    pub fn put_session(&mut self, before: Option<u32>, record: Record) -> u32 {
+        if let Some(at) = before
+            && let Some(present) = self.records.get_mut(at as usize)
+        {
+            self.cancelled += 1;
+            match (record, present) {
+                (Record::SessionState(state), Record::Session(session)) => {
+                    (session.connected, session.ends) = (state.connected, state.ends);
+                    session.will_due = state.will_due;
+                    self.bytes += Record::SessionState(state).weight();
+                }
+                (record, present) => {
+                    self.charge.sub(present.size());
+                    self.bytes = self.bytes.saturating_sub(present.weight());
+                    self.charge.add(record.size());
+                    self.bytes += record.weight();
+                    *present = record;
+                }
+            }
+            return at;
+        }
+        self.add(record);
+        self.records.len() as u32 - 1
+    }
+
+    /// Adds a body or an entry, in the open part if there is one. Returns its index and the number
+    /// of that part, 0 for none. The store does not depend on the order of bodies and entries, so
+    /// they take vacant places.
+    pub fn put(&mut self, record: Record) -> (u32, u32) {
+        self.count(&record);
+        let part = self.transactions.open_number();
+        let at = match self.transactions.open() {
+            Some(open) => {
+                open.records.push(record);
+                open.records.len() as u32 - 1
+            }
+            None => self.place(record),
+        };
+        (at, part)
+    }
+
+    fn place(&mut self, record: Record) -> u32 {
+        let vacant = self.vacant.pop();
+        match vacant.and_then(|at| Some((at, self.records.get_mut(at as usize)?))) {
+            Some((at, place)) => {
+                *place = record;
+                at
+            }
+            None => {
+                self.records.push(record);
+                self.records.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Takes the record at a place of this batch back. Adds `end` instead if the record is in a
+    /// part that has been closed.
+    pub fn take_back(&mut self, place: RecordPlace, end: Record) {
+        if place.part != 0 {
+            let open = self.transactions.open_number() == place.part;
+            let part = self.transactions.open().filter(|_| open);
+            match part.and_then(|part| part.records.get_mut(place.at as usize)) {
+                Some(record) => {
+                    self.charge.sub(record.size());
+                    self.bytes = self.bytes.saturating_sub(record.weight());
+                    *record = Record::Nothing;
+                    self.cancelled += 2;
+                }
+                None => {
+                    self.charge.add(end.size());
+                    self.records.push(end);
+                }
+            }
+        } else if let Some(record) = self.records.get_mut(place.at as usize) {
+            self.charge.sub(record.size());
+            self.bytes = self.bytes.saturating_sub(record.weight());
+            *record = Record::Nothing;
+            self.vacant.push(place.at);
+            self.cancelled += 2;
+        }
+    }
+
+    /// Sets the flight of an entry at a place of this batch. Returns false, and changes nothing, if
+    /// the entry is in a part.
+    pub fn set_flight(&mut self, place: RecordPlace, flight: Flight) -> bool {
+        if place.part == 0
+            && let Some(Record::Entry(entry)) = self.records.get_mut(place.at as usize)
+        {
+            entry.flight = Some(flight);
+            return true;
+        }
+        false
+    }
+
+    /// Takes everything out, as the sealed batch with this number.
+    pub fn seal(&mut self, shard: u8, lsn: Lsn) -> Batch {
+        let (transactions, participants) = self.transactions.take();
+        if !std::mem::take(&mut self.vacant).is_empty() {
+            self.records.retain(|record| !matches!(record, Record::Nothing));
+        }
+        self.bytes = 0;
+        Batch {
+            cancelled: std::mem::take(&mut self.cancelled),
+            charge: std::mem::take(&mut self.charge),
+            shard,
+            lsn,
+            records: std::mem::take(&mut self.records),
+            transactions,
+            participants,
+        }
+    }
+
+    fn count(&mut self, record: &Record) {
+        self.charge.add(record.size());
+        self.bytes += record.weight();
+    }
+}

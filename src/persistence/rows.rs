@@ -1,0 +1,330 @@
+//! The rows of the store, each as a value that lives as long as its row.
+//!
+//! An [`Entry`] that is dropped, at any place and for any reason, records the end of its delivery. A
+//! [`Body`] does the same with its last entry. So no way out of a queue or a window can forget its
+//! row.
+//!
+//! A publisher may be answered before the commit once every receiver is done with its message. An
+//! entry is done only if [`Entry::done`] was called. Any other end may mean that someone else owes
+//! the message from then on: another member of a group, an orphaned queue, a dead letter. Then only
+//! the commit opens the publisher's gate.
+
+use crate::mqtt::charge;
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::{PacketId, QoS};
+use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::open_batch::RecordPlace;
+use crate::persistence::records::{
+    BodyNumber, EntryNumber, Flight, Lsn, Record, SessionKey, SessionState, StoredEntry, StoredSession,
+};
+use crate::persistence::write_buffer::{GateNumber, WriteBuffer};
+use crate::time::Instant;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+impl WriteBuffer {
+    /// Records a message that entries will share.
+    pub fn body(self: &Rc<WriteBuffer>, message: &Message) -> Rc<Body> {
+        let number = BodyNumber(self.next_number());
+        let place = self.put(Record::Body { number, message: message.clone() });
+        self.placed_body(number, message.size() as u32, message.header().expires, place)
+    }
+
+    /// Returns the body of a message that is in the store already.
+    pub fn known_body(self: &Rc<WriteBuffer>, number: BodyNumber, size: u32, expires: Instant) -> Rc<Body> {
+        self.placed_body(number, size, expires, RecordPlace::default())
+    }
+
+    fn placed_body(
+        self: &Rc<WriteBuffer>,
+        number: BodyNumber,
+        size: u32,
+        expires: Instant,
+        place: RecordPlace,
+    ) -> Rc<Body> {
+        charge::add(BODY);
+        Rc::new(Body { write_buffer: Rc::clone(self), number, size, expires, gate: Cell::new(0), place })
+    }
+
+    /// Records a delivery.
+    ///
+    /// A participant does not contain the place in the window. The participant may be committed
+    /// before the rest of this batch, which has the places of messages that were sent before. After
+    /// a crash the delivery would then be sent ahead of them.
+    pub fn entry(
+        self: &Rc<WriteBuffer>,
+        session: SessionKey,
+        body: &Rc<Body>,
+        owed: NewDelivery<'_>,
+    ) -> Box<Entry> {
+        let number = EntryNumber(self.next_number());
+        let sent_in_transaction = owed.flight.filter(|_| self.is_participating());
+        let place = self.put(Record::Entry(Box::new(StoredEntry {
+            number,
+            session,
+            body: body.number,
+            qos: owed.qos,
+            retain: owed.retain,
+            ids: owed.ids.clone(),
+            share: owed.share.cloned(),
+            flight: owed.flight.filter(|_| sent_in_transaction.is_none()),
+        })));
+        if let Some(flight) = sent_in_transaction {
+            self.record(Record::Sent { number, flight });
+        }
+        charge::add(ENTRY);
+        let body = Some(Rc::clone(body));
+        Box::new(Entry { write_buffer: Rc::clone(self), number, body, place, end: End::PassedOn })
+    }
+
+    /// Returns the entry of a delivery that is in the store already.
+    pub fn known_entry(self: &Rc<WriteBuffer>, number: EntryNumber, body: Option<Rc<Body>>) -> Box<Entry> {
+        charge::add(ENTRY);
+        let place = RecordPlace::default();
+        Box::new(Entry { write_buffer: Rc::clone(self), number, body, place, end: End::PassedOn })
+    }
+}
+
+/// Bytes of a body with its counts, and of an entry, charged while each lives. A [`charge::Charge`]
+/// in each would cost 8 bytes more.
+const BODY: i64 = size_of::<Body>() as i64 + 16;
+const ENTRY: i64 = size_of::<Entry>() as i64;
+
+/// The fields that a delivery adds to its message.
+#[derive(Clone, Copy, Debug)]
+pub struct NewDelivery<'a> {
+    /// The lower of published and granted QoS.
+    pub qos: QoS,
+    /// The RETAIN flag.
+    pub retain: bool,
+    /// The Subscription Identifiers.
+    pub ids: &'a SubscriptionIds,
+    /// The shared subscription that the message came by, in full.
+    pub share: Option<&'a Arc<Box<str>>>,
+    /// The place in the window, if the delivery is sent at once.
+    pub flight: Option<Flight>,
+}
+
+/// A message in the store, for as long as an entry refers to it.
+#[derive(Debug)]
+pub struct Body {
+    write_buffer: Rc<WriteBuffer>,
+    number: BodyNumber,
+    size: u32,
+    expires: Instant,
+    /// The gate that opens when every entry is done, even before the commit; [`Body::COMMIT_OPENS`]
+    /// if only the commit may open it.
+    gate: Cell<GateNumber>,
+    place: RecordPlace,
+}
+
+impl Body {
+    /// Returns the message's number.
+    pub fn number(&self) -> BodyNumber {
+        self.number
+    }
+
+    /// Stands in place of a gate: another record may stand for the message now.
+    const COMMIT_OPENS: GateNumber = GateNumber::MAX;
+
+    /// Sets the gate to open when every entry is done. Has no effect once an entry was passed on.
+    pub fn releases(&self, gate: GateNumber) {
+        if self.gate.get() != Body::COMMIT_OPENS {
+            self.gate.set(gate);
+        }
+    }
+
+    /// Records that an entry ended and its message may go on. From now on only the commit opens the
+    /// gate.
+    fn passed_on(&self) {
+        self.gate.set(Body::COMMIT_OPENS);
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        charge::add(-BODY);
+        let is_released = self.gate.get() != Body::COMMIT_OPENS;
+        let end = if is_released { Record::BodyReleased } else { Record::BodyDone };
+        self.write_buffer.end(self.place, end(self.number));
+        if !matches!(self.gate.get(), 0 | Body::COMMIT_OPENS) {
+            self.write_buffer.finish(self.gate.get());
+        }
+    }
+}
+
+/// A delivery in the store, for as long as it is owed.
+#[derive(Debug)]
+pub struct Entry {
+    write_buffer: Rc<WriteBuffer>,
+    number: EntryNumber,
+    /// The message; `None` once PUBREC came.
+    body: Option<Rc<Body>>,
+    place: RecordPlace,
+    end: End,
+}
+
+/// The meaning of an entry's end for its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The message may go on to someone else. This is the default, so that no way out can forget
+    /// it.
+    PassedOn,
+    /// No one is owed the message by this entry any more.
+    Done,
+}
+
+impl Entry {
+    /// Returns the delivery's number.
+    #[cfg(test)]
+    pub(super) fn number(&self) -> EntryNumber {
+        self.number
+    }
+
+    /// Marks the entry as done: the receiver acknowledged the message, or its queue refused it.
+    pub fn done(&mut self) {
+        self.end = End::Done;
+    }
+
+    /// Records a place in the window, or a further transmission.
+    pub fn sent(&self, flight: Flight) {
+        self.write_buffer.change(self.place, self.number, flight);
+    }
+
+    /// Records a PUBREC. The body is released.
+    pub fn received(&mut self) {
+        self.write_buffer.record(Record::Received(self.number));
+        // The entry has more than one record from now on.
+        self.place = RecordPlace::default();
+        self.body = None;
+    }
+
+    /// Returns the commit that must happen before the last record may be shown.
+    pub fn pending(&self) -> Option<Lsn> {
+        self.write_buffer.pending()
+    }
+
+    /// Reduces the entry to its number and body. Returns `None` if its PUBREC came.
+    pub fn park(mut self) -> Option<Parked> {
+        let body = self.body.take()?;
+        let parked = Parked { number: self.number, body: Some(body) };
+        self.place.at = RecordPlace::PARKED;
+        Some(parked)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        charge::add(-ENTRY);
+        if self.place.at == RecordPlace::PARKED {
+            return;
+        }
+        let end = if self.end == End::Done { Record::EntryAcknowledged } else { Record::EntryDone };
+        self.write_buffer.end(self.place, end(self.number));
+        if let (End::PassedOn, Some(body)) = (self.end, &self.body) {
+            body.passed_on();
+        }
+    }
+}
+
+/// An [`Entry`] whose message is in the store alone: 16 bytes, and those of its body. Its end is
+/// recorded like an entry's.
+#[derive(Debug)]
+pub struct Parked {
+    number: EntryNumber,
+    /// The message; `None` once the value is an entry again.
+    body: Option<Rc<Body>>,
+}
+
+impl Parked {
+    /// Returns the delivery's number.
+    pub fn number(&self) -> EntryNumber {
+        self.number
+    }
+
+    /// Returns the message's number.
+    pub fn body(&self) -> Option<BodyNumber> {
+        self.body.as_ref().map(|b| b.number)
+    }
+
+    /// Returns the bytes of the message.
+    pub fn size(&self) -> usize {
+        self.body.as_ref().map_or(0, |b| b.size as usize)
+    }
+
+    /// Returns when the message expires, or [`Instant::NEVER`].
+    pub fn expires(&self) -> Instant {
+        self.body.as_ref().map_or(Instant::NEVER, |b| b.expires)
+    }
+
+    /// Turns the value back into an entry, because its message is in memory again.
+    pub fn fetched(mut self) -> Option<Box<Entry>> {
+        let body = self.body.take()?;
+        let write_buffer = Rc::clone(&body.write_buffer);
+        Some(write_buffer.known_entry(self.number, Some(body)))
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if let Some(body) = &self.body {
+            body.write_buffer.record(Record::EntryDone(self.number));
+            body.passed_on();
+        }
+    }
+}
+
+/// The row of a session in its shard's write buffer.
+#[derive(Debug)]
+pub struct SessionRow {
+    /// The session's key.
+    pub key: SessionKey,
+    /// The write buffer of the session's shard.
+    pub write_buffer: Rc<WriteBuffer>,
+    /// The place of the session's own record.
+    place: Cell<RecordPlace>,
+    /// A hash of the recorded session, without its connection state; 0 if nothing is recorded.
+    pub recorded: Cell<u64>,
+    /// The batch that has the last full record.
+    pub settled: Cell<Lsn>,
+}
+
+impl SessionRow {
+    /// Creates the row of a session without any record.
+    pub fn new(key: SessionKey, write_buffer: Rc<WriteBuffer>) -> SessionRow {
+        let (place, recorded, settled) = (Cell::default(), Cell::new(0), Cell::new(Lsn(0)));
+        SessionRow { key, write_buffer, place, recorded, settled }
+    }
+
+    /// Records the session with all its fields.
+    pub fn record(&self, session: Box<StoredSession>) {
+        self.settled.set(self.write_buffer.lsn());
+        self.write_buffer.record_session(&self.place, Record::Session(session));
+    }
+
+    /// Records the connection state of a session whose other fields have not changed.
+    pub fn record_state(&self, state: SessionState) {
+        self.write_buffer.record_session(&self.place, Record::SessionState(state));
+    }
+
+    /// Records that a QoS 2 PUBLISH was accepted.
+    pub fn incoming(&self, packet_id: PacketId) {
+        self.write_buffer.record(Record::Incoming { session: self.key, packet_id });
+    }
+
+    /// Records that an identifier is free after PUBREL.
+    pub fn incoming_done(&self, packet_id: PacketId) {
+        self.write_buffer.record(Record::IncomingDone { session: self.key, packet_id });
+    }
+
+    /// Records that an identifier is free because no receiver took the message.
+    pub fn incoming_refused(&self, packet_id: PacketId) {
+        self.write_buffer.record(Record::IncomingRefused { session: self.key, packet_id });
+    }
+
+    /// Returns the batch whose commit makes everything recorded so far safe; `None` if all is safe.
+    pub fn pending(&self) -> Option<Lsn> {
+        self.write_buffer.pending()
+    }
+}
