@@ -2,6 +2,7 @@
 
 use crate::config::{self, ByteSize, Config, Redelivery};
 use crate::session::SessionPolicy;
+use crate::session::connect::ConnectPolicy;
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
@@ -18,18 +19,23 @@ use std::time::Duration;
 pub fn settings(config: &Config) -> ShardSettings {
     let limits = &config.limits;
     ShardSettings {
-        session: SessionPolicy { send: send_policy(config), receive_maximum: limits.receive_maximum },
-        packet_size: u32::try_from(limits.packet_size.bytes()).unwrap_or(u32::MAX),
+        session: SessionPolicy {
+            send: send_policy(config),
+            receive_maximum: limits.receive_maximum,
+            connect: ConnectPolicy {
+                packet_size: u32::try_from(limits.packet_size.bytes()).unwrap_or(u32::MAX),
+                topic_alias_maximum: limits.topic_alias_maximum,
+                keep_alive_maximum: u16::try_from(config.keep_alive.maximum.as_secs()).unwrap_or(u16::MAX),
+                allow_never: config.keep_alive.allow_never,
+                session_expiry: seconds(limits.session_expiry),
+            },
+        },
         connect_timeout: config.network.connect_timeout,
         write_timeout: config.network.write_timeout,
         sessions: limits.sessions as usize,
-        session_expiry: seconds(limits.session_expiry),
         topic_levels: usize::from(limits.topic_levels),
         wildcard_levels: limits.wildcard_levels,
         subscriptions_per_client: limits.subscriptions_per_client as usize,
-        topic_alias_maximum: limits.topic_alias_maximum,
-        keep_alive_maximum: u16::try_from(config.keep_alive.maximum.as_secs()).unwrap_or(u16::MAX),
-        allow_never: config.keep_alive.allow_never,
         hold_timeout: limits.hold_timeout,
         expiry_interval: config.expiry.tick,
         steps_per_turn: STEPS_PER_TURN,

@@ -1,7 +1,7 @@
 //! The Will Message of a CONNECT. The session decides when it is published.
 
 use super::charge::{Charge, Recount, Recounted};
-use super::packet::QoS;
+use super::packet::{QoS, WillMessage};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,20 @@ pub struct Will {
 }
 
 impl Will {
+    /// Returns the will of a CONNECT. It is not on the account yet.
+    pub fn of(will: &WillMessage<'_>) -> Will {
+        Will {
+            topic: will.topic.into(),
+            qos: will.qos,
+            retain: will.retain,
+            payload: will.payload.into(),
+            forwarded: will.forwarded.as_ref().into(),
+            delay: Duration::from_secs(will.delay.into()),
+            message_expiry: will.message_expiry,
+            charge: Charge::NONE,
+        }
+    }
+
     /// Adds the will to the account and makes it shareable. The session shares it with the record
     /// for the store.
     pub fn shared(mut self) -> Arc<Will> {

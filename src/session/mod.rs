@@ -8,6 +8,7 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | `connect` | CONNECT: checks, negotiation, CONNACK |
 //! | `inbound` | incoming QoS 1 and 2, and pending acknowledgements |
 //! | `id_set` | a compact set of Packet Identifiers |
 //! | [`outbound`] | outgoing: queue, in-flight window, retransmission |
@@ -23,6 +24,7 @@
 //! | `drops` | why a message was dropped |
 
 pub mod ack_wait;
+pub mod connect;
 pub mod drops;
 mod id_set;
 pub mod inbound;
@@ -45,6 +47,7 @@ use crate::mqtt::packet::{
 use crate::mqtt::will::Will;
 use crate::persistence::rows::SessionRow;
 use crate::session::ack_wait::AckWait;
+use crate::session::connect::ConnectPolicy;
 use crate::session::inbound::{Admission, Due, Receiver};
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::outbound::retry::Outlives;
@@ -68,6 +71,8 @@ pub struct SessionPolicy {
     /// The Receive Maximum that the broker announces: unfinished QoS 1 and 2 PUBLISHes of one
     /// client.
     pub receive_maximum: u16,
+    /// Bounds on what a CONNECT requests.
+    pub connect: ConnectPolicy,
 }
 
 /// The Session State of one client, with the protocol part of its present connection.

@@ -1,5 +1,9 @@
 //! When the Will Message of a session is published.
 
+use crate::mqtt::will::Will;
+use crate::session::Session;
+use crate::time::Instant;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a connection ended, as far as the Will Message and the session depend on it.
@@ -15,6 +19,16 @@ pub enum Ending {
     TakenOverAfresh,
     /// The broker stops.
     Shutdown,
+}
+
+impl Session {
+    /// Takes the will of a session to which its client returns. Returns the will if it is due,
+    /// although its expired deadline has not come yet. Otherwise the return discards it.
+    // 5.0 [MQTT-3.1.3-9]
+    pub fn take_will_at_return(&mut self, now: Instant, due: Instant) -> Option<Arc<Will>> {
+        let is_due = due <= now;
+        self.will.take().filter(|_| is_due)
+    }
 }
 
 /// When a Will Message is published.

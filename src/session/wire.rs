@@ -39,6 +39,21 @@ pub struct Wire {
     pub cuts: u16,
 }
 
+/// The limits that a client's CONNECT sets for the packets that it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// The protocol version.
+    pub version: ProtocolVersion,
+    /// The lower of the client's Receive Maximum and the broker's bound.
+    pub window: u16,
+    /// The Maximum Packet Size in bytes; `None` is no limit.
+    pub maximum_packet_size: Option<u32>,
+    /// The Topic Alias Maximum; 0 is no alias.
+    pub alias_maximum: u16,
+    /// True if the client accepts Reason Strings.
+    pub problem_information: bool,
+}
+
 /// The packet exceeds the client's Maximum Packet Size, or the range of Remaining Length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
@@ -76,13 +91,16 @@ impl Wire {
         }
     }
 
-    /// Sets the limits that CONNECT announced. `window` is the lower of Receive Maximum and the
-    /// broker's bound.
-    pub fn set_limits(&mut self, window: u16, maximum_packet_size: Option<u32>, alias_maximum: u16) {
+    /// Sets the limits that CONNECT announced. They hold for the answer to the CONNECT already.
+    pub fn set_limits(&mut self, limits: &ClientLimits) {
+        let ClientLimits { version, window, maximum_packet_size, alias_maximum, problem_information } =
+            *limits;
+        self.version = version;
         self.window = window;
         self.maximum_packet_size =
             maximum_packet_size.map_or(LARGEST_PACKET, |size| size.min(LARGEST_PACKET));
         self.aliases = (alias_maximum > 0).then(|| Box::new(OutgoingAliases::new(alias_maximum)));
+        self.problem_information = problem_information;
     }
 
     /// Returns how long the connection waits for an acknowledgement: until the first resend (3.x),
@@ -394,7 +412,13 @@ mod tests {
         };
         for version in [ProtocolVersion::V3_1_1, ProtocolVersion::V5] {
             let mut wire = Wire::new(version, 0);
-            wire.set_limits(1, Some(u32::MAX), 0);
+            wire.set_limits(&ClientLimits {
+                version,
+                window: 1,
+                maximum_packet_size: Some(u32::MAX),
+                alias_maximum: 0,
+                problem_information: true,
+            });
             assert_eq!(wire.put_parts(Instant::ZERO, parts(&topic), None, None), Err(TooLarge));
             let mut frame = Frame::default();
             frame.lay_out(Instant::ZERO, version, parts(&topic), false);

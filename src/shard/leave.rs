@@ -90,7 +90,7 @@ impl Shard {
         session: SessionId,
         disconnect: &Disconnect<'_>,
     ) {
-        let most = self.settings.session_expiry;
+        let most = self.settings.session.connect.session_expiry;
         if let Some(session_entry) = self.sessions.get_mut(session)
             && let Some(expiry) = disconnect.session_expiry
         {

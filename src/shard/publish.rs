@@ -148,7 +148,7 @@ impl Shard {
             reason: ReasonCode::PROTOCOL_ERROR,
             what: "a Topic Alias that was never set on this connection",
         };
-        let maximum = self.settings.topic_alias_maximum;
+        let maximum = self.settings.session.connect.topic_alias_maximum;
         if !publish.topic.is_empty() {
             let own = self.connections.get(id).and_then(|c| c.rare()).and_then(|rare| rare.aliases.as_ref());
             if publish.topic.len() > own.map_or(0, |aliases| aliases.topic_len(alias)) {

@@ -246,7 +246,7 @@ impl Shard {
                 return (ReadProgress::Paused, taken);
             }
             self.turn.begin_packet();
-            let limit = self.settings.packet_size;
+            let limit = self.settings.session.connect.packet_size;
             let decoded = match connection.phase {
                 Phase::AwaitingConnect => codec::decode_connect(rest, limit),
                 Phase::Established => codec::decode_next(rest, connection.wire.version, limit, topic),

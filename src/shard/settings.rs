@@ -8,23 +8,14 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct ShardSettings {
     pub session: SessionPolicy,
-    /// Largest packet from a client, in bytes.
-    pub packet_size: u32,
     pub connect_timeout: Duration,
     pub write_timeout: Duration,
     /// Maximum number of sessions in all shards.
     pub sessions: usize,
-    /// Seconds; 0xFFFF_FFFF is no bound.
-    pub session_expiry: u32,
     pub topic_levels: usize,
     pub subscriptions_per_client: usize,
     /// Maximum number of levels of all filters with wildcards of one session together.
     pub wildcard_levels: u32,
-    pub topic_alias_maximum: u16,
-    /// Seconds; 0 is no maximum.
-    pub keep_alive_maximum: u16,
-    /// True if a 3.x client may connect without a Keep Alive.
-    pub allow_never: bool,
     /// How long a publisher's acknowledgement waits for room under the policy `hold`.
     pub hold_timeout: Duration,
     pub expiry_interval: Duration,

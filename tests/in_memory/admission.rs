@@ -21,7 +21,7 @@ const LEVELS: [u8; 3] = [3, 4, 5];
 
 fn world(shards: u8) -> World {
     let mut settings = world::settings();
-    settings.topic_alias_maximum = 10;
+    settings.session.connect.topic_alias_maximum = 10;
     let mut world = World::new(&settings, shards);
     world.keep_in_store();
     world

@@ -66,7 +66,7 @@ fn settings(first: u8, second: u8) -> (ShardSettings, u8) {
         settings.session.receive_maximum = 2;
     }
     if narrow(4) {
-        settings.packet_size = 200;
+        settings.session.connect.packet_size = 200;
     }
     if narrow(5) {
         settings.sessions = 2;
@@ -74,7 +74,7 @@ fn settings(first: u8, second: u8) -> (ShardSettings, u8) {
     }
     if narrow(6) {
         settings.session.send.queue.bytes = 300;
-        settings.keep_alive_maximum = 30;
+        settings.session.connect.keep_alive_maximum = 30;
     }
     if narrow(7) {
         settings.session.send.redelivery.retry.attempts = 1;

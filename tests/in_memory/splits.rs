@@ -124,7 +124,7 @@ fn the_longest_lists_stay_within_what_a_byte_may_allocate() {
 #[test]
 fn a_claimed_length_makes_a_shard_keep_only_what_came() {
     let mut settings = world::settings();
-    settings.packet_size = u32::MAX;
+    settings.session.connect.packet_size = u32::MAX;
     let mut world = World::new(&settings, 1);
     let client = world.open();
     world.send(client, b"\x10\x0D\0\x04MQTT\x04\x02\0\x3C\0\x01a");

@@ -24,7 +24,7 @@ fn subscribe(world: &mut World, link: LinkId) {
 
 fn world() -> World {
     let mut settings = world::settings();
-    settings.session_expiry = 60 * 24 * 3600;
+    settings.session.connect.session_expiry = 60 * 24 * 3600;
     World::new(&settings, 1)
 }
 

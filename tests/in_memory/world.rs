@@ -10,6 +10,7 @@ use homing::persistence::records::{Batch, EntryNumber, Lsn, ReadEntry, Record, R
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
 use homing::session::SessionPolicy;
+use homing::session::connect::ConnectPolicy;
 use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
 use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::outbound::sender::SendPolicy;
@@ -72,22 +73,24 @@ pub fn settings() -> ShardSettings {
                 in_flight: 1_000,
             },
             receive_maximum: 100,
+            connect: ConnectPolicy {
+                packet_size: 1 << 20,
+                topic_alias_maximum: 10,
+                keep_alive_maximum: 0,
+                allow_never: true,
+                session_expiry: 3_600,
+            },
         },
-        packet_size: 1 << 20,
         connect_timeout: Duration::from_secs(10),
         write_timeout: Duration::from_secs(30),
         sessions: 1_000,
-        session_expiry: 3_600,
         topic_levels: 16,
         subscriptions_per_client: 100,
         wildcard_levels: 131_072,
-        topic_alias_maximum: 10,
         delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 16,
         describe_disconnect: homing::broker::events::describe_disconnect,
         reports: false,
-        keep_alive_maximum: 0,
-        allow_never: true,
         hold_timeout: Duration::from_secs(10),
         expiry_interval: Duration::from_millis(BUCKET_MS),
         steps_per_turn: STEPS_PER_TURN,

@@ -328,7 +328,8 @@ impl World {
             if self.sockets[socket].offer.expiry > 0 && self.rng.percent(30) {
                 let expiry = self.rng.pick(&[0, 1, 2, LONG]);
                 disconnect.session_expiry = Some(expiry);
-                self.sockets[socket].offer.last_expiry = Some(expiry.min(self.plan.settings.session_expiry));
+                self.sockets[socket].offer.last_expiry =
+                    Some(expiry.min(self.plan.settings.session.connect.session_expiry));
             }
         }
         self.send(client, &Packet::Disconnect(disconnect));
@@ -381,10 +382,10 @@ impl World {
             (true, true) if self.phase == Phase::Chaos && self.rng.percent(20) => manners.expiry,
             (_, true) => 0,
             (true, false) => manners.expiry,
-            (false, false) => self.plan.settings.session_expiry,
+            (false, false) => self.plan.settings.session.connect.session_expiry,
         };
         let will = self.draw_will(client);
-        let granted = expiry.min(self.plan.settings.session_expiry);
+        let granted = expiry.min(self.plan.settings.session.connect.session_expiry);
         let offer = Offer { expiry: granted, keep_alive: manners.keep_alive, last_expiry: None, will };
         let socket = self.open(client, offer);
         self.clients[client].stalled_until = 0;

@@ -3,6 +3,7 @@
 use crate::rng::Rng;
 use homing::mqtt::packet::ProtocolVersion;
 use homing::session::SessionPolicy;
+use homing::session::connect::ConnectPolicy;
 use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
 use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::outbound::sender::SendPolicy;
@@ -146,7 +147,7 @@ impl Plan {
         settings.session.send.queue = QueueLimits { messages, bytes: 1 << 26, policy };
         settings.session.send.in_flight = rng.pick(&[1, 4]);
         (settings.session.send.outbox, settings.session.receive_maximum) = (100_000, 20);
-        (settings.session_expiry, settings.steps_per_turn) = (LONG, 10_000);
+        (settings.session.connect.session_expiry, settings.steps_per_turn) = (LONG, 10_000);
         settings.hold_timeout = Duration::from_millis(rng.pick(&[1_000, 20_000]));
         settings.write_timeout = Duration::from_secs(5);
         if narrow || rng.percent(80) {
@@ -223,7 +224,7 @@ impl Plan {
             manners.receive_maximum = None;
             (manners.sessions, manners.expiry, manners.withholds) = (Sessions::Kept, LONG, 0);
         }
-        self.settings.session_expiry = LONG;
+        self.settings.session.connect.session_expiry = LONG;
     }
 
     /// Queues of one or two, and publishers that stay connected while their acknowledgement waits for room.
@@ -409,33 +410,35 @@ fn settings(rng: &mut Rng) -> ShardSettings {
     // A verdict on the application is the policy's own; here a live 5.0 connection is left alone.
     let ack =
         AckPolicy { timeout: Duration::ZERO, max_timeout: Duration::ZERO, on_timeout: OnAckTimeout::Auto };
-    ShardSettings {
-        session: SessionPolicy {
-            send: SendPolicy {
-                stored_queue: queue.clone(),
-                queue,
-                redelivery: RedeliveryPolicy::new(retry, ack),
-                rules: Vec::new(),
-                outbox: rng.pick(&[100, 400, 4_000, 100_000]),
-                in_flight: rng.pick(&[1, 4, 20]),
-            },
-            receive_maximum,
-        },
+    let send = SendPolicy {
+        stored_queue: queue.clone(),
+        queue,
+        redelivery: RedeliveryPolicy::new(retry, ack),
+        rules: Vec::new(),
+        outbox: rng.pick(&[100, 400, 4_000, 100_000]),
+        in_flight: rng.pick(&[1, 4, 20]),
+    };
+    let connect_timeout = Duration::from_millis(rng.between(1_000, 3_000));
+    let write_timeout = Duration::from_millis(rng.between(1_500, 5_000));
+    let connect = ConnectPolicy {
         packet_size: 1 << 20,
-        connect_timeout: Duration::from_millis(rng.between(1_000, 3_000)),
-        write_timeout: Duration::from_millis(rng.between(1_500, 5_000)),
-        sessions: 1_000,
+        keep_alive_maximum: 0,
+        allow_never: true,
         session_expiry: rng.pick(&[LONG, LONG, LONG, LONG, 2]),
+        topic_alias_maximum: rng.pick(&[0, 1, 3]),
+    };
+    ShardSettings {
+        session: SessionPolicy { send, receive_maximum, connect },
+        connect_timeout,
+        write_timeout,
+        sessions: 1_000,
         topic_levels: 16,
         subscriptions_per_client: 100,
         wildcard_levels: 131_072,
-        topic_alias_maximum: rng.pick(&[0, 1, 3]),
         delayed: DelayedLimits { messages: 10_000, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 0,
         describe_disconnect: homing::broker::events::describe_disconnect,
         reports: false,
-        keep_alive_maximum: 0,
-        allow_never: true,
         hold_timeout: Duration::from_millis(rng.between(500, 3_000)),
         expiry_interval: Duration::from_millis(rng.pick(&[50, 250, 400])),
         steps_per_turn: STEPS_PER_TURN,

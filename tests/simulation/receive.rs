@@ -168,11 +168,11 @@ impl World {
         }
         let settings = &self.plan.settings;
         let granted = self.sockets[socket].offer.expiry;
-        let changed = v5 && granted == settings.session_expiry && connack.expiry.is_some();
+        let changed = v5 && granted == settings.session.connect.session_expiry && connack.expiry.is_some();
         if !changed && connack.expiry.is_some() {
             return Err(format!("CONNACK grants an expiry of {:?}, not {granted}", connack.expiry));
         }
-        if v5 && connack.alias_maximum != settings.topic_alias_maximum {
+        if v5 && connack.alias_maximum != settings.session.connect.topic_alias_maximum {
             return Err(format!("CONNACK allows {} aliases", connack.alias_maximum));
         }
         self.oracle.connack_came(client, socket);

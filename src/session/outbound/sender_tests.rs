@@ -9,6 +9,7 @@ use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Outlives, RetryPolicy};
 use crate::session::outbound::sender::*;
 use crate::session::outbound::stall::{OverdueAck, SocketView};
+use crate::session::wire::ClientLimits;
 use std::time::Duration;
 
 const SECOND: u64 = 1_000;
@@ -55,7 +56,13 @@ fn sender(redelivery: RedeliveryPolicy) -> Sender {
 /// A connection of the version that began now.
 fn fresh_wire(version: ProtocolVersion, window: u16) -> Wire {
     let mut wire = Wire::new(version, 1);
-    wire.set_limits(window, None, 0);
+    wire.set_limits(&ClientLimits {
+        version,
+        window,
+        maximum_packet_size: None,
+        alias_maximum: 0,
+        problem_information: true,
+    });
     let redelivery = redelivery();
     wire.set_ack_wait(if version.is_v5() { redelivery.ack.timeout } else { redelivery.retry.interval });
     wire.set_first_wait(redelivery.first_wait(&wire));

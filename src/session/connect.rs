@@ -1,0 +1,200 @@
+//! CONNECT: the checks of one packet, the negotiation, and CONNACK.
+//!
+//! [`check`] refuses a packet that breaks a rule. [`negotiate`] settles what holds for the
+//! connection and the session. The shard asks in between if there is room, and finds the session.
+
+use crate::mqtt::packet::{
+    Connack, ConnackProperties, Connect, ConnectReturnCode, Packet, ProtocolVersion, ReasonCode,
+};
+use crate::mqtt::will::Will;
+use crate::session::outbound::retry::Outlives;
+use crate::session::will::Ending;
+use crate::session::wire::{ClientLimits, Wire};
+use crate::session::{Session, SessionPolicy};
+
+/// The operator's bounds on what a CONNECT requests.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectPolicy {
+    /// The largest packet in bytes that the broker takes.
+    pub packet_size: u32,
+    /// The Topic Alias Maximum that the broker announces; 0 is no alias.
+    pub topic_alias_maximum: u16,
+    /// The longest Keep Alive in seconds; 0 is no maximum.
+    pub keep_alive_maximum: u16,
+    /// True if a 3.x client may turn Keep Alive off in spite of the maximum.
+    pub allow_never: bool,
+    /// The longest Session Expiry Interval in seconds; 0xFFFF_FFFF is no bound.
+    pub session_expiry: u32,
+}
+
+/// A CONNECT that is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectRefusal {
+    /// The reason code for CONNACK. A 3.x client gets the return code with this meaning.
+    pub reason: ReasonCode,
+    /// The text for the log and the Reason String.
+    pub what: &'static str,
+}
+
+/// The values that hold after a CONNECT was negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// The protocol version of the connection.
+    pub version: ProtocolVersion,
+    /// The Keep Alive in seconds; 0 is off.
+    pub keep_alive_secs: u16,
+    /// The Session Expiry Interval in seconds.
+    pub session_expiry: u32,
+    /// The limits of packets to the client.
+    pub limits: ClientLimits,
+}
+
+/// Checks a CONNECT by itself.
+///
+/// # Errors
+/// [`ConnectRefusal`] for an empty client identifier that the version does not allow, and for an
+/// authentication method.
+pub fn check(connect: &Connect<'_>) -> Result<(), ConnectRefusal> {
+    let refuse = |reason, what| Err(ConnectRefusal { reason, what });
+    if connect.client_id.is_empty() {
+        // 3.1.1 [MQTT-3.1.3-7], [MQTT-3.1.3-8]; 3.1 has no empty client ids at all.
+        let clean = connect.clean_start && connect.version == ProtocolVersion::V3_1_1;
+        if !clean && !connect.version.is_v5() {
+            return refuse(
+                ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+                "an empty client id needs Clean Session 1 and MQTT 3.1.1 or later",
+            );
+        }
+    }
+    if connect.properties.authentication_method.is_some() {
+        // 5.0 [MQTT-4.12.0-1]
+        return refuse(ReasonCode::BAD_AUTHENTICATION_METHOD, "enhanced authentication is not offered");
+    }
+    Ok(())
+}
+
+/// Settles the values of a CONNECT within the operator's bounds.
+pub fn negotiate(connect: &Connect<'_>, policy: &SessionPolicy) -> Negotiated {
+    let properties = &connect.properties;
+    Negotiated {
+        version: connect.version,
+        keep_alive_secs: keep_alive_secs(connect, &policy.connect),
+        session_expiry: session_expiry(connect, policy.connect.session_expiry),
+        limits: ClientLimits {
+            version: connect.version,
+            window: properties.receive_maximum.unwrap_or(u16::MAX).min(policy.send.in_flight),
+            maximum_packet_size: properties.maximum_packet_size,
+            alias_maximum: properties.topic_alias_maximum.unwrap_or(0),
+            problem_information: properties.request_problem_information.unwrap_or(true),
+        },
+    }
+}
+
+// 5.0 [MQTT-3.1.2-21], [MQTT-3.2.2-22]
+fn keep_alive_secs(connect: &Connect<'_>, policy: &ConnectPolicy) -> u16 {
+    let maximum = policy.keep_alive_maximum;
+    match connect.keep_alive {
+        requested if maximum == 0 => requested,
+        0 if connect.version.is_v5() || !policy.allow_never => maximum,
+        requested if connect.version.is_v5() => requested.min(maximum),
+        // CONNACK of 3.x cannot announce another value, so the requested one holds.
+        requested => requested,
+    }
+}
+
+/// A 3.x session with Clean Session 0 expires like any other, after the operator's maximum.
+fn session_expiry(connect: &Connect<'_>, maximum: u32) -> u32 {
+    if connect.version.is_v5() {
+        return connect.properties.session_expiry.unwrap_or(0).min(maximum);
+    }
+    if connect.clean_start { 0 } else { maximum }
+}
+
+impl Negotiated {
+    /// Returns the CONNACK of an accepted CONNECT. A 5.0 client is told each value that differs from
+    /// its request. `assigned` is the client identifier that the broker chose, if it chose one.
+    pub fn connack<'a>(
+        &self,
+        connect: &Connect<'_>,
+        policy: &SessionPolicy,
+        assigned: Option<&'a str>,
+        session_present: bool,
+    ) -> Connack<'a> {
+        let mut properties = ConnackProperties::default();
+        if self.version.is_v5() {
+            let ConnectPolicy { packet_size, topic_alias_maximum, .. } = policy.connect;
+            // 5.0 [MQTT-3.2.2-16]
+            properties.assigned_client_id = assigned;
+            let receive_maximum = policy.receive_maximum;
+            properties.receive_maximum = (receive_maximum < u16::MAX).then_some(receive_maximum);
+            properties.maximum_packet_size = Some(packet_size);
+            properties.topic_alias_maximum = (topic_alias_maximum > 0).then_some(topic_alias_maximum);
+            let granted = self.keep_alive_secs;
+            properties.server_keep_alive = (granted != connect.keep_alive).then_some(granted);
+            let requested = connect.properties.session_expiry.unwrap_or(0);
+            properties.session_expiry = (self.session_expiry != requested).then_some(self.session_expiry);
+        }
+        Connack { session_present, reason: ReasonCode::SUCCESS, properties }
+    }
+}
+
+/// Returns how a CONNECT of the same client ends the present connection of a session. The session
+/// begins afresh if the client requests it, or if `old` does not outlive its connection, which ends
+/// first.
+// 5.0 [MQTT-3.1.4-3], [MQTT-3.1.2-4], [MQTT-3.1.2-5]; 3.1.1 [MQTT-3.1.4-2], [MQTT-3.1.2-4],
+// [MQTT-3.1.2-6]
+pub fn take_over(connect: &Connect<'_>, old: Outlives) -> Ending {
+    let afresh = connect.clean_start || old == Outlives::No;
+    if afresh { Ending::TakenOverAfresh } else { Ending::TakenOverResumed }
+}
+
+impl Session {
+    /// Begins a connection: the values of its CONNECT hold from now on.
+    pub fn connect(&mut self, negotiated: &Negotiated, connect: &Connect<'_>, wire: &mut Wire) {
+        self.expiry = negotiated.session_expiry;
+        self.version = negotiated.version;
+        self.will = connect.will.as_ref().map(|will| Will::of(will).shared());
+        self.begin_ack_wait(wire);
+    }
+}
+
+impl Wire {
+    /// Writes the CONNACK of an accepted CONNECT, without its User Properties if the client's
+    /// Maximum Packet Size does not allow them. Returns false if the client cannot take a CONNACK at
+    /// all; then nothing is written.
+    // 5.0 [MQTT-3.2.2-20]
+    pub fn put_connack(&mut self, connack: Connack<'_>) -> bool {
+        let mut packet = Packet::Connack(Box::new(connack));
+        if self.put(&packet).is_ok() {
+            return true;
+        }
+        match &mut packet {
+            Packet::Connack(connack) if !connack.properties.user_properties.is_empty() => {
+                connack.properties.user_properties.clear();
+            }
+            _ => return false,
+        }
+        self.put(&packet).is_ok()
+    }
+
+    /// Writes the CONNACK of a refused CONNECT. Nothing is written for a reason that 3.x has no
+    /// return code for, and for a 5.0 client that cannot take even the bare packet.
+    // 3.1.1 [MQTT-3.2.2-4], [MQTT-3.2.2-5]; 5.0 [MQTT-3.2.2-6], [MQTT-3.2.2-7]
+    pub fn put_refusal(&mut self, refusal: &ConnectRefusal) {
+        let ConnectRefusal { reason, what } = *refusal;
+        if !self.version.is_v5() && ConnectReturnCode::from_reason(reason).is_none() {
+            return;
+        }
+        let connack = |reason_string| {
+            let properties = ConnackProperties { reason_string, ..Default::default() };
+            Packet::Connack(Box::new(Connack { session_present: false, reason, properties }))
+        };
+        // 5.0 [MQTT-3.2.2-19]
+        let text = self.version.is_v5().then_some(what);
+        let _ = self.put(&connack(text)).or_else(|_| self.put(&connack(None)));
+    }
+}
+
+#[cfg(test)]
+#[path = "connect_tests.rs"]
+mod tests;

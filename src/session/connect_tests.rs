@@ -1,0 +1,175 @@
+//! What a CONNECT and the operator's bounds come to.
+
+use super::*;
+use crate::mqtt::packet::ConnectProperties;
+use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
+use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
+use crate::session::outbound::sender::SendPolicy;
+use crate::session::redelivery_policy::RedeliveryPolicy;
+use ProtocolVersion::{V3_1, V3_1_1, V5};
+use std::time::Duration;
+
+fn policy() -> SessionPolicy {
+    let queue = QueueLimits { messages: 1, bytes: 1, policy: QueuePolicy::Refuse };
+    let retry = RetryPolicy {
+        interval: Duration::ZERO,
+        min_interval: Duration::ZERO,
+        backoff: 1.0,
+        max_interval: Duration::ZERO,
+        jitter: 0.0,
+        attempts: 0,
+        on_exhausted: OnExhausted::Keep,
+        resends_per_tick: 1,
+    };
+    let ack =
+        AckPolicy { timeout: Duration::ZERO, max_timeout: Duration::ZERO, on_timeout: OnAckTimeout::Auto };
+    SessionPolicy {
+        send: SendPolicy {
+            stored_queue: queue.clone(),
+            queue,
+            redelivery: RedeliveryPolicy::new(retry, ack),
+            rules: Vec::new(),
+            outbox: 1,
+            in_flight: 20,
+        },
+        receive_maximum: 100,
+        connect: ConnectPolicy {
+            packet_size: 1_000,
+            topic_alias_maximum: 0,
+            keep_alive_maximum: 60,
+            allow_never: true,
+            session_expiry: 3_600,
+        },
+    }
+}
+
+fn connect(version: ProtocolVersion) -> Connect<'static> {
+    Connect {
+        version,
+        clean_start: true,
+        keep_alive: 30,
+        properties: ConnectProperties::default(),
+        client_id: "c",
+        will: None,
+        user_name: None,
+        password: None,
+    }
+}
+
+/// Returns the Keep Alive that is granted to this request.
+fn keep_alive(version: ProtocolVersion, requested: u16, maximum: u16, allow_never: bool) -> u16 {
+    let mut policy = policy();
+    (policy.connect.keep_alive_maximum, policy.connect.allow_never) = (maximum, allow_never);
+    negotiate(&Connect { keep_alive: requested, ..connect(version) }, &policy).keep_alive_secs
+}
+
+#[test]
+fn mqtt3_1_3_7_an_empty_client_id_needs_a_clean_session_of_3_1_1() {
+    let empty = |version, clean_start| Connect { client_id: "", clean_start, ..connect(version) };
+    for (version, clean, accepted) in
+        [(V3_1, true, false), (V3_1_1, false, false), (V3_1_1, true, true), (V5, false, true)]
+    {
+        let reason = check(&empty(version, clean)).map_err(|refusal| refusal.reason);
+        let expected = if accepted { Ok(()) } else { Err(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID) };
+        assert_eq!(reason, expected, "{version:?} {clean}");
+    }
+}
+
+#[test]
+fn mqtt5_4_12_0_1_an_authentication_method_is_refused() {
+    let mut connect = connect(V5);
+    connect.properties.authentication_method = Some("SCRAM");
+    let refused = check(&connect).map_err(|refusal| refusal.reason);
+    assert_eq!(refused, Err(ReasonCode::BAD_AUTHENTICATION_METHOD));
+}
+
+#[test]
+fn mqtt5_3_2_2_22_keep_alive_is_bounded_where_the_client_can_be_told() {
+    for version in [V3_1, V3_1_1, V5] {
+        assert_eq!(keep_alive(version, 30, 60, true), 30);
+        assert_eq!(keep_alive(version, 0, 0, false), 0, "no maximum");
+        assert_eq!(keep_alive(version, 0, 60, false), 60);
+    }
+    assert_eq!((keep_alive(V5, 90, 60, true), keep_alive(V3_1_1, 90, 60, true)), (60, 90));
+    assert_eq!((keep_alive(V5, 0, 60, true), keep_alive(V3_1_1, 0, 60, true)), (60, 0));
+}
+
+#[test]
+fn session_expiry_is_requested_in_5_0_and_the_maximum_with_clean_session_0() {
+    let granted = |connect: &Connect<'_>| negotiate(connect, &policy()).session_expiry;
+    let mut v5 = connect(V5);
+    assert_eq!(granted(&v5), 0);
+    for (requested, expected) in [(10, 10), (u32::MAX, 3_600)] {
+        v5.properties.session_expiry = Some(requested);
+        assert_eq!(granted(&v5), expected);
+    }
+    assert_eq!(granted(&connect(V3_1_1)), 0);
+    assert_eq!(granted(&Connect { clean_start: false, ..connect(V3_1_1) }), 3_600);
+}
+
+#[test]
+fn the_window_is_the_lower_of_receive_maximum_and_the_operators_bound() {
+    let mut v5 = connect(V5);
+    for (announced, window) in [(None, 20), (Some(3), 3), (Some(500), 20)] {
+        v5.properties.receive_maximum = announced;
+        assert_eq!(negotiate(&v5, &policy()).limits.window, window);
+    }
+}
+
+#[test]
+fn connack_tells_a_5_0_client_what_differs_from_its_request() {
+    let policy = policy();
+    let mut v5 = connect(V5);
+    (v5.keep_alive, v5.properties.session_expiry) = (90, Some(7_200));
+    let connack = negotiate(&v5, &policy).connack(&v5, &policy, Some("homing-1"), false);
+    let expected = ConnackProperties {
+        assigned_client_id: Some("homing-1"),
+        receive_maximum: Some(100),
+        maximum_packet_size: Some(1_000),
+        server_keep_alive: Some(60),
+        session_expiry: Some(3_600),
+        ..ConnackProperties::default()
+    };
+    assert_eq!(connack.properties, expected);
+    let v3 = connect(V3_1_1);
+    let connack = negotiate(&v3, &policy).connack(&v3, &policy, Some("homing-1"), true);
+    assert_eq!((connack.session_present, connack.properties), (true, ConnackProperties::default()));
+}
+
+#[test]
+fn mqtt5_3_1_2_4_a_session_begins_afresh_on_request_or_if_it_ends_with_its_connection() {
+    let resumes = Connect { clean_start: false, ..connect(V5) };
+    assert_eq!(take_over(&connect(V5), Outlives::Yes), Ending::TakenOverAfresh);
+    assert_eq!(take_over(&resumes, Outlives::No), Ending::TakenOverAfresh);
+    assert_eq!(take_over(&resumes, Outlives::Yes), Ending::TakenOverResumed);
+}
+
+/// A connection whose client takes packets of so many bytes.
+fn wire(version: ProtocolVersion, maximum_packet_size: u32) -> Wire {
+    let mut wire = Wire::new(version, 0);
+    let mut connect = connect(version);
+    connect.properties.maximum_packet_size = Some(maximum_packet_size);
+    wire.set_limits(&negotiate(&connect, &policy()).limits);
+    wire
+}
+
+#[test]
+fn mqtt5_3_2_2_20_connack_leaves_out_user_properties_that_the_client_cannot_take() {
+    let mut properties = ConnackProperties::default();
+    properties.user_properties.push(("name", "a long value that does not fit"));
+    let connack = Connack { session_present: false, reason: ReasonCode::SUCCESS, properties };
+    for (size, fits, len) in [(1_000, true, 44), (10, true, 5), (4, false, 0)] {
+        let mut wire = wire(V5, size);
+        assert_eq!((wire.put_connack(connack.clone()), wire.outbox.len()), (fits, len));
+    }
+}
+
+#[test]
+fn mqtt5_3_2_2_19_a_refusal_leaves_out_the_reason_string_that_the_client_cannot_take() {
+    let refusal = ConnectRefusal { reason: ReasonCode::BAD_AUTHENTICATION_METHOD, what: "no such method" };
+    for (version, size, len) in [(V5, 1_000, 22), (V5, 10, 5), (V5, 4, 0), (V3_1_1, 1_000, 0)] {
+        let mut wire = wire(version, size);
+        wire.put_refusal(&refusal);
+        assert_eq!(wire.outbox.len(), len, "{version:?} {size}");
+    }
+}
