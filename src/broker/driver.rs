@@ -9,8 +9,7 @@
 
 use crate::broker::connection::{self, ConnectionHandle, ConnectionNotice, Transport};
 use crate::broker::dump::{DumpRequest, SESSIONS, ShardInspection};
-use crate::broker::events::{EventTopics, Scene};
-use crate::broker::log::EventLog;
+use crate::broker::events::EventListeners;
 use crate::broker::message::{Adopt, ConnectPeers, Incoming};
 use crate::broker::shard_actor::ShardActor;
 use crate::broker::statistics::BrokerStatistics;
@@ -23,10 +22,9 @@ use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
 use crate::shard::connection::Leaves;
 use crate::shard::durability::gates::PageRequest;
-use crate::shard::effects::Event;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
-use crate::shard::io::Io;
+use crate::shard::io::{EventMessages, Io};
 use crate::shard::observe::client_events::ClientEvent;
 use crate::shard::{ConnectionId, ReadProgress, Shard};
 use crate::store::writer::{SessionToken, StorePageRequest, ToStore};
@@ -74,8 +72,7 @@ pub struct ShardDriver {
     /// Empty without a store.
     store: OnceCell<ToStore>,
     pub statistics: Arc<BrokerStatistics>,
-    log: Arc<EventLog>,
-    topics: RefCell<EventTopics>,
+    listeners: RefCell<EventListeners>,
     /// Delay of the latest batch of expired deadlines, from the end of its bucket to its arrival.
     pub tick_late: Cell<Duration>,
     /// Total time that the machine was suspended, as last reported to the shard.
@@ -87,8 +84,7 @@ impl ShardDriver {
     pub fn new(
         shard: Shard,
         statistics: Arc<BrokerStatistics>,
-        log: Arc<EventLog>,
-        topics: EventTopics,
+        listeners: EventListeners,
     ) -> Rc<ShardDriver> {
         Rc::new(ShardDriver {
             here: shard.here,
@@ -105,8 +101,7 @@ impl ShardDriver {
             early: RefCell::default(),
             store: OnceCell::new(),
             statistics,
-            log,
-            topics: RefCell::new(topics),
+            listeners: RefCell::new(listeners),
             tick_late: Cell::default(),
             suspended: Cell::new(clock::suspended()),
         })
@@ -341,7 +336,7 @@ impl ShardDriver {
         });
         self.statistics.report(usize::from(self.here.0), snapshot);
         if self.here == ShardId(0) {
-            self.log.report();
+            self.listeners.borrow().report_suppressed_lines();
         }
     }
 
@@ -462,19 +457,10 @@ impl Io for DriverIo<'_> {
         self.notify(id, ConnectionNotice::Read);
     }
 
-    fn log(&mut self, now: Instant, events: &[Event]) {
-        let handles = &self.handles;
-        self.driver.log.write(now, events, |id| find(handles, id).map(|handle| handle.peer));
-    }
-
-    fn compose(&mut self, now: Instant, event: &ClientEvent) -> Option<(String, String)> {
-        let address = find(&self.handles, event.connection).map(|handle| handle.peer);
-        let scene = Scene { unix_ms: clock::unix_millis(), address, tick_late: self.driver.tick_late.get() };
-        let composed = self.driver.topics.borrow_mut().compose(now, event, scene);
-        if composed.is_none() {
-            self.driver.statistics.event_suppressed();
-        }
-        composed
+    fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages {
+        let handle = event.connection.and_then(|id| find(&self.handles, id));
+        let (address, tick_late) = (handle.map(|handle| handle.peer), self.driver.tick_late.get());
+        self.driver.listeners.borrow_mut().report(now, event, address, tick_late)
     }
 }
 

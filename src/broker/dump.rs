@@ -3,7 +3,7 @@
 //!
 //! A dump costs a walk over every deadline and every session. Its length is bounded.
 
-use super::log::Told;
+use super::events::ClientText;
 use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiryInspection, RegisteredDeadlines};
@@ -143,14 +143,14 @@ fn sessions(put: &mut String, shards: Vec<ShardInspection>, now: Instant) -> fmt
 
 fn session(put: &mut String, waiting: &LongestWait, asked: DumpRequest, now: Instant) -> fmt::Result {
     let Stall { packet_id, age, transmissions, cause, view, .. } = waiting.stall;
-    let (client_id, age, id) = (Told(&waiting.client_id), seconds(age), packet_id.get());
+    let (client_id, age, id) = (ClientText(&waiting.client_id), seconds(age), packet_id.get());
     match &waiting.connection {
         Some((_, version)) => write!(put, "  {client_id} ({version}): ")?,
         None => write!(put, "  {client_id} (away): ")?,
     }
     match &waiting.message {
         Some(message) => {
-            let (qos, topic) = (message.qos as u8, Told(&message.topic));
+            let (qos, topic) = (message.qos as u8, ClientText(&message.topic));
             write!(put, "PUBLISH {id}, QoS {qos}, topic {topic}")?;
         }
         None => write!(put, "PUBREL {id}")?,

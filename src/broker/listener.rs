@@ -2,6 +2,7 @@
 
 use super::StartError;
 use super::message::{Adopt, Incoming};
+use super::rate_limit::{Rate, RateLimiter};
 use super::statistics::BrokerStatistics;
 use crate::broker::shard_actor::ShardActor;
 use crate::clock;
@@ -16,13 +17,15 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tracing::warn;
 
 /// Maximum number of sockets accepted in one go, before other tasks of the thread run.
 const AT_ONCE: usize = 64;
+
+/// The rate of log lines about refused connections.
+const LINES: Rate = Rate::per_second(1);
 
 /// Binds a listener. Returns the listener and its address, with the port that the system chose for
 /// 0.
@@ -59,7 +62,8 @@ pub struct Acceptor {
     next: usize,
     statistics: Arc<BrokerStatistics>,
     limit: usize,
-    complaints: Complaints,
+    /// Counts the refused connections that no line has reported.
+    refusals: RateLimiter,
     /// A descriptor that is closed when there is no other, so that one socket can be accepted and
     /// closed. Without it the listener would stay readable and the loop would spin.
     reserve: Option<File>,
@@ -91,7 +95,7 @@ impl Acceptor {
             next: 0,
             statistics,
             limit,
-            complaints: Complaints::default(),
+            refusals: RateLimiter::default(),
             reserve: reserve(),
         })
     }
@@ -130,11 +134,8 @@ impl Acceptor {
         match accepted {
             Ok((socket, peer)) => {
                 if !self.statistics.open_connection(self.limit) {
-                    self.complaints.refused(
-                        clock::now(),
-                        &format!("limits.connections is reached (the latest came from {peer})"),
-                    );
-                    return;
+                    let why = format!("limits.connections is reached (the latest came from {peer})");
+                    return self.log_refused(&why);
                 }
                 let at = self.next % self.batches.len();
                 self.next = self.next.wrapping_add(1);
@@ -143,12 +144,18 @@ impl Acceptor {
                 }
             }
             Err(error) if is_out_of_descriptors(&error) => {
-                let what = format!("{error}: raise the descriptor limit (ulimit -n)");
-                self.complaints.refused(clock::now(), &what);
+                self.log_refused(&format!("{error}: raise the descriptor limit (ulimit -n)"));
                 self.shed();
             }
             // The client has gone already.
             Err(_) => {}
+        }
+    }
+
+    /// Logs connections that are refused before CONNECT: one line a second, with their number.
+    fn log_refused(&mut self, why: &str) {
+        if let Some(connections) = count_refused(&mut self.refusals, clock::now()) {
+            warn!(connections, "connections refused: {why}");
         }
     }
 
@@ -170,21 +177,11 @@ impl Acceptor {
     }
 }
 
-/// Logs connections that are refused before CONNECT: one line a second, with their number.
-#[derive(Default)]
-struct Complaints {
-    last: Option<Instant>,
-    since: u64,
-}
-
-impl Complaints {
-    fn refused(&mut self, now: Instant, what: &str) {
-        self.since += 1;
-        if self.last.is_none_or(|last| now.since(last) >= Duration::from_secs(1)) {
-            warn!(connections = self.since, "connections refused: {what}");
-            *self = Complaints { last: Some(now), since: 0 };
-        }
-    }
+/// Counts one refused connection. Returns the number of connections since the last line, if a line
+/// may be written now.
+fn count_refused(refusals: &mut RateLimiter, now: Instant) -> Option<u64> {
+    let is_admitted = refusals.admit(LINES, now);
+    is_admitted.then(|| refusals.take_refused() + 1)
 }
 
 fn reserve() -> Option<File> {
@@ -207,6 +204,14 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use std::io::Read;
+
+    #[test]
+    fn refused_connections_make_one_line_a_second_with_their_number() {
+        let mut refusals = RateLimiter::default();
+        let lines = [0, 10, 20, 999, 1_000, 2_500]
+            .map(|ms| count_refused(&mut refusals, Instant::from_millis(5_000 + ms)));
+        assert_eq!(lines, [Some(1), None, None, None, Some(4), Some(1)]);
+    }
 
     #[test]
     fn an_accepted_socket_sends_at_once_and_never_blocks() {

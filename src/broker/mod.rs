@@ -39,17 +39,18 @@
 //! |---|---|
 //! | `settings` | configuration into shard settings |
 //! | `storage` | the store at the start: recovered sessions to their shards |
-//! | `log`, [`events`] | client events as log lines and as JSON |
+//! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | `sys`, `dump` | the counters of `$SYS`; the text of SIGUSR1 |
-//! | `rate_limit` | the one rate limiter of log and events |
+//! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
 //! | `statistics` | counters that the threads share |
 
 pub mod connection;
 mod driver;
 mod dump;
 pub mod events;
+#[cfg(test)]
+mod fixture;
 mod listener;
-mod log;
 pub mod message;
 mod rate_limit;
 mod settings;

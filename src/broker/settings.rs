@@ -49,8 +49,7 @@ pub fn settings(config: &Config) -> ShardSettings {
         } else {
             config.sys.last_disconnects as usize
         },
-        describe_disconnect: super::events::describe_disconnect,
-        reports: config.sys.events,
+        event_topics: config.sys.events,
     }
 }
 

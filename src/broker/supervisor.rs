@@ -2,9 +2,8 @@
 
 use super::StartError;
 use super::dump::{self, InspectShard};
-use super::events::EventTopics;
+use super::events::{EventListeners, EventLog, EventTopics};
 use super::listener::Acceptor;
-use super::log::EventLog;
 use super::message::{ConnectPeers, StartTimers, Stop};
 use super::settings::settings;
 use super::statistics::BrokerStatistics;
@@ -199,7 +198,7 @@ impl Supervisor {
         if tokio::time::timeout(JOIN, joined).await.is_err() {
             warn!("stopping: a thread did not end within {JOIN:?}; the process ends without it");
         }
-        self.log.report();
+        self.log.report_suppressed();
     }
 }
 
@@ -237,16 +236,16 @@ fn start_shard(
     let settings = settings(config);
     let (shared, statistics) = (Arc::clone(shared), Arc::clone(statistics));
     let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);
-    let log = Arc::clone(log);
     let per_second = config.sys.events_per_second.div_ceil(count.max(1) as u32);
-    let topics = EventTopics::new(per_second, config.sys.events_per_client);
+    let topics = config.sys.events.then(|| EventTopics::new(per_second, config.sys.events_per_client));
+    let listeners = EventListeners::new(Arc::clone(log), topics, Arc::clone(&statistics));
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), random_seed());
         if let Some(share) = share {
             core.take_up(clock::now(), share);
         }
-        let driver = ShardDriver::new(core, statistics, log, topics);
+        let driver = ShardDriver::new(core, statistics, listeners);
         ShardActor::new(driver, shared, sys)
     })
 }

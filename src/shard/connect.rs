@@ -12,7 +12,7 @@ use crate::session::will::Ending;
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
 use crate::shard::connection::{Connection, Leaves, Phase};
-use crate::shard::effects::{Event, Why};
+use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::receive::Flow;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -146,9 +146,8 @@ impl Shard {
         let ending = connect::take_over(connect, old_session);
         if let Some(old) = session_entry.connection {
             self.say_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);
-            let record = self.note_disconnected(now, old, Why::TakenOver);
+            self.note_disconnected(now, old, DisconnectCause::TakenOver);
             self.part(now, old, ending);
-            self.keep_last_disconnect(now, record);
             self.begin_closing(now, old, Leaves::Broker);
         }
         if ending == Ending::TakenOverAfresh {
@@ -210,20 +209,16 @@ impl Shard {
         self.register_read_idle(id);
         self.after_session_change(now, session_id);
         self.set_presence(session_id, Presence::Online);
-        if publishes + releases > 0 {
-            self.report_return(now, id, publishes, releases);
-        }
-        self.note(Event::Connected {
-            connection: id,
-            client_id: client_id.into(),
-            version: connect.version,
+        let connected = Occurrence::Connected {
             clean_start: connect.clean_start,
             session_present: present,
             keep_alive_secs: negotiated.keep_alive_secs,
-        });
+        };
+        self.note_of(session_id, connected, None);
+        self.note_return(now, session_id, publishes, releases);
         if !fits {
             let what = "the client's Maximum Packet Size is too small for a CONNACK";
-            self.cut(now, id, None, Why::Violation(ReasonCode::PACKET_TOO_LARGE, what.into()));
+            self.cut(now, id, None, DisconnectCause::Violation(ReasonCode::PACKET_TOO_LARGE, what.into()));
         }
     }
 
@@ -270,12 +265,7 @@ impl Shard {
         }
         self.begin_closing(now, id, Leaves::Broker);
         self.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
-        self.note(Event::Refused {
-            connection: id,
-            client_id: Some(client_id.into()),
-            reason: refusal.reason,
-            what: refusal.what.into(),
-        });
+        self.note_refused(id, Some(client_id), refusal.reason, refusal.what);
     }
 
     /// What came is no CONNECT.
@@ -287,11 +277,6 @@ impl Shard {
             connection.wire.outbox.buffer().extend_from_slice(connack);
         }
         self.begin_closing(now, id, Leaves::Broker);
-        self.note(Event::Refused {
-            connection: id,
-            client_id: None,
-            reason: error.reason_code(),
-            what: error.to_string().into(),
-        });
+        self.note_refused(id, None, error.reason_code(), &error.to_string());
     }
 }

@@ -11,8 +11,7 @@ use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::Shard;
 use crate::shard::connection::Phase;
-use crate::shard::effects::{Event, Why};
-use crate::shard::observe::client_events::{Occurrence, OverdueAction, RedeliveryEvent};
+use crate::shard::observe::client_events::{DisconnectCause, ExhaustedAction, Occurrence, RedeliveryTime};
 use crate::shard::slots::Id;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::turn::Job;
@@ -94,7 +93,7 @@ impl Shard {
 
     // 5.0 [MQTT-4.4.0-1]
     fn ack_timeout(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
-        let Shard { connections, sessions, counters, effects, .. } = self;
+        let Shard { connections, sessions, counters, .. } = self;
         let Some(connection) = connections.get(id) else { return };
         let Some(session_id) = connection.session else { return };
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
@@ -107,14 +106,11 @@ impl Shard {
             counters.stalled += 1;
             counters.cut += 1;
             self.report_drops(session_id);
-            return self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), Why::AckTimeout(stall));
+            return self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::AckTimeout(stall));
         }
         for stall in [found.application, found.network].into_iter().flatten() {
-            counters.stalled += 1;
-            effects.events.push(Event::Stalled { client_id: session.client_id.clone(), stall });
-        }
-        for stall in [found.application, found.network].into_iter().flatten() {
-            self.report(id, Occurrence::Stalled, Some(stall));
+            self.counters.stalled += 1;
+            self.note_of(session_id, Occurrence::Stalled(stall), Some(stall));
         }
         // Nothing was sent and the identifiers stay in use, so there is no more to do than this.
         self.report_drops(session_id);
@@ -137,39 +133,31 @@ impl Shard {
         let again = u64::from(done.publishes) + u64::from(done.releases);
         counters.redelivered += again;
         counters.sent += u64::from(done.publishes);
-        let client_id = || session_entry.session.client_id.clone();
-        let event = if again > 0 {
-            let (publishes, releases) = (done.publishes, done.releases);
-            Some(Event::Redelivered { client_id: client_id(), publishes, releases })
-        } else {
-            done.network.map(|stall| Event::Stalled { client_id: client_id(), stall })
-        };
-        counters.stalled += u64::from(event.is_some() || done.exhausted.is_some());
+        counters.stalled += u64::from(again > 0 || done.network.is_some() || done.exhausted.is_some());
         counters.cut += u64::from(done.exhausted.is_some());
-        self.effects.events.extend(event);
-        self.report_retransmission(id, &done);
+        self.note_retransmission(session_id, &done);
         match done.exhausted {
             Some(stall) => {
                 // The connection ends, so nothing more is sent on it. The next page is read when
                 // the client returns.
                 self.report_drops(session_id);
-                self.cut(now, id, None, Why::Exhausted(stall));
+                self.cut(now, id, None, DisconnectCause::Exhausted(stall));
             }
             None => self.after_session_change(now, session_id),
         }
     }
 
-    fn report_retransmission(&mut self, id: ConnectionId, done: &Retransmission) {
+    fn note_retransmission(&mut self, id: SessionId, done: &Retransmission) {
         let Retransmission { publishes, releases, resent, kept, network, .. } = *done;
-        if let Some(stall) = resent {
+        if publishes + releases > 0 {
             let (publishes, releases) = (publishes.into(), releases.into());
-            let when = RedeliveryEvent::Live;
-            self.report(id, Occurrence::Redelivered { publishes, releases, when }, Some(stall));
-        } else if network.is_some() {
-            self.report(id, Occurrence::Stalled, network);
+            let when = RedeliveryTime::Live;
+            self.note_of(id, Occurrence::Redelivered { publishes, releases, when }, resent);
+        } else if let Some(stall) = network {
+            self.note_of(id, Occurrence::Stalled(stall), network);
         }
         if kept.is_some() {
-            self.report(id, Occurrence::Exhausted(OverdueAction::Keep), kept);
+            self.note_of(id, Occurrence::Exhausted(ExhaustedAction::Keep), kept);
         }
     }
 
@@ -189,7 +177,7 @@ impl Shard {
         let Some(connection) = self.connections.get(id) else { return OverdueConnection::Abandon };
         let written = connection.write_deadline(timeout, self.awake_since);
         if written <= now {
-            let why = Why::WriteTimeout { waiting_bytes: connection.wire.outbox.len() };
+            let why = DisconnectCause::WriteTimeout { waiting_bytes: connection.wire.outbox.len() };
             self.cut(now, id, None, why);
             return OverdueConnection::Abandon;
         }
@@ -197,12 +185,22 @@ impl Shard {
         if heard <= now {
             let silent = now.since(connection.keep_alive.last_heard());
             if connection.phase == Phase::AwaitingConnect {
-                self.cut(now, id, None, Why::NoConnect);
+                self.cut(now, id, None, DisconnectCause::NoConnect);
             } else if connection.keep_alive.deadline(self.awake_since) > now {
                 let partial_bytes = connection.partial_len();
-                self.cut(now, id, Some(ReasonCode::UNSPECIFIED_ERROR), Why::PacketTimeout { partial_bytes });
+                self.cut(
+                    now,
+                    id,
+                    Some(ReasonCode::UNSPECIFIED_ERROR),
+                    DisconnectCause::PacketTimeout { partial_bytes },
+                );
             } else {
-                self.cut(now, id, Some(ReasonCode::KEEP_ALIVE_TIMEOUT), Why::KeepAlive { silent });
+                self.cut(
+                    now,
+                    id,
+                    Some(ReasonCode::KEEP_ALIVE_TIMEOUT),
+                    DisconnectCause::KeepAlive { silent },
+                );
             }
             return OverdueConnection::Cut;
         }

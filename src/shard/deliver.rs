@@ -14,7 +14,7 @@ use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, TooLarge};
 use crate::shard::Shard;
 use crate::shard::connection::{Connection, Pause};
 use crate::shard::durability::session_records::record_delivery;
-use crate::shard::effects::Why;
+use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::route::{Framed, Publication, Target};
 use crate::shard::scratch::Scratch;
 use crate::shard::session_entry::{HELD, HeldMessage, SessionEntry};
@@ -141,7 +141,7 @@ impl Shard {
     /// sessions stay.
     pub(super) fn disconnect_overfull(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.after_deliveries.overfull) {
-            self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), Why::QueueFull);
+            self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::QueueFull);
         }
     }
 }

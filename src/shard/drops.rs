@@ -11,8 +11,8 @@ use crate::mqtt::topic::TopicFilter;
 use crate::session::drops::{Counts, DropReason, Dropped};
 use crate::session::redelivery_policy::SessionRedelivery;
 use crate::shard::Shard;
-use crate::shard::effects::Event;
 use crate::shard::features::dead_letters::DeadLetter;
+use crate::shard::observe::client_events::{ClientEvent, Occurrence};
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
 use hashbrown::HashMap;
@@ -147,7 +147,13 @@ impl Shard {
     pub(super) fn report_dropped(&mut self, now: Instant) {
         let events = &mut self.effects.events;
         self.drop_reports.tell(now, |client_id, counts| {
-            events.push(Event::DropReports { client_id: client_id.map(Into::into), counts });
+            events.push(ClientEvent {
+                connection: None,
+                client_id: client_id.map(Into::into),
+                version: None,
+                occurrence: Occurrence::Dropped(counts),
+                detail: None,
+            });
         });
     }
 }

@@ -14,11 +14,13 @@
 //!    messages out, and these messages are flushed again. One round is:
 //!    1. Release what waits for the end of a turn: held messages, dead letters, orphaned queues,
 //!       overfull receivers.
-//!    2. Write each dirty connection once, until the budget of the turn is used up.
-//!    3. Send changed retained messages, then the sealed batch, then page requests to the store.
-//!    4. Seal and send one batch to each peer. The store has the batch first: a participant's part
+//!    2. Report client events. So a client that sees its connection end finds its last-disconnect
+//!       record.
+//!    3. Write each dirty connection once, until the budget of the turn is used up.
+//!    4. Send changed retained messages, then the sealed batch, then page requests to the store.
+//!    5. Seal and send one batch to each peer. The store has the batch first: a participant's part
 //!       of a transaction must not reach the store before the batch that lists it.
-//!    5. Register deadlines, resume paused connections, report events.
+//!    6. Register deadlines, resume paused connections.
 
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
@@ -26,7 +28,6 @@ use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
 use crate::shard::connection::Leaves;
 use crate::shard::durability::gates::PageRequest;
-use crate::shard::effects::Event;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::shard::observe::client_events::ClientEvent;
@@ -73,11 +74,17 @@ pub trait Io {
     /// Reads from this connection again, in a later turn.
     fn resume(&mut self, id: ConnectionId);
 
-    /// Writes these events to the log. `events` is never empty.
-    fn log(&mut self, now: Instant, events: &[Event]);
+    /// Passes a client event to its listeners, and returns what two of them want to publish.
+    fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages;
+}
 
-    /// Returns topic and payload of a client event, or `None` if the rate limit suppresses it.
-    fn compose(&mut self, now: Instant, event: &ClientEvent) -> Option<(String, String)>;
+/// What the listeners of one client event want to publish: a topic and a payload each.
+#[derive(Debug, Default)]
+pub struct EventMessages {
+    /// For the subscribers of the event topic.
+    pub event: Option<(String, String)>,
+    /// A last-disconnect record, which is retained.
+    pub last_disconnect: Option<(String, String)>,
 }
 
 impl Shard {
@@ -115,6 +122,7 @@ impl Shard {
     pub fn flush(&mut self, now: Instant, io: &mut impl Io) {
         for _ in 0..ROUNDS {
             self.release_for_flush(now);
+            self.report_events(now, io);
             self.flush_dirty(now, io);
             if self.stored.is_some() {
                 self.send_to_store(now, io);
@@ -186,7 +194,6 @@ impl Shard {
             io.register(now, std::mem::take(&mut self.effects.registrations));
         }
         self.effects.resume.drain(..).for_each(|id| io.resume(id));
-        self.report_events(now, io);
     }
 
     /// Ends the turn between shards: seals one batch for each peer that is owed one.
@@ -198,22 +205,20 @@ impl Shard {
         self.exchange.seal(&mut self.effects.peer_batches);
     }
 
-    /// Writes events to the log, and publishes client events to their topics. A driver calls this
-    /// by itself only when a connection closes, because it knows the address of the client until
-    /// then.
+    /// Reports client events, and publishes what the listeners make of them. A driver calls this by
+    /// itself only when a connection closes, because it knows the address of the client until then.
     pub fn report_events(&mut self, now: Instant, io: &mut impl Io) {
-        if self.effects.events.is_empty() && self.effects.reports.is_empty() {
+        if self.effects.events.is_empty() {
             return;
         }
-        // The lists are dropped and not kept: a reconnect storm makes them long, and nothing like
-        // it may follow.
-        let events = std::mem::take(&mut self.effects.events);
-        let reports = std::mem::take(&mut self.effects.reports);
-        if !events.is_empty() {
-            io.log(now, &events);
-        }
-        for report in &reports {
-            if let Some((topic, text)) = io.compose(now, report) {
+        // The list is dropped and not kept: a reconnect storm makes it long, and nothing like it
+        // may follow.
+        for event in std::mem::take(&mut self.effects.events) {
+            let EventMessages { event, last_disconnect } = io.report(now, &event);
+            if let Some((topic, text)) = last_disconnect {
+                self.keep_last_disconnect(now, &topic, &text);
+            }
+            if let Some((topic, text)) = event {
                 self.announce(now, &topic, text.as_bytes());
             }
         }

@@ -11,9 +11,8 @@ use crate::session::will::{Ending, WillTime, will_time};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
 use crate::shard::connection::{Leaves, Phase};
-use crate::shard::effects::{Event, Why};
 use crate::shard::ended::EndedSession;
-use crate::shard::observe::last_disconnect::DisconnectRecord;
+use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
 use crate::shard::route::Publication;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -29,10 +28,9 @@ impl Shard {
     /// The socket is gone: closed by the peer, failed, or finished after [`Self::cut`].
     pub fn closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
         if self.connections.get(id).is_some_and(|c| c.session.is_some()) {
-            let record = self.note_disconnected(now, id, Why::Network(network.into()));
+            self.note_disconnected(now, id, DisconnectCause::Network(network.into()));
             self.note_unwritten(id);
             self.part(now, id, Ending::Abnormal);
-            self.keep_last_disconnect(now, record);
         }
         if let Some(connection) = self.connections.remove(id) {
             self.partial_bytes -= connection.partial_len();
@@ -57,29 +55,27 @@ impl Shard {
     }
 
     /// Ends a connection from this side; `reason` is for DISCONNECT, where the version has one.
-    pub fn cut(&mut self, now: Instant, id: ConnectionId, reason: Option<ReasonCode>, why: Why) {
+    pub fn cut(&mut self, now: Instant, id: ConnectionId, reason: Option<ReasonCode>, why: DisconnectCause) {
         if self.connections.get(id).is_none_or(|c| c.is_closing()) {
             return;
         }
         if let Some(reason) = reason {
             let text = match &why {
-                Why::Violation(_, what) => Some(what.clone()),
-                Why::AckTimeout(stall) => Some(stall.to_string().into()),
+                DisconnectCause::Violation(_, what) => Some(what.clone()),
+                DisconnectCause::AckTimeout(stall) => Some(stall.to_string().into()),
                 _ => None,
             };
             self.say_disconnect(id, reason, text.as_deref());
         }
-        let ending = if why == Why::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
-        self.report_disconnect(now, id, &why);
-        let record = self.note_disconnected(now, id, why);
+        let ending = if why == DisconnectCause::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
+        self.note_disconnected(now, id, why);
         self.part(now, id, ending);
-        self.keep_last_disconnect(now, record);
         self.begin_closing(now, id, Leaves::Broker);
     }
 
     /// The broker stops.
     pub fn shut_down(&mut self, now: Instant, id: ConnectionId) {
-        self.cut(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), Why::Shutdown);
+        self.cut(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), DisconnectCause::Shutdown);
     }
 
     /// DISCONNECT came.
@@ -99,9 +95,8 @@ impl Shard {
         // 3.1.1 and 5.0 [MQTT-3.14.4-3]: only a plain DISCONNECT throws the will away.
         let normal = disconnect.reason == ReasonCode::NORMAL_DISCONNECTION;
         let ending = if normal { Ending::Normal } else { Ending::Abnormal };
-        let record = self.note_disconnected(now, id, Why::Client(disconnect.reason));
+        self.note_disconnected(now, id, DisconnectCause::Client(disconnect.reason));
         self.part(now, id, ending);
-        self.keep_last_disconnect(now, record);
         self.begin_closing(now, id, Leaves::Client);
     }
 
@@ -201,7 +196,13 @@ impl Shard {
             let SessionEntry { session, ends, .. } = &*session_entry;
             if *ends <= now && session.expiry > 0 {
                 let unfinished = session.sender.in_flight() + session.sender.queued();
-                self.note(Event::SessionExpired { client_id: session.client_id.clone(), unfinished });
+                self.note(ClientEvent {
+                    connection: None,
+                    client_id: Some(session.client_id.clone()),
+                    version: Some(session.version),
+                    occurrence: Occurrence::SessionExpired { unfinished },
+                    detail: None,
+                });
             }
             self.publish_will_of(now, id, &publisher, stored, will);
             self.hand_on(now, EndedSession::new(id, *session_entry));
@@ -277,22 +278,5 @@ impl Shard {
             self.retain(now, &mut publication);
         }
         self.route_own(now, &mut publication, Some(id));
-    }
-
-    /// Before connection and session are parted; what it answers is kept after, since the client
-    /// must not get it itself behind its DISCONNECT.
-    pub(super) fn note_disconnected(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        why: Why,
-    ) -> Option<DisconnectRecord> {
-        let record = self.last_disconnect(now, id, &why);
-        let connection = self.connections.get(id)?;
-        let version = connection.version();
-        let session = connection.session.and_then(|s| self.sessions.get(s));
-        let client_id = session.map(|r| r.session.client_id.clone());
-        self.note(Event::Disconnected { connection: id, client_id, version, why });
-        record
     }
 }

@@ -89,7 +89,7 @@ use clients::Clients;
 pub use connect::shard_of;
 use connection::{Connection, Leaves, Pause, Phase};
 use deliver::AfterDeliveries;
-use effects::{Effects, Event};
+use effects::Effects;
 pub use receive::ReadProgress;
 use router::Router;
 use scratch::Scratch;
@@ -373,10 +373,6 @@ impl Shard {
     /// What it shares with the others.
     pub fn shared(&self) -> Arc<SharedState> {
         Arc::clone(&self.shared)
-    }
-
-    fn note(&mut self, event: Event) {
-        self.effects.events.push(event);
     }
 
     /// Returns the next number of the sequence that the seed begins.

@@ -10,7 +10,7 @@ use crate::mqtt::packet::{Packet, ReasonCode};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::{Action, Violation};
 use crate::shard::connection::{Connection, Pause, Phase};
-use crate::shard::effects::{Event, Why};
+use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::slots::ConnectionId;
 use crate::shard::{Shard, TURN};
 use crate::time::Instant;
@@ -316,9 +316,8 @@ impl Shard {
                 Flow::Closed
             }
             Action::Contradiction { packet_id, violation } => {
-                let Some(session_entry) = self.sessions.get(session_id) else { return Flow::Closed };
-                let client_id = session_entry.session.client_id.clone();
-                self.note(Event::Contradiction { client_id, packet_id, what: violation.what });
+                let contradiction = Occurrence::Contradiction { packet_id, what: violation.what };
+                self.note_of(session_id, contradiction, None);
                 self.fail(now, id, violation);
                 Flow::Closed
             }
@@ -337,7 +336,7 @@ impl Shard {
                 ReasonCode::UNSUPPORTED_PROTOCOL_VERSION => ReasonCode::PROTOCOL_ERROR,
                 reason => reason,
             };
-            let why = Why::Violation(reason, error.to_string().into());
+            let why = DisconnectCause::Violation(reason, error.to_string().into());
             self.cut(now, id, Some(reason), why);
         }
     }
@@ -346,7 +345,7 @@ impl Shard {
     /// reason.
     // 5.0 [MQTT-4.13.1-1], 3.1.1 [MQTT-4.8.0-1]
     pub(super) fn fail(&mut self, now: Instant, id: ConnectionId, violation: Violation) {
-        let why = Why::Violation(violation.reason, violation.what.into());
+        let why = DisconnectCause::Violation(violation.reason, violation.what.into());
         self.cut(now, id, Some(violation.reason), why);
     }
 }

@@ -1,7 +1,6 @@
 //! The operator's settings, as the shard needs them.
 
 use crate::session::SessionPolicy;
-use crate::shard::observe::last_disconnect::LastDisconnect;
 use std::time::Duration;
 
 /// The settings of one shard. All shards of a broker have the same.
@@ -24,11 +23,8 @@ pub struct ShardSettings {
     pub delayed: DelayedLimits,
     /// Maximum number of last-disconnect records, in all shards.
     pub last_disconnects: usize,
-    /// Writes a last-disconnect record as the text to publish. The shard knows no JSON.
-    pub describe_disconnect: fn(&LastDisconnect) -> String,
-    /// True if an event topic is enabled. Otherwise [`crate::shard::effects::Effects::reports`]
-    /// stays empty.
-    pub reports: bool,
+    /// True if there are event topics. They need the detail of each event.
+    pub event_topics: bool,
 }
 
 /// Limits of the messages that wait for their delay to end, in all shards.

@@ -22,9 +22,9 @@ use crate::session::Violation;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::connection::Pause;
-use crate::shard::effects::Event;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::Item;
+use crate::shard::observe::client_events::Occurrence;
 use crate::shard::receive::Flow;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::suback::{Answer, AnswerKind};
@@ -359,10 +359,8 @@ impl Shard {
     ) -> Option<Job> {
         if answer.refused > 0 {
             self.counters.refused_subscriptions += answer.refused as u64;
-            let client_id =
-                self.sessions.get(session).map(|r| r.session.client_id.clone()).unwrap_or_default();
             let (filters, what) = (answer.refused, answer.what);
-            self.note(Event::SubscriptionsRefused { client_id, filters, what });
+            self.note_of(session, Occurrence::SubscriptionsRefused { filters, what }, None);
         }
         if self.exchange.shards() == 1 {
             return self.answer(now, connection, session, answer);

@@ -21,11 +21,10 @@ use homing::shard::DelayedLimits;
 use homing::shard::connection::Leaves;
 use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::durability::gates::PageRequest;
-use homing::shard::effects::Event;
 use homing::shard::exchange::outbound::{Item, PeerBatch};
 use homing::shard::features::delayed::DelayedRequest;
-use homing::shard::io::Io;
-use homing::shard::observe::client_events::ClientEvent;
+use homing::shard::io::{EventMessages, Io};
+use homing::shard::observe::client_events::{ClientEvent, Occurrence};
 use homing::shard::totals::Totals;
 use homing::shard::turn::STEPS_PER_TURN;
 use homing::shard::{ConnectionId, PartialShare, ReadProgress, Shard, ShardSettings, SharedState};
@@ -89,8 +88,7 @@ pub fn settings() -> ShardSettings {
         wildcard_levels: 131_072,
         delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 16,
-        describe_disconnect: homing::broker::events::describe_disconnect,
-        reports: false,
+        event_topics: false,
         hold_timeout: Duration::from_secs(10),
         expiry_interval: Duration::from_millis(BUCKET_MS),
         steps_per_turn: STEPS_PER_TURN,
@@ -552,17 +550,12 @@ impl Io for ShardIo<'_> {
         self.later.resume.push(id);
     }
 
-    fn log(&mut self, _: Instant, events: &[Event]) {
-        for event in events {
-            if let Event::Connected { connection, version, .. } = event
-                && let Some(link) = self.link_of(*connection)
-            {
-                self.links[link].version = Some(*version);
-            }
+    fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages {
+        if let (Occurrence::Connected { .. }, Some(connection)) = (&event.occurrence, event.connection)
+            && let Some(link) = self.link_of(connection)
+        {
+            self.links[link].version = event.version;
         }
-    }
-
-    fn compose(&mut self, _: Instant, _: &ClientEvent) -> Option<(String, String)> {
-        None
+        EventMessages { event: None, last_disconnect: homing::broker::events::record(now, event) }
     }
 }

@@ -18,12 +18,10 @@ use homing::session::outbox::Outbox;
 use homing::shard::connection::Leaves;
 use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::durability::gates::PageRequest;
-use homing::shard::effects::Event as Happened;
-use homing::shard::effects::Why;
 use homing::shard::exchange::outbound::PeerBatch;
 use homing::shard::features::delayed::DelayedRequest;
-use homing::shard::io::Io;
-use homing::shard::observe::client_events::ClientEvent;
+use homing::shard::io::{EventMessages, Io};
+use homing::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
 use homing::shard::{ConnectionId, ReadProgress, Shard};
 use homing::time::Instant;
 use std::collections::BTreeMap;
@@ -68,7 +66,7 @@ struct ShardIo<'a> {
 /// What follows a turn: notices to connections come by mailbox under actix, so after the turn.
 #[derive(Default)]
 struct Later {
-    events: Vec<Happened>,
+    events: Vec<ClientEvent>,
     close: Vec<ConnectionId>,
     resume: Vec<ConnectionId>,
 }
@@ -138,12 +136,9 @@ impl Io for ShardIo<'_> {
         self.later.resume.push(id);
     }
 
-    fn log(&mut self, _: Instant, events: &[Happened]) {
-        self.later.events.extend_from_slice(events);
-    }
-
-    fn compose(&mut self, _: Instant, _: &ClientEvent) -> Option<(String, String)> {
-        None
+    fn report(&mut self, _: Instant, event: &ClientEvent) -> EventMessages {
+        self.later.events.push(event.clone());
+        EventMessages::default()
     }
 }
 
@@ -228,7 +223,7 @@ impl World {
         self.after_call(shard, &[]);
     }
 
-    fn after_call(&mut self, shard: usize, logged: &[Happened]) {
+    fn after_call(&mut self, shard: usize, logged: &[ClientEvent]) {
         self.check_turn(shard);
         self.check_refused(shard);
         let events = std::mem::take(&mut self.nodes[shard].core.effects().events);
@@ -291,14 +286,15 @@ impl World {
         }
     }
 
-    fn happened(&mut self, shard: usize, event: &Happened) {
+    fn happened(&mut self, shard: usize, event: &ClientEvent) {
         trace!(self, "shard {shard}: {event:?}");
-        let result = match event {
-            Happened::Connected { connection, clean_start, session_present, version, .. } => {
-                if *version == ProtocolVersion::V3_1 && *session_present {
+        let ClientEvent { connection, client_id, version, occurrence, .. } = event;
+        let result = match occurrence {
+            Occurrence::Connected { clean_start, session_present, .. } => {
+                if *version == Some(ProtocolVersion::V3_1) && *session_present {
                     self.saw("a session of 3.1 is resumed");
                 }
-                let Some(link) = self.nodes[shard].link(*connection) else { return };
+                let Some(link) = connection.and_then(|id| self.nodes[shard].link(id)) else { return };
                 let socket = link.socket;
                 let s = &self.sockets[socket];
                 let (client, expiry, will) = (s.client, s.offer.expiry, s.offer.will);
@@ -308,56 +304,59 @@ impl World {
                 self.oracle.will_begins(self.now, client, will, *session_present, late);
                 self.oracle.connected(self.now, client, socket, *clean_start, expiry, *session_present)
             }
-            Happened::Disconnected { connection, client_id, why, .. } => {
-                let Some(link) = self.nodes[shard].link(*connection) else { return };
+            Occurrence::Disconnected(why) => {
+                let Some(link) = connection.and_then(|id| self.nodes[shard].link(id)) else { return };
                 let socket = link.socket;
                 let timely = self.is_timely(socket, why);
                 self.sockets[socket].closing = Some(self.now);
-                if matches!(why, Why::TakenOver) {
+                if matches!(why, DisconnectCause::TakenOver) {
                     self.shortage.took_over = Some((self.sockets[socket].client, self.now));
                 }
                 if client_id.is_some() {
                     let s = &self.sockets[socket];
-                    let expiry = s.offer.last_expiry.filter(|_| matches!(why, Why::Client(_)));
+                    let expiry = s.offer.last_expiry.filter(|_| matches!(why, DisconnectCause::Client(_)));
                     let expiry = self.oracle.disconnected(self.now, s.client, socket, expiry);
                     self.oracle.will_parts(self.now, s.client, why, expiry, self.plan.late_ms());
                 }
                 timely
             }
-            Happened::SessionExpired { client_id, .. } => {
+            Occurrence::SessionExpired { .. } => {
                 self.saw("a session expires");
-                let client = self.clients.iter().position(|c| *c.manners.name == **client_id);
+                let client = self.clients.iter().position(|c| Some(&*c.manners.name) == client_id.as_deref());
                 client.map_or(Ok(()), |client| self.oracle.expired(self.now, client))
             }
-            Happened::SubscriptionsRefused { .. } if self.shortage.is() => Ok(()),
-            Happened::SubscriptionsRefused { what, .. } => Err(format!("a SUBSCRIBE was refused: {what}")),
-            Happened::Contradiction { what, .. } => {
+            Occurrence::SubscriptionsRefused { .. } if self.shortage.is() => Ok(()),
+            Occurrence::SubscriptionsRefused { what, .. } => Err(format!("a SUBSCRIBE was refused: {what}")),
+            Occurrence::Contradiction { what, .. } => {
                 Err(format!("an acknowledgement was taken for a wrong one: {what}"))
             }
-            Happened::Refused { connection, .. } if self.shortage.is() => {
-                let Some(link) = self.nodes[shard].link(*connection) else { return };
+            Occurrence::Refused { .. } if self.shortage.is() => {
+                let Some(link) = connection.and_then(|id| self.nodes[shard].link(id)) else { return };
                 let socket = link.socket;
                 self.sockets[socket].closing = Some(self.now);
                 self.check_admitted(self.sockets[socket].client, socket, false)
             }
-            Happened::Refused { what, .. } => Err(format!("a CONNECT was refused: {what}")),
-            Happened::Redelivered { .. }
-            | Happened::Stalled { .. }
-            | Happened::DropReports { .. }
-            | Happened::RequestUnreadable { .. } => Ok(()),
+            Occurrence::Refused { what, .. } => Err(format!("a CONNECT was refused: {what}")),
+            Occurrence::Redelivered { .. }
+            | Occurrence::Stalled(_)
+            | Occurrence::Dropped(_)
+            | Occurrence::Exhausted(_)
+            | Occurrence::RequestUnreadable { .. } => Ok(()),
         };
         self.check(result);
     }
 
     /// Whether a connection that a deadline ended was not ended early.
-    fn is_timely(&self, socket: usize, why: &Why) -> Result<(), String> {
+    fn is_timely(&self, socket: usize, why: &DisconnectCause) -> Result<(), String> {
         let s = &self.sockets[socket];
         let (since, limit) = match why {
-            Why::KeepAlive { .. } => (s.heard, u64::from(s.offer.keep_alive) * 1_500),
-            Why::NoConnect => (s.accepted, self.plan.settings.connect_timeout.as_millis() as u64),
-            Why::WriteTimeout { .. } => (s.took, self.plan.settings.write_timeout.as_millis() as u64),
-            Why::Violation(ReasonCode::QUOTA_EXCEEDED, _) if self.shortage.is() => return Ok(()),
-            Why::Violation(reason, what) if !what.contains("hold_timeout") => {
+            DisconnectCause::KeepAlive { .. } => (s.heard, u64::from(s.offer.keep_alive) * 1_500),
+            DisconnectCause::NoConnect => (s.accepted, self.plan.settings.connect_timeout.as_millis() as u64),
+            DisconnectCause::WriteTimeout { .. } => {
+                (s.took, self.plan.settings.write_timeout.as_millis() as u64)
+            }
+            DisconnectCause::Violation(ReasonCode::QUOTA_EXCEEDED, _) if self.shortage.is() => return Ok(()),
+            DisconnectCause::Violation(reason, what) if !what.contains("hold_timeout") => {
                 return Err(format!("the broker took a lawful packet for a violation: {reason:?} {what}"));
             }
             _ => return Ok(()),

@@ -3,7 +3,7 @@
 use crate::crash::Survival;
 use crate::oracle::Oracle;
 use homing::mqtt::packet::ReasonCode;
-use homing::shard::effects::Why;
+use homing::shard::observe::client_events::DisconnectCause;
 
 /// The will of each client's session, while it is not settled whether it goes out.
 pub struct Wills {
@@ -77,15 +77,15 @@ impl Oracle {
 
     /// The connection ended, after its DISCONNECT changed the session's expiry.
     // 3.1.1 [MQTT-3.1.2-8], [MQTT-3.1.2-10]; 5.0 [MQTT-3.1.2-8], [MQTT-3.1.2-10], [MQTT-3.14.4-3]
-    pub fn will_parts(&mut self, now: u64, client: usize, why: &Why, expiry: u64, late: u64) {
+    pub fn will_parts(&mut self, now: u64, client: usize, why: &DisconnectCause, expiry: u64, late: u64) {
         let Some(will) = self.wills.live[client].as_mut() else { return };
         let (message, wait) = (will.message, will.delay.min(expiry));
         match why {
-            Why::Client(ReasonCode::NORMAL_DISCONNECTION) => {
+            DisconnectCause::Client(ReasonCode::NORMAL_DISCONNECTION) => {
                 self.wills.live[client] = None;
                 self.wills.dropped.push((message, now));
             }
-            Why::TakenOver => will.fate = Fate::TakenOver { wait },
+            DisconnectCause::TakenOver => will.fate = Fate::TakenOver { wait },
             _ => {
                 will.fate = Fate::Due(now + wait);
                 self.publish_will(message, now + wait, now + wait + late);

@@ -9,7 +9,7 @@ use crate::session::ack_wait;
 use crate::session::ack_wait::RequestedTime;
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
-use crate::shard::effects::Event;
+use crate::shard::observe::client_events::{ClientEvent, Occurrence};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
@@ -136,6 +136,12 @@ impl Shard {
 
     fn note_unreadable(&mut self, client_id: Box<str>, time: RequestedTime, text: &str) {
         let text: String = text.chars().take(LOGGED).collect();
-        self.note(Event::RequestUnreadable { client_id, setting: time.name(), text: text.into() });
+        self.note(ClientEvent {
+            connection: None,
+            client_id: Some(client_id),
+            version: None,
+            occurrence: Occurrence::RequestUnreadable { setting: time.name(), text: text.into() },
+            detail: None,
+        });
     }
 }

@@ -1,99 +1,173 @@
-//! What the operator's event topics are told: a client that is overdue, was sent something again,
-//! used up its attempts or was cut. Taken while connection and session are together; nothing is
-//! taken where nobody asked for it.
+//! Client events: one type for everything that happens to a client and that an operator may want to
+//! know.
 //!
-//! Not here: rates, JSON, topics, the time of day. The driver has those (`crate::broker::events`).
+//! The shard notes an event when it happens. The driver passes each event to three listeners: the
+//! log, the event topics and the last-disconnect records ([`crate::shard::io::Io::report`]). This
+//! file knows no rate, no JSON, no topic and no time of day, because the listeners have those.
+//!
+//! An event costs a copy of the client id. The shard fills in [`EventDetail`] only if a listener
+//! needs it.
 
-use crate::mqtt::packet::{ProtocolVersion, QoS};
-use crate::mqtt::topic::escape_level;
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
+use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
 use crate::shard::Shard;
-use crate::shard::effects::Why;
-use crate::shard::slots::ConnectionId;
+use crate::shard::session_entry::SessionEntry;
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
-use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
-/// Bytes of a client id at most: longer ones would not leave room in a topic once they are escaped.
-const LONGEST_CLIENT_ID: usize = 1024;
-
-/// Characters of a Topic Name that are told.
+/// Maximum number of characters of a Topic Name in an event.
 const TOPIC: usize = 256;
 
-/// A client id as one level of a topic of the broker's own; `None` where it is too long.
-pub fn client_level(client_id: &str) -> Option<Cow<'_, str>> {
-    (client_id.len() <= LONGEST_CLIENT_ID).then(|| escape_level(client_id))
-}
-
-/// One event about one client.
+/// One thing that happened to one client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientEvent {
-    pub connection: ConnectionId,
-    pub client_id: Box<str>,
-    pub version: ProtocolVersion,
+    /// The connection; `None` if the event concerns a session without one.
+    pub connection: Option<ConnectionId>,
+    /// The client; `None` if CONNECT did not name one, and in the sum over other clients of
+    /// [`Occurrence::Dropped`]. A shared group stands here as `$share/group`.
+    pub client_id: Option<Box<str>>,
+    /// The MQTT version of the client; `None` if it is not known.
+    pub version: Option<ProtocolVersion>,
+    /// What happened.
     pub occurrence: Occurrence,
-    /// The packet that it is about: the oldest of them.
-    pub packet: Option<OverdueEvent>,
-    /// How long after its deadline this was found; `None` where there was none.
-    pub late: Option<Duration>,
-    /// Messages that its session has not finished, and those that wait behind them.
-    pub in_flight: usize,
-    pub queued: usize,
+    /// The circumstances; `None` if no listener needs them, or if there is no session.
+    pub detail: Option<Box<EventDetail>>,
 }
 
+/// What happened to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Occurrence {
+    /// CONNECT was accepted.
+    Connected {
+        /// Clean Session or Clean Start of the CONNECT.
+        clean_start: bool,
+        /// Session Present of the CONNACK.
+        session_present: bool,
+        /// The Keep Alive that holds, in seconds; 0 is none.
+        keep_alive_secs: u16,
+    },
+    /// The first packet was refused: a CONNECT, or something that is none.
+    Refused {
+        /// The reason code.
+        reason: ReasonCode,
+        /// The same for people.
+        what: Box<str>,
+    },
+    /// Filters of one SUBSCRIBE were refused for lack of room.
+    SubscriptionsRefused {
+        /// The number of filters.
+        filters: usize,
+        /// The limit that was reached.
+        what: &'static str,
+    },
     /// An acknowledgement is overdue.
-    Stalled,
-    /// Packets went out again: on a live connection (3.x), or at the client's return.
-    Redelivered { publishes: u64, releases: u64, when: RedeliveryEvent },
+    Stalled(Stall),
+    /// Packets were sent again.
+    Redelivered {
+        /// The number of PUBLISH packets.
+        publishes: u64,
+        /// The number of PUBREL packets.
+        releases: u64,
+        /// On the live connection, or at the client's return.
+        when: RedeliveryTime,
+    },
     /// A packet was sent again as often as allowed.
-    Exhausted(OverdueAction),
-    /// The broker ended the connection because the client was late, silent or full.
-    Disconnected(Why),
+    Exhausted(ExhaustedAction),
+    /// The client sent an acknowledgement of the wrong kind for a packet in flight, and is
+    /// disconnected.
+    Contradiction {
+        /// The Packet Identifier that both packets have.
+        packet_id: PacketId,
+        /// The contradiction, for people.
+        what: &'static str,
+    },
+    /// The client's redelivery request is no duration, and is ignored.
+    RequestUnreadable {
+        /// The name of the requested setting.
+        setting: &'static str,
+        /// The front of the text that is no duration.
+        text: Box<str>,
+    },
+    /// The Network Connection ended.
+    Disconnected(DisconnectCause),
+    /// The Session Expiry Interval ran out.
+    SessionExpired {
+        /// Messages that the client had not acknowledged. Messages of shared groups go to other
+        /// members.
+        unfinished: usize,
+    },
+    /// Messages to the client were dropped since its last event of this kind.
+    Dropped(Counts),
 }
 
 impl Occurrence {
-    /// Whether the socket was asked who holds the packet, just before.
+    /// Returns true if the socket was diagnosed just before: which side holds the packet.
     pub fn is_diagnosed(&self) -> bool {
         match self {
-            Occurrence::Stalled | Occurrence::Exhausted(_) => true,
-            Occurrence::Redelivered { when, .. } => *when == RedeliveryEvent::Live,
-            Occurrence::Disconnected(why) => matches!(why, Why::Exhausted(_) | Why::AckTimeout(_)),
+            Occurrence::Stalled(_) | Occurrence::Exhausted(_) => true,
+            Occurrence::Redelivered { when, .. } => *when == RedeliveryTime::Live,
+            Occurrence::Disconnected(cause) => cause.stall().is_some(),
+            _ => false,
         }
     }
 }
 
+/// When packets were sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RedeliveryEvent {
+pub enum RedeliveryTime {
+    /// On a live connection of 3.1 or 3.1.1.
     Live,
+    /// When the client returned on a new connection.
     AtReturn,
 }
 
 /// What is done about a packet whose attempts are used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OverdueAction {
-    /// The connection is closed, and it is redelivered at the return.
+pub enum ExhaustedAction {
+    /// The connection is closed, and the packet is sent again when the client returns.
     Disconnect,
-    /// It goes on at the longest spacing.
+    /// The packet is still sent again, at the longest interval.
     Keep,
+}
+
+/// The circumstances of an event, for the listeners that need more than a log line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventDetail {
+    /// The packet that the event is about; the oldest of them if there are several.
+    pub packet: Option<OverduePacket>,
+    /// The oldest packet without its acknowledgement. Only a disconnect has it.
+    pub oldest_unacknowledged: Option<Stall>,
+    /// The time from the deadline to the event; `None` without a deadline.
+    pub late: Option<Duration>,
+    /// The time since the client's last packet. Only a disconnect has it.
+    pub silent: Option<Duration>,
+    /// Messages of the session that were sent and not acknowledged to the end.
+    pub in_flight: usize,
+    /// Messages of the session that wait behind those in flight.
+    pub queued: usize,
 }
 
 /// A packet without its acknowledgement, and its message.
 #[derive(Clone, Debug, PartialEq)]
-pub struct OverdueEvent {
+pub struct OverduePacket {
+    /// Identifier, age, transmissions and cause.
     pub stall: Stall,
-    /// `None` where it is not in flight any more: its PUBREC has come, or it is given up.
+    /// The message; `None` if the packet is a PUBREL or the message was dropped.
     pub message: Option<Addressed>,
-    /// The PUBREC has come: the message is the client's, and its PUBREL is what waits.
+    /// True if the packet is a PUBREL: PUBREC came, and PUBCOMP has not.
     pub released: bool,
 }
 
+/// Topic and QoS of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Addressed {
-    /// Its front, where it is longer than 256 characters.
+    /// The Topic Name, or the first 256 characters of a longer one.
     pub topic: Box<str>,
+    /// The QoS of the delivery.
     pub qos: QoS,
 }
 
@@ -102,84 +176,224 @@ pub(in crate::shard) fn addressed(delivery: &Delivery) -> Addressed {
     Addressed { topic, qos: delivery.qos }
 }
 
-impl Shard {
-    /// Notes an event, if the operator wants them.
-    pub(in crate::shard) fn report(
-        &mut self,
-        id: ConnectionId,
-        occurrence: Occurrence,
-        stall: Option<Stall>,
-    ) {
-        if self.settings.reports {
-            self.report_late(id, occurrence, stall, stall.map(|stall| stall.late));
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DisconnectCause {
+    /// The client sent DISCONNECT, with this reason.
+    Client(ReasonCode),
+    /// The client closed the socket, or the network failed. The text is the operating system's.
+    Network(Box<str>),
+    /// The client broke a rule.
+    Violation(ReasonCode, Box<str>),
+    /// Another connection of this client took the session over.
+    TakenOver,
+    /// No packet came within one and a half times the Keep Alive.
+    KeepAlive {
+        /// The time since the last packet.
+        silent: Duration,
+    },
+    /// No CONNECT came within `network.connect_timeout`.
+    NoConnect,
+    /// The socket took no bytes for the write timeout.
+    WriteTimeout {
+        /// Bytes in the outbox.
+        waiting_bytes: usize,
+    },
+    /// The client began a packet, and sent no further byte of it for the write timeout.
+    PacketTimeout {
+        /// Bytes of the packet that came.
+        partial_bytes: usize,
+    },
+    /// A packet was sent `redelivery.attempts` times without an acknowledgement.
+    Exhausted(Stall),
+    /// A 5.0 client's host has a packet, and the client did not acknowledge the packet in time.
+    AckTimeout(Stall),
+    /// The client's queue is full, and its policy is to disconnect.
+    QueueFull,
+    /// The broker stops.
+    Shutdown,
+}
+
+impl DisconnectCause {
+    /// Returns the name in event topics and last-disconnect records.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            DisconnectCause::Client(_) => "client",
+            DisconnectCause::Network(_) => "network",
+            DisconnectCause::Violation(..) => "violation",
+            DisconnectCause::TakenOver => "taken_over",
+            DisconnectCause::KeepAlive { .. } => "keep_alive",
+            DisconnectCause::NoConnect => "no_connect",
+            DisconnectCause::WriteTimeout { .. } => "write_timeout",
+            DisconnectCause::PacketTimeout { .. } => "packet_timeout",
+            DisconnectCause::Exhausted(_) => "attempts_used_up",
+            DisconnectCause::AckTimeout(_) => "ack_timeout",
+            DisconnectCause::QueueFull => "queue_full",
+            DisconnectCause::Shutdown => "shutdown",
         }
     }
 
-    fn report_late(
+    /// Returns true if an operator may want an explanation. A plain DISCONNECT of the client and
+    /// the broker's own stop need none, and are by far the most frequent.
+    pub fn needs_explanation(&self) -> bool {
+        !matches!(self, DisconnectCause::Client(ReasonCode::NORMAL_DISCONNECTION) | DisconnectCause::Shutdown)
+    }
+
+    /// Returns the overdue packet that the connection was closed for, if it was.
+    pub const fn stall(&self) -> Option<Stall> {
+        match self {
+            DisconnectCause::Exhausted(stall) | DisconnectCause::AckTimeout(stall) => Some(*stall),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for DisconnectCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DisconnectCause::Client(reason) => write!(f, "DISCONNECT from the client ({reason})"),
+            DisconnectCause::Network(cause) => write!(f, "network: {cause}"),
+            DisconnectCause::Violation(reason, what) => write!(f, "{what} ({reason})"),
+            DisconnectCause::TakenOver => f.write_str("taken over by another connection of this client"),
+            DisconnectCause::KeepAlive { silent } => {
+                write!(f, "keep alive: silent for {} ms", silent.as_millis())
+            }
+            DisconnectCause::NoConnect => f.write_str("no CONNECT within network.connect_timeout"),
+            DisconnectCause::WriteTimeout { waiting_bytes } => {
+                write!(f, "took no bytes for network.write_timeout; {waiting_bytes} bytes wait")
+            }
+            DisconnectCause::PacketTimeout { partial_bytes } => write!(
+                f,
+                "no byte of the rest of a packet for network.write_timeout; {partial_bytes} bytes of it have come"
+            ),
+            DisconnectCause::Exhausted(stall) => {
+                write!(f, "redelivery.attempts used up: {stall}; redelivered at return")
+            }
+            DisconnectCause::AckTimeout(stall) => write!(f, "redelivery.ack_timeout: {stall}"),
+            DisconnectCause::QueueFull => f.write_str("its queue is full (limits.queue_policy disconnect)"),
+            DisconnectCause::Shutdown => f.write_str("the broker stops"),
+        }
+    }
+}
+
+impl Shard {
+    /// Notes an event.
+    pub(in crate::shard) fn note(&mut self, event: ClientEvent) {
+        self.effects.events.push(event);
+    }
+
+    /// Notes a refused first packet. `client_id` is `None` if the packet is no CONNECT.
+    pub(in crate::shard) fn note_refused(
         &mut self,
         id: ConnectionId,
+        client_id: Option<&str>,
+        reason: ReasonCode,
+        what: &str,
+    ) {
+        self.note(ClientEvent {
+            connection: Some(id),
+            client_id: client_id.map(Into::into),
+            version: None,
+            occurrence: Occurrence::Refused { reason, what: what.into() },
+            detail: None,
+        });
+    }
+
+    /// Notes an event of a session. `packet` is the packet that the event is about, for the event
+    /// topics.
+    pub(in crate::shard) fn note_of(&mut self, id: SessionId, occurrence: Occurrence, packet: Option<Stall>) {
+        let late = packet.map(|stall| stall.late);
+        self.note_late(id, occurrence, packet, late);
+    }
+
+    fn note_late(
+        &mut self,
+        id: SessionId,
         occurrence: Occurrence,
-        stall: Option<Stall>,
+        packet: Option<Stall>,
         late: Option<Duration>,
     ) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let Some(session_entry) = connection.session.and_then(|s| self.sessions.get(s)) else { return };
-        let sender = &session_entry.session.sender;
-        let packet = stall.map(|stall| {
-            let message = sender.unacknowledged(stall.number).map(addressed);
-            // A PUBREL is never given up.
-            let released = message.is_none() && sender.is_unfinished(stall.number);
-            OverdueEvent { stall, message, released }
-        });
-        self.effects.reports.push(ClientEvent {
-            connection: id,
-            client_id: session_entry.session.client_id.clone(),
-            version: connection.version(),
-            occurrence,
-            packet,
-            late,
-            in_flight: sender.in_flight(),
-            queued: sender.queued(),
-        });
+        let Some(entry) = self.sessions.get(id) else { return };
+        let detail = self.settings.event_topics.then(|| Box::new(EventDetail::new(entry, packet, late)));
+        let session = &entry.session;
+        let (client_id, version) = (Some(session.client_id.clone()), Some(session.version));
+        self.note(ClientEvent { connection: entry.connection, client_id, version, occurrence, detail });
     }
 
-    /// The broker is about to end a connection; `why` decides whether that is an event.
-    pub(in crate::shard) fn report_disconnect(&mut self, now: Instant, id: ConnectionId, why: &Why) {
-        if !self.settings.reports {
-            return;
-        }
-        let late = self.lateness(now, id, why);
-        let stall = match why {
-            Why::Exhausted(stall) | Why::AckTimeout(stall) => Some(*stall),
-            Why::KeepAlive { .. } | Why::WriteTimeout { .. } | Why::PacketTimeout { .. } | Why::QueueFull => {
-                self.oldest(now, id)
-            }
-            Why::Client(_) | Why::Network(_) | Why::Violation(..) => return,
-            Why::TakenOver | Why::NoConnect | Why::Shutdown => return,
-        };
-        if matches!(why, Why::Exhausted(_)) {
-            self.report(id, Occurrence::Exhausted(OverdueAction::Disconnect), stall);
-        }
-        self.report_late(id, Occurrence::Disconnected(why.clone()), stall, late);
-    }
-
-    /// What was in flight before this connection went out again, as far as its window allows at
-    /// once.
-    pub(in crate::shard) fn report_return(
+    /// Notes packets that were sent again because the client returned: as many as its window takes
+    /// at once.
+    pub(in crate::shard) fn note_return(
         &mut self,
         now: Instant,
-        id: ConnectionId,
+        id: SessionId,
         publishes: u64,
         releases: u64,
     ) {
-        if self.settings.reports {
-            let (oldest, when) = (self.oldest(now, id), RedeliveryEvent::AtReturn);
-            self.report_late(id, Occurrence::Redelivered { publishes, releases, when }, oldest, None);
-        }
+        let Some(entry) = self.sessions.get(id).filter(|_| publishes + releases > 0) else { return };
+        let oldest = entry.session.sender.oldest_unacknowledged(now);
+        let when = RedeliveryTime::AtReturn;
+        self.note_late(id, Occurrence::Redelivered { publishes, releases, when }, oldest, None);
     }
 
-    fn oldest(&self, now: Instant, id: ConnectionId) -> Option<Stall> {
-        let session = self.connections.get(id)?.session?;
-        self.sessions.get(session)?.session.sender.oldest_unacknowledged(now)
+    /// Notes the end of a connection, while connection and session still name each other.
+    pub(in crate::shard) fn note_disconnected(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        cause: DisconnectCause,
+    ) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let entry = connection.session.and_then(|session| self.sessions.get(session));
+        let is_heard = self.settings.last_disconnects > 0 || self.settings.event_topics;
+        let detail = entry.filter(|_| is_heard && cause.needs_explanation()).map(|entry| {
+            let oldest = entry.session.sender.oldest_unacknowledged(now);
+            let late = self.lateness(now, id, &cause);
+            let mut detail = EventDetail::new(entry, cause.stall().or(oldest), late);
+            detail.oldest_unacknowledged = oldest;
+            detail.silent = Some(now.since(connection.keep_alive.last_heard()));
+            Box::new(detail)
+        });
+        let client_id = entry.map(|entry| entry.session.client_id.clone());
+        let is_exhausted = matches!(cause, DisconnectCause::Exhausted(_));
+        let (connection, version) = (Some(id), Some(connection.version()));
+        let occurrence = Occurrence::Disconnected(cause);
+        let event = ClientEvent { connection, client_id, version, occurrence, detail };
+        if is_exhausted {
+            let occurrence = Occurrence::Exhausted(ExhaustedAction::Disconnect);
+            self.note(ClientEvent { occurrence, ..event.clone() });
+        }
+        self.note(event);
+    }
+
+    /// Returns how long after its deadline a connection is ended; `None` without a deadline.
+    fn lateness(&self, now: Instant, id: ConnectionId, cause: &DisconnectCause) -> Option<Duration> {
+        let connection = self.connections.get(id)?;
+        match cause {
+            DisconnectCause::KeepAlive { .. } => Some(now.since(connection.read_deadline(self.awake_since))),
+            DisconnectCause::WriteTimeout { .. } => {
+                Some(now.since(connection.write_deadline(self.settings.write_timeout, self.awake_since)))
+            }
+            _ => cause.stall().map(|stall| stall.late),
+        }
+    }
+}
+
+impl EventDetail {
+    fn new(entry: &SessionEntry, packet: Option<Stall>, late: Option<Duration>) -> EventDetail {
+        let sender = &entry.session.sender;
+        let packet = packet.map(|stall| {
+            let message = sender.unacknowledged(stall.number).map(addressed);
+            // A PUBREL is never dropped.
+            let released = message.is_none() && sender.is_unfinished(stall.number);
+            OverduePacket { stall, message, released }
+        });
+        EventDetail {
+            packet,
+            oldest_unacknowledged: None,
+            late,
+            silent: None,
+            in_flight: sender.in_flight(),
+            queued: sender.queued(),
+        }
     }
 }

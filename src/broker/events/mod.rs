@@ -1,0 +1,96 @@
+//! The listeners of client events: log lines, event topics and last-disconnect records.
+//!
+//! The shard makes one [`ClientEvent`] for each thing that happens to a client. Its driver passes
+//! the event to [`EventListeners::report`], which is the only way in. All JSON of the broker is
+//! made in this folder. It imports the rate limiter and the counters of the broker, and nothing of
+//! actors or sockets.
+//!
+//! | file | listener | bounded by |
+//! |---|---|---|
+//! | `log` | a line on standard error | `log.events_per_second`, for all threads together |
+//! | `topics` | JSON on `$SYS/broker/events/...`, for subscribers only | `sys.events_per_second`, `sys.events_per_client` |
+//! | `last_disconnect` | retained JSON, one for each client | `sys.last_disconnects`, in number |
+
+mod last_disconnect;
+mod log;
+mod topics;
+
+use super::statistics::BrokerStatistics;
+use crate::clock;
+use crate::mqtt::topic::escape_level;
+use crate::shard::io::EventMessages;
+use crate::shard::observe::client_events::ClientEvent;
+use crate::time::Instant;
+pub use last_disconnect::record;
+pub use log::{ClientText, EventLog};
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+pub use topics::EventTopics;
+use topics::Scene;
+
+/// Maximum length of a client id in a topic, in bytes. A longer one would leave no room in the
+/// topic once it is escaped.
+const LONGEST_CLIENT_ID: usize = 1024;
+
+/// The listeners of one thread's events.
+#[derive(Debug)]
+pub struct EventListeners {
+    log: Arc<EventLog>,
+    /// `None` unless `sys.events` is set.
+    topics: Option<EventTopics>,
+    statistics: Arc<BrokerStatistics>,
+}
+
+impl EventListeners {
+    /// Returns the listeners of one thread. The log is that of all threads.
+    pub fn new(
+        log: Arc<EventLog>,
+        topics: Option<EventTopics>,
+        statistics: Arc<BrokerStatistics>,
+    ) -> EventListeners {
+        EventListeners { log, topics, statistics }
+    }
+
+    /// Writes an event to the log, and returns what the other listeners publish.
+    ///
+    /// `address` is the client's; `None` if its connection is gone. `tick_late` is the delay of the
+    /// thread's latest batch of expired deadlines.
+    pub fn report(
+        &mut self,
+        now: Instant,
+        event: &ClientEvent,
+        address: Option<SocketAddr>,
+        tick_late: Duration,
+    ) -> EventMessages {
+        self.log.write(now, event, address);
+        let published = self.topics.as_mut().and_then(|topics| {
+            let scene = Scene { unix_ms: clock::unix_millis(), address, tick_late };
+            let composed = topics.compose(now, event, scene);
+            if composed.is_suppressed() {
+                self.statistics.event_suppressed();
+            }
+            composed.into_message()
+        });
+        EventMessages { event: published, last_disconnect: record(now, event) }
+    }
+
+    /// Logs how many lines of all threads were suppressed since the last call, if any.
+    pub fn report_suppressed_lines(&self) {
+        self.log.report_suppressed();
+    }
+}
+
+/// Returns a client id as one level of a topic of the broker's own; `None` if the id is too long.
+fn client_level(client_id: &str) -> Option<Cow<'_, str>> {
+    (client_id.len() <= LONGEST_CLIENT_ID).then(|| escape_level(client_id))
+}
+
+/// Returns a duration in whole milliseconds, rounded down.
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
