@@ -1,49 +1,63 @@
-//! Homing: an MQTT 3.1, 3.1.1 and 5.0 broker whose one obsession is delivery. This is the map of its code.
+//! Homing: an MQTT 3.1, 3.1.1 and 5.0 broker whose one obsession is delivery. This page is the map
+//! of its code.
 //!
 //! # The way of a message
 //!
 //! ```text
-//! socket -> mqtt (bytes to packet) -> session (one client's state) -> routing (who gets it) -> shard -> broker -> socket
+//! socket -> mqtt (bytes to packet) -> session (one client's state) -> routing (who gets it)
+//!        -> shard (the core of one thread) -> broker (actors and sockets) -> socket
 //! ```
 //!
-//! 1. A connection actor ([`broker::connection`]) becomes readable. It reads into a buffer that its thread shares.
-//! 2. Its [`shard`] decodes every whole packet ([`mqtt::codec`]) and hands each to the [`session`].
-//! 3. The session writes the answers that it can give itself to the outbox, and returns one action for the rest.
-//! 4. A PUBLISH sets its retained message ([`routing::retained`]) and is matched ([`routing::subscription_tree`]). It goes into
-//!    the outbox of every receiver of this shard, and into one batch for every other shard that has receivers
+//! 1. A connection actor ([`broker::connection`]) becomes readable. The actor reads into a buffer
+//!    that all connections of its thread share.
+//! 2. Its [`shard`] decodes every whole packet ([`mqtt::codec`]) and gives each to the [`session`].
+//! 3. The session checks the packet by the rules of the standard, writes acknowledgements to the
+//!    outbox, and returns a PUBLISH or SUBSCRIBE to the shard.
+//! 4. The shard sets the retained message of a PUBLISH ([`routing::retained`]) and finds the
+//!    receivers ([`routing::subscription_tree`]). A receiver of this shard gets the message in its
+//!    outbox. Each other shard with receivers gets the message once, in a batch
 //!    ([`shard::exchange`]).
-//! 5. When every readable connection had its turn, the driver ([`broker::shard_actor`]) makes one write for each connection,
-//!    sends one batch to each peer, and registers new deadlines with the expiry actor ([`expiry::actor`]) in one message.
+//! 5. After all readable connections, the driver ([`broker::shard_actor`]) makes one write for each
+//!    connection and sends one batch to each peer. One message to the expiry actor
+//!    ([`expiry::actor`]) registers all new deadlines.
 //!
-//! Changes of sessions that outlive their connection are recorded on the way ([`persistence::write_buffer`]). They go to the
-//! committing thread ([`store::writer`]) as one batch for each turn. Acknowledgements and packets that depend on them wait until
-//! they are committed ([`shard::durability`]). A session that ends with its connection records nothing.
+//! A session that outlives its connection records its changes on the way ([`persistence`]). The
+//! thread that commits ([`store::writer`]) gets these records as one batch for each turn.
+//! Acknowledgements, and packets that depend on a change, wait until it is committed
+//! ([`shard::durability`]). A session that ends with its connection records nothing.
 //!
 //! # Module order
 //!
-//! A module imports only from the modules to its left; `tests/layers.rs` checks it.
+//! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
-//! `time < mqtt < persistence < session < routing < expiry (queue) < shard < clock < config < store < expiry (actor) < broker <
-//! health < load < main`
+//! `time < mqtt < persistence < session < routing < expiry (queue) < shard < clock < config < store
+//! < expiry (actor) < broker < health < load < main`
 //!
-//! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on what a peer sent. Time is an
-//! argument; [`clock`] is the only file that reads one. So a shard runs in the same way under actix and in the simulation.
+//! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
+//! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard
+//! runs in the same way under actix and in the simulation.
 //!
 //! # Threads
 //!
 //! - One thread for each shard (`runtime.threads`), as an actix arbiter.
-//! - One for the expiry actor, and one for listeners and the order of start and stop.
-//! - With a store, one that commits and one that reads back.
+//! - One thread for the expiry actor.
+//! - One thread for the listeners and for start and stop.
+//! - One thread that writes log lines.
+//! - With a store: one thread that commits, and one thread that reads back.
 //!
-//! A session lives in the shard that the hash of its client identifier names. Its socket moves there once, after CONNECT. Shards
-//! share three things: the retained messages behind a lock, which only retained publishes and SUBSCRIBE take, since the retained
-//! message of a topic needs one order; the figure of memory in use; and the batches that they send each other.
+//! The hash of a client identifier names the shard in which its session lives. The socket of the
+//! client moves there once, after CONNECT. Shards share three things: the retained messages behind
+//! a lock, the figure of memory in use, and the batches that they send each other. Only retained
+//! publishes and SUBSCRIBE take the lock, because the retained message of a topic needs one order.
 //!
 //! # Deliberately absent
 //!
-//! - Timers in actors, mailbox messages for each packet, and locks on the way of a message that is not retained.
-//! - Queues without a bound: a mailbox never pushes back, so each queue has a bound and a policy of its own.
-//! - Recovery from a panic: the process ends (`panic = "abort"`), because a half-changed shard must not continue.
+//! - Timers in actors, mailbox messages for each packet, and locks on the way of a message that is
+//!   not retained.
+//! - Queues without a bound: a mailbox never pushes back, so each queue has a bound and a policy of
+//!   its own.
+//! - Recovery from a panic: the process ends (`panic = "abort"`), because a half-changed shard must
+//!   not continue.
 //! - Resending to a 5.0 client on a live connection [MQTT-4.4.0-1].
 //! - TLS, WebSocket, authentication, clustering, an admin interface.
 

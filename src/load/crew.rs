@@ -1,4 +1,4 @@
-//! The clients as tasks: connecting many, publishing, receiving, leaving.
+//! The clients of a run, as tasks: they connect, publish, receive and leave.
 
 use super::client::{self, Broken, Connection, Event, Options, Sender};
 use super::pace::Alarm;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 /// Clients that connect at the same time.
 const CONNECTING: usize = 100;
-/// Maximum time for a DISCONNECT.
+/// Maximum time in which all clients must have sent DISCONNECT.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A connected client.
@@ -18,16 +18,17 @@ pub type Client = (Sender, Connection);
 
 /// The times at which a publisher sends.
 pub enum Pace {
-    /// As soon as its flow is open.
+    /// The publisher sends as soon as its flow is open.
     Closed,
-    /// At `first`, and then every `every` nanoseconds, whatever became of the others.
+    /// The publisher sends at `first`, and then every `every` nanoseconds. It does not wait for
+    /// acknowledgements.
     Fixed { first: u64, every: f64, alarm: Alarm },
 }
 
-/// Connects clients, 100 at a time, each with its subscription if it has one.
+/// Connects clients, 100 at a time. A client with a filter also subscribes.
 ///
 /// # Errors
-/// The first that fails; or that the run was abandoned meanwhile.
+/// The first client that fails, or the reason why the run was abandoned.
 pub async fn connect(run: &Run, clients: Vec<(Options, Option<String>)>) -> Result<Vec<Client>, Broken> {
     let mut connected = Vec::new();
     let mut waiting = clients.into_iter();
@@ -111,7 +112,7 @@ pub async fn produce(run: Rc<Run>, publisher: usize, sender: Sender, pace: Pace)
         };
         let Some(payload) = run.take(publisher, due) else { return };
         if sender.publish(&topic, run.wire.qos, payload).await.is_err() {
-            // The task that ran its connection has said why.
+            // The task of the connection has reported the reason.
             return;
         }
     }
@@ -192,7 +193,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Connects the publishers. They come last in the list of senders.
+    /// Connects the publishers. Their senders are the last in the list.
     ///
     /// # Errors
     /// As [`connect`].
@@ -213,10 +214,10 @@ impl Crew {
         }
     }
 
-    /// DISCONNECT from everyone; who does not get away in time is cut.
+    /// Sends DISCONNECT from every client. Connections that take too long are closed.
     pub async fn leave(mut self) {
         for sender in &self.senders {
-            // Those that are gone have left already.
+            // An error only means that the connection has ended before.
             let _ = sender.disconnect();
         }
         let all = async { while self.connections.join_next().await.is_some() {} };

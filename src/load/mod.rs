@@ -1,26 +1,29 @@
-//! `homing load`: a load tester on rumqttc that works against any MQTT broker, and checks what it
-//! measures.
+//! `homing load`: a load tester that works against any MQTT broker. It also checks that no message
+//! is lost, duplicated or out of order. The MQTT client is rumqttc.
 //!
-//! Every message carries its publisher, its place in that publisher's sequence and the time it was
-//! due, so that loss, duplicates and disorder are counted, not assumed. It shares no code with the
-//! broker but a few names ([`crate::mqtt::packet`]).
+//! Every message carries its publisher, its sequence number and the time at which it was due. So
+//! loss, duplicates and disorder are counted, not assumed. The load tester shares no code with the
+//! broker but the names of [`crate::mqtt::packet`], the clock and the durations of the
+//! configuration.
 //!
 //! | file | concern |
 //! |---|---|
-//! | `args`, `plan` | what was typed; what it means, or why it is refused |
-//! | `client` | rumqttc, 3.1.1 and 5.0, behind one face |
-//! | `verify` | the books: what was sent against what came (pure) |
-//! | `flow` | a publisher's closed loop (pure) |
-//! | `run`, `crew` | the state that a run shares; its clients as tasks |
-//! | `watch`, `pace` | the end of a run; a precise timer |
-//! | `record`, `process` | latency and rate; a broker's CPU and memory |
-//! | `withhold`, `subscriber` | withheld acknowledgements; a subscriber that returns |
-//! | `progress`, `report`, `plot` | what is shown meanwhile, said at the end, drawn |
-//! | `scenario` | one file each |
+//! | `args` | the command line |
+//! | `plan` | the meaning of the arguments, or the reason why they are refused |
+//! | `client` | rumqttc for 3.1.1 and 5.0, behind one interface |
+//! | `verify` | the ledger: messages sent against messages received (pure) |
+//! | `flow` | the closed loop of one publisher (pure) |
+//! | `run` | the state that the clients of a run share |
+//! | `crew`, `subscriber` | the clients as tasks; a subscriber that leaves and returns |
+//! | `withhold` | the plan by which acknowledgements are withheld (pure) |
+//! | `watch`, `pace` | the progress and the end of a run; a precise timer |
+//! | `record`, `process` | latency and rate; CPU and memory of the broker |
+//! | `progress`, `report`, `plot` | the display during a run; the report at its end; the picture |
+//! | `scenario` | one file for each scenario |
 //!
-//! One thread and one runtime of its own. Every queue is bounded by a window; what grows with time
-//! is one bit per message behind a loss (`verify::Seen`) and one slot per quarter second, both up
-//! to a limit.
+//! Everything runs on one thread, with a runtime of its own. Every queue is bounded by a window.
+//! Two things grow with time, up to a limit: one bit for each message behind a gap
+//! (`verify::Seen`), and one slot for each quarter of a second.
 
 mod args;
 mod client;
@@ -75,7 +78,7 @@ fn perform(arguments: &LoadArguments) -> Result<report::Report, Trouble> {
 fn conclude(arguments: &LoadArguments, report: &report::Report) -> ExitCode {
     let common = arguments.scenario.common();
     let text = if common.json { report.json() } else { report.table() };
-    // A reader that has gone away (`homing load | head -1`) changes nothing.
+    // An error only means that the reader has gone, as in `homing load | head -1`.
     drop(writeln!(io::stdout().lock(), "{text}"));
     if let Some(path) = &common.plot
         && let Err(error) = std::fs::write(path, plot::draw(report))

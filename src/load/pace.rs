@@ -1,4 +1,4 @@
-//! A precise timer for messages at a fixed rate. The timers of the runtime count in milliseconds.
+//! A precise timer for messages at a fixed rate. The timers of tokio count in milliseconds.
 
 use crate::clock;
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A timer of the kernel. It takes one descriptor, and two system calls for each wait.
+/// A timer of the kernel. The timer takes one file descriptor, and two system calls for each wait.
 pub struct Alarm(AsyncFd<OwnedFd>);
 
 impl Alarm {

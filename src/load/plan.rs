@@ -12,7 +12,7 @@ const CLIENTS: u32 = 100_000;
 /// Maximum payload in bytes: the largest packet of MQTT without room for its header.
 const PAYLOAD: usize = 268_435_455 - 1024;
 
-/// How long a scenario publishes if neither `--duration` nor `--messages` is given.
+/// The duration of a scenario if neither `--duration` nor `--messages` is given.
 const DURATION: Duration = Duration::from_secs(10);
 
 /// The reason why arguments are refused, as one line.
@@ -176,7 +176,8 @@ impl Topology {
     }
 }
 
-/// Checks the arguments that every scenario has, and returns what they mean.
+/// Checks the arguments that all scenarios share. Returns the settings of the clients and the
+/// bounds of the run.
 ///
 /// # Errors
 /// The first argument that makes no sense.
@@ -186,7 +187,7 @@ pub fn prepare(common: &Common, qos: QoS) -> Result<(Wire, Extent), Refused> {
     Ok((wire, extent))
 }
 
-/// Returns a number that differs between two runs that meet on one broker, as good as always.
+/// Returns a number that almost never is the same in two runs at one time.
 fn run_number() -> u32 {
     let time = (clock::unix_millis() & 0xFFFF_FFFF) as u32;
     time ^ std::process::id().rotate_left(20)

@@ -1,5 +1,5 @@
-//! Rate and latency over time as an SVG, written by hand: two panels with a common time axis, no
-//! scripts, no fonts of its own.
+//! Rate and latency over time as an SVG: two panels with a common time axis, without scripts and
+//! without fonts.
 
 use super::record::Slot;
 use super::report::Report;
@@ -12,13 +12,13 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 50.0;
 const GAP: f64 = 50.0;
 const HEIGHT: f64 = TOP + 2.0 * PANEL + GAP + 40.0;
-/// Horizontal lines of a panel, the axis included.
+/// Number of horizontal lines of a panel, with the axis.
 const LINES: u32 = 4;
 
 /// A curve: its name, its colour, and its value in a slot.
 type Curve = (&'static str, &'static str, fn(&Slot) -> Option<f64>);
 
-/// The whole picture.
+/// Returns the SVG of a report.
 pub fn draw(report: &Report) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
@@ -61,7 +61,7 @@ fn panel(svg: &mut String, slots: &[Slot], top: f64, curves: &[Curve]) {
                     push(svg, format_args!("{pen}{:.1} {:.1}", x(slot.at_s), y(value)));
                     pen = 'L';
                 }
-                // Nothing came: the curve has a gap.
+                // No message arrived in this slot: the curve has a gap.
                 None => pen = 'M',
             }
         }
@@ -73,7 +73,7 @@ fn panel(svg: &mut String, slots: &[Slot], top: f64, curves: &[Curve]) {
     }
 }
 
-/// The next of 1, 2, 5, 10, 20 ... that is no less.
+/// Returns the smallest of 1, 2, 5, 10, 20 ... that is not below `value`.
 fn ceiling(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;
@@ -91,12 +91,12 @@ fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
     push(svg, format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>\n"));
 }
 
-/// A host name may be anything.
+/// Escapes a text for XML, because a host name may have any character.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Writing to a string does not fail.
+/// Appends a formatted text. Writing to a string cannot fail.
 fn push(svg: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = svg.write_fmt(arguments);
 }

@@ -4,10 +4,10 @@ use serde::Serialize;
 use std::fs;
 use std::io;
 
-/// One reading.
+/// One reading of CPU time and memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
-    /// CPU time of all threads that live, in nanoseconds.
+    /// CPU time of all present threads, in nanoseconds.
     cpu_ns: u64,
     rss_bytes: u64,
     peak_bytes: u64,
@@ -31,7 +31,7 @@ pub struct Cost {
 pub fn read(pid: u32) -> io::Result<Reading> {
     let mut cpu_ns = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread may end while we look.
+        // A thread may end between the listing and the reading.
         let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
         cpu_ns += text.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     }

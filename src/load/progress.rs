@@ -1,5 +1,4 @@
-//! What is shown while it runs, on standard error: a bar on a terminal, a line each second
-//! elsewhere.
+//! The progress of a run on standard error: a bar on a terminal, elsewhere one line each second.
 
 use super::record::Slot;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,7 +14,7 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Starts it; `phase` says what is going on.
+    /// Starts a display with the name of the phase.
     pub fn new(phase: &'static str) -> Progress {
         if !io::stderr().is_terminal() {
             return Progress::Lines { phase, next_at_s: 1.0 };
@@ -28,12 +27,12 @@ impl Progress {
         Progress::Bar(bar)
     }
 
-    /// Shows rate and latency; `done` is from 0 to 1.
+    /// Shows rate and latency. `done` is the finished part of the run, from 0 to 1.
     pub fn show(&mut self, done: f64, slot: &Slot) {
         self.say(done, slot.at_s, &describe(slot));
     }
 
-    /// Shows what else there is to show.
+    /// Shows `text`. `done` is from 0 to 1, and `at_s` is the time since the start in seconds.
     pub fn say(&mut self, done: f64, at_s: f64, text: &str) {
         match self {
             Progress::Bar(bar) => {
@@ -44,14 +43,14 @@ impl Progress {
                 if at_s >= *next_at_s {
                     *next_at_s = at_s.floor() + 1.0;
                     let line = format!("{phase} {at_s:6.1} s  {text}");
-                    // Whoever closed standard error does not want it.
+                    // An error only means that standard error was closed.
                     drop(writeln!(io::stderr().lock(), "{line}"));
                 }
             }
         }
     }
 
-    /// Takes the bar away, so that the table stands alone.
+    /// Removes the bar, so that the report stands alone.
     pub fn finish(&mut self) {
         if let Progress::Bar(bar) = self {
             bar.finish_and_clear();

@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Latencies are told apart from 1 us to an hour, to three digits: some 200 KiB per histogram.
+/// The histogram has three digits, from 1 us to an hour. One histogram takes some 200 KiB.
 const SHORTEST_NS: u64 = 1_000;
 const LONGEST_NS: u64 = 3_600_000_000_000;
-/// Slots that are kept; an hour of quarter seconds.
+/// Maximum number of slots: an hour of quarter seconds.
 const SLOTS: usize = 14_400;
 const SHORTEST_SLOT_NS: u64 = 100_000_000;
 
@@ -27,13 +27,13 @@ pub struct Quantiles {
     pub max: f64,
 }
 
-/// A stretch of the run.
+/// The deliveries and latencies of a quarter of a second.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Slot {
-    /// Its end, in seconds since the start.
+    /// The end of the slot, in seconds since the start.
     pub at_s: f64,
     pub per_s: f64,
-    /// Milliseconds; nothing where nothing came.
+    /// The median latency in milliseconds; `None` if no message arrived.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
 }
@@ -43,7 +43,7 @@ pub struct Slot {
 pub struct Record {
     pub latencies: Latencies,
     start: u64,
-    /// Since when it counts.
+    /// The end of the warm-up. Arrivals from then on count.
     counts_from: u64,
     counts_until: Option<u64>,
     measured: u64,
@@ -145,7 +145,7 @@ impl Record {
         if over > 0.0 { self.measured as f64 / over } else { 0.0 }
     }
 
-    /// Closes the current slot and says what was in it.
+    /// Closes the current slot and returns it.
     pub fn slot(&mut self, now: u64) -> Slot {
         let over = seconds(now.saturating_sub(self.slot_start));
         let quantiles = self.slot.quantiles();
@@ -163,7 +163,7 @@ impl Record {
         slot
     }
 
-    /// Closes the last slot, unless it is so short that its rate says nothing.
+    /// Closes the last slot. Leaves it out if it is too short for a rate.
     pub fn close(&mut self, now: u64) {
         if self.slots.is_empty() || now.saturating_sub(self.slot_start) >= SHORTEST_SLOT_NS {
             self.slot(now);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// Everything about a run.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub scenario: &'static str,
@@ -20,14 +20,14 @@ pub struct Report {
     pub publishers: usize,
     pub subscribers: usize,
     pub counts: Counts,
-    /// Seconds that rate and cost are measured over.
+    /// The measured time in seconds, to which rate and cost refer.
     pub measured_s: f64,
     pub rate_per_s: f64,
-    /// Milliseconds.
+    /// Latencies in milliseconds; `None` if no message arrived.
     pub latency_ms: Option<Quantiles>,
-    /// Of the broker, by `--pid`.
+    /// CPU and memory of the broker; `None` without `--pid`.
     pub cost: Option<Cost>,
-    /// The unit that the cost is divided by.
+    /// The unit to which the CPU time refers, such as "delivered message".
     pub cost_per: &'static str,
     /// The measurements of this scenario alone.
     pub figures: Vec<Figure>,
@@ -39,7 +39,7 @@ pub struct Report {
     pub slots: Vec<Slot>,
 }
 
-/// One measurement of a scenario of its own.
+/// One measurement of a single scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     pub name: &'static str,
@@ -106,7 +106,7 @@ impl Report {
 
     /// Returns the report as one JSON object.
     pub fn json(&self) -> String {
-        // Numbers and strings only: it cannot fail, and an empty line would say that it did.
+        // A report has only numbers and strings, so this cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
@@ -144,7 +144,7 @@ impl Report {
         text
     }
 
-    /// Nothing where nobody publishes.
+    /// Returns QoS, payload and clients as text; empty if nobody publishes.
     fn traffic(&self) -> String {
         if self.publishers == 0 {
             return String::new();
@@ -200,7 +200,7 @@ impl Report {
     }
 }
 
-/// Writing to a string does not fail.
+/// Appends a formatted text. Writing to a string cannot fail.
 fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(arguments);
 }

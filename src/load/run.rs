@@ -68,7 +68,7 @@ impl Run {
         self.record.replace(Record::new(clock::nanos(), warmup));
     }
 
-    /// Ends the publishing: no more messages are sent.
+    /// Ends the publishing. No more messages are sent.
     pub fn stop(&self) {
         self.ending.set(true);
         self.changed.notify_waiters();
@@ -132,7 +132,8 @@ impl Run {
         self.moved.set(self.moved.get() + 1);
     }
 
-    /// Takes the next message of a publisher for sending; `due` is when it should leave.
+    /// Takes the next message of a publisher for sending. `due` is the time at which the message
+    /// should leave; `None` means now.
     pub fn take(&self, publisher: usize, due: Option<u64>) -> Option<Bytes> {
         let mut flow = self.flows.get(publisher)?.0.borrow_mut();
         let qos0 = self.wire.qos == QoS::AtMostOnce;
@@ -147,7 +148,7 @@ impl Run {
         Some(stamp.payload(self.wire.payload))
     }
 
-    /// Returns when the publisher may send, or must not any more; whether it may.
+    /// Waits until the publisher may send. Returns false if it must not send any more.
     pub async fn may_send(&self, publisher: usize) -> bool {
         let Some((flow, wake)) = self.flows.get(publisher) else { return false };
         loop {
@@ -165,7 +166,7 @@ impl Run {
         }
     }
 
-    /// A publisher's message is on the wire.
+    /// Records that a message of a publisher is on the wire.
     pub fn sent(&self, publisher: usize, id: u16) {
         self.with_flow(publisher, |flow| flow.sent(id));
     }
@@ -198,7 +199,8 @@ impl Run {
         }
     }
 
-    /// Books a message; says what it was and which, or nothing where it is not of this run.
+    /// Records an arrival. Returns its meaning and its stamp, or `None` if the message is not of
+    /// this run.
     pub fn arrived(&self, receiver: usize, message: &Message) -> Option<(Verdict, Stamp)> {
         let now = clock::nanos();
         let ours = |stamp: &Stamp| stamp.run == self.wire.run && message.payload.len() == self.wire.payload;
@@ -222,23 +224,23 @@ impl Run {
         Some((verdict, stamp))
     }
 
-    /// The handshake of a received message is over.
+    /// Records the end of the handshake of a received message.
     pub fn closed(&self, receiver: usize, id: u16) {
         self.ledger.borrow_mut().closed(receiver, id);
         self.moves();
     }
 
-    /// Whether everything has come, and everyone has had their acknowledgements.
+    /// Returns true if everything has arrived and every publisher has its acknowledgements.
     pub fn complete(&self) -> bool {
         self.ledger.borrow().complete() && self.settled()
     }
 
-    /// Whether every publisher has had its acknowledgements.
+    /// Returns true if every publisher has its acknowledgements.
     pub fn settled(&self) -> bool {
         self.flows.iter().all(|(flow, _)| flow.borrow().is_settled())
     }
 
-    /// How far the publishers are, from 0 to 1, where they have a number of messages to send.
+    /// Returns the part of all messages that is sent, from 0 to 1. Each publisher sends `messages`.
     pub fn sent_of(&self, messages: u64) -> f64 {
         let all = messages.saturating_mul(self.flows.len() as u64);
         self.ledger.borrow().counts().sent as f64 / all as f64

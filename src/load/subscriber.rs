@@ -1,8 +1,9 @@
-//! A subscriber with a session of its own that withholds acknowledgements, is cut off, and comes
-//! back.
+//! A subscriber with a session of its own. It withholds acknowledgements, loses its connection, and
+//! comes back.
 //!
-//! It goes through the phases that the scenario announces. Where the broker cuts the connection it
-//! comes back at once: a broker that does so to have its messages redelivered is right.
+//! The subscriber goes through the phases that the scenario announces. If the broker closes the
+//! connection, the subscriber comes back at once, because a broker may disconnect a client in order
+//! to redeliver.
 
 use super::args::Withhold;
 use super::client::{self, Acks, Broken, Connection, Event, Message, Options, Sender, Session};
@@ -18,35 +19,35 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Before coming back to a broker that closed the connection.
+/// The wait before a return to a broker that closed the connection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Times that a broker may cut one subscriber before it is taken for broken.
+/// Maximum number of disconnects by the broker before the run fails.
 const CUTS: u32 = 1000;
 
-/// What all subscribers do now.
+/// The phase of the scenario, the same for all subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Acknowledging by plan.
+    /// Subscribers acknowledge by plan.
     Live,
-    /// Cut off.
+    /// Subscribers are disconnected.
     Away,
-    /// Acknowledging everything.
+    /// Subscribers acknowledge everything.
     Back,
-    /// Left in order and came again: nothing may come any more.
+    /// Subscribers have disconnected in order and connected again. Nothing may arrive any more.
     Again,
-    /// Left for good.
+    /// Subscribers have left for good.
     Done,
 }
 
-/// What all subscribers saw.
+/// The observations of all subscribers together.
 #[derive(Debug, Default)]
 pub struct Sightings {
-    /// Messages that came again on the connection that had them.
+    /// Messages that the broker resent on the same connection.
     pub resent_live: u64,
-    /// Between two transmissions of one message on one connection.
+    /// The time between two transmissions of one message on one connection.
     pub gaps: Latencies,
     pub redelivered_at_return: u64,
-    /// Anything at all after everything was acknowledged.
+    /// Messages that arrived after everything was acknowledged.
     pub after_the_end: u64,
     pub cut_by_broker: u64,
 }
@@ -56,39 +57,40 @@ pub struct Subscriber {
     pub run: Rc<Run>,
     pub receiver: usize,
     pub policy: Policy,
-    /// With [`Withhold::Crash`]: first transmissions after which it cuts its own connection.
+    /// With [`Withhold::Crash`]: the number of first transmissions after which the subscriber
+    /// closes its own connection.
     pub crash_after: u64,
     pub phases: watch::Receiver<Phase>,
     pub sightings: Rc<RefCell<Sightings>>,
 }
 
-/// What it knows of its session.
+/// The subscriber's knowledge of its session.
 #[derive(Default)]
 struct Memory {
-    /// Every QoS 2 identifier it ever had; see [`Options::known_ids`].
+    /// Every QoS 2 identifier of the session; see [`Options::known_ids`].
     ids: HashSet<u16>,
-    /// When each open message came last on this connection.
+    /// The last arrival of each open message on this connection, by identifier.
     last: HashMap<u16, u64>,
-    /// Those whose acknowledgement is on its way, late.
+    /// Identifiers whose late acknowledgement is under way.
     pending: Rc<RefCell<HashSet<u16>>>,
     firsts: u64,
     crashed: bool,
 }
 
-/// Why a connection is no longer run.
+/// The reason why a connection is no longer run.
 enum Stop {
     Phase,
     Crashed,
     Cut(Broken),
 }
 
-/// How a persistent subscriber connects.
+/// Returns the options of a subscriber with a session that outlives its connection.
 pub fn options(run: &Run, receiver: usize, acks: Acks) -> Options {
     Options { session: Session::Kept, acks, ..run.wire.options("s", receiver) }
 }
 
 impl Subscriber {
-    /// Lives through the phases, beginning on a connection that has its subscription.
+    /// Goes through all phases, from a connection that has its subscription.
     pub async fn live(mut self, sender: Sender, connection: Connection) {
         let mut memory = Memory::default();
         let mut client = Some((sender, connection));
@@ -156,7 +158,7 @@ impl Subscriber {
         Ok((sender, connection))
     }
 
-    /// Runs one connection until the phase changes or it ends.
+    /// Runs one connection until the phase changes or the connection ends.
     async fn attend(
         &mut self,
         phase: Phase,
@@ -184,7 +186,8 @@ impl Subscriber {
         }
     }
 
-    /// Books what came and was not handed up before the connection is cut; it is not acknowledged.
+    /// Records the events that rumqttc has read and not reported. These messages are not
+    /// acknowledged.
     fn catch_up(&self, phase: Phase, connection: &mut Connection, memory: &mut Memory) {
         while let Some(event) = connection.buffered() {
             match event {
@@ -213,7 +216,8 @@ impl Subscriber {
         }
     }
 
-    /// Books a message: what it was, and its place in the sequence.
+    /// Records a message. Returns its meaning and its sequence number, or `None` if the message is
+    /// not of this run.
     fn take(&self, phase: Phase, message: &Message, memory: &mut Memory) -> Option<(Verdict, u64)> {
         memory.ids.insert(message.id);
         let (verdict, stamp) = self.run.arrived(self.receiver, message)?;
@@ -241,7 +245,8 @@ impl Subscriber {
         }
     }
 
-    /// Once for each message, however often it comes meanwhile.
+    /// Acknowledges a message after `late`. A message that comes again meanwhile is acknowledged
+    /// once.
     fn acknowledge_late(&self, late: Duration, sender: &Sender, message: &Message, memory: &Memory) {
         if !memory.pending.borrow_mut().insert(message.id) {
             return;
@@ -256,15 +261,15 @@ impl Subscriber {
     }
 }
 
-/// PUBACK, which ends the handshake, or PUBREC, which does not.
+/// Sends PUBACK, which ends the handshake, or PUBREC, which does not.
 fn acknowledge(run: &Run, receiver: usize, sender: &Sender, message: &Message) {
-    // Where the connection has ended the message comes again on the next.
+    // If the connection has ended, the message comes again on the next one.
     if sender.acknowledge(message.qos, message.id).is_ok() && message.qos == QoS::AtLeastOnce {
         run.closed(receiver, message.id);
     }
 }
 
-/// DISCONNECT, after all that was asked for before.
+/// Sends DISCONNECT after all earlier requests, and waits until it is sent.
 pub async fn leave((sender, mut connection): (Sender, Connection)) {
     if sender.disconnect().is_err() {
         return;
@@ -272,10 +277,10 @@ pub async fn leave((sender, mut connection): (Sender, Connection)) {
     while !matches!(connection.next().await, Ok(Event::Left) | Err(_)) {}
 }
 
-/// Ends the sessions of a run's subscribers, so that nothing of it stays in the broker.
+/// Ends the sessions of all subscribers, so that the run leaves nothing in the broker.
 ///
 /// # Errors
-/// The broker cannot be reached any more.
+/// The broker cannot be reached.
 pub async fn clear_sessions(run: &Run) -> Result<(), Broken> {
     for receiver in 0..run.topology.filters.len() {
         let (sender, connection, _) = client::connect(&run.wire.options("s", receiver)).await?;

@@ -14,7 +14,7 @@ use tokio::signal;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-/// One slot of the record, and how often the display changes.
+/// The length of a slot, and the interval of the display.
 const SLOT: Duration = Duration::from_millis(250);
 /// The interval at which a drain is checked.
 const LOOK: Duration = Duration::from_millis(10);
@@ -32,20 +32,20 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Returns a meter of this process, or of none.
+    /// Returns a meter of this process; with `None`, a meter without readings.
     pub fn new(pid: Option<u32>) -> Meter {
         Meter { pid, first: None, cost: None }
     }
 
-    /// The first reading, once. A process that is gone has no cost; that the broker is gone is seen
-    /// elsewhere.
+    /// Takes the first reading; later calls do nothing. A process that does not exist has no cost.
+    /// The clients report that the broker is gone.
     pub fn begin(&mut self, messages: u64) {
         if self.first.is_none() {
             self.first = self.read().map(|reading| (reading, messages));
         }
     }
 
-    /// The last reading, once.
+    /// Takes the last reading; later calls do nothing.
     pub fn end(&mut self, messages: u64) {
         if let (None, Some((first, before)), Some(last)) = (self.cost, self.first, self.read()) {
             self.cost = Some(last.since(&first, messages.saturating_sub(before)));
@@ -76,8 +76,8 @@ pub fn for_interrupt(run: &Rc<Run>) {
     });
 }
 
-/// Watches until the publishers are done, the time is over, or something stops the run; then stops
-/// it.
+/// Waits until the publishers are done, the time is over, or something stops the run. Then stops
+/// the run.
 pub async fn publishing(
     run: &Run,
     extent: &Extent,
@@ -119,7 +119,7 @@ fn done(run: &Run, extent: &Extent, at_s: f64) -> f64 {
     extent.messages.map_or(time, |messages| run.sent_of(messages).max(time))
 }
 
-/// Waits for what is still under way, as long as anything moves; whether all came.
+/// Waits for messages that are under way, as long as some arrive. Returns true if all arrived.
 pub async fn draining(run: &Run, extent: &Extent, progress: &mut Progress, meter: &mut Meter) -> bool {
     let stragglers = run.wire.qos == QoS::AtMostOnce || run.interrupted();
     let patience = if stragglers { extent.patience.min(STRAGGLERS) } else { extent.patience };
@@ -129,8 +129,8 @@ pub async fn draining(run: &Run, extent: &Extent, progress: &mut Progress, meter
     all
 }
 
-/// Waits until `done`, or until nothing has moved for `patience`, or the run failed; whether it was
-/// done.
+/// Waits until `done` returns true, nothing has moved for `patience`, or the run failed. Returns
+/// true if `done` did.
 pub async fn quiet(
     run: &Run,
     patience: Duration,

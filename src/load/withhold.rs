@@ -1,10 +1,10 @@
-//! Which acknowledgements a subscriber withholds: a decision for each message that comes (pure).
+//! The plan of a subscriber: which acknowledgements it withholds. Pure.
 
 use super::args::Withhold;
 use super::verify::Verdict;
 use std::time::Duration;
 
-/// A plan with its numbers.
+/// A plan and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     pub plan: Withhold,
@@ -12,7 +12,7 @@ pub struct Policy {
     pub late: Duration,
 }
 
-/// What becomes of a message's acknowledgement.
+/// The decision about one acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Now,
@@ -21,7 +21,8 @@ pub enum Answer {
 }
 
 impl Policy {
-    /// For a message that came before the subscriber's return; after it everything is answered.
+    /// Returns the decision for a message that came before the subscriber was away. After its
+    /// return a subscriber acknowledges everything.
     pub fn answer(&self, sequence: u64, verdict: Verdict) -> Answer {
         let chosen = sequence % self.nth == self.nth - 1;
         let first = verdict == Verdict::First;

@@ -168,8 +168,8 @@ pub struct Entry {
 /// The meaning of an entry's end for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The message may go on to someone else. This is the default, so that no way out can forget
-    /// it.
+    /// The message may go on to someone else. This variant is the default, so that a forgotten call
+    /// never opens a gate too early.
     PassedOn,
     /// No one is owed the message by this entry any more.
     Done,

@@ -46,7 +46,8 @@ pub struct WriteBuffer {
     open: RefCell<OpenBatch>,
     /// Gates whose message every receiver has finished.
     finished: RefCell<Vec<GateNumber>>,
-    /// Hashes [`crate::persistence::rows::SessionRow::recorded`]. Clients choose the input, so the seed is secret.
+    /// Hashes the recorded sessions ([`crate::persistence::rows::SessionRow::recorded`]). Clients
+    /// choose the input, so the seed is secret.
     pub hasher: RandomState,
     /// Bytes in the store of all sealed batches that are not committed, and of each such batch.
     sealed_bytes: Cell<u64>,
@@ -154,9 +155,9 @@ impl WriteBuffer {
         self.lsn.get()
     }
 
-    /// Returns true if [`Self::seal`] has a batch: something was recorded, and the last batch is committed.
-    /// A batch with transactions or participants does not wait for the last commit, because shards
-    /// might otherwise wait for each other.
+    /// Returns true if [`Self::seal`] has a batch: something was recorded, and the last batch is
+    /// committed. A batch with transactions or participants does not wait for the last commit,
+    /// because shards might otherwise wait for each other.
     pub fn is_due(&self) -> bool {
         if !self.begun.get() {
             return false;

@@ -1,9 +1,9 @@
 //! One interface for rumqttc clients of either version.
 //!
-//! A client neither reconnects nor decides: a broken connection is an error, and a scenario that
-//! wants to return opens another client. Two of rumqttc's limits are lifted here: 3.1.1 packets
-//! over 10 KiB, and the 13.8 MiB of a 5.0 client. A third, that it forgets which QoS 2 identifiers
-//! it has had, is lifted by [`Options::known_ids`].
+//! A client neither reconnects nor decides. A broken connection is an error, and a scenario that
+//! wants to return opens another client. Three limits of rumqttc are lifted here: 3.1.1 packets of
+//! more than 10 KiB, the 13.8 MiB that a 5.0 client takes, and the QoS 2 identifiers that a client
+//! forgets ([`Options::known_ids`]).
 
 mod v4;
 mod v5;
@@ -12,7 +12,7 @@ use crate::mqtt::packet::{ProtocolVersion, QoS};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// What a client is opened with.
+/// The settings of one client.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub host: String,
@@ -26,18 +26,17 @@ pub struct Options {
     pub window: u16,
     /// Bytes of the largest payload to send or receive.
     pub payload: usize,
-    /// Incoming QoS 2 identifiers of earlier connections of this session: rumqttc takes the PUBREL
-    /// of an identifier that it does not know for an error and closes the connection, and it knows
-    /// none after a return.
+    /// Incoming QoS 2 identifiers of earlier connections of this session. rumqttc knows none after
+    /// a return. It closes the connection at a PUBREL with an identifier that it does not know.
     pub known_ids: Vec<u16>,
 }
 
 /// The life of the session of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Session {
-    /// Begins and ends with the connection.
+    /// The session begins and ends with the connection.
     Clean,
-    /// Is taken up, and outlives the connection (5.0: by [`SESSION_EXPIRY_S`]).
+    /// The session is resumed, and outlives the connection (5.0: by [`SESSION_EXPIRY_S`]).
     Kept,
 }
 
@@ -45,100 +44,101 @@ pub enum Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acks {
     AtOnce,
-    /// Only by [`Sender::acknowledge`].
+    /// The scenario acknowledges, with [`Sender::acknowledge`].
     ByHand,
 }
 
 /// Session Expiry Interval of kept 5.0 sessions, in seconds: longer than any scenario is away.
 const SESSION_EXPIRY_S: u32 = 3600;
 
-/// Room for what the protocol can have unacknowledged at all, so that an acknowledgement never
-/// waits for the event loop that its caller runs. The queue allocates only what it holds.
+/// Capacity of the request queue: all that the protocol can have unacknowledged. So an
+/// acknowledgement never waits for the event loop that its caller runs. The queue allocates only
+/// what it holds.
 const REQUESTS: usize = 65_536;
 
-/// rumqttc takes packet identifiers in turn from 1 to its in-flight limit, and stumbles where the
-/// next one is still in use. A range some times the window, which [`super::flow`] keeps to, makes
-/// room for a broker that answers out of order.
+/// Returns the range of packet identifiers for a window. rumqttc takes identifiers in turn from 1
+/// to its in-flight limit, and fails if the next one is still in use. Four times the window makes
+/// room for a broker that acknowledges out of order.
 fn identifier_range(window: u16) -> u16 {
     window.saturating_mul(4).max(16)
 }
 
-/// Bytes for a packet around its payload.
+/// Returns the size in bytes of a packet with this payload, rounded up.
 fn packet_size(payload: usize) -> usize {
     payload.saturating_add(1024)
 }
 
-/// An IPv6 address as it stands before `:port`.
+/// Returns the host as it stands before `:port`: an IPv6 address in brackets.
 fn host(options: &Options) -> String {
     if options.host.contains(':') { format!("[{}]", options.host) } else { options.host.clone() }
 }
 
-/// A PUBLISH that came.
+/// A received PUBLISH.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub payload: Bytes,
     pub qos: QoS,
     pub dup: bool,
-    /// 0 at QoS 0.
+    /// The packet identifier; 0 at QoS 0.
     pub id: u16,
 }
 
-/// What happened on a connection, as far as a scenario cares.
+/// An event of a connection that a scenario needs.
 #[derive(Clone, Debug)]
 pub enum Event {
     Connected {
         session_present: bool,
     },
-    /// SUBACK; `refused` when any filter was.
+    /// SUBACK came. `refused` is true if a filter was refused.
     Subscribed {
         refused: bool,
     },
     Message(Message),
-    /// A PUBLISH of ours went out; they go out in the order in which they were given.
+    /// A PUBLISH of this client was sent. They are sent in the order of [`Sender::publish`].
     Sent {
         id: u16,
     },
-    /// A PUBLISH of ours is done with: PUBACK, PUBCOMP, or the PUBREC that refuses it.
+    /// A PUBLISH of this client is finished: PUBACK, PUBCOMP, or a PUBREC that refuses it came.
     Finished {
         id: u16,
         refused: bool,
     },
-    /// PUBREL came, and rumqttc answers it.
+    /// PUBREL came. rumqttc answers it.
     Released {
         id: u16,
     },
     Pinged,
     Ponged,
-    /// DISCONNECT went out.
+    /// DISCONNECT was sent.
     Left,
     Other,
 }
 
-/// Why a connection ended or never came to be, as one line.
+/// The reason why a connection ended or was never made, as one line.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Broken(pub String);
 
-/// The event loop of a client is gone, so it takes nothing more.
+/// The error of a request to a client whose event loop has ended.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the connection has ended")]
 pub struct Gone;
 
-/// The half that asks.
+/// The half of a client that takes requests.
 #[derive(Clone)]
 pub enum Sender {
     V4(rumqttc::AsyncClient),
     V5(rumqttc::v5::AsyncClient),
 }
 
-/// The half that runs: nothing moves unless [`Connection::next`] is awaited. Dropping it cuts the
-/// connection without DISCONNECT.
+/// The half of a client that runs. Nothing moves unless [`Connection::next`] is awaited. Dropping
+/// it closes the connection without DISCONNECT.
 pub enum Connection {
     V4(Box<rumqttc::EventLoop>),
     V5(Box<rumqttc::v5::EventLoop>),
 }
 
-/// A client that will connect when its [`Connection`] runs.
+/// Returns a client that connects when its [`Connection`] runs.
 pub fn open(options: &Options) -> (Sender, Connection) {
     if options.version.is_v5() {
         let (client, event_loop) = v5::open(options);
@@ -149,10 +149,10 @@ pub fn open(options: &Options) -> (Sender, Connection) {
     }
 }
 
-/// A client that is connected.
+/// Returns a connected client, and the Session Present flag of its CONNACK.
 ///
 /// # Errors
-/// The broker does not answer, or refuses; the line names its address.
+/// The broker does not answer, or refuses. The text names its address.
 pub async fn connect(options: &Options) -> Result<(Sender, Connection, bool), Broken> {
     let (sender, mut connection) = open(options);
     loop {
@@ -217,11 +217,11 @@ impl Sender {
 }
 
 impl Connection {
-    /// Waits for the next event. Do not drop the future half-way: the bytes that rumqttc was about
-    /// to flush would wait for the next call.
+    /// Waits for the next event. Do not drop the future before it is ready: bytes that rumqttc was
+    /// about to flush would wait for the next call.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection has ended.
     pub async fn next(&mut self) -> Result<Event, Broken> {
         match self {
             Connection::V4(event_loop) => v4::next(event_loop).await,

@@ -25,13 +25,13 @@ pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
         let known = Packet::Publish(placeholder(QoS::ExactlyOnce, *id));
         drop(event_loop.state.handle_incoming_packet(known));
     }
-    // 100 events of room are much for one of ten thousand idle clients; it grows where it is
-    // needed.
+    // The queue of rumqttc has room for 100 events, which is much for one of ten thousand idle
+    // clients. An empty queue grows where it is needed.
     event_loop.state.events = std::collections::VecDeque::new();
     (client, event_loop)
 }
 
-/// All that an acknowledgement is made from.
+/// Returns a PUBLISH that has just the fields from which rumqttc makes an acknowledgement.
 pub fn placeholder(qos: QoS, id: u16) -> Publish {
     let mut publish = Publish::from_bytes(String::new(), self::qos(qos), Bytes::new());
     publish.pkid = id;

@@ -7,7 +7,7 @@ use rumqttc::Outgoing;
 use rumqttc::v5::mqttbytes::v5::{Packet, PubAckReason, PubRecReason, Publish, SubscribeReasonCode};
 use rumqttc::v5::{AsyncClient, ConnectionError, EventLoop, MqttOptions, StateError};
 
-/// What rumqttc reads at most unless Maximum Packet Size says otherwise.
+/// rumqttc's limit for received packets if Maximum Packet Size is not set, in bytes.
 const DEFAULT_PACKET_SIZE: usize = 10 * 1024;
 
 /// Returns a client that connects when its event loop runs.
@@ -16,7 +16,7 @@ pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
     mqtt.set_keep_alive(options.keep_alive)
         .set_clean_start(options.session == Session::Clean)
         .set_manual_acks(options.acks == Acks::ByHand)
-        // Without it every client has room for 65,535 messages in flight: 13.8 MiB.
+        // Without this limit every client has room for 65,535 messages in flight: 13.8 MiB.
         .set_outgoing_inflight_upper_limit(super::identifier_range(options.window));
     let mut network = rumqttc::NetworkOptions::new();
     network.set_tcp_nodelay(true);
@@ -33,13 +33,13 @@ pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
         let known = Packet::Publish(placeholder(QoS::ExactlyOnce, *id));
         drop(event_loop.state.handle_incoming_packet(known));
     }
-    // 100 events of room are much for one of ten thousand idle clients; it grows where it is
-    // needed.
+    // The queue of rumqttc has room for 100 events, which is much for one of ten thousand idle
+    // clients. An empty queue grows where it is needed.
     event_loop.state.events = std::collections::VecDeque::new();
     (client, event_loop)
 }
 
-/// All that an acknowledgement is made from.
+/// Returns a PUBLISH that has just the fields from which rumqttc makes an acknowledgement.
 pub fn placeholder(qos: QoS, id: u16) -> Publish {
     let mut publish = Publish::new("", self::qos(qos), Bytes::new(), None);
     publish.pkid = id;

@@ -1,5 +1,5 @@
-//! A storm of connections, then all of them idle with keep alive: how fast they come, what one
-//! costs, whether any is dropped.
+//! Opens many connections at once, then keeps them idle with keep alive. Measures the time to
+//! connect, the cost of a connection, and dropped connections.
 
 use crate::clock;
 use crate::load::args::Connections;
@@ -21,16 +21,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 const SLOT: Duration = Duration::from_millis(250);
 
-/// What all connections saw.
+/// The observations of all connections together.
 #[derive(Debug, Default)]
 struct Sightings {
     connected: u64,
     failed: u64,
     dropped: u64,
     first_cause: Option<String>,
-    /// From the first packet of the TCP handshake to CONNACK.
+    /// The time from the first packet of the TCP handshake to CONNACK.
     connecting: Latencies,
-    /// From PINGREQ to PINGRESP.
+    /// The time from PINGREQ to PINGRESP.
     pings: Latencies,
 }
 
@@ -47,7 +47,7 @@ pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
     watch::for_interrupt(&run);
 
     let options = |index: usize| Options { keep_alive: arguments.keep_alive, ..run.wire.options("c", index) };
-    // The first alone: a broker that is not there is one line, not thousands.
+    // One client connects first, so that an absent broker gives one error and not thousands.
     drop(client::connect(&Options { client_id: format!("{}-0", options(0).client_id), ..options(0) }).await?);
     let idle_rss = common.pid.and_then(|pid| process::read(pid).ok()).map(|reading| reading.rss_bytes());
 
@@ -83,7 +83,7 @@ pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
     let mut report = Report::of("connections", &run, &meter, figures);
     report.cost_per = "ping";
     report.forbidden = breaches(&seen.borrow(), arguments.connections);
-    // A storm of goodbyes is no part of it: the sockets are closed.
+    // DISCONNECT is not part of this scenario, so the sockets are just closed.
     tasks.abort_all();
     Ok(report)
 }
@@ -126,7 +126,7 @@ fn storm(
                         seen.connected += 1;
                         seen.connecting.add(clock::nanos().saturating_sub(began));
                     }
-                    // Its sender lives as long: without one rumqttc ends the connection.
+                    // The sender stays alive, because rumqttc ends a connection without one.
                     idle(connection, &seen).await;
                 }
                 Err(Broken(cause)) => {
@@ -140,7 +140,7 @@ fn storm(
     tasks
 }
 
-/// Answers nothing and asks nothing but the pings of its keep alive.
+/// Runs a connection that only sends pings at its keep alive.
 async fn idle(mut connection: Connection, seen: &RefCell<Sightings>) {
     let mut pinged = None;
     loop {
@@ -162,7 +162,7 @@ async fn idle(mut connection: Connection, seen: &RefCell<Sightings>) {
     }
 }
 
-/// Shows progress until `done`, the time is over, or the run is stopped.
+/// Shows progress until `done` returns true, the time is over, or the run is stopped.
 async fn observe(
     run: &Run,
     progress: &mut Progress,

@@ -1,5 +1,5 @@
-//! Messages at a fixed rate. Each is stamped with the time it was *due*, so that a stall shows in
-//! every message it delayed, and not in one alone.
+//! Publishes at a fixed rate. Each message is stamped with the time at which it was *due*. So a
+//! stall shows in every message that it delayed, and not in one alone.
 
 use crate::clock;
 use crate::load::args::Latency;
@@ -13,7 +13,7 @@ use crate::load::trouble::Trouble;
 use crate::load::watch::{self, Meter};
 
 const NANOS_PER_S: f64 = 1e9;
-/// From the call to the first message, so that no publisher begins late.
+/// The time from the call to the first message, so that no publisher begins late.
 const LEAD_NS: u64 = 20_000_000;
 
 /// Publishes at a fixed rate and measures latencies.
@@ -33,7 +33,7 @@ pub async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
     let mut alarms = (0..publishers).map(|_| Alarm::new()).collect::<Result<Vec<_>, _>>()?;
     let (mut progress, mut meter) = (Progress::new("latency"), Meter::new(common.pid));
     run.start(extent.warmup);
-    // The publishers take turns: one message of all of them together every 1/rate seconds.
+    // The publishers take turns: together they send one message every 1/rate seconds.
     let spacing = NANOS_PER_S / f64::from(arguments.rate);
     let start = clock::nanos() + LEAD_NS;
     crew.publish(&run, |index| match alarms.pop() {

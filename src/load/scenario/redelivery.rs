@@ -1,8 +1,8 @@
-//! Subscribers that withhold acknowledgements by plan, are cut off, and come back: what the broker
-//! sends again, when, and whether every message arrives in the end.
+//! Subscribers withhold acknowledgements by plan, lose their connections, and come back. Measures
+//! the messages that the broker sends again, their times, and whether all arrive in the end.
 //!
-//! Phases: *live* (publish, then observe), *away*, *back* (everything is answered), *again*
-//! (nothing may come any more).
+//! The phases are *live* (publish, then observe), *away*, *back* (everything is acknowledged) and
+//! *again* (nothing may arrive any more).
 
 use crate::clock;
 use crate::load::args::{Layout, Redelivery};
@@ -24,9 +24,9 @@ use std::time::Duration;
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
-/// Messages of each publisher unless told: what any broker queues for one session.
+/// The default of `--messages`: what any broker queues for one session.
 const MESSAGES: u64 = 100;
-/// How long nothing may come after the end.
+/// The time at the end in which nothing may arrive.
 const SILENCE: Duration = Duration::from_millis(500);
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -93,7 +93,8 @@ pub async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
     Ok(report)
 }
 
-/// From the last message published to the end; how long the return took to bring everything.
+/// Goes from the last published message to the end. Returns the seconds from the return until
+/// everything had arrived.
 async fn observe_and_return(
     arguments: &Redelivery,
     run: &Run,
@@ -116,7 +117,7 @@ async fn observe_and_return(
     drained_s
 }
 
-/// Waits for `time`, unless it is `done`, interrupted or broken before.
+/// Waits for `time`. Stops earlier if `done` returns true, or if the run is interrupted or failed.
 async fn pause(run: &Run, time: Duration, done: impl Fn(&Run) -> bool) {
     let over = |run: &Run| done(run) || run.interrupted() || run.failure().is_some();
     let watching = async {

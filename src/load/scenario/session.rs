@@ -1,5 +1,5 @@
-//! A queue for subscribers that are away, then drained at their return. The rate, and the broker's
-//! cost, are those of the drain.
+//! Fills queues for absent subscribers, then drains them at their return. Rate and CPU are measured
+//! for the drain alone.
 
 use crate::clock;
 use crate::load::args::{Layout, Session};
@@ -16,7 +16,7 @@ use crate::load::watch::{self, Meter};
 use crate::mqtt::packet::QoS;
 use std::time::Duration;
 
-/// Messages of each publisher unless told: Homing and mosquitto queue 1,000 for one session.
+/// The default of `--messages`. Homing and mosquitto queue 1,000 for one session.
 const MESSAGES: u64 = 500;
 
 /// Fills the queues of absent subscribers, then drains them.

@@ -1,4 +1,4 @@
-//! As many messages as the broker takes, in a closed loop: each publisher waits for
+//! Publishes as many messages as the broker takes, in a closed loop. Each publisher waits for
 //! acknowledgements (its window) and for deliveries (end to end).
 
 use crate::load::args::Throughput;

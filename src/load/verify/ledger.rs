@@ -1,10 +1,11 @@
-//! The books: every message sent, every one received, and what the QoS does not allow between the
-//! two.
+//! The ledger of a run: every message sent, every message received, and the cases that the QoS
+//! forbids.
 //!
-//! *Redelivered* is a message that comes again while its handshake is open (or marked DUP at QoS
-//! 1): lawful, and counted apart, because rumqttc hands a QoS 2 message up at each transmission.
-//! *Duplicated* is one that comes again after that: lawful at QoS 1 alone. *Out of order* is a
-//! first transmission that comes after that of a later message of the same publisher.
+//! A *redelivered* message comes again while its handshake is open, or at QoS 1 marked DUP. The
+//! standard allows it. It is counted apart, because rumqttc reports a QoS 2 message at each
+//! transmission. A *duplicated* message comes again after its handshake. Only QoS 1 allows it. A
+//! message is *out of order* if its first transmission comes after the first transmission of a
+//! later message of the same publisher.
 
 use super::Seen;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
@@ -21,7 +22,7 @@ pub struct Arrival {
     pub id: u16,
 }
 
-/// What it was.
+/// The meaning of one arrival, as the head of this file defines the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     First,
@@ -29,11 +30,11 @@ pub enum Verdict {
     Duplicated,
 }
 
-/// The sums; copies, not publishes, except for `sent` and `refused`.
+/// The counts of a run. They count copies, except `sent` and `refused`, which count publishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     pub sent: u64,
-    /// Publishes that the broker answered with a reason code that says no (5.0).
+    /// Publishes that the broker refused with a reason code of 0x80 or above (5.0 only).
     pub refused: u64,
     pub delivered: u64,
     pub lost: u64,
@@ -42,12 +43,12 @@ pub struct Counts {
     pub redelivered: u64,
     /// Redelivered, but not marked DUP.
     pub unmarked: u64,
-    /// Redelivered on the connection that had it already, in 5.0.
+    /// Redelivered on a connection that had the message already (5.0 only).
     pub resent_live: u64,
-    /// A new message under an identifier whose handshake is open.
+    /// New messages with an identifier whose handshake is open.
     pub id_taken: u64,
     pub wrong_qos: u64,
-    /// Not sent by this run, or broken.
+    /// Messages that this run did not send, or with a broken stamp.
     pub foreign: u64,
 }
 
@@ -56,7 +57,7 @@ pub struct Counts {
 struct Open {
     publisher: u32,
     sequence: u64,
-    /// The receiver's connection that had it last.
+    /// The connection that had the message last, counted for each receiver.
     connection: u32,
 }
 
@@ -64,13 +65,13 @@ struct Open {
 struct Receiver {
     audience: u32,
     connection: u32,
-    /// By packet identifier, so 65,535 at most.
+    /// Open handshakes by packet identifier, so 65,535 at most.
     open: HashMap<u16, Open>,
     /// The newest first transmission from each publisher.
     newest: HashMap<u32, u64>,
 }
 
-/// The books of one run.
+/// The ledger of one run.
 #[derive(Debug)]
 pub struct Ledger {
     version: ProtocolVersion,
@@ -78,14 +79,14 @@ pub struct Ledger {
     /// Audiences that each message goes to.
     copies: u64,
     receivers: Vec<Receiver>,
-    /// What an audience has had from a publisher.
+    /// The sequence numbers that arrived, by audience and publisher.
     streams: HashMap<(u32, u32), Seen>,
     counts: Counts,
 }
 
 impl Ledger {
-    /// `audiences[r]` is the audience that receiver `r` belongs to. Each message goes to `copies`
-    /// audiences, once to each: those who share a subscription are one.
+    /// Creates an empty ledger. `audiences[r]` is the audience of receiver `r`. Each message goes
+    /// to `copies` audiences, once to each. Receivers that share a subscription are one audience.
     pub fn new(version: ProtocolVersion, qos: QoS, copies: u32, audiences: &[u32]) -> Ledger {
         let receiver = |audience: &u32| Receiver { audience: *audience, ..Receiver::default() };
         Ledger {
@@ -113,7 +114,7 @@ impl Ledger {
         self.counts.foreign += 1;
     }
 
-    /// Books a message.
+    /// Records an arrival and returns its meaning.
     pub fn arrived(&mut self, arrival: Arrival) -> Verdict {
         if arrival.qos != self.qos {
             self.counts.wrong_qos += 1;
@@ -139,7 +140,7 @@ impl Ledger {
                 self.counts.resent_live += u64::from(live);
                 Verdict::Redelivered
             }
-            // It crossed our PUBACK.
+            // The message and our PUBACK crossed.
             None if arrival.dup && arrival.qos == QoS::AtLeastOnce => {
                 self.counts.redelivered += 1;
                 Verdict::Redelivered
@@ -151,26 +152,26 @@ impl Ledger {
         }
     }
 
-    /// The handshake of `id` is over for the receiver: it had PUBREL, or sent PUBACK.
+    /// Records the end of the handshake of `id` for a receiver: PUBREL came, or PUBACK was sent.
     pub fn closed(&mut self, receiver: usize, id: u16) {
         if let Some(receiver) = self.receivers.get_mut(receiver) {
             receiver.open.remove(&id);
         }
     }
 
-    /// The receiver has another connection.
+    /// Records that a receiver has a new connection.
     pub fn reconnected(&mut self, receiver: usize) {
         if let Some(receiver) = self.receivers.get_mut(receiver) {
             receiver.connection += 1;
         }
     }
 
-    /// Handshakes that receivers have not finished.
+    /// Returns the number of open handshakes of all receivers.
     pub fn open(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.open.len()).sum()
     }
 
-    /// Whether everything that was sent has come.
+    /// Returns true if everything that was sent has arrived.
     pub fn complete(&self) -> bool {
         self.counts.delivered >= self.expected()
     }
@@ -179,14 +180,14 @@ impl Ledger {
         self.counts.sent.saturating_sub(self.counts.refused) * self.copies
     }
 
-    /// The sums, with everything that has not come as lost.
+    /// Returns the counts. Everything that has not arrived counts as lost.
     pub fn counts(&self) -> Counts {
         Counts { lost: self.expected().saturating_sub(self.counts.delivered), ..self.counts }
     }
 }
 
 impl Receiver {
-    /// Whether a later one of the same publisher came before.
+    /// Returns true if a later message of the same publisher arrived before.
     fn is_late(&mut self, arrival: Arrival) -> bool {
         let newest = self.newest.entry(arrival.publisher).or_insert(arrival.sequence);
         let late = arrival.sequence < *newest;
@@ -194,7 +195,8 @@ impl Receiver {
         late
     }
 
-    /// Opens its handshake; whether another one's was open under the identifier.
+    /// Opens the handshake of a first transmission. Returns true if another message had this
+    /// identifier open.
     fn begin(&mut self, arrival: Arrival, qos: QoS) -> bool {
         if qos == QoS::AtMostOnce || arrival.qos == QoS::AtMostOnce {
             return false;
@@ -204,8 +206,8 @@ impl Receiver {
         self.open.insert(arrival.id, open).is_some()
     }
 
-    /// Finds the open handshake of a message that has come before, and says which connection had it
-    /// last.
+    /// Finds the open handshake of a message that has arrived before. Returns the connection that
+    /// had it last, or `None` if no such handshake is open.
     fn resume(&mut self, arrival: Arrival) -> Option<u32> {
         let open = self.open.get_mut(&arrival.id)?;
         let same = open.publisher == arrival.publisher && open.sequence == arrival.sequence;
@@ -214,7 +216,7 @@ impl Receiver {
 }
 
 impl Counts {
-    /// What the QoS or the version forbids, a line each.
+    /// Returns what happened against the rules of the QoS or the version, one line each.
     pub fn forbidden(&self, qos: QoS) -> Vec<String> {
         let level = qos.bits();
         let mut breaches = Vec::new();

@@ -1,5 +1,5 @@
-//! What was promised against what came. Pure: told of every message sent and received, it knows no
-//! client and no clock.
+//! The check of a run: the messages that were sent against the messages that arrived. Pure: every
+//! event is an argument, and this folder knows no client and no clock.
 
 mod ledger;
 mod seen;

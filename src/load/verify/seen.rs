@@ -1,24 +1,24 @@
-//! Which sequence numbers have come, in a bit each for what is not yet without gaps.
+//! The sequence numbers that have arrived, as one number and some bits.
 //!
-//! Everything below `base` has come, so an orderly stream costs one number. A stream with a hole
-//! costs one bit for each message after it, [`SPAN`] at most; then the hole is closed, and a
-//! message that comes later than that is taken for a repeated one.
+//! Everything below `base` has arrived, so a stream without gaps costs one number. A stream with a
+//! gap costs one bit for each message after the gap, at most [`SPAN`] bits. Beyond that the gap is
+//! closed. A message that arrives later in a closed gap counts as repeated.
 
 use std::collections::VecDeque;
 
-/// Sequence numbers that are told apart beyond the oldest hole: 128 KiB of bits.
+/// Maximum number of bits behind the oldest gap: 128 KiB.
 const SPAN: u64 = 1 << 20;
 
-/// The numbers that have come.
+/// The sequence numbers that have arrived.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// All below have come, or are given up. A multiple of 64.
+    /// All numbers below have arrived, or their gap was closed. A multiple of 64.
     base: u64,
     bits: VecDeque<u64>,
 }
 
 impl Seen {
-    /// Whether this is the first time.
+    /// Records a number. Returns true if the number has not arrived before.
     pub fn insert(&mut self, sequence: u64) -> bool {
         let Some(offset) = sequence.checked_sub(self.base) else { return false };
         let (word, bit) = (offset / 64, 1_u64 << (offset % 64));

@@ -1,24 +1,26 @@
-//! What every payload begins with: who sent it, which it is, and when it was due.
+//! The start of every payload: run, publisher, sequence number, and the time at which the message
+//! was due.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Bytes of a stamp, and so of the smallest payload.
 pub const LENGTH: usize = 24;
 
-/// Run, publisher, sequence, time; big-endian, then filler.
+/// The start of a payload: four big-endian numbers, then filler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Tells this run's messages from those of another run, or of others.
+    /// A number that differs between runs, so that messages of other runs are recognised.
     pub run: u32,
     pub publisher: u32,
-    /// From 0, without gaps, for each publisher.
+    /// The position in the stream of the publisher: from 0, without gaps.
     pub sequence: u64,
     /// Nanoseconds of [`crate::clock::nanos`].
     pub time: u64,
 }
 
 impl Stamp {
-    /// A payload of `length` bytes, or of [`LENGTH`] where that is more.
+    /// Returns a payload that begins with this stamp. Its size is `length` bytes, or [`LENGTH`] if
+    /// that is more.
     pub fn payload(&self, length: usize) -> Bytes {
         let mut payload = BytesMut::with_capacity(length.max(LENGTH));
         payload.put_u32(self.run);
@@ -29,7 +31,7 @@ impl Stamp {
         payload.freeze()
     }
 
-    /// Nothing where it is too short to be one of ours.
+    /// Reads a stamp. Returns `None` if the payload is too short.
     pub fn read(payload: &[u8]) -> Option<Stamp> {
         let (run, rest) = payload.split_first_chunk::<4>()?;
         let (publisher, rest) = rest.split_first_chunk::<4>()?;

@@ -1,7 +1,9 @@
-//! The codec as a `tokio_util::codec`, for programs that read MQTT from an async stream: clients, bridges, tools.
+//! The codec as a `tokio_util::codec`, for programs that read MQTT from an async stream: clients,
+//! bridges, tools.
 //!
-//! The broker's connections do not use it. They call [`decode`] on a buffer that the thread shares, so that no
-//! packet is copied. A packet read here is copied once and decoded again each time somebody looks at it.
+//! The broker's connections do not use it. They call [`decode`] on a buffer that all connections of
+//! a thread share, so that no packet is copied. A packet read here is copied once, and decoded
+//! again at each call of [`OwnedPacket::packet`].
 
 use super::{DecodeError, Decoded, EncodeError, decode, decode_connect, encode};
 use crate::mqtt::packet::{Packet, ProtocolVersion};
