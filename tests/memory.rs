@@ -6,9 +6,9 @@ mod support;
 
 use rustix::process::Signal;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use support::client::subscribe_packet;
-use support::process::{Process, homing_serve};
+use support::process::Homing;
 use support::{Connect, Kind, Message, Packet, Property, RawClient, V5, Will};
 
 const MIB: u64 = 1024 * 1024;
@@ -19,38 +19,28 @@ const LIMIT: u64 = 16 * MIB;
 /// As long as a topic, a filter, or a user property may be, about.
 const LONG: usize = 65_000;
 
-struct Homing {
-    process: Process,
-    address: SocketAddr,
+/// Starts a broker with the limit of these tests.
+fn serve(arguments: &[&str]) -> Homing {
+    Homing::serve(&[&["--set", "limits.memory=16 MiB", "--set", "runtime.threads=2"], arguments].concat())
 }
 
-impl Homing {
-    fn serve(extra: &[&str]) -> Homing {
-        let mut command = homing_serve();
-        command.args(["--set", "limits.memory=16 MiB", "--set", "runtime.threads=2"]).args(extra);
-        let (process, address) = Process::serve(&mut command);
-        Homing { process, address }
-    }
+fn ephemeral(arguments: &[&str]) -> Homing {
+    serve(&[&["--ephemeral"], arguments].concat())
+}
 
-    fn ephemeral(extra: &[&str]) -> Homing {
-        Homing::serve(&[&["--ephemeral"], extra].concat())
-    }
+/// Connects a client whose session ends with its connection.
+fn passing(homing: &Homing, name: &str) -> RawClient {
+    homing.connect(&Connect::new(V5, name))
+}
 
-    fn client(&self, name: &str) -> RawClient {
-        RawClient::connect(self.address, &Connect::new(V5, name))
-    }
-
-    /// The broker answers, and never took more than it may with so many connections: half as much again as its limit, 64 MiB,
-    /// and 2 KiB for each.
-    fn is_bounded(&self, connections: u64) {
-        settle(&mut self.client("witness"));
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a figure");
-        let kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
-        let bound = LIMIT + LIMIT / 2 + 64 * MIB + connections * 2048;
-        println!("{} KiB of {}", kib, bound / 1024);
-        assert!(kib * 1024 <= bound, "{kib} KiB of {} KiB", bound / 1024);
-    }
+/// Asserts that the broker answers, and never took more than it may with so many connections: half as much again as its
+/// limit, 64 MiB, and 2 KiB for each.
+fn assert_bounded(homing: &Homing, connections: u64) {
+    settle(&mut passing(homing, "witness"));
+    let peak = homing.memory("VmHWM");
+    let bound = LIMIT + LIMIT / 2 + 64 * MIB + connections * 2048;
+    println!("{} KiB of {}", peak / 1024, bound / 1024);
+    assert!(peak <= bound, "{} KiB of {} KiB", peak / 1024, bound / 1024);
 }
 
 /// Waits until the broker has handled all that the client sent before. What else comes is dropped.
@@ -70,7 +60,7 @@ fn large_will() -> Will {
 
 #[test]
 fn wills_of_sessions_without_number() {
-    let homing = Homing::ephemeral(&[]);
+    let homing = ephemeral(&[]);
     let mut refused = 0;
     for n in 0..120 {
         let will = large_will().with(Property::WillDelay(3600));
@@ -80,22 +70,22 @@ fn wills_of_sessions_without_number() {
         refused += u32::from(client.expect_connack().code == 0x97);
     }
     assert!((1..120).contains(&refused), "{refused}");
-    homing.is_bounded(120);
+    assert_bounded(&homing, 120);
 }
 
 #[test]
 fn long_filters_of_one_client() {
-    let homing = Homing::ephemeral(&[]);
-    let mut client = homing.client("c");
+    let homing = ephemeral(&[]);
+    let mut client = passing(&homing, "c");
     let refused = (0..1_500).filter(|n| client.subscribe(&[(&long(*n), 0)]) == [0x97]).count();
     assert!((1..1_500).contains(&refused), "{refused}");
-    homing.is_bounded(1);
+    assert_bounded(&homing, 1);
 }
 
 #[test]
 fn nodes_of_the_subscription_index() {
-    let homing = Homing::ephemeral(&["--set", "limits.topic_levels=256"]);
-    let mut client = homing.client("c");
+    let homing = ephemeral(&["--set", "limits.topic_levels=256"]);
+    let mut client = passing(&homing, "c");
     let mut refused = 0;
     for n in 0..4_096u32 {
         let mut filter: String = (0..12).map(|bit| if n >> bit & 1 == 0 { "a/" } else { "+/" }).collect();
@@ -104,31 +94,31 @@ fn nodes_of_the_subscription_index() {
         refused += usize::from(client.subscribe(&[(&filter, 0)]) == [0x97]);
     }
     assert!((1..4_096).contains(&refused), "{refused}");
-    homing.is_bounded(1);
+    assert_bounded(&homing, 1);
 }
 
 #[test]
 fn outboxes_of_clients_that_do_not_read() {
-    let homing = Homing::ephemeral(&["--set", "limits.outbox=8 MiB"]);
-    let mut deaf: Vec<_> = (0..40).map(|n| homing.client(&format!("deaf{n}"))).collect();
+    let homing = ephemeral(&["--set", "limits.outbox=8 MiB"]);
+    let mut deaf: Vec<_> = (0..40).map(|n| passing(&homing, &format!("deaf{n}"))).collect();
     for client in &mut deaf {
         client.subscribe(&[("t", 0)]);
     }
-    let mut publisher = homing.client("p");
+    let mut publisher = passing(&homing, "p");
     let payload = "x".repeat(8_000);
     for _ in 0..1_200 {
         publisher.publish(&Message::new("t", &payload));
     }
     settle(&mut publisher);
-    homing.is_bounded(42);
+    assert_bounded(&homing, 42);
 }
 
 #[test]
 fn topic_aliases_of_many_clients() {
-    let homing = Homing::ephemeral(&[]);
+    let homing = ephemeral(&[]);
     let mut clients = Vec::new();
     for n in 0..200 {
-        let client = homing.client(&format!("c{n}"));
+        let client = passing(&homing, &format!("c{n}"));
         for alias in 1..=10 {
             let message = Message::new(long(alias.into()), "").with(Property::TopicAlias(alias));
             // It may be cut in the midst of it.
@@ -136,27 +126,27 @@ fn topic_aliases_of_many_clients() {
         }
         clients.push(client);
     }
-    homing.is_bounded(201);
+    assert_bounded(&homing, 201);
 }
 
 #[test]
 fn packets_that_are_never_finished() {
-    let homing = Homing::ephemeral(&[]);
+    let homing = ephemeral(&[]);
     let mut hoarders = Vec::new();
     for n in 0..120 {
-        let client = homing.client(&format!("c{n}"));
+        let client = passing(&homing, &format!("c{n}"));
         let mut whole = Message::new("t", "x".repeat(1_000_000)).encode(V5, 0);
         whole.truncate(990_000);
         let _ = client.stream().write_all(&whole);
         hoarders.push(client);
     }
-    let mut honest = homing.client("honest");
+    let mut honest = passing(&homing, "honest");
     let whole = Message::new("t", "x".repeat(200_000)).encode(V5, 0);
     honest.send(&whole[..150_000]);
-    settle(&mut homing.client("other"));
+    settle(&mut passing(&homing, "other"));
     honest.send(&whole[150_000..]);
     settle(&mut honest);
-    homing.is_bounded(122);
+    assert_bounded(&homing, 122);
 }
 
 /// Sends a publish many times, by a Topic Alias, in few reads.
@@ -175,28 +165,28 @@ fn repeat(mut stream: &TcpStream, topic: &str, payloads: &[&str], times: usize) 
 fn wishes_of_a_stored_session_with_a_large_will() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("a path");
-    let homing = Homing::serve(&["--data-dir", path]);
+    let homing = serve(&["--data-dir", path]);
     let mut client = RawClient::connect(
         homing.address,
         &Connect::persistent(V5, "c").will(large_will().with(Property::WillDelay(60))),
     );
     repeat(client.stream(), "$homing/session/ack-timeout", &["5s", "6s"], 1_000);
     settle(&mut client);
-    homing.is_bounded(2);
+    assert_bounded(&homing, 2);
 }
 
 #[test]
 fn unreadable_wishes_of_a_client_with_a_long_id() {
-    let homing = Homing::ephemeral(&[]);
-    let mut client = homing.client(&"c".repeat(LONG));
+    let homing = ephemeral(&[]);
+    let mut client = passing(&homing, &"c".repeat(LONG));
     repeat(client.stream(), "$homing/session/ack-timeout", &["?"], 6_000);
     settle(&mut client);
-    homing.is_bounded(2);
+    assert_bounded(&homing, 2);
 }
 
 #[test]
 fn subscription_identifiers_of_a_client_that_is_away() {
-    let homing = Homing::ephemeral(&["--set", "limits.queue_messages=100000"]);
+    let homing = ephemeral(&["--set", "limits.queue_messages=100000"]);
     let mut client = RawClient::connect(homing.address, &Connect::persistent(V5, "c"));
     for n in 0..4_096u32 {
         let levels: Vec<_> = (0..12).map(|bit| if n >> bit & 1 == 0 { "a" } else { "+" }).collect();
@@ -205,11 +195,11 @@ fn subscription_identifiers_of_a_client_that_is_away() {
         client.expect_packet(Kind::Suback);
     }
     client.disconnect();
-    let mut publisher = homing.client("p");
+    let mut publisher = passing(&homing, "p");
     let topic = ["a"; 12].join("/");
     let refused = (0..1_200).filter(|_| publisher.deliver(&Message::new(&topic, "x").qos(1)) == 0x97).count();
     assert!((1..1_200).contains(&refused), "{refused}");
-    homing.is_bounded(2);
+    assert_bounded(&homing, 2);
 }
 
 #[test]
@@ -218,18 +208,18 @@ fn what_a_restart_finds_is_on_the_account() {
     let path = directory.path().to_str().expect("a path");
     let payload = "x".repeat(200_000);
     let fill = |homing: &Homing, round: usize| {
-        let mut publisher = homing.client("p");
+        let mut publisher = passing(homing, "p");
         let refused = |n: &usize| {
             let message = Message::new(format!("{round}/{n}"), &payload).qos(1).retained();
             publisher.deliver(&message) == 0x97
         };
         (0..200).find(refused).expect("the memory is bounded")
     };
-    let mut homing = Homing::serve(&["--data-dir", path]);
+    let mut homing = serve(&["--data-dir", path]);
     assert!(fill(&homing, 1) > 50);
     homing.process.signal(Signal::TERM);
     homing.process.end();
-    let again = fill(&Homing::serve(&["--data-dir", path]), 2);
+    let again = fill(&serve(&["--data-dir", path]), 2);
     // The rounding of tables apart.
     assert!(again <= 2, "{again} more");
 }
@@ -267,9 +257,9 @@ fn absent(homing: &Homing, name: &str) {
 fn parked_entries_of_sessions_that_are_away() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("a path");
-    let mut homing = Homing::serve(&["--data-dir", path]);
+    let mut homing = serve(&["--data-dir", path]);
     (0..5).for_each(|n| absent(&homing, &format!("c{n}")));
-    let mut publisher = homing.client("p");
+    let mut publisher = passing(&homing, "p");
     let large = "x".repeat(200_000);
     for n in 0..76 {
         assert_eq!(publisher.deliver(&Message::new(format!("r/{n}"), &large).qos(1).retained()), 0x10);
@@ -277,15 +267,15 @@ fn parked_entries_of_sessions_that_are_away() {
     let small = |_| Message::new("t", "x");
     let taken = fill(&mut publisher, 20_000, small);
     assert!((1_000..20_000).contains(&taken), "{taken}");
-    homing.is_bounded(2);
+    assert_bounded(&homing, 2);
     homing.process.signal(Signal::TERM);
     homing.process.end();
-    let again = Homing::serve(&["--data-dir", path]);
-    let more = fill(&mut again.client("p"), 20_000, small);
+    let again = serve(&["--data-dir", path]);
+    let more = fill(&mut passing(&again, "p"), 20_000, small);
     println!("{taken} messages, {more} more after a restart");
     // In memory each session had its first 64 messages besides.
     assert!(more < taken / 4, "{more} more than {taken}");
-    again.is_bounded(2);
+    assert_bounded(&again, 2);
 }
 
 /// Finding 9: pages. 60 sessions return at once to 6 MB each, take what they are sent, and acknowledge nothing. Who does
@@ -295,17 +285,17 @@ fn pages_that_are_read_back_for_many_at_once() {
     const MESSAGES: usize = 60;
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("a path");
-    let mut homing = Homing::serve(&["--data-dir", path]);
+    let mut homing = serve(&["--data-dir", path]);
     (0..60).for_each(|n| absent(&homing, &format!("c{n}")));
     let payload = "x".repeat(100_000);
-    let mut publisher = homing.client("p");
+    let mut publisher = passing(&homing, "p");
     for _ in 0..MESSAGES {
         assert_eq!(publisher.deliver(&Message::new("t", &payload).qos(1)), 0);
     }
-    homing.is_bounded(2);
+    assert_bounded(&homing, 2);
     homing.process.signal(Signal::TERM);
     homing.process.end();
-    let homing = Homing::serve(&["--data-dir", path]);
+    let homing = serve(&["--data-dir", path]);
     let back = |n: usize| RawClient::connect(homing.address, &Connect::persistent(V5, &format!("c{n}")));
     let deaf: Vec<_> = (1..60).map(back).collect();
     let mut honest = back(0);
@@ -313,15 +303,15 @@ fn pages_that_are_read_back_for_many_at_once() {
         let publish = honest.expect_publish();
         honest.complete(&publish);
     }
-    homing.is_bounded(deaf.len() as u64 + 2);
+    assert_bounded(&homing, deaf.len() as u64 + 2);
 }
 
 /// Retained messages wait in the session that subscribed, whatever its bounds say. 60 clients subscribe to all at once, so that
 /// none is refused, and acknowledge nothing.
 #[test]
 fn deliveries_of_retained_messages() {
-    let homing = Homing::ephemeral(&[]);
-    let taken = fill(&mut homing.client("p"), 30_000, |n| Message::new(format!("r/{n}"), "x").retained());
+    let homing = ephemeral(&[]);
+    let taken = fill(&mut passing(&homing, "p"), 30_000, |n| Message::new(format!("r/{n}"), "x").retained());
     let mut clients = Vec::new();
     for n in 0..60 {
         let connect = Connect::new(V5, &format!("c{n}")).with(Property::ReceiveMaximum(1));
@@ -339,7 +329,7 @@ fn deliveries_of_retained_messages() {
     clients.iter_mut().for_each(settle);
     println!("{taken} retained, {granted} subscribed");
     assert!(granted > 40, "{granted}");
-    homing.is_bounded(62);
+    assert_bounded(&homing, 62);
 }
 
 /// Of a long stored queue only the head is in memory: also with messages of 1 MiB, while a publisher goes on and a slow
@@ -349,9 +339,9 @@ fn a_long_stored_queue_of_large_messages() {
     const MESSAGES: usize = 40;
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("a path");
-    let homing = Homing::serve(&["--data-dir", path]);
+    let homing = serve(&["--data-dir", path]);
     absent(&homing, "c");
-    let mut publisher = homing.client("p");
+    let mut publisher = passing(&homing, "p");
     let message = |n: usize| {
         let mut payload = vec![b'x'; MIB as usize];
         payload[..8].copy_from_slice(format!("{n:8}").as_bytes());
@@ -360,7 +350,7 @@ fn a_long_stored_queue_of_large_messages() {
     for n in 0..MESSAGES {
         assert_eq!(publisher.deliver(&message(n)), 0, "{n}");
     }
-    homing.is_bounded(2);
+    assert_bounded(&homing, 2);
     let mut client = RawClient::connect(homing.address, &Connect::persistent(V5, "c"));
     for n in 0..2 * MESSAGES {
         let publish = client.expect_publish();
@@ -370,5 +360,5 @@ fn a_long_stored_queue_of_large_messages() {
             assert_eq!(publisher.deliver(&message(MESSAGES + n / 2)), 0, "{n}");
         }
     }
-    homing.is_bounded(3);
+    assert_bounded(&homing, 3);
 }

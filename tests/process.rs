@@ -6,48 +6,16 @@ use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::time::Duration;
 use support::client::Event;
-use support::process::{Process, address_in, homing_serve};
+use support::process::{Homing, Process, address_in, homing_serve};
 use support::{Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V311, Will, now};
 
-/// The real binary on a free port; killed when dropped.
-struct Homing {
-    process: Process,
-    address: SocketAddr,
-}
-
-impl Homing {
-    fn serve(extra: &[&str]) -> Homing {
-        let (process, address) = Process::serve(homing_serve().arg("--ephemeral").args(extra));
-        Homing { process, address }
-    }
-
-    /// What it prints, to the first line that begins like that.
-    fn says(&mut self, last: &str) -> Vec<String> {
-        let lines = self.process.lines_until(last, |line| line.starts_with(last));
-        lines.unwrap_or_else(|| panic!("it ended and never said {last}"))
-    }
-
-    /// The next line it prints that has these words in it.
-    fn line_with(&mut self, words: &str) -> String {
-        self.process.line(words).unwrap_or_else(|| panic!("it ended and never said {words}"))
-    }
-
-    fn signal(&self, signal: Signal) {
-        self.process.signal(signal);
-    }
-
-    fn connect(&self, connect: &Connect) -> RawClient {
-        RawClient::connect(self.address, connect)
-    }
-
-    /// Waits for the end of the process, whose orderly stop is bounded.
-    fn exit_code(&mut self) -> Option<i32> {
-        self.process.end().0
-    }
+/// Starts a broker without a data directory.
+fn serve(arguments: &[&str]) -> Homing {
+    Homing::serve(&[&["--ephemeral"], arguments].concat())
 }
 
 fn orderly_stop_on(signal: Signal) {
-    let mut homing = Homing::serve(&[]);
+    let mut homing = serve(&[]);
     let mut newer: Vec<RawClient> =
         (0..5).map(|n| homing.connect(&Connect::new(V5, &format!("newer{n}")))).collect();
     let mut older = homing.connect(&Connect::new(V311, "older"));
@@ -75,7 +43,7 @@ fn sigint_tells_5_0_clients_and_exits_with_0() {
 
 #[test]
 fn sigterm_flushes_what_is_on_its_way() {
-    let mut homing = Homing::serve(&[]);
+    let mut homing = serve(&[]);
     let mut subscriber = homing.connect(&Connect::new(V5, "s"));
     subscriber.subscribe(&[("t", 0)]);
     let mut publisher = homing.connect(&Connect::new(V5, "p"));
@@ -98,7 +66,7 @@ fn sigterm_flushes_what_is_on_its_way() {
 
 #[test]
 fn sigterm_ends_in_time_though_a_client_reads_nothing() {
-    let mut homing = Homing::serve(&[]);
+    let mut homing = serve(&[]);
     let mut stuck = homing.connect(&Connect::new(V5, "stuck"));
     stuck.subscribe(&[("t", 0)]);
     let mut publisher = homing.connect(&Connect::new(V5, "p"));
@@ -112,7 +80,7 @@ fn sigterm_ends_in_time_though_a_client_reads_nothing() {
 
 #[test]
 fn after_sigterm_nobody_new_is_accepted() {
-    let mut homing = Homing::serve(&[]);
+    let mut homing = serve(&[]);
     let mut client = homing.connect(&Connect::new(V5, "c"));
     homing.signal(Signal::TERM);
     client.expect_cut(0x8B);
@@ -122,7 +90,7 @@ fn after_sigterm_nobody_new_is_accepted() {
 
 #[test]
 fn sighup_is_ignored() {
-    let mut homing = Homing::serve(&[]);
+    let mut homing = serve(&[]);
     let mut client = homing.connect(&Connect::new(V5, "c"));
     homing.signal(Signal::HUP);
     homing.line_with("SIGHUP ignored");
@@ -132,7 +100,7 @@ fn sighup_is_ignored() {
 
 #[test]
 fn sigusr1_says_what_the_broker_waits_for_whatever_the_log_level() {
-    let mut homing = Homing::serve(&["--set", "runtime.threads=2", "--log-level", "error"]);
+    let mut homing = serve(&["--set", "runtime.threads=2", "--log-level", "error"]);
     homing.signal(Signal::USR1);
     let text = homing.says("no session has anything unacknowledged").join("\n");
     assert!(text.contains("thread 0: ") && text.contains("thread 1: "), "{text}");
@@ -167,7 +135,7 @@ fn sigusr1_says_what_the_broker_waits_for_whatever_the_log_level() {
 
 #[test]
 fn several_listeners_serve_one_broker() {
-    let mut homing = Homing::serve(&["--listen", "[::1]:0"]);
+    let mut homing = serve(&["--listen", "[::1]:0"]);
     let line = homing.line_with("[::1]:");
     let second = line.split_whitespace().find_map(|word| word.parse().ok()).expect("the second address");
     let mut receiver = homing.connect(&Connect::new(V5, "receiver"));
@@ -180,7 +148,7 @@ fn several_listeners_serve_one_broker() {
 /// A pause of the whole process is nobody's silence: who pinged meanwhile finds its packet read first.
 #[test]
 fn pinging_clients_survive_a_broker_that_was_stopped() {
-    let homing = Homing::serve(&[]);
+    let homing = serve(&[]);
     let keep_alive = |id: &str| Connect::new(V5, id).keep_alive(1);
     let mut pinging: Vec<RawClient> =
         (0..20).map(|n| homing.connect(&keep_alive(&format!("c{n}")))).collect();
@@ -214,7 +182,7 @@ fn pinging_clients_survive_a_broker_that_was_stopped() {
 
 #[test]
 fn messages_given_up_are_logged_by_client_with_their_causes_and_not_each() {
-    let mut homing = Homing::serve(&["--set", "limits.queue_messages=1", "--log-format", "json"]);
+    let mut homing = serve(&["--set", "limits.queue_messages=1", "--log-format", "json"]);
     let mut subscriber = homing.connect(&Connect::persistent(V311, "s"));
     subscriber.subscribe(&[("t", 1)]);
     subscriber.disconnect();

@@ -11,11 +11,11 @@ mod support;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use support::process::Homing;
 use support::{Connect, Message, RawClient, V311, now, wire};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -47,40 +47,6 @@ struct Seen {
     /// When each resend came.
     again: Vec<Instant>,
     closed: usize,
-}
-
-struct Homing(Child, SocketAddr);
-
-impl Homing {
-    fn serve() -> Homing {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_homing"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--log-level", "warn"])
-            .args(["--set", &format!("redelivery.interval={}s", INTERVAL.as_secs())])
-            // Neither a file nor variables of whoever runs the tests.
-            .current_dir(env!("CARGO_TARGET_TMPDIR"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("homing starts");
-        let said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
-        let address =
-            said.take(5).find_map(|line| line.trim().strip_prefix("listening on")?.trim().parse().ok());
-        Homing(child, address.expect("an address"))
-    }
-
-    fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("a process");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a figure");
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
-        kib << 10
-    }
-}
-
-impl Drop for Homing {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Subscribes, then reads and acknowledges nothing.
@@ -140,7 +106,8 @@ fn raise_descriptor_limit() {
 #[test]
 fn a_storm_of_redelivery_leaves_others_responsive() {
     raise_descriptor_limit();
-    let homing = Homing::serve();
+    let interval = format!("redelivery.interval={}s", INTERVAL.as_secs());
+    let homing = Homing::serve(&["--log-level", "warn", "--set", &interval]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let local = LocalSet::new();
     local.block_on(&runtime, async {
@@ -151,15 +118,15 @@ fn a_storm_of_redelivery_leaves_others_responsive() {
 async fn storm(homing: &Homing) {
     let (seen, ready) = (Rc::new(RefCell::new(Seen::default())), Rc::new(tokio::sync::Semaphore::new(0)));
     for number in 0..SUBSCRIBERS {
-        spawn_local(subscriber(homing.1, number, Rc::clone(&seen), Rc::clone(&ready)));
+        spawn_local(subscriber(homing.address, number, Rc::clone(&seen), Rc::clone(&ready)));
         // As many at once as the listener's backlog bears with ease.
         if number % 200 == 199 {
             ready.acquire_many(200).await.expect("open").forget();
         }
     }
-    let address = homing.1;
+    let address = homing.address;
     let calm = tokio::task::spawn_blocking(move || measure_others(address, "2s")).await.expect("measured");
-    let idle = homing.resident_bytes();
+    let idle = homing.memory("VmRSS");
     let begun = now();
     let publishing = tokio::task::spawn_blocking(move || {
         let mut publisher = RawClient::connect(address, &Connect::new(V311, "publisher"));
@@ -171,14 +138,14 @@ async fn storm(homing: &Homing) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     publishing.await.expect("published");
-    let before = homing.resident_bytes();
+    let before = homing.memory("VmRSS");
 
     let mut others = tokio::task::spawn_blocking(move || measure_others(address, "6s"));
     let mut peak = before;
     let report = loop {
         tokio::select! {
             report = &mut others => break report.expect("measured"),
-            () = tokio::time::sleep(Duration::from_millis(50)) => peak = peak.max(homing.resident_bytes()),
+            () = tokio::time::sleep(Duration::from_millis(50)) => peak = peak.max(homing.memory("VmRSS")),
         }
     };
     judge(&seen.borrow(), begun, [&calm, &report], [idle, before, peak]);

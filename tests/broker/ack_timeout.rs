@@ -3,7 +3,7 @@
 //! A cut may not come earlier than the ack timeout after the message was *published*, nor later than the ack timeout, one
 //! expiry tick and a tolerance after it *arrived*.
 
-use crate::support::launch::{TestBroker, start_broker};
+use crate::support::launch::{TestBroker, on_configured_threads, start_broker};
 use crate::support::packet::Disconnect;
 use crate::support::{Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V311, now};
 use homing::config::{Config, OnAckTimeout};
@@ -20,16 +20,6 @@ fn soon(config: &mut Config) {
     config.redelivery.ack_timeout = TIMEOUT;
     config.redelivery.max_ack_timeout = TIMEOUT * 4;
     config.sys.publish_interval = Duration::from_millis(100);
-}
-
-fn on_one_and_three(test: impl Fn(&TestBroker)) {
-    for arbiters in [1, 3] {
-        println!("{arbiters} arbiters");
-        test(&start_broker(|config| {
-            soon(config);
-            config.runtime.threads = arbiters;
-        }));
-    }
 }
 
 fn expect_cut_in_time(
@@ -68,7 +58,7 @@ fn await_figure(broker: &TestBroker, name: &str, least: u64) {
 // 5.0 [MQTT-4.4.0-1]
 #[test]
 fn v5_overdue_publish_cuts_with_0x97_and_comes_again_at_the_return() {
-    on_one_and_three(|broker| {
+    on_configured_threads(soon, |broker| {
         let mut publisher = broker.client(V5, "p");
         for qos in [1, 2] {
             let mut subscriber = broker.persistent(V5, "s");
@@ -158,7 +148,7 @@ fn acknowledgements_in_time_cut_nobody() {
 
 #[test]
 fn a_session_that_would_end_is_told_of_and_kept() {
-    on_one_and_three(|broker| {
+    on_configured_threads(soon, |broker| {
         let mut subscriber = broker.client(V5, "s");
         subscriber.subscribe(&[("t", 1)]);
         broker.client(V5, "p").deliver(&Message::new("t", "x").qos(1));

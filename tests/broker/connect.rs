@@ -1,13 +1,13 @@
 //! CONNECT accepted and refused, and what is pipelined behind it.
 
 use crate::support::client::subscribe_packet;
-use crate::support::launch::{on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{on_one_and_three_threads, start_broker, versions};
 use crate::support::{Connect, Kind, Message, Packet, Property, V5, Version};
 
 // 5.0 [MQTT-3.1.3-6], [MQTT-3.1.3-7], [MQTT-3.2.2-16]
 #[test]
 fn v5_empty_client_id_is_assigned_a_unique_one() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut ids = Vec::new();
         let mut clients: Vec<_> = (0..5).map(|_| broker.client(V5, "")).collect();
         for client in &mut clients {
@@ -46,7 +46,7 @@ fn connack_of_5_0_announces_the_limits_that_hold() {
 }
 
 fn packets_pipelined_behind_connect_are_handled_in_order(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         // Ids enough that some of them live on another arbiter than the one that accepts.
         for id in ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"] {
             let mut bytes = Connect::new(version, id).encode();
@@ -68,7 +68,7 @@ fn packets_pipelined_behind_connect_are_handled_in_order(version: Version) {
 versions!(packets_pipelined_behind_connect_are_handled_in_order: v31, v311, v5);
 
 fn packets_arriving_byte_by_byte_are_understood(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut client = broker.open(version);
         let mut bytes = Connect::new(version, "bytewise").encode();
         bytes.extend(subscribe_packet(version, 1, &[], &[("t", 0)]));

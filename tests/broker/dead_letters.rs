@@ -1,7 +1,7 @@
 //! Dead letters: what was given up is published to `$dead/<client id>/<topic>`, where that is asked for.
 
 use crate::rules::{glob, topic};
-use crate::support::launch::{TestBroker, start_broker, start_broker_on, versions};
+use crate::support::launch::{TestBroker, on_configured_threads, start_broker_on, versions};
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Property, Publish, RawClient, V5, V311, Version, now,
 };
@@ -19,14 +19,11 @@ fn configure(config: &mut Config) {
     config.sys.publish_interval = Duration::from_millis(100);
 }
 
-fn on_one_and_three(change: impl Fn(&mut Config), test: impl Fn(&TestBroker)) {
-    for arbiters in [1, 3] {
-        println!("{arbiters} arbiters");
-        test(&start_broker(|config| {
-            configure(config);
-            config.runtime.threads = arbiters;
-            change(config);
-        }));
+/// Returns the configuration of these tests with one more change.
+fn configured(change: impl Fn(&mut Config)) -> impl Fn(&mut Config) {
+    move |config| {
+        configure(config);
+        change(config);
     }
 }
 
@@ -72,7 +69,7 @@ fn exhausted(config: &mut Config) {
 }
 
 fn message_sent_as_often_as_allowed_is_a_dead_letter(version: Version) {
-    on_one_and_three(exhausted, |broker| {
+    on_configured_threads(configured(exhausted), |broker| {
         let mut watcher = watch(broker);
         let mut publisher = broker.client(V5, "p/1");
         for (qos, persistent) in [(1, false), (2, true)] {
@@ -121,7 +118,7 @@ versions!(message_sent_as_often_as_allowed_is_a_dead_letter: v31, v311);
 
 #[test]
 fn v5_attempts_are_counted_over_all_connections() {
-    on_one_and_three(exhausted, |broker| {
+    on_configured_threads(configured(exhausted), |broker| {
         let mut watcher = watch(broker);
         let mut subscriber = broker.connect(&Connect::persistent(V5, "s").clean(true));
         subscriber.subscribe(&[("t", 1)]);
@@ -142,7 +139,7 @@ fn v5_attempts_are_counted_over_all_connections() {
 fn v5_negative_acknowledgement_is_a_dead_letter_where_that_is_asked_for() {
     let by_topic = RedeliveryRule { negative_ack: Some(true), ..topic("yes/#") };
     let rules = move |config: &mut Config| config.redelivery.rules = vec![by_topic.clone()];
-    on_one_and_three(rules, |broker| {
+    on_configured_threads(configured(rules), |broker| {
         let mut watcher = watch(broker);
         let mut subscriber = broker.persistent(V5, "s");
         subscriber.subscribe(&[("+/t", 2)]);
@@ -183,7 +180,7 @@ fn what_a_full_queue_loses_is_a_dead_letter(version: Version) {
             config.limits.queue_messages = 1;
             config.redelivery.dead_letters = vec![cause.to_owned()];
         };
-        on_one_and_three(change, |broker| {
+        on_configured_threads(configured(change), |broker| {
             let mut watcher = watch(broker);
             leave(broker, version);
             let mut publisher = broker.client(version, "p");
@@ -226,7 +223,7 @@ fn causes(names: &'static [&'static str]) -> impl Fn(&mut Config) {
 
 #[test]
 fn v5_expired_message_is_a_dead_letter_without_its_expiry() {
-    on_one_and_three(causes(&["expired"]), |broker| {
+    on_configured_threads(configured(causes(&["expired"])), |broker| {
         let mut watcher = watch(broker);
         leave(broker, V5);
         let mut publisher = broker.client(V5, "p");
@@ -243,7 +240,7 @@ fn v5_expired_message_is_a_dead_letter_without_its_expiry() {
 // 5.0 [MQTT-3.1.2-25]
 #[test]
 fn v5_message_too_large_for_its_receiver_is_a_dead_letter() {
-    on_one_and_three(causes(&["too_large"]), |broker| {
+    on_configured_threads(configured(causes(&["too_large"])), |broker| {
         let mut watcher = watch(broker);
         let small = Connect::new(V5, "s").with(Property::MaximumPacketSize(100));
         let mut subscriber = broker.connect(&small);
@@ -259,7 +256,7 @@ fn v5_message_too_large_for_its_receiver_is_a_dead_letter() {
 }
 
 fn what_ends_with_its_session_is_a_dead_letter(version: Version) {
-    on_one_and_three(causes(&["session_ended"]), |broker| {
+    on_configured_threads(configured(causes(&["session_ended"])), |broker| {
         let mut watcher = watch(broker);
         let mut subscriber = broker.client(version, "s");
         subscriber.subscribe(&[("t", 1)]);
@@ -282,7 +279,7 @@ fn a_message_that_no_member_of_a_group_takes_is_the_groups_dead_letter() {
         config.limits.queue_messages = 1;
         causes(&["queue_refused"])(config);
     };
-    on_one_and_three(change, |broker| {
+    on_configured_threads(configured(change), |broker| {
         let mut watcher = watch(broker);
         for member in ["one", "two"] {
             let mut member = broker.persistent(V311, member);
@@ -307,7 +304,7 @@ fn rules_choose_whose_messages_are_dead_letters() {
     };
     let never = RedeliveryRule { dead_letters: Some(Vec::new()), ..topic("private/#") };
     let rules = move |config: &mut Config| config.redelivery.rules = vec![never.clone(), for_s.clone()];
-    on_one_and_three(rules, |broker| {
+    on_configured_threads(configured(rules), |broker| {
         let mut watcher = watch(broker);
         for client_id in ["other", "s1", "s2"] {
             let mut subscriber = broker.client(V311, client_id);
@@ -332,7 +329,7 @@ fn a_dead_letter_makes_no_other() {
         config.limits.queue_messages = 1;
         causes(&["queue_refused"])(config);
     };
-    on_one_and_three(change, |broker| {
+    on_configured_threads(configured(change), |broker| {
         let mut away = broker.persistent(V311, "away");
         away.subscribe(&[("$dead/#", 1)]);
         away.disconnect();
@@ -354,7 +351,7 @@ fn a_dead_letter_makes_no_other() {
 
 #[test]
 fn dead_letters_are_the_brokers_alone_and_no_wildcard_names_them_by_chance() {
-    on_one_and_three(causes(&["session_ended"]), |broker| {
+    on_configured_threads(configured(causes(&["session_ended"])), |broker| {
         let mut all = broker.client(V311, "all");
         all.subscribe(&[("#", 1), ("+/s/t", 1)]);
         let mut some = broker.client(V311, "some");
@@ -373,17 +370,14 @@ fn dead_letters_are_the_brokers_alone_and_no_wildcard_names_them_by_chance() {
 
 #[test]
 fn dead_letters_are_off_by_default() {
-    on_one_and_three(
-        |config| config.limits.queue_messages = 1,
-        |broker| {
-            let mut watcher = watch(broker);
-            leave(broker, V5);
-            let mut publisher = broker.client(V5, "p");
-            for _ in 0..3 {
-                publisher.deliver(&Message::new("t", "x").qos(1));
-            }
-            figure(broker, "messages/dropped/queue_refused", |n| n == 2);
-            watcher.settle();
-        },
-    );
+    on_configured_threads(configured(|config| config.limits.queue_messages = 1), |broker| {
+        let mut watcher = watch(broker);
+        leave(broker, V5);
+        let mut publisher = broker.client(V5, "p");
+        for _ in 0..3 {
+            publisher.deliver(&Message::new("t", "x").qos(1));
+        }
+        figure(broker, "messages/dropped/queue_refused", |n| n == 2);
+        watcher.settle();
+    });
 }

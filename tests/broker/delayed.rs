@@ -1,8 +1,6 @@
 //! `$delayed/<seconds>/<topic>`: a message that is published at its time, not before, and once.
 
-use crate::support::launch::{
-    on_one_and_three_arbiters, restart_on, start_broker, start_broker_on, versions,
-};
+use crate::support::launch::{on_one_and_three_threads, restart_on, start_broker, start_broker_on, versions};
 use crate::support::{Connect, Message, Property, V5, V311, Version, now};
 use homing::store::memory::Memory;
 use std::time::Duration;
@@ -11,7 +9,7 @@ use std::time::Duration;
 const LATENESS: Duration = Duration::from_millis(250 + 750);
 
 fn message_is_published_when_its_delay_has_passed(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut subscriber = broker.client(version, "subscriber");
         subscriber.subscribe(&[("later/#", 2), ("$delayed/#", 1)]);
         let mut publisher = broker.client(version, "publisher");

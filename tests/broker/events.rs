@@ -1,6 +1,6 @@
 //! `$SYS/broker/events/<kind>/<client id>`: what becomes of an unacknowledged message, as an operator hears of it.
 
-use crate::support::launch::{TestBroker, start_broker, versions};
+use crate::support::launch::{TestBroker, on_configured_threads, start_broker, versions};
 use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V311, Version, now};
 use homing::config::{Config, OnAckTimeout, OnExhausted};
 use serde_json::Value;
@@ -17,16 +17,6 @@ fn told(config: &mut Config) {
     config.redelivery.attempts = 1;
     config.redelivery.ack_timeout = INTERVAL;
     config.redelivery.max_ack_timeout = INTERVAL;
-}
-
-fn on_one_and_three(test: impl Fn(&TestBroker)) {
-    for arbiters in [1, 3] {
-        println!("{arbiters} arbiters");
-        test(&start_broker(|config| {
-            told(config);
-            config.runtime.threads = arbiters;
-        }));
-    }
 }
 
 fn watcher(broker: &TestBroker) -> RawClient {
@@ -77,7 +67,7 @@ fn unix_ms() -> u64 {
 }
 
 fn used_up_attempts_are_told_step_by_step(version: Version) {
-    on_one_and_three(|broker| {
+    on_configured_threads(told, |broker| {
         let mut watcher = watcher(broker);
         let mut subscriber = broker.persistent(version, "a/+");
         subscriber.subscribe(&[("t/of", 1)]);
@@ -137,7 +127,7 @@ fn v311_used_up_attempts_that_go_on_are_told_once() {
 
 #[test]
 fn v5_cut_for_an_ack_timeout_is_told() {
-    on_one_and_three(|broker| {
+    on_configured_threads(told, |broker| {
         let mut watcher = watcher(broker);
         let mut subscriber = broker.persistent(V5, "s");
         subscriber.subscribe(&[("t/of", 1)]);

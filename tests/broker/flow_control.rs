@@ -1,6 +1,6 @@
 //! What bounds a connection in both directions: Receive Maximum, Maximum Packet Size, Topic Aliases.
 
-use crate::support::launch::{default_broker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{default_broker, on_one_and_three_threads, start_broker, versions};
 use crate::support::wire::Put;
 use crate::support::{Connect, Kind, Message, Packet, Property, V5, Version};
 use homing::config::QueuePolicy;
@@ -94,7 +94,7 @@ versions!(packet_beyond_the_maximum_is_cut: v31, v311, v5);
 // 5.0 [MQTT-3.1.2-24], [MQTT-3.1.2-25]
 #[test]
 fn v5_delivery_too_large_for_the_client_is_dropped_without_a_stall() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let connect =
             Connect::new(V5, "s").with(Property::MaximumPacketSize(64)).with(Property::ReceiveMaximum(1));
         let mut small = broker.connect(&connect);
@@ -136,7 +136,7 @@ fn v5_user_properties_count_towards_the_maximum() {
 // 5.0 [MQTT-3.1.2-26], [MQTT-3.1.2-27], [MQTT-3.3.2-11]
 #[test]
 fn v5_outgoing_aliases_stay_within_the_clients_maximum() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         for maximum in [0, 1, 3] {
             let connect = Connect::new(V5, "s").with(Property::TopicAliasMaximum(maximum));
             let mut subscriber = broker.connect(&connect);

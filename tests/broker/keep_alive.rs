@@ -1,7 +1,9 @@
 //! Deadlines of a connection: keep alive, CONNECT, and a socket that takes no bytes.
 
 use crate::support::client::Event;
-use crate::support::launch::{default_broker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{
+    default_broker, on_configured_threads, on_one_and_three_threads, start_broker, versions,
+};
 use crate::support::{Connect, Message, PATIENCE, Packet, RawClient, V5, V311, Version, Will, now};
 use std::time::{Duration, Instant};
 
@@ -29,7 +31,7 @@ fn keep_alive_counts_from_the_last_packet(version: Version) {
 versions!(keep_alive_counts_from_the_last_packet: v311, v5);
 
 fn any_packet_keeps_a_client_alive(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut pinging = broker.connect(&Connect::new(version, "pinging").keep_alive(1));
         let mut publishing = broker.connect(&Connect::new(version, "publishing").keep_alive(1));
         for _ in 0..5 {
@@ -61,7 +63,7 @@ fn bytes_that_make_no_packet_keep_nobody_alive(version: Version) {
 versions!(bytes_that_make_no_packet_keep_nobody_alive: v311, v5);
 
 fn a_flood_of_deliveries_does_not_keep_a_silent_client_alive(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let before = now();
         let mut silent = broker.connect(&Connect::new(version, "silent").keep_alive(2));
         silent.subscribe(&[("t", 0)]);
@@ -133,32 +135,30 @@ fn slow_loris_connect_is_cut_though_bytes_keep_coming() {
 
 /// Its will tells when a client that reads nothing was cut, since it cannot be asked.
 fn client_that_reads_nothing_is_cut_and_others_notice_nothing(version: Version) {
-    for arbiters in [1, 3] {
-        println!("{arbiters} arbiters");
-        let broker = start_broker(|config| {
-            config.runtime.threads = arbiters;
-            config.network.write_timeout = Duration::from_secs(1);
-        });
-        let mut healthy = broker.client(version, "healthy");
-        healthy.subscribe(&[("t", 1), ("gone", 0)]);
-        let will = Will::new("gone", "");
-        let mut stuck = broker.connect(&Connect::new(version, "stuck").keep_alive(0).will(will));
-        stuck.subscribe(&[("t", 0)]);
-        let mut publisher = broker.client(version, "p");
-        let payload = vec![b'x'; 256 * 1024];
-        let begun = now();
-        // More than the kernel's buffers hold, until the broker has had enough.
-        loop {
-            publisher.deliver(&Message::new("t", &payload).qos(1));
-            let publish = healthy.expect_publish();
-            if publish.topic == "gone" {
-                break;
+    on_configured_threads(
+        |config| config.network.write_timeout = Duration::from_secs(1),
+        |broker| {
+            let mut healthy = broker.client(version, "healthy");
+            healthy.subscribe(&[("t", 1), ("gone", 0)]);
+            let will = Will::new("gone", "");
+            let mut stuck = broker.connect(&Connect::new(version, "stuck").keep_alive(0).will(will));
+            stuck.subscribe(&[("t", 0)]);
+            let mut publisher = broker.client(version, "p");
+            let payload = vec![b'x'; 256 * 1024];
+            let begun = now();
+            // More than the kernel's buffers hold, until the broker has had enough.
+            loop {
+                publisher.deliver(&Message::new("t", &payload).qos(1));
+                let publish = healthy.expect_publish();
+                if publish.topic == "gone" {
+                    break;
+                }
+                assert_eq!(publish.payload.len(), payload.len());
+                healthy.complete(&publish);
+                assert!(begun.elapsed() < PATIENCE, "a client that reads nothing is not cut");
             }
-            assert_eq!(publish.payload.len(), payload.len());
-            healthy.complete(&publish);
-            assert!(begun.elapsed() < PATIENCE, "a client that reads nothing is not cut");
-        }
-        assert!(begun.elapsed() + GRANULARITY >= Duration::from_secs(1), "early: {:?}", begun.elapsed());
-    }
+            assert!(begun.elapsed() + GRANULARITY >= Duration::from_secs(1), "early: {:?}", begun.elapsed());
+        },
+    );
 }
 versions!(client_that_reads_nothing_is_cut_and_others_notice_nothing: v311, v5);

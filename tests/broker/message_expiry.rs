@@ -1,6 +1,6 @@
 //! Message Expiry Interval: counted down while the message waits, and the end of it.
 
-use crate::support::launch::{default_broker, on_one_and_three_arbiters, start_broker};
+use crate::support::launch::{default_broker, on_one_and_three_threads, start_broker};
 use crate::support::{Connect, Message, Property, RawClient, V5, V311};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn let_pass(witness: &mut RawClient, time: Duration) {
 // 5.0 [MQTT-3.3.2-6]
 #[test]
 fn v5_live_delivery_carries_the_interval_received() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut subscriber = broker.client(V5, "s");
         subscriber.subscribe(&[("t", 1)]);
         let mut publisher = broker.client(V5, "p");
@@ -30,7 +30,7 @@ fn v5_live_delivery_carries_the_interval_received() {
 // 5.0 [MQTT-3.3.2-5], [MQTT-3.3.2-6]
 #[test]
 fn v5_waiting_counts_down_and_ends() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let ids = ["s0", "s1", "s2", "s3"];
         for id in ids {
             let mut absentee = broker.persistent(V5, id);

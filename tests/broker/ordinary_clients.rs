@@ -3,7 +3,7 @@
 //! What it cannot do is left to the raw client: it forgets incoming QoS 2 identifiers at every error, hands a repeated
 //! QoS 2 PUBLISH to the application again, republishes with DUP 0, cannot withhold PUBCOMP and does not speak 3.1.
 
-use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker};
+use crate::support::launch::{TestBroker, on_one_and_three_threads, start_broker};
 use crate::support::{Message, PATIENCE, V5, now};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -87,7 +87,7 @@ macro_rules! flows {
 
             #[test]
             fn publish_and_subscribe_at_every_qos() {
-                on_one_and_three_arbiters(|broker| {
+                on_one_and_three_threads(|broker| {
                     let mut subscriber = Peer::new(options(broker, "subscriber"));
                     subscriber.subscribe("flow/+", QoS::ExactlyOnce);
                     let mut publisher = Peer::new(options(broker, "publisher"));
@@ -108,7 +108,7 @@ macro_rules! flows {
 
             #[test]
             fn many_messages_in_flight() {
-                on_one_and_three_arbiters(|broker| {
+                on_one_and_three_threads(|broker| {
                     let mut subscriber = Peer::new(options(broker, "subscriber"));
                     subscriber.subscribe("many", QoS::ExactlyOnce);
                     let mut publisher = Peer::new(options(broker, "publisher"));
@@ -130,7 +130,7 @@ macro_rules! flows {
 
             #[test]
             fn retained_message_reaches_a_late_subscriber() {
-                on_one_and_three_arbiters(|broker| {
+                on_one_and_three_threads(|broker| {
                     let mut publisher = Peer::new(options(broker, "publisher"));
                     publisher.deliver("kept", QoS::AtLeastOnce, true, "latest");
                     let mut late = Peer::new(options(broker, "late"));
@@ -141,7 +141,7 @@ macro_rules! flows {
 
             #[test]
             fn will_follows_a_broken_connection() {
-                on_one_and_three_arbiters(|broker| {
+                on_one_and_three_threads(|broker| {
                     let mut observer = Peer::new(options(broker, "observer"));
                     observer.subscribe("will", QoS::AtLeastOnce);
                     let mut options = options(broker, "mortal");
@@ -154,7 +154,7 @@ macro_rules! flows {
 
             #[test]
             fn session_keeps_messages_for_an_absent_client() {
-                on_one_and_three_arbiters(|broker| {
+                on_one_and_three_threads(|broker| {
                     let absent = || $session(options(broker, "absentee"));
                     let mut absentee = Peer::new(absent());
                     absentee.subscribe("queue", QoS::AtLeastOnce);

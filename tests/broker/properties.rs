@@ -1,6 +1,6 @@
 //! Properties that travel with a message, and those that may not come from a client.
 
-use crate::support::launch::{default_broker, on_one_and_three_arbiters};
+use crate::support::launch::{default_broker, on_one_and_three_threads};
 use crate::support::{Message, Property, V5, V311};
 
 fn all_that_travel() -> Vec<Property> {
@@ -27,7 +27,7 @@ fn sorted(properties: &[Property]) -> Vec<Property> {
 // [MQTT-3.3.2-20]
 #[test]
 fn v5_properties_travel_unchanged_and_in_order() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut publisher = broker.client(V5, "p");
         let mut subscribers = ["s0", "s1", "s2", "s3"].map(|id| broker.client(V5, id));
         for subscriber in &mut subscribers {
@@ -47,7 +47,7 @@ fn v5_properties_travel_unchanged_and_in_order() {
 
 #[test]
 fn v5_properties_are_kept_with_queued_and_retained_messages() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut sleeper = broker.persistent(V5, "sleeper");
         sleeper.subscribe(&[("t", 1)]);
         sleeper.disconnect();

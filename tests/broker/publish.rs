@@ -1,6 +1,6 @@
 //! PUBLISH in both directions at QoS 0, 1 and 2: handshakes, identifiers, duplicates, order.
 
-use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, versions};
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_threads, versions};
 use crate::support::{Kind, Message, Packet, RawClient, V5, V31, V311, Version};
 
 const IDS: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
@@ -16,7 +16,7 @@ fn subscribers(broker: &TestBroker, version: Version, filter: &str, qos: u8) -> 
 }
 
 fn every_subscriber_receives_qos_0_1_and_2(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut subscribers = subscribers(broker, version, "a/b", 2);
         let mut publisher = broker.client(version, "publisher");
         for qos in [0, 1, 2] {
@@ -39,7 +39,7 @@ fn every_subscriber_receives_qos_0_1_and_2(version: Version) {
 versions!(every_subscriber_receives_qos_0_1_and_2: v31, v311, v5);
 
 fn qos_2_is_deduplicated_by_identifier_until_pubrel(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut subscribers = subscribers(broker, version, "t", 1);
         let mut publisher = broker.client(version, "publisher");
         let message = Message::new("t", "once").qos(2);
@@ -68,7 +68,7 @@ fn qos_2_is_deduplicated_by_identifier_until_pubrel(version: Version) {
 versions!(qos_2_is_deduplicated_by_identifier_until_pubrel: v31, v311, v5);
 
 fn qos_2_identifier_is_remembered_over_a_reconnect(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut subscribers = subscribers(broker, version, "t", 1);
         let mut publisher = broker.persistent(version, "publisher");
         publisher.publish_as(&Message::new("t", "once").qos(2), 5);
@@ -90,7 +90,7 @@ fn qos_2_identifier_is_remembered_over_a_reconnect(version: Version) {
 versions!(qos_2_identifier_is_remembered_over_a_reconnect: v31, v311, v5);
 
 fn messages_of_a_publisher_arrive_in_order(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         for qos in [0, 1, 2] {
             let mut subscribers = subscribers(broker, version, "order", qos);
             let mut publisher = broker.client(version, "publisher");
@@ -165,7 +165,7 @@ fn stray_acknowledgements_do_no_harm(version: Version) {
 versions!(stray_acknowledgements_do_no_harm: v311, v5);
 
 fn payloads_of_all_length_encodings_arrive_whole(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut subscriber = broker.client(version, "subscriber");
         subscriber.subscribe(&[("t", 1)]);
         let mut publisher = broker.client(version, "publisher");
@@ -186,7 +186,7 @@ versions!(payloads_of_all_length_encodings_arrive_whole: v311, v5);
 
 #[test]
 fn all_versions_reach_each_other() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let all = [V31, V311, V5];
         let mut subscribers = all.map(|version| broker.client(version, &format!("{version:?}")));
         for subscriber in &mut subscribers {

@@ -4,7 +4,9 @@
 //! the message was *published*, nor later than the spacing, one expiry tick and a tolerance after the last
 //! *arrived*.
 
-use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{
+    TestBroker, on_configured_threads, on_one_and_three_threads, start_broker, versions,
+};
 use crate::support::{Connect, Kind, Message, Packet, Property, Publish, RawClient, V5, V311, Version, now};
 use homing::config::{Config, OnExhausted};
 use std::time::{Duration, Instant};
@@ -22,16 +24,6 @@ fn every_second(config: &mut Config) {
     config.redelivery.backoff = 1.0;
     config.redelivery.jitter = 0.0;
     config.redelivery.attempts = 0;
-}
-
-fn on_one_and_three(configure: impl Fn(&mut Config), test: impl Fn(&TestBroker)) {
-    for arbiters in [1, 3] {
-        println!("{arbiters} arbiters");
-        test(&start_broker(|config| {
-            configure(config);
-            config.runtime.threads = arbiters;
-        }));
-    }
 }
 
 /// `times` spacings have passed since `published`, and one since `last` arrived.
@@ -54,7 +46,7 @@ fn assert_again(first: &Publish, again: &Publish) {
 }
 
 fn unacknowledged_publish_comes_again_with_dup_at_the_interval(version: Version) {
-    on_one_and_three(every_second, |broker| {
+    on_configured_threads(every_second, |broker| {
         let mut publisher = broker.client(version, "p");
         for qos in [1, 2] {
             let mut subscriber = broker.client(version, "s");
@@ -82,7 +74,7 @@ versions!(unacknowledged_publish_comes_again_with_dup_at_the_interval: v31, v311
 // 5.0 [MQTT-4.4.0-1]
 #[test]
 fn v5_unacknowledged_publish_and_pubrel_never_come_again_on_a_live_connection() {
-    on_one_and_three(every_second, |broker| {
+    on_configured_threads(every_second, |broker| {
         // The positive control: under the same settings 3.1.1 is resent to.
         let mut older = broker.client(V311, "older");
         older.subscribe(&[("t", 1)]);
@@ -103,7 +95,7 @@ fn v5_unacknowledged_publish_and_pubrel_never_come_again_on_a_live_connection() 
 }
 
 fn resent_publishes_keep_their_order(version: Version) {
-    on_one_and_three(every_second, |broker| {
+    on_configured_threads(every_second, |broker| {
         let mut subscriber = broker.client(version, "s");
         subscriber.subscribe(&[("t", 2)]);
         let mut publisher = broker.client(version, "p");
@@ -152,7 +144,7 @@ fn younger_publish_is_never_resent_before_an_older(version: Version) {
 versions!(younger_publish_is_never_resent_before_an_older: v31, v311);
 
 fn pubrel_comes_again_and_publish_never_after_pubrec(version: Version) {
-    on_one_and_three(every_second, |broker| {
+    on_configured_threads(every_second, |broker| {
         let mut subscriber = broker.client(version, "s");
         subscriber.subscribe(&[("t", 2)]);
         let mut publisher = broker.client(version, "p");
@@ -236,7 +228,7 @@ fn two_attempts(config: &mut Config) {
 }
 
 fn used_up_attempts_cut_a_client_whose_session_stays(version: Version) {
-    on_one_and_three(two_attempts, |broker| {
+    on_configured_threads(two_attempts, |broker| {
         let mut subscriber = broker.persistent(version, "s");
         subscriber.subscribe(&[("t", 1)]);
         let mut publisher = broker.client(version, "p");
@@ -340,7 +332,7 @@ versions!(what_the_peer_has_not_got_is_not_resent: v31, v311);
 
 /// A session with QoS 1 and 2 in every state, at its return.
 fn reconnect_restores_what_was_in_flight(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         for id in ["s0", "s1", "s2", "s3"] {
             let mut subscriber = broker.persistent(version, id);
             subscriber.subscribe(&[("t", 2)]);
@@ -385,7 +377,7 @@ fn reconnect_restores_what_was_in_flight(version: Version) {
 versions!(reconnect_restores_what_was_in_flight: v31, v311, v5);
 
 fn take_over_restores_what_was_in_flight(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut old = broker.persistent(version, "s");
         old.subscribe(&[("t", 2)]);
         let mut publisher = broker.client(version, "p");
@@ -410,7 +402,7 @@ fn with_receive_maximum(broker: &TestBroker, maximum: u16) -> RawClient {
 // 5.0 [MQTT-4.4.0-1], [MQTT-3.3.4-9]
 #[test]
 fn v5_reconnect_keeps_to_the_new_receive_maximum() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut subscriber = with_receive_maximum(broker, 10);
         subscriber.subscribe(&[("t", 2)]);
         let mut publisher = broker.client(V5, "p");
@@ -447,7 +439,7 @@ fn v5_reconnect_keeps_to_the_new_receive_maximum() {
 // 5.0 [MQTT-3.1.2-25]
 #[test]
 fn v5_reconnect_gives_up_what_exceeds_the_new_maximum_packet_size() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut subscriber = broker.persistent(V5, "s");
         subscriber.subscribe(&[("t", 2)]);
         let mut publisher = broker.client(V5, "p");

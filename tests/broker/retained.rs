@@ -1,7 +1,7 @@
 //! Retained messages: set, replaced, cleared, and handed to new subscriptions.
 
 use crate::support::client::subscribe_packet;
-use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, versions};
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_threads, versions};
 use crate::support::{Kind, Message, Packet, Version};
 
 /// What a new client is handed on subscribing to `filter`, as (topic, text).
@@ -20,7 +20,7 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn latest_retained_message_is_kept_until_cleared(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut publisher = broker.client(version, "p");
         for qos in [0, 1, 2] {
             publisher.deliver(&Message::new("t", format!("old {qos}")).qos(qos).retained());
@@ -40,7 +40,7 @@ fn latest_retained_message_is_kept_until_cleared(version: Version) {
 versions!(latest_retained_message_is_kept_until_cleared: v31, v311, v5);
 
 fn wildcards_find_all_retained_messages_that_match(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         // Publishers on several arbiters.
         for (n, topic) in ["a", "a/b", "a/b/c", "/a", "b", "a/", "$x/a"].into_iter().enumerate() {
             broker.client(version, &format!("p{n}")).deliver(&Message::new(topic, topic).qos(1).retained());
@@ -80,7 +80,7 @@ fn retained_message_comes_at_the_lower_of_stored_and_granted_qos(version: Versio
 versions!(retained_message_comes_at_the_lower_of_stored_and_granted_qos: v311, v5);
 
 fn subscription_misses_nothing_between_retained_and_live(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut publisher = broker.client(version, "p");
         let mut subscriber = broker.client(version, "s");
         for n in 0..50_u32 {

@@ -1,6 +1,6 @@
 //! `[[redelivery.rules]]`: other settings for some clients, users and topics.
 
-use crate::support::launch::{TestBroker, start_broker, versions};
+use crate::support::launch::{TestBroker, on_configured_threads, start_broker, versions};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, Version, now};
 use homing::config::{Config, Glob, OnAckTimeout, OnExhausted, RedeliveryRule};
 use std::time::{Duration, Instant};
@@ -28,14 +28,8 @@ fn with_rules(config: &mut Config, rules: &[RedeliveryRule]) {
     config.sys.publish_interval = Duration::from_millis(100);
 }
 
-fn on_one_and_three(rules: &[RedeliveryRule], test: impl Fn(&TestBroker)) {
-    for arbiters in [1, 3] {
-        println!("{arbiters} arbiters");
-        test(&start_broker(|config| {
-            with_rules(config, rules);
-            config.runtime.threads = arbiters;
-        }));
-    }
+fn ruled(rules: &[RedeliveryRule]) -> impl Fn(&mut Config) {
+    move |config| with_rules(config, rules)
 }
 
 fn short() -> RedeliveryRule {
@@ -60,7 +54,7 @@ fn send(broker: &TestBroker, client: &mut RawClient, topic: &str) -> (Instant, I
 fn client_and_user_choose_the_interval(version: Version) {
     let by_client = RedeliveryRule { client_id: glob("pump-*"), ..short() };
     let by_user = RedeliveryRule { user_name: glob("{ann,bob}"), ..short() };
-    on_one_and_three(&[by_client, by_user], |broker| {
+    on_configured_threads(ruled(&[by_client, by_user]), |broker| {
         let connect = |id| Connect::new(version, id);
         let mut plain = broker.connect(&connect("other").user_name("carl"));
         plain.subscribe(&[("t", 1)]);
@@ -82,7 +76,7 @@ versions!(client_and_user_choose_the_interval: v31, v311);
 fn v5_client_and_user_choose_the_ack_timeout() {
     let by_client = RedeliveryRule { client_id: glob("pump-?"), ..short() };
     let by_user = RedeliveryRule { user_name: glob("ann"), ..short() };
-    on_one_and_three(&[by_client, by_user], |broker| {
+    on_configured_threads(ruled(&[by_client, by_user]), |broker| {
         for connect in [Connect::persistent(V5, "pump-7"), Connect::persistent(V5, "other").user_name("ann")]
         {
             let mut client = broker.connect(&connect);
@@ -98,7 +92,7 @@ fn v5_client_and_user_choose_the_ack_timeout() {
 /// Each topic keeps its own time, a PUBREL that of its message.
 fn topic_chooses_the_interval_of_publish_and_pubrel(version: Version) {
     let rules = [RedeliveryRule { topic: Some("fast/#".to_owned()), ..short() }];
-    on_one_and_three(&rules, |broker| {
+    on_configured_threads(ruled(&rules), |broker| {
         let mut client = broker.client(version, "s");
         client.subscribe(&[("#", 2)]);
         let (published, first) = send(broker, &mut client, "fast/1");
@@ -125,7 +119,7 @@ versions!(topic_chooses_the_interval_of_publish_and_pubrel: v31, v311);
 fn v5_topic_chooses_the_ack_timeout_and_what_then() {
     let alarm = RedeliveryRule { on_ack_timeout: Some(OnAckTimeout::Alarm), ..topic("patient") };
     let fast = RedeliveryRule { topic: Some("+".to_owned()), ..short() };
-    on_one_and_three(&[alarm, fast], |broker| {
+    on_configured_threads(ruled(&[alarm, fast]), |broker| {
         let mut client = broker.connect(&Connect::persistent(V5, "s").clean(true));
         client.subscribe(&[("#", 1)]);
         send(broker, &mut client, "other/topic");
@@ -157,7 +151,7 @@ fn v5_each_cut_doubles_a_topics_ack_timeout_too() {
 fn wish_counts_where_the_topics_rule_lets_it(version: Version) {
     let fixed = RedeliveryRule { topic: Some("fixed".to_owned()), ..short() };
     let open = RedeliveryRule { topic: Some("open".to_owned()), client_may_override: true, ..short() };
-    on_one_and_three(&[fixed, open], |broker| {
+    on_configured_threads(ruled(&[fixed, open]), |broker| {
         let (name, wish) = match version {
             V5 => ("ack-timeout", "1h"),
             _ => ("retry-interval", "off"),
@@ -211,7 +205,7 @@ fn topic_chooses_what_follows_the_last_attempt(version: Version) {
         max_backoff: Some(Duration::from_millis(300)),
         ..topic("keep")
     };
-    on_one_and_three(&[keep], |broker| {
+    on_configured_threads(ruled(&[keep]), |broker| {
         let connect = |id| Connect::persistent(version, id).clean(false);
         let mut client = broker.connect(&connect("s"));
         client.subscribe(&[("+", 1)]);

@@ -1,7 +1,7 @@
 //! Sessions: taken up, taken over, ended, and the queue that waits for an absent client.
 
 use crate::support::client::Event;
-use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{TestBroker, on_one_and_three_threads, start_broker, versions};
 use crate::support::{
     Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, V31, V311, Version, Will, now,
 };
@@ -16,7 +16,7 @@ fn assert_present(client: &RawClient, present: bool) {
 }
 
 fn session_is_taken_up(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         for id in IDS {
             let mut client = broker.persistent(version, id);
             assert_present(&client, false);
@@ -39,7 +39,7 @@ fn session_is_taken_up(version: Version) {
 versions!(session_is_taken_up: v31, v311, v5);
 
 fn clean_connect_discards_the_session(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         for id in IDS {
             let mut client = broker.persistent(version, id);
             client.subscribe(&[("t", 1)]);
@@ -59,7 +59,7 @@ fn clean_connect_discards_the_session(version: Version) {
 versions!(clean_connect_discards_the_session: v31, v311, v5);
 
 fn second_connection_takes_the_session_over(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         for id in IDS {
             let mut old = broker.persistent(version, id);
             old.subscribe(&[("t", 1)]);
@@ -78,7 +78,7 @@ fn second_connection_takes_the_session_over(version: Version) {
 versions!(second_connection_takes_the_session_over: v31, v311, v5);
 
 fn clean_take_over_begins_afresh(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         for id in IDS {
             let mut old = broker.persistent(version, id);
             old.subscribe(&[("t", 1)]);
@@ -96,7 +96,7 @@ versions!(clean_take_over_begins_afresh: v311, v5);
 /// A 3.1.1 session taken over by a 5.0 client, and the other way round, is one session.
 #[test]
 fn session_is_taken_over_between_versions() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut old = broker.persistent(V311, "c");
         old.subscribe(&[("t", 1)]);
         let mut new = broker.persistent(V5, "c");
@@ -114,7 +114,7 @@ fn session_is_taken_over_between_versions() {
 // 5.0 [MQTT-3.1.4-3]
 #[test]
 fn v5_racing_connections_leave_exactly_one() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut racers: Vec<RawClient> = (0..12).map(|_| broker.open(V5)).collect();
         // Nobody waits for another: accepting arbiters hand over while the home one is busy with the last.
         for racer in &mut racers {
@@ -142,7 +142,7 @@ fn answers_a_ping(client: &mut RawClient) -> bool {
 }
 
 fn absent_client_finds_its_messages_in_order(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         for id in IDS {
             let mut client = broker.persistent(version, id);
             client.subscribe(&[("q/#", 2)]);
@@ -336,7 +336,7 @@ const TOLERANCE: Duration = Duration::from_millis(750);
 // 5.0 [MQTT-4.1.0-2]
 #[test]
 fn v5_session_ends_when_its_expiry_has_run_out() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut observer = broker.client(V5, "observer");
         observer.subscribe(&[("session/end", 0)]);
         let connect = Connect::new(V5, "c").clean(false).with(Property::SessionExpiry(1));

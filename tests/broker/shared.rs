@@ -1,6 +1,6 @@
 //! Shared subscriptions of 5.0.
 
-use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters};
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_threads};
 use crate::support::{Message, RawClient, V5};
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ fn members(broker: &TestBroker, filter: &str, qos: u8) -> Vec<RawClient> {
 // 5.0 [MQTT-4.8.2-1]
 #[test]
 fn v5_each_message_goes_to_one_member_and_to_all_in_turn() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut members = members(broker, "$share/group/s/+", 1);
         let mut other_group = broker.client(V5, "other group");
         other_group.subscribe(&[("$share/other/s/+", 0)]);
@@ -45,7 +45,7 @@ fn v5_each_message_goes_to_one_member_and_to_all_in_turn() {
 
 #[test]
 fn v5_unacknowledged_qos_1_goes_to_another_member_when_a_session_ends() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut leaver = broker.client(V5, "leaver");
         leaver.subscribe(&[("$share/g/t", 1)]);
         let mut publisher = broker.client(V5, "p");
@@ -74,7 +74,7 @@ fn v5_unacknowledged_qos_1_goes_to_another_member_when_a_session_ends() {
 // 5.0 [MQTT-4.8.2-4]
 #[test]
 fn v5_cut_qos_2_delivery_is_finished_with_the_same_member() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut member = broker.persistent(V5, "member");
         member.subscribe(&[("$share/g/t", 2)]);
         let mut publisher = broker.client(V5, "p");
@@ -93,7 +93,7 @@ fn v5_cut_qos_2_delivery_is_finished_with_the_same_member() {
 
 #[test]
 fn v5_absent_members_are_skipped_while_one_is_present() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut absent = broker.persistent(V5, "absent");
         absent.subscribe(&[("$share/g/t", 1)]);
         absent.disconnect();
@@ -123,7 +123,7 @@ fn v5_message_waits_for_an_absent_member_where_all_are() {
 
 #[test]
 fn v5_unsubscribed_member_gets_nothing_more() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut members = members(broker, "$share/g/t", 0);
         let mut leaver = members.pop().expect("four members");
         assert_eq!(leaver.unsubscribe(&["$share/g/t"]), [0]);

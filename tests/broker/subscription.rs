@@ -1,10 +1,10 @@
 //! SUBSCRIBE and UNSUBSCRIBE: filters, options, identifiers, overlaps.
 
-use crate::support::launch::{default_broker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{default_broker, on_one_and_three_threads, start_broker, versions};
 use crate::support::{Message, Property, RawClient, V5, Version};
 
 fn codes_follow_the_filters(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut client = broker.client(version, "c");
         assert_eq!(client.subscribe(&[("a", 2), ("b", 0), ("c", 1), ("a", 1)]), [2, 0, 1, 1]);
         // The last request for `a` replaced the first.
@@ -70,7 +70,7 @@ fn subscriptions_beyond_the_limit_are_refused(version: Version) {
 versions!(subscriptions_beyond_the_limit_are_refused: v311, v5);
 
 fn once_answered_every_arbiter_routes_by_the_change(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut publishers: Vec<RawClient> =
             (0..4).map(|n| broker.client(version, &format!("p{n}"))).collect();
         let mut subscriber = broker.client(version, "s");

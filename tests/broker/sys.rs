@@ -1,6 +1,6 @@
 //! What the broker says of itself under `$SYS/broker`.
 
-use crate::support::launch::{on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{on_configured_threads, on_one_and_three_threads, start_broker, versions};
 use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V311, Version, now};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -53,34 +53,34 @@ versions!(the_broker_tells_of_itself: v31, v311, v5);
 
 #[test]
 fn counts_follow_what_happens() {
-    for arbiters in [1, 3] {
-        let broker = start_broker(|config| {
-            config.sys.publish_interval = Duration::from_millis(200);
-            config.runtime.threads = arbiters;
-        });
-        let mut watcher = broker.client(V5, "watcher");
-        watcher.subscribe(&[("$SYS/broker/+/+", 0)]);
-        let mut others: Vec<RawClient> = (0..5).map(|n| broker.persistent(V5, &format!("c{n}"))).collect();
-        for (n, other) in others.iter_mut().enumerate() {
-            other.subscribe(&[("a", 0), ("b", 0)]);
-            other.deliver(&Message::new(format!("kept/{n}"), "x").qos(1).retained());
-        }
-        let is = |topic: &'static str, value: &'static str| {
-            move |values: &HashMap<String, String>| values.get(topic).is_some_and(|v| v == value)
-        };
-        read_until(&mut watcher, is("clients/connected", "6"));
-        read_until(&mut watcher, is("subscriptions/count", "11"));
-        others.into_iter().take(3).for_each(RawClient::disconnect);
-        read_until(&mut watcher, is("clients/connected", "1"));
-        // Sessions that wait are counted too.
-        read_until(&mut watcher, is("clients/total", "6"));
-    }
+    on_configured_threads(
+        |config| config.sys.publish_interval = Duration::from_millis(200),
+        |broker| {
+            let mut watcher = broker.client(V5, "watcher");
+            watcher.subscribe(&[("$SYS/broker/+/+", 0)]);
+            let mut others: Vec<RawClient> =
+                (0..5).map(|n| broker.persistent(V5, &format!("c{n}"))).collect();
+            for (n, other) in others.iter_mut().enumerate() {
+                other.subscribe(&[("a", 0), ("b", 0)]);
+                other.deliver(&Message::new(format!("kept/{n}"), "x").qos(1).retained());
+            }
+            let is = |topic: &'static str, value: &'static str| {
+                move |values: &HashMap<String, String>| values.get(topic).is_some_and(|v| v == value)
+            };
+            read_until(&mut watcher, is("clients/connected", "6"));
+            read_until(&mut watcher, is("subscriptions/count", "11"));
+            others.into_iter().take(3).for_each(RawClient::disconnect);
+            read_until(&mut watcher, is("clients/connected", "1"));
+            // Sessions that wait are counted too.
+            read_until(&mut watcher, is("clients/total", "6"));
+        },
+    );
 }
 
 // 5.0 [MQTT-4.7.2-1]
 #[test]
 fn v5_wildcards_alone_do_not_see_the_brokers_topics() {
-    on_one_and_three_arbiters(|_| {
+    on_one_and_three_threads(|_| {
         let broker = start_broker(|config| config.sys.publish_interval = Duration::from_millis(100));
         let mut all = broker.client(V5, "all");
         all.subscribe(&[("#", 0), ("+/#", 0), ("+/broker/#", 0)]);
@@ -102,35 +102,36 @@ fn last_disconnect(watcher: &mut RawClient, client_id: &str) -> serde_json::Valu
 }
 
 fn why_a_client_was_cut_is_kept(version: Version) {
-    for arbiters in [1, 3] {
-        let broker = start_broker(|config| {
+    on_configured_threads(
+        |config| {
             config.redelivery.interval = Duration::from_millis(300);
             config.redelivery.attempts = 1;
             config.redelivery.ack_timeout = Duration::from_millis(500);
-            config.runtime.threads = arbiters;
-        });
-        // One level of the topic, whatever the client id.
-        let mut subscriber = broker.persistent(version, "a/+");
-        subscriber.subscribe(&[("t", 1), ("$SYS/broker/clients/+/last-disconnect", 0)]);
-        let mut publisher = broker.client(version, "p");
-        publisher.deliver(&Message::new("t", "x").qos(1));
-        let first = subscriber.expect_publish();
-        let last = subscriber.read_to_end();
-        // Nothing stands behind the DISCONNECT: it does not read of its own end.
-        assert_eq!(last.len(), 1, "{last:?}");
-        let mut watcher = broker.client(version, "watcher");
-        let record = last_disconnect(&mut watcher, "a%2F%2B");
-        let (cause, sent) = if version == V5 { ("ack_timeout", 1) } else { ("attempts_used_up", 2) };
-        assert_eq!(record["cause"], cause, "{record}");
-        let oldest = &record["oldest_unacknowledged"];
-        assert_eq!(oldest["packet_id"], first.id, "{record}");
-        assert_eq!(oldest["transmissions"], sent, "{record}");
-        let age = oldest["age_ms"].as_u64().expect("an age");
-        assert!((500..3000).contains(&age), "{record}");
-        assert!(record["lateness_ms"].as_u64().expect("a lateness") < 1000, "{record}");
-        assert_eq!((&record["in_flight"], &record["queued"]), (&1.into(), &0.into()), "{record}");
-        assert!(record["last_packet_ms_ago"].as_u64().expect("a time") <= age + 1000, "{record}");
-    }
+        },
+        |broker| {
+            // One level of the topic, whatever the client id.
+            let mut subscriber = broker.persistent(version, "a/+");
+            subscriber.subscribe(&[("t", 1), ("$SYS/broker/clients/+/last-disconnect", 0)]);
+            let mut publisher = broker.client(version, "p");
+            publisher.deliver(&Message::new("t", "x").qos(1));
+            let first = subscriber.expect_publish();
+            let last = subscriber.read_to_end();
+            // Nothing stands behind the DISCONNECT: it does not read of its own end.
+            assert_eq!(last.len(), 1, "{last:?}");
+            let mut watcher = broker.client(version, "watcher");
+            let record = last_disconnect(&mut watcher, "a%2F%2B");
+            let (cause, sent) = if version == V5 { ("ack_timeout", 1) } else { ("attempts_used_up", 2) };
+            assert_eq!(record["cause"], cause, "{record}");
+            let oldest = &record["oldest_unacknowledged"];
+            assert_eq!(oldest["packet_id"], first.id, "{record}");
+            assert_eq!(oldest["transmissions"], sent, "{record}");
+            let age = oldest["age_ms"].as_u64().expect("an age");
+            assert!((500..3000).contains(&age), "{record}");
+            assert!(record["lateness_ms"].as_u64().expect("a lateness") < 1000, "{record}");
+            assert_eq!((&record["in_flight"], &record["queued"]), (&1.into(), &0.into()), "{record}");
+            assert!(record["last_packet_ms_ago"].as_u64().expect("a time") <= age + 1000, "{record}");
+        },
+    );
 }
 versions!(why_a_client_was_cut_is_kept: v31, v311, v5);
 

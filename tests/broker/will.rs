@@ -1,6 +1,6 @@
 //! Will Messages: when they go out, when they do not, and as what.
 
-use crate::support::launch::{TestBroker, default_broker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{TestBroker, default_broker, on_one_and_three_threads, start_broker, versions};
 use crate::support::{Connect, Message, Property, RawClient, V5, V311, Version, Will, now};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn with_will(version: Version, id: &str) -> Connect {
 }
 
 fn will_goes_out_once_when_the_connection_breaks(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut observer = observer(broker, version);
         for id in ["c0", "c1", "c2", "c3"] {
             for qos in [0, 1, 2] {
@@ -48,7 +48,7 @@ fn will_goes_out_once_when_the_connection_breaks(version: Version) {
 versions!(will_goes_out_once_when_the_connection_breaks: v31, v311, v5);
 
 fn take_over_sends_the_will(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut observer = observer(broker, version);
         for id in ["c0", "c1", "c2", "c3"] {
             let mut old = broker.connect(&Connect { clean: false, ..with_will(version, id) });
@@ -72,7 +72,7 @@ fn delayed_will(id: &str, delay: u32, expiry: u32) -> Connect {
 // 5.0 [MQTT-3.1.2-8]
 #[test]
 fn v5_will_goes_out_when_its_delay_has_passed() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut observer = observer(broker, V5);
         let left = now();
         broker.connect(&delayed_will("c", 1, 60)).vanish();
@@ -88,7 +88,7 @@ fn v5_will_goes_out_when_its_delay_has_passed() {
 // 5.0 [MQTT-3.1.3-9]
 #[test]
 fn v5_take_over_of_the_same_session_cancels_a_delayed_will() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut observer = observer(broker, V5);
         let mut old = broker.connect(&delayed_will("c", 1, 60));
         let mut new = broker.persistent(V5, "c");
@@ -101,7 +101,7 @@ fn v5_take_over_of_the_same_session_cancels_a_delayed_will() {
 // 5.0 [MQTT-3.1.2-8]
 #[test]
 fn v5_clean_take_over_ends_the_session_and_sends_a_delayed_will() {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut observer = observer(broker, V5);
         let mut old = broker.connect(&delayed_will("c", 60, 600));
         let mut new = broker.client(V5, "c");
@@ -125,7 +125,7 @@ fn v5_will_expiry_counts_from_its_publication() {
 }
 
 fn will_reaches_an_absent_subscriber(version: Version) {
-    on_one_and_three_arbiters(|broker| {
+    on_one_and_three_threads(|broker| {
         let mut absentee = broker.persistent(version, "absentee");
         absentee.subscribe(&[("will/#", 1)]);
         absentee.disconnect();

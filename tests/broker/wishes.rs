@@ -1,6 +1,8 @@
 //! What a client asks for about its own redelivery, within the operator's bounds.
 
-use crate::support::launch::{TestBroker, on_one_and_three_arbiters, start_broker, versions};
+use crate::support::launch::{
+    TestBroker, on_configured_threads, on_one_and_three_threads, start_broker, versions,
+};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, Version, now};
 use homing::config::Config;
 use std::time::Duration;
@@ -76,7 +78,7 @@ fn v5_answer_that_exceeds_maximum_packet_size_is_left_out() {
 
 #[test]
 fn wish_in_connect_is_the_ack_timeout() {
-    on_one_and_three_arbiters(|_| {
+    on_one_and_three_threads(|_| {
         let broker = start_broker(bounds);
         let mut subscriber = asking(&broker, &[("ack-timeout", "600ms")]);
         subscriber.subscribe(&[("t", 1)]);
@@ -91,11 +93,7 @@ fn wish_in_connect_is_the_ack_timeout() {
 }
 
 fn published_wish_is_the_spacing_of_ones_own_resends(version: Version) {
-    for arbiters in [1, 3] {
-        let broker = start_broker(|config| {
-            bounds(config);
-            config.runtime.threads = arbiters;
-        });
+    on_configured_threads(bounds, |broker| {
         let mut other = broker.client(version, "other");
         other.subscribe(&[("t", 1), ("$homing/#", 1)]);
         let mut subscriber = broker.persistent(version, "s");
@@ -121,7 +119,7 @@ fn published_wish_is_the_spacing_of_ones_own_resends(version: Version) {
         let again = subscriber.expect_publish();
         subscriber.complete(&again);
         assert_eq!(granted(&mut subscriber), "retry-interval=600ms");
-    }
+    });
 }
 versions!(published_wish_is_the_spacing_of_ones_own_resends: v31, v311);
 

@@ -27,16 +27,14 @@ mod support;
 #[path = "../simulation/rng.rs"]
 mod rng;
 
-mod homing;
 mod link;
 mod mortal;
 mod publisher;
 mod retained;
 mod subscriber;
+mod trial;
 mod verdict;
-mod world;
 
-use homing::Homing;
 use mortal::Mortal;
 use publisher::Publisher;
 use rng::Rng;
@@ -44,9 +42,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 use subscriber::{Plan, Subscriber};
+use support::process::{Process, homing_serve};
 use support::{Connect, Message, RawClient, V5, V311, now};
-use support::{process, shim, work};
-use world::{Class, MARKER, Pending, Series, Stamp, World};
+use support::{shim, work};
+use trial::{Class, MARKER, Pending, Series, Stamp, Trial};
 
 const ROUNDS: u64 = 60;
 const PUBLISHERS: u64 = 6;
@@ -92,19 +91,19 @@ impl Clients {
     }
 
     /// Lets all clients loose on a broker until `end` says that they are through with it.
-    fn run(&mut self, world: &World, end: impl FnOnce()) -> Pending {
+    fn run(&mut self, trial: &Trial, end: impl FnOnce()) -> Pending {
         let online = self.subscribers.iter().filter(|s| s.plan() != Plan::Away).count();
-        world.begin(self.publishers.len() + online + self.mortals.len());
+        trial.begin(self.publishers.len() + online + self.mortals.len());
         thread::scope(|scope| {
             let publishers: Vec<_> =
-                self.publishers.iter_mut().map(|p| scope.spawn(|| p.run(world))).collect();
+                self.publishers.iter_mut().map(|p| scope.spawn(|| p.run(trial))).collect();
             let subscribers: Vec<_> = self
                 .subscribers
                 .iter_mut()
                 .filter(|s| s.plan() != Plan::Away)
-                .map(|s| scope.spawn(|| s.run(world)))
+                .map(|s| scope.spawn(|| s.run(trial)))
                 .collect();
-            let mortals: Vec<_> = self.mortals.iter_mut().map(|m| scope.spawn(|| m.run(world))).collect();
+            let mortals: Vec<_> = self.mortals.iter_mut().map(|m| scope.spawn(|| m.run(trial))).collect();
             end();
             let all = publishers.into_iter().chain(subscribers).chain(mortals);
             let ended = all.map(|t| t.join().expect("a client"));
@@ -112,13 +111,13 @@ impl Clients {
         })
     }
 
-    fn subscribe_the_fleet(&mut self, world: &World) {
+    fn subscribe_the_fleet(&mut self, trial: &Trial) {
         for subscriber in &mut self.subscribers {
             let is_fleet = subscriber.classes() == [Class::Fleet];
             subscriber.set_plan(if is_fleet { Plan::SubscribeAndLeave } else { Plan::Away });
         }
         let others = (std::mem::take(&mut self.publishers), std::mem::take(&mut self.mortals));
-        self.run(world, || {});
+        self.run(trial, || {});
         (self.publishers, self.mortals) = others;
     }
 
@@ -129,17 +128,29 @@ impl Clients {
 }
 
 /// Waits until so many acknowledgements have come since `from`, then a little longer.
-fn wait_for_acknowledgements(world: &World, from: u64, count: u64, then: Duration) {
+fn wait_for_acknowledgements(trial: &Trial, from: u64, count: u64, then: Duration) {
     let deadline = now() + LONGEST;
-    while world.acknowledged() < from + count && now() < deadline {
+    while trial.acknowledged() < from + count && now() < deadline {
         thread::sleep(Duration::from_micros(200));
     }
     thread::sleep(then);
 }
 
+/// Starts the real binary on a data directory. It listens when [`Process::address`] returns.
+fn spawn(directory: &Path, threads: u64) -> Process {
+    let mut command = homing_serve();
+    command
+        .args(["--log-level", "warn", "--set", &format!("runtime.threads={threads}")])
+        // Nothing may be refused: what is refused was not promised.
+        .args(["--set", "store.queue_messages=1000000", "--set", "store.queue_bytes=1 GiB"])
+        .arg("--data-dir")
+        .arg(directory);
+    Process::spawn(&mut command)
+}
+
 /// Starts it and kills it, mostly before it has taken up what it had.
 fn kill_in_recovery(directory: &Path, arbiters: u64, rng: &mut Rng) -> u64 {
-    let mut homing = Homing::spawn(directory, arbiters);
+    let mut homing = spawn(directory, arbiters);
     // Or when wills that were due have gone out.
     let after = if rng.percent(20) { rng.between(200, 400) } else { rng.between(0, 60) };
     thread::sleep(Duration::from_millis(after));
@@ -148,36 +159,36 @@ fn kill_in_recovery(directory: &Path, arbiters: u64, rng: &mut Rng) -> u64 {
 }
 
 /// One load, one kill. What waited for an answer at it.
-fn round(number: u64, directory: &Path, clients: &mut Clients, world: &World, rng: &mut Rng) -> Pending {
+fn round(number: u64, directory: &Path, clients: &mut Clients, trial: &Trial, rng: &mut Rng) -> Pending {
     let arbiters = 1 + number % 2;
     let mut again = Vec::new();
     while rng.percent(30) {
         again.push(kill_in_recovery(directory, 1 + rng.below(2), rng));
     }
-    let mut homing = Homing::spawn(directory, arbiters);
-    world.serve(number, homing.address());
-    retained::check(world, &clients.publishers);
+    let mut homing = spawn(directory, arbiters);
+    trial.serve(number, homing.address().expect("it listens"));
+    retained::check(trial, &clients.publishers);
     clients.draw_plans();
     // Few, so that it is killed while sessions are taken up, or many.
     let count = if rng.percent(25) { rng.between(0, 8) } else { rng.between(10, 400) };
     let then = Duration::from_micros(rng.below(3_000));
-    let (began, from) = (now(), world.acknowledged());
-    let pending = clients.run(world, || {
-        wait_for_acknowledgements(world, from, count, then);
-        world.about_to_kill();
+    let (began, from) = (now(), trial.acknowledged());
+    let pending = clients.run(trial, || {
+        wait_for_acknowledgements(trial, from, count, then);
+        trial.about_to_kill();
         homing.kill();
     });
     println!(
         "round {number}: {arbiters} arbiters, killed {again:?} ms into recoveries, then after {} acknowledgements in {} ms; pending: {pending}",
-        world.acknowledged() - from,
+        trial.acknowledged() - from,
         began.elapsed().as_millis(),
     );
     pending
 }
 
 /// Behind all else, to everybody.
-fn mark(world: &World) {
-    let mut marker = RawClient::connect(world.address(), &Connect::new(V5, "marker"));
+fn mark(trial: &Trial) {
+    let mut marker = RawClient::connect(trial.address(), &Connect::new(V5, "marker"));
     for class in [Class::SharedState, Class::Fleet] {
         let series = Series { class, publisher: MARKER, qos: 2 };
         let message = Message::new(series.topic(), Stamp { series, number: 0 }.payload()).qos(2);
@@ -186,21 +197,21 @@ fn mark(world: &World) {
 }
 
 /// No more kills: what is promised has to come.
-fn finish(rounds: u64, directory: &Path, clients: &mut Clients, world: &World) {
-    let mut homing = Homing::spawn(directory, 1 + rounds % 2);
-    world.serve(rounds, homing.address());
-    retained::check(world, &clients.publishers);
+fn finish(rounds: u64, directory: &Path, clients: &mut Clients, trial: &Trial) {
+    let mut homing = spawn(directory, 1 + rounds % 2);
+    trial.serve(rounds, homing.address().expect("it listens"));
+    retained::check(trial, &clients.publishers);
     clients.publishers.iter_mut().for_each(Publisher::finish);
     clients.mortals.iter_mut().for_each(Mortal::finish);
     clients.subscribers.iter_mut().for_each(|s| s.set_plan(Plan::Drain));
     let began = now();
-    let pending = clients.run(world, || {
-        world.wait_until_through();
-        mark(world);
+    let pending = clients.run(trial, || {
+        trial.wait_until_through();
+        mark(trial);
     });
     println!("drained in {} ms", began.elapsed().as_millis());
     assert_eq!(pending.total(), 0, "unanswered at the end: {pending}");
-    retained::check(world, &clients.publishers);
+    retained::check(trial, &clients.publishers);
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -219,31 +230,31 @@ fn what_was_acknowledged_survives_kill_9() {
     println!("CRASH_SEED={seed} CRASH_ROUNDS={rounds}");
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let mut rng = Rng::new(seed);
-    let (world, mut clients) = (World::default(), Clients::new(&mut rng));
+    let (trial, mut clients) = (Trial::default(), Clients::new(&mut rng));
     {
-        let mut homing = Homing::spawn(directory.path(), 2);
-        world.serve(0, homing.address());
-        clients.subscribe_the_fleet(&world);
-        world.about_to_kill();
+        let mut homing = spawn(directory.path(), 2);
+        trial.serve(0, homing.address().expect("it listens"));
+        clients.subscribe_the_fleet(&trial);
+        trial.about_to_kill();
         homing.kill();
     }
     let (mut within, mut sum) = (0, Pending::default());
     for number in 0..rounds {
-        let pending = round(number, directory.path(), &mut clients, &world, &mut rng);
+        let pending = round(number, directory.path(), &mut clients, &trial, &mut rng);
         within += u64::from(pending.total() > 0);
         sum = sum.and(pending);
-        if world.has_violations() {
+        if trial.has_violations() {
             break;
         }
     }
-    if !world.has_violations() {
-        finish(rounds, directory.path(), &mut clients, &world);
+    if !trial.has_violations() {
+        finish(rounds, directory.path(), &mut clients, &trial);
         let published = clients.publishers.iter().flat_map(|p| &p.fates).map(|(s, f)| (*s, f.as_slice()));
         let wills = clients.mortals.iter().map(|m| (m.series(), m.fates.as_slice()));
-        verdict::judge(&world, &published.chain(wills).collect(), &clients.subscribers);
+        verdict::judge(&trial, &published.chain(wills).collect(), &clients.subscribers);
     }
     println!("{within} of {rounds} kills met acknowledgements under way, in all: {sum}");
-    let violations = world.violations();
+    let violations = trial.violations();
     if !violations.is_empty() {
         // What the broker left is there to be looked at.
         println!("its data: {}", directory.keep().display());
@@ -256,13 +267,13 @@ fn what_was_acknowledged_survives_kill_9() {
 fn work_that_was_acknowledged_while_its_member_left_survives_kill_9() {
     for (leaves, arbiters) in work::WAYS {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-        let mut command = process::homing_serve();
+        let mut command = homing_serve();
         work::slowly(&mut command, shim::shim("power_loss"), directory.path(), arbiters);
-        let (mut broker, address) = process::Process::serve(&mut command);
+        let (mut broker, address) = Process::serve(&mut command);
         work::prepare(address);
         let promised = work::hand_out(address, leaves, || broker.kill());
-        let mut homing = Homing::spawn(directory.path(), arbiters);
-        let had = work::collect(homing.address(), &promised);
+        let mut homing = spawn(directory.path(), arbiters);
+        let had = work::collect(homing.address().expect("it listens"), &promised);
         assert!(
             promised.is_subset(&had),
             "{leaves:?} with {arbiters}: {promised:?} acknowledged, {had:?} there"

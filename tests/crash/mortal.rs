@@ -3,7 +3,7 @@
 use crate::link::{Came, Link};
 use crate::publisher::Fate;
 use crate::support::{Connect, Packet, Version, Will};
-use crate::world::{Class, Pending, Series, Stamp, World};
+use crate::trial::{Class, Pending, Series, Stamp, Trial};
 
 pub struct Mortal {
     series: Series,
@@ -31,11 +31,11 @@ impl Mortal {
     }
 
     /// Is connected until the broker is gone. What was unanswered.
-    pub fn run(&mut self, world: &World) -> Pending {
+    pub fn run(&mut self, trial: &Trial) -> Pending {
         let name = format!("m{}", self.series.publisher);
         let unanswered = Pending { connects: 1, ..Pending::default() };
-        let Some(mut link) = Link::open(world.address(), self.version) else {
-            world.must_be_killed(&name);
+        let Some(mut link) = Link::open(trial.address(), self.version) else {
+            trial.must_be_killed(&name);
             return unanswered;
         };
         let mut connect = Connect::persistent(self.version, &name);
@@ -43,7 +43,7 @@ impl Mortal {
         if !self.finishes {
             let stamp = Stamp { series: self.series, number: earlier };
             connect = connect.will(Will::new(self.series.topic(), stamp.payload()).qos(2));
-            self.fates.push(Fate { sent: world.moment(), acknowledged: None, round: 0 });
+            self.fates.push(Fate { sent: trial.moment(), acknowledged: None, round: 0 });
             self.stored.push(false);
         }
         link.put(&connect.encode());
@@ -52,29 +52,29 @@ impl Mortal {
             match link.next() {
                 Came::Packet(Packet::Connack(_)) => {
                     pending = Pending::default();
-                    self.connected(world, earlier);
+                    self.connected(trial, earlier);
                     if self.finishes {
                         link.put(&[0xE0, 0]);
                     }
                 }
-                Came::Packet(other) => world.violated(format!("{name}: unexpected {other:?}")),
+                Came::Packet(other) => trial.violated(format!("{name}: unexpected {other:?}")),
                 Came::Nothing => {}
                 Came::End => {
                     if !self.finishes {
-                        world.must_be_killed(&name);
+                        trial.must_be_killed(&name);
                     }
-                    world.through();
+                    trial.through();
                     return pending;
                 }
             }
         }
     }
 
-    fn connected(&mut self, world: &World, earlier: usize) {
-        let moment = world.count_acknowledgement();
+    fn connected(&mut self, trial: &Trial, earlier: usize) {
+        let moment = trial.count_acknowledgement();
         for (fate, stored) in self.fates.iter_mut().zip(&self.stored).take(earlier) {
             if *stored && fate.acknowledged.is_none() {
-                (fate.acknowledged, fate.round) = (Some(moment), world.round());
+                (fate.acknowledged, fate.round) = (Some(moment), trial.round());
             }
         }
         self.stored[earlier..].fill(true);

@@ -3,7 +3,7 @@
 use crate::link::{Came, Link};
 use crate::rng::Rng;
 use crate::support::{Connect, Kind, Message, Packet, Version};
-use crate::world::{Class, Pending, Series, Stamp, World, acknowledge};
+use crate::trial::{Class, Pending, Series, Stamp, Trial, acknowledge};
 use std::collections::{BTreeMap, VecDeque};
 
 /// When a message was first sent, and when its PUBACK or PUBREC came.
@@ -86,24 +86,24 @@ impl Publisher {
     }
 
     /// Publishes until the broker is gone, or all is answered and nothing is left to do. What was unanswered.
-    pub fn run(&mut self, world: &World) -> Pending {
-        let pending = self.publish(world);
-        world.through();
+    pub fn run(&mut self, trial: &Trial) -> Pending {
+        let pending = self.publish(trial);
+        trial.through();
         pending
     }
 
-    fn publish(&mut self, world: &World) -> Pending {
+    fn publish(&mut self, trial: &Trial) -> Pending {
         let is_last = self.left == 0;
         let connects = Pending { connects: 1, ..Pending::default() };
-        let Some(mut link) = Link::open(world.address(), self.version) else {
-            world.must_be_killed(&self.name());
+        let Some(mut link) = Link::open(trial.address(), self.version) else {
+            trial.must_be_killed(&self.name());
             return connects;
         };
         link.put(&Connect::persistent(self.version, &self.name()).encode());
         let mut connected = false;
         loop {
             if connected {
-                self.fill_window(world, &mut link);
+                self.fill_window(trial, &mut link);
             }
             if is_last && connected && self.exchanges.is_empty() {
                 return Pending::default();
@@ -111,17 +111,17 @@ impl Publisher {
             match link.next() {
                 Came::Packet(Packet::Connack(connack)) => {
                     connected = true;
-                    world.count_acknowledgement();
+                    trial.count_acknowledgement();
                     if self.known && !connack.session_present {
-                        world.violated(format!("{}: its session is gone", self.name()));
+                        trial.violated(format!("{}: its session is gone", self.name()));
                     }
                     self.known = true;
                     self.resend(&mut link);
                 }
-                Came::Packet(packet) => self.take(world, &mut link, &packet),
+                Came::Packet(packet) => self.take(trial, &mut link, &packet),
                 Came::Nothing => {}
                 Came::End => {
-                    world.must_be_killed(&self.name());
+                    trial.must_be_killed(&self.name());
                     if connected && self.releases {
                         let received = self.exchanges.iter_mut().filter(|e| e.stage == Stage::Received);
                         received.for_each(|e| e.released = true);
@@ -149,13 +149,13 @@ impl Publisher {
         }
     }
 
-    fn fill_window(&mut self, world: &World, link: &mut Link) {
+    fn fill_window(&mut self, trial: &Trial, link: &mut Link) {
         while self.left > 0 && self.exchanges.len() < self.window {
             self.left -= 1;
             let series = self.series[self.rng.below(self.series.len() as u64) as usize];
             let fates = self.fates.entry(series).or_default();
             let stamp = Stamp { series, number: fates.len() };
-            fates.push(Fate { sent: world.moment(), acknowledged: None, round: 0 });
+            fates.push(Fate { sent: trial.moment(), acknowledged: None, round: 0 });
             let exchange = Exchange { id: self.free_id(), stamp, stage: Stage::Sent, released: false };
             link.put(&packet(self.version, &exchange, false));
             self.exchanges.push_back(exchange);
@@ -172,31 +172,31 @@ impl Publisher {
         }
     }
 
-    fn take(&mut self, world: &World, link: &mut Link, packet: &Packet) {
+    fn take(&mut self, trial: &Trial, link: &mut Link, packet: &Packet) {
         let Packet::Ack(ack) = packet else {
-            return world.violated(format!("{}: unexpected {packet:?}", self.name()));
+            return trial.violated(format!("{}: unexpected {packet:?}", self.name()));
         };
-        let moment = world.count_acknowledgement();
+        let moment = trial.count_acknowledgement();
         let stage = if ack.kind == Kind::Pubcomp { Stage::Received } else { Stage::Sent };
         let qos = if ack.kind == Kind::Puback { 1 } else { 2 };
         let matches = |e: &&Exchange| e.stage == stage && e.stamp.series.qos == qos;
         // 3.1.1 [MQTT-4.6.0-2], [MQTT-4.6.0-3], 5.0 the same: in the order of what they answer.
         let first = self.exchanges.iter().find(matches).map(|e| e.id);
         if ack.kind != Kind::Pubcomp && first != Some(ack.id) {
-            world.violated(format!("{}: {ack:?} where {first:?} was due", self.name()));
+            trial.violated(format!("{}: {ack:?} where {first:?} was due", self.name()));
         }
         let Some(at) = self.exchanges.iter().position(|e| e.id == ack.id && matches(&e)) else {
-            return world.violated(format!("{}: {ack:?} answers nothing", self.name()));
+            return trial.violated(format!("{}: {ack:?} answers nothing", self.name()));
         };
         let Exchange { stamp, released, .. } = self.exchanges[at];
         // Packet Identifier not found
         if ack.code >= 0x80 && !(ack.kind == Kind::Pubcomp && ack.code == 0x92 && released) {
-            world.violated(format!("{}: refused, {ack:?}", self.name()));
+            trial.violated(format!("{}: refused, {ack:?}", self.name()));
         }
         if ack.kind != Kind::Pubcomp
             && let Some(fate) = self.fates.get_mut(&stamp.series).and_then(|f| f.get_mut(stamp.number))
         {
-            (fate.acknowledged, fate.round) = (Some(moment), world.round());
+            (fate.acknowledged, fate.round) = (Some(moment), trial.round());
         }
         if ack.kind == Kind::Pubrec {
             self.exchanges[at].stage = Stage::Received;

@@ -4,12 +4,12 @@ use crate::link::{Came, Link};
 use crate::publisher::Publisher;
 use crate::support::client::subscribe_packet;
 use crate::support::{Connect, PATIENCE, Packet, V5, now};
-use crate::world::{Class, Stamp, World};
+use crate::trial::{Class, Stamp, Trial};
 use std::collections::BTreeMap;
 
 /// While nobody publishes: each topic's retained message is the last one that was answered, or one sent after it.
-pub fn check(world: &World, publishers: &[Publisher]) {
-    let found = found(world);
+pub fn check(trial: &Trial, publishers: &[Publisher]) {
+    let found = found(trial);
     for publisher in publishers {
         for (series, fates) in publisher.fates.iter().filter(|(s, _)| s.class == Class::Retained) {
             let answered = fates.iter().rposition(|f| f.acknowledged.is_some());
@@ -21,15 +21,15 @@ pub fn check(world: &World, publishers: &[Publisher]) {
             };
             if !is_lawful {
                 let found = found.get(&series.topic()).map(Stamp::to_string);
-                world.violated(format!("{} retains {found:?}, not one of {lawful:?}", series.topic()));
+                trial.violated(format!("{} retains {found:?}, not one of {lawful:?}", series.topic()));
             }
         }
     }
 }
 
-fn found(world: &World) -> BTreeMap<String, Stamp> {
+fn found(trial: &Trial) -> BTreeMap<String, Stamp> {
     let mut found = BTreeMap::new();
-    let mut link = Link::open(world.address(), V5).expect("the broker is there");
+    let mut link = Link::open(trial.address(), V5).expect("the broker is there");
     link.put(&Connect::new(V5, "retained").encode());
     link.put(&subscribe_packet(V5, 1, &[], &[(&Class::Retained.filter(), 0)]));
     let deadline = now() + PATIENCE;

@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::support::client::subscribe_packet;
 use crate::support::packet::{Ack, Connack, Granted};
 use crate::support::{Connect, Kind, PATIENCE, Packet, Property, Publish, V5, Version, now};
-use crate::world::{Class, Pending, Stamp, World, acknowledge, unsubscribe};
+use crate::trial::{Class, Pending, Stamp, Trial, acknowledge, unsubscribe};
 use ledger::Unacked;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -141,13 +141,13 @@ impl Subscriber {
     }
 
     /// Receives until the broker is gone, or the plan is through. What waited for an answer.
-    pub fn run(&mut self, world: &World) -> Pending {
+    pub fn run(&mut self, trial: &Trial) -> Pending {
         let mut same_life = false;
         self.is_settled = false;
         loop {
-            match self.connection(world, same_life) {
+            match self.connection(trial, same_life) {
                 Ended::Killed(pending) => {
-                    world.must_be_killed(&self.name());
+                    trial.must_be_killed(&self.name());
                     return pending;
                 }
                 Ended::Through => return Pending::default(),
@@ -156,15 +156,15 @@ impl Subscriber {
         }
     }
 
-    fn connection(&mut self, world: &World, same_life: bool) -> Ended {
+    fn connection(&mut self, trial: &Trial, same_life: bool) -> Ended {
         let unanswered = Ended::Killed(Pending { connects: 1, ..Pending::default() });
-        let Some(mut link) = Link::open(world.address(), self.version) else { return unanswered };
+        let Some(mut link) = Link::open(trial.address(), self.version) else { return unanswered };
         let mut connect = Connect::persistent(self.version, &self.name()).clean(self.afresh);
         if self.version == V5 {
             connect = connect.with(Property::ReceiveMaximum(self.window));
         }
         if self.afresh {
-            self.ledger.leave_all(world.moment());
+            self.ledger.leave_all(trial.moment());
         }
         link.put(&connect.encode());
         let (owed, last) = (VecDeque::new(), now());
@@ -172,8 +172,8 @@ impl Subscriber {
         let leaves_after = self.rng.between(5, 60);
         loop {
             if at.connected {
-                self.subscribe(world, &mut at);
-                self.tell_when_settled(world, &at);
+                self.subscribe(trial, &mut at);
+                self.tell_when_settled(trial, &at);
                 if self.is_through(&at) {
                     at.link.flush();
                     return Ended::Through;
@@ -182,7 +182,7 @@ impl Subscriber {
             match at.link.next() {
                 Came::Packet(packet) => {
                     (at.packets, at.last) = (at.packets + 1, now());
-                    self.take(world, &mut at, &packet, same_life);
+                    self.take(trial, &mut at, &packet, same_life);
                     if self.plan == Plan::Flutter && at.connected && at.packets > leaves_after {
                         at.link.flush();
                         return Ended::Left;
@@ -191,7 +191,7 @@ impl Subscriber {
                 Came::Nothing => {
                     if self.plan == Plan::Drain && at.last.elapsed() > PATIENCE {
                         let held = self.ledger.held();
-                        world.violated(format!("{}: nothing comes; {held} at QoS 2 held", self.name()));
+                        trial.violated(format!("{}: nothing comes; {held} at QoS 2 held", self.name()));
                         return Ended::Through;
                     }
                 }
@@ -206,11 +206,11 @@ impl Subscriber {
         Pending { subscriptions: u64::from(at.asked.is_some()), receipts, ..Pending::default() }
     }
 
-    fn tell_when_settled(&mut self, world: &World, at: &Connection) {
+    fn tell_when_settled(&mut self, trial: &Trial, at: &Connection) {
         let is_settled = at.asked.is_none() && self.classes.iter().all(|c| self.ledger.is_settled(*c));
         if is_settled && !self.is_settled {
             self.is_settled = true;
-            world.through();
+            trial.through();
         }
     }
 
@@ -225,7 +225,7 @@ impl Subscriber {
     }
 
     /// Asks for what it wants, one thing at a time, until it is answered.
-    fn subscribe(&mut self, world: &World, at: &mut Connection) {
+    fn subscribe(&mut self, trial: &Trial, at: &mut Connection) {
         if at.asked.is_some() {
             return;
         }
@@ -245,10 +245,10 @@ impl Subscriber {
             let (id, filter) = (self.next_id, class.filter());
             self.next_id = self.next_id.checked_add(1).unwrap_or(1);
             let packet = if kind == Kind::Suback {
-                self.ledger.ask(class, world.moment());
+                self.ledger.ask(class, trial.moment());
                 subscribe_packet(self.version, id, &[], &[(&filter, self.granted)])
             } else {
-                self.ledger.leave(class, world.moment());
+                self.ledger.leave(class, trial.moment());
                 unsubscribe(self.version, id, &filter)
             };
             at.link.put(&packet);
@@ -257,58 +257,58 @@ impl Subscriber {
         }
     }
 
-    fn take(&mut self, world: &World, at: &mut Connection, packet: &Packet, same_life: bool) {
+    fn take(&mut self, trial: &Trial, at: &mut Connection, packet: &Packet, same_life: bool) {
         match packet {
-            Packet::Connack(connack) => self.accepted(world, at, connack, same_life),
-            Packet::Granted(granted) => self.answered(world, at, granted),
-            Packet::Publish(publish) => self.received(world, at, publish),
-            Packet::Ack(ack) if ack.kind == Kind::Pubrel => self.released(world, at, ack),
-            other => world.violated(format!("{}: unexpected {other:?}", self.name())),
+            Packet::Connack(connack) => self.accepted(trial, at, connack, same_life),
+            Packet::Granted(granted) => self.answered(trial, at, granted),
+            Packet::Publish(publish) => self.received(trial, at, publish),
+            Packet::Ack(ack) if ack.kind == Kind::Pubrel => self.released(trial, at, ack),
+            other => trial.violated(format!("{}: unexpected {other:?}", self.name())),
         }
     }
 
-    fn accepted(&mut self, world: &World, at: &mut Connection, connack: &Connack, same_life: bool) {
+    fn accepted(&mut self, trial: &Trial, at: &mut Connection, connack: &Connack, same_life: bool) {
         at.connected = true;
-        let moment = world.count_acknowledgement();
+        let moment = trial.count_acknowledgement();
         if connack.code != 0 {
-            return world.violated(format!("{}: refused, {connack:?}", self.name()));
+            return trial.violated(format!("{}: refused, {connack:?}", self.name()));
         }
         let present = connack.session_present;
         if self.afresh {
             if present {
-                world.violated(format!("{}: Session Present after Clean Start", self.name()));
+                trial.violated(format!("{}: Session Present after Clean Start", self.name()));
             }
             self.ledger.begin_afresh(moment);
         } else if self.known && !present {
-            world.violated(format!("{}: its session is gone", self.name()));
+            trial.violated(format!("{}: its session is gone", self.name()));
         }
         (self.known, self.afresh) = (true, false);
-        self.ledger.reconnected(same_life, world.round());
+        self.ledger.reconnected(same_life, trial.round());
     }
 
-    fn answered(&mut self, world: &World, at: &mut Connection, granted: &Granted) {
-        let moment = world.count_acknowledgement();
+    fn answered(&mut self, trial: &Trial, at: &mut Connection, granted: &Granted) {
+        let moment = trial.count_acknowledgement();
         match at.asked.take() {
             Some((id, kind, class)) if (id, kind) == (granted.id, granted.kind) => {
                 if kind == Kind::Suback && granted.codes != [self.granted] {
-                    world.violated(format!("{}: {granted:?}", self.name()));
+                    trial.violated(format!("{}: {granted:?}", self.name()));
                 }
                 self.ledger.answered(class, kind, moment);
             }
-            other => world.violated(format!("{}: {granted:?} where {other:?} was due", self.name())),
+            other => trial.violated(format!("{}: {granted:?} where {other:?} was due", self.name())),
         }
     }
 
-    fn received(&mut self, world: &World, at: &mut Connection, publish: &Publish) {
+    fn received(&mut self, trial: &Trial, at: &mut Connection, publish: &Publish) {
         let Some(stamp) = Stamp::of(&publish.topic, &publish.payload) else {
-            return world.violated(format!("{}: not ours: {publish:?}", self.name()));
+            return trial.violated(format!("{}: not ours: {publish:?}", self.name()));
         };
         if publish.qos != self.granted.min(stamp.series.qos) {
-            world.violated(format!("{}: {stamp} at QoS {}", self.name(), publish.qos));
+            trial.violated(format!("{}: {stamp} at QoS {}", self.name(), publish.qos));
         }
         let unacked = Unacked { id: publish.id, stamp, qos: publish.qos, firm: publish.qos == 2 };
         for fault in self.ledger.received(unacked, publish.dup) {
-            world.violated(format!("{}: {fault}", self.name()));
+            trial.violated(format!("{}: {fault}", self.name()));
         }
         at.owed.push_back((publish.id, publish.qos));
         let due = match self.plan {
@@ -324,13 +324,13 @@ impl Subscriber {
         }
     }
 
-    fn released(&mut self, world: &World, at: &mut Connection, ack: &Ack) {
-        world.count_acknowledgement();
+    fn released(&mut self, trial: &Trial, at: &mut Connection, ack: &Ack) {
+        trial.count_acknowledgement();
         if ack.code != 0 {
-            world.violated(format!("{}: {ack:?}", self.name()));
+            trial.violated(format!("{}: {ack:?}", self.name()));
         }
         if let Some(fault) = self.ledger.released(ack.id) {
-            world.violated(format!("{}: {fault}", self.name()));
+            trial.violated(format!("{}: {fault}", self.name()));
         }
         if self.plan != Plan::NoPubcomp {
             acknowledge(&mut at.link, Kind::Pubcomp, ack.id);

@@ -2,26 +2,26 @@
 
 use crate::publisher::Fate;
 use crate::subscriber::{Interval, Seen, Subscriber};
-use crate::world::{Class, Series, Stamp, World};
+use crate::trial::{Class, Series, Stamp, Trial};
 use std::collections::BTreeMap;
 
 /// What was sent, by what has an order.
 pub type Sent<'a> = BTreeMap<Series, &'a [Fate]>;
 
-pub fn judge(world: &World, sent: &Sent<'_>, subscribers: &[Subscriber]) {
+pub fn judge(trial: &Trial, sent: &Sent<'_>, subscribers: &[Subscriber]) {
     let (mut promised, mut came) = (0, 0);
     for subscriber in subscribers {
-        let before = world.count_violations();
-        in_order(world, sent, subscriber);
+        let before = trial.count_violations();
+        in_order(trial, sent, subscriber);
         let all = sent.iter().filter(|(s, _)| s.class != Class::Retained);
         for (series, fates) in all.filter(|(s, _)| subscriber.classes().contains(&s.class)) {
             for (number, fate) in fates.iter().enumerate() {
                 let stamp = Stamp { series: *series, number };
-                promised += u64::from(missed(world, subscriber, stamp, fate));
-                came += arrived(world, subscriber, stamp, fate);
+                promised += u64::from(missed(trial, subscriber, stamp, fate));
+                came += arrived(trial, subscriber, stamp, fate);
             }
         }
-        if world.count_violations() > before {
+        if trial.count_violations() > before {
             let seen: String = subscriber.ledger.seen.iter().map(Seen::to_string).collect();
             println!("all that came to {}:{seen}", subscriber.name());
         }
@@ -31,7 +31,7 @@ pub fn judge(world: &World, sent: &Sent<'_>, subscribers: &[Subscriber]) {
 }
 
 /// Whether the message was promised to the session; that it did not come then is a violation.
-fn missed(world: &World, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> bool {
+fn missed(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> bool {
     let ledger = &subscriber.ledger;
     let Some(acknowledged) = fate.acknowledged else { return false };
     let Series { class, .. } = stamp.series;
@@ -43,7 +43,7 @@ fn missed(world: &World, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> 
     let Some(interval) = covering else { return false };
     if !ledger.arrivals.contains(&(stamp, ledger.incarnation)) {
         let (name, round) = (subscriber.name(), fate.round);
-        world.violated(format!(
+        trial.violated(format!(
             "{name}: {stamp}, acknowledged in round {round}, is lost; {fate:?}, {interval:?}"
         ));
     }
@@ -51,7 +51,7 @@ fn missed(world: &World, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> 
 }
 
 /// In how many of the client's sessions the message came; each must have had a subscription at some moment of it.
-fn arrived(world: &World, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> u64 {
+fn arrived(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> u64 {
     let ledger = &subscriber.ledger;
     let mut count = 0;
     for (_, incarnation) in ledger.arrivals.range((stamp, 0)..=(stamp, u64::MAX)) {
@@ -64,7 +64,7 @@ fn arrived(world: &World, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) ->
         if !lawful {
             let intervals = ledger.intervals(stamp.series.class);
             let name = subscriber.name();
-            world
+            trial
                 .violated(format!("{name}: {stamp} came, to nobody's subscription; {fate:?}, {intervals:?}"));
         }
     }
@@ -73,7 +73,7 @@ fn arrived(world: &World, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) ->
 
 /// What came first after a later one of its series may do so only where it first went out before the subscription was known
 /// to be in force: then the later one may have met it, and the earlier not until its publisher sent it again.
-fn in_order(world: &World, sent: &Sent<'_>, subscriber: &Subscriber) {
+fn in_order(trial: &Trial, sent: &Sent<'_>, subscriber: &Subscriber) {
     for (stamp, latest) in &subscriber.ledger.disorders {
         let fates = sent.get(&stamp.series).copied().unwrap_or_default();
         let (Some(fate), Some(later)) = (fates.get(stamp.number), fates.get(*latest)) else { continue };
@@ -84,7 +84,7 @@ fn in_order(world: &World, sent: &Sent<'_>, subscriber: &Subscriber) {
         };
         if intervals.iter().any(met) {
             let name = subscriber.name();
-            world.violated(format!(
+            trial.violated(format!(
                 "{name}: {stamp} came first after #{latest}; {fate:?}, {later:?}, {intervals:?}"
             ));
         }

@@ -77,18 +77,33 @@ pub fn restart_on(
     (start_broker_on(&memory, configure), memory)
 }
 
-/// One arbiter, all defaults.
+/// One thread, all defaults.
 pub fn default_broker() -> TestBroker {
     start_broker(|_| {})
 }
 
-/// Runs a test against brokers of one and of three arbiters: what holds in one thread must hold across.
-pub fn on_one_and_three_arbiters(test: impl Fn(&TestBroker)) {
-    for arbiters in [1, 3] {
-        // Shown when the test fails.
-        println!("{arbiters} arbiters");
-        test(&start_broker(|config| config.runtime.threads = arbiters));
+/// Runs a test with 1 and with 3 threads: what holds in one thread must hold across several.
+pub fn with_one_and_three_threads(test: impl Fn(u8)) {
+    for threads in [1, 3] {
+        // Shown if the test fails.
+        println!("{threads} threads");
+        test(threads);
     }
+}
+
+/// Runs a test against brokers of one and of three threads, with the defaults.
+pub fn on_one_and_three_threads(test: impl Fn(&TestBroker)) {
+    on_configured_threads(|_| {}, test);
+}
+
+/// Runs a test against brokers of one and of three threads, with the defaults as changed by `configure`.
+pub fn on_configured_threads(configure: impl Fn(&mut Config), test: impl Fn(&TestBroker)) {
+    with_one_and_three_threads(|threads| {
+        test(&start_broker(|config| {
+            configure(config);
+            config.runtime.threads = usize::from(threads);
+        }));
+    });
 }
 
 fn start_command(command: &str) -> TestBroker {

@@ -1,6 +1,6 @@
 //! The real binary, or this test's own, as a child process, and what it says.
 
-use crate::support::{PATIENCE, now};
+use crate::support::{Connect, PATIENCE, RawClient, now};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -130,6 +130,52 @@ impl Process {
         };
         self.said.extend(self.lines.iter());
         (status.code(), std::mem::take(&mut self.said))
+    }
+}
+
+/// A broker that runs the real binary, and where it listens. Killed when dropped.
+pub struct Homing {
+    pub process: Process,
+    pub address: SocketAddr,
+}
+
+impl Homing {
+    /// Starts `homing serve` with no more arguments than these, and waits until it listens.
+    pub fn serve(arguments: &[&str]) -> Homing {
+        let (process, address) = Process::serve(homing_serve().args(arguments));
+        Homing { process, address }
+    }
+
+    pub fn connect(&self, connect: &Connect) -> RawClient {
+        RawClient::connect(self.address, connect)
+    }
+
+    /// Returns what it prints, to the first line that begins with `last`.
+    pub fn says(&mut self, last: &str) -> Vec<String> {
+        let lines = self.process.lines_until(last, |line| line.starts_with(last));
+        lines.unwrap_or_else(|| panic!("it ended and never said {last}"))
+    }
+
+    /// Returns the next line it prints that contains these words.
+    pub fn line_with(&mut self, words: &str) -> String {
+        self.process.line(words).unwrap_or_else(|| panic!("it ended and never said {words}"))
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Waits for the end of the process, whose orderly stop is bounded.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        self.process.end().0
+    }
+
+    /// Returns a figure of `/proc/PID/status` in bytes: `VmRSS` is resident, `VmHWM` the most that ever was.
+    pub fn memory(&self, figure: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(':'));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.unwrap_or_else(|| panic!("no {figure} in {status}")) << 10
     }
 }
 

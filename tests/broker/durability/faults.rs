@@ -3,7 +3,7 @@
 //! That the process ends when it fails is shown with processes: `tests/failing_store`.
 
 use crate::support::client::Event;
-use crate::support::launch::{TestBroker, start_stored};
+use crate::support::launch::{TestBroker, start_stored, with_one_and_three_threads};
 use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, V5, V311, now};
 use homing::config::Config;
 use homing::store::fault::{Call, Fault, Faults, Faulty};
@@ -86,12 +86,9 @@ impl Drop for Unreliable {
     }
 }
 
-/// In one thread, and across several.
-fn on_one_and_three(test: impl Fn(&Unreliable)) {
-    for arbiters in [1, 3] {
-        println!("{arbiters} arbiters");
-        test(&Unreliable::new(arbiters, |_| {}));
-    }
+/// Runs a test against brokers of one and of three threads, on a store that can be made to fail.
+fn on_unreliable_stores(test: impl Fn(&Unreliable)) {
+    with_one_and_three_threads(|threads| test(&Unreliable::new(usize::from(threads), |_| {})));
 }
 
 fn message(text: &str, qos: u8) -> Message {
@@ -132,7 +129,7 @@ fn deliver_once_there_is_room(publisher: &mut RawClient, message: &Message) {
 
 #[test]
 fn a_full_store_refuses_qos_1_and_2_until_it_has_room_and_keeps_what_was_acknowledged() {
-    on_one_and_three(|stored| {
+    on_unreliable_stores(|stored| {
         away(stored, "away");
         let mut publisher = stored.client(V5, "publisher");
         assert_eq!(publisher.deliver(&message("before", 1)), 0);
@@ -162,7 +159,7 @@ fn a_full_store_refuses_qos_1_and_2_until_it_has_room_and_keeps_what_was_acknowl
 
 #[test]
 fn a_full_store_does_not_touch_qos_0_acknowledgements_and_what_frees_room() {
-    on_one_and_three(|stored| {
+    on_unreliable_stores(|stored| {
         let mut publisher = stored.client(V5, "publisher");
         assert!(publisher.deliver(&Message::new("kept", "x").qos(1).retained()) < 0x80);
         stored.persistent(V5, "forgotten").disconnect();
@@ -199,7 +196,7 @@ fn a_full_store_does_not_touch_qos_0_acknowledgements_and_what_frees_room() {
 
 #[test]
 fn what_not_even_the_reserve_has_room_for_waits_unacknowledged_until_there_is() {
-    on_one_and_three(|stored| {
+    on_unreliable_stores(|stored| {
         away(stored, "away");
         let mut publisher = stored.client(V5, "publisher");
         // With it all that was before is committed: else the end of that connection might meet the full store first.
@@ -224,7 +221,7 @@ fn what_not_even_the_reserve_has_room_for_waits_unacknowledged_until_there_is() 
 #[test]
 fn nothing_is_acknowledged_after_a_commit_failed() {
     for fault in [Fault::Failed, Fault::FailedAfter] {
-        on_one_and_three(|stored| {
+        on_unreliable_stores(|stored| {
             away(stored, "away");
             let mut publishers = [stored.client(V5, "one"), stored.persistent(V311, "two")];
             let commits = stored.faults.count(Call::Commit);

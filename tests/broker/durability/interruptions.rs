@@ -1,6 +1,6 @@
 //! Connections that end, and sessions that are taken over, while a commit is under way.
 
-use super::{Stored, on_one_and_three};
+use super::{Stored, on_stored_brokers};
 use crate::support::{Connect, Kind, Message, RawClient, V5, V311};
 
 fn message(qos: u8) -> Message {
@@ -27,7 +27,7 @@ fn connecting(stored: &Stored) -> RawClient {
 
 #[test]
 fn a_message_whose_publisher_is_gone_before_the_commit_is_delivered_all_the_same() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         for qos in [1, 2] {
             let (mut subscriber, publisher, _) = publish_without_answer(stored, qos);
             publisher.vanish();
@@ -41,7 +41,7 @@ fn a_message_whose_publisher_is_gone_before_the_commit_is_delivered_all_the_same
 }
 
 fn repeated_publish_waits_for_the_same_commit(end: impl Fn(RawClient)) {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let (mut subscriber, publisher, id) = publish_without_answer(stored, 2);
         end(publisher);
         let mut back = connecting(stored);
@@ -72,7 +72,7 @@ fn qos_2_publish_repeated_after_a_take_over_before_the_commit_waits_for_it_and_c
 
 #[test]
 fn a_take_over_before_the_commit_gets_no_answer_to_what_the_other_connection_asked() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let (mut subscriber, mut publisher, _) = publish_without_answer(stored, 1);
         let mut back = connecting(stored);
         publisher.expect_cut(0x8E);
@@ -86,7 +86,7 @@ fn a_take_over_before_the_commit_gets_no_answer_to_what_the_other_connection_ask
 
 #[test]
 fn a_session_whose_connack_was_never_seen_is_there() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         stored.gate.close();
         let client = connecting(stored);
         stored.gate.wait_for_commit();
@@ -100,7 +100,7 @@ fn a_session_whose_connack_was_never_seen_is_there() {
 
 #[test]
 fn a_subscription_whose_suback_was_never_seen_is_in_force() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut client = stored.broker.persistent(V5, &stored.id("p", 0));
         stored.gate.close();
         client.send(&crate::support::client::subscribe_packet(V5, 1, &[], &[("t", 1)]));
@@ -116,7 +116,7 @@ fn a_subscription_whose_suback_was_never_seen_is_in_force() {
 
 #[test]
 fn a_receiver_that_breaks_off_before_its_identifier_is_recorded_gets_it_once_it_is_back() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let (subscriber, _publisher, _) = publish_without_answer(stored, 2);
         subscriber.vanish();
         let mut back = stored.open(V311);

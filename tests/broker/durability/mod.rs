@@ -11,7 +11,7 @@ mod queues;
 mod restart;
 mod waiting;
 
-use crate::support::launch::{TestBroker, start_stored};
+use crate::support::launch::{TestBroker, start_stored, with_one_and_three_threads};
 use crate::support::{Connect, Message, RawClient, V5, Version};
 use gated::{Gate, Gated};
 use homing::config::Config;
@@ -105,10 +105,7 @@ impl Drop for Stored {
     }
 }
 
-/// In one thread, and across several.
-fn on_one_and_three(test: impl Fn(&Stored)) {
-    for arbiters in [1, 3] {
-        println!("{arbiters} arbiters");
-        test(&Stored::new(arbiters));
-    }
+/// Runs a test against stored brokers of one and of three threads.
+fn on_stored_brokers(test: impl Fn(&Stored)) {
+    with_one_and_three_threads(|threads| test(&Stored::new(threads)));
 }

@@ -1,6 +1,6 @@
 //! A new broker on what a killed one left: what was in flight, and what waited behind it.
 
-use super::Stored;
+use super::{Stored, on_stored_brokers};
 use crate::support::{Connect, Kind, Message, Property, Publish, RawClient, V5, V311, Version};
 use homing::config::Config;
 use homing::store::memory::{Image, Memory};
@@ -207,13 +207,12 @@ fn assert_all(mut came: Vec<usize>, count: usize) {
 #[test]
 fn v5_a_long_queue_of_shared_messages_goes_to_another_member_when_its_session_ends() {
     const COUNT: usize = 300;
-    for arbiters in [1, 3] {
-        let stored = Stored::new(arbiters);
-        let mut heir = with_a_long_share(&stored, COUNT);
+    on_stored_brokers(|stored| {
+        let mut heir = with_a_long_share(stored, COUNT);
         stored.client(V5, &stored.id("leaver", 0)).disconnect();
         assert_all(take(&mut heir, COUNT), COUNT);
         heir.settle();
-    }
+    });
 }
 
 #[test]

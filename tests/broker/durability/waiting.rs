@@ -1,6 +1,6 @@
 //! Each gate: what leaves when, while the commit is held back.
 
-use super::{Stored, on_one_and_three};
+use super::{Stored, on_stored_brokers};
 use crate::support::client::subscribe_packet;
 use crate::support::{Connect, Kind, Message, Packet, Property, RawClient, V5, V311};
 
@@ -28,7 +28,7 @@ fn answer_waits<T>(stored: &Stored, client: &mut RawClient, send: impl FnOnce(&m
 
 #[test]
 fn puback_waits_for_the_commit() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         away(stored, "away");
         for mut publisher in [stored.passing("passing"), stored.durable(V311, "durable")] {
             let id = answer_waits(stored, &mut publisher, |c| c.publish(&message(1)));
@@ -39,7 +39,7 @@ fn puback_waits_for_the_commit() {
 
 #[test]
 fn puback_leaves_before_the_commit_once_every_durable_receiver_has_acknowledged() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut receivers = [stored.durable(V311, "one"), stored.broker.persistent(V5, &stored.id("two", 2))];
         receivers.iter_mut().for_each(|r| drop(r.subscribe(&[("t", 2)])));
         let mut publisher = stored.passing("p");
@@ -56,7 +56,7 @@ fn puback_leaves_before_the_commit_once_every_durable_receiver_has_acknowledged(
 
 #[test]
 fn puback_waits_for_the_commit_while_one_durable_receiver_is_away() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         away(stored, "away");
         let mut here = stored.durable(V311, "here");
         here.subscribe(&[("t", 1)]);
@@ -74,7 +74,7 @@ fn puback_waits_for_the_commit_while_one_durable_receiver_is_away() {
 
 #[test]
 fn puback_of_a_retained_message_waits_for_the_commit() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut publisher = stored.passing("p");
         for message in [message(1).retained(), Message::new("t", "").qos(1).retained()] {
             let id = answer_waits(stored, &mut publisher, |c| c.publish(&message));
@@ -85,7 +85,7 @@ fn puback_of_a_retained_message_waits_for_the_commit() {
 
 #[test]
 fn pubrec_waits_for_the_commit_and_so_does_onward_delivery_of_qos_2() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut receivers = [stored.durable(V311, "durable"), stored.passing("s")];
         receivers.iter_mut().for_each(|r| drop(r.subscribe(&[("t", 2)])));
         let mut lowered = stored.broker.connect(&Connect::new(V311, &stored.id("lowered", 2)));
@@ -106,7 +106,7 @@ fn pubrec_waits_for_the_commit_and_so_does_onward_delivery_of_qos_2() {
 
 #[test]
 fn pubrec_waits_for_its_identifier_though_nobody_is_subscribed() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut publisher = stored.durable(V311, "p");
         let id = answer_waits(stored, &mut publisher, |c| c.publish(&message(2)));
         publisher.expect_ack(Kind::Pubrec, id);
@@ -115,7 +115,7 @@ fn pubrec_waits_for_its_identifier_though_nobody_is_subscribed() {
 
 #[test]
 fn pubrec_waits_for_the_commit_where_the_publishers_session_is_not_kept() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         away(stored, "away");
         let mut publisher = stored.passing("p");
         let id = answer_waits(stored, &mut publisher, |c| c.publish(&message(2)));
@@ -125,7 +125,7 @@ fn pubrec_waits_for_the_commit_where_the_publishers_session_is_not_kept() {
 
 #[test]
 fn pubcomp_waits_for_the_removal_of_the_identifier() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut publisher = stored.durable(V5, "p");
         let id = publisher.publish(&message(2));
         publisher.expect_ack(Kind::Pubrec, id);
@@ -136,7 +136,7 @@ fn pubcomp_waits_for_the_removal_of_the_identifier() {
 
 #[test]
 fn qos_2_publish_waits_for_the_record_of_its_identifier() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut receiver = stored.durable(V311, "s");
         receiver.subscribe(&[("t", 2)]);
         // Its own session is not kept: nothing else is waited for.
@@ -152,7 +152,7 @@ fn qos_2_publish_waits_for_the_record_of_its_identifier() {
 
 #[test]
 fn qos_2_publish_out_of_a_queue_waits_for_the_record_of_its_identifier() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let narrow = Connect::persistent(V5, &stored.id("s", 1)).with(Property::ReceiveMaximum(1));
         let mut receiver = stored.connect(&narrow);
         receiver.subscribe(&[("t", 2)]);
@@ -169,7 +169,7 @@ fn qos_2_publish_out_of_a_queue_waits_for_the_record_of_its_identifier() {
 
 #[test]
 fn pubrel_waits_for_the_record_of_its_pubrec() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut receiver = stored.durable(V5, "s");
         receiver.subscribe(&[("t", 2)]);
         stored.passing("p").deliver(&message(2));
@@ -181,7 +181,7 @@ fn pubrel_waits_for_the_record_of_its_pubrec() {
 
 #[test]
 fn suback_and_unsuback_of_a_durable_session_wait_for_the_commit() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         for version in [V311, V5] {
             let mut client = stored.durable(version, "c");
             let unsubscribe: &[u8] = match version {
@@ -209,7 +209,7 @@ fn connack_waits(stored: &Stored, connect: &Connect) -> RawClient {
 
 #[test]
 fn connack_of_a_durable_session_waits_for_the_commit() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         for version in [V311, V5] {
             let connect = Connect::persistent(version, &stored.id("c", 1));
             connack_waits(stored, &connect).disconnect();
@@ -221,7 +221,7 @@ fn connack_of_a_durable_session_waits_for_the_commit() {
 
 #[test]
 fn connack_waits_for_the_deletion_of_a_durable_session_by_clean_start() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         for version in [V311, V5] {
             let id = stored.id("c", 1);
             stored.persistent(version, &id).disconnect();
@@ -236,7 +236,7 @@ fn connack_waits_for_the_deletion_of_a_durable_session_by_clean_start() {
 
 #[test]
 fn sessions_that_end_with_their_connection_never_touch_the_store() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut receiver = stored.broker.connect(&Connect::new(V311, &stored.id("s", 1)));
         let mut publisher = stored.passing("p");
         let before = stored.gate.commits();
@@ -257,7 +257,7 @@ fn sessions_that_end_with_their_connection_never_touch_the_store() {
 
 #[test]
 fn online_forwarding_of_qos_1_does_not_wait() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let mut durable = stored.durable(V5, "durable");
         durable.subscribe(&[("t", 1)]);
         let mut passing = stored.passing("passing");
@@ -276,7 +276,7 @@ fn online_forwarding_of_qos_1_does_not_wait() {
 
 #[test]
 fn what_comes_while_a_commit_is_under_way_waits_for_the_next() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         away(stored, "away");
         let mut publisher = stored.passing("p");
         // With it the end of that connection is committed: what waits is the first message.
@@ -296,7 +296,7 @@ fn what_comes_while_a_commit_is_under_way_waits_for_the_next() {
 
 #[test]
 fn acknowledgements_leave_in_the_order_of_what_they_answer_whatever_each_waits_for() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         away(stored, "away");
         let mut publisher = stored.durable(V5, "p");
         stored.gate.close();
@@ -320,7 +320,7 @@ fn acknowledgements_leave_in_the_order_of_what_they_answer_whatever_each_waits_f
 
 #[test]
 fn a_message_for_more_shared_groups_than_a_byte_counts_is_taken_over_whole() {
-    on_one_and_three(|stored| {
+    on_stored_brokers(|stored| {
         let groups: Vec<String> = (0..300).map(|n| format!("$share/g{n}/t")).collect();
         let filters: Vec<(&str, u8)> = groups.iter().map(|group| (group.as_str(), 1)).collect();
         let mut member = stored.durable(V5, "member");

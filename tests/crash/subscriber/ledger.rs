@@ -1,7 +1,7 @@
 //! What one session's client knows: what it holds, what it has seen, and when it was subscribed.
 
 use crate::support::Kind;
-use crate::world::{Class, MARKER, Series, Stamp};
+use crate::trial::{Class, MARKER, Series, Stamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 

@@ -137,7 +137,7 @@ impl fmt::Display for Pending {
 }
 
 #[derive(Debug)]
-pub struct World {
+pub struct Trial {
     clock: AtomicU64,
     acknowledged: AtomicU64,
     is_doomed: AtomicBool,
@@ -148,9 +148,9 @@ pub struct World {
     violations: Mutex<Vec<String>>,
 }
 
-impl Default for World {
-    fn default() -> World {
-        World {
+impl Default for Trial {
+    fn default() -> Trial {
+        Trial {
             clock: AtomicU64::new(1),
             acknowledged: AtomicU64::default(),
             is_doomed: AtomicBool::default(),
@@ -166,7 +166,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl World {
+impl Trial {
     /// A moment: later calls on whatever thread give later ones.
     pub fn moment(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
