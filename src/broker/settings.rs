@@ -1,12 +1,11 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
 use crate::config::{self, ByteSize, Config, Redelivery};
-use crate::session::SessionPolicy;
-use crate::session::connect::ConnectPolicy;
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use crate::session::outbound::sender::SendPolicy;
+use crate::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rules::Rule;
 use crate::shard::DelayedLimits;
@@ -22,6 +21,7 @@ pub fn settings(config: &Config) -> ShardSettings {
         session: SessionPolicy {
             send: send_policy(config),
             receive_maximum: limits.receive_maximum,
+            topic_levels: usize::from(limits.topic_levels),
             connect: ConnectPolicy {
                 packet_size: u32::try_from(limits.packet_size.bytes()).unwrap_or(u32::MAX),
                 topic_alias_maximum: limits.topic_alias_maximum,
@@ -29,13 +29,14 @@ pub fn settings(config: &Config) -> ShardSettings {
                 allow_never: config.keep_alive.allow_never,
                 session_expiry: seconds(limits.session_expiry),
             },
+            subscriptions: SubscriptionPolicy {
+                filters: limits.subscriptions_per_client as usize,
+                wildcard_levels: limits.wildcard_levels,
+            },
         },
         connect_timeout: config.network.connect_timeout,
         write_timeout: config.network.write_timeout,
         sessions: limits.sessions as usize,
-        topic_levels: usize::from(limits.topic_levels),
-        wildcard_levels: limits.wildcard_levels,
-        subscriptions_per_client: limits.subscriptions_per_client as usize,
         hold_timeout: limits.hold_timeout,
         expiry_interval: config.expiry.tick,
         steps_per_turn: STEPS_PER_TURN,

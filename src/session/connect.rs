@@ -7,25 +7,11 @@ use crate::mqtt::packet::{
     Connack, ConnackProperties, Connect, ConnectReturnCode, Packet, ProtocolVersion, ReasonCode,
 };
 use crate::mqtt::will::Will;
+use crate::session::Session;
 use crate::session::outbound::retry::Outlives;
+use crate::session::policy::{ConnectPolicy, SessionPolicy};
 use crate::session::will::Ending;
 use crate::session::wire::{ClientLimits, Wire};
-use crate::session::{Session, SessionPolicy};
-
-/// The operator's bounds on what a CONNECT requests.
-#[derive(Clone, Copy, Debug)]
-pub struct ConnectPolicy {
-    /// The largest packet in bytes that the broker takes.
-    pub packet_size: u32,
-    /// The Topic Alias Maximum that the broker announces; 0 is no alias.
-    pub topic_alias_maximum: u16,
-    /// The longest Keep Alive in seconds; 0 is no maximum.
-    pub keep_alive_maximum: u16,
-    /// True if a 3.x client may turn Keep Alive off in spite of the maximum.
-    pub allow_never: bool,
-    /// The longest Session Expiry Interval in seconds; 0xFFFF_FFFF is no bound.
-    pub session_expiry: u32,
-}
 
 /// A CONNECT that is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,4 +183,4 @@ impl Wire {
 
 #[cfg(test)]
 #[path = "connect_tests.rs"]
-mod tests;
+pub(in crate::session) mod tests;

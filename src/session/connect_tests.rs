@@ -5,11 +5,12 @@ use crate::mqtt::packet::ConnectProperties;
 use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use crate::session::outbound::sender::SendPolicy;
+use crate::session::policy::SubscriptionPolicy;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use ProtocolVersion::{V3_1, V3_1_1, V5};
 use std::time::Duration;
 
-fn policy() -> SessionPolicy {
+pub(in crate::session) fn policy() -> SessionPolicy {
     let queue = QueueLimits { messages: 1, bytes: 1, policy: QueuePolicy::Refuse };
     let retry = RetryPolicy {
         interval: Duration::ZERO,
@@ -33,6 +34,7 @@ fn policy() -> SessionPolicy {
             in_flight: 20,
         },
         receive_maximum: 100,
+        topic_levels: 16,
         connect: ConnectPolicy {
             packet_size: 1_000,
             topic_alias_maximum: 0,
@@ -40,6 +42,7 @@ fn policy() -> SessionPolicy {
             allow_never: true,
             session_expiry: 3_600,
         },
+        subscriptions: SubscriptionPolicy { filters: 10, wildcard_levels: 100 },
     }
 }
 

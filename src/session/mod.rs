@@ -12,12 +12,14 @@
 //! | `inbound` | incoming QoS 1 and 2, and pending acknowledgements |
 //! | `id_set` | a compact set of Packet Identifiers |
 //! | [`outbound`] | outgoing: queue, in-flight window, retransmission |
+//! | `policy` | the operator's settings that hold for every session |
 //! | `redelivery_policy` | the settings that hold for one message |
 //! | `redelivery_rules` | the operator's rules by client, user and topic |
 //! | `ack_wait` | how long this session waits for an acknowledgement |
 //! | `keep_alive` | when a silent client is disconnected |
 //! | `topic_alias` | Topic Aliases in both directions |
-//! | `subscriptions` | the session's own Topic Filters |
+//! | `subscriptions` | the session's own Topic Filters, and the checks of SUBSCRIBE |
+//! | `violation` | a protocol rule that a client broke |
 //! | `will` | when the Will Message is published |
 //! | `wire` | the outbox of a connection, and the limits of its client |
 //! | `outbox` | bytes that wait to be written |
@@ -31,10 +33,12 @@ pub mod inbound;
 pub mod keep_alive;
 pub mod outbound;
 pub mod outbox;
+pub mod policy;
 pub mod redelivery_policy;
 pub mod redelivery_rules;
 pub mod subscriptions;
 pub mod topic_alias;
+pub mod violation;
 pub mod will;
 pub mod wire;
 
@@ -47,13 +51,14 @@ use crate::mqtt::packet::{
 use crate::mqtt::will::Will;
 use crate::persistence::rows::SessionRow;
 use crate::session::ack_wait::AckWait;
-use crate::session::connect::ConnectPolicy;
 use crate::session::inbound::{Admission, Due, Receiver};
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::sender::{Counters, SendPolicy, Sender};
+pub use crate::session::policy::SessionPolicy;
 use crate::session::redelivery_policy::SessionRedelivery;
 use crate::session::subscriptions::Subscriptions;
+pub use crate::session::violation::Violation;
 use crate::time::Instant;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,18 +67,6 @@ use wire::Wire;
 
 /// The Session Expiry Interval that stands for "never".
 const NEVER_EXPIRES: u32 = u32::MAX;
-
-/// The operator's settings that hold for every session.
-#[derive(Clone, Debug)]
-pub struct SessionPolicy {
-    /// Settings of the sending half.
-    pub send: SendPolicy,
-    /// The Receive Maximum that the broker announces: unfinished QoS 1 and 2 PUBLISHes of one
-    /// client.
-    pub receive_maximum: u16,
-    /// Bounds on what a CONNECT requests.
-    pub connect: ConnectPolicy,
-}
 
 /// The Session State of one client, with the protocol part of its present connection.
 #[derive(Debug)]
@@ -131,15 +124,6 @@ pub enum Admitted {
     Known,
     /// The client broke a rule.
     Fail(Violation),
-}
-
-/// A protocol rule that a client broke.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The reason code for DISCONNECT in 5.0.
-    pub reason: ReasonCode,
-    /// The text for the log and the Reason String.
-    pub what: &'static str,
 }
 
 impl Session {
@@ -244,7 +228,10 @@ impl Session {
                 let _ = wire.put(&Packet::Pingresp);
                 Action::None
             }
-            Packet::Subscribe(subscribe) => Action::Subscribe(subscribe),
+            Packet::Subscribe(subscribe) => match subscriptions::check(&subscribe) {
+                Ok(()) => Action::Subscribe(subscribe),
+                Err(violation) => Action::Fail(violation),
+            },
             Packet::Unsubscribe(unsubscribe) => Action::Unsubscribe(unsubscribe),
             Packet::Disconnect(disconnect) => self.disconnect(disconnect),
             // 3.1.1 and 5.0 [MQTT-3.1.0-2]

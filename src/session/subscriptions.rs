@@ -1,8 +1,12 @@
-//! The Topic Filters of one session.
+//! The Topic Filters of one session, and the checks of SUBSCRIBE and UNSUBSCRIBE.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;
+use crate::mqtt::packet::{ReasonCode, RetainHandling, Subscribe, SubscribeFilter};
 use crate::mqtt::topic;
+use crate::mqtt::topic::TopicFilter;
+use crate::session::policy::SessionPolicy;
+use crate::session::violation::Violation;
 use hashbrown::{HashSet, hash_set};
 
 /// The Topic Filters of one session, `$share/...` filters in full. The Subscription Options stand
@@ -13,6 +17,50 @@ use hashbrown::{HashSet, hash_set};
 pub struct Subscriptions {
     filters: Own,
     charge: Charge,
+}
+
+/// A Topic Filter of a SUBSCRIBE that passed all checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckedFilter<'a> {
+    /// The filter, with its share name if it has one.
+    pub filter: TopicFilter<'a>,
+    /// True if the session has this filter already. Its options are replaced.
+    pub known: bool,
+    /// True if the retained messages that match are sent.
+    pub sends_retained: bool,
+}
+
+/// A Topic Filter that is refused in SUBACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterRefusal {
+    /// The reason code; 3.x has one failure code for all.
+    pub reason: ReasonCode,
+    /// The text for the log.
+    pub what: &'static str,
+}
+
+/// Checks a SUBSCRIBE as a whole.
+///
+/// # Errors
+/// [`Violation`] for No Local on a shared subscription.
+pub fn check(subscribe: &Subscribe<'_>) -> Result<(), Violation> {
+    let shared_no_local = |f: &SubscribeFilter<'_>| f.options.no_local && f.filter.starts_with("$share/");
+    if subscribe.filters.iter().any(shared_no_local) {
+        // 5.0 [MQTT-3.8.3-4]
+        let what = "No Local on a shared subscription";
+        return Err(Violation { reason: ReasonCode::PROTOCOL_ERROR, what });
+    }
+    Ok(())
+}
+
+/// Returns true if a subscription to a filter that is not shared gets the retained messages.
+// 3.1.1 [MQTT-3.3.1-6], [MQTT-3.8.4-3]; 5.0 [MQTT-3.3.1-9], [MQTT-3.3.1-10], [MQTT-3.3.1-11]
+fn sends_retained(handling: RetainHandling, known: bool) -> bool {
+    match handling {
+        RetainHandling::SendAtSubscribe => true,
+        RetainHandling::SendIfNew => !known,
+        RetainHandling::DoNotSend => false,
+    }
 }
 
 /// Bytes of a filter beside its text: its place in a table that is half full, and the allocator's
@@ -56,13 +104,52 @@ impl Subscriptions {
     }
 
     /// Returns the levels of all filters with wildcards, with this filter included.
-    pub fn levels_with(&self, filter: &str) -> u32 {
+    fn levels_with(&self, filter: &str) -> u32 {
         let levels = match &self.filters {
             Own::None => 0,
             Own::One(only) => wild_levels(only),
             Own::Several(_, levels) => *levels,
         };
         levels.saturating_add(wild_levels(filter))
+    }
+
+    /// Checks one Topic Filter of a SUBSCRIBE.
+    ///
+    /// # Errors
+    /// [`FilterRefusal`] if the text is not a Topic Filter, or one of the operator's bounds is
+    /// reached.
+    pub fn check<'a>(
+        &self,
+        requested: &SubscribeFilter<'a>,
+        policy: &SessionPolicy,
+    ) -> Result<CheckedFilter<'a>, FilterRefusal> {
+        let refuse = |reason, what| Err(FilterRefusal { reason, what });
+        let Ok(filter) = TopicFilter::parse(requested.filter, policy.topic_levels) else {
+            return refuse(ReasonCode::TOPIC_FILTER_INVALID, "not a topic filter");
+        };
+        let bounds = &policy.subscriptions;
+        let known = self.contains(requested.filter);
+        if !known && self.len() >= bounds.filters {
+            return refuse(ReasonCode::QUOTA_EXCEEDED, "limits.subscriptions_per_client is reached");
+        }
+        if !known && self.levels_with(requested.filter) > bounds.wildcard_levels {
+            return refuse(ReasonCode::QUOTA_EXCEEDED, "limits.wildcard_levels is reached");
+        }
+        let sends_retained = !filter.is_shared() && sends_retained(requested.options.retain_handling, known);
+        Ok(CheckedFilter { filter, known, sends_retained })
+    }
+
+    /// Removes a filter of an UNSUBSCRIBE. Returns its reason code for UNSUBACK: success if the
+    /// session had the filter.
+    // 3.1.1 and 5.0 [MQTT-3.10.4-1]
+    pub fn unsubscribe(&mut self, filter: &str) -> ReasonCode {
+        if self.remove(filter) {
+            return ReasonCode::SUCCESS;
+        }
+        match TopicFilter::parse(filter, usize::MAX) {
+            Ok(_) => ReasonCode::NO_SUBSCRIPTION_EXISTED,
+            Err(_) => ReasonCode::TOPIC_FILTER_INVALID,
+        }
     }
 
     /// Inserts a filter. Returns true if the filter is new.
@@ -84,7 +171,7 @@ impl Subscriptions {
     }
 
     /// Removes a filter. Returns true if the session had it.
-    pub fn remove(&mut self, filter: &str) -> bool {
+    fn remove(&mut self, filter: &str) -> bool {
         let removed = match &mut self.filters {
             Own::Several(filters, levels) => {
                 let removed = filters.remove(filter);
@@ -158,6 +245,78 @@ impl Recount for Subscriptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mqtt::packet::{PacketId, Properties, QoS, SubscriptionOptions};
+    use crate::session::connect::tests::policy;
+
+    fn requested(filter: &str, retain_handling: RetainHandling) -> SubscribeFilter<'_> {
+        let options = SubscriptionOptions {
+            qos: QoS::AtMostOnce,
+            no_local: false,
+            retain_as_published: false,
+            retain_handling,
+        };
+        SubscribeFilter { filter, options }
+    }
+
+    #[test]
+    fn mqtt5_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error() {
+        for (filter, no_local, allowed) in
+            [("$share/g/a", true, false), ("$share/g/a", false, true), ("a", true, true)]
+        {
+            let mut filter = requested(filter, RetainHandling::DoNotSend);
+            filter.options.no_local = no_local;
+            let subscribe = Subscribe {
+                packet_id: PacketId::new(1).expect("not zero"),
+                properties: Properties::EMPTY,
+                subscription_id: None,
+                filters: vec![requested("b", RetainHandling::DoNotSend), filter],
+            };
+            let expected = if allowed { Ok(()) } else { Err(ReasonCode::PROTOCOL_ERROR) };
+            assert_eq!(check(&subscribe).map_err(|v| v.reason), expected);
+        }
+    }
+
+    #[test]
+    fn mqtt5_3_3_1_10_retained_messages_are_sent_by_retain_handling_and_never_to_a_share() {
+        let mut s = Subscriptions::default();
+        assert!(s.insert("known") && s.insert("$share/g/known"));
+        let sends =
+            |filter, handling| s.check(&requested(filter, handling), &policy()).map(|c| c.sends_retained);
+        use RetainHandling::{DoNotSend, SendAtSubscribe, SendIfNew};
+        for (handling, new, known) in
+            [(SendAtSubscribe, true, true), (SendIfNew, true, false), (DoNotSend, false, false)]
+        {
+            assert_eq!((sends("new", handling), sends("known", handling)), (Ok(new), Ok(known)));
+            assert_eq!(sends("$share/g/new", handling), Ok(false));
+        }
+    }
+
+    #[test]
+    fn a_new_filter_beyond_a_bound_is_refused_and_a_known_one_is_not() {
+        let mut policy = policy();
+        (policy.subscriptions.filters, policy.subscriptions.wildcard_levels) = (3, 4);
+        let mut s = Subscriptions::default();
+        assert!(s.insert("a/+") && s.insert("b"));
+        let check = |s: &Subscriptions, filter| {
+            let checked = s.check(&requested(filter, RetainHandling::DoNotSend), &policy);
+            checked.map(|c| c.known).map_err(|refusal| refusal.reason)
+        };
+        assert_eq!(check(&s, "a/#/b"), Err(ReasonCode::TOPIC_FILTER_INVALID));
+        assert_eq!(check(&s, "a/b/+"), Err(ReasonCode::QUOTA_EXCEEDED), "wildcard levels");
+        assert_eq!((check(&s, "b/+"), check(&s, "a/b/c")), (Ok(false), Ok(false)));
+        assert!(s.insert("c"));
+        assert_eq!((check(&s, "d"), check(&s, "b")), (Err(ReasonCode::QUOTA_EXCEEDED), Ok(true)));
+    }
+
+    #[test]
+    fn mqtt5_3_10_4_1_a_filter_is_removed_character_by_character() {
+        let mut s = Subscriptions::default();
+        assert!(s.insert("a/+"));
+        assert_eq!(s.unsubscribe("a/b"), ReasonCode::NO_SUBSCRIPTION_EXISTED);
+        assert_eq!(s.unsubscribe("a/+/#/b"), ReasonCode::TOPIC_FILTER_INVALID);
+        assert_eq!(s.unsubscribe("a/+"), ReasonCode::SUCCESS);
+        assert_eq!(s.unsubscribe("a/+"), ReasonCode::NO_SUBSCRIPTION_EXISTED);
+    }
 
     #[test]
     fn filters_come_and_go_in_any_number() {

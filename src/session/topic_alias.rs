@@ -2,6 +2,8 @@
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;
+use crate::mqtt::packet::ReasonCode;
+use crate::session::violation::Violation;
 use hashbrown::HashMap;
 use std::num::NonZeroU16;
 
@@ -15,9 +17,9 @@ pub struct IncomingAliases {
     charge: Charge,
 }
 
-/// The alias exceeds the Topic Alias Maximum, or no topic is set for it.
+/// The alias exceeds the Topic Alias Maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownAlias;
+struct UnknownAlias;
 
 impl IncomingAliases {
     /// Creates an empty table. `maximum` is the Topic Alias Maximum of CONNACK. Memory grows with
@@ -26,12 +28,38 @@ impl IncomingAliases {
         IncomingAliases { topics: Vec::new(), maximum, bytes: 0, charge: Charge::NONE }
     }
 
-    /// Sets the topic of an alias.
+    /// Applies the alias of a PUBLISH. If the packet has a Topic Name, the alias stands for it from
+    /// now on, and the result is `None`. Otherwise returns the Topic Name that the alias stands for.
     ///
     /// # Errors
-    /// [`UnknownAlias`] if the alias exceeds the maximum.
+    /// [`Violation`] if the alias exceeds the maximum, or stands for no Topic Name.
+    // 5.0 [MQTT-3.3.2-8], [MQTT-3.3.2-9]
+    pub fn resolve(&mut self, alias: NonZeroU16, topic: &str) -> Result<Option<&str>, Violation> {
+        const BEYOND: Violation = Violation {
+            reason: ReasonCode::TOPIC_ALIAS_INVALID,
+            what: "a Topic Alias above Topic Alias Maximum",
+        };
+        const UNSET: Violation = Violation {
+            reason: ReasonCode::PROTOCOL_ERROR,
+            what: "a Topic Alias that was never set on this connection",
+        };
+        if topic.is_empty() {
+            return self.topic(alias).map_err(|_| BEYOND)?.ok_or(UNSET).map(Some);
+        }
+        self.set(alias, topic).map_err(|_| BEYOND)?;
+        Ok(None)
+    }
+
+    /// True if [`Self::resolve`] will need more memory: for an alias that is new, or whose topic
+    /// becomes longer. `aliases` is the table of the connection, if it has one.
+    pub fn grow(aliases: Option<&IncomingAliases>, alias: NonZeroU16, topic: &str) -> bool {
+        let present = aliases.and_then(|a| a.topic(alias).ok().flatten()).map_or(0, str::len);
+        topic.len() > present
+    }
+
+    /// Sets the topic of an alias.
     // 5.0 [MQTT-3.2.2-17], [MQTT-3.2.2-18], [MQTT-3.3.2-9], [MQTT-3.3.2-12]
-    pub fn set(&mut self, alias: NonZeroU16, topic: &str) -> Result<(), UnknownAlias> {
+    fn set(&mut self, alias: NonZeroU16, topic: &str) -> Result<(), UnknownAlias> {
         if alias.get() > self.maximum {
             return Err(UnknownAlias);
         }
@@ -49,17 +77,9 @@ impl IncomingAliases {
         Ok(())
     }
 
-    /// Returns the bytes of an alias's topic; 0 if the alias has none.
-    pub fn topic_len(&self, alias: NonZeroU16) -> usize {
-        self.topic(alias).ok().flatten().map_or(0, str::len)
-    }
-
     /// Returns the topic of an alias; `Ok(None)` if the alias is within the maximum but was never
     /// set.
-    ///
-    /// # Errors
-    /// [`UnknownAlias`] if the alias exceeds the maximum.
-    pub fn topic(&self, alias: NonZeroU16) -> Result<Option<&str>, UnknownAlias> {
+    fn topic(&self, alias: NonZeroU16) -> Result<Option<&str>, UnknownAlias> {
         if alias.get() > self.maximum {
             return Err(UnknownAlias);
         }
@@ -165,6 +185,30 @@ mod tests {
         assert_eq!(a.topic(alias(3)), Err(UnknownAlias));
         assert_eq!(a.set(alias(2), "y"), Ok(()));
         assert_eq!(a.topic(alias(2)), Ok(Some("y")));
+    }
+
+    #[test]
+    fn mqtt5_3_3_2_8_an_alias_stands_for_its_last_topic_and_for_none_before_it_is_set() {
+        let mut a = IncomingAliases::new(2);
+        let reason = |v: Violation| v.reason;
+        assert_eq!(a.resolve(alias(1), "").map_err(reason), Err(ReasonCode::PROTOCOL_ERROR));
+        assert_eq!(a.resolve(alias(3), "").map_err(reason), Err(ReasonCode::TOPIC_ALIAS_INVALID));
+        assert_eq!(a.resolve(alias(3), "x").map_err(reason), Err(ReasonCode::TOPIC_ALIAS_INVALID));
+        for topic in ["x", "yy"] {
+            assert_eq!(a.resolve(alias(1), topic), Ok(None));
+            assert_eq!(a.resolve(alias(1), ""), Ok(Some(topic)));
+        }
+    }
+
+    #[test]
+    fn an_alias_needs_memory_when_it_is_new_or_its_topic_becomes_longer() {
+        assert!(IncomingAliases::grow(None, alias(1), "x"));
+        assert!(!IncomingAliases::grow(None, alias(1), ""));
+        let mut a = IncomingAliases::new(2);
+        assert_eq!(a.resolve(alias(1), "xx"), Ok(None));
+        for (number, topic, grows) in [(1, "x", false), (1, "yy", false), (1, "xxx", true), (2, "x", true)] {
+            assert_eq!(IncomingAliases::grow(Some(&a), alias(number), topic), grows, "{number} {topic}");
+        }
     }
 
     #[test]

@@ -133,37 +133,24 @@ impl Shard {
     /// Resolves or sets the Topic Alias, of a PUBLISH that will not be routed too: a repeated one
     /// may be the first on its connection to set it. The shard's `topic` is filled where the packet
     /// has none.
-    // 5.0 [MQTT-3.3.2-8], [MQTT-3.3.2-9]
     pub(super) fn resolve_topic_alias(
         &mut self,
         id: ConnectionId,
         publish: &Publish<'_>,
     ) -> Result<(), Violation> {
         let Some(alias) = publish.properties.topic_alias else { return Ok(()) };
-        let beyond = Violation {
-            reason: ReasonCode::TOPIC_ALIAS_INVALID,
-            what: "a Topic Alias above Topic Alias Maximum",
-        };
-        let unset = Violation {
-            reason: ReasonCode::PROTOCOL_ERROR,
-            what: "a Topic Alias that was never set on this connection",
-        };
-        let maximum = self.settings.session.connect.topic_alias_maximum;
-        if !publish.topic.is_empty() {
-            let own = self.connections.get(id).and_then(|c| c.rare()).and_then(|rare| rare.aliases.as_ref());
-            if publish.topic.len() > own.map_or(0, |aliases| aliases.topic_len(alias)) {
-                self.admits(Change::Alias).map_err(Want::violation)?;
-            }
+        let own = self.connections.get(id).and_then(|c| c.rare()).and_then(|rare| rare.aliases.as_deref());
+        if IncomingAliases::grow(own, alias, publish.topic) {
+            self.admits(Change::Alias).map_err(Want::violation)?;
         }
-        let Some(connection) = self.connections.get_mut(id) else { return Err(unset) };
+        let maximum = self.settings.session.connect.topic_alias_maximum;
+        let Some(connection) = self.connections.get_mut(id) else { return Ok(()) };
         let aliases =
             connection.rare_mut().aliases.get_or_insert_with(|| Box::new(IncomingAliases::new(maximum)));
-        if !publish.topic.is_empty() {
-            return aliases.set(alias, publish.topic).map_err(|_| beyond);
+        if let Some(name) = aliases.resolve(alias, publish.topic)? {
+            self.scratch.topic.clear();
+            self.scratch.topic.push_str(name);
         }
-        let name = aliases.topic(alias).map_err(|_| beyond)?.ok_or(unset)?;
-        self.scratch.topic.clear();
-        self.scratch.topic.push_str(name);
         Ok(())
     }
 
@@ -477,7 +464,7 @@ impl Shard {
         }
         // Each level but the first takes a byte at least, so a short topic need not be counted
         // through.
-        let most = self.settings.topic_levels;
+        let most = self.settings.session.topic_levels;
         (topic.len() >= most && levels(topic) > most).then_some(DropReason::TopicTooDeep)
     }
 

@@ -11,10 +11,6 @@ pub struct ShardSettings {
     pub write_timeout: Duration,
     /// Maximum number of sessions in all shards.
     pub sessions: usize,
-    pub topic_levels: usize,
-    pub subscriptions_per_client: usize,
-    /// Maximum number of levels of all filters with wildcards of one session together.
-    pub wildcard_levels: u32,
     /// How long a publisher's acknowledgement waits for room under the policy `hold`.
     pub hold_timeout: Duration,
     pub expiry_interval: Duration,

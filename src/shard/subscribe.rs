@@ -10,15 +10,12 @@
 //! the last filter.
 
 use crate::mqtt::charge::Charge;
-use crate::mqtt::packet::{
-    ReasonCode, RetainHandling, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
-};
-use crate::mqtt::topic::TopicFilter;
+use crate::mqtt::packet::{ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe};
 use crate::routing::shared_group::{Member, Presence};
 use crate::routing::subscription_tree::{
     Interest, PackedOptions, SessionSlot, Subscribed, Subscriber, Unsubscribed,
 };
-use crate::session::Violation;
+use crate::session::subscriptions::{CheckedFilter, FilterRefusal};
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::connection::Pause;
@@ -38,13 +35,6 @@ const NAMED: usize = 1_024;
 /// Bytes of a filter that are entered into the index, or taken out of it, for the price of a step:
 /// two or three levels.
 const FILTER_BYTES: usize = 8;
-
-/// Why a filter is not entered: what the client is told, and the log.
-#[derive(Clone, Copy, Debug)]
-struct NotEntered {
-    reason: ReasonCode,
-    text: &'static str,
-}
 
 /// The filters of a SUBSCRIBE or UNSUBSCRIBE that are still to be seen to.
 #[derive(Debug)]
@@ -112,13 +102,6 @@ impl Shard {
         session: SessionId,
         subscribe: &Subscribe<'_>,
     ) -> Flow {
-        let shared_no_local = |f: &SubscribeFilter<'_>| f.options.no_local && f.filter.starts_with("$share/");
-        if subscribe.filters.iter().any(shared_no_local) {
-            // 5.0 [MQTT-3.8.3-4]
-            let what = "No Local on a shared subscription";
-            self.fail(now, id, Violation { reason: ReasonCode::PROTOCOL_ERROR, what });
-            return Flow::Closed;
-        }
         let subscription_id = subscribe.subscription_id.unwrap_or(0);
         let mut answer = Answer::new(AnswerKind::Suback, subscribe.packet_id, subscribe.filters.len());
         for (at, filter) in subscribe.filters.iter().enumerate() {
@@ -191,18 +174,18 @@ impl Shard {
         answer: &mut Answer,
     ) {
         self.turn.charge(1 + (asked.filter.len() / FILTER_BYTES) as u32);
-        let most = self.settings.subscriptions_per_client.max(NAMED);
+        let most = self.settings.session.subscriptions.filters.max(NAMED);
         let entered = if answer.reasons.len() < most {
             self.enter_one(session, asked, subscription_id, answer)
         } else {
-            let text = "more filters in a SUBSCRIBE than limits.subscriptions_per_client";
-            Err(NotEntered { reason: ReasonCode::QUOTA_EXCEEDED, text })
+            let what = "more filters in a SUBSCRIBE than limits.subscriptions_per_client";
+            Err(FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what })
         };
         answer.reasons.push(match entered {
             Ok(()) => asked.options.qos.into(),
-            Err(NotEntered { reason, text }) => {
+            Err(FilterRefusal { reason, what }) => {
                 if reason == ReasonCode::QUOTA_EXCEEDED {
-                    (answer.refused, answer.what) = (answer.refused + 1, text);
+                    (answer.refused, answer.what) = (answer.refused + 1, what);
                 }
                 reason
             }
@@ -215,25 +198,15 @@ impl Shard {
         asked: &SubscribeFilter<'_>,
         subscription_id: u32,
         answer: &mut Answer,
-    ) -> Result<(), NotEntered> {
-        let not = |reason, text| NotEntered { reason, text };
-        let filter = TopicFilter::parse(asked.filter, self.settings.topic_levels)
-            .map_err(|_| not(ReasonCode::TOPIC_FILTER_INVALID, "not a topic filter"))?;
-        let limit = self.settings.subscriptions_per_client;
-        let gone = not(ReasonCode::UNSPECIFIED_ERROR, "no session");
+    ) -> Result<(), FilterRefusal> {
+        let gone = FilterRefusal { reason: ReasonCode::UNSPECIFIED_ERROR, what: "no session" };
         let own = &self.sessions.get(session).ok_or(gone)?.session.subscriptions;
-        let known = own.contains(asked.filter);
-        if !known && own.len() >= limit {
-            return Err(not(ReasonCode::QUOTA_EXCEEDED, "limits.subscriptions_per_client is reached"));
-        }
-        if !known && own.levels_with(asked.filter) > self.settings.wildcard_levels {
-            let text = "limits.wildcard_levels is reached";
-            return Err(not(ReasonCode::QUOTA_EXCEEDED, text));
-        }
+        let CheckedFilter { filter, known, sends_retained } = own.check(asked, &self.settings.session)?;
         // Each level may be a node of the index, and two nodes are a step.
         self.turn.charge(u32::try_from(asked.filter.len() / 8).unwrap_or(u32::MAX));
         let change = Change::Subscribe { bytes: asked.filter.len(), known, stored: self.is_stored(session) };
-        self.admits(change).map_err(|want| not(ReasonCode::QUOTA_EXCEEDED, want.text()))?;
+        self.admits(change)
+            .map_err(|want| FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what: want.text() })?;
         if let Some(session_entry) = self.sessions.get_mut(session).filter(|_| !known) {
             session_entry.session.subscriptions.insert(asked.filter);
         }
@@ -244,14 +217,7 @@ impl Shard {
             return Ok(());
         }
         self.enter_index(session, filter.filter, options, subscription_id);
-        // 3.1.1 [MQTT-3.3.1-6], [MQTT-3.8.4-3]; 5.0 [MQTT-3.3.1-9], [MQTT-3.3.1-10],
-        // [MQTT-3.3.1-11]
-        let wanted = match asked.options.retain_handling {
-            RetainHandling::SendAtSubscribe => true,
-            RetainHandling::SendIfNew => !known,
-            RetainHandling::DoNotSend => false,
-        };
-        answer.retained.ask(filter.filter, asked.options.qos, subscription_id, wanted);
+        answer.retained.ask(filter.filter, asked.options.qos, subscription_id, sends_retained);
         Ok(())
     }
 
@@ -320,18 +286,13 @@ impl Shard {
     /// Takes one filter out; notes how it is answered.
     fn leave(&mut self, session: SessionId, filter: &str, answer: &mut Answer) {
         self.turn.charge(1 + (filter.len() / FILTER_BYTES) as u32);
-        let own = self.sessions.get_mut(session).is_some_and(|r| r.session.subscriptions.remove(filter));
-        if own {
+        let Some(session_entry) = self.sessions.get_mut(session) else { return };
+        let reason = session_entry.session.subscriptions.unsubscribe(filter);
+        if reason == ReasonCode::SUCCESS {
             self.record_unsubscription(session, filter);
+            self.leave_filter(session, filter);
         }
-        // 3.1.1 and 5.0 [MQTT-3.10.4-1]
-        let removed = own && self.leave_filter(session, filter);
-        let valid = TopicFilter::parse(filter, usize::MAX).is_ok();
-        answer.reasons.push(match (removed, valid) {
-            (true, _) => ReasonCode::SUCCESS,
-            (false, true) => ReasonCode::NO_SUBSCRIPTION_EXISTED,
-            (false, false) => ReasonCode::TOPIC_FILTER_INVALID,
-        });
+        answer.reasons.push(reason);
     }
 
     /// Takes a plain filter of a session out of the index.

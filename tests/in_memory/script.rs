@@ -70,7 +70,7 @@ fn settings(first: u8, second: u8) -> (ShardSettings, u8) {
     }
     if narrow(5) {
         settings.sessions = 2;
-        settings.subscriptions_per_client = 2;
+        settings.session.subscriptions.filters = 2;
     }
     if narrow(6) {
         settings.session.send.queue.bytes = 300;

@@ -205,7 +205,7 @@ fn a_start_tells_peers_of_a_restored_shared_subscription_once() {
 fn a_client_with_many_shared_subscriptions_comes_and_goes_with_one_item_to_each_peer() {
     const FILTERS: usize = 1_000;
     let mut settings = world::settings();
-    settings.subscriptions_per_client = FILTERS;
+    settings.session.subscriptions.filters = FILTERS;
     let mut world = World::new(&settings, 3);
     let filters = shared_filters(FILTERS);
     let filters: Vec<&str> = filters.iter().map(String::as_str).collect();

@@ -182,7 +182,7 @@ fn retain(world: &mut World, messages: usize, qos: QoS) {
 fn short_turns(shards: u8) -> World {
     let mut settings = world::settings();
     settings.steps_per_turn = STEPS;
-    settings.subscriptions_per_client = 3_000;
+    settings.session.subscriptions.filters = 3_000;
     World::new(&settings, shards)
 }
 
@@ -448,7 +448,7 @@ fn a_publish_into_a_wildcard_bomb_is_matched_in_portions() {
     const LEVELS: u32 = 11;
     let mut settings = world::settings();
     settings.steps_per_turn = STEPS;
-    settings.subscriptions_per_client = 1 << LEVELS;
+    settings.session.subscriptions.filters = 1 << LEVELS;
     let mut world = World::new(&settings, 1);
     let (bomb, publisher, receiver) =
         (named(&mut world, "bomb"), named(&mut world, "publisher"), named(&mut world, "receiver"));
@@ -471,8 +471,8 @@ fn a_publish_into_a_wildcard_bomb_is_matched_in_portions() {
 fn filters_with_wildcards_of_more_levels_than_a_session_may_have_are_refused() {
     const LEVELS: usize = 256;
     let mut settings = world::settings();
-    (settings.topic_levels, settings.subscriptions_per_client) = (LEVELS, 1_000);
-    settings.wildcard_levels = 64 * 1024;
+    (settings.session.topic_levels, settings.session.subscriptions.filters) = (LEVELS, 1_000);
+    settings.session.subscriptions.wildcard_levels = 64 * 1024;
     let mut world = World::new(&settings, 1);
     let link = named(&mut world, "bomb");
     let filter = |n: usize| format!("{n}/{}", vec!["+"; LEVELS - 1].join("/"));
@@ -521,7 +521,7 @@ fn with_much(world: &mut World, shared: bool) -> LinkId {
 fn with_long_queues(shards: u8, stored: bool) -> World {
     let mut settings = world::settings();
     settings.steps_per_turn = STEPS;
-    settings.subscriptions_per_client = FILTERS;
+    settings.session.subscriptions.filters = FILTERS;
     settings.session.send.queue.messages = QUEUED;
     let mut world = World::new(&settings, shards);
     if stored {
@@ -733,7 +733,7 @@ fn dead_letters_of_a_session_with_much_are_posted_in_portions_and_each_batch_wai
     const WATCHERS: usize = 20;
     let mut settings = world::settings();
     settings.steps_per_turn = STEPS;
-    settings.subscriptions_per_client = FILTERS;
+    settings.session.subscriptions.filters = FILTERS;
     settings.session.send.queue.messages = QUEUED;
     settings.session.send.redelivery.dead_letters = DropReasons::from_iter([DropReason::SessionEnded]);
     settings.session.send.in_flight = 3_000;

@@ -9,13 +9,12 @@ use homing::mqtt::packet::ProtocolVersion;
 use homing::persistence::records::{Batch, EntryNumber, Lsn, ReadEntry, Record, RetainedRecord, StoredEntry};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
-use homing::session::SessionPolicy;
-use homing::session::connect::ConnectPolicy;
 use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
 use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::outbound::sender::SendPolicy;
 use homing::session::outbound::stall::SocketView;
 use homing::session::outbox::Outbox;
+use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::shard::DelayedLimits;
 use homing::shard::connection::Leaves;
@@ -72,6 +71,7 @@ pub fn settings() -> ShardSettings {
                 in_flight: 1_000,
             },
             receive_maximum: 100,
+            topic_levels: 16,
             connect: ConnectPolicy {
                 packet_size: 1 << 20,
                 topic_alias_maximum: 10,
@@ -79,13 +79,11 @@ pub fn settings() -> ShardSettings {
                 allow_never: true,
                 session_expiry: 3_600,
             },
+            subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
         connect_timeout: Duration::from_secs(10),
         write_timeout: Duration::from_secs(30),
         sessions: 1_000,
-        topic_levels: 16,
-        subscriptions_per_client: 100,
-        wildcard_levels: 131_072,
         delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 16,
         event_topics: false,

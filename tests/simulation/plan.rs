@@ -2,11 +2,10 @@
 
 use crate::rng::Rng;
 use homing::mqtt::packet::ProtocolVersion;
-use homing::session::SessionPolicy;
-use homing::session::connect::ConnectPolicy;
 use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
 use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::outbound::sender::SendPolicy;
+use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::shard::DelayedLimits;
 use homing::shard::ShardSettings;
@@ -428,13 +427,16 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         topic_alias_maximum: rng.pick(&[0, 1, 3]),
     };
     ShardSettings {
-        session: SessionPolicy { send, receive_maximum, connect },
+        session: SessionPolicy {
+            send,
+            receive_maximum,
+            topic_levels: 16,
+            connect,
+            subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
+        },
         connect_timeout,
         write_timeout,
         sessions: 1_000,
-        topic_levels: 16,
-        subscriptions_per_client: 100,
-        wildcard_levels: 131_072,
         delayed: DelayedLimits { messages: 10_000, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 0,
         event_topics: false,
