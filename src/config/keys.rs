@@ -35,7 +35,7 @@ const ONE_BILLION: i64 = 1_000_000_000;
 /// One second below 2^32 - 1, which on the wire means "never expires" (5.0 section 3.1.2.11.2).
 const LONGEST_EXPIRY: u64 = u32::MAX as u64 - 1;
 
-/// Causes of a drop that concern one receiver, and that no other key turns into dead letters.
+/// Causes of a drop that concern one receiver. No other key makes dead letters of them.
 pub(super) const DEAD_LETTER_CAUSES: &[&str] =
     &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
 
@@ -52,7 +52,7 @@ configuration! {
             elsewhere: "FlashMQ `thread_count`";
     }
 
-    /// The listeners, and the time that a connection may be useless.
+    /// The listeners, and the time that a connection may make no progress.
     [network] Network {
         /// Addresses to listen on, each IP:PORT, IPv6 as `[::1]:1883`. Port 0 takes a free port. In
         /// the environment and in flags, separate the addresses by commas. `--listen ADDR:PORT`
@@ -77,7 +77,7 @@ configuration! {
         /// packet is not complete by then is closed.
         connect_timeout: Duration = Duration::from_secs(10),
             ValueType::Duration(millis(100), seconds(3600)).only(),
-            why: "It bears a slow mobile link, and bounds what a silent connection costs.",
+            why: "A slow mobile link needs no more, and a silent connection costs little.",
             standard: "A server should close a connection that sends no CONNECT within a reasonable time \
                        (5.0 section 3.1.4; 3.1.1 section 3.1.4).",
             elsewhere: "EMQX `mqtt.idle_timeout`";
@@ -154,11 +154,11 @@ configuration! {
         /// member has room or its session ends.
         queue_policy: QueuePolicy = QueuePolicy::Refuse,
             ValueType::OneOf(QueuePolicy::WORDS).only(),
-            why: "It forgets nothing that was taken.";
+            why: "No message is dropped that the broker has accepted.";
         /// The time that "hold" waits for room. The message is refused after that.
         hold_timeout: Duration = Duration::from_secs(10),
             ValueType::Duration(millis(1), seconds(3600)).only(),
-            why: "Publishers usually wait longer.";
+            why: "Publishers usually wait longer for an acknowledgement.";
         /// Encoded bytes that wait for one socket. Beyond it QoS 0 messages are dropped and
         /// counted. QoS 1 and 2 messages stay in their queue.
         outbox: ByteSize = ByteSize::mib(1),
@@ -193,7 +193,7 @@ configuration! {
         /// counted (5.0: 0x90). A deeper filter is refused (5.0: 0x8F, 3.x: 0x80).
         topic_levels: u16 = 256,
             ValueType::Integer(1, 65_535).only(),
-            why: "It is above any sane hierarchy, and bounds the depth of the index.",
+            why: "No usual hierarchy is so deep, and the depth of the index is bounded.",
             elsewhere: "EMQX `mqtt.max_topic_levels`";
         /// Subscriptions of one session. Further filters are refused: 5.0 with 0x97, 3.x with 0x80.
         /// One SUBSCRIBE is read to as many filters, or to 1024 if that is more; the others are
@@ -225,7 +225,7 @@ configuration! {
         /// for each connection.
         memory: ByteSize = ByteSize::gib(1),
             ValueType::Size(ONE_KIB, SIXTEEN_TIB).only(),
-            why: "A machine with 2 GiB bears it.",
+            why: "It fits a machine with 2 GiB.",
             elsewhere: "mosquitto `memory_limit`";
     }
 
@@ -272,7 +272,7 @@ configuration! {
         /// The factor by which the spacing grows with each resend of the same message.
         backoff: f64 = 2.0,
             ValueType::Number(1.0, 10.0).only(),
-            why: "Each resend that did not help makes it less likely that the next one does.";
+            why: "If a resend did not help, the next one is less likely to help.";
         /// The shortest `interval` or `ack_timeout` that a client may request for its own session.
         /// A client requests them in 5.0 by the CONNECT user property `ack-timeout` (CONNACK says
         /// what is granted), and in any version by a publish of, say, 5s to
@@ -328,21 +328,21 @@ configuration! {
         /// delay avoids that.
         on_ack_timeout: OnAckTimeout = OnAckTimeout::Auto,
             ValueType::OneOf(OnAckTimeout::WORDS).only(),
-            why: "A message is redelivered where that is possible, and never ended where it is not.";
+            why: "A message is redelivered where that is possible, and dropped nowhere.";
         /// True if a message becomes a dead letter when a 5.0 client acknowledges it with a reason
         /// code of 0x80 or above. The message is finished for that client, and counted, either way.
         negative_ack: bool = false,
             ValueType::Boolean.only(),
             why: "A negative acknowledgement is a decision of the receiver.";
-        /// Causes for which a message that a receiver will not get becomes a dead letter: it is
-        /// published to `$dead/<client id>/<its topic>`, for each such receiver. In the environment
-        /// and in flags, separate the causes by commas. "outbox_full" concerns QoS 0. Drops of
-        /// other causes are only counted. A dead letter keeps payload and properties without
-        /// Message Expiry Interval. Its user properties are cause, reason-code (`negative_ack`),
-        /// attempts, first-sent and last-sent (milliseconds since 1970), publisher and
-        /// original-qos. A dead letter never makes another. "/", "+", "#" and "%" in a client id
-        /// are written %2F, %2B, %23 and %25. A message that all members of a shared group refused
-        /// goes to `$dead/$share%2F<group>/<its topic>`.
+        /// Causes of a drop for which the dropped message becomes a dead letter: it is published to
+        /// `$dead/<client id>/<its topic>`, once for each receiver that does not get it. In the
+        /// environment and in flags, separate the causes by commas. "outbox_full" concerns QoS 0.
+        /// Drops of other causes are only counted. A dead letter keeps payload and properties
+        /// without Message Expiry Interval. Its user properties are cause, reason-code
+        /// (`negative_ack`), attempts, first-sent and last-sent (milliseconds since 1970),
+        /// publisher and original-qos. A dead letter never makes another. "/", "+", "#" and "%" in
+        /// a client id are written %2F, %2B, %23 and %25. A message that all members of a shared
+        /// group refused goes to `$dead/$share%2F<group>/<its topic>`.
         dead_letters: Vec<String> = Vec::new(),
             ValueType::SomeOf(DEAD_LETTER_CAUSES).only(),
             why: "Where any cause is on, each message keeps its publisher's client id.";
@@ -394,7 +394,7 @@ configuration! {
         /// "none".
         durability: Durability = Durability::Commit,
             ValueType::OneOf(Durability::WORDS).only(),
-            why: "Durability must not need a flag.",
+            why: "A broker should be durable without a flag.",
             elsewhere: "mosquitto `persistence`";
         /// With `durability = "interval"` alone: the time until an acknowledged message is forced
         /// to the disk, at most.
@@ -402,12 +402,13 @@ configuration! {
             ValueType::Duration(millis(10), seconds(3600)).only(),
             why: "A loss of power costs one second at most.",
             elsewhere: "mosquitto `autosave_interval`, NATS `sync_interval`";
-        /// The largest size of the database. Its write-ahead log comes on top, usually 16 MiB. From
-        /// 16 MiB below it on, QoS 1 and 2 messages are refused (5.0: 0x97; 3.x: the connection is
-        /// closed) until acknowledgements have made room. So are new sessions that outlive their
-        /// connections and new subscriptions of such sessions (5.0: 0x97; 3.x: 0x03 and 0x80). A
-        /// retained message at QoS 0 still reaches who is subscribed, and is retained where it is
-        /// no larger than the one before; else neither is. A full disk is met in the same way.
+        /// The largest size of the database. Its write-ahead log comes on top, usually 16 MiB. The
+        /// store counts as full from 16 MiB below the limit on, until acknowledgements have made
+        /// room. Then QoS 1 and 2 messages are refused (5.0: 0x97; 3.x: the connection is closed).
+        /// So are new sessions that outlive their connections, and new subscriptions of such
+        /// sessions (5.0: 0x97; 3.x: 0x03 and 0x80). A retained message at QoS 0 still reaches
+        /// subscribers. It is retained if it is no larger than the one before; otherwise neither is
+        /// retained. A full disk has the same effect.
         size_limit: ByteSize = ByteSize(0),
             ValueType::Size(64 << 20, 256 << 40).or("unlimited", "what the disk holds"),
             elsewhere: "NATS `max_file_store`";
@@ -442,7 +443,7 @@ configuration! {
         /// never retained.
         events: bool = false,
             ValueType::Boolean.only(),
-            why: "Nobody listens in most brokers.";
+            why: "In most brokers nobody subscribes to events.";
         /// Events within one second in the whole broker. Further events are suppressed and counted
         /// on `$SYS/broker/events/suppressed`. The key also bounds the number of clients with a
         /// count, to about 120 times as many.
@@ -474,7 +475,7 @@ configuration! {
         /// and reported.
         events_per_second: u32 = 100,
             ValueType::Integer(1, 1_000_000).only(),
-            why: "A storm of reconnects is not also a storm of writes.";
+            why: "Many reconnects at once must not also write many lines.";
     }
 }
 
