@@ -1,5 +1,6 @@
 //! What is refused for want of memory or disk, in each version, and what goes on all the same.
 
+use crate::client::{packet, string};
 use crate::world::{self, LinkId, World};
 use homing::mqtt::charge::Charge;
 use homing::persistence::records::Record;
@@ -44,23 +45,6 @@ fn has_room_again(world: &World) {
     world.shared.store_room.store(i64::MAX, Ordering::Relaxed);
 }
 
-fn text(bytes: &[u8]) -> Vec<u8> {
-    [&(bytes.len() as u16).to_be_bytes(), bytes].concat()
-}
-
-fn packet(first: u8, rest: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![first];
-    let mut length = rest.len();
-    loop {
-        let more = length > 127;
-        bytes.push((length % 128) as u8 | u8::from(more) << 7);
-        length /= 128;
-        if !more {
-            return [&bytes, rest].concat();
-        }
-    }
-}
-
 /// 5.0 has a byte more in most packets: no properties.
 fn none(level: u8) -> &'static [u8] {
     if level == 5 { &[0] } else { &[] }
@@ -75,9 +59,10 @@ fn connect(level: u8, client_id: &str, clean: bool, will: Option<usize>) -> Vec<
         (5, true) => &[0],
         _ => &[],
     };
-    let mut rest = [&text(name)[..], &[level, flags, 0, 60], expiry, &text(client_id.as_bytes())].concat();
+    let mut rest =
+        [&string(name)[..], &[level, flags, 0, 60], expiry, &string(client_id.as_bytes())].concat();
     if let Some(bytes) = will {
-        rest.extend([none(level), &text(b"will"), &text(&vec![b'w'; bytes])].concat());
+        rest.extend([none(level), &string(b"will"), &string(vec![b'w'; bytes])].concat());
     }
     packet(0x10, &rest)
 }
@@ -99,7 +84,7 @@ fn accepted(world: &mut World, connect: &[u8]) -> LinkId {
 
 fn subscribe(world: &mut World, link: LinkId, level: u8, filter: &str) -> u8 {
     world.links[link].received.clear();
-    world.send(link, &packet(0x82, &[&[0, 1], none(level), &text(filter.as_bytes()), &[1]].concat()));
+    world.send(link, &packet(0x82, &[&[0, 1], none(level), &string(filter.as_bytes()), &[1]].concat()));
     let received = std::mem::take(&mut world.links[link].received);
     assert_eq!(received[0], 0x90, "{received:?}");
     received[4 + usize::from(level == 5)]
@@ -107,7 +92,7 @@ fn subscribe(world: &mut World, link: LinkId, level: u8, filter: &str) -> u8 {
 
 fn publish(level: u8, flags: u8, topic: &str, payload: &[u8]) -> Vec<u8> {
     let id: &[u8] = if flags & 6 == 0 { &[] } else { &[0, 7] };
-    packet(0x30 | flags, &[&text(topic.as_bytes())[..], id, none(level), payload].concat())
+    packet(0x30 | flags, &[&string(topic.as_bytes())[..], id, none(level), payload].concat())
 }
 
 fn drops(world: &World, cause: DropReason) -> u64 {
@@ -213,7 +198,7 @@ fn a_subscription_that_is_new_is_refused_and_a_known_one_and_unsubscribe_are_not
         assert_eq!(snapshot.counters.refused_subscriptions, 1 + u64::from(in_memory != 1));
         for link in [stored, clean] {
             assert_eq!(subscribe(&mut world, link, level, "known"), 1);
-            let unsubscribe = packet(0xA2, &[&[0, 1], none(level), &text(b"known")].concat());
+            let unsubscribe = packet(0xA2, &[&[0, 1], none(level), &string(b"known")].concat());
             assert_eq!(exchange(&mut world, link, &unsubscribe)[0], 0xB0);
         }
     }
@@ -317,7 +302,7 @@ fn v5_a_topic_alias_over_the_memory_budget_ends_the_connection_with_0x97() {
     let mut world = world(1);
     let link = accepted(&mut world, &connect(5, "publisher", true, None));
     let with_alias = |topic: &str, alias: u8| {
-        packet(0x30, &[&text(topic.as_bytes())[..], &[3, 0x23, 0, alias], b"x"].concat())
+        packet(0x30, &[&string(topic.as_bytes())[..], &[3, 0x23, 0, alias], b"x"].concat())
     };
     assert!(exchange(&mut world, link, &with_alias("topic", 1)).is_empty());
     run_short(&world, Short::Memory);
@@ -377,10 +362,10 @@ fn qos_0_between_clean_sessions_goes_on_while_nothing_can_be_committed() {
 
 /// A 5.0 PUBLISH with a User Property of so many bytes; its payload is empty, or `x`.
 fn with_property(flags: u8, topic: &str, bytes: usize, payload: &[u8]) -> Vec<u8> {
-    let property = [&[0x26][..], &text(b"k"), &text(&vec![b'v'; bytes])].concat();
+    let property = [&[0x26][..], &string(b"k"), &string(vec![b'v'; bytes])].concat();
     let mut length = packet(0, &property);
     length.remove(0);
-    packet(0x30 | flags, &[&text(topic.as_bytes())[..], &[0, 7], &length, payload].concat())
+    packet(0x30 | flags, &[&string(topic.as_bytes())[..], &[0, 7], &length, payload].concat())
 }
 
 /// Returns how many PUBLISH packets are among these bytes.
@@ -447,7 +432,7 @@ fn who_subscribes_again_is_granted_it_and_gets_of_what_is_retained_what_there_is
         world.send(publisher, &publish(4, 1, "r/0", b"at QoS 0"));
         run_short(&world, short);
         let recorded = world.batches.len();
-        let request = packet(0x82, &[&[0, 2, 0][..], &text(b"r/#"), &[1]].concat());
+        let request = packet(0x82, &[&[0, 2, 0][..], &string(b"r/#"), &[1]].concat());
         let answer = exchange(&mut world, link, &request);
         assert_eq!((answer[0], answer[5]), (0x90, 1), "{clean} {short:?}");
         assert_eq!(publishes(&answer), arrives, "{clean} {short:?}");
@@ -519,7 +504,7 @@ fn over_the_memory_budget_the_identifier_of_a_message_that_is_nobodys_is_refused
     for level in LEVELS {
         let mut world = world(1);
         let link = accepted(&mut world, &connect(level, "publisher", true, None));
-        let reserved = |id: u8| packet(0x34, &[&text(b"$SYS/x")[..], &[0, id], none(level), b"x"].concat());
+        let reserved = |id: u8| packet(0x34, &[&string(b"$SYS/x")[..], &[0, id], none(level), b"x"].concat());
         let before = exchange(&mut world, link, &reserved(1));
         assert_eq!((before[0], before.get(4)), (0x50, (level == 5).then_some(&0x87)));
         run_short(&world, Short::Memory);

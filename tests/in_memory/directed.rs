@@ -2,41 +2,23 @@
 //!
 //! `tests/simulation/mutations` runs these tests as well, so each of these mutations is noticed whatever the seeds meet.
 
-use crate::shares::{client, send, subscribe};
+use crate::client::{V5, client, connect, publication, send, subscribe, will};
 use crate::world::{self, LinkId, World};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, Publish,
-    PublishProperties, QoS, ReasonCode, WillMessage,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS,
+    ReasonCode,
 };
 use homing::session::outbound::queue::QueuePolicy;
 use std::time::Duration;
 
-const V5: ProtocolVersion = ProtocolVersion::V5;
-
-/// A client of 5.0 whose session outlives its connection. `will`: its delay in seconds; the will is for `t`.
-fn returning(world: &mut World, name: &str, room: usize, will: Option<u32>) -> LinkId {
+/// A client whose session outlives its connection. It has a will for `t` if there is a delay, in seconds.
+fn returning(world: &mut World, name: &str, room: usize, delay: Option<u32>) -> LinkId {
     let link = world.open();
     world.make_room(link, room);
-    let will = will.map(|delay| WillMessage {
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        topic: "t",
-        payload: b"w",
-        delay,
-        message_expiry: None,
-        forwarded: Default::default(),
-    });
-    let connect = Connect {
-        version: V5,
-        clean_start: false,
-        keep_alive: 0,
-        properties: ConnectProperties { session_expiry: Some(3_600), ..Default::default() },
-        client_id: name,
-        will,
-        user_name: None,
-        password: None,
-    };
+    let properties = ConnectProperties { session_expiry: Some(3_600), ..Default::default() };
+    let will = delay.map(|delay| will("t", b"w", delay));
+    let connect = Connect { clean_start: false, properties, will, ..connect(name) };
     send(world, link, &Packet::Connect(Box::new(connect)));
     link
 }
@@ -44,14 +26,12 @@ fn returning(world: &mut World, name: &str, room: usize, will: Option<u32>) -> L
 /// Publishes one byte, so many times over, to `t` at QoS 1. `expiry`: in seconds.
 fn publish(world: &mut World, link: LinkId, byte: u8, times: usize, expiry: Option<u32>) {
     let properties = PublishProperties { message_expiry: expiry, ..Default::default() };
+    let payload = vec![byte; times];
     let publish = Publish {
-        dup: false,
         qos: QoS::AtLeastOnce,
-        retain: false,
-        topic: "t",
         packet_id: PacketId::new(u16::from(byte)),
         properties,
-        payload: &vec![byte; times],
+        ..publication("t", &payload)
     };
     send(world, link, &Packet::Publish(publish));
 }
@@ -87,7 +67,7 @@ fn take(world: &mut World, link: LinkId) -> (Vec<u8>, Vec<ReasonCode>) {
 fn a_will_is_published_whose_client_returns_after_the_delay_and_before_the_expired_deadline() {
     let mut world = World::new(&world::settings(), 1);
     let receiver = client(&mut world, "receiver", 10);
-    subscribe(&mut world, receiver, &["t"]);
+    subscribe(&mut world, receiver, &["t"], QoS::AtLeastOnce);
     for (seconds, expected) in [(4, &b""[..]), (6, b"w")] {
         let link = returning(&mut world, "client", usize::MAX, Some(5));
         world.close(link);
@@ -107,7 +87,7 @@ fn a_new_message_waits_for_what_is_still_to_be_sent_again() {
     let mut world = World::new(&settings, 1);
     let publisher = client(&mut world, "publisher", 10);
     let link = returning(&mut world, "receiver", usize::MAX, None);
-    subscribe(&mut world, link, &["t"]);
+    subscribe(&mut world, link, &["t"], QoS::AtLeastOnce);
     (1..=3).for_each(|n| publish(&mut world, publisher, n, 600, None));
     world.close(link);
     // Two messages fill the outbox, and the socket takes less than half of it: there is room, and no message follows yet.
@@ -127,7 +107,7 @@ fn a_message_of_the_receiver_does_not_pass_one_that_is_held_into_room_that_an_ex
     let mut world = World::new(&settings, 1);
     let publisher = client(&mut world, "publisher", 10);
     let receiver = client(&mut world, "receiver", 1);
-    subscribe(&mut world, receiver, &["t"]);
+    subscribe(&mut world, receiver, &["t"], QoS::AtLeastOnce);
     world.links[receiver].received.clear();
     // One in flight, one in the queue, one held.
     publish(&mut world, publisher, 1, 1, None);

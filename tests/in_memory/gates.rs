@@ -1,17 +1,16 @@
 //! When a publisher is told, and what becomes of shared messages that no member of their group takes at once.
 
-use crate::stored::named_at;
+use crate::client::{V5, connect, encoded, named_at, publication, subscribe};
 use crate::world::{self, LinkId, World};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Disconnect, Packet, PacketId, Properties, ProtocolVersion,
-    Publish, PublishProperties, QoS, ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
+    Acknowledgement, Connect, ConnectProperties, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS,
+    ReasonCode,
 };
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ShardSettings;
 use std::time::Duration;
 
-const V5: ProtocolVersion = ProtocolVersion::V5;
 const V3: ProtocolVersion = ProtocolVersion::V3_1_1;
 
 /// What a client has had.
@@ -36,37 +35,20 @@ impl Client {
         if version.is_v5() {
             (properties.session_expiry, properties.receive_maximum) = (Some(expiry), Some(1));
         }
-        let connect = Connect {
-            version,
-            clean_start: version.is_v5() || expiry == 0,
-            keep_alive: 0,
-            properties,
-            client_id: name,
-            will: None,
-            user_name: None,
-            password: None,
-        };
+        let clean_start = version.is_v5() || expiry == 0;
+        let connect = Connect { version, clean_start, properties, ..connect(name) };
         client.send(world, &Packet::Connect(Box::new(connect)));
         client
     }
 
     fn member(world: &mut World, name: &str, expiry: u32, filter: &str) -> Client {
         let client = Client::connect(world, name, V5, expiry);
-        let options = SubscriptionOptions { qos: QoS::ExactlyOnce, ..Default::default() };
-        let subscribe = Subscribe {
-            packet_id: id(1),
-            subscription_id: None,
-            properties: Properties::EMPTY,
-            filters: vec![SubscribeFilter { filter, options }],
-        };
-        client.send(world, &Packet::Subscribe(subscribe));
+        subscribe(world, client.link, &[filter], QoS::ExactlyOnce);
         client
     }
 
     fn send(&self, world: &mut World, packet: &Packet<'_>) {
-        let mut bytes = Vec::new();
-        codec::encode(packet, self.version, &mut bytes).expect("a lawful packet");
-        world.send(self.link, &bytes);
+        world.send(self.link, &encoded(packet, self.version));
     }
 
     fn publish(&self, world: &mut World, number: u8, qos: QoS) {
@@ -74,15 +56,9 @@ impl Client {
     }
 
     fn publish_with(&self, world: &mut World, number: u8, qos: QoS, dup: bool) {
-        let publish = Publish {
-            dup,
-            qos,
-            retain: false,
-            topic: "t",
-            packet_id: Some(id(u16::from(number))),
-            properties: PublishProperties::default(),
-            payload: &[number; 100],
-        };
+        let payload = [number; 100];
+        let packet_id = Some(id(u16::from(number)));
+        let publish = Publish { dup, qos, packet_id, ..publication("t", &payload) };
         self.send(world, &Packet::Publish(publish));
     }
 

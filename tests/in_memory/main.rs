@@ -9,6 +9,7 @@ mod admission;
 #[path = "../../src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
 mod cases;
+mod client;
 mod codec_allocations;
 mod decoder;
 mod differential;

@@ -1,45 +1,22 @@
 //! What clients make the broker hold: that it is bounded within a turn too, and that unfinished packets are.
 
-use crate::shares::send;
+use crate::client::{V5, connect, encoded, enter, publication, will};
 use crate::world::{self, LinkId, World};
-use homing::mqtt::codec;
-use homing::mqtt::packet::{
-    Connect, ConnectProperties, Packet, ProtocolVersion, Publish, PublishProperties, QoS, WillMessage,
-};
+use homing::mqtt::packet::{Connect, ConnectProperties, Packet, Publish, WillMessage};
 use homing::persistence::records::Record;
 use std::time::Duration;
 
 const KIB: usize = 1024;
 
-/// A client without a keep alive; `expiry`: of its session, in seconds.
+/// A client whose session lives so many seconds without it.
 fn client(world: &mut World, name: &str, expiry: u32, will: Option<WillMessage<'_>>) -> LinkId {
-    let link = world.open();
     let properties = ConnectProperties { session_expiry: Some(expiry), ..Default::default() };
-    let connect = Connect {
-        version: ProtocolVersion::V5,
-        clean_start: true,
-        keep_alive: 0,
-        properties,
-        client_id: name,
-        will,
-        user_name: None,
-        password: None,
-    };
-    send(world, link, &Packet::Connect(Box::new(connect)));
-    link
+    enter(world, Connect { properties, will, ..connect(name) })
 }
 
 fn publish(topic: &str, payload: &[u8], retain: bool, out: &mut Vec<u8>) {
-    let publish = Publish {
-        dup: false,
-        qos: QoS::AtMostOnce,
-        retain,
-        topic,
-        packet_id: None,
-        properties: PublishProperties::default(),
-        payload,
-    };
-    codec::encode(&Packet::Publish(publish), ProtocolVersion::V5, out).expect("it fits");
+    let publish = Publish { retain, ..publication(topic, payload) };
+    out.extend(encoded(&Packet::Publish(publish), V5));
 }
 
 /// The front of a PUBLISH of this many bytes.
@@ -111,15 +88,7 @@ fn wishes_without_end_are_one_record_of_the_session_in_each_batch_and_share_its_
     let mut world = World::new(&world::settings(), 1);
     world.keep_in_store();
     let payload = vec![0; 60 * KIB];
-    let will = WillMessage {
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        topic: "w",
-        payload: &payload,
-        delay: 0,
-        message_expiry: None,
-        forwarded: Default::default(),
-    };
+    let will = will("w", &payload, 0);
     let wishful = client(&mut world, "c", 3_600, Some(will));
     let before = world.shared.budget.held();
     assert!(before > 60 * KIB as u64, "its will is on the account");

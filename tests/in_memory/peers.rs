@@ -1,18 +1,13 @@
 //! Publishers that wait for peers.
 
+use crate::client::{connect_3_1_1, named_at};
 use crate::world::{self, LinkId, World};
 use homing::routing::subscription_tree::ShardId;
-use homing::shard::shard_of;
 
 /// A client whose session lives in this shard of three.
-fn client(world: &mut World, shard: u8, name: &str) -> LinkId {
-    let id = (0..).map(|n| format!("{name}{n}")).find(|id| shard_of(id, 3) == ShardId(shard)).expect("one");
-    let mut connect = b"\x10\x00\0\x04MQTT\x04\x02\0\0\0".to_vec();
-    connect.push(id.len() as u8);
-    connect.extend_from_slice(id.as_bytes());
-    connect[1] = connect.len() as u8 - 2;
+fn client(world: &mut World, shard: u8, role: &str) -> LinkId {
     let link = world.open();
-    world.send(link, &connect);
+    world.send(link, &connect_3_1_1(&named_at(role, shard, 3)));
     assert!(world.links[link].version.is_some());
     link
 }

@@ -1,11 +1,12 @@
 //! The choice in a shared group, over whole shards: fair within 10 %, whoever publishes, and past members that cannot take
 //! more.
 
+use crate::client::{client, publish, send, subscribe};
 use crate::world::{self, LinkId, World};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
-    PublishProperties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
+    Subscribe, SubscribeFilter, SubscriptionOptions,
 };
 use homing::persistence::records::{RecoveredSession, SessionKey, StoredSession, StoredSubscription};
 use homing::shard::durability::placement::RecoveredShard;
@@ -17,56 +18,10 @@ const PUBLISHERS: usize = 3;
 /// By each publisher.
 const MESSAGES: usize = 400;
 
-pub fn send(world: &mut World, link: LinkId, packet: &Packet<'_>) {
-    let mut bytes = Vec::new();
-    codec::encode(packet, ProtocolVersion::V5, &mut bytes).expect("a lawful packet");
-    world.send(link, &bytes);
-}
-
-pub fn client(world: &mut World, name: &str, receive_maximum: u16) -> LinkId {
-    let link = world.open();
-    let connect = Connect {
-        version: ProtocolVersion::V5,
-        clean_start: true,
-        keep_alive: 0,
-        properties: ConnectProperties { receive_maximum: Some(receive_maximum), ..Default::default() },
-        client_id: name,
-        will: None,
-        user_name: None,
-        password: None,
-    };
-    send(world, link, &Packet::Connect(Box::new(connect)));
-    link
-}
-
-pub fn subscribe(world: &mut World, link: LinkId, filters: &[&str]) {
-    let options = SubscriptionOptions { qos: QoS::AtLeastOnce, ..Default::default() };
-    let subscribe = Subscribe {
-        packet_id: PacketId::new(1).expect("not 0"),
-        subscription_id: None,
-        properties: Properties::EMPTY,
-        filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
-    };
-    send(world, link, &Packet::Subscribe(subscribe));
-}
-
 fn member(world: &mut World, n: usize) -> LinkId {
     let link = client(world, &format!("member {n}"), 1);
-    subscribe(world, link, &["$share/group/t"]);
+    subscribe(world, link, &["$share/group/t"], QoS::AtLeastOnce);
     link
-}
-
-pub fn publish(world: &mut World, link: LinkId, topic: &str, qos: QoS, packet_id: u16) {
-    let publish = Publish {
-        dup: false,
-        qos,
-        retain: false,
-        topic,
-        packet_id: PacketId::new(packet_id),
-        properties: PublishProperties::default(),
-        payload: b"x",
-    };
-    send(world, link, &Packet::Publish(publish));
 }
 
 /// The PUBLISHes that came since, acknowledged unless told otherwise.
@@ -268,7 +223,7 @@ fn full_group(shards: u8, members: usize) -> (World, Vec<LinkId>, LinkId) {
     let publisher = client(&mut world, "publisher", 100);
     for (n, link) in links.iter().enumerate() {
         let own = format!("own/{n}");
-        subscribe(&mut world, *link, &[&own]);
+        subscribe(&mut world, *link, &[&own], QoS::AtLeastOnce);
         publish(&mut world, publisher, &own, QoS::AtLeastOnce, n as u16 + 1);
         publish(&mut world, publisher, &own, QoS::AtLeastOnce, n as u16 + 1);
     }

@@ -1,54 +1,29 @@
 //! What is committed at once, over whole shards: the end of a message and the receivers of its dead letter; all that a shared
 //! message came to on its way from member to member.
 
-use crate::shares::{publish, send};
+use crate::client::{connect, enter, named_at, publish, send, subscribe};
 use crate::world::{self, LinkId, World};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::outcome::Outcome;
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, QoS,
-    ReasonCode, Subscribe, SubscribeFilter, SubscriptionOptions,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, QoS, ReasonCode,
 };
 use homing::mqtt::subscription_ids::SubscriptionIds;
 use homing::persistence::records::{Batch, Flight, Record, SessionKey, Transaction, TransactionNumber};
 use homing::persistence::rows::NewDelivery;
 use homing::persistence::write_buffer::WriteBuffer;
-use homing::shard::shard_of;
 use homing::time::Instant;
 
 const FIRST: PacketId = PacketId::new(1).expect("not 0");
 
 /// A client whose session is stored, with a subscription to each filter.
 fn subscriber(world: &mut World, name: &str, filters: &[&str]) -> LinkId {
-    let link = world.open();
-    let expiry_and_quota =
+    let properties =
         ConnectProperties { session_expiry: Some(3600), receive_maximum: Some(1), ..Default::default() };
-    let connect = Connect {
-        version: ProtocolVersion::V5,
-        clean_start: true,
-        keep_alive: 0,
-        properties: expiry_and_quota,
-        client_id: name,
-        will: None,
-        user_name: None,
-        password: None,
-    };
-    send(world, link, &Packet::Connect(Box::new(connect)));
-    let options = SubscriptionOptions { qos: QoS::ExactlyOnce, ..Default::default() };
-    let subscribe = Subscribe {
-        packet_id: FIRST,
-        subscription_id: None,
-        properties: Properties::EMPTY,
-        filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
-    };
-    send(world, link, &Packet::Subscribe(subscribe));
+    let link = enter(world, Connect { properties, ..connect(name) });
+    subscribe(world, link, filters, QoS::ExactlyOnce);
     link
-}
-
-pub fn named_at(role: &str, shard: u8, shards: u8) -> String {
-    let mut names = (0..).map(|n: u32| format!("{role} {n}"));
-    names.find(|name| shard_of(name, shards).0 == shard).expect("every shard has some")
 }
 
 /// The batches that follow from a negative acknowledgement: by a receiver in the first shard, of a message whose dead letter

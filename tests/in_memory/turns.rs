@@ -1,5 +1,6 @@
 //! How much one turn does, counted in steps, and that the rest is done in later ones.
 
+use crate::client::{connect_3_1_1, packet, string};
 use crate::world::{self, LinkId, World};
 use homing::expiry::deadline::DeadlineKind;
 use homing::mqtt::message::{Message, Parts};
@@ -20,10 +21,7 @@ fn world() -> World {
 }
 
 fn client(world: &mut World, name: u8) -> LinkId {
-    let link = world.open();
-    world.send(link, &[0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 0, 0, 1, name]);
-    world.links[link].received.clear();
-    link
+    named(world, &char::from(name).to_string())
 }
 
 /// QoS 0 to `t`, without a payload.
@@ -120,21 +118,6 @@ fn delayed_messages_wait_while_a_peer_has_as_much_as_it_should_and_then_go_on() 
         assert_eq!(publishes(&world.links[link].received), MESSAGES);
     }
     assert!(world.shards.iter().all(|s| s.usage().jobs == 0));
-}
-
-/// A packet with a body of any length.
-fn packet(first: u8, body: &[u8]) -> Vec<u8> {
-    let mut packet = vec![first];
-    let mut length = body.len();
-    loop {
-        let more = if length > 127 { 0x80 } else { 0 };
-        packet.push((length & 127) as u8 | more);
-        length >>= 7;
-        if more == 0 {
-            break;
-        }
-    }
-    [&packet[..], body].concat()
 }
 
 /// SUBSCRIBE at QoS 1 (0x82), or UNSUBSCRIBE (0xA2).
@@ -309,27 +292,13 @@ fn a_stored_session_has_its_suback_when_all_that_is_retained_is_committed() {
 
 /// Subscribes to a filter at QoS 1.
 fn subscribe(world: &mut World, link: LinkId, filter: &str) {
-    let mut packet = vec![0x82];
-    let length = 2 + 2 + filter.len() + 1;
-    assert!(length < 128 * 128);
-    if length < 128 {
-        packet.push(length as u8);
-    } else {
-        packet.extend([(length % 128) as u8 | 0x80, (length / 128) as u8]);
-    }
-    packet.extend([0, 1, (filter.len() >> 8) as u8, filter.len() as u8]);
-    packet.extend(filter.bytes());
-    packet.push(1);
-    world.send(link, &packet);
+    world.send(link, &packet(0x82, &[&[0, 1], &string(filter)[..], &[1]].concat()));
     world.links[link].received.clear();
 }
 
 fn named(world: &mut World, name: &str) -> LinkId {
     let link = world.open();
-    let mut connect = vec![0x10, 12 + name.len() as u8, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 0, 0];
-    connect.push(name.len() as u8);
-    connect.extend(name.bytes());
-    world.send(link, &connect);
+    world.send(link, &connect_3_1_1(name));
     world.links[link].received.clear();
     link
 }

@@ -1,0 +1,123 @@
+//! Packets that clients of a [`World`] send, and the sessions they open. The version is 5.0 where no other is named.
+
+use crate::world::{LinkId, World};
+use homing::mqtt::codec;
+use homing::mqtt::packet::{
+    Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, PublishProperties,
+    QoS, Subscribe, SubscribeFilter, SubscriptionOptions, WillMessage,
+};
+use homing::shard::shard_of;
+
+pub const V5: ProtocolVersion = ProtocolVersion::V5;
+
+pub fn send(world: &mut World, link: LinkId, packet: &Packet<'_>) {
+    world.send(link, &encoded(packet, V5));
+}
+
+pub fn encoded(packet: &Packet<'_>, version: ProtocolVersion) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    codec::encode(packet, version, &mut bytes).expect("a lawful packet");
+    bytes
+}
+
+/// A CONNECT of 5.0 with Clean Start, no Keep Alive and no properties.
+pub fn connect(name: &str) -> Connect<'_> {
+    Connect {
+        version: V5,
+        clean_start: true,
+        keep_alive: 0,
+        properties: ConnectProperties::default(),
+        client_id: name,
+        will: None,
+        user_name: None,
+        password: None,
+    }
+}
+
+/// Opens a connection and sends this CONNECT on it.
+pub fn enter(world: &mut World, connect: Connect<'_>) -> LinkId {
+    let link = world.open();
+    send(world, link, &Packet::Connect(Box::new(connect)));
+    link
+}
+
+/// Connects a client whose session ends with its connection.
+pub fn client(world: &mut World, name: &str, receive_maximum: u16) -> LinkId {
+    let properties = ConnectProperties { receive_maximum: Some(receive_maximum), ..Default::default() };
+    enter(world, Connect { properties, ..connect(name) })
+}
+
+/// A will of QoS 1 that is not retained.
+pub fn will<'a>(topic: &'a str, payload: &'a [u8], delay: u32) -> WillMessage<'a> {
+    WillMessage {
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        topic,
+        payload,
+        delay,
+        message_expiry: None,
+        forwarded: Default::default(),
+    }
+}
+
+pub fn subscribe(world: &mut World, link: LinkId, filters: &[&str], qos: QoS) {
+    let options = SubscriptionOptions { qos, ..Default::default() };
+    let subscribe = Subscribe {
+        packet_id: PacketId::new(1).expect("not 0"),
+        subscription_id: None,
+        properties: Properties::EMPTY,
+        filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
+    };
+    send(world, link, &Packet::Subscribe(subscribe));
+}
+
+/// A PUBLISH at QoS 0.
+pub fn publication<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {
+    Publish {
+        dup: false,
+        qos: QoS::AtMostOnce,
+        retain: false,
+        topic,
+        packet_id: None,
+        properties: PublishProperties::default(),
+        payload,
+    }
+}
+
+/// Publishes `x`.
+pub fn publish(world: &mut World, link: LinkId, topic: &str, qos: QoS, packet_id: u16) {
+    let publish = Publish { qos, packet_id: PacketId::new(packet_id), ..publication(topic, b"x") };
+    send(world, link, &Packet::Publish(publish));
+}
+
+/// A client identifier that begins with `role` and is placed in this shard.
+pub fn named_at(role: &str, shard: u8, shards: u8) -> String {
+    let mut names = (0..).map(|n: u32| format!("{role} {n}"));
+    names.find(|name| shard_of(name, shards).0 == shard).expect("every shard has some")
+}
+
+/// The bytes of a packet with a body of any length.
+pub fn packet(first: u8, body: &[u8]) -> Vec<u8> {
+    let mut packet = vec![first];
+    let mut length = body.len();
+    loop {
+        let more = length > 127;
+        packet.push((length % 128) as u8 | u8::from(more) << 7);
+        length /= 128;
+        if !more {
+            return [&packet, body].concat();
+        }
+    }
+}
+
+/// Two bytes of length, and the bytes.
+pub fn string(bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    let bytes = bytes.as_ref();
+    let length = u16::try_from(bytes.len()).expect("a string of MQTT");
+    [&length.to_be_bytes(), bytes].concat()
+}
+
+/// The bytes of a CONNECT of 3.1.1 with Clean Session and no Keep Alive.
+pub fn connect_3_1_1(name: &str) -> Vec<u8> {
+    packet(0x10, &[b"\0\x04MQTT\x04\x02\0\0", &string(name)[..]].concat())
+}
