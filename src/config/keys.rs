@@ -500,13 +500,6 @@ impl Runtime {
     }
 }
 
-impl Redelivery {
-    /// Returns true if unacknowledged messages are sent again on live 3.x connections at all.
-    pub fn is_live(&self) -> bool {
-        !self.interval.is_zero()
-    }
-}
-
 impl Store {
     /// Returns the data directory, or `None` if everything is kept in memory. `state_directory` is
     /// systemd's variable `STATE_DIRECTORY`: a list with colons between, of which the first is

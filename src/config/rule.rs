@@ -1,4 +1,4 @@
-//! Says which values a key takes, in the same words in a refusal and in the documents.
+//! The values that a key takes, in the same words in a refusal and in the documents.
 
 use super::duration;
 use super::problem::Problem;
@@ -40,7 +40,7 @@ pub(super) enum ValueType {
     /// The path of a file or directory.
     Path,
     OneOf(&'static [&'static str]),
-    /// A list of some of these words, none twice; it may be empty.
+    /// A list of some of these words, none twice. The list may be empty.
     SomeOf(&'static [&'static str]),
     Addresses,
     LogLevel,
@@ -280,8 +280,8 @@ fn seconds_range(low: u64, high: u64) -> (Duration, Duration) {
     (Duration::from_secs(low), Duration::from_secs(high))
 }
 
-/// "off" reads as zero for the times that clients ask for; in a configuration it is a word that the
-/// key has or has not.
+/// Returns true for a duration within the bounds. "off" is not one: it is zero only in the times
+/// that clients request.
 fn is_duration_within(text: &str, (low, high): (Duration, Duration)) -> bool {
     !text.eq_ignore_ascii_case("off") && duration::parse(text).is_ok_and(|d| low <= d && d <= high)
 }
@@ -296,8 +296,8 @@ fn are_words(words: &[&str], items: &[Value]) -> bool {
     items.iter().enumerate().all(|(at, item)| is_word(item) && once(at))
 }
 
-/// At least one, each an IP address with a port, none twice (port 0 may be: each takes a port of
-/// its own).
+/// Returns true for a list of at least one IP address with port, none twice. Port 0 may stand
+/// twice, because each takes a free port of its own.
 fn are_addresses(items: &[Value]) -> bool {
     let mut seen = Vec::with_capacity(items.len());
     for item in items {
@@ -311,14 +311,14 @@ fn are_addresses(items: &[Value]) -> bool {
     !seen.is_empty()
 }
 
-/// Returns true for a topic filter that is not shared. A message matches no shared filter; it is for
-/// subscriptions only.
+/// Returns true for a topic filter that is not shared. No message matches a shared filter, which is
+/// only for subscriptions.
 fn is_topic_filter(text: &str) -> bool {
     TopicFilter::parse(text, usize::MAX).is_ok_and(|filter| !filter.is_shared())
 }
 
-/// A bare word must be a level: the filter would take a mistyped one for the name of a module, and
-/// log nothing.
+/// Returns true for a log level or directives. A bare word must be a level, because the filter
+/// would take a mistyped level for the name of a module, and log nothing.
 fn is_log_level(text: &str) -> bool {
     let directive_or_level = |part: &str| part.contains(['=', '[']) || part.parse::<LevelFilter>().is_ok();
     !text.is_empty()

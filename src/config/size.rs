@@ -16,17 +16,12 @@ const UNITS: [(&str, u64); 5] =
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// Returns `n` times 1,024 bytes.
-    pub const fn kib(n: u64) -> ByteSize {
-        ByteSize(n << 10)
-    }
-
-    /// Returns `n` times 1,024 KiB.
+    /// Returns `n` times 2^20 bytes.
     pub const fn mib(n: u64) -> ByteSize {
         ByteSize(n << 20)
     }
 
-    /// Returns `n` times 1,024 MiB.
+    /// Returns `n` times 2^30 bytes.
     pub const fn gib(n: u64) -> ByteSize {
         ByteSize(n << 30)
     }

@@ -6,10 +6,10 @@
 //! | file | concern |
 //! |---|---|
 //! | `records` | the changes, the batches in which they are committed, and what a start recovers |
-//! | `rows` | one value for each row of the store, which records the end of its row when it is dropped |
+//! | `rows` | one value for each row of the store; dropping it records the end of the row |
 //! | `open_batch` | the records of one open batch |
 //! | `transactions` | the transactions of one open batch, and this shard's parts of others |
-//! | `write_buffer` | the records of one shard since its last batch, and the commits that they wait for |
+//! | `write_buffer` | the records of one shard since its last batch, and their commits |
 
 mod open_batch;
 pub mod records;

@@ -1,8 +1,8 @@
 //! The rows of the store, each as a value that lives as long as its row.
 //!
-//! An [`Entry`] that is dropped, at any place and for any reason, records the end of its delivery. A
-//! [`Body`] does the same with its last entry. So no way out of a queue or a window can forget its
-//! row.
+//! An [`Entry`] that is dropped, at any place and for any reason, records the end of its delivery.
+//! A [`Body`] does the same with its last entry. So no way out of a queue or a window can forget
+//! its row.
 //!
 //! A publisher may be answered before the commit once every receiver is done with its message. An
 //! entry is done only if [`Entry::done`] was called. Any other end may mean that someone else owes

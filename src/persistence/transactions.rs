@@ -1,7 +1,7 @@
 //! The transactions of one open batch: those that this shard began, and its parts of others.
 //!
-//! A part collects the bodies and entries that this shard adds to a peer's transaction. Only the last
-//! part can be open, and only an open part takes records.
+//! A part collects the bodies and entries that this shard adds to a peer's transaction. Only the
+//! last part can be open, and only an open part takes records.
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::PacketId;

@@ -147,7 +147,6 @@ fn text_from_the_environment_and_flags_takes_the_type_of_its_key() {
     );
     assert_eq!((config.redelivery.backoff, config.redelivery.interval), (3.0, Duration::ZERO));
     assert_eq!(config.redelivery.on_exhausted, OnExhausted::Keep);
-    assert!(!config.redelivery.is_live());
     assert_eq!(config.limits.memory, ByteSize::gib(2));
     assert_eq!(config.limits.queue_policy, QueuePolicy::DropOldest);
 }
