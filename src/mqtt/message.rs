@@ -180,6 +180,15 @@ impl fmt::Debug for Message {
 }
 
 #[cfg(test)]
+impl Message {
+    /// Returns a message for a test: not retained, without an expiry time and without properties.
+    pub(crate) fn sample(topic: &str, qos: QoS, payload: &[u8]) -> Message {
+        let parts = Parts { qos, retain: false, expires: Instant::NEVER, topic, forwarded: &[], payload };
+        Message::new(parts, &mut Vec::new())
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::mqtt::charge::take_delta;

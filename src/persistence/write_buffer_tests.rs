@@ -2,22 +2,13 @@
 
 use super::*;
 use crate::mqtt::charge;
-use crate::mqtt::message::Parts;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::StoredSession;
 use crate::persistence::rows::{Entry, NewDelivery, SessionRow};
 
 fn message() -> Message {
-    let parts = Parts {
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        expires: Instant::NEVER,
-        topic: "t",
-        forwarded: &[],
-        payload: b"x",
-    };
-    Message::new(parts, &mut Vec::new())
+    Message::sample("t", QoS::AtLeastOnce, b"x")
 }
 
 fn owed() -> NewDelivery<'static> {

@@ -1,7 +1,7 @@
 //! Redelivery in driven time: what is sent again, when, in which order, and what is not.
 
 use crate::mqtt::codec::{self, Decoded};
-use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::message::Message;
 use crate::mqtt::packet::{Packet, ProtocolVersion};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::session::outbound::queue::QueuePolicy;
@@ -88,15 +88,7 @@ impl Bench {
     }
 
     fn deliver_to(&mut self, now: Instant, topic: &str, text: &str, qos: QoS) {
-        let parts = Parts {
-            qos,
-            retain: false,
-            expires: Instant::NEVER,
-            topic,
-            forwarded: &[],
-            payload: text.as_bytes(),
-        };
-        let message = Message::new(parts, &mut Vec::new());
+        let message = Message::sample(topic, qos, text.as_bytes());
         let delivery =
             Delivery { message, ids: SubscriptionIds::None, qos, retain: false, share: None, stored: None };
         let limits = self.policy.queue.clone();

@@ -1,19 +1,11 @@
 //! Tests of `window`.
 
 use super::*;
-use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::message::Message;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 
 fn message() -> Message {
-    let parts = Parts {
-        qos: QoS::ExactlyOnce,
-        retain: false,
-        expires: Instant::NEVER,
-        topic: "t",
-        forwarded: &[],
-        payload: &[],
-    };
-    Message::new(parts, &mut Vec::new())
+    Message::sample("t", QoS::ExactlyOnce, b"")
 }
 
 fn push(w: &mut InFlight, qos: QoS) -> PacketId {

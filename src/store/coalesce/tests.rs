@@ -1,6 +1,5 @@
 //! What several batches come to in one commit.
 
-use crate::mqtt::message::Parts;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::store::coalesce::*;
@@ -9,15 +8,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn message(topic: &str) -> Message {
-    let parts = Parts {
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        expires: Instant::NEVER,
-        topic,
-        forwarded: b"",
-        payload: b"x",
-    };
-    Message::new(parts, &mut Vec::new())
+    Message::sample(topic, QoS::AtLeastOnce, b"x")
 }
 
 fn body(number: u64) -> Record {
