@@ -9,8 +9,10 @@
 //! | file | concern |
 //! |---|---|
 //! | `connect` | CONNECT: checks, negotiation, CONNACK |
+//! | `disconnect` | DISCONNECT in both directions, and the end of a connection |
 //! | `inbound` | incoming QoS 1 and 2, and pending acknowledgements |
 //! | `id_set` | a compact set of Packet Identifiers |
+//! | `publish_refusal` | the answer to a PUBLISH that is not routed |
 //! | [`outbound`] | outgoing: queue, in-flight window, retransmission |
 //! | `policy` | the operator's settings that hold for every session |
 //! | `redelivery_policy` | the settings that hold for one message |
@@ -27,6 +29,7 @@
 
 pub mod ack_wait;
 pub mod connect;
+pub mod disconnect;
 pub mod drops;
 mod id_set;
 pub mod inbound;
@@ -34,6 +37,7 @@ pub mod keep_alive;
 pub mod outbound;
 pub mod outbox;
 pub mod policy;
+pub mod publish_refusal;
 pub mod redelivery_policy;
 pub mod redelivery_rules;
 pub mod subscriptions;
@@ -233,7 +237,10 @@ impl Session {
                 Err(violation) => Action::Fail(violation),
             },
             Packet::Unsubscribe(unsubscribe) => Action::Unsubscribe(unsubscribe),
-            Packet::Disconnect(disconnect) => self.disconnect(disconnect),
+            Packet::Disconnect(disconnect) => match self.check_disconnect(&disconnect) {
+                Ok(()) => Action::Disconnect(disconnect),
+                Err(violation) => Action::Fail(violation),
+            },
             // 3.1.1 and 5.0 [MQTT-3.1.0-2]
             Packet::Connect(_) => violation(ReasonCode::PROTOCOL_ERROR, "a second CONNECT"),
             // 5.0 [MQTT-4.12.0-7]: the broker offers no enhanced authentication, so an AUTH is
@@ -300,17 +307,6 @@ impl Session {
         }
         wire.put_acknowledgement(AckKind::Pubcomp, ack.packet_id, reason);
         Action::None
-    }
-
-    fn disconnect<'a>(&mut self, disconnect: Disconnect<'a>) -> Action<'a> {
-        if let Some(expiry) = disconnect.session_expiry
-            && expiry > 0
-            && self.expiry == 0
-        {
-            // 5.0, section 3.14.2.2.2: an interval of 0 cannot be raised.
-            return violation(ReasonCode::PROTOCOL_ERROR, "DISCONNECT raises a Session Expiry Interval of 0");
-        }
-        Action::Disconnect(disconnect)
     }
 
     /// Writes one acknowledgement that is due.

@@ -1,13 +1,13 @@
 //! Connections and sessions that end, and the wills they leave.
 
 use crate::mqtt::message::Parts;
-use crate::mqtt::packet::{Disconnect, Packet, ReasonCode};
+use crate::mqtt::packet::{Disconnect, ReasonCode};
 use crate::mqtt::topic::TopicFilter;
 use crate::mqtt::will::Will;
 use crate::persistence::records;
 use crate::routing::shared_group::{MemberAddress, Presence};
 use crate::routing::subscription_tree::SessionSlot;
-use crate::session::will::{Ending, WillTime, will_time};
+use crate::session::will::{Ending, WillTime};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
 use crate::shard::connection::{Leaves, Phase};
@@ -86,22 +86,15 @@ impl Shard {
         session: SessionId,
         disconnect: &Disconnect<'_>,
     ) {
-        let most = self.settings.session.connect.session_expiry;
-        if let Some(session_entry) = self.sessions.get_mut(session)
-            && let Some(expiry) = disconnect.session_expiry
-        {
-            session_entry.session.expiry = expiry.min(most);
-        }
-        // 3.1.1 and 5.0 [MQTT-3.14.4-3]: only a plain DISCONNECT throws the will away.
-        let normal = disconnect.reason == ReasonCode::NORMAL_DISCONNECTION;
-        let ending = if normal { Ending::Normal } else { Ending::Abnormal };
+        let Some(session_entry) = self.sessions.get_mut(session) else { return };
+        let ending = session_entry.session.client_disconnects(disconnect, &self.settings.session.connect);
         self.note_disconnected(now, id, DisconnectCause::Client(disconnect.reason));
         self.part(now, id, ending);
         self.begin_closing(now, id, Leaves::Client);
     }
 
     /// Tells a 5.0 client why it is disconnected.
-    // 5.0 [MQTT-3.14.0-1], [MQTT-3.14.2-3]
+    // 5.0 [MQTT-3.14.0-1]
     pub(super) fn say_disconnect(&mut self, id: ConnectionId, reason: ReasonCode, text: Option<&str>) {
         let Shard { connections, scratch, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
@@ -109,11 +102,7 @@ impl Shard {
             return;
         }
         connection.wire.outbox.lend(&mut scratch.pool);
-        let mut disconnect = Disconnect::new(reason);
-        disconnect.reason_string = text;
-        if connection.wire.put(&Packet::Disconnect(disconnect)).is_err() {
-            let _ = connection.wire.put(&Packet::Disconnect(Disconnect::new(reason)));
-        }
+        connection.wire.put_disconnect(reason, text);
     }
 
     /// Nothing more is read; what waits is written, then the socket is closed.
@@ -137,16 +126,12 @@ impl Shard {
         let waits = self.own_waits(Some(session_id));
         let Some(session_entry) = self.sessions.get_mut(session_id) else { return };
         session_entry.connection = None;
-        session_entry.session.receiver.end_connection();
+        let when = session_entry.session.end_connection(ending);
         let expiry = session_entry.session.expiry_interval();
         let outlives = !expiry.is_zero();
         session_entry.ends = if outlives { now + expiry } else { now };
-        let when = match &session_entry.session.will {
-            Some(will) => will_time(will.delay, expiry, ending),
-            None => WillTime::Never,
-        };
         match when {
-            WillTime::Never => session_entry.session.will = None,
+            WillTime::Never => {}
             WillTime::After(delay) => session_entry.will_due = now + delay,
             // With the session: after its own subscriptions.
             WillTime::Now if !outlives || ending == Ending::TakenOverAfresh => {}

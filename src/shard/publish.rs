@@ -12,10 +12,10 @@ use crate::routing::subscription_tree::{SessionSlot, ShardSet};
 use crate::session::drops::DropReason;
 use crate::session::inbound::{AckToken, Due};
 use crate::session::topic_alias::IncomingAliases;
-use crate::session::{Admitted, Session, Violation};
+use crate::session::{Admitted, Session, Violation, publish_refusal};
 use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
-use crate::shard::connection::Pause;
+use crate::shard::connection::{Connection, Pause};
 use crate::shard::durability::gates::{Early, Waits, early};
 use crate::shard::exchange::outbound::Gate;
 use crate::shard::fan_out::{MatchedReceivers, PublicationOrigin};
@@ -493,9 +493,8 @@ impl Shard {
         Flow::Continue
     }
 
-    /// Answers a PUBLISH that is not routed, for the `cause` that is counted or as a request of the
-    /// client's: 5.0 is told; 3.x has no code, so it gets its acknowledgement where the message is
-    /// nobody's (3.1.1 [MQTT-3.3.5-2]), and is closed where the message would be lost.
+    /// Answers a PUBLISH that is not routed, for the `cause` that is counted, or because it is a
+    /// request of the client.
     fn refuse_publish(
         &mut self,
         now: Instant,
@@ -509,30 +508,16 @@ impl Shard {
             self.counters.drops.count(cause);
         }
         let Some(packet_id) = publish.packet_id else { return Flow::Continue };
-        let v5 = self.connections.get(id).is_some_and(|c| c.version().is_v5());
-        if let Some(DropReason::MemoryBudget | DropReason::StoreFull | DropReason::DelayedFull) = cause
-            && !v5
-        {
+        let Some(version) = self.connections.get(id).map(Connection::version) else { return Flow::Closed };
+        if let Some(violation) = publish_refusal::ends_connection(version, reason, cause) {
             if let Some(session_entry) = self.sessions.get_mut(session) {
                 session_entry.session.receiver.forget(packet_id);
             }
-            let what = match cause {
-                Some(DropReason::StoreFull) => "the store has no room",
-                Some(DropReason::DelayedFull) => {
-                    "limits.delayed_messages, delayed_bytes or delayed_horizon is reached"
-                }
-                _ => "the broker's memory budget is used up",
-            };
-            self.fail(now, id, Violation { reason, what });
+            self.fail(now, id, violation);
             return Flow::Closed;
         }
-        let due = self.settle(now, id, session, |receiver| {
-            if v5 && reason.is_error() {
-                receiver.refuse(packet_id, publish.qos, reason)
-            } else {
-                receiver.routed(packet_id, publish.qos, Outcome::Taken)
-            }
-        });
+        let due = self
+            .settle(now, id, session, |receiver| receiver.decline(version, packet_id, publish.qos, reason));
         self.acknowledge(id, due);
         Flow::Continue
     }

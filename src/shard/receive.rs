@@ -8,7 +8,7 @@
 use crate::mqtt::codec::{self, DecodeError, Decoded};
 use crate::mqtt::packet::{Packet, ReasonCode};
 use crate::routing::subscription_tree::ShardId;
-use crate::session::{Action, Violation};
+use crate::session::{Action, Violation, disconnect};
 use crate::shard::connection::{Connection, Pause, Phase};
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::slots::ConnectionId;
@@ -330,12 +330,7 @@ impl Shard {
         if awaiting {
             self.refuse_undecodable(now, id, error);
         } else {
-            // A second CONNECT, whatever it names: 5.0 [MQTT-3.1.0-2]; the reason is none of
-            // DISCONNECT's, [MQTT-3.14.2-1].
-            let reason = match error.reason_code() {
-                ReasonCode::UNSUPPORTED_PROTOCOL_VERSION => ReasonCode::PROTOCOL_ERROR,
-                reason => reason,
-            };
+            let reason = disconnect::undecodable(error);
             let why = DisconnectCause::Violation(reason, error.to_string().into());
             self.cut(now, id, Some(reason), why);
         }

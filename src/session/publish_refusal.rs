@@ -1,0 +1,78 @@
+//! The answer to a PUBLISH that is not routed.
+
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
+use crate::session::drops::DropReason;
+use crate::session::inbound::{Due, Receiver};
+use crate::session::violation::Violation;
+
+/// Returns the violation that ends a 3.x connection whose PUBLISH is not routed for `cause`.
+///
+/// PUBACK and PUBREC of 3.x have no reason code. If the broker has no room for the message, an
+/// acknowledgement would lose it, so the connection is closed. For other causes the message is
+/// acknowledged and dropped. Returns `None` then, and for a 5.0 connection.
+// 3.1.1 [MQTT-3.3.5-2]
+pub fn ends_connection(
+    version: ProtocolVersion,
+    reason: ReasonCode,
+    cause: Option<DropReason>,
+) -> Option<Violation> {
+    if version.is_v5() {
+        return None;
+    }
+    let what = match cause? {
+        DropReason::MemoryBudget => "the broker's memory budget is used up",
+        DropReason::StoreFull => "the store has no room",
+        DropReason::DelayedFull => "limits.delayed_messages, delayed_bytes or delayed_horizon is reached",
+        _ => return None,
+    };
+    Some(Violation { reason, what })
+}
+
+impl Receiver {
+    /// Records that a PUBLISH is not routed. Returns its acknowledgement, or `None` if the
+    /// acknowledgement must wait behind older ones. A 5.0 client gets the reason; 3.x has no code.
+    pub fn decline(
+        &mut self,
+        version: ProtocolVersion,
+        packet_id: PacketId,
+        qos: QoS,
+        reason: ReasonCode,
+    ) -> Option<Due> {
+        if version.is_v5() && reason.is_error() {
+            self.refuse(packet_id, qos, reason)
+        } else {
+            self.routed(packet_id, qos, Outcome::Taken)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ProtocolVersion::{V3_1_1, V5};
+
+    #[test]
+    fn mqtt3_3_3_5_2_a_3_x_publisher_is_acknowledged_unless_the_message_would_be_lost() {
+        use DropReason::{DelayedFull, MemoryBudget, ReservedTopic, StoreFull, TopicTooDeep};
+        let quota = ReasonCode::QUOTA_EXCEEDED;
+        for cause in [MemoryBudget, StoreFull, DelayedFull] {
+            assert_eq!(ends_connection(V3_1_1, quota, Some(cause)).map(|v| v.reason), Some(quota));
+            assert_eq!(ends_connection(V5, quota, Some(cause)), None);
+        }
+        for cause in [None, Some(ReservedTopic), Some(TopicTooDeep)] {
+            assert_eq!(ends_connection(V3_1_1, ReasonCode::NOT_AUTHORIZED, cause), None);
+        }
+    }
+
+    #[test]
+    fn only_a_5_0_publisher_gets_the_reason() {
+        let id = PacketId::new(1).expect("not zero");
+        let mut receiver = Receiver::default();
+        let mut reason =
+            |version, reason| receiver.decline(version, id, QoS::AtLeastOnce, reason).map(|d| d.reason);
+        assert_eq!(reason(V5, ReasonCode::NOT_AUTHORIZED), Some(ReasonCode::NOT_AUTHORIZED));
+        assert_eq!(reason(V5, ReasonCode::SUCCESS), Some(Outcome::Taken.reason()));
+        assert_eq!(reason(V3_1_1, ReasonCode::NOT_AUTHORIZED), Some(Outcome::Taken.reason()));
+    }
+}
