@@ -33,7 +33,7 @@ fn others_wait_little(name: &str, settings: &[&str], abuse: impl FnOnce(SocketAd
     measure(name, address, || abuse(address));
 }
 
-/// A broker with one arbiter and these settings.
+/// A broker with one thread and these settings.
 fn broker(settings: &[&str]) -> Command {
     let mut command = homing_serve();
     command.args(["--log-level", "warn", "--set", "runtime.threads=1"]);
@@ -97,7 +97,7 @@ fn send_until(mut stream: &TcpStream, bytes: &[u8], end: Instant) {
 }
 
 #[test]
-fn a_flood_of_a_client_that_takes_no_bytes_does_not_hold_an_arbiter() {
+fn a_flood_of_a_client_that_takes_no_bytes_does_not_block_a_thread() {
     let settings = ["network.write_timeout=1s", "limits.outbox=64MiB"];
     others_wait_little("flood past the write timeout", &settings, |address| {
         let mut deaf =
@@ -115,7 +115,7 @@ fn a_flood_of_a_client_that_takes_no_bytes_does_not_hold_an_arbiter() {
 }
 
 #[test]
-fn a_flood_of_tiny_packets_does_not_hold_an_arbiter() {
+fn a_flood_of_tiny_packets_does_not_block_a_thread() {
     others_wait_little("flood of tiny packets", &[], |address| {
         let flood = abuse::flood(V311);
         let end = now() + Duration::from_secs(1);
@@ -135,7 +135,7 @@ fn patient(address: SocketAddr, connect: &Connect) -> RawClient {
 }
 
 #[test]
-fn a_subscribe_that_names_a_filter_tens_of_thousands_of_times_does_not_hold_an_arbiter() {
+fn a_subscribe_that_names_a_filter_tens_of_thousands_of_times_does_not_block_a_thread() {
     const RETAINED: usize = if cfg!(debug_assertions) { 3_000 } else { 50_000 };
     others_wait_little("SUBSCRIBE with 60,000 filters", &[], |address| {
         let mut publisher = patient(address, &calm("publisher"));
@@ -154,7 +154,7 @@ fn a_subscribe_that_names_a_filter_tens_of_thousands_of_times_does_not_hold_an_a
 }
 
 #[test]
-fn a_client_with_thousands_of_shared_subscriptions_that_comes_and_goes_does_not_hold_an_arbiter() {
+fn a_client_with_thousands_of_shared_subscriptions_that_comes_and_goes_does_not_block_a_thread() {
     others_wait_little("CONNECTs with 10,000 shared subscriptions", &[], |address| {
         let member = Connect::persistent(V311, "member").keep_alive(0);
         let mut client = patient(address, &member);
@@ -174,7 +174,7 @@ fn a_client_with_thousands_of_shared_subscriptions_that_comes_and_goes_does_not_
 }
 
 #[test]
-fn publishes_to_a_group_whose_members_are_full_do_not_hold_an_arbiter() {
+fn publishes_to_a_group_whose_members_are_full_do_not_block_a_thread() {
     const MEMBERS: usize = 200;
     let settings = ["limits.queue_messages=1", "limits.in_flight=1"];
     others_wait_little("publishes to a full group", &settings, |address| {
@@ -193,7 +193,7 @@ fn publishes_to_a_group_whose_members_are_full_do_not_hold_an_arbiter() {
 }
 
 #[test]
-fn delayed_messages_that_are_due_together_do_not_hold_an_arbiter_and_are_not_late() {
+fn delayed_messages_that_are_due_together_do_not_block_a_thread_and_are_not_late() {
     const MESSAGES: usize = 20_000;
     others_wait_little("20,000 delayed messages", &[], |address| {
         let mut subscriber = patient(address, &calm("subscriber"));
@@ -213,7 +213,7 @@ fn delayed_messages_that_are_due_together_do_not_hold_an_arbiter_and_are_not_lat
 }
 
 #[test]
-fn publishes_into_a_wildcard_bomb_do_not_hold_an_arbiter() {
+fn publishes_into_a_wildcard_bomb_do_not_block_a_thread() {
     const LEVELS: usize = if cfg!(debug_assertions) { 64 } else { 255 };
     const PUBLISHES: usize = if cfg!(debug_assertions) { 4 } else { 16 };
     others_wait_little("wildcard bomb", &[], |address| {
@@ -243,7 +243,7 @@ fn subscribe_to_many(client: &mut RawClient, filter: impl Fn(usize) -> String) {
 }
 
 #[test]
-fn the_start_with_a_session_of_thousands_of_shared_subscriptions_does_not_hold_an_arbiter() {
+fn the_start_with_a_session_of_thousands_of_shared_subscriptions_does_not_block_a_thread() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
     let mut command = broker(&["runtime.threads=2"]);
@@ -282,27 +282,27 @@ fn patient_v5(address: SocketAddr, connect: &Connect) -> RawClient {
 }
 
 #[test]
-fn wishes_of_a_session_with_a_large_will_and_unreadable_ones_do_not_hold_an_arbiter() {
+fn redelivery_requests_of_a_session_with_a_large_will_and_unreadable_ones_do_not_block_a_thread() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
     let mut command = broker(&[MEMORY]);
     command.arg("--data-dir").arg(directory.path());
     let (_process, address) = Process::serve(&mut command);
-    measure("wishes", address, || {
-        for (name, wish) in [("c".to_owned(), "5s"), ("d".repeat(65_000), "?")] {
+    measure("redelivery_requests", address, || {
+        for (name, request) in [("c".to_owned(), "5s"), ("d".repeat(65_000), "?")] {
             let will = large_will().with(Property::WillDelay(60));
             let mut client = patient_v5(address, &Connect::persistent(V5, &name).keep_alive(0).will(will));
             let alias = Property::TopicAlias(1);
             let topic = "$homing/session/ack-timeout";
-            client.send(&Message::new(topic, wish).with(alias.clone()).encode(V5, 0));
-            client.send(&Message::new("", wish).with(alias).encode(V5, 0).repeat(6_000));
+            client.send(&Message::new(topic, request).with(alias.clone()).encode(V5, 0));
+            client.send(&Message::new("", request).with(alias).encode(V5, 0).repeat(6_000));
             client.settle();
         }
     });
 }
 
 #[test]
-fn what_one_client_makes_the_broker_hold_does_not_hold_an_arbiter() {
+fn what_one_client_makes_the_broker_hold_does_not_block_a_thread() {
     const WILLS: usize = if cfg!(debug_assertions) { 40 } else { 120 };
     const LONG_FILTERS: usize = if cfg!(debug_assertions) { 200 } else { 1_500 };
     others_wait_little("wills, filters and outboxes beyond limits.memory", &[MEMORY], |address| {
@@ -327,7 +327,7 @@ fn what_one_client_makes_the_broker_hold_does_not_hold_an_arbiter() {
 }
 
 #[test]
-fn packets_that_are_never_finished_do_not_hold_an_arbiter() {
+fn packets_that_are_never_finished_do_not_block_a_thread() {
     const HOARDERS: usize = if cfg!(debug_assertions) { 30 } else { 120 };
     others_wait_little("packets that are never finished", &[MEMORY], |address| {
         let mut begun = Message::new("t", "x".repeat(1_000_000)).encode(V311, 0);
@@ -343,7 +343,7 @@ fn packets_that_are_never_finished_do_not_hold_an_arbiter() {
 }
 
 #[test]
-fn messages_with_thousands_of_subscription_identifiers_do_not_hold_an_arbiter() {
+fn messages_with_thousands_of_subscription_identifiers_do_not_block_a_thread() {
     const LEVELS: usize = if cfg!(debug_assertions) { 10 } else { 12 };
     const PUBLISHES: usize = if cfg!(debug_assertions) { 30 } else { 500 };
     others_wait_little("Subscription Identifiers", &[MEMORY], |address| {
@@ -393,7 +393,7 @@ fn a_session_with_much_ends(name: &str, end: impl FnOnce(SocketAddr)) {
 }
 
 #[test]
-fn the_clean_start_of_a_session_with_much_does_not_hold_an_arbiter() {
+fn the_clean_start_of_a_session_with_much_does_not_block_a_thread() {
     a_session_with_much_ends("Clean Start of a session with much", |address| {
         let client = patient_v5(address, &Connect::new(V5, "much").keep_alive(0));
         assert!(!client.session_present());
@@ -401,7 +401,7 @@ fn the_clean_start_of_a_session_with_much_does_not_hold_an_arbiter() {
 }
 
 #[test]
-fn the_expiry_of_a_session_with_much_does_not_hold_an_arbiter() {
+fn the_expiry_of_a_session_with_much_does_not_block_a_thread() {
     a_session_with_much_ends("expiry of a session with much", |address| {
         let mut watcher = patient(address, &calm("watcher"));
         watcher.subscribe(&[("ended", 0)]);
@@ -416,7 +416,7 @@ fn the_expiry_of_a_session_with_much_does_not_hold_an_arbiter() {
 }
 
 #[test]
-fn thousands_of_wills_at_once_do_not_hold_an_arbiter() {
+fn thousands_of_wills_at_once_do_not_block_a_thread() {
     const WILLS: usize = if cfg!(debug_assertions) { 1_000 } else { 9_000 };
     others_wait_little("wills at once", &[], |address| {
         let mut watcher = patient(address, &calm("watcher"));

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// One arbiter; resends come quickly.
+/// One thread; resends come quickly.
 fn broker() -> Broker {
     broker_with(|_| {})
 }

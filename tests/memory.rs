@@ -162,7 +162,7 @@ fn repeat(mut stream: &TcpStream, topic: &str, payloads: &[&str], times: usize) 
 }
 
 #[test]
-fn wishes_of_a_stored_session_with_a_large_will() {
+fn redelivery_requests_of_a_stored_session_with_a_large_will() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("a path");
     let homing = serve(&["--data-dir", path]);
@@ -176,7 +176,7 @@ fn wishes_of_a_stored_session_with_a_large_will() {
 }
 
 #[test]
-fn unreadable_wishes_of_a_client_with_a_long_id() {
+fn unreadable_redelivery_requests_of_a_client_with_a_long_id() {
     let homing = ephemeral(&[]);
     let mut client = passing(&homing, &"c".repeat(LONG));
     repeat(client.stream(), "$homing/session/ack-timeout", &["?"], 6_000);

@@ -25,7 +25,7 @@ fn orderly_stop_on(signal: Signal) {
     half.send(&[0x10, 30, 0]);
     homing.signal(signal);
     for client in &mut newer {
-        client.expect_cut(0x8B);
+        client.expect_disconnected(0x8B);
     }
     assert_eq!(older.expect_closed(), None);
     assert_eq!(homing.exit_code(), Some(0));
@@ -83,7 +83,7 @@ fn after_sigterm_nobody_new_is_accepted() {
     let mut homing = serve(&[]);
     let mut client = homing.connect(&Connect::new(V5, "c"));
     homing.signal(Signal::TERM);
-    client.expect_cut(0x8B);
+    client.expect_disconnected(0x8B);
     homing.exit_code();
     assert!(std::net::TcpStream::connect(homing.address).is_err());
 }
@@ -173,7 +173,7 @@ fn pinging_clients_survive_a_broker_that_was_stopped() {
     }
     // The positive control: who did not ping is cut.
     assert_eq!(watcher.expect_publish().text(), "silent");
-    silent.expect_cut(0x8D);
+    silent.expect_disconnected(0x8D);
     for client in &mut pinging {
         client.ping();
         assert!(matches!(client.next(now() + PATIENCE), Event::Packet(Packet::Pingresp)));
@@ -181,7 +181,7 @@ fn pinging_clients_survive_a_broker_that_was_stopped() {
 }
 
 #[test]
-fn messages_given_up_are_logged_by_client_with_their_causes_and_not_each() {
+fn drops_are_logged_by_client_with_their_reasons_and_not_each() {
     let mut homing = serve(&["--set", "limits.queue_messages=1", "--log-format", "json"]);
     let mut subscriber = homing.connect(&Connect::persistent(V311, "s"));
     subscriber.subscribe(&[("t", 1)]);

@@ -22,7 +22,7 @@ fn soon(config: &mut Config) {
     config.sys.publish_interval = Duration::from_millis(100);
 }
 
-fn expect_cut_in_time(
+fn expect_disconnect_in_time(
     client: &mut RawClient,
     sent: Instant,
     arrived: Instant,
@@ -57,7 +57,7 @@ fn await_figure(broker: &TestBroker, name: &str, least: u64) {
 
 // 5.0 [MQTT-4.4.0-1]
 #[test]
-fn v5_overdue_publish_cuts_with_0x97_and_comes_again_at_the_return() {
+fn v5_overdue_publish_disconnects_with_0x97_and_comes_again_at_the_return() {
     on_configured_threads(soon, |broker| {
         let mut publisher = broker.client(V5, "p");
         for qos in [1, 2] {
@@ -66,7 +66,7 @@ fn v5_overdue_publish_cuts_with_0x97_and_comes_again_at_the_return() {
             let published = now();
             publisher.deliver(&Message::new("t", "x").qos(qos));
             let first = subscriber.expect_publish();
-            let disconnect = expect_cut_in_time(&mut subscriber, published, first.at, TIMEOUT);
+            let disconnect = expect_disconnect_in_time(&mut subscriber, published, first.at, TIMEOUT);
             let text = reason_string(&disconnect);
             let named = format!("packet {} unacknowledged for ", first.id);
             assert!(text.starts_with(&named) && text.contains("sent 1 time;"), "{text}");
@@ -85,19 +85,19 @@ fn v5_overdue_publish_cuts_with_0x97_and_comes_again_at_the_return() {
 }
 
 #[test]
-fn each_cut_by_the_same_message_doubles_the_ack_timeout_up_to_its_cap() {
+fn each_disconnect_for_the_same_message_doubles_the_ack_timeout_up_to_its_cap() {
     let broker = start_broker(soon);
     let mut subscriber = broker.persistent(V5, "s");
     subscriber.subscribe(&[("t", 1)]);
     let published = now();
     broker.client(V5, "p").deliver(&Message::new("t", "stuck").qos(1));
     let first = subscriber.expect_publish();
-    expect_cut_in_time(&mut subscriber, published, first.at, TIMEOUT);
+    expect_disconnect_in_time(&mut subscriber, published, first.at, TIMEOUT);
     for (times, timeout) in [(2, TIMEOUT * 2), (3, TIMEOUT * 4), (4, TIMEOUT * 4)] {
         let returned = now();
         let mut subscriber = broker.persistent(V5, "s");
         let again = subscriber.expect_publish();
-        let disconnect = expect_cut_in_time(&mut subscriber, returned, again.at, timeout);
+        let disconnect = expect_disconnect_in_time(&mut subscriber, returned, again.at, timeout);
         // The count of a message survives its connections.
         assert!(reason_string(&disconnect).contains(&format!("sent {times} times;")), "{disconnect:?}");
     }
@@ -110,11 +110,11 @@ fn each_cut_by_the_same_message_doubles_the_ack_timeout_up_to_its_cap() {
     let published = now();
     broker.client(V5, "p").deliver(&Message::new("t", "other").qos(1));
     let first = subscriber.expect_publish();
-    expect_cut_in_time(&mut subscriber, published, first.at, TIMEOUT);
+    expect_disconnect_in_time(&mut subscriber, published, first.at, TIMEOUT);
 }
 
 #[test]
-fn overdue_pubcomp_cuts_and_the_pubrel_comes_again_at_the_return() {
+fn overdue_pubcomp_disconnects_and_the_pubrel_comes_again_at_the_return() {
     let broker = start_broker(soon);
     let mut subscriber = broker.persistent(V5, "s");
     subscriber.subscribe(&[("t", 2)]);
@@ -123,7 +123,7 @@ fn overdue_pubcomp_cuts_and_the_pubrel_comes_again_at_the_return() {
     let received = now();
     subscriber.ack(Kind::Pubrec, first.id);
     let pubrel = subscriber.expect_ack(Kind::Pubrel, first.id);
-    expect_cut_in_time(&mut subscriber, received, pubrel.at, TIMEOUT);
+    expect_disconnect_in_time(&mut subscriber, received, pubrel.at, TIMEOUT);
     let mut subscriber = broker.persistent(V5, "s");
     subscriber.expect_ack(Kind::Pubrel, first.id);
     subscriber.ack(Kind::Pubcomp, first.id);
@@ -131,7 +131,7 @@ fn overdue_pubcomp_cuts_and_the_pubrel_comes_again_at_the_return() {
 }
 
 #[test]
-fn acknowledgements_in_time_cut_nobody() {
+fn acknowledgements_in_time_disconnect_nobody() {
     let broker = start_broker(soon);
     let mut subscriber = broker.persistent(V5, "s");
     subscriber.subscribe(&[("t", 1)]);
@@ -147,7 +147,7 @@ fn acknowledgements_in_time_cut_nobody() {
 }
 
 #[test]
-fn a_session_that_would_end_is_told_of_and_kept() {
+fn a_session_that_would_end_is_reported_and_kept() {
     on_configured_threads(soon, |broker| {
         let mut subscriber = broker.client(V5, "s");
         subscriber.subscribe(&[("t", 1)]);
@@ -175,7 +175,7 @@ fn alarm_keeps_a_session_that_stays() {
 }
 
 #[test]
-fn disconnect_cuts_a_session_that_ends_with_it() {
+fn on_disconnect_a_session_that_ends_with_it() {
     let broker = start_broker(|config| {
         soon(config);
         config.redelivery.on_ack_timeout = OnAckTimeout::Disconnect;
@@ -185,7 +185,7 @@ fn disconnect_cuts_a_session_that_ends_with_it() {
     let published = now();
     broker.client(V5, "p").deliver(&Message::new("t", "x").qos(1));
     let first = subscriber.expect_publish();
-    expect_cut_in_time(&mut subscriber, published, first.at, TIMEOUT);
+    expect_disconnect_in_time(&mut subscriber, published, first.at, TIMEOUT);
     await_figure(&broker, "redelivery/disconnected", 1);
 }
 
@@ -205,7 +205,7 @@ fn ack_timeout_zero_waits_for_ever() {
 
 /// The time counts only while the client's kernel has the message.
 #[test]
-fn a_client_that_has_not_got_the_message_is_not_cut() {
+fn a_client_that_has_not_got_the_message_is_not_disconnected() {
     let broker = start_broker(soon);
     let mut slow = broker.open(V5);
     socket2::SockRef::from(slow.stream()).set_recv_buffer_size(8 * 1024).expect("SO_RCVBUF");
@@ -227,7 +227,7 @@ fn a_client_that_has_not_got_the_message_is_not_cut() {
     let published = now();
     publisher.deliver(&Message::new("t", "x").qos(1));
     let first = slow.expect_publish();
-    expect_cut_in_time(&mut slow, published, first.at, TIMEOUT);
+    expect_disconnect_in_time(&mut slow, published, first.at, TIMEOUT);
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn connack_of_5_0_announces_the_limits_that_hold() {
 
 fn packets_pipelined_behind_connect_are_handled_in_order(version: Version) {
     on_one_and_three_threads(|broker| {
-        // Ids enough that some of them live on another arbiter than the one that accepts.
+        // Ids enough that some of them live on another thread than the one that accepts.
         for id in ["p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"] {
             let mut bytes = Connect::new(version, id).encode();
             bytes.extend(subscribe_packet(version, 10, &[], &[("pipelined", 1)]));
@@ -56,7 +56,7 @@ fn packets_pipelined_behind_connect_are_handled_in_order(version: Version) {
             let mut client = broker.open(version);
             client.send(&bytes);
             assert_eq!(client.expect_connack().code, 0);
-            // The answers owe each other no order (a SUBACK may wait for other arbiters); that the publish came
+            // The answers owe each other no order (a SUBACK may wait for other threads); that the publish came
             // after the subscription shows in its delivery.
             let mut kinds = [(); 4].map(|()| client.receive().kind());
             kinds.sort_by_key(|kind| *kind as u8);

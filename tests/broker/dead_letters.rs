@@ -126,7 +126,7 @@ fn v5_attempts_are_counted_over_all_connections() {
         for times in 0..3 {
             let publish = subscriber.expect_publish();
             assert_eq!(publish.dup, times > 0);
-            subscriber.expect_cut(0x97);
+            subscriber.expect_disconnected(0x97);
             subscriber = broker.persistent(V5, "s");
         }
         let letter = expect_letter(&mut watcher, "$dead/s/t", "exhausted");
@@ -171,7 +171,7 @@ fn leave(broker: &TestBroker, version: Version) {
     subscriber.disconnect();
 }
 
-fn what_a_full_queue_loses_is_a_dead_letter(version: Version) {
+fn what_a_full_queue_drops_is_a_dead_letter(version: Version) {
     for (policy, cause, lost) in
         [(QueuePolicy::Refuse, "queue_refused", "two"), (QueuePolicy::DropOldest, "queue_overflow", "one")]
     {
@@ -194,10 +194,10 @@ fn what_a_full_queue_loses_is_a_dead_letter(version: Version) {
         });
     }
 }
-versions!(what_a_full_queue_loses_is_a_dead_letter: v311, v5);
+versions!(what_a_full_queue_drops_is_a_dead_letter: v311, v5);
 
 #[test]
-fn a_long_stored_queue_loses_no_message_without_its_letter() {
+fn a_long_stored_queue_drops_no_message_without_its_dead_letter() {
     let broker = start_broker_on(&Memory::default(), |config| {
         configure(config);
         config.store.queue_messages = 100;

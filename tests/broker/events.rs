@@ -66,7 +66,7 @@ fn unix_ms() -> u64 {
     now.duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64
 }
 
-fn used_up_attempts_are_told_step_by_step(version: Version) {
+fn used_up_attempts_are_reported_step_by_step(version: Version) {
     on_configured_threads(told, |broker| {
         let mut watcher = watcher(broker);
         let mut subscriber = broker.persistent(version, "a/+");
@@ -103,10 +103,10 @@ fn used_up_attempts_are_told_step_by_step(version: Version) {
         subscriber.complete(&again);
     });
 }
-versions!(used_up_attempts_are_told_step_by_step: v31, v311);
+versions!(used_up_attempts_are_reported_step_by_step: v31, v311);
 
 #[test]
-fn v311_used_up_attempts_that_go_on_are_told_once() {
+fn v311_used_up_attempts_that_go_on_are_reported_once() {
     let broker = start_broker(|config| {
         told(config);
         config.redelivery.on_exhausted = OnExhausted::Keep;
@@ -126,7 +126,7 @@ fn v311_used_up_attempts_that_go_on_are_told_once() {
 }
 
 #[test]
-fn v5_cut_for_an_ack_timeout_is_told() {
+fn v5_disconnect_for_an_ack_timeout_is_reported() {
     on_configured_threads(told, |broker| {
         let mut watcher = watcher(broker);
         let mut subscriber = broker.persistent(V5, "s");
@@ -144,7 +144,7 @@ fn v5_cut_for_an_ack_timeout_is_told() {
 }
 
 #[test]
-fn v5_alarm_is_told_and_of_one_client_only_so_often() {
+fn v5_alarm_is_reported_and_for_one_client_at_a_bounded_rate() {
     let broker = start_broker(|config| {
         told(config);
         config.redelivery.on_ack_timeout = OnAckTimeout::Alarm;
@@ -174,7 +174,7 @@ fn v5_alarm_is_told_and_of_one_client_only_so_often() {
     expect_event(&mut watcher, "redelivered", "s");
 }
 
-fn what_the_network_holds_is_told_with_the_socket(version: Version) {
+fn what_the_network_holds_is_reported_with_the_socket(version: Version) {
     let broker = start_broker(told);
     let mut watcher = watcher(&broker);
     let mut stuck = broker.open(version);
@@ -187,10 +187,10 @@ fn what_the_network_holds_is_told_with_the_socket(version: Version) {
     assert_eq!((&stalled["cause"], &stalled["transmissions"]), (&"network".into(), &1.into()), "{stalled}");
     assert!(stalled["socket"]["unsent_bytes"].as_u64() > Some(0), "{stalled}");
 }
-versions!(what_the_network_holds_is_told_with_the_socket: v31, v311, v5);
+versions!(what_the_network_holds_is_reported_with_the_socket: v31, v311, v5);
 
 #[test]
-fn keep_alive_cut_is_told_with_what_was_in_flight() {
+fn keep_alive_timeout_is_reported_with_what_was_in_flight() {
     let broker = start_broker(|config| {
         told(config);
         config.redelivery.interval = Duration::ZERO;

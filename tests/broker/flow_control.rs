@@ -80,16 +80,16 @@ fn deliveries_stay_within_the_in_flight_limit(version: Version) {
 }
 versions!(deliveries_stay_within_the_in_flight_limit: v31, v311, v5);
 
-fn packet_beyond_the_maximum_is_cut(version: Version) {
+fn packet_beyond_the_maximum_is_disconnected(version: Version) {
     let broker = start_broker(|config| config.limits.packet_size = "1 KiB".parse().expect("a size"));
     let mut client = broker.client(version, "c");
     let overhead = Message::new("t", "").qos(1).encode(version, 1).len() + 1;
     client.deliver(&Message::new("t", vec![b'x'; 1024 - overhead]).qos(1));
     client.publish(&Message::new("t", vec![b'x'; 1025 - overhead]).qos(1));
-    client.expect_cut(0x95);
+    client.expect_disconnected(0x95);
 }
 // 5.0 [MQTT-3.2.2-15]
-versions!(packet_beyond_the_maximum_is_cut: v31, v311, v5);
+versions!(packet_beyond_the_maximum_is_disconnected: v31, v311, v5);
 
 // 5.0 [MQTT-3.1.2-24], [MQTT-3.1.2-25]
 #[test]
@@ -191,13 +191,13 @@ versions!(a_client_that_never_acknowledges_harms_nobody_else: v31, v311, v5);
 
 // 5.0 [MQTT-3.2.2-15]
 #[test]
-fn v5_length_prefix_beyond_the_maximum_is_cut_before_the_body_comes() {
+fn v5_length_prefix_beyond_the_maximum_is_disconnected_before_the_body_comes() {
     let broker = default_broker();
     let mut client = broker.client(V5, "c");
     let mut prefix = vec![0x30];
     prefix.put_varint(268_435_455);
     client.send(&prefix);
-    client.expect_cut(0x95);
+    client.expect_disconnected(0x95);
     let mut stranger = broker.open(V5);
     let mut prefix = vec![0x10];
     prefix.put_varint(268_435_455);

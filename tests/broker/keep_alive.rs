@@ -12,8 +12,8 @@ const GRANULARITY: Duration = Duration::from_millis(5);
 /// One expiry tick, and what a busy machine may add.
 const LATENESS: Duration = Duration::from_millis(250 + 750);
 
-fn assert_cut_after(client: &mut RawClient, since: Instant, time: Duration, code: u8) {
-    client.expect_cut(code);
+fn assert_disconnected_after(client: &mut RawClient, since: Instant, time: Duration, code: u8) {
+    client.expect_disconnected(code);
     let passed = since.elapsed();
     assert!(passed + GRANULARITY >= time, "early: {passed:?} of {time:?}");
     assert!(passed <= time + LATENESS, "late: {passed:?} of {time:?}");
@@ -25,7 +25,7 @@ fn keep_alive_counts_from_the_last_packet(version: Version) {
     client.expect_nothing_for(Duration::from_millis(700));
     let before = now();
     client.settle();
-    assert_cut_after(&mut client, before, Duration::from_millis(1500), 0x8D);
+    assert_disconnected_after(&mut client, before, Duration::from_millis(1500), 0x8D);
 }
 // 3.1.1 [MQTT-3.1.2-24]; 5.0 [MQTT-3.1.2-22]
 versions!(keep_alive_counts_from_the_last_packet: v311, v5);
@@ -57,7 +57,7 @@ fn bytes_that_make_no_packet_keep_nobody_alive(version: Version) {
         client.expect_nothing_for(Duration::from_millis(300));
         client.send(b"t");
     }
-    assert_cut_after(&mut client, before, Duration::from_millis(1500), 0x8D);
+    assert_disconnected_after(&mut client, before, Duration::from_millis(1500), 0x8D);
 }
 // 3.1.1 [MQTT-3.1.2-24]; 5.0 [MQTT-3.1.2-22]
 versions!(bytes_that_make_no_packet_keep_nobody_alive: v311, v5);
@@ -94,7 +94,7 @@ fn v311_keep_alive_zero_is_bounded_where_the_operator_says_so() {
     });
     let before = now();
     let mut client = broker.connect(&Connect::new(V311, "c").keep_alive(0));
-    assert_cut_after(&mut client, before, Duration::from_millis(1500), 0x8D);
+    assert_disconnected_after(&mut client, before, Duration::from_millis(1500), 0x8D);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn connect_must_come_within_its_deadline() {
 }
 
 #[test]
-fn slow_loris_connect_is_cut_though_bytes_keep_coming() {
+fn slow_loris_connect_is_disconnected_though_bytes_keep_coming() {
     let broker = start_broker(|config| config.network.connect_timeout = Duration::from_millis(500));
     let before = now();
     let mut client = broker.open(V5);
@@ -134,7 +134,7 @@ fn slow_loris_connect_is_cut_though_bytes_keep_coming() {
 }
 
 /// Its will tells when a client that reads nothing was cut, since it cannot be asked.
-fn client_that_reads_nothing_is_cut_and_others_notice_nothing(version: Version) {
+fn client_that_reads_nothing_is_disconnected_and_others_notice_nothing(version: Version) {
     on_configured_threads(
         |config| config.network.write_timeout = Duration::from_secs(1),
         |broker| {
@@ -161,4 +161,4 @@ fn client_that_reads_nothing_is_cut_and_others_notice_nothing(version: Version) 
         },
     );
 }
-versions!(client_that_reads_nothing_is_cut_and_others_notice_nothing: v311, v5);
+versions!(client_that_reads_nothing_is_disconnected_and_others_notice_nothing: v311, v5);

@@ -5,7 +5,7 @@ use crate::support::{Kind, Message, Packet, RawClient, V5, V31, V311, Version};
 
 const IDS: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
 
-/// Subscribers enough that every arbiter has some.
+/// Subscribers enough that every thread has some.
 fn subscribers(broker: &TestBroker, version: Version, filter: &str, qos: u8) -> Vec<RawClient> {
     let subscribe = |id: &str| {
         let mut client = broker.client(version, id);

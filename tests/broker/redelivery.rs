@@ -227,7 +227,7 @@ fn two_attempts(config: &mut Config) {
     config.redelivery.attempts = 2;
 }
 
-fn used_up_attempts_cut_a_client_whose_session_stays(version: Version) {
+fn used_up_attempts_disconnect_a_client_whose_session_stays(version: Version) {
     on_configured_threads(two_attempts, |broker| {
         let mut subscriber = broker.persistent(version, "s");
         subscriber.subscribe(&[("t", 1)]);
@@ -255,7 +255,7 @@ fn used_up_attempts_cut_a_client_whose_session_stays(version: Version) {
     });
 }
 // 3.1.1 [MQTT-4.4.0-1]
-versions!(used_up_attempts_cut_a_client_whose_session_stays: v31, v311);
+versions!(used_up_attempts_disconnect_a_client_whose_session_stays: v31, v311);
 
 fn used_up_attempts_go_on_where_the_session_would_end(version: Version) {
     let broker = start_broker(|config| {
@@ -274,7 +274,7 @@ fn used_up_attempts_go_on_where_the_session_would_end(version: Version) {
 }
 versions!(used_up_attempts_go_on_where_the_session_would_end: v31, v311);
 
-fn used_up_attempts_go_on_where_told_to(version: Version) {
+fn used_up_attempts_go_on_where_configured(version: Version) {
     let broker = start_broker(|config| {
         two_attempts(config);
         config.redelivery.max_backoff = Duration::from_millis(500);
@@ -288,7 +288,7 @@ fn used_up_attempts_go_on_where_told_to(version: Version) {
         assert_again(&first, &subscriber.expect_publish());
     }
 }
-versions!(used_up_attempts_go_on_where_told_to: v311);
+versions!(used_up_attempts_go_on_where_configured: v311);
 
 fn interval_zero_turns_live_redelivery_off(version: Version) {
     let broker = start_broker(|config| config.redelivery.interval = Duration::ZERO);
@@ -389,7 +389,7 @@ fn take_over_restores_what_was_in_flight(version: Version) {
         for first in &first {
             assert_again(first, &new.expect_publish());
         }
-        old.expect_cut(0x8E);
+        old.expect_disconnected(0x8E);
     });
 }
 // 3.1.1 [MQTT-4.4.0-1]; 5.0 [MQTT-4.4.0-1]

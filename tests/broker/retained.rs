@@ -41,7 +41,7 @@ versions!(latest_retained_message_is_kept_until_cleared: v31, v311, v5);
 
 fn wildcards_find_all_retained_messages_that_match(version: Version) {
     on_one_and_three_threads(|broker| {
-        // Publishers on several arbiters.
+        // Publishers on several threads.
         for (n, topic) in ["a", "a/b", "a/b/c", "/a", "b", "a/", "$x/a"].into_iter().enumerate() {
             broker.client(version, &format!("p{n}")).deliver(&Message::new(topic, topic).qos(1).retained());
         }

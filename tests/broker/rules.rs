@@ -82,7 +82,7 @@ fn v5_client_and_user_choose_the_ack_timeout() {
             let mut client = broker.connect(&connect);
             client.subscribe(&[("t", 1)]);
             let (published, first) = send(broker, &mut client, "t");
-            client.expect_cut(0x97);
+            client.expect_disconnected(0x97);
             assert_in_time(now(), published, first);
             broker.connect(&connect.clean(true)).disconnect();
         }
@@ -127,43 +127,43 @@ fn v5_topic_chooses_the_ack_timeout_and_what_then() {
         client.expect_nothing_for(SHORT + BUCKET + TOLERANCE);
         // An older one that is only told of does not keep this from cutting.
         let (published, first) = send(broker, &mut client, "hasty");
-        client.expect_cut(0x97);
+        client.expect_disconnected(0x97);
         assert_in_time(now(), published, first);
     });
 }
 
 #[test]
-fn v5_each_cut_doubles_a_topics_ack_timeout_too() {
+fn v5_each_disconnect_doubles_a_topics_ack_timeout_too() {
     let broker = start_broker(|config| {
         with_rules(config, &[RedeliveryRule { topic: Some("t".to_owned()), ..short() }]);
     });
     let mut client = broker.persistent(V5, "s");
     client.subscribe(&[("t", 1)]);
     send(&broker, &mut client, "t");
-    client.expect_cut(0x97);
+    client.expect_disconnected(0x97);
     let returned = now();
     let mut client = broker.persistent(V5, "s");
     client.expect_publish();
-    client.expect_cut(0x97);
+    client.expect_disconnected(0x97);
     assert!(now() - returned + GRANULARITY >= SHORT * 2, "{:?}", now() - returned);
 }
 
-fn wish_counts_where_the_topics_rule_lets_it(version: Version) {
+fn redelivery_request_counts_if_the_rule_of_the_topic_allows_it(version: Version) {
     let fixed = RedeliveryRule { topic: Some("fixed".to_owned()), ..short() };
     let open = RedeliveryRule { topic: Some("open".to_owned()), client_may_override: true, ..short() };
     on_configured_threads(ruled(&[fixed, open]), |broker| {
-        let (name, wish) = match version {
+        let (name, request) = match version {
             V5 => ("ack-timeout", "1h"),
             _ => ("retry-interval", "off"),
         };
         let mut client = broker.persistent(version, "s");
         client.subscribe(&[("+", 1)]);
-        client.deliver(&Message::new(format!("$homing/session/{name}"), wish).qos(1));
+        client.deliver(&Message::new(format!("$homing/session/{name}"), request).qos(1));
         send(broker, &mut client, "open");
         client.expect_nothing_for(SHORT + BUCKET + TOLERANCE);
         let (published, first) = send(broker, &mut client, "fixed");
         if version == V5 {
-            client.expect_cut(0x97);
+            client.expect_disconnected(0x97);
             assert_in_time(now(), published, first);
         } else {
             let again = client.expect_publish();
@@ -171,7 +171,7 @@ fn wish_counts_where_the_topics_rule_lets_it(version: Version) {
             assert_in_time(again.at, published, first);
         }
         broker.connect(&Connect::persistent(version, "s").clean(true)).disconnect();
-        // Without a wish the open rule holds as well.
+        // Without a request the open rule holds as well.
         let mut client = broker.persistent(version, "t");
         client.subscribe(&[("+", 1)]);
         let (published, first) = send(broker, &mut client, "open");
@@ -179,10 +179,10 @@ fn wish_counts_where_the_topics_rule_lets_it(version: Version) {
         assert_in_time(now(), published, first);
     });
 }
-versions!(wish_counts_where_the_topics_rule_lets_it: v311, v5);
+versions!(redelivery_request_counts_if_the_rule_of_the_topic_allows_it: v311, v5);
 
 #[test]
-fn v5_wish_stays_within_the_bounds_of_the_clients_rule() {
+fn v5_redelivery_request_stays_within_the_bounds_of_the_rule_of_the_client() {
     let rule = RedeliveryRule {
         client_id: glob("s"),
         min_requested: Some(Duration::from_secs(3)),

@@ -65,7 +65,7 @@ fn second_connection_takes_the_session_over(version: Version) {
             old.subscribe(&[("t", 1)]);
             let mut new = broker.persistent(version, id);
             assert_present(&new, true);
-            old.expect_cut(0x8E);
+            old.expect_disconnected(0x8E);
             broker.client(version, "p").deliver(&Message::new("t", id).qos(1));
             let publish = new.expect_publish();
             new.complete(&publish);
@@ -84,7 +84,7 @@ fn clean_take_over_begins_afresh(version: Version) {
             old.subscribe(&[("t", 1)]);
             let mut new = broker.client(version, id);
             assert_present(&new, false);
-            old.expect_cut(0x8E);
+            old.expect_disconnected(0x8E);
             broker.client(version, "p").deliver(&Message::new("t", id).qos(1));
             new.settle();
         }
@@ -107,7 +107,7 @@ fn session_is_taken_over_between_versions() {
         new.complete(&publish);
         let back = broker.persistent(V311, "c");
         assert!(back.session_present());
-        new.expect_cut(0x8E);
+        new.expect_disconnected(0x8E);
     });
 }
 
@@ -116,7 +116,7 @@ fn session_is_taken_over_between_versions() {
 fn v5_racing_connections_leave_exactly_one() {
     on_one_and_three_threads(|broker| {
         let mut racers: Vec<RawClient> = (0..12).map(|_| broker.open(V5)).collect();
-        // Nobody waits for another: accepting arbiters hand over while the home one is busy with the last.
+        // Nobody waits for another: accepting threads hand over while the home one is busy with the last.
         for racer in &mut racers {
             racer.send(&Connect::persistent(V5, "one").encode());
         }
@@ -236,7 +236,7 @@ fn v311_full_queue_refuses_and_acknowledges() {
     assert_eq!(texts_for_the_absentee(&broker, V311), ["0", "1", "2", "3", "4"]);
 }
 
-fn full_queue_drops_the_oldest_where_told_to(version: Version) {
+fn full_queue_drops_the_oldest_where_configured(version: Version) {
     let broker = five_and_an_absentee(version, QueuePolicy::DropOldest);
     let mut publisher = broker.client(version, "p");
     for n in 0..8 {
@@ -244,9 +244,9 @@ fn full_queue_drops_the_oldest_where_told_to(version: Version) {
     }
     assert_eq!(texts_for_the_absentee(&broker, version), ["3", "4", "5", "6", "7"]);
 }
-versions!(full_queue_drops_the_oldest_where_told_to: v311, v5);
+versions!(full_queue_drops_the_oldest_where_configured: v311, v5);
 
-fn full_queue_disconnects_the_receiver_where_told_to(version: Version) {
+fn full_queue_disconnects_the_receiver_where_configured(version: Version) {
     let broker = start_broker(|config| {
         config.limits.queue_messages = 3;
         config.limits.in_flight = 2;
@@ -259,7 +259,7 @@ fn full_queue_disconnects_the_receiver_where_told_to(version: Version) {
         publisher.deliver(&Message::new("t", n.to_string()).qos(1));
     }
     slow.expect_publishes(2);
-    slow.expect_cut(0x97);
+    slow.expect_disconnected(0x97);
     let mut slow = broker.persistent(version, "slow");
     for n in 0..5 {
         let publish = slow.expect_publish();
@@ -267,9 +267,9 @@ fn full_queue_disconnects_the_receiver_where_told_to(version: Version) {
         slow.complete(&publish);
     }
 }
-versions!(full_queue_disconnects_the_receiver_where_told_to: v311, v5);
+versions!(full_queue_disconnects_the_receiver_where_configured: v311, v5);
 
-fn full_queue_holds_the_publisher_where_told_to(version: Version) {
+fn full_queue_holds_the_publisher_where_configured(version: Version) {
     let broker = start_broker(|config| {
         config.limits.queue_messages = 2;
         config.limits.in_flight = 1;
@@ -292,7 +292,7 @@ fn full_queue_holds_the_publisher_where_told_to(version: Version) {
         slow.complete(&publish);
     }
 }
-versions!(full_queue_holds_the_publisher_where_told_to: v311, v5);
+versions!(full_queue_holds_the_publisher_where_configured: v311, v5);
 
 #[test]
 fn v5_held_publisher_is_refused_when_its_time_is_up() {

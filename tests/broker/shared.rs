@@ -73,7 +73,7 @@ fn v5_unacknowledged_qos_1_goes_to_another_member_when_a_session_ends() {
 
 // 5.0 [MQTT-4.8.2-4]
 #[test]
-fn v5_cut_qos_2_delivery_is_finished_with_the_same_member() {
+fn v5_interrupted_qos_2_delivery_is_finished_with_the_same_member() {
     on_one_and_three_threads(|broker| {
         let mut member = broker.persistent(V5, "member");
         member.subscribe(&[("$share/g/t", 2)]);

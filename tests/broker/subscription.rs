@@ -69,7 +69,7 @@ fn subscriptions_beyond_the_limit_are_refused(version: Version) {
 // 3.1.1 [MQTT-3.9.3-2]; 5.0 [MQTT-3.9.3-2]
 versions!(subscriptions_beyond_the_limit_are_refused: v311, v5);
 
-fn once_answered_every_arbiter_routes_by_the_change(version: Version) {
+fn once_answered_every_thread_routes_by_the_change(version: Version) {
     on_one_and_three_threads(|broker| {
         let mut publishers: Vec<RawClient> =
             (0..4).map(|n| broker.client(version, &format!("p{n}"))).collect();
@@ -77,7 +77,7 @@ fn once_answered_every_arbiter_routes_by_the_change(version: Version) {
         for round in 0..20 {
             let topic = format!("round/{round}");
             subscriber.subscribe(&[(&topic, 0)]);
-            // Whichever arbiter a publisher lives on knows the subscription by now.
+            // Whichever thread a publisher lives on knows the subscription by now.
             for publisher in &mut publishers {
                 publisher.publish(&Message::new(&topic, ""));
             }
@@ -91,4 +91,4 @@ fn once_answered_every_arbiter_routes_by_the_change(version: Version) {
     });
 }
 // 3.1.1 [MQTT-3.8.4-1], [MQTT-3.10.4-2]; 5.0 [MQTT-3.8.4-1], [MQTT-3.10.4-2]
-versions!(once_answered_every_arbiter_routes_by_the_change: v311, v5);
+versions!(once_answered_every_thread_routes_by_the_change: v311, v5);

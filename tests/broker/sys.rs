@@ -101,7 +101,7 @@ fn last_disconnect(watcher: &mut RawClient, client_id: &str) -> serde_json::Valu
     serde_json::from_str(publish.text()).expect("JSON")
 }
 
-fn why_a_client_was_cut_is_kept(version: Version) {
+fn reason_of_the_last_disconnect_is_kept(version: Version) {
     on_configured_threads(
         |config| {
             config.redelivery.interval = Duration::from_millis(300);
@@ -133,9 +133,9 @@ fn why_a_client_was_cut_is_kept(version: Version) {
         },
     );
 }
-versions!(why_a_client_was_cut_is_kept: v31, v311, v5);
+versions!(reason_of_the_last_disconnect_is_kept: v31, v311, v5);
 
-fn keep_alive_cut_is_told_with_its_lateness(version: Version) {
+fn keep_alive_timeout_is_reported_with_its_lateness(version: Version) {
     let broker = start_broker(|_| {});
     let mut silent = broker.connect(&Connect::new(version, "silent").keep_alive(1));
     silent.read_to_end();
@@ -146,7 +146,7 @@ fn keep_alive_cut_is_told_with_its_lateness(version: Version) {
     assert_eq!(record["lateness_ms"].as_u64(), Some(silent - 1500), "{record}");
     assert!(record["oldest_unacknowledged"].is_null(), "{record}");
 }
-versions!(keep_alive_cut_is_told_with_its_lateness: v31, v311, v5);
+versions!(keep_alive_timeout_is_reported_with_its_lateness: v31, v311, v5);
 
 #[test]
 fn last_disconnects_are_bounded_and_leave_out_what_clients_asked_for() {

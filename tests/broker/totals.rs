@@ -1,11 +1,11 @@
-//! Limits of the whole broker, with four arbiters: each is the number that it says, wherever clients' sessions live.
+//! Limits of the whole broker, with four threads: each is the number that it says, wherever clients' sessions live.
 
 use crate::support::launch::{TestBroker, start_broker};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311};
 use homing::config::Config;
 use std::time::Duration;
 
-fn four_arbiters(configure: impl FnOnce(&mut Config)) -> TestBroker {
+fn four_threads(configure: impl FnOnce(&mut Config)) -> TestBroker {
     start_broker(|config| {
         config.runtime.threads = 4;
         configure(config);
@@ -25,7 +25,7 @@ fn connects(broker: &TestBroker, connect: &Connect) -> bool {
 /// Finding 21.
 #[test]
 fn exactly_as_many_sessions_as_the_limit_get_in() {
-    let broker = four_arbiters(|config| config.limits.sessions = 50);
+    let broker = four_threads(|config| config.limits.sessions = 50);
     let persistent = |n: u32| Connect::persistent(V311, &format!("c{n}"));
     let accepted = (0..60).filter(|n| connects(&broker, &persistent(*n))).count();
     assert_eq!(accepted, 50);
@@ -45,7 +45,7 @@ fn exactly_as_many_sessions_as_the_limit_get_in() {
 
 #[test]
 fn one_client_may_delay_as_many_messages_as_the_broker_may_keep() {
-    let broker = four_arbiters(|config| config.limits.delayed_messages = 20);
+    let broker = four_threads(|config| config.limits.delayed_messages = 20);
     let delayed = Message::new("$delayed/1000/t", "x").qos(1);
     let refused = |client: &mut RawClient| {
         let id = client.publish(&delayed);
@@ -61,7 +61,7 @@ fn one_client_may_delay_as_many_messages_as_the_broker_may_keep() {
 
 #[test]
 fn delayed_bytes_are_those_of_the_broker_and_come_back_when_a_message_goes_out() {
-    let broker = four_arbiters(|config| config.limits.delayed_bytes = "10 KiB".parse().expect("a size"));
+    let broker = four_threads(|config| config.limits.delayed_bytes = "10 KiB".parse().expect("a size"));
     let mut client = broker.client(V5, "c0");
     client.subscribe(&[("t", 0)]);
     let delayed = Message::new("$delayed/1/t", "x".repeat(8 * 1024)).qos(1);
@@ -77,7 +77,7 @@ fn delayed_bytes_are_those_of_the_broker_and_come_back_when_a_message_goes_out()
 
 #[test]
 fn last_disconnects_are_as_many_as_the_limit() {
-    let broker = four_arbiters(|config| {
+    let broker = four_threads(|config| {
         config.sys.last_disconnects = 2;
         config.sys.publish_interval = Duration::from_millis(50);
     });

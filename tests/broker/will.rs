@@ -53,7 +53,7 @@ fn take_over_sends_the_will(version: Version) {
         for id in ["c0", "c1", "c2", "c3"] {
             let mut old = broker.connect(&Connect { clean: false, ..with_will(version, id) });
             let mut new = broker.connect(&Connect { clean: false, will: None, ..with_will(version, id) });
-            old.expect_cut(0x8E);
+            old.expect_disconnected(0x8E);
             let publish = observer.expect_publish();
             assert_eq!(publish.text(), "gone");
             observer.complete(&publish);
@@ -92,7 +92,7 @@ fn v5_take_over_of_the_same_session_cancels_a_delayed_will() {
         let mut observer = observer(broker, V5);
         let mut old = broker.connect(&delayed_will("c", 1, 60));
         let mut new = broker.persistent(V5, "c");
-        old.expect_cut(0x8E);
+        old.expect_disconnected(0x8E);
         observer.expect_nothing_for(Duration::from_millis(1300));
         new.settle();
     });
@@ -105,7 +105,7 @@ fn v5_clean_take_over_ends_the_session_and_sends_a_delayed_will() {
         let mut observer = observer(broker, V5);
         let mut old = broker.connect(&delayed_will("c", 60, 600));
         let mut new = broker.client(V5, "c");
-        old.expect_cut(0x8E);
+        old.expect_disconnected(0x8E);
         assert_eq!(observer.expect_publish().text(), "late");
         new.settle();
         // So does a clean start in the place of a session that waits.

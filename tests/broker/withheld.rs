@@ -78,7 +78,7 @@ impl Case {
         }
     }
 
-    fn is_cut(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         self.session == Session::Stays && self.withholds(0)
     }
 }
@@ -157,8 +157,8 @@ fn judge(case: &Case, at: usize, seen: &Seen, published: Instant) {
     let (all, releases) = (1 + ATTEMPTS, seen.releases.len());
     // The connection is cut for the first message.
     let enough = |sent: usize| match at {
-        0 if case.is_cut() => sent == all,
-        _ if case.is_cut() => sent <= all,
+        0 if case.is_disconnected() => sent == all,
+        _ if case.is_disconnected() => sent <= all,
         _ => sent > all,
     };
     let lawful = match case.plan {
@@ -193,10 +193,10 @@ fn in_time(case: &Case, arrivals: &[Instant], cause: Instant) {
 /// Whether, when and how the broker ended the connection.
 fn judge_end(case: &Case, scripted: &Scripted, published: Instant) {
     let Some((farewell, at)) = &scripted.ended else {
-        assert!(!case.is_cut(), "{case:?}: not cut");
+        assert!(!case.is_disconnected(), "{case:?}: not cut");
         return;
     };
-    assert!(case.is_cut(), "{case:?}: cut: {farewell:?}");
+    assert!(case.is_disconnected(), "{case:?}: cut: {farewell:?}");
     let seen = &scripted.messages[0];
     let releases = case.plan == Plan::NoPubcomp && case.qos == 2;
     let (cause, arrivals) = if releases {

@@ -124,7 +124,7 @@ impl Target {
     }
 
     /// These bytes, on a connection that has been served so far, end it; a fresh one is then served as ever.
-    pub fn cuts(&self, version: Version, bytes: &[u8]) {
+    pub fn assert_closes(&self, version: Version, bytes: &[u8]) {
         let mut client = self.client(version, "cut");
         client.settle();
         client.send(bytes);

@@ -1,6 +1,6 @@
 //! `kill -9` at random moments: what was acknowledged is there when the broker is back.
 //!
-//! The real binary runs on one data directory, with one and two arbiters by turns. Lawful clients, which keep their own
+//! The real binary runs on one data directory, with one and two threads by turns. Lawful clients, which keep their own
 //! side of every session as the standard has it, publish, subscribe and acknowledge by changing plans; the broker is killed
 //! in the midst of it, sometimes again while it recovers, and started anew. Each client checks what it can see at once;
 //! when all rounds are through, queues are drained to a marker and each session's deliveries are held against what was
@@ -27,13 +27,13 @@ mod support;
 #[path = "../simulation/rng.rs"]
 mod rng;
 
+mod judge;
 mod link;
 mod mortal;
 mod publisher;
 mod retained;
 mod subscriber;
 mod trial;
-mod verdict;
 
 use mortal::Mortal;
 use publisher::Publisher;
@@ -69,15 +69,14 @@ impl Clients {
             let classes: &[Class] = match n {
                 // One alone publishes to the fleet, so that a message is often under way to all of it.
                 0 => &[Class::Fleet],
-                1 => &[Class::Retained, Class::SharedState],
-                _ => &[Class::SharedState, Class::Changing],
+                1 => &[Class::Retained, Class::Shared],
+                _ => &[Class::Shared, Class::Changing],
             };
             publishers.push(Publisher::new(n, version(n), classes, Rng::new(rng.next())));
         }
         let mut subscribers = Vec::new();
         for n in 0..SUBSCRIBERS {
-            let classes: &[Class] =
-                if n < 3 { &[Class::SharedState] } else { &[Class::SharedState, Class::Changing] };
+            let classes: &[Class] = if n < 3 { &[Class::Shared] } else { &[Class::Shared, Class::Changing] };
             let granted = if n == 2 { 1 } else { 2 };
             let subscriber = Subscriber::new(n, version(n), granted, classes, Rng::new(rng.next()));
             subscribers.push(if n == 4 { subscriber.starting_afresh_at_times() } else { subscriber });
@@ -149,8 +148,8 @@ fn spawn(directory: &Path, threads: u64) -> Process {
 }
 
 /// Starts it and kills it, mostly before it has taken up what it had.
-fn kill_in_recovery(directory: &Path, arbiters: u64, rng: &mut Rng) -> u64 {
-    let mut homing = spawn(directory, arbiters);
+fn kill_in_recovery(directory: &Path, threads: u64, rng: &mut Rng) -> u64 {
+    let mut homing = spawn(directory, threads);
     // Or when wills that were due have gone out.
     let after = if rng.percent(20) { rng.between(200, 400) } else { rng.between(0, 60) };
     thread::sleep(Duration::from_millis(after));
@@ -160,12 +159,12 @@ fn kill_in_recovery(directory: &Path, arbiters: u64, rng: &mut Rng) -> u64 {
 
 /// One load, one kill. What waited for an answer at it.
 fn round(number: u64, directory: &Path, clients: &mut Clients, trial: &Trial, rng: &mut Rng) -> Pending {
-    let arbiters = 1 + number % 2;
+    let threads = 1 + number % 2;
     let mut again = Vec::new();
     while rng.percent(30) {
         again.push(kill_in_recovery(directory, 1 + rng.below(2), rng));
     }
-    let mut homing = spawn(directory, arbiters);
+    let mut homing = spawn(directory, threads);
     trial.serve(number, homing.address().expect("it listens"));
     retained::check(trial, &clients.publishers);
     clients.draw_plans();
@@ -179,7 +178,7 @@ fn round(number: u64, directory: &Path, clients: &mut Clients, trial: &Trial, rn
         homing.kill();
     });
     println!(
-        "round {number}: {arbiters} arbiters, killed {again:?} ms into recoveries, then after {} acknowledgements in {} ms; pending: {pending}",
+        "round {number}: {threads} threads, killed {again:?} ms into recoveries, then after {} acknowledgements in {} ms; pending: {pending}",
         trial.acknowledged() - from,
         began.elapsed().as_millis(),
     );
@@ -189,7 +188,7 @@ fn round(number: u64, directory: &Path, clients: &mut Clients, trial: &Trial, rn
 /// Behind all else, to everybody.
 fn mark(trial: &Trial) {
     let mut marker = RawClient::connect(trial.address(), &Connect::new(V5, "marker"));
-    for class in [Class::SharedState, Class::Fleet] {
+    for class in [Class::Shared, Class::Fleet] {
         let series = Series { class, publisher: MARKER, qos: 2 };
         let message = Message::new(series.topic(), Stamp { series, number: 0 }.payload()).qos(2);
         assert!(marker.deliver(&message) < 0x80);
@@ -251,7 +250,7 @@ fn what_was_acknowledged_survives_kill_9() {
         finish(rounds, directory.path(), &mut clients, &trial);
         let published = clients.publishers.iter().flat_map(|p| &p.fates).map(|(s, f)| (*s, f.as_slice()));
         let wills = clients.mortals.iter().map(|m| (m.series(), m.fates.as_slice()));
-        verdict::judge(&trial, &published.chain(wills).collect(), &clients.subscribers);
+        judge::record_violations(&trial, &published.chain(wills).collect(), &clients.subscribers);
     }
     println!("{within} of {rounds} kills met acknowledgements under way, in all: {sum}");
     let violations = trial.violations();
@@ -265,18 +264,18 @@ fn what_was_acknowledged_survives_kill_9() {
 
 #[test]
 fn work_that_was_acknowledged_while_its_member_left_survives_kill_9() {
-    for (leaves, arbiters) in work::WAYS {
+    for (leaves, threads) in work::WAYS {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
         let mut command = homing_serve();
-        work::slowly(&mut command, shim::shim("power_loss"), directory.path(), arbiters);
+        work::slowly(&mut command, shim::shim("power_loss"), directory.path(), threads);
         let (mut broker, address) = Process::serve(&mut command);
         work::prepare(address);
         let promised = work::hand_out(address, leaves, || broker.kill());
-        let mut homing = spawn(directory.path(), arbiters);
+        let mut homing = spawn(directory.path(), threads);
         let had = work::collect(homing.address().expect("it listens"), &promised);
         assert!(
             promised.is_subset(&had),
-            "{leaves:?} with {arbiters}: {promised:?} acknowledged, {had:?} there"
+            "{leaves:?} with {threads}: {promised:?} acknowledged, {had:?} there"
         );
     }
 }

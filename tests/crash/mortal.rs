@@ -17,7 +17,7 @@ pub struct Mortal {
 
 impl Mortal {
     pub fn new(number: u64, version: Version) -> Mortal {
-        let series = Series { class: Class::SharedState, publisher: number, qos: 2 };
+        let series = Series { class: Class::Shared, publisher: number, qos: 2 };
         Mortal { series, version, finishes: false, fates: Vec::new(), stored: Vec::new() }
     }
 

@@ -1,8 +1,8 @@
 //! A lawful subscriber: it keeps its side of its session over all its connections, and checks what it is sent.
 
-mod ledger;
+mod delivery_log;
 
-pub use ledger::{Interval, Seen, WriteBuffer};
+pub use delivery_log::{DeliveryLog, Interval, Seen};
 
 use crate::link::{Came, Link};
 use crate::rng::Rng;
@@ -10,7 +10,7 @@ use crate::support::client::subscribe_packet;
 use crate::support::packet::{Ack, Connack, Granted};
 use crate::support::{Connect, Kind, PATIENCE, Packet, Property, Publish, V5, Version, now};
 use crate::trial::{Class, Pending, Stamp, Trial, acknowledge, unsubscribe};
-use ledger::Unacked;
+use delivery_log::Unacked;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -67,7 +67,7 @@ pub struct Subscriber {
     /// In this round its subscriptions were known to be as they should.
     is_settled: bool,
     next_id: u16,
-    pub ledger: WriteBuffer,
+    pub log: DeliveryLog,
 }
 
 impl Subscriber {
@@ -86,7 +86,7 @@ impl Subscriber {
             afresh: false,
             is_settled: false,
             next_id: 1,
-            ledger: WriteBuffer::default(),
+            log: DeliveryLog::default(),
         }
     }
 
@@ -164,7 +164,7 @@ impl Subscriber {
             connect = connect.with(Property::ReceiveMaximum(self.window));
         }
         if self.afresh {
-            self.ledger.leave_all(trial.moment());
+            self.log.leave_all(trial.moment());
         }
         link.put(&connect.encode());
         let (owed, last) = (VecDeque::new(), now());
@@ -190,7 +190,7 @@ impl Subscriber {
                 }
                 Came::Nothing => {
                     if self.plan == Plan::Drain && at.last.elapsed() > PATIENCE {
-                        let held = self.ledger.held();
+                        let held = self.log.held();
                         trial.violated(format!("{}: nothing comes; {held} at QoS 2 held", self.name()));
                         return Ended::Through;
                     }
@@ -202,12 +202,12 @@ impl Subscriber {
     }
 
     fn pending(&self, at: &Connection) -> Pending {
-        let receipts = self.ledger.receipts() as u64;
+        let receipts = self.log.receipts() as u64;
         Pending { subscriptions: u64::from(at.asked.is_some()), receipts, ..Pending::default() }
     }
 
     fn tell_when_settled(&mut self, trial: &Trial, at: &Connection) {
-        let is_settled = at.asked.is_none() && self.classes.iter().all(|c| self.ledger.is_settled(*c));
+        let is_settled = at.asked.is_none() && self.classes.iter().all(|c| self.log.is_settled(*c));
         if is_settled && !self.is_settled {
             self.is_settled = true;
             trial.through();
@@ -218,7 +218,7 @@ impl Subscriber {
         match self.plan {
             Plan::SubscribeAndLeave => self.is_settled,
             Plan::Drain => {
-                self.is_settled && at.owed.is_empty() && self.ledger.held() == 0 && self.ledger.is_marked()
+                self.is_settled && at.owed.is_empty() && self.log.held() == 0 && self.log.is_marked()
             }
             _ => false,
         }
@@ -233,7 +233,7 @@ impl Subscriber {
         for class in self.classes.clone() {
             let turns = turns && class == Class::Changing;
             let wanted = class != Class::Changing;
-            let interval = self.ledger.last(class);
+            let interval = self.log.last(class);
             let kind = match interval {
                 Some(Interval { left: None, leaving: Some(_), .. }) => Kind::Unsuback,
                 Some(Interval { left: None, granted: Some(_), .. }) if turns => Kind::Unsuback,
@@ -245,10 +245,10 @@ impl Subscriber {
             let (id, filter) = (self.next_id, class.filter());
             self.next_id = self.next_id.checked_add(1).unwrap_or(1);
             let packet = if kind == Kind::Suback {
-                self.ledger.ask(class, trial.moment());
+                self.log.ask(class, trial.moment());
                 subscribe_packet(self.version, id, &[], &[(&filter, self.granted)])
             } else {
-                self.ledger.leave(class, trial.moment());
+                self.log.leave(class, trial.moment());
                 unsubscribe(self.version, id, &filter)
             };
             at.link.put(&packet);
@@ -278,12 +278,12 @@ impl Subscriber {
             if present {
                 trial.violated(format!("{}: Session Present after Clean Start", self.name()));
             }
-            self.ledger.begin_afresh(moment);
+            self.log.begin_afresh(moment);
         } else if self.known && !present {
             trial.violated(format!("{}: its session is gone", self.name()));
         }
         (self.known, self.afresh) = (true, false);
-        self.ledger.reconnected(same_life, trial.round());
+        self.log.reconnected(same_life, trial.round());
     }
 
     fn answered(&mut self, trial: &Trial, at: &mut Connection, granted: &Granted) {
@@ -293,7 +293,7 @@ impl Subscriber {
                 if kind == Kind::Suback && granted.codes != [self.granted] {
                     trial.violated(format!("{}: {granted:?}", self.name()));
                 }
-                self.ledger.answered(class, kind, moment);
+                self.log.answered(class, kind, moment);
             }
             other => trial.violated(format!("{}: {granted:?} where {other:?} was due", self.name())),
         }
@@ -307,7 +307,7 @@ impl Subscriber {
             trial.violated(format!("{}: {stamp} at QoS {}", self.name(), publish.qos));
         }
         let unacked = Unacked { id: publish.id, stamp, qos: publish.qos, firm: publish.qos == 2 };
-        for fault in self.ledger.received(unacked, publish.dup) {
+        for fault in self.log.received(unacked, publish.dup) {
             trial.violated(format!("{}: {fault}", self.name()));
         }
         at.owed.push_back((publish.id, publish.qos));
@@ -318,7 +318,7 @@ impl Subscriber {
         };
         if at.owed.len() >= due {
             for (id, qos) in at.owed.drain(..) {
-                self.ledger.acknowledged(id, qos);
+                self.log.acknowledged(id, qos);
                 acknowledge(&mut at.link, if qos == 1 { Kind::Puback } else { Kind::Pubrec }, id);
             }
         }
@@ -329,7 +329,7 @@ impl Subscriber {
         if ack.code != 0 {
             trial.violated(format!("{}: {ack:?}", self.name()));
         }
-        if let Some(fault) = self.ledger.released(ack.id) {
+        if let Some(fault) = self.log.released(ack.id) {
             trial.violated(format!("{}: {fault}", self.name()));
         }
         if self.plan != Plan::NoPubcomp {

@@ -17,7 +17,7 @@ pub const MARKER: u64 = 99;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// Sessions that subscribe once.
-    SharedState,
+    Shared,
     /// Sessions that subscribe and unsubscribe.
     Changing,
     /// Many sessions that are mostly away.
@@ -29,7 +29,7 @@ pub enum Class {
 impl Class {
     pub fn letter(self) -> char {
         match self {
-            Class::SharedState => 'c',
+            Class::Shared => 'c',
             Class::Changing => 'd',
             Class::Fleet => 'f',
             Class::Retained => 'r',
@@ -88,7 +88,7 @@ impl Stamp {
         let (named, rest) = text.split_once(' ')?;
         let number = rest.split(' ').next()?.parse().ok()?;
         let mut levels = topic.split('/');
-        let classes = [Class::SharedState, Class::Changing, Class::Fleet, Class::Retained];
+        let classes = [Class::Shared, Class::Changing, Class::Fleet, Class::Retained];
         let letter = levels.next()?;
         let class = classes.into_iter().find(|c| letter.chars().eq([c.letter()]))?;
         let (publisher, qos) = (levels.next()?.parse().ok()?, levels.next()?.parse().ok()?);

@@ -273,7 +273,7 @@ fn qos_0_retained_without_room_in_the_store_reaches_who_listens_and_leaves_nothi
 }
 
 #[test]
-fn a_retained_message_beyond_the_bytes_takes_the_stale_one_with_it_and_5_is_told() {
+fn a_retained_message_beyond_the_bytes_takes_the_stale_one_with_it_and_5_is_answered() {
     let large = vec![b'x'; 60_000];
     for (level, flags, code) in [(5, 3, Some(0x97)), (5, 5, Some(0x97)), (4, 3, None), (4, 5, None)] {
         let mut world = world(1);
@@ -315,7 +315,7 @@ fn v5_a_topic_alias_over_the_memory_budget_ends_the_connection_with_0x97() {
 }
 
 #[test]
-fn a_wish_is_refused_where_it_cannot_be_remembered() {
+fn a_redelivery_request_is_refused_if_it_cannot_be_stored() {
     for (short, clean, code) in
         [(Short::Memory, true, 0x97), (Short::Disk, false, 0x97), (Short::Disk, true, 0)]
     {

@@ -257,7 +257,7 @@ fn a_shared_message_that_is_held_too_long_is_refused_or_closes_a_3_x_publisher()
 }
 
 #[test]
-fn what_a_member_held_that_leaves_goes_to_another_and_nothing_is_lost() {
+fn what_a_member_held_that_leaves_goes_to_another_and_nothing_is_dropped() {
     for shards in [1, 2] {
         for leaves in [0, 1] {
             let (mut world, publisher, members) = full_group(&narrow(1, QueuePolicy::Hold), shards, V5, 2);
@@ -303,7 +303,7 @@ fn what_a_member_that_leaves_was_owed_waits_for_room_in_messages_and_in_bytes() 
 }
 
 #[test]
-fn what_waits_for_room_is_lost_with_the_last_member() {
+fn what_waits_for_room_is_dropped_with_the_last_member() {
     for shards in [1, 2] {
         let (mut world, publisher, members) = full_group(&narrow(1, QueuePolicy::Refuse), shards, V5, 0);
         assert_eq!(publisher.told(&mut world).len(), 4);

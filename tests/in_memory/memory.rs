@@ -84,12 +84,12 @@ fn the_bound_of_memory_holds_within_one_read_of_many_packets() {
 }
 
 #[test]
-fn wishes_without_end_are_one_record_of_the_session_in_each_batch_and_share_its_will() {
+fn redelivery_requests_without_end_are_one_record_of_the_session_in_each_batch_and_share_its_will() {
     let mut world = World::new(&world::settings(), 1);
     world.keep_in_store();
     let payload = vec![0; 60 * KIB];
     let will = will("w", &payload, 0);
-    let wishful = client(&mut world, "c", 3_600, Some(will));
+    let requester = client(&mut world, "c", 3_600, Some(will));
     let before = world.shared.budget.held();
     assert!(before > 60 * KIB as u64, "its will is on the account");
     let mut packets = Vec::new();
@@ -98,7 +98,7 @@ fn wishes_without_end_are_one_record_of_the_session_in_each_batch_and_share_its_
         publish("$homing/session/ack-timeout", text.as_bytes(), false, &mut packets);
     }
     world.batches.clear();
-    world.send(wishful, &packets);
+    world.send(requester, &packets);
     let sessions =
         world.batches.iter().map(|b| b.records.iter().filter(|r| matches!(r, Record::Session(_))).count());
     assert!(sessions.clone().max() == Some(1), "{:?}", sessions.collect::<Vec<_>>());

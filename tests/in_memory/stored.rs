@@ -54,7 +54,7 @@ fn a_dead_letter_is_in_the_batch_in_which_its_message_ends() {
 }
 
 #[test]
-fn a_dead_letter_for_another_shard_is_part_of_a_move_with_the_end_of_its_message() {
+fn a_dead_letter_for_another_shard_commits_in_one_transaction_with_the_end_of_its_message() {
     let batches = refused(2);
     let of_letter = |b: &Batch| b.participants.iter().find(|p| p.records.iter().any(is_letter)).map(|p| p.of);
     let number = batches.iter().find_map(of_letter).expect("a letter");
@@ -112,7 +112,7 @@ fn parts(batches: &[Batch]) -> Vec<(usize, u32, Outcome)> {
 
 // 5.0 section 4.3.3
 #[test]
-fn v5_a_shared_message_that_is_refused_goes_on_within_its_move() {
+fn v5_a_shared_message_that_is_refused_goes_on_within_its_transaction() {
     let (batches, told) = shared_past(1);
     assert_eq!(told, ReasonCode::SUCCESS);
     assert_eq!(parts(&batches), [(0, 1, Outcome::Unmatched), (1, 0, Outcome::Taken)]);
@@ -120,7 +120,7 @@ fn v5_a_shared_message_that_is_refused_goes_on_within_its_move() {
 
 // 5.0 [MQTT-4.3.3-9]
 #[test]
-fn v5_a_shared_message_that_all_refuse_ends_as_a_move_that_nobody_took() {
+fn v5_a_shared_message_that_all_refuse_ends_as_a_transaction_that_nobody_took() {
     let (batches, told) = shared_past(2);
     assert_eq!(told, ReasonCode::QUOTA_EXCEEDED);
     assert_eq!(parts(&batches), [(0, 1, Outcome::Unmatched), (0, 0, Outcome::Refused)]);
@@ -137,7 +137,7 @@ fn v5_a_shared_message_that_all_refuse_ends_as_a_move_that_nobody_took() {
 
 // Seed 2340; the mutation `place_ahead_of_those_before`. The part may be committed before the rest of its batch.
 #[test]
-fn the_place_in_the_window_is_committed_with_the_batch_and_not_with_a_part() {
+fn the_place_in_the_window_is_committed_with_the_batch_and_not_with_a_participant() {
     let buffer = WriteBuffer::new(0, 0);
     let flight = Flight { running: 7, transmissions: 1 };
     let parts = Parts {

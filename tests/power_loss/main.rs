@@ -216,11 +216,11 @@ fn what_a_store_without_syncs_reported_is_seen_to_be_lost() {
 /// The broker itself: a shared message is not acknowledged on the word of a member that passes it on.
 #[test]
 fn work_that_was_acknowledged_while_its_member_left_survives_a_power_loss() {
-    for (leaves, arbiters) in work::WAYS {
+    for (leaves, threads) in work::WAYS {
         let folder = tempfile::tempdir().expect("a directory");
         let images = Images::new(folder.path());
         let mut command = homing_serve();
-        work::slowly(&mut command, shim("power_loss"), &images.directory, arbiters);
+        work::slowly(&mut command, shim("power_loss"), &images.directory, threads);
         command.env("POWER_LOSS_DIRECTORY", &images.directory).env("POWER_LOSS_IMAGES", &images.images);
         let (mut broker, address) = Process::serve(&mut command);
         work::prepare(address);
@@ -230,7 +230,7 @@ fn work_that_was_acknowledged_while_its_member_left_survives_a_power_loss() {
         let had = work::collect(address, &promised);
         assert!(
             promised.is_subset(&had),
-            "{leaves:?} with {arbiters}: {promised:?} acknowledged, {had:?} there"
+            "{leaves:?} with {threads}: {promised:?} acknowledged, {had:?} there"
         );
     }
 }

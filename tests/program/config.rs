@@ -103,7 +103,7 @@ fn each_layer_beats_the_one_below() {
 }
 
 #[test]
-fn the_winning_source_of_each_changed_key_is_told() {
+fn the_winning_source_of_each_changed_key_is_reported() {
     let path = file("origins", "[limits]\nin_flight = 11\nqueue_messages = 13\npacket_size = \"2048 KiB\"\n");
     let loaded = Sources::new()
         .file(&path)
@@ -235,7 +235,7 @@ fn a_wrong_type_names_its_source_key_value_and_what_is_allowed() {
 }
 
 #[test]
-fn a_duration_or_size_without_a_unit_is_told_to_have_one() {
+fn a_duration_or_size_without_a_unit_is_refused_with_a_hint() {
     let path = file("units", "[redelivery]\ninterval = 20\n[limits]\npacket_size = 1048576\n");
     let problems = problems(Sources::new().file(path));
     assert_eq!(problems.len(), 2, "{problems:?}");
@@ -449,7 +449,7 @@ fn a_contradiction_names_both_keys_and_where_each_came_from() {
 }
 
 #[test]
-fn every_problem_is_told_at_once() {
+fn every_problem_is_reported_at_once() {
     let path = file("many", "[limits]\nin_flight = 0\n[speed]\nludicrous = true\n");
     let sources = Sources::new()
         .file(path)
@@ -460,7 +460,7 @@ fn every_problem_is_told_at_once() {
 }
 
 #[test]
-fn a_mistake_that_a_higher_layer_overrides_is_still_told() {
+fn a_mistake_that_a_higher_layer_overrides_is_still_reported() {
     let path = file("overridden", "[limits]\nin_flight = 0\n");
     let problem = only_problem(Sources::new().file(path).assignment("limits.in_flight=5"));
     assert!(problem.contains("limits.in_flight = 0"), "{problem}");

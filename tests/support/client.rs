@@ -274,7 +274,7 @@ impl RawClient {
     }
 
     /// Cut by the broker: 5.0 is told the reason, 3.x is not.
-    pub fn expect_cut(&mut self, code: u8) {
+    pub fn expect_disconnected(&mut self, code: u8) {
         let told = self.expect_closed();
         let expected = (self.version == Version::V5).then_some(code);
         assert_eq!(told, expected, "reason codes 0x{:02X?} and 0x{:02X?}", told, expected);

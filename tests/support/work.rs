@@ -92,9 +92,9 @@ pub fn collect(address: SocketAddr, promised: &BTreeSet<u8>) -> BTreeSet<u8> {
 }
 
 /// `homing serve` on a data directory, with dead letters for what is refused, and syncs that take long.
-pub fn slowly(command: &mut Command, shim: &Path, directory: &Path, arbiters: u64) {
+pub fn slowly(command: &mut Command, shim: &Path, directory: &Path, threads: u64) {
     command
-        .args(["--log-level", "warn", "--set", &format!("runtime.threads={arbiters}")])
+        .args(["--log-level", "warn", "--set", &format!("runtime.threads={threads}")])
         .args(["--set", "redelivery.negative_ack=true"])
         .arg("--data-dir")
         .arg(directory)
@@ -102,6 +102,6 @@ pub fn slowly(command: &mut Command, shim: &Path, directory: &Path, arbiters: u6
         .env("POWER_LOSS_SYNC_MS", SYNC_MS);
 }
 
-/// Every way to leave, with the number of arbiters that it is played with.
+/// Every way to leave, with the number of threads that it is played with.
 pub const WAYS: [(Leaves, u64); 3] =
     [(Leaves::ForGood, 2), (Leaves::AndStartsAfresh, 2), (Leaves::AfterRefusing, 1)];

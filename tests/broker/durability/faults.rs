@@ -26,11 +26,11 @@ struct Unreliable {
 }
 
 impl Unreliable {
-    fn new(arbiters: usize, configure: impl FnOnce(&mut Config)) -> Unreliable {
+    fn new(threads: usize, configure: impl FnOnce(&mut Config)) -> Unreliable {
         let faults = Faults::default();
         let store = Faulty::new(Box::new(Memory::default()), faults.clone());
         let broker = start_stored(Box::new(store), |config| {
-            config.runtime.threads = arbiters;
+            config.runtime.threads = threads;
             configure(config);
         });
         Unreliable { broker, faults }
@@ -239,7 +239,7 @@ fn nothing_is_acknowledged_after_a_commit_failed() {
 }
 
 #[test]
-fn nobody_is_cut_while_a_commit_takes_longer_than_their_keep_alive() {
+fn nobody_is_disconnected_while_a_commit_takes_longer_than_their_keep_alive() {
     let stored = Unreliable::new(3, |config| config.expiry.tick = Duration::from_millis(100));
     let brief = |connect: Connect| connect.keep_alive(1);
     let mut publishers = [
@@ -285,7 +285,7 @@ fn nobody_is_cut_while_a_commit_takes_longer_than_their_keep_alive() {
 
 /// What has not left is neither unacknowledged nor stuck.
 #[test]
-fn a_message_that_waits_for_its_commit_is_not_sent_again_nor_its_receiver_cut() {
+fn a_message_that_waits_for_its_commit_is_not_sent_again_nor_its_receiver_disconnected() {
     let stored = Unreliable::new(3, |config| {
         config.expiry.tick = Duration::from_millis(50);
         config.redelivery.interval = Duration::from_millis(200);

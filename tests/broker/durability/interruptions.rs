@@ -75,7 +75,7 @@ fn a_take_over_before_the_commit_gets_no_answer_to_what_the_other_connection_ask
     on_stored_brokers(|stored| {
         let (mut subscriber, mut publisher, _) = publish_without_answer(stored, 1);
         let mut back = connecting(stored);
-        publisher.expect_cut(0x8E);
+        publisher.expect_disconnected(0x8E);
         stored.gate.open();
         assert!(back.expect_connack().session_present);
         back.settle();

@@ -26,31 +26,31 @@ struct Stored {
     broker: TestBroker,
     memory: Memory,
     gate: Arc<Gate>,
-    arbiters: u8,
+    threads: u8,
 }
 
 impl Stored {
-    fn new(arbiters: u8) -> Stored {
-        Stored::on(Memory::default(), arbiters, Duration::ZERO)
+    fn new(threads: u8) -> Stored {
+        Stored::on(Memory::default(), threads, Duration::ZERO)
     }
 
     /// On what a killed broker left, so much later.
-    fn after_a_crash(image: Image, arbiters: u8, later: Duration) -> Stored {
-        Stored::on(Memory::from_image(image), arbiters, later)
+    fn after_a_crash(image: Image, threads: u8, later: Duration) -> Stored {
+        Stored::on(Memory::from_image(image), threads, later)
     }
 
-    fn on(memory: Memory, arbiters: u8, later: Duration) -> Stored {
-        Stored::configured(memory, arbiters, later, |_| {})
+    fn on(memory: Memory, threads: u8, later: Duration) -> Stored {
+        Stored::configured(memory, threads, later, |_| {})
     }
 
-    fn configured(memory: Memory, arbiters: u8, later: Duration, set: impl FnOnce(&mut Config)) -> Stored {
+    fn configured(memory: Memory, threads: u8, later: Duration, set: impl FnOnce(&mut Config)) -> Stored {
         let gate = Arc::new(Gate::default());
         let store = Gated::new(memory.clone(), Arc::clone(&gate), later);
         let broker = start_stored(Box::new(store), |config| {
-            config.runtime.threads = arbiters.into();
+            config.runtime.threads = threads.into();
             set(config);
         });
-        Stored { broker, memory, gate, arbiters }
+        Stored { broker, memory, gate, threads }
     }
 
     /// Asserts that nothing has come to these clients, while a commit is held back.
@@ -59,7 +59,7 @@ impl Stored {
     /// the same on a busy machine: what was to leave with an earlier turn has left.
     fn assert_nothing_came<'a>(&self, clients: impl IntoIterator<Item = &'a mut RawClient>) {
         let witness = |shard| self.broker.connect(&Connect::new(V5, &self.id("witness", shard)));
-        let mut witnesses: Vec<RawClient> = (0..self.arbiters).map(witness).collect();
+        let mut witnesses: Vec<RawClient> = (0..self.threads).map(witness).collect();
         witnesses.iter_mut().for_each(|w| assert_eq!(w.subscribe(&[("witness", 0)]), [0]));
         for from in (0..witnesses.len()).chain(0..witnesses.len()) {
             witnesses[from].publish(&Message::new("witness", ""));
@@ -75,7 +75,7 @@ impl Stored {
 
     /// A client id of a session that lives in this shard, or in the first where there are fewer.
     fn id(&self, name: &str, shard: u8) -> String {
-        let here = |id: &String| shard_of(id, self.arbiters).0 == shard % self.arbiters;
+        let here = |id: &String| shard_of(id, self.threads).0 == shard % self.threads;
         (0..).map(|n| format!("{name}{n}")).find(here).expect("some id lives there")
     }
 

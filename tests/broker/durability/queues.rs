@@ -37,8 +37,8 @@ fn with_messages(
     (subscriber, came)
 }
 
-fn after(image: Image, arbiters: u8) -> Stored {
-    Stored::after_a_crash(image, arbiters, Duration::ZERO)
+fn after(image: Image, threads: u8) -> Stored {
+    Stored::after_a_crash(image, threads, Duration::ZERO)
 }
 
 fn numbers(came: &[Publish]) -> Vec<usize> {
@@ -163,13 +163,13 @@ fn a_message_for_many_sessions_is_there_for_each() {
     deliver(&mut publisher, 4);
     let mut image = stored.image();
     // Bodies are shared within a shard: there are other shards each time.
-    for arbiters in [1, 2, 3] {
-        let broker = after(image, arbiters);
+    for threads in [1, 2, 3] {
+        let broker = after(image, threads);
         for name in &names {
             let mut back = broker.persistent(V5, name);
             // Read back from the store, where they were not sent before.
             let came = back.expect_publishes(4);
-            assert_eq!(numbers(&came), [0, 1, 2, 3], "{name} with {arbiters} arbiters");
+            assert_eq!(numbers(&came), [0, 1, 2, 3], "{name} with {threads} threads");
             back.settle();
         }
         image = broker.image();

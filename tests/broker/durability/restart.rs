@@ -6,19 +6,19 @@ use homing::store::memory::Image;
 use std::time::Duration;
 
 /// Before and after the crash, so that sessions move between shards too.
-const ARBITERS: [(u8, u8); 4] = [(1, 1), (3, 3), (1, 3), (3, 1)];
+const THREADS: [(u8, u8); 4] = [(1, 1), (3, 3), (1, 3), (3, 1)];
 
 /// What is left by a broker on which this was done; then what is found on it so much later.
 fn restart(later: Duration, before: impl Fn(&Stored), after: impl Fn(&Stored)) {
-    for (first, second) in ARBITERS {
-        println!("{first}, then {second} arbiters");
+    for (first, second) in THREADS {
+        println!("{first}, then {second} threads");
         let image = left_by(first, &before);
         after(&Stored::after_a_crash(image, second, later));
     }
 }
 
-fn left_by(arbiters: u8, before: impl Fn(&Stored)) -> Image {
-    let stored = Stored::new(arbiters);
+fn left_by(threads: u8, before: impl Fn(&Stored)) -> Image {
+    let stored = Stored::new(threads);
     before(&stored);
     stored.image()
 }
@@ -258,7 +258,7 @@ fn v5_message_expiry_counts_the_time_that_the_broker_was_down() {
 }
 
 /// A durable session with a will that waits for so many seconds, cut off by the crash; and one that hears of it.
-fn will_is_cut_off(stored: &Stored, delay: u32) {
+fn will_is_disconnected_off(stored: &Stored, delay: u32) {
     stored.persistent(V311, "s").subscribe(&[("will", 1)]);
     let will = Will::new("will", "gone").qos(1).with(Property::WillDelay(delay));
     std::mem::forget(stored.connect(&Connect::persistent(V5, "mortal").will(will)));
@@ -266,7 +266,7 @@ fn will_is_cut_off(stored: &Stored, delay: u32) {
 
 #[test]
 fn a_stored_will_goes_out_after_a_crash_unless_its_client_is_back_within_its_delay() {
-    let before = |stored: &Stored| will_is_cut_off(stored, 1);
+    let before = |stored: &Stored| will_is_disconnected_off(stored, 1);
     restart(Duration::ZERO, before, |stored| {
         let came = stored.persistent(V311, "s").expect_publish();
         assert_eq!((came.topic.as_str(), came.text()), ("will", "gone"));
@@ -281,7 +281,7 @@ fn a_stored_will_goes_out_after_a_crash_unless_its_client_is_back_within_its_del
 fn a_stored_will_without_delay_goes_out_at_the_restart() {
     restart(
         Duration::ZERO,
-        |stored| will_is_cut_off(stored, 0),
+        |stored| will_is_disconnected_off(stored, 0),
         |stored| {
             let mut subscriber = stored.persistent(V311, "s");
             let came = subscriber.expect_publish();
@@ -323,7 +323,7 @@ fn a_will_that_went_out_or_was_cancelled_does_not_come_back() {
 
 #[test]
 fn an_orderly_stop_keeps_what_a_crash_keeps() {
-    for (first, second) in ARBITERS {
+    for (first, second) in THREADS {
         let stored = Stored::new(first);
         let mut subscriber = stored.persistent(V311, "s");
         subscriber.subscribe(&[("t", 2)]);

@@ -9,7 +9,7 @@ cases! {
     v311 {
         connection_that_opens_with_another_packet_is_closed: ["MQTT-3.1.0-1"],
         wrong_protocol_name_is_not_served: ["MQTT-3.1.2-1"],
-        unsupported_level_is_told_so_and_closed: ["MQTT-3.1.2-2"],
+        unsupported_level_is_refused_with_its_code: ["MQTT-3.1.2-2"],
         reserved_connect_flag_is_closed: ["MQTT-3.1.2-3"],
         malformed_connect_is_closed_without_connack: ["MQTT-3.1.4-1"],
         valid_connect_is_answered_by_return_code_0: ["MQTT-3.1.4-4"],
@@ -75,7 +75,7 @@ fn protocol_name_is_not_that_of_3_1_1(broker: &Target) {
     }
 }
 
-fn unsupported_level_is_told_so_and_closed(broker: &Target) {
+fn unsupported_level_is_refused_with_its_code(broker: &Target) {
     broker.serves(V311);
     for level in [0, 1, 2, 0x84] {
         let mut connect = Connect::new(V311, &broker.id("c"));

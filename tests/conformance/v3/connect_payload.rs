@@ -17,7 +17,7 @@ cases! {
         client_id_that_is_not_utf_8_is_closed: ["MQTT-3.1.3-4"],
         empty_client_id_is_served_as_a_client_of_its_own: ["MQTT-3.1.3-6"],
         empty_client_id_without_clean_session_is_rejected: ["MQTT-3.1.3-7", "MQTT-3.1.3-8"],
-        refused_client_id_is_told_so_and_closed: ["MQTT-3.1.3-9"],
+        refused_client_id_is_refused_with_its_code: ["MQTT-3.1.3-9"],
         will_topic_that_is_not_utf_8_is_closed: ["MQTT-3.1.3-10"],
         user_name_that_is_not_utf_8_is_closed: ["MQTT-3.1.3-11"],
     }
@@ -158,7 +158,7 @@ fn empty_client_id_without_clean_session_is_rejected(broker: &Target) {
 }
 
 /// The only client id that this broker refuses a client of 3.1.1.
-fn refused_client_id_is_told_so_and_closed(broker: &Target) {
+fn refused_client_id_is_refused_with_its_code(broker: &Target) {
     broker.persistent(V311, "c").settle();
     let mut client = broker.open(V311);
     client.send(&[Connect::new(V311, "").clean(false).encode(), vec![0xC0, 0]].concat());

@@ -42,9 +42,9 @@ fn with_filter(first: u8, filter: &[u8]) -> Vec<u8> {
 /// The text in each string that a client may send; the string's packet is lawful if the text is.
 fn in_every_string(broker: &Target, text: &[u8]) {
     let connect = || Connect::new(V311, &broker.id("d"));
-    broker.cuts(V311, &Message::new(text, "x").qos(1).encode(V311, 1));
-    broker.cuts(V311, &with_filter(0x82, text));
-    broker.cuts(V311, &with_filter(0xA2, text));
+    broker.assert_closes(V311, &Message::new(text, "x").qos(1).encode(V311, 1));
+    broker.assert_closes(V311, &with_filter(0x82, text));
+    broker.assert_closes(V311, &with_filter(0xA2, text));
     broker.closes_unanswered(V311, &Connect { client_id: text.to_vec(), ..connect() }.encode());
     broker.closes_unanswered(V311, &Connect { user_name: Some(text.to_vec()), ..connect() }.encode());
     broker.closes_unanswered(V311, &connect().will(Will::new(text, "gone")).encode());
@@ -132,7 +132,7 @@ fn illegal_flags_end_the_connection(broker: &Target) {
         for flags in (0..16).filter(|flags| *flags != lawful[0] & 0x0F) {
             let mut bytes = lawful.clone();
             bytes[0] = lawful[0] & 0xF0 | flags;
-            broker.cuts(V311, &bytes);
+            broker.assert_closes(V311, &bytes);
         }
     }
     for flags in 1..16 {
@@ -163,7 +163,7 @@ fn subscribe_with_other_flags_is_closed(broker: &Target) {
     client.send(&with_filter(0x82, filter.as_bytes()));
     client.expect_packet(Kind::Suback);
     for flags in (0..16).filter(|flags| *flags != 2) {
-        broker.cuts(V311, &with_filter(0x80 | flags, filter.as_bytes()));
+        broker.assert_closes(V311, &with_filter(0x80 | flags, filter.as_bytes()));
     }
 }
 
@@ -173,7 +173,7 @@ fn unsubscribe_with_other_flags_is_closed(broker: &Target) {
     client.send(&with_filter(0xA2, filter.as_bytes()));
     client.expect_packet(Kind::Unsuback);
     for flags in (0..16).filter(|flags| *flags != 2) {
-        broker.cuts(V311, &with_filter(0xA0 | flags, filter.as_bytes()));
+        broker.assert_closes(V311, &with_filter(0xA0 | flags, filter.as_bytes()));
     }
 }
 
@@ -233,7 +233,7 @@ fn protocol_violation_ends_the_connection_that_brought_it(broker: &Target, versi
     let mut bystander = broker.client(version, "bystander");
     bystander.settle();
     for bytes in violations() {
-        broker.cuts(version, &bytes);
+        broker.assert_closes(version, &bytes);
         bystander.settle();
     }
 }

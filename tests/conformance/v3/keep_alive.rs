@@ -7,11 +7,11 @@ use std::time::Duration;
 
 cases! {
     v311 {
-        client_that_only_receives_is_cut: ["MQTT-3.1.2-24"],
+        client_that_only_receives_is_disconnected: ["MQTT-3.1.2-24"],
     }
     v311_and_v31 {
-        keep_alive_0_is_never_cut: ["MQTT-3.1.2-24"],
-        silent_client_is_cut_after_one_and_a_half_times_its_keep_alive: ["MQTT-3.1.2-24"],
+        keep_alive_0_is_never_disconnected: ["MQTT-3.1.2-24"],
+        silent_client_is_disconnected_after_one_and_a_half_times_its_keep_alive: ["MQTT-3.1.2-24"],
         pingreq_is_answered: ["MQTT-3.12.4-1"],
     }
 }
@@ -20,7 +20,10 @@ cases! {
 const LATENESS: Duration = Duration::from_millis(250 + 1250);
 
 /// A client that pings stays, one that is silent is cut, neither early nor late, and its will is sent.
-fn silent_client_is_cut_after_one_and_a_half_times_its_keep_alive(broker: &Target, version: Version) {
+fn silent_client_is_disconnected_after_one_and_a_half_times_its_keep_alive(
+    broker: &Target,
+    version: Version,
+) {
     let topic = broker.topic("will");
     let mut watcher = broker.client(version, "watcher");
     watcher.subscribe(&[(&topic, 0)]);
@@ -41,7 +44,7 @@ fn silent_client_is_cut_after_one_and_a_half_times_its_keep_alive(broker: &Targe
     pinging.settle();
 }
 
-fn client_that_only_receives_is_cut(broker: &Target) {
+fn client_that_only_receives_is_disconnected(broker: &Target) {
     let topic = broker.topic("t");
     let mut receiver = broker.connect(&Connect::new(V311, &broker.id("r")).keep_alive(1));
     receiver.subscribe(&[(&topic, 0)]);
@@ -55,7 +58,7 @@ fn client_that_only_receives_is_cut(broker: &Target) {
     assert!(since.elapsed() <= Duration::from_millis(1500) + LATENESS, "late: {:?}", since.elapsed());
 }
 
-fn keep_alive_0_is_never_cut(broker: &Target, version: Version) {
+fn keep_alive_0_is_never_disconnected(broker: &Target, version: Version) {
     let mut client = broker.connect(&Connect::new(version, &broker.id("c")).keep_alive(0));
     client.settle();
     client.expect_nothing_for(Duration::from_secs(3));

@@ -25,10 +25,10 @@ fn identifier_0_is_a_violation(broker: &Target) {
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&topic, 2)]);
     for qos in [1, 2] {
-        broker.cuts(V311, &Message::new(&topic, "0").qos(qos).encode(V311, 0));
+        broker.assert_closes(V311, &Message::new(&topic, "0").qos(qos).encode(V311, 0));
     }
-    broker.cuts(V311, &subscribe_packet(V311, 0, &[], &[(&topic, 0)]));
-    broker.cuts(V311, &wire::packet(0xA2, &[0, 0, 0, 1, b't']));
+    broker.assert_closes(V311, &subscribe_packet(V311, 0, &[], &[(&topic, 0)]));
+    broker.assert_closes(V311, &wire::packet(0xA2, &[0, 0, 0, 1, b't']));
     watcher.settle();
 }
 

@@ -46,7 +46,7 @@ fn qos_0_publish_with_dup_is_a_violation(broker: &Target) {
     let topic = broker.topic("t");
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&topic, 0)]);
-    broker.cuts(V311, &Message::new(&topic, "x").duplicate().encode(V311, 0));
+    broker.assert_closes(V311, &Message::new(&topic, "x").duplicate().encode(V311, 0));
     watcher.settle();
 }
 
@@ -69,7 +69,7 @@ fn qos_3_is_closed(broker: &Target, version: Version) {
     watcher.subscribe(&[(&topic, 2)]);
     let message = Message::new(&topic, "x").qos(3);
     for message in [message.clone(), message.clone().duplicate(), message.retained()] {
-        broker.cuts(version, &message.encode(version, 1));
+        broker.assert_closes(version, &message.encode(version, 1));
     }
     watcher.settle();
 }
@@ -79,11 +79,11 @@ fn topic_that_is_not_utf_8_or_not_whole_is_closed(broker: &Target) {
     let mut client = broker.client(V311, "c");
     client.deliver(&Message::new(&topic, "x").qos(1));
     for topic in [&b"\xFF"[..], b"t/\xC3\x28", b"\xED\xA0\x80"] {
-        broker.cuts(V311, &Message::new(topic, "x").encode(V311, 0));
+        broker.assert_closes(V311, &Message::new(topic, "x").encode(V311, 0));
     }
     // No topic at all, half its length, fewer bytes than the length says.
     for body in [&[][..], &[0], &[0, 2, b't']] {
-        broker.cuts(V311, &wire::packet(0x30, body));
+        broker.assert_closes(V311, &wire::packet(0x30, body));
     }
 }
 
@@ -95,7 +95,7 @@ fn topic_with_a_wildcard_is_a_violation(broker: &Target) {
     watcher.expect_publish();
     for name in ["#", "+", "t/#", "+/t", "t+", "t#t"] {
         for qos in [0, 1, 2] {
-            broker.cuts(V311, &Message::new(broker.topic(name), "x").qos(qos).encode(V311, 1));
+            broker.assert_closes(V311, &Message::new(broker.topic(name), "x").qos(qos).encode(V311, 1));
         }
     }
     watcher.settle();

@@ -32,12 +32,12 @@ fn filter_that_is_not_utf_8_is_closed(broker: &Target) {
         body.push(0);
         body.put_binary(filter);
         body.push(0);
-        broker.cuts(V311, &wire::packet(0x82, &body));
+        broker.assert_closes(V311, &wire::packet(0x82, &body));
     }
 }
 
 fn subscribe_without_a_filter_is_a_violation(broker: &Target, version: Version) {
-    broker.cuts(version, &[0x82, 2, 0, 1]);
+    broker.assert_closes(version, &[0x82, 2, 0, 1]);
 }
 
 fn reserved_bits_of_the_requested_qos_are_malformed(broker: &Target) {
@@ -45,9 +45,9 @@ fn reserved_bits_of_the_requested_qos_are_malformed(broker: &Target) {
     let mut client = broker.client(V311, "c");
     assert_eq!(client.subscribe(&[(&filter, 0), (&filter, 1), (&filter, 2)]), [0, 1, 2]);
     for qos in [3, 4, 5, 6, 8, 0x10, 0x20, 0x40, 0x80, 0x82, 0xFF] {
-        broker.cuts(V311, &subscribe_packet(V311, 1, &[], &[(&filter, qos)]));
+        broker.assert_closes(V311, &subscribe_packet(V311, 1, &[], &[(&filter, qos)]));
     }
-    broker.cuts(V311, &subscribe_packet(V311, 1, &[], &[(&filter, 1), (&filter, 3)]));
+    broker.assert_closes(V311, &subscribe_packet(V311, 1, &[], &[(&filter, 1), (&filter, 3)]));
 }
 
 fn every_subscribe_is_answered_under_its_identifier(broker: &Target) {

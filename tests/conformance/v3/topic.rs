@@ -135,23 +135,23 @@ fn empty_topic_or_filter_is_invalid(broker: &Target) {
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[("#", 0)]);
     for qos in [0, 1, 2] {
-        broker.cuts(V311, &Message::new("", "x").qos(qos).encode(V311, 1));
+        broker.assert_closes(V311, &Message::new("", "x").qos(qos).encode(V311, 1));
     }
     watcher.settle();
-    broker.cuts(V311, &subscribe_packet(V311, 1, &[], &[("a", 0), ("", 0)]));
-    broker.cuts(V311, &wire::packet(0xA2, &[0, 1, 0, 1, b'a', 0, 0]));
+    broker.assert_closes(V311, &subscribe_packet(V311, 1, &[], &[("a", 0), ("", 0)]));
+    broker.assert_closes(V311, &wire::packet(0xA2, &[0, 1, 0, 1, b'a', 0, 0]));
 }
 
 fn u_0000_in_topic_or_filter_is_invalid(broker: &Target) {
     broker.serves(V311);
     for text in ["\0", "a\0", "a/\0/b", "\0a"] {
         for qos in [0, 1, 2] {
-            broker.cuts(V311, &Message::new(text, "x").qos(qos).encode(V311, 1));
+            broker.assert_closes(V311, &Message::new(text, "x").qos(qos).encode(V311, 1));
         }
-        broker.cuts(V311, &subscribe_packet(V311, 1, &[], &[(text, 0)]));
+        broker.assert_closes(V311, &subscribe_packet(V311, 1, &[], &[(text, 0)]));
         let mut body = vec![0, 1];
         body.put_binary(text.as_bytes());
-        broker.cuts(V311, &wire::packet(0xA2, &body));
+        broker.assert_closes(V311, &wire::packet(0xA2, &body));
     }
 }
 

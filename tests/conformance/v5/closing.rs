@@ -2,7 +2,7 @@
 
 use super::cases;
 use super::stage::{
-    EITHER, MALFORMED, PROTOCOL_ERROR, Stage, assert_told, last_words, packet, property_set, string,
+    EITHER, MALFORMED, PROTOCOL_ERROR, Stage, assert_reason, last_words, packet, property_set, string,
 };
 use crate::support::client::Event;
 use crate::support::{Kind, Packet, Property, RawClient, V5, now};
@@ -126,14 +126,14 @@ fn rejected_exchange_is_closed(stage: &Stage) {
 
 fn auth_without_a_method_in_connect_is_a_protocol_error(stage: &Stage) {
     for code in [0x00, 0x18, 0x19] {
-        stage.assert_cut(&auth(code, "x"), &[PROTOCOL_ERROR], &format!("AUTH 0x{code:02X}"));
+        stage.assert_disconnected(&auth(code, "x"), &[PROTOCOL_ERROR], &format!("AUTH 0x{code:02X}"));
     }
-    stage.assert_cut(&[0xF0, 0], &[PROTOCOL_ERROR], "AUTH in short");
+    stage.assert_disconnected(&[0xF0, 0], &[PROTOCOL_ERROR], "AUTH in short");
 }
 
 /// Where there is nothing to renew it fails at once.
 fn failed_re_authentication_is_closed(stage: &Stage) {
-    stage.assert_cut(&auth(0x19, "x"), &[PROTOCOL_ERROR, 0x87, 0x8C], "re-authentication");
+    stage.assert_disconnected(&auth(0x19, "x"), &[PROTOCOL_ERROR, 0x87, 0x8C], "re-authentication");
 }
 
 fn malformed_packets_and_protocol_errors_close_the_connection(stage: &Stage) {
@@ -153,9 +153,9 @@ fn malformed_packets_and_protocol_errors_close_the_connection(stage: &Stage) {
         &[0xE0, 3, 0, 9, 0],
     ];
     for bytes in malformed {
-        stage.assert_cut(bytes, EITHER, &format!("{bytes:02X?}"));
+        stage.assert_disconnected(bytes, EITHER, &format!("{bytes:02X?}"));
     }
-    stage.assert_cut(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0x01], EITHER, "a length of five bytes");
+    stage.assert_disconnected(&[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0x01], EITHER, "a length of five bytes");
     stage.assert_nothing_came(&mut bystander, "t");
 }
 
@@ -211,9 +211,9 @@ fn connect_properties_out_of_range_are_refused(stage: &Stage) {
 
 fn packets_for_servers_only_to_send_are_refused(stage: &Stage) {
     for bytes in [&[0x20, 3, 0, 0, 0][..], &[0x90, 4, 0, 1, 0, 0], &[0xB0, 4, 0, 1, 0, 0], &[0xD0, 0]] {
-        stage.assert_cut(bytes, EITHER, &format!("{bytes:02X?}"));
+        stage.assert_disconnected(bytes, EITHER, &format!("{bytes:02X?}"));
     }
     let mut client = stage.client("c");
     client.send(&[0x00, 0]);
-    assert_told(&mut client, EITHER, "packet type 0");
+    assert_reason(&mut client, EITHER, "packet type 0");
 }

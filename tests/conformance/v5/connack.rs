@@ -13,7 +13,7 @@ cases! {
     response_information_comes_only_where_asked_for: ["MQTT-3.1.2-28"],
     no_authentication_method_where_none_was_named: ["MQTT-4.12.0-6"],
     connack_properties_are_in_range: [],
-    session_expiry_granted_is_told_where_it_is_not_what_was_asked: [],
+    session_expiry_granted_is_in_connack_if_it_is_not_what_was_requested: [],
 }
 
 fn has(client: &RawClient, id: u8) -> bool {
@@ -120,7 +120,7 @@ fn connack_properties_are_in_range(stage: &Stage) {
     }
 }
 
-fn session_expiry_granted_is_told_where_it_is_not_what_was_asked(stage: &Stage) {
+fn session_expiry_granted_is_in_connack_if_it_is_not_what_was_requested(stage: &Stage) {
     let broker = stage.configured(|config| config.limits.session_expiry = std::time::Duration::from_secs(50));
     let stage = &Stage::of(&broker);
     let granted = |asked: u32| {

@@ -2,7 +2,7 @@
 
 use super::cases;
 use super::stage::{
-    EITHER, MALFORMED, PROTOCOL_ERROR, Stage, assert_told, connect_packet, find, last_words, packet, string,
+    EITHER, MALFORMED, PROTOCOL_ERROR, Stage, assert_reason, connect_packet, find, last_words, packet, string,
 };
 use super::utf8::NOT_UTF8;
 use crate::support::client::subscribe_packet;
@@ -56,8 +56,8 @@ fn connection_that_opens_with_another_packet_is_closed(stage: &Stage) {
 }
 
 fn second_connect_is_a_protocol_error(stage: &Stage) {
-    stage.assert_cut(&stage.passing("cut").encode(), &[PROTOCOL_ERROR], "the same once more");
-    stage.assert_cut(&stage.passing("other").encode(), &[PROTOCOL_ERROR], "of another client id");
+    stage.assert_disconnected(&stage.passing("cut").encode(), &[PROTOCOL_ERROR], "the same once more");
+    stage.assert_disconnected(&stage.passing("other").encode(), &[PROTOCOL_ERROR], "of another client id");
 }
 
 /// Nothing, CONNACK 0x84, or the 3.1.1 way of saying so.
@@ -235,11 +235,11 @@ fn connect_that_fails_a_further_check_is_closed(stage: &Stage) {
 fn second_connection_of_a_client_id_evicts_the_first(stage: &Stage) {
     let mut old = stage.client("c");
     let mut new = stage.client("c");
-    assert_told(&mut old, &[0x8E], "taken over");
+    assert_reason(&mut old, &[0x8E], "taken over");
     new.settle();
     // Clean Start and the way of the old one's session make no difference.
     let mut newest = stage.served(&stage.lasting("c"));
-    assert_told(&mut new, &[0x8E], "taken over");
+    assert_reason(&mut new, &[0x8E], "taken over");
     newest.settle();
 }
 
@@ -309,7 +309,7 @@ fn no_second_connack(stage: &Stage) {
     }
     client.send(&stage.passing("c").encode());
     // One DISCONNECT and nothing else, so no CONNACK.
-    assert_told(&mut client, &[PROTOCOL_ERROR], "second CONNECT");
+    assert_reason(&mut client, &[PROTOCOL_ERROR], "second CONNECT");
 }
 
 /// The reader of these tests takes nothing but 0 and 1 for the flags.

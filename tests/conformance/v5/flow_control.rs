@@ -1,11 +1,11 @@
 //! Receive Maximum in both directions: 3.3.4 and 4.9.
 
 use super::cases;
-use super::stage::{Stage, assert_told, find};
+use super::stage::{Stage, assert_reason, find};
 use crate::support::{Kind, Property, RawClient};
 
 cases! {
-    client_beyond_the_brokers_receive_maximum_is_cut: ["MQTT-3.3.4-7"],
+    client_beyond_the_brokers_receive_maximum_is_disconnected: ["MQTT-3.3.4-7"],
     deliveries_never_exceed_the_clients_receive_maximum: ["MQTT-3.3.4-9"],
     exhausted_quota_holds_back_publish_only: ["MQTT-3.3.4-10", "MQTT-4.9.0-3"],
     quota_begins_between_1_and_the_receive_maximum: ["MQTT-4.9.0-1"],
@@ -28,7 +28,7 @@ fn flood(stage: &Stage, count: usize) {
     }
 }
 
-fn client_beyond_the_brokers_receive_maximum_is_cut(stage: &Stage) {
+fn client_beyond_the_brokers_receive_maximum_is_disconnected(stage: &Stage) {
     let mut client = stage.client("c");
     let value = |p: &Property| if let Property::ReceiveMaximum(n) = p { Some(*n) } else { None };
     let maximum = find(&client.connack().properties, value).expect("a bound");
@@ -44,7 +44,7 @@ fn client_beyond_the_brokers_receive_maximum_is_cut(stage: &Stage) {
     client.publish_as(&stage.message("t", "").qos(2), maximum + 1);
     client.expect_ack(Kind::Pubrec, maximum + 1);
     client.publish_as(&stage.message("t", "").qos(2), maximum + 2);
-    assert_told(&mut client, &[0x93], "one too many");
+    assert_reason(&mut client, &[0x93], "one too many");
 }
 
 fn deliveries_never_exceed_the_clients_receive_maximum(stage: &Stage) {
@@ -132,5 +132,5 @@ fn repeated_publish_takes_no_second_place(stage: &Stage) {
     client.expect_ack(Kind::Pubrec, 2);
     client.settle();
     client.publish_as(&stage.message("t", "").qos(2), 3);
-    assert_told(&mut client, &[0x93], "a third");
+    assert_reason(&mut client, &[0x93], "a third");
 }

@@ -27,7 +27,7 @@ fn assert_flags_are_checked(stage: &Stage, lawful: &[u8]) {
     for flags in (0..16).filter(|flags| *flags != lawful[0] & 0x0F) {
         let mut bytes = lawful.to_vec();
         bytes[0] = lawful[0] & 0xF0 | flags;
-        stage.assert_cut(&bytes, &[MALFORMED], &format!("first byte 0x{:02X}", bytes[0]));
+        stage.assert_disconnected(&bytes, &[MALFORMED], &format!("first byte 0x{:02X}", bytes[0]));
     }
 }
 
@@ -51,7 +51,7 @@ fn reserved_flags_must_be_as_the_type_has_them(stage: &Stage) {
         for flags in [0x01, 0x04, 0x08, 0x0F] {
             let mut bytes = lawful.clone();
             bytes[0] ^= flags;
-            stage.assert_cut(&bytes, &[MALFORMED], &format!("first byte 0x{:02X}", bytes[0]));
+            stage.assert_disconnected(&bytes, &[MALFORMED], &format!("first byte 0x{:02X}", bytes[0]));
         }
     }
     for flags in 1..16 {
@@ -91,7 +91,7 @@ fn disconnect_with_flags_is_answered_and_closed(stage: &Stage) {
 fn auth_with_flags_is_malformed(stage: &Stage) {
     let mut client = stage.client("c");
     for flags in 1..16 {
-        stage.assert_cut(&[0xF0 | flags, 0], &[MALFORMED], "AUTH with flags");
+        stage.assert_disconnected(&[0xF0 | flags, 0], &[MALFORMED], "AUTH with flags");
     }
     client.settle();
 }
@@ -114,10 +114,10 @@ fn identifier_0_is_refused(stage: &Stage) {
     client.wait_for(Kind::Puback);
     client.expect_publish();
     let subscribe = subscribe_packet(V5, 0, &[], &[(&stage.topic("t"), 0)]);
-    stage.assert_cut(&subscribe, EITHER, "SUBSCRIBE");
-    stage.assert_cut(&unsubscribe_packet(0, &[], &[b"t"]), EITHER, "UNSUBSCRIBE");
+    stage.assert_disconnected(&subscribe, EITHER, "SUBSCRIBE");
+    stage.assert_disconnected(&unsubscribe_packet(0, &[], &[b"t"]), EITHER, "UNSUBSCRIBE");
     for qos in [1, 2] {
-        stage.assert_cut(&stage.message("t", "").qos(qos).encode(V5, 0), EITHER, "PUBLISH");
+        stage.assert_disconnected(&stage.message("t", "").qos(qos).encode(V5, 0), EITHER, "PUBLISH");
     }
     client.settle();
 }
@@ -186,9 +186,9 @@ fn empty_property_set_is_a_zero_byte(stage: &Stage) {
     client.complete(&publish);
     assert_eq!(client.unsubscribe(&[&stage.topic("t")]), [0]);
     let topic = string(stage.topic("t"));
-    stage.assert_cut(&packet(0x82, &[&[0, 1], &topic, &[0]]), &[MALFORMED], "SUBSCRIBE");
-    stage.assert_cut(&packet(0xA2, &[&[0, 1], &topic]), &[MALFORMED], "UNSUBSCRIBE");
-    stage.assert_cut(&packet(0x30, &[&topic]), &[MALFORMED], "PUBLISH");
+    stage.assert_disconnected(&packet(0x82, &[&[0, 1], &topic, &[0]]), &[MALFORMED], "SUBSCRIBE");
+    stage.assert_disconnected(&packet(0xA2, &[&[0, 1], &topic]), &[MALFORMED], "UNSUBSCRIBE");
+    stage.assert_disconnected(&packet(0x30, &[&topic]), &[MALFORMED], "PUBLISH");
     let without = Connect { version: Version::V311, level: 5, ..stage.passing("d") };
     stage.assert_refused(&without.encode(), EITHER, "CONNECT");
 }

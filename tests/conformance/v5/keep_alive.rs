@@ -1,13 +1,13 @@
 //! Keep Alive: 3.1.2.10, 3.2.2.3.14 and 3.12.
 
 use super::cases;
-use super::stage::{Stage, assert_told, find};
+use super::stage::{Stage, assert_reason, find};
 use crate::support::{Packet, Property, RawClient, now};
 use std::time::{Duration, Instant};
 
 cases! {
-    silent_client_is_cut_after_one_and_a_half_times_its_keep_alive: ["MQTT-3.1.2-22"],
-    client_that_speaks_is_not_cut: ["MQTT-3.1.2-22"],
+    silent_client_is_disconnected_after_one_and_a_half_times_its_keep_alive: ["MQTT-3.1.2-22"],
+    client_that_speaks_is_not_disconnected: ["MQTT-3.1.2-22"],
     clients_own_value_holds_where_the_broker_names_none: ["MQTT-3.2.2-22"],
     server_keep_alive_is_enforced: [],
     pingreq_is_answered_by_pingresp: ["MQTT-3.12.4-1"],
@@ -18,14 +18,14 @@ const EARLY: Duration = Duration::from_millis(5);
 /// One expiry tick, and what a busy machine may add.
 const LATE: Duration = Duration::from_millis(250 + 1750);
 
-fn assert_cut_after(client: &mut RawClient, since: Instant, time: Duration) {
-    assert_told(client, &[0x8D], "silent for too long");
+fn assert_disconnected_after(client: &mut RawClient, since: Instant, time: Duration) {
+    assert_reason(client, &[0x8D], "silent for too long");
     let passed = since.elapsed();
     assert!(passed + EARLY >= time, "early: {passed:?} of {time:?}");
     assert!(passed <= time + LATE, "late: {passed:?} of {time:?}");
 }
 
-fn silent_client_is_cut_after_one_and_a_half_times_its_keep_alive(stage: &Stage) {
+fn silent_client_is_disconnected_after_one_and_a_half_times_its_keep_alive(stage: &Stage) {
     let mut observer = stage.subscriber("o", "will", 1);
     let connect = stage.passing("c").keep_alive(1).will(stage.will("will", "silent"));
     let mut client = stage.connect(&connect);
@@ -33,12 +33,12 @@ fn silent_client_is_cut_after_one_and_a_half_times_its_keep_alive(stage: &Stage)
     client.expect_nothing_for(Duration::from_millis(700));
     let since = now();
     client.settle();
-    assert_cut_after(&mut client, since, Duration::from_millis(1500));
+    assert_disconnected_after(&mut client, since, Duration::from_millis(1500));
     // As a network failure.
     assert_eq!(observer.expect_publish().text(), "silent");
 }
 
-fn client_that_speaks_is_not_cut(stage: &Stage) {
+fn client_that_speaks_is_not_disconnected(stage: &Stage) {
     let mut pinging = stage.served(&stage.passing("p").keep_alive(1));
     let mut publishing = stage.served(&stage.passing("q").keep_alive(1));
     let mut never = stage.served(&stage.passing("n").keep_alive(0));
@@ -62,7 +62,7 @@ fn clients_own_value_holds_where_the_broker_names_none(stage: &Stage) {
     let since = now();
     let mut client = stage.served(&stage.passing("c").keep_alive(2));
     assert_eq!(server_keep_alive(&client), None);
-    assert_cut_after(&mut client, since, Duration::from_millis(3000));
+    assert_disconnected_after(&mut client, since, Duration::from_millis(3000));
 }
 
 fn server_keep_alive_is_enforced(stage: &Stage) {
@@ -72,7 +72,7 @@ fn server_keep_alive_is_enforced(stage: &Stage) {
         let since = now();
         let mut client = stage.served(&stage.passing("c").keep_alive(asked));
         assert_eq!(server_keep_alive(&client), Some(1));
-        assert_cut_after(&mut client, since, Duration::from_millis(1500));
+        assert_disconnected_after(&mut client, since, Duration::from_millis(1500));
     }
     // A client that asks for no more than the maximum keeps its own value.
     assert!(
@@ -88,5 +88,5 @@ fn pingreq_is_answered_by_pingresp(stage: &Stage) {
         assert_eq!(client.receive(), Packet::Pingresp);
     }
     client.settle();
-    stage.assert_cut(&[0xC0, 1, 0], &[0x81], "PINGREQ with a body");
+    stage.assert_disconnected(&[0xC0, 1, 0], &[0x81], "PINGREQ with a body");
 }

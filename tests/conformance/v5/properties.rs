@@ -90,7 +90,7 @@ fn assert_string_is_checked(stage: &Stage, id: u8, good: &str) {
     control.send(&publish(good.as_bytes()));
     assert_eq!(subscriber.expect_publish().properties.len(), 1);
     for bad in NOT_UTF8.into_iter().chain([&b"a\0b"[..]]) {
-        stage.assert_cut(&publish(bad), &[MALFORMED], &format!("{bad:02X?}"));
+        stage.assert_disconnected(&publish(bad), &[MALFORMED], &format!("{bad:02X?}"));
     }
     subscriber.settle();
     control.settle();
@@ -110,7 +110,7 @@ fn response_topic_has_no_wildcards(stage: &Stage) {
     stage.deliver(&message("reply/to").qos(1));
     subscriber.expect_publish();
     for topic in ["#", "+", "reply/+", "reply/#", "a+b"] {
-        stage.assert_cut(&message(topic).encode(V5, 0), &[0x81, 0x82, 0x90], topic);
+        stage.assert_disconnected(&message(topic).encode(V5, 0), &[0x81, 0x82, 0x90], topic);
     }
     subscriber.settle();
 }
@@ -121,7 +121,7 @@ fn subscription_identifier_from_a_client_is_a_protocol_error(stage: &Stage) {
     stage.deliver(&stage.message("t", "x").qos(1));
     assert_eq!(subscriber.expect_publish().subscription_ids(), [3]);
     let message = stage.message("t", "x").with(Property::SubscriptionId(3));
-    stage.assert_cut(&message.encode(V5, 0), &[0x82], "from a client");
+    stage.assert_disconnected(&message.encode(V5, 0), &[0x82], "from a client");
     subscriber.settle();
 }
 
@@ -211,6 +211,6 @@ fn payload_format_indicator_is_0_or_1(stage: &Stage) {
     stage.deliver(&stage.message("t", "x").qos(1).with(Property::PayloadFormat(1)));
     subscriber.expect_publish();
     let message = stage.message("t", "x").with(Property::PayloadFormat(2));
-    stage.assert_cut(&message.encode(V5, 0), &[0x81, 0x82, 0x99], "2");
+    stage.assert_disconnected(&message.encode(V5, 0), &[0x81, 0x82, 0x99], "2");
     subscriber.settle();
 }

@@ -1,7 +1,7 @@
 //! PUBLISH: 3.3, the QoS protocols of 4.3, and order (4.6).
 
 use super::cases;
-use super::stage::{EITHER, MALFORMED, Stage, answer_to, assert_told, publish_packet};
+use super::stage::{EITHER, MALFORMED, Stage, answer_to, assert_reason, publish_packet};
 use crate::support::{Kind, Message, Property, RawClient, V5};
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn publish_at_qos_0_never_has_dup(stage: &Stage) {
         client.deliver(&stage.message("t", "x").qos(qos));
         assert!(!client.expect_publish().dup);
     }
-    stage.assert_cut(&stage.message("t", "x").duplicate().encode(V5, 0), EITHER, "DUP at QoS 0");
+    stage.assert_disconnected(&stage.message("t", "x").duplicate().encode(V5, 0), EITHER, "DUP at QoS 0");
     client.settle();
 }
 
@@ -78,7 +78,7 @@ fn qos_3_is_malformed(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 2);
     stage.assert_nothing_came(&mut subscriber, "t");
     for message in [stage.message("t", "x").qos(3), stage.message("t", "x").qos(3).duplicate().retained()] {
-        stage.assert_cut(&message.encode(V5, 1), &[MALFORMED], "QoS 3");
+        stage.assert_disconnected(&message.encode(V5, 1), &[MALFORMED], "QoS 3");
     }
     stage.assert_nothing_came(&mut subscriber, "t");
 }
@@ -87,8 +87,12 @@ fn topic_name_with_a_wildcard_is_refused(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "#", 1);
     stage.assert_nothing_came(&mut subscriber, "t");
     for topic in ["+", "#", "a/+/b", "a+", "a/#", "#a"] {
-        stage.assert_cut(&stage.message(topic, "x").encode(V5, 0), &[0x81, 0x82, 0x90], topic);
-        stage.assert_cut(&stage.message(topic, "x").qos(1).encode(V5, 1), &[0x81, 0x82, 0x90], topic);
+        stage.assert_disconnected(&stage.message(topic, "x").encode(V5, 0), &[0x81, 0x82, 0x90], topic);
+        stage.assert_disconnected(
+            &stage.message(topic, "x").qos(1).encode(V5, 1),
+            &[0x81, 0x82, 0x90],
+            topic,
+        );
     }
     stage.assert_nothing_came(&mut subscriber, "t");
 }
@@ -397,10 +401,10 @@ fn publish_with_neither_topic_nor_alias_is_refused(stage: &Stage) {
     assert_eq!(control.expect_publish().text(), "x");
     control.deliver(&Message::new("", "aliased").qos(1).with(Property::TopicAlias(1)));
     assert_eq!(control.expect_publish().text(), "aliased");
-    stage.assert_cut(&publish_packet("", &[]), &[0x81, 0x82, 0x90], "neither");
+    stage.assert_disconnected(&publish_packet("", &[]), &[0x81, 0x82, 0x90], "neither");
     let mut unknown = stage.client("c");
     unknown.send(&Message::new("", "").with(Property::TopicAlias(2)).encode(V5, 0));
-    assert_told(&mut unknown, &[0x82, 0x94], "an alias that means nothing yet");
+    assert_reason(&mut unknown, &[0x82, 0x94], "an alias that means nothing yet");
 }
 
 /// The identifier of an exchange that is not finished, for a message of another QoS.

@@ -1,7 +1,7 @@
 //! Session State: 3.1.2.4, 3.1.2.11, 4.1 and 4.4.
 
 use super::cases;
-use super::stage::{Stage, answer_to, assert_told};
+use super::stage::{Stage, answer_to, assert_reason};
 use crate::support::{Kind, Property, Publish, RawClient, now};
 use std::time::Duration;
 
@@ -210,7 +210,7 @@ fn session_expiry_may_not_be_raised_from_0_at_disconnect(stage: &Stage) {
     for connect in [none.clone(), none.clone().with(Property::SessionExpiry(0))] {
         let mut client = stage.served(&connect);
         client.send(&[0xE0, 7, 0x00, 5, 0x11, 0, 0, 0, 10]);
-        assert_told(&mut client, &[0x82], "raised from 0");
+        assert_reason(&mut client, &[0x82], "raised from 0");
         assert!(!stage.connect(&none.clone().clean(false)).session_present());
     }
     // To 0 from 0 is no raise.

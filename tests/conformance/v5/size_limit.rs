@@ -1,7 +1,7 @@
 //! Maximum Packet Size in both directions, and explanations left out for its sake.
 
 use super::cases;
-use super::stage::{Stage, assert_told, last_words, unsubscribe_packet};
+use super::stage::{Stage, assert_reason, last_words, unsubscribe_packet};
 use crate::support::client::subscribe_packet;
 use crate::support::wire::{Put, frame};
 use crate::support::{Kind, Message, Property, RawClient, V5};
@@ -19,7 +19,7 @@ cases! {
     explanations_of_disconnect_fit_or_are_left_out: ["MQTT-3.14.2-3", "MQTT-3.14.2-4"],
     no_packet_is_bigger_than_the_client_announced: ["MQTT-3.1.2-24"],
     delivery_too_big_is_done_with: ["MQTT-3.1.2-25"],
-    packet_above_the_brokers_maximum_is_cut: ["MQTT-3.2.2-15"],
+    packet_above_the_brokers_maximum_is_disconnected: ["MQTT-3.2.2-15"],
 }
 
 /// Room for a CONNACK and for every answer, and for hardly a sentence.
@@ -176,7 +176,7 @@ fn delivery_too_big_is_done_with(stage: &Stage) {
     stage.connect(&stage.lasting("c")).settle();
 }
 
-fn packet_above_the_brokers_maximum_is_cut(stage: &Stage) {
+fn packet_above_the_brokers_maximum_is_disconnected(stage: &Stage) {
     let broker = stage.configured(|config| config.limits.packet_size = "1 KiB".parse().expect("a size"));
     let stage = &Stage::of(&broker);
     let mut client = stage.client("c");
@@ -184,9 +184,9 @@ fn packet_above_the_brokers_maximum_is_cut(stage: &Stage) {
     let overhead = stage.message("t", "").qos(1).encode(V5, 1).len() + 1;
     client.deliver(&stage.message("t", vec![b'x'; 1024 - overhead]).qos(1));
     client.publish(&stage.message("t", vec![b'x'; 1025 - overhead]).qos(1));
-    assert_told(&mut client, &[0x95], "one byte too many");
+    assert_reason(&mut client, &[0x95], "one byte too many");
     // The length alone is enough.
     let mut prefix = vec![0x30];
     prefix.put_varint(268_435_455);
-    stage.assert_cut(&prefix, &[0x95], "256 MiB announced");
+    stage.assert_disconnected(&prefix, &[0x95], "256 MiB announced");
 }

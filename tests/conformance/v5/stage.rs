@@ -137,16 +137,16 @@ impl<'a> Stage<'a> {
     }
 
     /// A client that is served sends these bytes, is told one of `codes` and cut.
-    pub fn assert_cut(&self, bytes: &[u8], codes: &[u8], why: &str) {
+    pub fn assert_disconnected(&self, bytes: &[u8], codes: &[u8], why: &str) {
         let mut client = self.client("cut");
         client.send(bytes);
-        assert_told(&mut client, codes, why);
+        assert_reason(&mut client, codes, why);
     }
 }
 
 /// The connection ends with a DISCONNECT that names one of `codes`. The standard demands the close and advises the reason
 /// (4.13); this broker always tells it.
-pub fn assert_told(client: &mut RawClient, codes: &[u8], why: &str) {
+pub fn assert_reason(client: &mut RawClient, codes: &[u8], why: &str) {
     let told = client.expect_closed();
     assert!(told.is_some_and(|code| codes.contains(&code)), "{why}: told {told:02X?} of {codes:02X?}");
 }

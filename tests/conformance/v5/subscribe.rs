@@ -34,9 +34,9 @@ const NO_LOCAL: u8 = 0x04;
 
 fn subscribe_without_a_filter_is_a_protocol_error(stage: &Stage) {
     stage.subscriber("c", "t", 0).settle();
-    stage.assert_cut(&subscribe_packet(V5, 1, &[], &[]), EITHER, "no filter");
+    stage.assert_disconnected(&subscribe_packet(V5, 1, &[], &[]), EITHER, "no filter");
     let properties = subscribe_packet(V5, 1, &[Property::SubscriptionId(1)], &[]);
-    stage.assert_cut(&properties, EITHER, "properties alone");
+    stage.assert_disconnected(&properties, EITHER, "properties alone");
 }
 
 fn no_local_keeps_a_clients_own_messages_away(stage: &Stage) {
@@ -61,7 +61,7 @@ fn no_local_on_a_shared_subscription_is_a_protocol_error(stage: &Stage) {
     let mut client = stage.client("c");
     assert_eq!(client.subscribe(&[(&shared, 1)]), [1]);
     let subscribe = subscribe_packet(V5, 1, &[], &[(&shared, NO_LOCAL | 1)]);
-    stage.assert_cut(&subscribe, &[PROTOCOL_ERROR], "no local");
+    stage.assert_disconnected(&subscribe, &[PROTOCOL_ERROR], "no local");
     client.settle();
 }
 
@@ -70,7 +70,7 @@ fn reserved_option_bits_are_malformed(stage: &Stage) {
     assert_eq!(stage.client("c").subscribe(&[(&stage.topic("t"), 0x2E)]), [2]);
     for bits in [0x40, 0x80, 0xC0] {
         let subscribe = subscribe_packet(V5, 1, &[], &[("a", 0), (&stage.topic("t"), bits)]);
-        stage.assert_cut(&subscribe, &[MALFORMED], &format!("0x{bits:02X}"));
+        stage.assert_disconnected(&subscribe, &[MALFORMED], &format!("0x{bits:02X}"));
     }
 }
 
@@ -274,26 +274,26 @@ fn subscription_identifier_0_is_a_protocol_error(stage: &Stage) {
         client.send(&with(id));
         client.expect_packet(Kind::Suback);
     }
-    stage.assert_cut(&with(0), &[PROTOCOL_ERROR], "0");
+    stage.assert_disconnected(&with(0), &[PROTOCOL_ERROR], "0");
     let five_bytes = [&[0, 1, 6, 0x0B, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F][..], &string("t"), &[0]].concat();
-    stage.assert_cut(&packet(0x82, &[&five_bytes]), &[MALFORMED], "five bytes");
+    stage.assert_disconnected(&packet(0x82, &[&five_bytes]), &[MALFORMED], "five bytes");
 }
 
 fn retain_handling_3_is_a_protocol_error(stage: &Stage) {
     let topic = stage.topic("t");
     assert_eq!(stage.client("c").subscribe(&[(&topic, 0x20)]), [0]);
-    stage.assert_cut(&subscribe_packet(V5, 1, &[], &[(&topic, 0x30)]), EITHER, "3");
+    stage.assert_disconnected(&subscribe_packet(V5, 1, &[], &[(&topic, 0x30)]), EITHER, "3");
 }
 
 fn requested_qos_3_is_a_protocol_error(stage: &Stage) {
     let topic = stage.topic("t");
     assert_eq!(stage.client("c").subscribe(&[(&topic, 2)]), [2]);
-    stage.assert_cut(&subscribe_packet(V5, 1, &[], &[(&topic, 3)]), EITHER, "3");
+    stage.assert_disconnected(&subscribe_packet(V5, 1, &[], &[(&topic, 3)]), EITHER, "3");
 }
 
 fn filter_without_options_is_malformed(stage: &Stage) {
     stage.subscriber("c", "t", 0).settle();
-    stage.assert_cut(&packet(0x82, &[&[0, 1, 0], &string("t")]), &[MALFORMED], "no options");
-    stage.assert_cut(&packet(0x82, &[&[0, 1, 0]]), EITHER, "no filter");
-    stage.assert_cut(&packet(0x82, &[&[0]]), &[MALFORMED], "half an identifier");
+    stage.assert_disconnected(&packet(0x82, &[&[0, 1, 0], &string("t")]), &[MALFORMED], "no options");
+    stage.assert_disconnected(&packet(0x82, &[&[0, 1, 0]]), EITHER, "no filter");
+    stage.assert_disconnected(&packet(0x82, &[&[0]]), &[MALFORMED], "half an identifier");
 }

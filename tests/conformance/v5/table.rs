@@ -278,7 +278,7 @@ fn disconnect_codes_are_from_its_table(stage: &Stage) {
     // The broker's own.
     for (bytes, code) in [(&[0xE1, 0][..], 0x81), (&[0xF0, 0], 0x82), (&[0x36, 0], 0x81)] {
         assert!(lawful.contains(&code));
-        stage.assert_cut(bytes, &[code], &format!("{bytes:02X?}"));
+        stage.assert_disconnected(bytes, &[code], &format!("{bytes:02X?}"));
     }
     // A client's, which end the connection in any case: refused if the broker has a word to say to it.
     for code in 0..=255 {

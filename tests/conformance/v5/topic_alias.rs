@@ -1,7 +1,7 @@
 //! Topic Aliases in both directions: 3.1.2.11.5, 3.2.2.3.8 and 3.3.2.3.4.
 
 use super::cases;
-use super::stage::{Stage, assert_told, find};
+use super::stage::{Stage, assert_reason, find};
 use crate::support::{Message, Property, Publish, RawClient, V5};
 use std::collections::HashMap;
 
@@ -116,7 +116,7 @@ fn assert_refused_beyond_the_maximum(stage: &Stage) {
     assert_alias_works(stage, &mut client, &mut subscriber, maximum);
     for alias in [maximum + 1, 65_535] {
         let message = stage.message("t", "x").with(Property::TopicAlias(alias));
-        stage.assert_cut(&message.encode(V5, 0), INVALID, &format!("alias {alias} of {maximum}"));
+        stage.assert_disconnected(&message.encode(V5, 0), INVALID, &format!("alias {alias} of {maximum}"));
     }
     subscriber.settle();
 }
@@ -138,7 +138,7 @@ fn any_alias_is_refused_where_none_was_announced(stage: &Stage) {
     assert_eq!(maximum(&stage.client("control")), 0);
     for alias in [1, 65_535] {
         let message = stage.message("t", "x").with(Property::TopicAlias(alias));
-        stage.assert_cut(&message.encode(V5, 0), INVALID, "no aliases");
+        stage.assert_disconnected(&message.encode(V5, 0), INVALID, "no aliases");
     }
 }
 
@@ -146,7 +146,7 @@ fn alias_0_is_refused(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "#", 0);
     assert_alias_works(stage, &mut stage.client("c"), &mut subscriber, 1);
     let message = stage.message("t", "x").with(Property::TopicAlias(0));
-    stage.assert_cut(&message.encode(V5, 0), INVALID, "alias 0");
+    stage.assert_disconnected(&message.encode(V5, 0), INVALID, "alias 0");
     subscriber.settle();
 }
 
@@ -158,7 +158,7 @@ fn aliases_end_with_their_connection(stage: &Stage) {
     let mut client = stage.connect(&stage.lasting("c"));
     assert!(client.session_present());
     client.send(&Message::new("", "").with(Property::TopicAlias(1)).encode(V5, 0));
-    assert_told(&mut client, &[0x82, 0x94], "an alias of the connection before");
+    assert_reason(&mut client, &[0x82, 0x94], "an alias of the connection before");
     subscriber.settle();
 }
 

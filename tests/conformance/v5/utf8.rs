@@ -24,13 +24,13 @@ pub const NOT_UTF8: [&[u8]; 5] = [b"\xC3\x28", b"\xE2\x82", b"\x80", b"\xC0\xAF"
 /// Every packet from a client that has strings, each with `bad` in one of them.
 fn assert_refused_everywhere(stage: &Stage, bad: &[u8]) {
     let filter = [&string(bad)[..], &[0]].concat();
-    stage.assert_cut(&packet(0x30, &[&string(bad), &[0]]), &[MALFORMED], "topic name");
-    stage.assert_cut(&packet(0x82, &[&[0, 1, 0], &filter]), &[MALFORMED], "topic filter");
-    stage.assert_cut(&unsubscribe_packet(1, &[], &[bad]), &[MALFORMED], "filter to remove");
+    stage.assert_disconnected(&packet(0x30, &[&string(bad), &[0]]), &[MALFORMED], "topic name");
+    stage.assert_disconnected(&packet(0x82, &[&[0, 1, 0], &filter]), &[MALFORMED], "topic filter");
+    stage.assert_disconnected(&unsubscribe_packet(1, &[], &[bad]), &[MALFORMED], "filter to remove");
     let content_type = [&[0x03][..], &string(bad)].concat();
-    stage.assert_cut(&publish_packet("t", &content_type), &[MALFORMED], "content type");
+    stage.assert_disconnected(&publish_packet("t", &content_type), &[MALFORMED], "content type");
     let reason = [&[0x1F][..], &string(bad)].concat();
-    stage.assert_cut(&packet(0xE0, &[&[0], &property_set(&reason)]), &[MALFORMED], "reason string");
+    stage.assert_disconnected(&packet(0xE0, &[&[0], &property_set(&reason)]), &[MALFORMED], "reason string");
     stage.assert_refused(&connect_packet(2, &[], &[&string(bad)]), &[MALFORMED, 0x85], "client id");
 }
 
@@ -86,10 +86,10 @@ fn lengths_are_written_in_their_shortest_form(stage: &Stage) {
         assert_eq!(client.expect_publish().user_properties(), [("", value.as_str())]);
     }
     let bytes = [0xC0, 0x80, 0x80, 0x80, 0x80, 0x00];
-    stage.assert_cut(&bytes, &[MALFORMED], "a length of five bytes");
-    stage.assert_cut(&[0xC0, 0x80, 0x00], &[MALFORMED], "two bytes for 0");
+    stage.assert_disconnected(&bytes, &[MALFORMED], "a length of five bytes");
+    stage.assert_disconnected(&[0xC0, 0x80, 0x00], &[MALFORMED], "two bytes for 0");
     let long_form = packet(0x30, &[&string("t"), &[0x80, 0x00]]);
-    stage.assert_cut(&long_form, &[MALFORMED], "two bytes for an empty property set");
+    stage.assert_disconnected(&long_form, &[MALFORMED], "two bytes for an empty property set");
 }
 
 fn both_strings_of_a_pair_are_checked(stage: &Stage) {
@@ -100,9 +100,9 @@ fn both_strings_of_a_pair_are_checked(stage: &Stage) {
         for (name, value) in [(bad, &b"v"[..]), (b"n", bad)] {
             let pair = [&[0x26][..], &string(name), &string(value)].concat();
             let why = format!("{name:02X?} = {value:02X?}");
-            stage.assert_cut(&publish_packet(&stage.topic("t"), &pair), &[MALFORMED], &why);
+            stage.assert_disconnected(&publish_packet(&stage.topic("t"), &pair), &[MALFORMED], &why);
             let subscribe = [&[0, 1][..], &property_set(&pair), &string("t"), &[0]].concat();
-            stage.assert_cut(&packet(0x82, &[&subscribe]), &[MALFORMED], &why);
+            stage.assert_disconnected(&packet(0x82, &[&subscribe]), &[MALFORMED], &why);
             stage.assert_refused(&connect_packet(2, &pair, &[&string("c")]), &[MALFORMED], &why);
         }
     }
@@ -116,10 +116,10 @@ fn topic_name_comes_first_and_is_utf8(stage: &Stage) {
     assert_eq!((publish.topic, publish.payload), (stage.topic("\u{20AC}"), b"x".to_vec()));
     for bad in NOT_UTF8 {
         let topic = [stage.topic("").as_bytes(), bad].concat();
-        stage.assert_cut(&Message::new(topic, "x").encode(V5, 0), &[MALFORMED], "not UTF-8");
+        stage.assert_disconnected(&Message::new(topic, "x").encode(V5, 0), &[MALFORMED], "not UTF-8");
     }
-    stage.assert_cut(&packet(0x30, &[]), &[MALFORMED], "no topic name");
-    stage.assert_cut(&packet(0x30, &[&[0, 9], b"short"]), &[MALFORMED], "topic name cut short");
+    stage.assert_disconnected(&packet(0x30, &[]), &[MALFORMED], "no topic name");
+    stage.assert_disconnected(&packet(0x30, &[&[0, 9], b"short"]), &[MALFORMED], "topic name cut short");
     stage.assert_nothing_came(&mut client, "marker");
 }
 
@@ -128,7 +128,7 @@ fn filter_of_subscribe_that_is_not_utf8_is_malformed(stage: &Stage) {
     assert_eq!(client.subscribe(&[(&stage.topic("\u{E9}"), 1)]), [1]);
     for bad in NOT_UTF8 {
         let filters = [&string(stage.topic("ok"))[..], &[0], &string(bad), &[0]].concat();
-        stage.assert_cut(&packet(0x82, &[&[0, 1, 0], &filters]), &[MALFORMED], "not UTF-8");
+        stage.assert_disconnected(&packet(0x82, &[&[0, 1, 0], &filters]), &[MALFORMED], "not UTF-8");
     }
     client.send(&subscribe_packet(V5, 9, &[], &[("t", 0)]));
     client.expect_packet(Kind::Suback);
@@ -138,7 +138,7 @@ fn filter_of_unsubscribe_that_is_not_utf8_is_malformed(stage: &Stage) {
     let mut client = stage.subscriber("c", "\u{E9}", 1);
     assert_eq!(client.unsubscribe(&[&stage.topic("\u{E9}")]), [0]);
     for bad in NOT_UTF8 {
-        stage.assert_cut(&unsubscribe_packet(1, &[], &[b"t", bad]), &[MALFORMED], "not UTF-8");
+        stage.assert_disconnected(&unsubscribe_packet(1, &[], &[b"t", bad]), &[MALFORMED], "not UTF-8");
     }
     client.settle();
 }

@@ -1,7 +1,7 @@
 //! Will Messages: 3.1.2.5 to 3.1.2.7, 3.1.3.2 to 3.1.3.4 and 3.14.4.
 
 use super::cases;
-use super::stage::{EITHER, MALFORMED, Stage, assert_told, connect_packet, string};
+use super::stage::{EITHER, MALFORMED, Stage, assert_reason, connect_packet, string};
 use super::utf8::NOT_UTF8;
 use crate::support::{Connect, Property, RawClient, Will, now};
 use std::time::Duration;
@@ -67,11 +67,11 @@ fn will_goes_out_when_the_connection_ends_otherwise_than_by_normal_disconnect(st
     }
     let mut malformed = connect("malformed");
     malformed.send(&[0x36, 0]);
-    assert_told(&mut malformed, EITHER, "QoS 3");
+    assert_reason(&mut malformed, EITHER, "QoS 3");
     expect_will(&mut observer, "malformed");
     let mut old = connect("taken over");
     connect("not this one").disconnect();
-    assert_told(&mut old, &[0x8E], "taken over");
+    assert_reason(&mut old, &[0x8E], "taken over");
     expect_will(&mut observer, "taken over");
     stage.assert_nothing_came(&mut observer, "will");
 }
@@ -188,7 +188,7 @@ fn return_within_the_will_delay_cancels_the_will(stage: &Stage) {
     // A take-over of the same session is a return too.
     let mut old = stage.connect(&delayed(stage, "d", "cancelled", 1));
     let _new = stage.connect(&stage.lasting("d"));
-    assert_told(&mut old, &[0x8E], "taken over");
+    assert_reason(&mut old, &[0x8E], "taken over");
     // Both delays run out before that of the control, which nobody cancels.
     stage.connect(&delayed(stage, "control", "control", 2)).vanish();
     expect_will(&mut observer, "control");

@@ -7,7 +7,7 @@ use crate::support::{Connect, Kind, Message, Property, RawClient, V5, Version, n
 use homing::config::Config;
 use std::time::Duration;
 
-const WISH: Duration = Duration::from_millis(600);
+const REQUESTED: Duration = Duration::from_millis(600);
 const BUCKET: Duration = Duration::from_millis(250);
 /// What a busy machine may add.
 const TOLERANCE: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ fn granted(client: &mut RawClient) -> String {
 }
 
 #[test]
-fn connect_is_told_what_is_granted() {
+fn connack_reports_what_is_granted() {
     let broker = start_broker(bounds);
     for (asked, told) in [
         ("5s", "5s"),
@@ -77,7 +77,7 @@ fn v5_answer_that_exceeds_maximum_packet_size_is_left_out() {
 }
 
 #[test]
-fn wish_in_connect_is_the_ack_timeout() {
+fn request_in_connect_sets_the_ack_timeout() {
     on_one_and_three_threads(|_| {
         let broker = start_broker(bounds);
         let mut subscriber = asking(&broker, &[("ack-timeout", "600ms")]);
@@ -87,12 +87,12 @@ fn wish_in_connect_is_the_ack_timeout() {
         let first = subscriber.expect_publish();
         subscriber.wait_for(Kind::Disconnect);
         let at = now();
-        assert!(at - published + GRANULARITY >= WISH, "{:?}", at - published);
-        assert!(at - first.at <= WISH + BUCKET + TOLERANCE, "{:?}", at - first.at);
+        assert!(at - published + GRANULARITY >= REQUESTED, "{:?}", at - published);
+        assert!(at - first.at <= REQUESTED + BUCKET + TOLERANCE, "{:?}", at - first.at);
     });
 }
 
-fn published_wish_is_the_spacing_of_ones_own_resends(version: Version) {
+fn published_request_sets_the_spacing_of_ones_own_resends(version: Version) {
     on_configured_threads(bounds, |broker| {
         let mut other = broker.client(version, "other");
         other.subscribe(&[("t", 1), ("$homing/#", 1)]);
@@ -108,8 +108,8 @@ fn published_wish_is_the_spacing_of_ones_own_resends(version: Version) {
         let first = subscriber.expect_publish();
         let again = subscriber.expect_publish();
         assert!(again.dup && again.id == first.id, "{again:?}");
-        assert!(again.at - published + GRANULARITY >= WISH, "{:?}", again.at - published);
-        assert!(again.at - first.at <= WISH + BUCKET + TOLERANCE, "{:?}", again.at - first.at);
+        assert!(again.at - published + GRANULARITY >= REQUESTED, "{:?}", again.at - published);
+        assert!(again.at - first.at <= REQUESTED + BUCKET + TOLERANCE, "{:?}", again.at - first.at);
         // It was nobody else's, was not routed, and is not retained.
         assert_eq!(other.expect_publish().topic, "t");
         other.settle();
@@ -121,10 +121,10 @@ fn published_wish_is_the_spacing_of_ones_own_resends(version: Version) {
         assert_eq!(granted(&mut subscriber), "retry-interval=600ms");
     });
 }
-versions!(published_wish_is_the_spacing_of_ones_own_resends: v31, v311);
+versions!(published_request_sets_the_spacing_of_ones_own_resends: v31, v311);
 
 #[test]
-fn published_wish_is_the_ack_timeout_and_an_unreadable_one_is_refused() {
+fn published_request_sets_the_ack_timeout_and_an_unreadable_one_is_refused() {
     let broker = start_broker(bounds);
     let mut subscriber = broker.persistent(V5, "s");
     subscriber.subscribe(&[("t", 1)]);
@@ -140,6 +140,6 @@ fn published_wish_is_the_ack_timeout_and_an_unreadable_one_is_refused() {
     assert_eq!(granted(&mut subscriber), "ack-timeout=600ms");
     broker.client(V5, "p").deliver(&Message::new("t", "x").qos(1));
     let first = subscriber.expect_publish();
-    subscriber.expect_cut(0x97);
-    assert!(now() - first.at <= WISH + BUCKET + TOLERANCE);
+    subscriber.expect_disconnected(0x97);
+    assert!(now() - first.at <= REQUESTED + BUCKET + TOLERANCE);
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// What was sent, by what has an order.
 pub type Sent<'a> = BTreeMap<Series, &'a [Fate]>;
 
-pub fn judge(trial: &Trial, sent: &Sent<'_>, subscribers: &[Subscriber]) {
+pub fn record_violations(trial: &Trial, sent: &Sent<'_>, subscribers: &[Subscriber]) {
     let (mut promised, mut came) = (0, 0);
     for subscriber in subscribers {
         let before = trial.count_violations();
@@ -22,7 +22,7 @@ pub fn judge(trial: &Trial, sent: &Sent<'_>, subscribers: &[Subscriber]) {
             }
         }
         if trial.count_violations() > before {
-            let seen: String = subscriber.ledger.seen.iter().map(Seen::to_string).collect();
+            let seen: String = subscriber.log.seen.iter().map(Seen::to_string).collect();
             println!("all that came to {}:{seen}", subscriber.name());
         }
     }
@@ -32,16 +32,16 @@ pub fn judge(trial: &Trial, sent: &Sent<'_>, subscribers: &[Subscriber]) {
 
 /// Whether the message was promised to the session; that it did not come then is a violation.
 fn missed(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> bool {
-    let ledger = &subscriber.ledger;
+    let log = &subscriber.log;
     let Some(acknowledged) = fate.acknowledged else { return false };
     let Series { class, .. } = stamp.series;
-    let covering = ledger.intervals(class).iter().find(|i| {
-        i.incarnation == ledger.incarnation
+    let covering = log.intervals(class).iter().find(|i| {
+        i.incarnation == log.incarnation
             && i.granted.is_some_and(|granted| granted < fate.sent)
             && i.leaving.is_none_or(|leaving| leaving > acknowledged)
     });
     let Some(interval) = covering else { return false };
-    if !ledger.arrivals.contains(&(stamp, ledger.incarnation)) {
+    if !log.arrivals.contains(&(stamp, log.incarnation)) {
         let (name, round) = (subscriber.name(), fate.round);
         trial.violated(format!(
             "{name}: {stamp}, acknowledged in round {round}, is lost; {fate:?}, {interval:?}"
@@ -52,17 +52,17 @@ fn missed(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> 
 
 /// In how many of the client's sessions the message came; each must have had a subscription at some moment of it.
 fn arrived(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> u64 {
-    let ledger = &subscriber.ledger;
+    let log = &subscriber.log;
     let mut count = 0;
-    for (_, incarnation) in ledger.arrivals.range((stamp, 0)..=(stamp, u64::MAX)) {
+    for (_, incarnation) in log.arrivals.range((stamp, 0)..=(stamp, u64::MAX)) {
         count += 1;
-        let lawful = ledger.intervals(stamp.series.class).iter().any(|i| {
+        let lawful = log.intervals(stamp.series.class).iter().any(|i| {
             i.incarnation == *incarnation
                 && fate.acknowledged.is_none_or(|at| at > i.asked)
                 && i.left.is_none_or(|left| left > fate.sent)
         });
         if !lawful {
-            let intervals = ledger.intervals(stamp.series.class);
+            let intervals = log.intervals(stamp.series.class);
             let name = subscriber.name();
             trial
                 .violated(format!("{name}: {stamp} came, to nobody's subscription; {fate:?}, {intervals:?}"));
@@ -74,10 +74,10 @@ fn arrived(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) ->
 /// What came first after a later one of its series may do so only where it first went out before the subscription was known
 /// to be in force: then the later one may have met it, and the earlier not until its publisher sent it again.
 fn in_order(trial: &Trial, sent: &Sent<'_>, subscriber: &Subscriber) {
-    for (stamp, latest) in &subscriber.ledger.disorders {
+    for (stamp, latest) in &subscriber.log.disorders {
         let fates = sent.get(&stamp.series).copied().unwrap_or_default();
         let (Some(fate), Some(later)) = (fates.get(stamp.number), fates.get(*latest)) else { continue };
-        let intervals = subscriber.ledger.intervals(stamp.series.class);
+        let intervals = subscriber.log.intervals(stamp.series.class);
         let met = |i: &Interval| {
             i.granted.is_some_and(|granted| granted < fate.sent)
                 && i.leaving.is_none_or(|leaving| fate.acknowledged.is_some_and(|at| at < leaving))

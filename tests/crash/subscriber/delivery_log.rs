@@ -65,7 +65,7 @@ impl fmt::Display for Seen {
 }
 
 #[derive(Default)]
-pub struct WriteBuffer {
+pub struct DeliveryLog {
     intervals: BTreeMap<Class, Vec<Interval>>,
     pub incarnation: u64,
     /// QoS 2 identifiers between PUBLISH and PUBREL.
@@ -85,7 +85,7 @@ pub struct WriteBuffer {
 }
 
 /// Subscribing.
-impl WriteBuffer {
+impl DeliveryLog {
     pub fn intervals(&self, class: Class) -> &[Interval] {
         self.intervals.get(&class).map_or(&[], Vec::as_slice)
     }
@@ -147,7 +147,7 @@ impl WriteBuffer {
 }
 
 /// Receiving.
-impl WriteBuffer {
+impl DeliveryLog {
     /// Identifiers between PUBLISH and PUBREL.
     pub fn held(&self) -> usize {
         self.held.len()
