@@ -117,8 +117,9 @@ fn threads(
     for (number, (shard, registered)) in shards.iter().zip(&expiry.shards).enumerate() {
         let ShardSnapshot { connected, sessions, counters, .. } = &shard.snapshot;
         write!(put, "thread {number}: {} sockets, {connected} clients, {sessions} sessions", shard.open)?;
-        let (redelivered, stalled, cut) = (counters.redelivered, counters.stalled, counters.cut);
-        writeln!(put, "; redelivered {redelivered}, stalled {stalled}, disconnected {cut}")?;
+        let (redelivered, stalled, disconnected) =
+            (counters.redelivered, counters.stalled, counters.disconnected);
+        writeln!(put, "; redelivered {redelivered}, stalled {stalled}, disconnected {disconnected}")?;
         for kind in DeadlineKind::ALL {
             let RegisteredDeadlines { keys, first } = registered[kind as usize];
             if let Some(first) = first {

@@ -32,7 +32,7 @@ pub fn publish(shard: &mut Shard, now: Instant, statistics: &BrokerStatistics, s
         ("messages/redelivered", counters.redelivered.to_string()),
         ("messages/dead_letters", counters.dead_letters.to_string()),
         ("redelivery/stalled", counters.stalled.to_string()),
-        ("redelivery/disconnected", counters.cut.to_string()),
+        ("redelivery/disconnected", counters.disconnected.to_string()),
         ("log/dropped", super::stderr::dropped().to_string()),
         ("redelivery/contradictions", counters.contradictions.to_string()),
         ("events/suppressed", statistics.suppressed_events().to_string()),

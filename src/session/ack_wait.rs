@@ -14,10 +14,10 @@ use std::time::Duration;
 pub struct AckWait {
     retry_interval: Option<Duration>,
     ack_timeout: Option<Duration>,
-    /// The running number of the message that the session was last disconnected for. `cuts` counts
-    /// the disconnects in a row.
-    cut_by: u64,
-    cuts: u32,
+    /// The running number of the message of the last disconnect. `disconnects` counts disconnects
+    /// in a row for this message.
+    disconnected_for: u64,
+    disconnects: u32,
 }
 
 /// A time that a client may request.
@@ -54,15 +54,12 @@ impl RequestedTime {
 pub struct InvalidRequest;
 
 impl Session {
-    /// Sets the ack wait of a connection that begins now: until the first resend (3.x), or until
-    /// the ack timeout (5.0).
-    ///
-    /// Once the message is finished that the session was disconnected for, the next connection has
-    /// the plain ack timeout again.
+    /// Begins the ack wait of a new connection. If the message of the last disconnect is finished,
+    /// the plain ack timeout holds again.
     pub fn begin_ack_wait(&mut self, wire: &mut Wire) {
         let sender = &self.sender;
-        if let Some(ack_wait) = self.ack_wait.as_mut().filter(|p| !sender.is_unfinished(p.cut_by)) {
-            ack_wait.cuts = 0;
+        if let Some(ack_wait) = self.ack_wait.as_mut().filter(|p| !sender.is_unfinished(p.disconnected_for)) {
+            ack_wait.disconnects = 0;
         }
         self.set_ack_wait(wire);
     }
@@ -70,13 +67,15 @@ impl Session {
     /// Sets the ack wait of a live connection, after the client's request changed.
     pub fn set_ack_wait(&self, wire: &mut Wire) {
         let time = RequestedTime::of(wire.version);
-        let cuts = self.ack_wait.as_ref().map_or(0, |p| p.cuts);
+        let disconnects = self.ack_wait.as_ref().map_or(0, |p| p.disconnects);
         let granted = self.granted(time);
-        wire.asked = self.asked(time).is_some();
-        wire.cuts = u16::try_from(cuts).unwrap_or(u16::MAX);
+        wire.requested = self.requested(time).is_some();
+        wire.disconnects = u16::try_from(disconnects).unwrap_or(u16::MAX);
         wire.set_ack_wait(match time {
             RequestedTime::RetryInterval => granted,
-            RequestedTime::AckTimeout => self.sender.redelivery.own.ack.after_cuts(granted, cuts),
+            RequestedTime::AckTimeout => {
+                self.sender.redelivery.own.ack.after_disconnects(granted, disconnects)
+            }
         });
         wire.set_first_wait(self.sender.redelivery.own.first_wait(wire));
     }
@@ -89,10 +88,10 @@ impl Session {
             RequestedTime::RetryInterval => own.retry.interval,
             RequestedTime::AckTimeout => own.ack.timeout,
         };
-        self.asked(time).unwrap_or(set)
+        self.requested(time).unwrap_or(set)
     }
 
-    fn asked(&self, time: RequestedTime) -> Option<Duration> {
+    fn requested(&self, time: RequestedTime) -> Option<Duration> {
         let ack_wait = self.ack_wait.as_deref()?;
         match time {
             RequestedTime::RetryInterval => ack_wait.retry_interval,
@@ -105,16 +104,19 @@ impl Session {
     ///
     /// # Errors
     /// [`InvalidRequest`] if the text is not a duration. The earlier value then stays.
-    pub fn ask(&mut self, time: RequestedTime, text: &str) -> Result<(), InvalidRequest> {
-        let asked = duration::parse(text).map_err(|_| InvalidRequest)?;
+    pub fn request_time(&mut self, time: RequestedTime, text: &str) -> Result<(), InvalidRequest> {
+        let requested = duration::parse(text).map_err(|_| InvalidRequest)?;
         let own = &self.sender.redelivery.own;
         let most = match time {
             RequestedTime::RetryInterval => own.retry.max_interval,
             RequestedTime::AckTimeout => own.ack.max_timeout,
         };
         // Zero is off and not an interval, so the bounds do not apply to it.
-        let granted =
-            if asked.is_zero() { asked } else { asked.min(most).max(own.retry.min_interval.min(most)) };
+        let granted = if requested.is_zero() {
+            requested
+        } else {
+            requested.min(most).max(own.retry.min_interval.min(most))
+        };
         let ack_wait = self.ack_wait.get_or_insert_default();
         match time {
             RequestedTime::RetryInterval => ack_wait.retry_interval = Some(granted),
@@ -142,11 +144,11 @@ impl Session {
 
     /// Records a disconnect for the message with this running number. The next connection waits
     /// twice as long, and twice as long again after each further disconnect for the same message.
-    pub fn cut_for(&mut self, number: u64) {
+    pub fn record_disconnect_for(&mut self, number: u64) {
         let ack_wait = self.ack_wait.get_or_insert_default();
-        let again = ack_wait.cuts > 0 && ack_wait.cut_by == number;
-        ack_wait.cuts = if again { ack_wait.cuts.saturating_add(1) } else { 1 };
-        ack_wait.cut_by = number;
+        let again = ack_wait.disconnects > 0 && ack_wait.disconnected_for == number;
+        ack_wait.disconnects = if again { ack_wait.disconnects.saturating_add(1) } else { 1 };
+        ack_wait.disconnected_for = number;
     }
 }
 

@@ -82,8 +82,10 @@ impl RedeliveryPolicy {
         let by = if wire.version.is_v5() { self.ack_timeout_by } else { self.interval_by };
         match by {
             SetBy::Session => wire.ack_wait(),
-            SetBy::TopicUnlessAsked if wire.asked => wire.ack_wait(),
-            _ if wire.version.is_v5() => self.ack.after_cuts(self.ack.timeout, wire.cuts.into()),
+            SetBy::TopicUnlessAsked if wire.requested => wire.ack_wait(),
+            _ if wire.version.is_v5() => {
+                self.ack.after_disconnects(self.ack.timeout, wire.disconnects.into())
+            }
             _ => self.retry.interval,
         }
     }

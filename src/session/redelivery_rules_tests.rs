@@ -118,11 +118,11 @@ fn a_rule_for_a_topic_beats_the_clients_wish_unless_it_says_otherwise() {
     let due = |topic: &str, wire: &Wire| redelivery.of(topic).due(Instant::ZERO, 0, wire).as_millis() / 1000;
     assert_eq!([due("fixed/1", &wire), due("open/1", &wire), due("other", &wire)], [4, 4, 20]);
     wire.set_ack_wait(SECS(9));
-    wire.asked = true;
+    wire.requested = true;
     assert_eq!([due("fixed/1", &wire), due("open/1", &wire), due("other", &wire)], [4, 9, 9]);
     let mut wire = Wire::new(ProtocolVersion::V5, 1);
     wire.set_ack_wait(SECS(60));
-    (wire.asked, wire.cuts) = (true, 2);
+    (wire.requested, wire.disconnects) = (true, 2);
     assert_eq!([due("fixed/1", &wire), due("open/1", &wire)], [20, 60]);
 }
 

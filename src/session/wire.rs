@@ -34,9 +34,9 @@ pub struct Wire {
     /// connection's jitter. Zero is off. `u32::MAX` stands for any longer wait.
     first_wait_ms: u32,
     /// True if the client requested the ack wait.
-    pub asked: bool,
-    /// How often in a row the session was disconnected for the same message.
-    pub cuts: u16,
+    pub requested: bool,
+    /// Number of disconnects in a row for the same message.
+    pub disconnects: u16,
 }
 
 /// The limits that a client's CONNECT sets for the packets that it is sent.
@@ -86,8 +86,8 @@ impl Wire {
             seed,
             ack_wait_ms: 0,
             first_wait_ms: 0,
-            asked: false,
-            cuts: 0,
+            requested: false,
+            disconnects: 0,
         }
     }
 

@@ -101,10 +101,10 @@ impl Shard {
         let outlives = session.outlives();
         let (wire, drops) = (&connection.wire, &mut counters.drops);
         let found = session.sender.overdue(now, view, outlives, wire, drops);
-        if let Some(stall) = found.cut {
-            session.cut_for(stall.number);
+        if let Some(stall) = found.disconnect {
+            session.record_disconnect_for(stall.number);
             counters.stalled += 1;
-            counters.cut += 1;
+            counters.disconnected += 1;
             self.report_drops(session_id);
             return self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::AckTimeout(stall));
         }
@@ -134,7 +134,7 @@ impl Shard {
         counters.redelivered += again;
         counters.sent += u64::from(done.publishes);
         counters.stalled += u64::from(again > 0 || done.network.is_some() || done.exhausted.is_some());
-        counters.cut += u64::from(done.exhausted.is_some());
+        counters.disconnected += u64::from(done.exhausted.is_some());
         self.note_retransmission(session_id, &done);
         match done.exhausted {
             Some(stall) => {

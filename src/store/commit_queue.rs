@@ -22,8 +22,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
-/// The size of one commit group, in whole batches. A group ends with the batch that reaches either
-/// bound.
+/// The size from which a commit group takes no further batch. A batch is never split, so a group
+/// may be larger.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Records.
@@ -41,15 +41,16 @@ pub struct CommitQueue {
     transactions: HashMap<TransactionNumber, Gathering, FixedState>,
     arrived: u64,
     records: usize,
-    /// Transactions of the present set whose participants stand in batches outside of the set.
+    /// Transactions that the present call of [`CommitQueue::take`] has folded in, whose
+    /// participants may stand in batches that stay.
     taken: Vec<Gathering>,
 }
 
 #[derive(Debug, Default)]
 struct ShardQueue {
     waiting: VecDeque<WaitingBatch>,
-    /// True if the first batch cannot be committed, so that the present set has no more batches of
-    /// this shard.
+    /// True if the first batch must wait, so that the present call of [`CommitQueue::take`] takes
+    /// no more batches of this shard.
     stopped: bool,
 }
 
@@ -139,7 +140,7 @@ impl CommitQueue {
         any
     }
 
-    /// The shard whose next batch arrived first.
+    /// Returns the shard whose next batch arrived first.
     fn next_shard(&self) -> Option<usize> {
         let fronts = self.shards.iter().enumerate().filter(|(_, shard)| !shard.stopped);
         let arrivals = fronts.filter_map(|(at, shard)| Some((shard.waiting.front()?.arrival, at)));
@@ -147,8 +148,8 @@ impl CommitQueue {
     }
 
     /// Returns true if every transaction that the first batch of this shard began is complete, and
-    /// every transaction that it participates in is committed or in the set. A transaction has left
-    /// the map exactly if it is in the set or committed, because its batch arrived before this one.
+    /// every transaction that it participates in is committed or folded in. A transaction leaves
+    /// the map when it is folded in.
     fn may_go(&self, shard: usize) -> bool {
         let Some(WaitingBatch { batch, .. }) = self.shards[shard].waiting.front() else { return false };
         let whole = batch
@@ -172,8 +173,8 @@ impl CommitQueue {
         }
     }
 
-    /// Folds in the participants that stand in batches outside of the set. They come last, as their
-    /// batches would.
+    /// Folds in the participants that stand in batches that stay. They come last, as their batches
+    /// would.
     fn pull_participants(&mut self, group: &mut CommitGroup) {
         while let Some(gathering) = self.taken.pop() {
             for (shard, arrival) in gathering.participants {
@@ -197,7 +198,7 @@ fn records(batch: &Batch) -> usize {
         + batch.participants.iter().map(|participant| participant.records.len()).sum::<usize>()
 }
 
-/// Records the last batch of a shard; it stands for all earlier batches.
+/// Notes a batch as the last one of its shard. It stands for all earlier batches of this shard.
 fn note(committed: &mut Vec<Committed>, next: Committed) {
     match committed.iter_mut().find(|before| before.shard == next.shard) {
         Some(before) => before.lsn = next.lsn,

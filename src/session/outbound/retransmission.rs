@@ -89,7 +89,7 @@ impl Round {
             Holder::JustArrived => return Decision::Wait,
             Holder::Application(stall) => stall,
         };
-        if packet.is_given_up(policy) {
+        if packet.is_exhausted(policy) {
             return Decision::Drop;
         }
         if is_exhausted(packet.transmission().attempts, self.outlives, &policy.retry) {
@@ -183,7 +183,7 @@ impl Sender {
         }
         let mut done = round.done;
         for number in exhausted {
-            done.drop_reports += u32::from(self.give_up(number, Quota::Free, drops));
+            done.drop_reports += u32::from(self.drop_exhausted(number, Quota::Free, drops));
         }
         done
     }

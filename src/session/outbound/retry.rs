@@ -79,8 +79,8 @@ pub enum OnAckTimeout {
 }
 
 impl OnAckTimeout {
-    /// True if the connection is closed.
-    pub fn cuts(self, session_outlives: Outlives) -> bool {
+    /// Returns true if a missing acknowledgement closes the connection.
+    pub fn disconnects(self, session_outlives: Outlives) -> bool {
         match self {
             OnAckTimeout::Auto => session_outlives == Outlives::Yes,
             OnAckTimeout::Alarm => false,
@@ -101,8 +101,8 @@ pub enum Outlives {
 impl AckPolicy {
     /// Returns the ack timeout of a session after this many disconnects for one message. `timeout`
     /// is the granted one; zero stays zero.
-    pub fn after_cuts(&self, timeout: Duration, cuts: u32) -> Duration {
-        let doubled = timeout.saturating_mul(1_u32.checked_shl(cuts).unwrap_or(u32::MAX));
+    pub fn after_disconnects(&self, timeout: Duration, disconnects: u32) -> Duration {
+        let doubled = timeout.saturating_mul(1_u32.checked_shl(disconnects).unwrap_or(u32::MAX));
         doubled.min(self.max_timeout.max(timeout))
     }
 }
@@ -168,9 +168,10 @@ mod tests {
     fn each_cut_doubles_the_ack_timeout_up_to_its_cap() {
         let secs = Duration::from_secs;
         let p = AckPolicy { timeout: secs(60), max_timeout: secs(300), on_timeout: OnAckTimeout::Auto };
-        let after: Vec<u64> = (0..5).map(|cuts| p.after_cuts(p.timeout, cuts).as_secs()).collect();
+        let after: Vec<u64> =
+            (0..5).map(|disconnects| p.after_disconnects(p.timeout, disconnects).as_secs()).collect();
         assert_eq!(after, [60, 120, 240, 300, 300]);
-        assert_eq!(p.after_cuts(p.timeout, u32::MAX), secs(300));
-        assert_eq!(p.after_cuts(Duration::ZERO, 9), Duration::ZERO);
+        assert_eq!(p.after_disconnects(p.timeout, u32::MAX), secs(300));
+        assert_eq!(p.after_disconnects(Duration::ZERO, 9), Duration::ZERO);
     }
 }

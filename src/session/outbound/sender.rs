@@ -50,7 +50,7 @@ pub struct Counters {
     /// Overdue acknowledgements found, at most one for each connection and look.
     pub stalled: u64,
     /// Connections closed for a missing acknowledgement.
-    pub cut: u64,
+    pub disconnected: u64,
     /// Acknowledgements of the wrong kind for the packet in flight.
     pub contradictions: u64,
     /// Dead letters published.
@@ -69,7 +69,7 @@ impl Counters {
         self.sent += other.sent;
         self.redelivered += other.redelivered;
         self.stalled += other.stalled;
-        self.cut += other.cut;
+        self.disconnected += other.disconnected;
         self.contradictions += other.contradictions;
         self.dead_letters += other.dead_letters;
         self.refused_connects += other.refused_connects;
@@ -378,9 +378,9 @@ impl Sender {
 
     /// Drops a message that its receiver has and does not acknowledge. Returns true if the message
     /// was in flight.
-    pub(super) fn give_up(&mut self, number: u64, quota: Quota, drops: &mut Drops) -> bool {
-        let given_up = self.window.as_mut().and_then(|window| window.give_up(number, quota));
-        let Some(p) = given_up else { return false };
+    pub(super) fn drop_exhausted(&mut self, number: u64, quota: Quota, drops: &mut Drops) -> bool {
+        let removed = self.window.as_mut().and_then(|window| window.remove_publish(number, quota));
+        let Some(p) = removed else { return false };
         drops.lose(p.lost(DropReason::Exhausted, None));
         true
     }
@@ -443,7 +443,7 @@ impl Sender {
         let sending = Sending { dup, ..sending(&p.delivery, Some(p.packet_id())) };
         if wire.put_publish(now, &p.delivery.message, sending).is_err() {
             // 5.0 [MQTT-3.1.2-25]
-            if let Some(p) = window.give_up_unsent() {
+            if let Some(p) = window.remove_unsent() {
                 counters.drops.lose(p.lost(DropReason::TooLarge, None));
             }
             return;

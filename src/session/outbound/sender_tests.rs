@@ -340,7 +340,7 @@ fn mqtt5_3_3_4_9_a_message_given_up_holds_its_quota_until_the_connection_ends() 
     b.sender.resume(at(61_000), &mut b.wire, &mut b.counters);
     b.sender.pump(at(61_000), &mut b.wire, &b.policy, &mut b.counters);
     assert_eq!(b.written(), ["DUP 1 one"]);
-    assert_eq!(overdue(&mut b, 121).cut, None);
+    assert_eq!(overdue(&mut b, 121).disconnect, None);
     assert_eq!(b.sender.in_flight(), 0);
     assert_eq!(b.counters.drops.take_unreported().len(), 1);
     b.sender.pump(at(122_000), &mut b.wire, &b.policy, &mut b.counters);

@@ -120,19 +120,19 @@ pub struct OverdueAck {
     /// The oldest packet that the application has had for its ack timeout.
     pub application: Option<Stall>,
     /// The oldest packet for which the connection is to be closed.
-    pub cut: Option<Stall>,
+    pub disconnect: Option<Stall>,
     /// The oldest packet that the client's kernel does not have. Its time begins anew.
     pub network: Option<Stall>,
 }
 
 impl OverdueAck {
     fn note(&mut self, stall: Stall, redelivery: &RedeliveryPolicy, outlives: Outlives) {
-        let cuts = redelivery.ack.on_timeout.cuts(outlives);
-        let (place, cut) = match stall.cause {
-            StallCause::Application => (&mut self.application, cuts.then_some(&mut self.cut)),
+        let disconnects = redelivery.ack.on_timeout.disconnects(outlives);
+        let (place, also) = match stall.cause {
+            StallCause::Application => (&mut self.application, disconnects.then_some(&mut self.disconnect)),
             _ => (&mut self.network, None),
         };
-        for place in std::iter::once(place).chain(cut) {
+        for place in std::iter::once(place).chain(also) {
             if place.is_none_or(|other| other.age < stall.age) {
                 *place = Some(stall);
             }
@@ -163,15 +163,15 @@ impl Sender {
                 Holder::Application(stall) => {
                     packet.transmission_mut().wait_again(now, &policy, wire);
                     found.note(stall, &policy, outlives);
-                    if packet.is_given_up(&policy) {
+                    if packet.is_exhausted(&policy) {
                         exhausted.push(stall.number);
                     }
                 }
             }
         }
-        let quota = if found.cut.is_some() { Quota::Free } else { Quota::Forfeited };
+        let quota = if found.disconnect.is_some() { Quota::Free } else { Quota::Forfeited };
         for number in exhausted {
-            self.give_up(number, quota, drops);
+            self.drop_exhausted(number, quota, drops);
         }
         found
     }

@@ -122,9 +122,9 @@ impl InFlightPacket<'_> {
         }
     }
 
-    /// Returns true if the message was sent as often as its policy allows and is to be dropped. The
-    /// message of a PUBREL has arrived, so nothing is left to drop.
-    pub fn is_given_up(&self, policy: &RedeliveryPolicy) -> bool {
+    /// Returns true if the message was sent as often as its policy allows and must be dropped.
+    /// Returns false for a PUBREL: its message has arrived, so nothing is left to drop.
+    pub fn is_exhausted(&self, policy: &RedeliveryPolicy) -> bool {
         match self {
             InFlightPacket::Publish(p) => policy.gives_up(p.transmission.transmissions),
             InFlightPacket::Release(_) => false,
@@ -218,7 +218,7 @@ impl InFlight {
     }
 
     /// Removes the first unsent PUBLISH.
-    pub fn give_up_unsent(&mut self) -> Option<Unacked> {
+    pub fn remove_unsent(&mut self) -> Option<Unacked> {
         self.publishes.remove(self.sent)
     }
 
@@ -411,9 +411,9 @@ impl InFlight {
         self.releases.iter_mut().for_each(|r| r.matched = PolicyRules::default());
     }
 
-    /// Removes a PUBLISH that its receiver may still acknowledge. Returns `None` if the number is
-    /// not in flight.
-    pub fn give_up(&mut self, number: u64, quota: Quota) -> Option<Unacked> {
+    /// Removes a PUBLISH that its receiver may still acknowledge. `quota` says if its unit of the
+    /// send quota is free. Returns `None` if the number is not in flight.
+    pub fn remove_publish(&mut self, number: u64, quota: Quota) -> Option<Unacked> {
         let at = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()?;
         self.forfeited += usize::from(quota == Quota::Forfeited && at < self.sent);
         self.remove(at)

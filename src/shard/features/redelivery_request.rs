@@ -62,7 +62,7 @@ impl Shard {
                 answers.push((time.name(), "off".to_owned()));
                 continue;
             }
-            let read = session.ask(time, text);
+            let read = session.request_time(time, text);
             answers.push((time.name(), ack_wait::format(session.granted(time))));
             if read.is_err() {
                 let client_id = shortened(&session.client_id);
@@ -96,7 +96,7 @@ impl Shard {
         let session = &mut session_entry.session;
         let text = std::str::from_utf8(payload).unwrap_or("");
         let before = session.requested_times();
-        if session.ask(time, text).is_err() {
+        if session.request_time(time, text).is_err() {
             // One line for all that one read holds: thousands fit in it.
             let rare = connection.rare_mut();
             if rare.unreadable != Some(now) {

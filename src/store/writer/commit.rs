@@ -80,12 +80,12 @@ struct Commits<'a, F> {
     next_sync: Instant,
     /// The time of the next attempt while there is no room.
     next_attempt: Instant,
-    /// The broker was told that there is no room for new messages.
+    /// True if the broker was told that there is no room for new messages.
     is_full: bool,
-    /// The last attempt to write the group failed for lack of room or for a lock.
+    /// True if the last attempt to write the group failed for lack of room or for a lock.
     is_blocked: bool,
-    /// The time since when another process has the store locked, and the time of the next log line
-    /// about it.
+    /// The time at which another process was first found to have the store locked, and the time of
+    /// the next log line about it.
     busy: Option<(Instant, Instant)>,
     is_stopping: bool,
     /// The value of [`Store::room`] that the broker was last told.
@@ -99,18 +99,18 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         let mut attempts_left = LAST_ATTEMPTS;
         loop {
             // After a full group there is mostly more to take, so there is no wait.
-            let may_wait = self.is_blocked || !self.has_work();
+            let may_wait = self.is_blocked || !self.gather_work();
             self.receive(queued, may_wait);
             let now = clock::now();
             let is_attempt = !self.is_blocked || now >= self.next_attempt;
-            if self.has_work() && is_attempt {
+            if self.gather_work() && is_attempt {
                 self.write(now)?;
                 attempts_left -= u32::from(self.is_stopping && self.is_blocked);
             }
             self.housekeep(now)?;
             self.budget.settle();
             self.statistics.backlog.store(self.backlog.records() as u64, Ordering::Relaxed);
-            if self.is_stopping && (!self.has_work() || attempts_left == 0) {
+            if self.is_stopping && (!self.gather_work() || attempts_left == 0) {
                 return self.finish();
             }
         }
@@ -147,8 +147,8 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                 self.statistics.committed(batch.cancelled, batch.cancelled);
                 self.backlog.push(batch);
             }
-            // Into the next transaction in any case. So a change is never behind a batch that came
-            // later.
+            // A change of a retained message always goes into the next transaction. So it is never
+            // committed after a batch that came later.
             WriterRequest::Retained(records) => {
                 records.into_iter().for_each(|record| self.group.retain(record))
             }
@@ -158,7 +158,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
 
     /// Folds batches of the backlog into the group, up to its bounds. Returns true if there is
     /// anything to commit.
-    fn has_work(&mut self) -> bool {
+    fn gather_work(&mut self) -> bool {
         self.backlog.take(self.bounds(), &mut self.group, &mut self.waiters);
         self.group.recorded() > 0 || !self.waiters.is_empty()
     }
@@ -190,7 +190,8 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
                 }
                 Err(failure) => return Err(failure),
             }
-            // Before the shards learn of the commit and count its bytes as in the store.
+            // The room is reported before the commit, because after the commit the shards count its
+            // bytes as in the store.
             self.tell_room()?;
             self.statistics.bytes.store(self.store.bytes(), Ordering::Relaxed);
         }
@@ -201,7 +202,8 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         }
         self.statistics.committed(self.group.recorded(), self.group.cancelled());
         self.group.clear();
-        // Before the reports: their receivers must find the account without the written records.
+        // The budget comes before the reports, because their receivers must find the account
+        // without the written records.
         self.budget.settle();
         for committed in self.waiters.drain(..) {
             (self.on)(WriterNotice::Committed(committed));
