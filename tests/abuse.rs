@@ -2,7 +2,7 @@
 //! client sends PINGREQ after PINGREQ, and the longest that it waits for its PINGRESP is bounded.
 //!
 //! The figures are printed (`--nocapture`). A development build is about ten times slower than a release and its tests share
-//! the machine with others, so there the bound only tells slow from stuck; `cargo test --release --test abuse` holds the
+//! the machine with others, so there the bound only separates slow from stuck; `cargo test --release --test abuse` holds the
 //! broker to the 100 ms that are promised. How much one turn does is counted in steps elsewhere (`in_memory`, `turns`).
 
 mod support;
@@ -109,7 +109,7 @@ fn a_flood_of_a_client_that_takes_no_bytes_does_not_block_a_thread() {
             publisher.publish(&Message::new("x", vec![b'x'; 500_000]));
         }
         publisher.settle();
-        // At its write timeout it is cut.
+        // It is disconnected at its write timeout.
         send_until(deaf.stream(), &abuse::flood(V311), now() + Duration::from_secs(5));
     });
 }
@@ -335,7 +335,7 @@ fn packets_that_are_never_finished_do_not_block_a_thread() {
         let mut hoarders = Vec::new();
         for n in 0..HOARDERS {
             let client = patient(address, &calm(&format!("hoarder {n}")));
-            // It may be cut in the midst of it.
+            // It may be disconnected meanwhile.
             let _ = client.stream().write_all(&begun);
             hoarders.push(client);
         }
@@ -387,7 +387,7 @@ fn a_session_with_much_ends(name: &str, end: impl FnOnce(SocketAddr)) {
     }
     measure(name, address, || {
         end(address);
-        // What the session left is handed on meanwhile: nobody is told when that is through.
+        // The messages of the ended session are passed on meanwhile. Nothing shows when that is finished.
         thread::sleep(Duration::from_millis(300));
     });
 }

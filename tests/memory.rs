@@ -121,7 +121,7 @@ fn topic_aliases_of_many_clients() {
         let client = passing(&homing, &format!("c{n}"));
         for alias in 1..=10 {
             let message = Message::new(long(alias.into()), "").with(Property::TopicAlias(alias));
-            // It may be cut in the midst of it.
+            // It may be disconnected meanwhile.
             let _ = client.stream().write_all(&message.encode(V5, 0));
         }
         clients.push(client);
@@ -325,7 +325,7 @@ fn deliveries_of_retained_messages() {
         _ => 0,
     });
     let granted: usize = granted.sum();
-    // Answered when all that is retained is queued, or counted as lost.
+    // Answered when every retained message is queued or counted as dropped.
     clients.iter_mut().for_each(settle);
     println!("{taken} retained, {granted} subscribed");
     assert!(granted > 40, "{granted}");

@@ -171,7 +171,7 @@ fn pinging_clients_survive_a_broker_that_was_stopped() {
             assert_eq!(packet, Packet::Pingresp);
         }
     }
-    // The positive control: who did not ping is cut.
+    // The positive control: a client that did not ping is disconnected.
     assert_eq!(watcher.expect_publish().text(), "silent");
     silent.expect_disconnected(0x8D);
     for client in &mut pinging {
@@ -232,17 +232,17 @@ fn a_standard_error_that_nobody_reads_stops_no_client() {
         }
     }
     watcher.settle();
-    // It is read again: what was dropped is told.
+    // It is read again, and the number of dropped lines is reported.
     process.read_log();
-    let told = process.line("log lines dropped").expect("it says so");
-    assert!(told.contains("standard error was not read"), "{told}");
+    let report = process.line("log lines dropped").expect("it says so");
+    assert!(report.contains("standard error was not read"), "{report}");
     // Stopped in order, to the last line.
     process.signal(Signal::TERM);
     let (code, said) = process.end();
     assert_eq!(code, Some(0));
     assert!(said.iter().any(|line| line.contains("stopping")), "{said:?}");
     let longest = said.iter().map(String::len).max();
-    assert!(longest < Some(1_000), "client ids are cut: {longest:?}");
+    assert!(longest < Some(1_000), "client ids are shortened: {longest:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! must hardly notice, the resends must be spread, and memory must stay bounded.
 //!
 //! The figures are printed (`--nocapture`). In a development build the program under test is about ten times slower than
-//! a release, so there the bound on latency only tells slow from stuck; `cargo test --release --test storm` holds it to the
+//! a release, so there the bound on latency only separates slow from stuck; `cargo test --release --test storm` holds it to the
 //! figure that is promised. The same pair is measured in calm before: where even that shows that others have the machine, its
 //! latency in the storm says nothing of the broker, and only a bound that no machine excuses is held to.
 
@@ -173,7 +173,7 @@ fn judge(seen: &Seen, begun: Instant, [calm, report]: [&Value; 2], [idle, before
         share * 100.0
     );
     println!("  memory: idle {} KiB, in flight {} KiB, peak {} KiB", idle >> 10, before >> 10, peak >> 10);
-    assert_eq!(seen.closed, 0, "cut though their sessions would end");
+    assert_eq!(seen.closed, 0, "disconnected, although that would end their sessions");
     assert!(resends >= IN_FLIGHT, "only {resends} resends: the storm did not come");
     assert!(share < LARGEST_SHARE, "{:.0} % at once", share * 100.0);
     assert!(p99 < STUCK_MS, "p99 of the others: {p99} ms");

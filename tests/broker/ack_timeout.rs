@@ -1,6 +1,8 @@
-//! 5.0, where nothing is resent on a live connection: a client that does not acknowledge in time is cut or told of.
+//! The ack timeout of 5.0: a client that does not acknowledge in time is disconnected or reported.
 //!
-//! A cut may not come earlier than the ack timeout after the message was *published*, nor later than the ack timeout, one
+//! In 5.0 nothing is resent on a live connection.
+//!
+//! A disconnect may not come earlier than the ack timeout after the message was *published*, nor later than the ack timeout, one
 //! expiry tick and a tolerance after it *arrived*.
 
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker};
@@ -223,7 +225,7 @@ fn a_client_that_has_not_got_the_message_is_not_disconnected() {
         let publish = slow.expect_publish();
         slow.complete(&publish);
     }
-    // The positive control: what it has got and does not acknowledge cuts it.
+    // The positive control: a message that it has received and does not acknowledge ends the connection.
     let published = now();
     publisher.deliver(&Message::new("t", "x").qos(1));
     let first = slow.expect_publish();

@@ -114,8 +114,8 @@ fn truncated_packets(version: Version) {
         }
         // Truncated in truth: the length is right and the body too short for what it says.
         for length in 0..packet.len() - 2 {
-            let cut = wire::packet(packet[0], &packet[2..2 + length]);
-            say_and_leave(&broker, version, &[&connect[..], &cut].concat());
+            let truncated = wire::packet(packet[0], &packet[2..2 + length]);
+            say_and_leave(&broker, version, &[&connect[..], &truncated].concat());
         }
     }
     bystanders.notice_nothing();
@@ -258,7 +258,7 @@ fn every_ping_of_a_flood_is_answered(version: Version) {
     let broker = default_broker();
     let mut bystanders = Bystanders::new(&broker);
     let mut client = broker.client(version, "c");
-    // Answers are not read for now: they must not pile up without a bound, nor be lost.
+    // Answers are not read for now: their number is bounded, and none is dropped.
     client.send(&[0xC0, 0].repeat(50_000));
     bystanders.notice_nothing();
     for _ in 0..50_000 {

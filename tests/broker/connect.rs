@@ -89,13 +89,13 @@ fn connections_beyond_the_limit_are_refused_and_a_freed_place_is_given_again(ver
     let second = broker.client(version, "b");
     let mut third = broker.open(version);
     third.send(&Connect::new(version, "c").encode());
-    let told = third.read_to_end();
-    let refused = match told.as_slice() {
+    let received = third.read_to_end();
+    let refused = match received.as_slice() {
         [] => true,
         [Packet::Connack(connack)] => connack.code != 0,
         _ => false,
     };
-    assert!(refused, "{told:?}");
+    assert!(refused, "{received:?}");
     first.settle();
     second.disconnect();
     broker.client(version, "d").settle();

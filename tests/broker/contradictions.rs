@@ -1,4 +1,4 @@
-//! Acknowledgements of the wrong kind for what is in flight: the client is broken, and told so. Late and repeated ones are not.
+//! Acknowledgements of the wrong kind for what is in flight: the client is in error and is disconnected with a reason. Late and repeated ones are harmless.
 
 use crate::support::launch::{TestBroker, start_broker, versions};
 use crate::support::{Kind, Message, RawClient, V5, Version};
@@ -34,10 +34,10 @@ fn an_acknowledgement_of_the_wrong_kind_ends_the_connection_and_is_counted(versi
             client.expect_ack(Kind::Pubrel, id);
         }
         client.ack(wrong, id);
-        let told = client.expect_closed();
-        assert_eq!(told, (version == V5).then_some(0x82), "{case}");
+        let reason = client.expect_closed();
+        assert_eq!(reason, (version == V5).then_some(0x82), "{case}");
         count += 1;
-        // The message is not lost: the client is given it again.
+        // The message is kept: the client gets it again.
         let mut client = broker.persistent(version, "c");
         if before.is_some() {
             client.expect_ack(Kind::Pubrel, id);

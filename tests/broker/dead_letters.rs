@@ -1,4 +1,4 @@
-//! Dead letters: what was given up is published to `$dead/<client id>/<topic>`, where that is asked for.
+//! Dead letters: dropped messages are published to `$dead/<client id>/<topic>` if that is configured.
 
 use crate::rules::{glob, topic};
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker_on, versions};
@@ -99,7 +99,7 @@ fn message_sent_as_often_as_allowed_is_a_dead_letter(version: Version) {
             let (first_sent, last_sent) = (time("first-sent"), time("last-sent"));
             assert!(began <= first_sent + 5 && last_sent <= unix_millis() + 5, "{began} {letter:?}");
             assert!(last_sent - first_sent + 5 >= 2 * SHORT.as_millis() as u64, "{letter:?}");
-            // It was not cut, what comes late is harmless, and the next message comes.
+            // It stays connected, a late acknowledgement is harmless, and the next message comes.
             subscriber.ack(if letter.qos == 1 { Kind::Puback } else { Kind::Pubrec }, first.id);
             publisher.deliver(&Message::new("a/c", "y").qos(1));
             let next = loop {
@@ -172,7 +172,7 @@ fn leave(broker: &TestBroker, version: Version) {
 }
 
 fn what_a_full_queue_drops_is_a_dead_letter(version: Version) {
-    for (policy, cause, lost) in
+    for (policy, cause, dropped) in
         [(QueuePolicy::Refuse, "queue_refused", "two"), (QueuePolicy::DropOldest, "queue_overflow", "one")]
     {
         let change = |config: &mut Config| {
@@ -188,7 +188,7 @@ fn what_a_full_queue_drops_is_a_dead_letter(version: Version) {
                 publisher.deliver(&Message::new("t", text).qos(1));
             }
             let letter = expect_letter(&mut watcher, "$dead/s/t", cause);
-            assert_eq!((letter.text(), said(&letter, "attempts")), (lost, vec!["0"]));
+            assert_eq!((letter.text(), said(&letter, "attempts")), (dropped, vec!["0"]));
             assert!(said(&letter, "first-sent").is_empty());
             assert_eq!(said(&letter, "publisher"), ["p"]);
         });
@@ -356,7 +356,7 @@ fn dead_letters_are_the_brokers_alone_and_no_wildcard_names_them_by_chance() {
         all.subscribe(&[("#", 1), ("+/s/t", 1)]);
         let mut some = broker.client(V311, "some");
         some.subscribe(&[("$dead/+/t", 1)]);
-        // 5.0 is told, 3.x is not; nothing is routed.
+        // 5.0 reports it to the publisher, 3.x cannot; nothing is routed.
         assert_eq!(broker.client(V5, "forger").deliver(&Message::new("$dead/s/t", "forged").qos(1)), 0x87);
         broker.client(V311, "forger").deliver(&Message::new("$dead/s/t", "forged").qos(1));
         leave(broker, V311);

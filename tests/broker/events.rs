@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const INTERVAL: Duration = Duration::from_millis(300);
 
-fn told(config: &mut Config) {
+fn with_events(config: &mut Config) {
     config.sys.events = true;
     config.sys.publish_interval = Duration::from_millis(100);
     config.redelivery.interval = INTERVAL;
@@ -67,7 +67,7 @@ fn unix_ms() -> u64 {
 }
 
 fn used_up_attempts_are_reported_step_by_step(version: Version) {
-    on_configured_threads(told, |broker| {
+    on_configured_threads(with_events, |broker| {
         let mut watcher = watcher(broker);
         let mut subscriber = broker.persistent(version, "a/+");
         subscriber.subscribe(&[("t/of", 1)]);
@@ -87,10 +87,10 @@ fn used_up_attempts_are_reported_step_by_step(version: Version) {
         assert_held_by_the_application(&exhausted);
         assert_eq!(exhausted["then"], "disconnect");
 
-        let cut = expect_event(&mut watcher, "disconnected", "a%2F%2B");
-        assert_names(&cut, first.id, 2, published);
-        assert_held_by_the_application(&cut);
-        assert_eq!(cut["why"], "attempts_used_up");
+        let disconnected = expect_event(&mut watcher, "disconnected", "a%2F%2B");
+        assert_names(&disconnected, first.id, 2, published);
+        assert_held_by_the_application(&disconnected);
+        assert_eq!(disconnected["why"], "attempts_used_up");
         subscriber.read_to_end();
 
         let mut subscriber = broker.persistent(version, "a/+");
@@ -108,7 +108,7 @@ versions!(used_up_attempts_are_reported_step_by_step: v31, v311);
 #[test]
 fn v311_used_up_attempts_that_go_on_are_reported_once() {
     let broker = start_broker(|config| {
-        told(config);
+        with_events(config);
         config.redelivery.on_exhausted = OnExhausted::Keep;
         config.redelivery.max_backoff = INTERVAL;
     });
@@ -127,18 +127,21 @@ fn v311_used_up_attempts_that_go_on_are_reported_once() {
 
 #[test]
 fn v5_disconnect_for_an_ack_timeout_is_reported() {
-    on_configured_threads(told, |broker| {
+    on_configured_threads(with_events, |broker| {
         let mut watcher = watcher(broker);
         let mut subscriber = broker.persistent(V5, "s");
         subscriber.subscribe(&[("t/of", 1)]);
         let published = unix_ms();
         broker.client(V5, "p").deliver(&Message::new("t/of", "x").qos(1));
         let first = subscriber.expect_publish();
-        let cut = expect_event(&mut watcher, "disconnected", "s");
-        assert_names(&cut, first.id, 1, published);
-        assert_held_by_the_application(&cut);
-        assert_eq!((&cut["why"], &cut["version"]), (&"ack_timeout".into(), &"5.0".into()));
-        assert!(cut["text"].as_str().expect("text").contains("unacknowledged for"), "{cut}");
+        let disconnected = expect_event(&mut watcher, "disconnected", "s");
+        assert_names(&disconnected, first.id, 1, published);
+        assert_held_by_the_application(&disconnected);
+        assert_eq!((&disconnected["why"], &disconnected["version"]), (&"ack_timeout".into(), &"5.0".into()));
+        assert!(
+            disconnected["text"].as_str().expect("text").contains("unacknowledged for"),
+            "{disconnected}"
+        );
         subscriber.read_to_end();
     });
 }
@@ -146,7 +149,7 @@ fn v5_disconnect_for_an_ack_timeout_is_reported() {
 #[test]
 fn v5_alarm_is_reported_and_for_one_client_at_a_bounded_rate() {
     let broker = start_broker(|config| {
-        told(config);
+        with_events(config);
         config.redelivery.on_ack_timeout = OnAckTimeout::Alarm;
         config.sys.events_per_client = 2;
     });
@@ -175,7 +178,7 @@ fn v5_alarm_is_reported_and_for_one_client_at_a_bounded_rate() {
 }
 
 fn what_the_network_holds_is_reported_with_the_socket(version: Version) {
-    let broker = start_broker(told);
+    let broker = start_broker(with_events);
     let mut watcher = watcher(&broker);
     let mut stuck = broker.open(version);
     socket2::SockRef::from(stuck.stream()).set_recv_buffer_size(8 * 1024).expect("SO_RCVBUF");
@@ -192,7 +195,7 @@ versions!(what_the_network_holds_is_reported_with_the_socket: v31, v311, v5);
 #[test]
 fn keep_alive_timeout_is_reported_with_what_was_in_flight() {
     let broker = start_broker(|config| {
-        told(config);
+        with_events(config);
         config.redelivery.interval = Duration::ZERO;
     });
     let mut watcher = watcher(&broker);
@@ -200,15 +203,19 @@ fn keep_alive_timeout_is_reported_with_what_was_in_flight() {
     silent.subscribe(&[("t/of", 2)]);
     broker.client(V5, "p").deliver(&Message::new("t/of", "x").qos(1));
     let first = silent.expect_publish();
-    let cut = expect_event(&mut watcher, "disconnected", "silent");
-    assert_eq!((&cut["why"], &cut["packet_id"]), (&"keep_alive".into(), &first.id.into()), "{cut}");
-    assert!(cut["cause"].is_null() && number(&cut, "lateness_ms") < 2000, "{cut}");
+    let disconnected = expect_event(&mut watcher, "disconnected", "silent");
+    assert_eq!(
+        (&disconnected["why"], &disconnected["packet_id"]),
+        (&"keep_alive".into(), &first.id.into()),
+        "{disconnected}"
+    );
+    assert!(disconnected["cause"].is_null() && number(&disconnected, "lateness_ms") < 2000, "{disconnected}");
 }
 
 #[test]
 fn events_are_off_unless_asked_for() {
     let broker = start_broker(|config| {
-        told(config);
+        with_events(config);
         config.sys.events = Config::default().sys.events;
     });
     let mut watcher = watcher(&broker);

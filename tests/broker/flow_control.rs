@@ -25,7 +25,7 @@ fn v5_finished_exchanges_give_their_place_back() {
     client.settle();
 }
 
-/// Publishes wait for their acknowledgement while a queue is full; 3.x cannot be told to stop, so it is not read.
+/// Publishes wait for their acknowledgement while a queue is full; 3.x has no Receive Maximum, so the connection is not read.
 fn connection_beyond_the_receive_maximum_is_not_read(version: Version) {
     let broker = start_broker(|config| {
         config.limits.receive_maximum = 3;

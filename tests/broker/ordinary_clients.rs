@@ -235,7 +235,7 @@ fn v5_rumqttc_comes_back_after_an_ack_timeout_and_receives_the_message() {
     assert_eq!((first.dup, again.dup), (false, true));
     assert_eq!((first.pkid, &first.payload), (again.pkid, &again.payload));
     client.ack(again).expect("room for a request");
-    // Acknowledged this time: it is not cut for it again.
+    // Acknowledged this time: the client is not disconnected for it again.
     let quiet = now() + Duration::from_millis(1500);
     while let Ok(event) = connection.recv_timeout(quiet.saturating_duration_since(now())) {
         event.expect("connected");

@@ -43,7 +43,7 @@ fn qos_2_is_deduplicated_by_identifier_until_pubrel(version: Version) {
         let mut subscribers = subscribers(broker, version, "t", 1);
         let mut publisher = broker.client(version, "publisher");
         let message = Message::new("t", "once").qos(2);
-        // Whatever DUP says: a repetition is told by its identifier alone.
+        // Whatever DUP says: a repetition is known by its identifier alone.
         for repeated in [message.clone(), message.clone(), message.clone().duplicate(), message] {
             publisher.publish_as(&repeated, 5);
             publisher.expect_ack(Kind::Pubrec, 5);

@@ -241,7 +241,7 @@ fn used_up_attempts_disconnect_a_client_whose_session_stays(version: Version) {
             }
         }
         subscriber.expect_closed();
-        // Not given up: it is there at the return, and the count begins anew.
+        // Not dropped: it is there at the return, and the count begins anew.
         let mut subscriber = broker.persistent(version, "s");
         for first in &first {
             assert_again(first, &subscriber.expect_publish());

@@ -45,7 +45,7 @@ fn granted(client: &mut RawClient) -> String {
 #[test]
 fn connack_reports_what_is_granted() {
     let broker = start_broker(bounds);
-    for (asked, told) in [
+    for (asked, granted) in [
         ("5s", "5s"),
         ("1500ms", "1500ms"),
         ("off", "off"),
@@ -55,11 +55,15 @@ fn connack_reports_what_is_granted() {
         ("soon", "1h"),
         ("", "1h"),
     ] {
-        assert_eq!(answers(&asking(&broker, &[("ack-timeout", asked)])), [("ack-timeout", told)], "{asked}");
+        assert_eq!(
+            answers(&asking(&broker, &[("ack-timeout", asked)])),
+            [("ack-timeout", granted)],
+            "{asked}"
+        );
     }
     let client = asking(&broker, &[("retry-interval", "5s"), ("other", "x"), ("ack-timeout", "2s")]);
     assert_eq!(answers(&client), [("retry-interval", "off"), ("ack-timeout", "2s")]);
-    // It lasts with the session; who does not ask is told nothing.
+    // It lasts with the session; a client that does not ask gets no answer.
     let mut client = asking(&broker, &[]);
     assert_eq!(answers(&client), []);
     assert_eq!(granted(&mut client), "ack-timeout=2s");

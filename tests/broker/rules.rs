@@ -125,7 +125,7 @@ fn v5_topic_chooses_the_ack_timeout_and_what_then() {
         send(broker, &mut client, "other/topic");
         send(broker, &mut client, "patient");
         client.expect_nothing_for(SHORT + BUCKET + TOLERANCE);
-        // An older one that is only told of does not keep this from cutting.
+        // An older message that is only reported does not stop this one from ending the connection.
         let (published, first) = send(broker, &mut client, "hasty");
         client.expect_disconnected(0x97);
         assert_in_time(now(), published, first);

@@ -116,7 +116,7 @@ fn session_is_taken_over_between_versions() {
 fn v5_racing_connections_leave_exactly_one() {
     on_one_and_three_threads(|broker| {
         let mut racers: Vec<RawClient> = (0..12).map(|_| broker.open(V5)).collect();
-        // Nobody waits for another: accepting threads hand over while the home one is busy with the last.
+        // Nobody waits for another: the accepting threads hand over while the session's own thread is busy with the one before.
         for racer in &mut racers {
             racer.send(&Connect::persistent(V5, "one").encode());
         }

@@ -55,19 +55,19 @@ fn v5_unacknowledged_qos_1_goes_to_another_member_when_a_session_ends() {
         let held = leaver.expect_publishes(5);
         leaver.complete(&held[0]);
         leaver.settle();
-        let mut heir = broker.client(V5, "heir");
-        heir.subscribe(&[("$share/g/t", 1)]);
+        let mut successor = broker.client(V5, "successor");
+        successor.subscribe(&[("$share/g/t", 1)]);
         leaver.vanish();
         let mut inherited: Vec<String> = Vec::new();
-        for publish in heir.expect_publishes(4) {
+        for publish in successor.expect_publishes(4) {
             // To this member it is a first delivery.
             assert!(!publish.dup);
             inherited.push(publish.text().to_owned());
-            heir.complete(&publish);
+            successor.complete(&publish);
         }
         inherited.sort();
         assert_eq!(inherited, ["1", "2", "3", "4"]);
-        heir.settle();
+        successor.settle();
     });
 }
 

@@ -155,7 +155,7 @@ fn judge(case: &Case, at: usize, seen: &Seen, published: Instant) {
         in_time(case, &seen.releases, answered);
     }
     let (all, releases) = (1 + ATTEMPTS, seen.releases.len());
-    // The connection is cut for the first message.
+    // The first message ends the connection.
     let enough = |sent: usize| match at {
         0 if case.is_disconnected() => sent == all,
         _ if case.is_disconnected() => sent <= all,
@@ -193,10 +193,10 @@ fn in_time(case: &Case, arrivals: &[Instant], cause: Instant) {
 /// Whether, when and how the broker ended the connection.
 fn judge_end(case: &Case, scripted: &Scripted, published: Instant) {
     let Some((farewell, at)) = &scripted.ended else {
-        assert!(!case.is_disconnected(), "{case:?}: not cut");
+        assert!(!case.is_disconnected(), "{case:?}: not disconnected");
         return;
     };
-    assert!(case.is_disconnected(), "{case:?}: cut: {farewell:?}");
+    assert!(case.is_disconnected(), "{case:?}: disconnected: {farewell:?}");
     let seen = &scripted.messages[0];
     let releases = case.plan == Plan::NoPubcomp && case.qos == 2;
     let (cause, arrivals) = if releases {
@@ -210,8 +210,8 @@ fn judge_end(case: &Case, scripted: &Scripted, published: Instant) {
     } else {
         (ACK_TIMEOUT, ACK_TIMEOUT)
     };
-    assert!(*at - cause + GRANULARITY >= since_cause, "{case:?}: cut early: {:?}", *at - cause);
-    assert!(*at - last <= since_last + BUCKET + TOLERANCE, "{case:?}: cut late: {:?}", *at - last);
+    assert!(*at - cause + GRANULARITY >= since_cause, "{case:?}: disconnected early: {:?}", *at - cause);
+    assert!(*at - last <= since_last + BUCKET + TOLERANCE, "{case:?}: disconnected late: {:?}", *at - last);
     match farewell {
         Some(farewell) => {
             let named = format!("packet {} unacknowledged for ", seen.first.id);
@@ -222,7 +222,7 @@ fn judge_end(case: &Case, scripted: &Scripted, published: Instant) {
             assert!(text.is_some_and(|text| text.starts_with(&named)), "{case:?}: {farewell:?}");
             assert_eq!((farewell.code, case.version), (0x97, V5));
         }
-        None => assert_ne!(case.version, V5, "{case:?}: not told why"),
+        None => assert_ne!(case.version, V5, "{case:?}: no reason in a DISCONNECT"),
     }
 }
 
@@ -260,7 +260,7 @@ fn assert_alive(case: &Case, client: &mut RawClient) {
     }
 }
 
-/// A slow link: what the client's kernel has not got is not sent again, and its client is not cut for it.
+/// On a slow link, a message that the client's kernel has not received is not sent again and does not end the connection.
 #[test]
 fn what_a_slow_link_has_not_delivered_is_neither_resent_nor_held_against_the_client() {
     let broker = start_broker(|config| {
@@ -304,7 +304,7 @@ fn on_a_slow_link(broker: &TestBroker, case: Case) {
         let until = now() + Duration::from_millis(200);
         scripted.run(until);
     }
-    assert!(scripted.ended.is_none(), "{case:?}: cut: {:?}", scripted.ended);
+    assert!(scripted.ended.is_none(), "{case:?}: disconnected: {:?}", scripted.ended);
     assert!((now() - begun) > ACK_TIMEOUT * 2, "{case:?}: the link is not slow: {:?}", (now() - begun));
     let times: Vec<usize> = scripted.messages.iter().map(|seen| seen.publishes.len()).collect();
     assert_eq!(times, [1, 1], "{case:?}: resent before it had arrived");

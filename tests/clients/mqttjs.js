@@ -172,7 +172,7 @@ const onlyV5 = {
     const [first, again] = packets
     assert.deepStrictEqual([first.dup, again.dup], [false, true])
     assert.deepStrictEqual([again.messageId, again.payload.toString()], [first.messageId, 'held'])
-    // What the client did not get to read: that it was cut for its ack timeout.
+    // The client did not read the reason: it was disconnected for its ack timeout.
     await publisher.subscribe('$SYS/broker/clients/mqttjs-5.0-forgetful/last-disconnect', 0)
     const [, , record] = await publisher.message()
     assert.strictEqual(JSON.parse(record).cause, 'ack_timeout')

@@ -1,4 +1,4 @@
-//! That the tests bite: none of them passes against a listener that is no broker.
+//! Checks that every test can fail: none passes against a listener that is no broker.
 
 use crate::SUITES;
 use crate::harness::{Case, Target};

@@ -125,11 +125,11 @@ impl Target {
 
     /// These bytes, on a connection that has been served so far, end it; a fresh one is then served as ever.
     pub fn assert_closes(&self, version: Version, bytes: &[u8]) {
-        let mut client = self.client(version, "cut");
+        let mut client = self.client(version, "violator");
         client.settle();
         client.send(bytes);
         client.expect_closed();
-        self.client(version, "cut").settle();
+        self.client(version, "violator").settle();
     }
 
     /// These bytes, instead of a lawful CONNECT, are answered by the close alone.

@@ -11,7 +11,7 @@
 //! - QoS 2 came once: a PUBLISH repeated before its PUBREL has the same identifier, the same message and DUP;
 //! - each publisher's messages on one topic at one QoS came first in their order, to whom was subscribed before they were sent;
 //! - a session whose CONNACK came is there, and one begun afresh by Clean Start has nothing of the one before;
-//! - a will without delay goes out once for each connection that the broker's death cut off;
+//! - a will without delay goes out once for each connection that the broker's death ended;
 //! - a retained message is the one answered last, or one sent after it;
 //! - what the client holds unacknowledged comes again, in order, before anything new, with DUP and its identifier. At QoS 1 an
 //!   identifier is recorded while the message is already on its way, so this is asked only of what came before a

@@ -146,14 +146,14 @@ fn keeps(directory: &Path, mut promised: Promised) {
 fn check((call, nth, fault): Plan) {
     let directory = tempfile::tempdir().expect("a directory");
     let outcome = run(directory.path(), Some((call, nth, fault)));
-    let told = format!("{call:?} {nth} {fault:?}: {:?} {:#?}", outcome.code, outcome.said);
+    let context = format!("{call:?} {nth} {fault:?}: {:?} {:#?}", outcome.code, outcome.said);
     // How many there are is not the same in every run.
     let happened = outcome.count(call).is_none_or(|count| count > nth);
     if happened && fault != Fault::Full {
-        assert_eq!(outcome.code, Some(1), "{told}");
-        assert!(outcome.says("the store failed") || outcome.says("the store cannot be used"), "{told}");
+        assert_eq!(outcome.code, Some(1), "{context}");
+        assert!(outcome.says("the store failed") || outcome.says("the store cannot be used"), "{context}");
     } else {
-        assert!(outcome.finished && outcome.code == Some(0), "{told}");
+        assert!(outcome.finished && outcome.code == Some(0), "{context}");
     }
     println!("{call:?} {nth} {fault:?}: {} taken", outcome.promised.taken.len());
     keeps(directory.path(), outcome.promised);

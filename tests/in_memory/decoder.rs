@@ -129,7 +129,7 @@ pub fn split_packets<'a>(
     (out, End::Incomplete)
 }
 
-/// Cuts a stream: byte by byte for seed 0, else into pieces of up to `seed % 256 + 1` bytes.
+/// Splits a stream: byte by byte for seed 0, else into pieces of up to `seed % 256 + 1` bytes.
 pub fn pieces(stream: &[u8], seed: u64) -> impl Iterator<Item = &[u8]> {
     let most = 1 + seed % 256;
     let mut state = seed;

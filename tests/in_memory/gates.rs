@@ -1,4 +1,4 @@
-//! When a publisher is told, and what becomes of shared messages that no member of their group takes at once.
+//! When a publisher is answered, and what becomes of shared messages that no member of their group takes at once.
 
 use crate::client::{V5, connect, encoded, named_at, publication, subscribe};
 use crate::world::{self, LinkId, World};
@@ -17,7 +17,7 @@ const V3: ProtocolVersion = ProtocolVersion::V3_1_1;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Had {
     /// PUBACKs and PUBRECs.
-    told: Vec<(u16, ReasonCode)>,
+    answers: Vec<(u16, ReasonCode)>,
     /// Payloads, with their identifiers.
     messages: Vec<(u8, PacketId)>,
 }
@@ -83,7 +83,7 @@ impl Client {
         {
             at += length;
             match packet {
-                Packet::Puback(a) | Packet::Pubrec(a) => had.told.push((a.packet_id.get(), a.reason)),
+                Packet::Puback(a) | Packet::Pubrec(a) => had.answers.push((a.packet_id.get(), a.reason)),
                 Packet::Publish(Publish { packet_id: Some(id), payload, .. }) => {
                     had.messages.push((payload[0], id));
                 }
@@ -93,8 +93,8 @@ impl Client {
         had
     }
 
-    fn told(&self, world: &mut World) -> Vec<(u16, ReasonCode)> {
-        self.had(world).told
+    fn answers(&self, world: &mut World) -> Vec<(u16, ReasonCode)> {
+        self.had(world).answers
     }
 
     /// Takes and acknowledges all that comes: payloads.
@@ -141,9 +141,9 @@ fn a_message_that_goes_on_to_another_member_is_acknowledged_with_the_commit() {
         publisher.publish(&mut world, 1, QoS::AtLeastOnce);
         assert_eq!(first.had(&mut world).messages.len(), 1);
         first.leave(&mut world);
-        assert_eq!(publisher.told(&mut world), [], "with {shards} shards");
+        assert_eq!(publisher.answers(&mut world), [], "with {shards} shards");
         world.commit();
-        assert_eq!(publisher.told(&mut world), [(1, TAKEN)], "with {shards} shards");
+        assert_eq!(publisher.answers(&mut world), [(1, TAKEN)], "with {shards} shards");
     }
 }
 
@@ -156,9 +156,9 @@ fn a_message_that_its_receiver_acknowledges_is_acknowledged_before_the_commit() 
         let receiver = Client::member(&mut world, &named_at("receiver", shards - 1, shards), 3600, SHARE);
         world.holds_commits = true;
         publisher.publish(&mut world, 1, QoS::AtLeastOnce);
-        assert_eq!(publisher.told(&mut world), []);
+        assert_eq!(publisher.answers(&mut world), []);
         assert_eq!(receiver.take_all(&mut world), [1]);
-        assert_eq!(publisher.told(&mut world), [(1, TAKEN)], "with {shards} shards");
+        assert_eq!(publisher.answers(&mut world), [(1, TAKEN)], "with {shards} shards");
     }
 }
 
@@ -177,9 +177,9 @@ fn a_message_that_becomes_a_dead_letter_is_acknowledged_with_the_commit() {
         publisher.publish(&mut world, 1, QoS::AtLeastOnce);
         let (_, packet_id) = receiver.had(&mut world).messages[0];
         receiver.acknowledge(&mut world, packet_id, ReasonCode::QUOTA_EXCEEDED);
-        assert_eq!(publisher.told(&mut world), [], "with {shards} shards");
+        assert_eq!(publisher.answers(&mut world), [], "with {shards} shards");
         world.commit();
-        assert_eq!(publisher.told(&mut world), [(1, TAKEN)], "with {shards} shards");
+        assert_eq!(publisher.answers(&mut world), [(1, TAKEN)], "with {shards} shards");
     }
 }
 
@@ -197,12 +197,12 @@ fn a_message_that_is_refused_is_answered_when_its_dead_letter_is_committed() {
         world.close(watcher.link);
         publisher.publish(&mut world, 1, QoS::AtLeastOnce);
         publisher.publish(&mut world, 2, QoS::AtLeastOnce);
-        assert_eq!(publisher.told(&mut world).len(), 2);
+        assert_eq!(publisher.answers(&mut world).len(), 2);
         world.holds_commits = true;
         publisher.publish(&mut world, 3, QoS::AtLeastOnce);
-        assert_eq!(publisher.told(&mut world), [], "with {shards} shards");
+        assert_eq!(publisher.answers(&mut world), [], "with {shards} shards");
         world.commit();
-        assert_eq!(publisher.told(&mut world), [(3, ReasonCode::QUOTA_EXCEEDED)], "with {shards} shards");
+        assert_eq!(publisher.answers(&mut world), [(3, ReasonCode::QUOTA_EXCEEDED)], "with {shards} shards");
     }
 }
 
@@ -231,11 +231,11 @@ fn a_shared_message_that_every_member_refuses_is_held_until_one_has_room() {
         for version in [V3, V5] {
             let (mut world, publisher, members) =
                 full_group(&narrow(1, QueuePolicy::Hold), shards, version, 1);
-            assert_eq!(publisher.told(&mut world).len(), 4, "{shards} {version:?}");
+            assert_eq!(publisher.answers(&mut world).len(), 4, "{shards} {version:?}");
             let mut taken: Vec<u8> = members.iter().flat_map(|m| m.take_all(&mut world)).collect();
             taken.sort_unstable();
             assert_eq!(taken, [1, 2, 3, 4, 5], "{shards} {version:?}");
-            assert_eq!(publisher.told(&mut world), [(5, TAKEN)], "{shards} {version:?}");
+            assert_eq!(publisher.answers(&mut world), [(5, TAKEN)], "{shards} {version:?}");
         }
     }
 }
@@ -245,14 +245,14 @@ fn a_shared_message_that_is_held_too_long_is_refused_or_closes_a_3_x_publisher()
     for shards in [1, 2] {
         let settings = narrow(1, QueuePolicy::Hold);
         let (mut world, publisher, _) = full_group(&settings, shards, V5, 2);
-        assert_eq!(publisher.told(&mut world).len(), 4);
+        assert_eq!(publisher.answers(&mut world).len(), 4);
         world.advance(settings.hold_timeout + Duration::from_secs(1));
         let refused = ReasonCode::QUOTA_EXCEEDED;
-        assert_eq!(publisher.told(&mut world), [(5, refused), (6, refused)], "with {shards} shards");
+        assert_eq!(publisher.answers(&mut world), [(5, refused), (6, refused)], "with {shards} shards");
         let (mut world, publisher, _) = full_group(&settings, shards, V3, 1);
-        assert_eq!(publisher.told(&mut world).len(), 4);
+        assert_eq!(publisher.answers(&mut world).len(), 4);
         world.advance(settings.hold_timeout + Duration::from_secs(1));
-        assert!(publisher.told(&mut world).is_empty() && !world.is_open(publisher.link));
+        assert!(publisher.answers(&mut world).is_empty() && !world.is_open(publisher.link));
     }
 }
 
@@ -261,13 +261,13 @@ fn what_a_member_held_that_leaves_goes_to_another_and_nothing_is_dropped() {
     for shards in [1, 2] {
         for leaves in [0, 1] {
             let (mut world, publisher, members) = full_group(&narrow(1, QueuePolicy::Hold), shards, V5, 2);
-            assert_eq!(publisher.told(&mut world).len(), 4);
+            assert_eq!(publisher.answers(&mut world).len(), 4);
             members[leaves].leave(&mut world);
             let mut taken = members[1 - leaves].take_all(&mut world);
             taken.sort_unstable();
             assert_eq!(taken, [1, 2, 3, 4, 5, 6], "{shards} shards, {leaves} leaves");
             assert_eq!(
-                publisher.told(&mut world),
+                publisher.answers(&mut world),
                 [(5, TAKEN), (6, TAKEN)],
                 "{shards} shards, {leaves} leaves"
             );
@@ -284,7 +284,7 @@ fn what_a_member_that_leaves_was_owed_waits_for_room_in_messages_and_in_bytes() 
         for shards in [1, 2] {
             for leaves in [0, 1] {
                 let (mut world, publisher, members) = full_group(&settings, shards, V5, 0);
-                assert_eq!(publisher.told(&mut world).len(), 4);
+                assert_eq!(publisher.answers(&mut world).len(), 4);
                 members[leaves].leave(&mut world);
                 let mut taken = members[1 - leaves].take_all(&mut world);
                 taken.sort_unstable();
@@ -306,7 +306,7 @@ fn what_a_member_that_leaves_was_owed_waits_for_room_in_messages_and_in_bytes() 
 fn what_waits_for_room_is_dropped_with_the_last_member() {
     for shards in [1, 2] {
         let (mut world, publisher, members) = full_group(&narrow(1, QueuePolicy::Refuse), shards, V5, 0);
-        assert_eq!(publisher.told(&mut world).len(), 4);
+        assert_eq!(publisher.answers(&mut world).len(), 4);
         members.iter().for_each(|member| member.leave(&mut world));
         let waits: usize = world.shards.iter().map(|s| s.usage().orphaned_queues).sum();
         let drops = world.shards.iter().map(|s| s.snapshot().counters.drops.total()).sum::<u64>();
@@ -364,11 +364,11 @@ fn v5_three_copies_of_a_qos_2_publish_get_three_pubrecs() {
             for dup in [false, true, true] {
                 publisher.publish_with(&mut world, 1, QoS::ExactlyOnce, dup);
             }
-            assert_eq!(publisher.told(&mut world), []);
+            assert_eq!(publisher.answers(&mut world), []);
             world.holds_peer_batches = false;
             world.commit();
             world.commit();
-            assert_eq!(publisher.told(&mut world), [(1, TAKEN); 3], "{version:?} {shards} {stored}");
+            assert_eq!(publisher.answers(&mut world), [(1, TAKEN); 3], "{version:?} {shards} {stored}");
             assert_eq!(receiver.had(&mut world).messages.len(), 1);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! `decoder` and `script` say what must hold for any bytes; the fuzz targets in `fuzz/` run the same functions, and what they
 //! found is kept in `findings`. `admission` has what is refused for want of room, `shares` has the choice in shared groups over several shards,
-//! `gates` who is told when, and where shared messages wait, `stored` what is committed at once, `turns` how much one turn does.
+//! `gates` has when publishers are answered and where shared messages wait, `stored` what is committed at once, `turns` how much one turn does.
 //! `differential` compares the codec with another, `codec_allocations` counts what it allocates. `suspend` is a machine that slept. `directed` has situations that the simulation found and that its seeds rarely meet.
 
 mod admission;

@@ -76,7 +76,7 @@ fn the_bound_of_memory_holds_within_one_read_of_many_packets() {
     for n in 0..50 {
         publish(&format!("t/{n}"), &[0; 500], true, &mut packets);
     }
-    // All in one turn, at whose end alone the shell renews the total.
+    // All in one turn: the driver updates the total only at its end.
     world.send(publisher, &packets);
     let held = world.shared.budget.held();
     assert!(held < limit + 2 * KIB as u64, "{held} bytes of {limit}");

@@ -79,7 +79,7 @@ fn settings(first: u8, second: u8) -> (ShardSettings, u8) {
     if narrow(7) {
         settings.session.send.redelivery.retry.attempts = 1;
         settings.session.send.redelivery.retry.resends_per_tick = 1;
-        // All that is given up is published, and some messages have a time of their own.
+        // Every dropped message is published as a dead letter, and some messages have a time of their own.
         let redelivery = &mut settings.session.send.redelivery;
         redelivery.retry.on_exhausted = OnExhausted::DeadLetter;
         redelivery.negative_ack = true;

@@ -24,7 +24,7 @@ fn member(world: &mut World, n: usize) -> LinkId {
     link
 }
 
-/// The PUBLISHes that came since, acknowledged unless told otherwise.
+/// The PUBLISHes that came since, and acknowledges them if asked to.
 fn take(world: &mut World, link: LinkId, acknowledges: bool) -> usize {
     let mut taken = 0;
     loop {
@@ -98,10 +98,10 @@ fn a_member_that_cannot_take_more_is_passed_over_and_the_others_share_evenly() {
 fn what_was_on_its_way_to_a_session_goes_to_the_one_that_takes_its_place() {
     for shards in [2, 3] {
         let mut world = World::new(&world::settings(), shards);
-        // A member whose home is not the publisher's.
+        // A member that lives in another shard than the publisher.
         let names: Vec<_> = (0..50).map(|n| format!("member {n}")).collect();
-        let home = shard_of("publisher 0", shards);
-        let far = names.iter().position(|name| shard_of(name, shards) != home).expect("some live elsewhere");
+        let here = shard_of("publisher 0", shards);
+        let far = names.iter().position(|name| shard_of(name, shards) != here).expect("some live elsewhere");
         member(&mut world, far);
         let publisher = client(&mut world, "publisher 0", 100);
         world.holds_peer_batches = true;
@@ -147,7 +147,7 @@ fn a_start_tells_peers_of_a_restored_shared_subscription_once() {
     let share = RecoveredShard { next_number: 10, sessions: vec![recovered], ..RecoveredShard::default() };
     world.shards[0].take_up(Instant::ZERO, share);
     world.settle();
-    assert_eq!(world.told, FILTERS);
+    assert_eq!(world.sent_items, FILTERS);
     // It is chosen only as one that is away, and no more so once it is back.
     let publisher = client(&mut world, "publisher", 100);
     publish(&mut world, publisher, "filter/7", QoS::AtMostOnce, 0);
@@ -193,12 +193,12 @@ fn a_client_with_many_shared_subscriptions_comes_and_goes_with_one_item_to_each_
     });
     codec::encode(&subscribe, ProtocolVersion::V3_1_1, &mut bytes).expect("a lawful packet");
     world.send(link, &bytes);
-    world.told = 0;
+    world.sent_items = 0;
     for _ in 0..10 {
         world.close(link);
         link = stays(&mut world, false);
     }
-    assert_eq!(world.told, 10 * 2 * 2);
+    assert_eq!(world.sent_items, 10 * 2 * 2);
     // Every group knows: it is chosen before one that is away, and not while it is away itself.
     let publisher = client(&mut world, "publisher", 100);
     world.links[link].received.clear();
@@ -257,8 +257,8 @@ fn the_one_of_many_members_that_can_take_more_is_found_wherever_it_is() {
             // And fills up: one in flight, one in the queue.
             publish(&mut world, publisher, "t", QoS::AtLeastOnce, 1);
         }
-        let lost: u64 = world.shards.iter().map(|s| s.snapshot().counters.drops.total()).sum();
-        assert_eq!(lost, 0);
+        let dropped: u64 = world.shards.iter().map(|s| s.snapshot().counters.drops.total()).sum();
+        assert_eq!(dropped, 0);
     }
 }
 

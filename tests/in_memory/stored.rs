@@ -58,13 +58,13 @@ fn a_dead_letter_for_another_shard_commits_in_one_transaction_with_the_end_of_it
     let batches = refused(2);
     let of_letter = |b: &Batch| b.participants.iter().find(|p| p.records.iter().any(is_letter)).map(|p| p.of);
     let number = batches.iter().find_map(of_letter).expect("a letter");
-    let moves = |b: &&Batch| b.transactions.iter().any(|m| m.number == number && m.participants == 1);
-    let of_message = batches.iter().find(moves).expect("the move that it is part of");
+    let begins_it = |b: &&Batch| b.transactions.iter().any(|m| m.number == number && m.participants == 1);
+    let of_message = batches.iter().find(begins_it).expect("the batch that begins the transaction");
     assert!(of_message.records.iter().any(|r| matches!(r, Record::EntryDone(_))), "{of_message:?}");
 }
 
 /// The batches that follow from a QoS 2 PUBLISH in the first of three shards to a group with a member in each of the others,
-/// of which so many can take no more; and the reason that the publisher was told.
+/// of which so many can take no more; and the reason in the answer to the publisher.
 fn shared_past(full: usize) -> (Vec<Batch>, ReasonCode) {
     let mut settings = world::settings();
     settings.session.send.queue.messages = 1;
@@ -84,28 +84,28 @@ fn shared_past(full: usize) -> (Vec<Batch>, ReasonCode) {
     world.links[publisher].received.clear();
     publish(&mut world, publisher, "t", QoS::ExactlyOnce, 1);
     let received = &world.links[publisher].received;
-    let Ok(Decoded::Packet { packet: Packet::Pubrec(told), .. }) =
+    let Ok(Decoded::Packet { packet: Packet::Pubrec(answer), .. }) =
         codec::decode(received, ProtocolVersion::V5, u32::MAX)
     else {
         panic!("{received:?}")
     };
-    (world.batches, told.reason)
+    (world.batches, answer.reason)
 }
 
-/// What each part of the one move has: entries, parts that it calls for, what it came to.
-fn parts(batches: &[Batch]) -> Vec<(usize, u32, Outcome)> {
+/// For each participant of the one transaction: its entries, how many more participants it names, its outcome.
+fn participants(batches: &[Batch]) -> Vec<(usize, u32, Outcome)> {
     let begun: Vec<_> = batches.iter().flat_map(|b| &b.transactions).collect();
     let [Transaction { number, participants: 1, outcome: Outcome::Unmatched, incoming: Some((_, FIRST)) }] =
         begun[..]
     else {
         panic!("{begun:?}")
     };
-    let parts = batches.iter().flat_map(|b| &b.participants);
-    let seen = parts.map(|part| {
-        assert_eq!(part.of, *number);
-        let entries = part.records.iter().filter(|r| matches!(r, Record::Entry(_))).count();
-        assert_eq!(part.records.is_empty(), entries == 0, "{part:?}");
-        (entries, part.more, part.outcome)
+    let participants = batches.iter().flat_map(|b| &b.participants);
+    let seen = participants.map(|participant| {
+        assert_eq!(participant.of, *number);
+        let entries = participant.records.iter().filter(|r| matches!(r, Record::Entry(_))).count();
+        assert_eq!(participant.records.is_empty(), entries == 0, "{participant:?}");
+        (entries, participant.more, participant.outcome)
     });
     seen.collect()
 }
@@ -113,17 +113,17 @@ fn parts(batches: &[Batch]) -> Vec<(usize, u32, Outcome)> {
 // 5.0 section 4.3.3
 #[test]
 fn v5_a_shared_message_that_is_refused_goes_on_within_its_transaction() {
-    let (batches, told) = shared_past(1);
-    assert_eq!(told, ReasonCode::SUCCESS);
-    assert_eq!(parts(&batches), [(0, 1, Outcome::Unmatched), (1, 0, Outcome::Taken)]);
+    let (batches, answer) = shared_past(1);
+    assert_eq!(answer, ReasonCode::SUCCESS);
+    assert_eq!(participants(&batches), [(0, 1, Outcome::Unmatched), (1, 0, Outcome::Taken)]);
 }
 
 // 5.0 [MQTT-4.3.3-9]
 #[test]
 fn v5_a_shared_message_that_all_refuse_ends_as_a_transaction_that_nobody_took() {
-    let (batches, told) = shared_past(2);
-    assert_eq!(told, ReasonCode::QUOTA_EXCEEDED);
-    assert_eq!(parts(&batches), [(0, 1, Outcome::Unmatched), (0, 0, Outcome::Refused)]);
+    let (batches, answer) = shared_past(2);
+    assert_eq!(answer, ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(participants(&batches), [(0, 1, Outcome::Unmatched), (0, 0, Outcome::Refused)]);
     let records = batches.iter().flat_map(|b| &b.records);
     let identifiers = records.filter_map(|r| match r {
         Record::Incoming { packet_id, .. } => Some((*packet_id, true)),
@@ -135,7 +135,7 @@ fn v5_a_shared_message_that_all_refuse_ends_as_a_transaction_that_nobody_took() 
     assert_eq!(identifiers.collect::<Vec<_>>(), [(FIRST, true), (FIRST, false)]);
 }
 
-// Seed 2340; the mutation `place_ahead_of_those_before`. The part may be committed before the rest of its batch.
+// Seed 2340; the mutation `place_ahead_of_those_before`. The participant may be committed before the rest of its batch.
 #[test]
 fn the_place_in_the_window_is_committed_with_the_batch_and_not_with_a_participant() {
     let buffer = WriteBuffer::new(0, 0);

@@ -69,7 +69,7 @@ fn delayed_messages_that_are_due_together_are_published_in_one_tick_over_several
         settings.steps_per_turn = STEPS;
         settings.delayed.messages = MESSAGES;
         let mut world = World::new(&settings, shards);
-        // "s" and "x" have different homes among two.
+        // "s" and "x" live in different ones of two shards.
         let (publisher, subscriber) = (client(&mut world, b'p'), client(&mut world, b's'));
         let other = client(&mut world, b'x');
         for link in [subscriber, other] {
@@ -101,7 +101,7 @@ fn delayed_messages_wait_while_a_peer_has_as_much_as_it_should_and_then_go_on() 
     let mut settings = world::settings();
     settings.delayed.messages = MESSAGES;
     let mut world = World::new(&settings, 2);
-    // One of them has another home than the publisher.
+    // One of them lives in another shard than the publisher.
     let [publisher, one, other] = [b'p', b's', b'x'].map(|name| client(&mut world, name));
     for link in [one, other] {
         world.send(link, &[0x82, 6, 0, 1, 0, 1, b't', 0]);
@@ -524,9 +524,9 @@ fn v5_a_session_with_much_ends_in_portions_and_its_client_begins_anew_at_once() 
         world.send(publisher, &at_least_once(250, b'n'));
         assert_eq!(world.links[again].received, [0x20, 2, 0, 0], "a session that is not present");
         assert_eq!(snapshot(&world), (3, 0));
-        let lost: u64 =
+        let dropped: u64 =
             world.shards.iter().map(|s| s.snapshot().counters.drops.of(DropReason::SessionEnded)).sum();
-        assert_eq!(lost, QUEUED as u64);
+        assert_eq!(dropped, QUEUED as u64);
         assert!(world.shards.iter().all(|s| s.usage().jobs == 0 && s.recount().is_ok()));
         assert_no_long_turn(&mut world);
     }

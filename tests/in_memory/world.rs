@@ -38,7 +38,7 @@ use std::time::Duration;
 const TURNS: usize = 10_000;
 
 /// Expired deadlines of one advance after which deadlines are taken to go round in circles.
-const VERDICTS: usize = 20_000;
+const EXPIRED: usize = 20_000;
 
 const BUCKET_MS: u64 = 250;
 
@@ -125,7 +125,7 @@ pub struct World {
     /// or those to this shard.
     pub busy: Option<ShardId>,
     /// Items that the shards have sent each other, and shared messages among them.
-    pub told: usize,
+    pub sent_items: usize,
     pub passed_on: usize,
     /// Whose sockets were written to, in order.
     pub writes: Vec<LinkId>,
@@ -163,7 +163,7 @@ impl World {
             holds_peer_batches: false,
             busy: None,
             holds_commits: false,
-            told: 0,
+            sent_items: 0,
             passed_on: 0,
             writes: Vec::new(),
             batches: Vec::new(),
@@ -278,10 +278,10 @@ impl World {
         self.settle();
     }
 
-    /// Time passes, with every verdict in its order.
+    /// Time passes, with every expired deadline in its order.
     pub fn advance(&mut self, by: Duration) {
         let end = self.now + by;
-        for _ in 0..VERDICTS {
+        for _ in 0..EXPIRED {
             let next = self.registrations.iter().map(|(_, r)| r.deadline).min();
             let Some(next) = next.filter(|next| *next <= end) else {
                 self.now = end;
@@ -356,14 +356,14 @@ impl World {
         let Link { shard, id, .. } = self.links[link];
         self.shards[shard].begin_turn();
         let progress = self.with_shard(shard, |shard, now, io| shard.take_in(now, id, bytes, io));
-        let ReadProgress::Home { shard: home, unread } = progress else { return };
+        let ReadProgress::Home { shard: to, unread } = progress else { return };
         assert!(!unread.is_empty(), "the CONNECT goes with the socket");
         self.shards[shard].moved(id);
-        let home = usize::from(home.0);
-        assert_ne!(home, shard, "a socket is handed to another shard");
-        let id = self.shards[home].accept(self.now);
-        self.shards[home].keep_unread(id, unread);
-        self.links[link].shard = home;
+        let to = usize::from(to.0);
+        assert_ne!(to, shard, "a socket is handed to another shard");
+        let id = self.shards[to].accept(self.now);
+        self.shards[to].keep_unread(id, unread);
+        self.links[link].shard = to;
         self.links[link].id = id;
         self.take_in(link, &[]);
     }
@@ -413,7 +413,7 @@ impl World {
         let mut io = ShardIo { shard: at, links, peer_batches, pages, writes, batches, later };
         let result = call(&mut shards[at], now, &mut io);
         let Later { committed, registered, items, shared, close, resume } = io.later;
-        self.told += items;
+        self.sent_items += items;
         self.passed_on += shared;
         for registration in registered {
             self.register(at, registration);
@@ -438,7 +438,7 @@ impl World {
         self.read(link);
     }
 
-    /// As the expiry queue has it: a verdict comes with the end of the deadline's bucket, or of the
+    /// As the expiry queue has it: a deadline expires at the end of the deadline's bucket, or of the
     /// present one.
     fn register(&mut self, shard: usize, mut new: Registration) {
         if new.kind == DeadlineKind::Housekeeping && new.slot != OWN_DELAYED {

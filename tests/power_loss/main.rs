@@ -93,7 +93,7 @@ fn group(n: u64) -> CommitGroup {
     group
 }
 
-/// The child: commits until it is killed, and reports what it was told is safe.
+/// The child: commits until it is killed, and reports what the store said is safe.
 #[test]
 #[ignore = "the process whose power is lost; the tests beside it start it"]
 fn drive_a_store() {

@@ -253,7 +253,7 @@ fn a_duration_or_size_without_a_unit_is_refused_with_a_hint() {
 
 #[test]
 fn a_zero_is_refused_with_the_word_that_is_meant() {
-    for (assignment, told) in [
+    for (assignment, problem_text) in [
         (
             "runtime.threads=0",
             "runtime.threads = 0 is not allowed; must be \"auto\" (one thread for each core",
@@ -265,7 +265,7 @@ fn a_zero_is_refused_with_the_word_that_is_meant() {
         ("store.path=", "store.path = \"\" is not allowed; must be \"auto\" (the first of systemd's"),
     ] {
         let problem = only_problem(Sources::new().assignment(assignment));
-        assert!(problem.contains(told), "{problem}");
+        assert!(problem.contains(problem_text), "{problem}");
     }
     let rule = only_problem(rules("rule-zero", "[[redelivery.rules]]\ninterval = \"0s\"\n"));
     assert!(rule.contains("rule 1: interval = \"0s\" is not allowed; must be \"off\" ("), "{rule}");
@@ -380,7 +380,7 @@ fn rules_are_read_in_their_order_with_what_each_sets() {
 #[test]
 fn a_mistake_in_a_rule_names_the_rule_and_the_field() {
     let rule = "[[redelivery.rules]]\nattempts = 1\n[[redelivery.rules]]\n";
-    for (fields, told) in [
+    for (fields, problem_text) in [
         ("interval = 5\n", "rule 2: interval = 5 is not allowed; must be a duration with a unit"),
         ("attempts = 1\nclient_id = \"[a\"\n", "rule 2: client_id = \"[a\" is not allowed; must be a glob"),
         ("attempts = 1\nuser_name = 7\n", "rule 2: user_name = 7 is not allowed; must be a glob"),
@@ -409,7 +409,7 @@ fn a_mistake_in_a_rule_names_the_rule_and_the_field() {
         ("topic = \"a\"\n", "rule 2 = {...} is not allowed; must be one that sets something"),
     ] {
         let problem = only_problem(rules("rule-mistake", &format!("{rule}{fields}")));
-        assert!(problem.contains(&format!("redelivery.rules, {told}")), "{fields}: {problem}");
+        assert!(problem.contains(&format!("redelivery.rules, {problem_text}")), "{fields}: {problem}");
     }
     let unknown = only_problem(rules("rule-unknown", &format!("{rule}attempts = 2\nclient = \"a\"\n")));
     assert!(

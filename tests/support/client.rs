@@ -21,7 +21,7 @@ pub enum Event {
     Silence,
 }
 
-/// A client that acknowledges, pings and closes only when told.
+/// A client that acknowledges, pings and closes only when a test says so.
 #[derive(Debug)]
 pub struct RawClient {
     version: Version,
@@ -121,7 +121,7 @@ impl RawClient {
     /// Publishes and goes through the whole handshake of its QoS; answers the first acknowledgement's reason code.
     /// Deliveries that come in between stay to be expected.
     ///
-    /// QoS 1 and 2 are a fence: what a broker has acknowledged it has put into the outbox of every receiver. QoS 0 is
+    /// QoS 1 and 2 are a barrier: what a broker has acknowledged it has put into the outbox of every receiver. QoS 0 is
     /// none: follow it by one of the others before asserting that nothing came.
     pub fn deliver(&mut self, message: &Message) -> u8 {
         let id = self.publish(message);
@@ -273,15 +273,15 @@ impl RawClient {
         }
     }
 
-    /// Cut by the broker: 5.0 is told the reason, 3.x is not.
+    /// Waits until the broker ends the connection: with a DISCONNECT of this code in 5.0, without one in 3.x.
     pub fn expect_disconnected(&mut self, code: u8) {
-        let told = self.expect_closed();
+        let reason = self.expect_closed();
         let expected = (self.version == Version::V5).then_some(code);
-        assert_eq!(told, expected, "reason codes 0x{:02X?} and 0x{:02X?}", told, expected);
+        assert_eq!(reason, expected, "reason codes 0x{:02X?} and 0x{:02X?}", reason, expected);
     }
 
     /// The answer to a request that may be refused by its own answer or by the end of the connection: a SUBACK, a
-    /// DISCONNECT, or what stands for one (Protocol Error) where 3.x is told nothing.
+    /// DISCONNECT, or what stands for one (Protocol Error) where 3.x gets nothing.
     pub fn expect_suback_or_end(&mut self) -> Packet {
         match self.next(now() + self.ack_wait) {
             Event::Packet(packet) => packet,

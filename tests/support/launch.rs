@@ -48,7 +48,7 @@ fn start_in_process(store: Option<Box<dyn Store>>, configure: impl FnOnce(&mut C
     TestBroker::InProcess(Broker::start_with(config, store).expect("the broker starts"))
 }
 
-/// With `HOMING_TEST_STORE=memory` every broker has a store that lasts as long as it does: every gate and fence is in
+/// With `HOMING_TEST_STORE=memory` every broker has a store that lasts as long as it does: every gate is in
 /// force, and nothing else may differ.
 fn store_in_memory() -> Option<Box<dyn Store>> {
     let wanted = std::env::var("HOMING_TEST_STORE").ok()?;

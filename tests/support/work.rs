@@ -1,5 +1,5 @@
 //! Work in a shared group whose member ends its session between a message and its commit, with a broker that is killed as soon
-//! as the publisher is told of it. Syncs take their time (`SYNC_MS` of the `power_loss` shim), so there is a between.
+//! as the publisher has its acknowledgement. Syncs take their time (`SYNC_MS` of the `power_loss` shim), so there is a between.
 
 use crate::support::client::Event;
 use crate::support::{Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, now};

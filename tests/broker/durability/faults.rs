@@ -16,7 +16,7 @@ const QUOTA_EXCEEDED: u8 = 0x97;
 /// A whole second of keep alive, half a second more, and what the expiry queue rounds up: once more as long.
 const LONG: Duration = Duration::from_secs(4);
 
-/// How long clients hear nothing after a commit that fails. The commit itself is waited for before; nothing tells that it failed.
+/// How long clients hear nothing after a commit that fails. The test waits for the commit before. No packet shows that it failed.
 const AFTER_THE_FAULT: Duration = Duration::from_millis(60);
 
 /// A broker on a store that does what the test says.

@@ -183,15 +183,15 @@ fn with_a_long_share(stored: &Stored, count: usize) -> RawClient {
     away.disconnect();
     let mut publisher = stored.client(V5, "publisher");
     deliver(&mut publisher, count);
-    let mut heir = stored.persistent(V5, &stored.id("heir", 1));
-    heir.subscribe(&[("$share/g/t", 2)]);
-    heir
+    let mut successor = stored.persistent(V5, &stored.id("successor", 1));
+    successor.subscribe(&[("$share/g/t", 2)]);
+    successor
 }
 
-fn take(heir: &mut RawClient, count: usize) -> Vec<usize> {
+fn take(successor: &mut RawClient, count: usize) -> Vec<usize> {
     let one = |_| {
-        let came = heir.expect_publish();
-        heir.complete(&came);
+        let came = successor.expect_publish();
+        successor.complete(&came);
         came.text().parse().expect("a number")
     };
     (0..count).map(one).collect()
@@ -208,10 +208,10 @@ fn assert_all(mut came: Vec<usize>, count: usize) {
 fn v5_a_long_queue_of_shared_messages_goes_to_another_member_when_its_session_ends() {
     const COUNT: usize = 300;
     on_stored_brokers(|stored| {
-        let mut heir = with_a_long_share(stored, COUNT);
+        let mut successor = with_a_long_share(stored, COUNT);
         stored.client(V5, &stored.id("leaver", 0)).disconnect();
-        assert_all(take(&mut heir, COUNT), COUNT);
-        heir.settle();
+        assert_all(take(&mut successor, COUNT), COUNT);
+        successor.settle();
     });
 }
 
@@ -220,14 +220,14 @@ fn what_an_ended_session_left_to_its_group_survives_a_crash_before_it_was_read()
     const COUNT: usize = 300;
     for (first, second) in [(1, 1), (3, 3), (3, 1), (1, 3)] {
         let stored = Stored::new(first);
-        let mut heir = with_a_long_share(&stored, COUNT);
+        let mut successor = with_a_long_share(&stored, COUNT);
         // Nobody takes more than its window; the others wait in the queue of whom they were given to, or are nobody's yet.
         stored.client(V5, &stored.id("leaver", 0)).disconnect();
-        let mut all = take(&mut heir, 40);
+        let mut all = take(&mut successor, 40);
         // Acknowledgements of QoS 1 are recorded lazily: behind them, something that is waited for.
-        heir.subscribe(&[("other", 1)]);
+        successor.subscribe(&[("other", 1)]);
         let broker = after(stored.image(), second);
-        let mut back = broker.persistent(V5, &stored.id("heir", 1));
+        let mut back = broker.persistent(V5, &stored.id("successor", 1));
         all.extend(take(&mut back, COUNT - all.len()));
         back.settle();
         assert_all(all, COUNT);
@@ -269,15 +269,15 @@ fn what_an_ended_session_left_waits_until_another_member_has_room() {
     const SHARED: usize = 300;
     let limit = |config: &mut Config| config.store.queue_messages = 1_000;
     let stored = Stored::configured(Memory::default(), 1, Duration::ZERO, limit);
-    let mut heir = with_a_long_share(&stored, SHARED);
-    heir.subscribe(&[("own", 1)]);
-    heir.disconnect();
+    let mut successor = with_a_long_share(&stored, SHARED);
+    successor.subscribe(&[("own", 1)]);
+    successor.disconnect();
     let mut publisher = stored.client(V5, "publisher of more");
     for n in 0..OWN {
         assert!(publisher.deliver(&Message::new("own", n.to_string()).qos(1)) < 0x80);
     }
     stored.client(V5, &stored.id("leaver", 0)).disconnect();
-    let mut back = stored.persistent(V5, &stored.id("heir", 1));
+    let mut back = stored.persistent(V5, &stored.id("successor", 1));
     let (mut shared, mut own) = (Vec::new(), Vec::new());
     while shared.len() < SHARED {
         let came = back.expect_publish();

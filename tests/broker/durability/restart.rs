@@ -257,7 +257,7 @@ fn v5_message_expiry_counts_the_time_that_the_broker_was_down() {
     );
 }
 
-/// A durable session with a will that waits for so many seconds, cut off by the crash; and one that hears of it.
+/// A durable session with a will that waits for so many seconds, disconnected by the crash, and a client that receives the will.
 fn will_is_disconnected_off(stored: &Stored, delay: u32) {
     stored.persistent(V311, "s").subscribe(&[("will", 1)]);
     let will = Will::new("will", "gone").qos(1).with(Property::WillDelay(delay));

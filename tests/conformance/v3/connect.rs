@@ -85,7 +85,7 @@ fn unsupported_level_is_refused_with_its_code(broker: &Target) {
         assert_eq!(client.expect_connack().code, 1, "level {level}");
         client.expect_closed();
     }
-    // A later version is told so in the latest form that there is, which is that of 5.0.
+    // A later version is refused in the form of 5.0, the latest that there is.
     for level in [6, 7, 255] {
         let mut client = broker.open(V5);
         client.send(&Connect { level, ..Connect::new(V311, &broker.id("c")) }.encode());

@@ -31,7 +31,7 @@ cases! {
     }
 }
 
-/// What no UTF-8 string contains: a lone continuation, a cut sequence, an overlong form, a surrogate, too great a number.
+/// What no UTF-8 string contains: a lone continuation, a truncated sequence, an overlong form, a surrogate, too great a number.
 const NOT_UTF_8: [&[u8]; 6] =
     [b"\xFF", b"a\x80", b"a\xC3", b"\xC0\xAF", b"\xED\xA0\x80\xED\xB0\x80", b"\xF4\x90\x80\x80"];
 
@@ -95,7 +95,7 @@ fn fields_are_read_in_their_order(broker: &Target) {
     let (id, topic) = (broker.id("c"), broker.topic("will"));
     let mut watcher = broker.client(V311, "w");
     watcher.subscribe(&[(&topic, 0)]);
-    // A user name may not, and a password may, be other than UTF-8: so are the last two told apart.
+    // A user name may not, and a password may, be other than UTF-8: this tells the last two apart.
     let fields: [&[u8]; 5] = [id.as_bytes(), topic.as_bytes(), b"message", b"user", b"\xFF\0"];
     let mut client = broker.open(V311);
     client.send(&connect(V311, 0xC6, &fields));

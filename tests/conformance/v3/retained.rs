@@ -40,7 +40,7 @@ fn retained_message_and_its_qos_are_kept_for_later_subscribers(broker: &Target, 
     let (mut publisher, topic) = publisher(broker);
     for qos in [0, 1, 2] {
         publisher.deliver(&Message::new(&topic, "kept").qos(qos).retained());
-        // QoS 0 is no fence.
+        // QoS 0 is no barrier.
         publisher.settle();
         assert_eq!(texts(&kept(broker, version, &topic)), [("kept", qos)]);
     }

@@ -23,15 +23,15 @@ cases! {
 
 fn session_is_begun_kept_and_taken_up(broker: &Target, version: Version) {
     let topic = broker.topic("t");
-    // 3.1 knows the session and does not tell of it.
-    let told = version != V31;
+    // 3.1 has sessions and no Session Present.
+    let has_flag = version != V31;
     let mut client = broker.persistent(version, "c");
     assert!(!client.session_present());
     client.subscribe(&[(&topic, 1)]);
     client.disconnect();
     for round in 0..4 {
         let mut client = broker.persistent(version, "c");
-        assert_eq!(client.session_present(), told);
+        assert_eq!(client.session_present(), has_flag);
         client.deliver(&Message::new(&topic, "x").qos(1));
         let publish = client.expect_publish();
         client.complete(&publish);

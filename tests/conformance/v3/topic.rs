@@ -119,9 +119,9 @@ fn leading_wildcards_match_no_dollar_topics(broker: &Target) {
     // The broker's own, retained before anyone asks.
     let broker =
         broker.configured(|config| config.sys.publish_interval = std::time::Duration::from_millis(100));
-    let mut told = broker.client(V311, "told");
-    told.subscribe(&[("$SYS/#", 0)]);
-    assert!(told.expect_publish().topic.starts_with("$SYS/"));
+    let mut watcher = broker.client(V311, "watcher");
+    watcher.subscribe(&[("$SYS/#", 0)]);
+    assert!(watcher.expect_publish().topic.starts_with("$SYS/"));
     let mut client = broker.client(V311, "c");
     client.subscribe(&[("#", 0), ("+/#", 0), ("+/broker/#", 0)]);
     client.settle();

@@ -47,8 +47,8 @@ fn no_disconnect_before_connack(stage: &Stage) {
 }
 
 /// Everything that makes the broker disconnect a client that is served.
-fn cut(stage: &Stage) -> Vec<(RawClient, u8)> {
-    let mut cut = Vec::new();
+fn disconnected(stage: &Stage) -> Vec<(RawClient, u8)> {
+    let mut closed = Vec::new();
     for (bytes, code) in [
         (vec![0x36, 0], MALFORMED),
         (vec![0xE1, 0], MALFORMED),
@@ -56,19 +56,19 @@ fn cut(stage: &Stage) -> Vec<(RawClient, u8)> {
         (stage.passing("second").encode(), PROTOCOL_ERROR),
         (stage.message("t", "").with(Property::TopicAlias(0)).encode(V5, 0), 0x94),
     ] {
-        let mut client = stage.client(&format!("c{}", cut.len()));
+        let mut client = stage.client(&format!("c{}", closed.len()));
         client.send(&bytes);
-        cut.push((client, code));
+        closed.push((client, code));
     }
     let old = stage.client("old");
     stage.client("old").settle();
-    cut.push((old, 0x8E));
-    cut
+    closed.push((old, 0x8E));
+    closed
 }
 
 /// That its property may not be there the reader of these tests asserts.
 fn disconnect_of_the_broker_has_no_session_expiry(stage: &Stage) {
-    for (mut client, code) in cut(stage) {
+    for (mut client, code) in disconnected(stage) {
         let Packet::Disconnect(disconnect) = client.receive() else { panic!("no DISCONNECT") };
         assert_eq!(disconnect.code, code);
         assert!(disconnect.properties.iter().all(|property| property.id() != 0x11));
@@ -77,7 +77,7 @@ fn disconnect_of_the_broker_has_no_session_expiry(stage: &Stage) {
 
 fn nothing_is_sent_after_disconnect(stage: &Stage) {
     let mut publisher = stage.client("p");
-    for (mut client, code) in cut(stage) {
+    for (mut client, code) in disconnected(stage) {
         // Requests that would be answered otherwise.
         client.ping();
         client.publish_as(&stage.message("t", "").qos(1), 1);
@@ -96,7 +96,7 @@ fn nothing_is_sent_after_disconnect(stage: &Stage) {
 }
 
 fn connection_is_closed_after_disconnect(stage: &Stage) {
-    for (mut client, code) in cut(stage) {
+    for (mut client, code) in disconnected(stage) {
         let Packet::Disconnect(disconnect) = client.receive() else { panic!("no DISCONNECT") };
         assert_eq!(disconnect.code, code);
         assert!(matches!(client.next(now() + stage.ack_wait()), Event::Closed));
@@ -160,7 +160,7 @@ fn malformed_packets_and_protocol_errors_close_the_connection(stage: &Stage) {
 }
 
 fn reason_of_0x80_or_above_means_closing(stage: &Stage) {
-    for (mut client, code) in cut(stage) {
+    for (mut client, code) in disconnected(stage) {
         assert!(code >= 0x80);
         assert_eq!(client.expect_closed(), Some(code));
     }

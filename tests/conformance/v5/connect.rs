@@ -56,7 +56,7 @@ fn connection_that_opens_with_another_packet_is_closed(stage: &Stage) {
 }
 
 fn second_connect_is_a_protocol_error(stage: &Stage) {
-    stage.assert_disconnected(&stage.passing("cut").encode(), &[PROTOCOL_ERROR], "the same once more");
+    stage.assert_disconnected(&stage.passing("violator").encode(), &[PROTOCOL_ERROR], "the same once more");
     stage.assert_disconnected(&stage.passing("other").encode(), &[PROTOCOL_ERROR], "of another client id");
 }
 
@@ -220,7 +220,7 @@ fn connect_with_a_format_error_is_closed(stage: &Stage) {
     refuse(&connect_packet(0x02, &[0x21, 0], &[&id]), "a property cut short");
     let lawful = stage.passing("c").will(stage.will("will", "")).user_name("u").password(b"p").encode();
     for length in 0..lawful.len() - 2 {
-        refuse(&packet(0x10, &[&lawful[2..2 + length]]), &format!("cut to {length}"));
+        refuse(&packet(0x10, &[&lawful[2..2 + length]]), &format!("truncated to {length}"));
     }
     stage.client("c").settle();
 }

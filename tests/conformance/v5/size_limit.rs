@@ -119,7 +119,7 @@ fn explanations_of_unsuback_fit_or_are_left_out(stage: &Stage) {
     assert_small_answer(stage, &idle_unsubscribe(), Kind::Unsuback);
 }
 
-/// Everything after which a client is told goodbye.
+/// Everything that the broker answers with a DISCONNECT.
 fn explanations_of_disconnect_fit_or_are_left_out(stage: &Stage) {
     for bytes in [
         vec![0xF0, 0],

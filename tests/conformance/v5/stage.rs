@@ -136,19 +136,22 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A client that is served sends these bytes, is told one of `codes` and cut.
+    /// Asserts that these bytes of a connected client are answered by a DISCONNECT with one of `codes`.
     pub fn assert_disconnected(&self, bytes: &[u8], codes: &[u8], why: &str) {
-        let mut client = self.client("cut");
+        let mut client = self.client("violator");
         client.send(bytes);
         assert_reason(&mut client, codes, why);
     }
 }
 
 /// The connection ends with a DISCONNECT that names one of `codes`. The standard demands the close and advises the reason
-/// (4.13); this broker always tells it.
+/// (4.13); this broker always sends it.
 pub fn assert_reason(client: &mut RawClient, codes: &[u8], why: &str) {
-    let told = client.expect_closed();
-    assert!(told.is_some_and(|code| codes.contains(&code)), "{why}: told {told:02X?} of {codes:02X?}");
+    let reason = client.expect_closed();
+    assert!(
+        reason.is_some_and(|code| codes.contains(&code)),
+        "{why}: {reason:02X?} is not one of {codes:02X?}"
+    );
 }
 
 /// Everything said until the close, in whatever format a broker chooses for a client it does not know.

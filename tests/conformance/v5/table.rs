@@ -77,7 +77,7 @@ const FROM_CLIENTS: [&str; 11] = [
     "AUTH",
 ];
 
-/// In the table, which does not tell the direction; but it comes from a server only.
+/// The table has it without a direction, but only servers send it.
 fn only_from_servers(packet: &str, property: &str) -> bool {
     (packet, property) == ("PUBLISH", "Subscription Identifier")
 }

@@ -162,7 +162,7 @@ fn aliases_end_with_their_connection(stage: &Stage) {
     subscriber.settle();
 }
 
-/// What was sent by an alias is sent again by its name, or by an alias that the new connection has been told.
+/// What was sent by an alias is sent again by its name, or by an alias that was set on the new connection.
 fn aliases_of_the_broker_end_with_their_connection(stage: &Stage) {
     let connect = stage.lasting("s").with(Property::TopicAliasMaximum(5));
     let mut subscriber = stage.connect(&connect);
@@ -178,7 +178,7 @@ fn aliases_of_the_broker_end_with_their_connection(stage: &Stage) {
         assert!(publish.dup);
         let topic = match alias(&publish) {
             None => publish.topic.clone(),
-            Some(alias) if publish.topic.is_empty() => known.get(&alias).cloned().expect("told anew"),
+            Some(alias) if publish.topic.is_empty() => known.get(&alias).cloned().expect("set anew"),
             Some(alias) => known.entry(alias).insert_entry(publish.topic.clone()).get().clone(),
         };
         assert_eq!(topic, stage.topic(publish.text()));
