@@ -125,6 +125,21 @@ impl Session {
         Ok(())
     }
 
+    /// Takes a request of a 5.0 CONNECT. Returns the granted time as text for CONNACK, and an error
+    /// if the text is not a duration. A retry interval is always off.
+    // 5.0 [MQTT-4.4.0-1]
+    pub fn request_time_at_connect(
+        &mut self,
+        time: RequestedTime,
+        text: &str,
+    ) -> (Result<(), InvalidRequest>, String) {
+        if time == RequestedTime::RetryInterval {
+            return (Ok(()), format(Duration::ZERO));
+        }
+        let read = self.request_time(time, text);
+        (read, format(self.granted(time)))
+    }
+
     /// Returns the requested retry interval and ack timeout, for the store.
     pub fn requested_times(&self) -> (Option<Duration>, Option<Duration>) {
         self.ack_wait.as_ref().map_or((None, None), |p| (p.retry_interval, p.ack_timeout))

@@ -165,7 +165,7 @@ impl Wire {
 
     /// Writes the CONNACK of a refused CONNECT. Nothing is written for a reason that 3.x has no
     /// return code for, and for a 5.0 client that cannot take even the bare packet.
-    // 3.1.1 [MQTT-3.2.2-4], [MQTT-3.2.2-5]; 5.0 [MQTT-3.2.2-6], [MQTT-3.2.2-7]
+    // 3.1.1 [MQTT-3.2.2-4], [MQTT-3.2.2-5]; 5.0 [MQTT-3.1.4-2], [MQTT-3.2.2-6], [MQTT-3.2.2-7]
     pub fn put_refusal(&mut self, refusal: &ConnectRefusal) {
         let ConnectRefusal { reason, what } = *refusal;
         if !self.version.is_v5() && ConnectReturnCode::from_reason(reason).is_none() {

@@ -54,9 +54,13 @@ impl Session {
 
 impl Wire {
     /// Writes DISCONNECT, without the Reason String if the client's Maximum Packet Size does not
-    /// allow it. Only for a 5.0 client that has its CONNACK.
+    /// allow it. Only for a client that has its CONNACK. Writes nothing in 3.x, where only a client
+    /// sends DISCONNECT.
     // 5.0 [MQTT-3.14.2-3]
     pub fn put_disconnect(&mut self, reason: ReasonCode, text: Option<&str>) {
+        if !self.version.is_v5() {
+            return;
+        }
         let mut disconnect = Disconnect::new(reason);
         disconnect.reason_string = text;
         if self.put(&Packet::Disconnect(disconnect)).is_err() {

@@ -32,7 +32,8 @@ impl KeepAlive {
         self.heard = now;
     }
 
-    /// Records that the client sent something.
+    /// Records that the client sent a whole packet. The bytes of a partial one do not count.
+    // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]
     pub fn heard(&mut self, now: Instant) {
         self.heard = now;
     }
@@ -61,6 +62,7 @@ impl KeepAlive {
     ///
     /// `awake_since` is when the machine woke from its last suspend. No client could be heard
     /// during the suspend.
+    // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]
     pub fn deadline(&self, awake_since: Instant) -> Instant {
         if self.limit_ms == 0 || !self.paused.is_never() {
             return Instant::NEVER;

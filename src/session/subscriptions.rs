@@ -2,7 +2,9 @@
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;
-use crate::mqtt::packet::{ReasonCode, RetainHandling, Subscribe, SubscribeFilter};
+use crate::mqtt::packet::{
+    Packet, PacketId, Properties, ReasonCode, RetainHandling, Suback, Subscribe, SubscribeFilter, Unsuback,
+};
 use crate::mqtt::topic;
 use crate::mqtt::topic::TopicFilter;
 use crate::session::policy::SessionPolicy;
@@ -15,7 +17,7 @@ use hashbrown::{HashSet, hash_set};
 /// Most sessions have one filter. A table for one filter would cost ten times the filter.
 #[derive(Debug, Default)]
 pub struct Subscriptions {
-    filters: Own,
+    filters: OwnFilters,
     charge: Charge,
 }
 
@@ -37,6 +39,28 @@ pub struct FilterRefusal {
     pub reason: ReasonCode,
     /// The text for the log.
     pub what: &'static str,
+}
+
+/// The packet that answers a SUBSCRIBE or UNSUBSCRIBE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerKind {
+    /// SUBACK.
+    Suback,
+    /// UNSUBACK.
+    Unsuback,
+}
+
+impl AnswerKind {
+    /// Returns the answer to the packet with this identifier. `reasons` has one reason code for each
+    /// of its filters, in their order.
+    // 3.1.1 and 5.0 [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.10.4-4], [MQTT-3.10.4-5]
+    pub fn packet(self, packet_id: PacketId, reasons: Vec<ReasonCode>) -> Packet<'static> {
+        let properties = Properties::EMPTY;
+        match self {
+            AnswerKind::Suback => Packet::Suback(Suback { packet_id, properties, reasons }),
+            AnswerKind::Unsuback => Packet::Unsuback(Unsuback { packet_id, properties, reasons }),
+        }
+    }
 }
 
 /// Checks a SUBSCRIBE as a whole.
@@ -68,7 +92,7 @@ fn sends_retained(handling: RetainHandling, known: bool) -> bool {
 const FILTER: usize = 48;
 
 #[derive(Debug, Default)]
-enum Own {
+enum OwnFilters {
     #[default]
     None,
     One(Box<str>),
@@ -83,9 +107,9 @@ impl Subscriptions {
     /// Returns the number of filters.
     pub fn len(&self) -> usize {
         match &self.filters {
-            Own::None => 0,
-            Own::One(_) => 1,
-            Own::Several(filters, _) => filters.len(),
+            OwnFilters::None => 0,
+            OwnFilters::One(_) => 1,
+            OwnFilters::Several(filters, _) => filters.len(),
         }
     }
 
@@ -97,18 +121,18 @@ impl Subscriptions {
     /// True if the session has this filter.
     pub fn contains(&self, filter: &str) -> bool {
         match &self.filters {
-            Own::None => false,
-            Own::One(only) => **only == *filter,
-            Own::Several(filters, _) => filters.contains(filter),
+            OwnFilters::None => false,
+            OwnFilters::One(only) => **only == *filter,
+            OwnFilters::Several(filters, _) => filters.contains(filter),
         }
     }
 
     /// Returns the levels of all filters with wildcards, with this filter included.
     fn levels_with(&self, filter: &str) -> u32 {
         let levels = match &self.filters {
-            Own::None => 0,
-            Own::One(only) => wild_levels(only),
-            Own::Several(_, levels) => *levels,
+            OwnFilters::None => 0,
+            OwnFilters::One(only) => wild_levels(only),
+            OwnFilters::Several(_, levels) => *levels,
         };
         levels.saturating_add(wild_levels(filter))
     }
@@ -159,11 +183,13 @@ impl Subscriptions {
         }
         let levels = self.levels_with(filter);
         self.filters = match std::mem::take(&mut self.filters) {
-            Own::None => Own::One(filter.into()),
-            Own::One(only) => Own::Several(Box::new(Filters::from_iter([only, filter.into()])), levels),
-            Own::Several(mut filters, _) => {
+            OwnFilters::None => OwnFilters::One(filter.into()),
+            OwnFilters::One(only) => {
+                OwnFilters::Several(Box::new(Filters::from_iter([only, filter.into()])), levels)
+            }
+            OwnFilters::Several(mut filters, _) => {
                 filters.insert(filter.into());
-                Own::Several(filters, levels)
+                OwnFilters::Several(filters, levels)
             }
         };
         self.charge.add(filter.len() + FILTER);
@@ -173,15 +199,15 @@ impl Subscriptions {
     /// Removes a filter. Returns true if the session had it.
     fn remove(&mut self, filter: &str) -> bool {
         let removed = match &mut self.filters {
-            Own::Several(filters, levels) => {
+            OwnFilters::Several(filters, levels) => {
                 let removed = filters.remove(filter);
                 if removed {
                     *levels = levels.saturating_sub(wild_levels(filter));
                 }
                 removed
             }
-            Own::One(only) if **only == *filter => {
-                self.filters = Own::None;
+            OwnFilters::One(only) if **only == *filter => {
+                self.filters = OwnFilters::None;
                 true
             }
             _ => false,
@@ -195,9 +221,9 @@ impl Subscriptions {
     /// Consumes the set and returns its filters one by one.
     pub fn drain(self) -> Drained {
         let (only, several) = match self.filters {
-            Own::None => (None, None),
-            Own::One(only) => (Some(only), None),
-            Own::Several(filters, _) => (None, Some(filters.into_iter())),
+            OwnFilters::None => (None, None),
+            OwnFilters::One(only) => (Some(only), None),
+            OwnFilters::Several(filters, _) => (None, Some(filters.into_iter())),
         };
         Drained { only, several, _charge: self.charge }
     }
@@ -205,9 +231,9 @@ impl Subscriptions {
     /// Iterates over the filters, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         let (only, several) = match &self.filters {
-            Own::None => (None, None),
-            Own::One(only) => (Some(only), None),
-            Own::Several(filters, _) => (None, Some(filters.iter())),
+            OwnFilters::None => (None, None),
+            OwnFilters::One(only) => (Some(only), None),
+            OwnFilters::Several(filters, _) => (None, Some(filters.iter())),
         };
         only.into_iter().chain(several.into_iter().flatten()).map(AsRef::as_ref)
     }
@@ -245,7 +271,7 @@ impl Recount for Subscriptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mqtt::packet::{PacketId, Properties, QoS, SubscriptionOptions};
+    use crate::mqtt::packet::{QoS, SubscriptionOptions};
     use crate::session::connect::tests::policy;
 
     fn requested(filter: &str, retain_handling: RetainHandling) -> SubscribeFilter<'_> {

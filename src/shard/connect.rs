@@ -124,7 +124,6 @@ impl Shard {
             stored: self.stored.is_some() && kept,
             held,
         };
-        // 5.0 [MQTT-3.1.4-2]; 3.x says it as "server unavailable".
         if let Err(want) = self.admits(Change::Connect(entrant)) {
             return refuse(ReasonCode::QUOTA_EXCEEDED, want.text());
         }
@@ -269,7 +268,6 @@ impl Shard {
     }
 
     /// What came is no CONNECT.
-    // 3.1.1 [MQTT-3.1.4-1], [MQTT-3.1.2-2]; 5.0 [MQTT-3.1.4-1]
     pub(super) fn refuse_undecodable(&mut self, now: Instant, id: ConnectionId, error: &DecodeError) {
         if let Some(connack) = error.connack()
             && let Some(connection) = self.connections.get_mut(id)

@@ -91,7 +91,6 @@ impl Shard {
         }
     }
 
-    // 5.0 [MQTT-4.4.0-1]
     fn ack_timeout(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
         let Shard { connections, sessions, counters, .. } = self;
         let Some(connection) = connections.get(id) else { return };
@@ -171,7 +170,6 @@ impl Shard {
 
     /// Cuts a connection whose read or write deadline has passed by now. The caller has read what
     /// came of a silent one.
-    // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]
     pub fn disconnect_if_due(&mut self, now: Instant, id: ConnectionId) -> OverdueConnection {
         let timeout = self.settings.write_timeout;
         let Some(connection) = self.connections.get(id) else { return OverdueConnection::Abandon };

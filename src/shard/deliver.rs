@@ -262,8 +262,7 @@ impl Handover<'_, '_> {
         });
         let sending = Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: target.ids };
         if let Err(TooLarge) = write(now, connection, sending, publication, out.frames, scratch) {
-            // It counts as delivered: no stall, no quota, but the loss is counted. 5.0
-            // [MQTT-3.1.2-25]
+            // The message counts as delivered. The drop is counted.
             if let Some(packet_id) = packet_id {
                 session_entry.session.sender.undo(packet_id);
             }

@@ -98,7 +98,7 @@ impl Shard {
     pub(super) fn say_disconnect(&mut self, id: ConnectionId, reason: ReasonCode, text: Option<&str>) {
         let Shard { connections, scratch, .. } = self;
         let Some(connection) = connections.get_mut(id) else { return };
-        if connection.phase != Phase::Established || !connection.version().is_v5() {
+        if connection.phase != Phase::Established {
             return;
         }
         connection.wire.outbox.lend(&mut scratch.pool);
@@ -216,7 +216,6 @@ impl Shard {
     }
 
     /// Publishes a will, if there is one.
-    // 3.1.1 [MQTT-3.1.2-8], [MQTT-3.1.2-10]; 5.0 [MQTT-3.1.2-8], [MQTT-3.1.2-10]
     pub(super) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Arc<Will>>) {
         if will.is_some() {
             let (publisher, stored) = (self.publisher_name(id), self.is_stored(id));

@@ -196,7 +196,7 @@ impl Shard {
         if !was_dirty {
             self.flush_last(id, others);
         }
-        // 3.1.1 [MQTT-3.1.2-24], 5.0 [MQTT-3.1.2-22]: whole packets count, not bytes.
+        // Whole packets count, not bytes.
         if taken > 0
             && let Some(connection) = self.connections.get_mut(id)
         {
@@ -338,7 +338,6 @@ impl Shard {
 
     /// Ends the connection of a client that broke a rule. A 5.0 client gets a DISCONNECT with the
     /// reason.
-    // 5.0 [MQTT-4.13.1-1], 3.1.1 [MQTT-4.8.0-1]
     pub(super) fn fail(&mut self, now: Instant, id: ConnectionId, violation: Violation) {
         let why = DisconnectCause::Violation(violation.reason, violation.what.into());
         self.cut(now, id, Some(violation.reason), why);

@@ -8,12 +8,13 @@
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
-use crate::mqtt::packet::{Packet, PacketId, Properties, QoS, ReasonCode, Suback, Unsuback};
+use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::Lsn;
 use crate::routing::retained::{Cursor, SearchProgress};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::Delivery;
+use crate::session::subscriptions::AnswerKind;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::durability::session_records::record_delivery;
@@ -43,12 +44,6 @@ pub(super) struct Answer {
     pub refused: usize,
     pub what: &'static str,
     pub retained: RetainedRequests,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum AnswerKind {
-    Suback,
-    Unsuback,
 }
 
 impl Answer {
@@ -138,7 +133,6 @@ pub(super) struct RetainedDelivery {
 impl Shard {
     /// Writes SUBACK or UNSUBACK, then what is retained. A connection that is gone gets neither;
     /// its session keeps the subscription. Returns the job that is left.
-    // 3.1.1 and 5.0 [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.10.4-4], [MQTT-3.10.4-5]
     pub(super) fn answer(
         &mut self,
         now: Instant,
@@ -158,12 +152,7 @@ impl Shard {
         }
         connection.wire.outbox.lend(&mut scratch.pool);
         *unflushed += reasons.len();
-        let properties = Properties::EMPTY;
-        let packet = match kind {
-            AnswerKind::Suback => Packet::Suback(Suback { packet_id, properties, reasons }),
-            AnswerKind::Unsuback => Packet::Unsuback(Unsuback { packet_id, properties, reasons }),
-        };
-        let _ = connection.wire.put(&packet);
+        let _ = connection.wire.put(&kind.packet(packet_id, reasons));
         self.touch(id);
         if retained.requests.is_empty() {
             return None;

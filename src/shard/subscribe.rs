@@ -15,7 +15,7 @@ use crate::routing::shared_group::{Member, Presence};
 use crate::routing::subscription_tree::{
     Interest, PackedOptions, SessionSlot, Subscribed, Subscriber, Unsubscribed,
 };
-use crate::session::subscriptions::{CheckedFilter, FilterRefusal};
+use crate::session::subscriptions::{AnswerKind, CheckedFilter, FilterRefusal};
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::connection::Pause;
@@ -24,7 +24,7 @@ use crate::shard::exchange::outbound::Item;
 use crate::shard::observe::client_events::Occurrence;
 use crate::shard::receive::Flow;
 use crate::shard::slots::{ConnectionId, SessionId};
-use crate::shard::suback::{Answer, AnswerKind};
+use crate::shard::suback::Answer;
 use crate::shard::turn::Job;
 use crate::time::Instant;
 

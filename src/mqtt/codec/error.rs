@@ -171,7 +171,7 @@ impl DecodeError {
     /// Only an unknown level with one of MQTT's names has a CONNACK. A level above 5 has the form
     /// of 5.0, the latest that such a client can know. A lower level has the form of 3.x.
     // 3.1.1 [MQTT-3.1.2-1], [MQTT-3.1.2-2], [MQTT-3.1.4-1];
-    // 5.0 [MQTT-3.1.2-2] leaves the CONNACK optional
+    // 5.0 [MQTT-3.1.4-1]; [MQTT-3.1.2-2] leaves the CONNACK optional
     pub const fn connack(&self) -> Option<&'static [u8]> {
         const V3: &[u8] = &[0x20, 2, 0, ConnectReturnCode::UnacceptableProtocolVersion as u8];
         const V5: &[u8] = &[0x20, 3, 0, ReasonCode::UNSUPPORTED_PROTOCOL_VERSION.byte(), 0];

@@ -57,13 +57,8 @@ impl Shard {
         for (time, text) in asked.into_iter().flatten() {
             let Some(session_entry) = self.sessions.get_mut(id) else { continue };
             let session = &mut session_entry.session;
-            if time == RequestedTime::RetryInterval {
-                // 5.0 [MQTT-4.4.0-1]: there is none.
-                answers.push((time.name(), "off".to_owned()));
-                continue;
-            }
-            let read = session.request_time(time, text);
-            answers.push((time.name(), ack_wait::format(session.granted(time))));
+            let (read, granted) = session.request_time_at_connect(time, text);
+            answers.push((time.name(), granted));
             if read.is_err() {
                 let client_id = shortened(&session.client_id);
                 self.note_unreadable(client_id, time, text);
