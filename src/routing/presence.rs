@@ -35,7 +35,7 @@ struct Known {
 }
 
 impl Presences {
-    /// Notes that the session joined a group in which it was not.
+    /// Records that a session joined one more group.
     pub fn join(&mut self, address: MemberAddress, presence: Presence) {
         let Presences { sessions, changes, latest } = self;
         let known = sessions.entry(address).or_insert_with(|| {
@@ -47,7 +47,7 @@ impl Presences {
         self.set(address, presence);
     }
 
-    /// Notes that the session left a group in which it was.
+    /// Records that a session left one of its groups.
     pub fn leave(&mut self, address: MemberAddress) {
         let Some(known) = self.sessions.get_mut(&address) else { return };
         known.groups -= 1;

@@ -4,8 +4,8 @@
 //! member refuses, the member's shard chooses the next. So shards choose independently, and a
 //! choice is fair only among the choices of one shard.
 //!
-//! Not here: the check that a member can take more, which the caller makes, and the further way of
-//! a message that was refused or not acknowledged.
+//! This file does not check if a member can take more: the caller passes that check in. Nor does it
+//! decide what becomes of a message that a member refused or did not acknowledge.
 
 use crate::routing::presence::Presences;
 use crate::routing::subscription_tree::{PackedOptions, SessionSlot, ShardId, ShardSet};

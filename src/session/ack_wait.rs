@@ -1,4 +1,5 @@
-//! How long one session waits for an acknowledgement, if that differs from the operator's setting.
+//! The time that one session waits for an acknowledgement, if it differs from the operator's
+//! setting.
 //!
 //! Two things change the wait: the client's own request, within the operator's bounds, and earlier
 //! disconnects for a missing acknowledgement. A session without either has no [`AckWait`].

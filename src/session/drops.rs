@@ -112,13 +112,13 @@ pub struct Dropped {
     pub cause: DropReason,
     /// The message; `None` if it never had a body of its own, or its body is in the store alone.
     pub message: Option<Message>,
-    /// How often and when the message was sent to this session.
+    /// The transmissions to this session.
     pub sent: Sent,
     /// The negative reason code of the receiver, if the receiver sent one.
     pub code: Option<ReasonCode>,
 }
 
-/// How often and when a message was sent to one session, over all its connections.
+/// The transmissions of a message to one session, over all its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Number of transmissions.

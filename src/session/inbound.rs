@@ -1,9 +1,9 @@
-//! Incoming QoS 1 and 2: which acknowledgements the publisher is owed.
+//! Incoming QoS 1 and 2 messages, and the acknowledgements that their publisher gets.
 //!
 //! A QoS 2 identifier is remembered from its PUBLISH until its PUBREL, whatever the DUP flag says.
-//! An acknowledgement leaves when all its gates (other shards, the store) have answered, in the
-//! order of the PUBLISHes. On one shard there is usually no gate; then the acknowledgement leaves
-//! at once and nothing is stored here.
+//! Acknowledgements leave in the order of the PUBLISHes. Each waits until all its gates have
+//! answered: peers that got the message, and the store. On one shard without a store there is
+//! usually no gate. Then the acknowledgement leaves at once, and nothing is stored here.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::outcome::Outcome;
@@ -14,7 +14,7 @@ use crate::session::id_set::IdSet;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Identifies the pending acknowledgement that a gate's answer is for. Counts up per session, and
+/// Identifies a pending acknowledgement, for the answers of its gates. Counts up per session, and
 /// wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckToken(u32);
@@ -107,12 +107,12 @@ impl Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AckState {
     /// The acknowledgement is for the present connection.
-    Speaks,
-    /// Its connection is gone. At QoS 2, a repeated PUBLISH on the next connection makes it speak
-    /// again.
-    Silent,
-    /// The acknowledgement has left, before an older silent one that still waits.
-    Spoken,
+    Current,
+    /// The connection of the acknowledgement is gone. At QoS 2, a repeated PUBLISH on the next
+    /// connection makes it [`AckState::Current`] again.
+    Detached,
+    /// The acknowledgement has left before an older detached one that still waits.
+    Written,
 }
 
 /// The receiving half of one session.
@@ -146,10 +146,10 @@ impl Receiver {
     }
 
     fn speaking(&self) -> impl Iterator<Item = &Pending> {
-        self.pending.iter().flat_map(|row| &row.pending).filter(|p| p.ack_state == AckState::Speaks)
+        self.pending.iter().flat_map(|row| &row.pending).filter(|p| p.ack_state == AckState::Current)
     }
 
-    /// Takes the identifier of an incoming QoS 2 PUBLISH.
+    /// Decides about an incoming QoS 2 PUBLISH, and remembers its identifier.
     // 5.0 [MQTT-4.3.3-10], 3.1.1 [MQTT-4.3.3-2]
     pub fn admit(&mut self, id: PacketId) -> Admission {
         if !self.is_known(id) {
@@ -158,14 +158,14 @@ impl Receiver {
         }
         let mut pending = self.pending.iter_mut().flat_map(|row| &mut row.pending);
         let same = |p: &&mut Pending| {
-            p.qos == QoS::ExactlyOnce && p.packet_id == id && p.ack_state != AckState::Spoken
+            p.qos == QoS::ExactlyOnce && p.packet_id == id && p.ack_state != AckState::Written
         };
         match pending.find(same) {
             Some(p) => {
                 // The first copy on this connection gets the pending PUBREC, and each further copy
                 // gets one more. 3.1.1 [MQTT-4.3.3-2], 5.0 [MQTT-4.3.3-8]
-                p.again = p.again.saturating_add(u8::from(p.ack_state == AckState::Speaks));
-                p.ack_state = AckState::Speaks;
+                p.again = p.again.saturating_add(u8::from(p.ack_state == AckState::Current));
+                p.ack_state = AckState::Current;
                 Admission::Pending
             }
             None => Admission::Repeated,
@@ -235,7 +235,7 @@ impl Receiver {
             gates: 0,
             outcome,
             refused,
-            ack_state: AckState::Speaks,
+            ack_state: AckState::Current,
             again: 0,
         });
         None
@@ -252,7 +252,7 @@ impl Receiver {
         told: Option<ReasonCode>,
     ) -> AckToken {
         let token = self.next_token();
-        let (refused, ack_state) = (told, AckState::Speaks);
+        let (refused, ack_state) = (told, AckState::Current);
         self.push(Pending { packet_id, qos, gates, outcome, refused, ack_state, again: 0 });
         token
     }
@@ -291,18 +291,18 @@ impl Receiver {
             row.give_back_room();
             let pending = &mut row.pending;
             let Some(p) = pending.pop_front_if(|p| p.gates == 0) else {
-                // Silent acknowledgements do not block later ones: the first that speaks may leave
-                // before them.
+                // Detached acknowledgements do not block later ones: the first current one may
+                // leave before them.
                 let p =
-                    pending.iter_mut().find(|p| p.ack_state == AckState::Speaks).filter(|p| p.gates == 0)?;
-                p.ack_state = AckState::Spoken;
+                    pending.iter_mut().find(|p| p.ack_state == AckState::Current).filter(|p| p.gates == 0)?;
+                p.ack_state = AckState::Written;
                 let Pending { packet_id, qos, outcome, refused, again, .. } = *p;
                 return Some(self.due(packet_id, qos, outcome, refused, again));
             };
             self.first = self.first.wrapping_add(1);
-            if p.ack_state != AckState::Spoken {
+            if p.ack_state != AckState::Written {
                 let due = self.due(p.packet_id, p.qos, p.outcome, p.refused, p.again);
-                if p.ack_state == AckState::Speaks {
+                if p.ack_state == AckState::Current {
                     return Some(due);
                 }
             }
@@ -313,8 +313,8 @@ impl Receiver {
     /// session, but they are not written unless a PUBLISH is repeated. QoS 2 identifiers stay too.
     pub fn end_connection(&mut self) {
         for p in self.pending.iter_mut().flat_map(|row| &mut row.pending) {
-            if p.ack_state == AckState::Speaks {
-                p.ack_state = AckState::Silent;
+            if p.ack_state == AckState::Current {
+                p.ack_state = AckState::Detached;
                 p.again = 0;
             }
         }

@@ -13,7 +13,7 @@ pub struct KeepAlive {
     heard: Instant,
     /// Since when the broker does not read or answer; [`Instant::NEVER`] while it does both.
     paused: Instant,
-    /// How long a client may be silent, in milliseconds; 0 for ever.
+    /// The time that a client may be silent, in milliseconds; 0 is no limit.
     limit_ms: u32,
 }
 

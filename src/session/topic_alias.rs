@@ -99,7 +99,7 @@ pub struct OutgoingAliases {
 /// Bytes of an alias beside its topic: its place in a table that is half full.
 const ALIAS: usize = 64;
 
-/// How a PUBLISH names its topic.
+/// The way in which a PUBLISH names its topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     /// By the Topic Name alone.

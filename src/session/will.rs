@@ -6,7 +6,7 @@ use crate::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a connection ended, as far as the Will Message and the session depend on it.
+/// The way in which a connection ended, for the Will Message and the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// DISCONNECT 0x00: the Will Message is discarded. 3.1.1 and 5.0 [MQTT-3.14.4-3]
@@ -31,7 +31,7 @@ impl Session {
     }
 }
 
-/// When a Will Message is published.
+/// The time at which a Will Message is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WillTime {
     /// Not at all.

@@ -333,7 +333,7 @@ pub struct FrameParts<'a> {
     pub forwarded: &'a [u8],
     /// The payload.
     pub payload: &'a [u8],
-    /// When the message expires; [`Instant::NEVER`] without a Message Expiry Interval.
+    /// The time at which the message expires; [`Instant::NEVER`] without a Message Expiry Interval.
     pub expires: Instant,
     /// The QoS of the copies.
     pub qos: QoS,

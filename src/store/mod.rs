@@ -1,4 +1,4 @@
-//! Stores what outlives the process. No other folder knows how.
+//! The store: sessions, queues and messages that survive the process. Only this folder knows SQLite.
 //!
 //! Shards record changes ([`crate::persistence`]). While one commit runs, the committing thread
 //! ([`writer`]) gathers the batches of all shards. They become the next transaction of a [`Store`];

@@ -198,8 +198,8 @@ impl Retained {
     /// Searches as [`matching`](Self::matching) does, in parts, so that the lock is held for a
     /// short time.
     ///
-    /// A part begins at the cursor and looks at no more than `budget` topics, matching or not. It
-    /// subtracts them from `budget`. A change between two parts is seen if it is ahead of the
+    /// A part begins at the cursor and looks at no more than `budget` topics, matching or not. Each
+    /// topic is subtracted from `budget`. A change between two parts is seen if it is ahead of the
     /// cursor.
     pub fn matching_from(
         &self,
@@ -264,7 +264,7 @@ impl Retained {
         self.deadlines.first().map_or(Instant::NEVER, |d| d.0.header().expires)
     }
 
-    /// Returns the number of messages. It includes expired messages that were not removed yet.
+    /// Returns the number of messages, with expired ones that were not removed yet.
     pub fn len(&self) -> usize {
         self.messages.len()
     }

@@ -6,7 +6,7 @@
 //! packets are never queued.
 //!
 //! Only the head of a long stored queue is in memory. Behind it stand parked entries without their
-//! messages, about 110 B each with their bodies. They are read back in pages as the head drains.
+//! messages, about 110 B each with their bodies. Pages of them are read back as the head drains.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
@@ -71,7 +71,7 @@ pub struct QueueLimits {
     pub messages: usize,
     /// Maximum bytes, each message in full.
     pub bytes: usize,
-    /// What happens to a message beyond the bounds.
+    /// The policy for a message beyond the bounds.
     pub policy: QueuePolicy,
 }
 
@@ -102,7 +102,7 @@ pub struct QueueFull;
 /// Number of deliveries that a stored queue keeps in memory with their messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// For a client that is away and will not take them soon.
+    /// For a client that is away.
     Offline = 64,
     /// For a connected client.
     Online = 256,
@@ -128,21 +128,21 @@ impl Head {
 #[derive(Debug)]
 pub struct Queue {
     entries: VecDeque<Delivery>,
-    /// The entries behind `entries`, whose messages are in the store alone.
-    paged: VecDeque<Parked>,
-    /// True while the first page of `paged` is being read.
-    asked: bool,
+    /// The parked entries, which stand behind `entries`.
+    parked: VecDeque<Parked>,
+    /// True while the first page of `parked` is being read.
+    is_reading: bool,
     /// True if the shard knows that the queue waits for its turn to read a page.
-    waits: bool,
-    /// True if some entry of `paged` came by a shared subscription since `paged` was last empty.
+    waits_for_turn: bool,
+    /// True if some entry of `parked` came by a shared subscription since `parked` was last empty.
     shared: bool,
     /// Bytes of all deliveries, each with its message in full.
     bytes: usize,
-    /// The part of `bytes` that is Subscription Identifiers of `paged`. Each entry that leaves
+    /// The part of `bytes` that is Subscription Identifiers of `parked`. Each entry that leaves
     /// takes an equal share: an exact figure would cost space in each entry, and entries of one
     /// session are much alike.
-    paged_ids: usize,
-    /// The charge of `entries` and `paged` beside the messages.
+    parked_ids: usize,
+    /// The charge of `entries` and `parked` beside the messages.
     charge: Charge,
     /// The charge of the messages that are being read.
     reserved: Charge,
@@ -157,12 +157,12 @@ impl Default for Queue {
     fn default() -> Queue {
         Queue {
             entries: VecDeque::new(),
-            paged: VecDeque::new(),
-            asked: false,
-            waits: false,
+            parked: VecDeque::new(),
+            is_reading: false,
+            waits_for_turn: false,
             shared: false,
             bytes: 0,
-            paged_ids: 0,
+            parked_ids: 0,
             charge: Charge::NONE,
             reserved: Charge::NONE,
             at_most_once: 0,
@@ -174,12 +174,12 @@ impl Default for Queue {
 impl Queue {
     /// Returns the number of deliveries, parked ones included.
     pub fn len(&self) -> usize {
-        self.entries.len() + self.paged.len()
+        self.entries.len() + self.parked.len()
     }
 
     /// True if nothing is queued.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.paged.is_empty()
+        self.entries.is_empty() && self.parked.is_empty()
     }
 
     /// Returns the bytes of the deliveries, each with its message in full.
@@ -232,15 +232,15 @@ impl Queue {
         if let Some(oldest) = self.pop() {
             return Some(Dropped::unsent(DropReason::QueueOverflow, oldest.message));
         }
-        let oldest = self.paged.pop_front()?;
-        self.forget_paged(&oldest);
+        let oldest = self.parked.pop_front()?;
+        self.forget_parked(&oldest);
         Some(Dropped::new(DropReason::QueueOverflow, None))
     }
 
-    /// Adjusts the figures for an entry that was removed from `paged`.
-    fn forget_paged(&mut self, entry: &Parked) {
-        let ids = self.paged_ids / (self.paged.len() + 1);
-        self.paged_ids -= ids;
+    /// Adjusts the figures for an entry that was removed from `parked`.
+    fn forget_parked(&mut self, entry: &Parked) {
+        let ids = self.parked_ids / (self.parked.len() + 1);
+        self.parked_ids -= ids;
         self.bytes -= entry.size() + ids;
     }
 
@@ -251,7 +251,7 @@ impl Queue {
     }
 
     fn rows(&self) -> usize {
-        self.entries.capacity() * size_of::<Delivery>() + self.paged.capacity() * size_of::<Parked>()
+        self.entries.capacity() * size_of::<Delivery>() + self.parked.capacity() * size_of::<Parked>()
     }
 
     /// Appends a delivery whatever the limits say: for retained messages at a SUBSCRIBE, which the
@@ -259,15 +259,15 @@ impl Queue {
     pub fn append(&mut self, mut delivery: Delivery, head: Head) {
         // While nothing is parked, all bytes are in memory.
         let is_long = self.entries.len() >= head as usize || self.bytes >= head.bytes();
-        let behind = !self.paged.is_empty() || is_long;
+        let behind = !self.parked.is_empty() || is_long;
         self.bytes += delivery.size();
         self.at_most_once += u32::from(delivery.qos == QoS::AtMostOnce);
         self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
         match delivery.stored.take_if(|_| behind) {
             Some(entry) => {
-                self.shared = delivery.share.is_some() || self.shared && !self.paged.is_empty();
-                self.paged_ids += delivery.ids.size();
-                self.paged.extend(entry.park());
+                self.shared = delivery.share.is_some() || self.shared && !self.parked.is_empty();
+                self.parked_ids += delivery.ids.size();
+                self.parked.extend(entry.park());
             }
             None => self.entries.push_back(delivery),
         }
@@ -279,19 +279,20 @@ impl Queue {
     pub fn restore(&mut self, entry: Parked, shared: bool, ids: usize) {
         self.shared |= shared;
         self.bytes += entry.size() + ids;
-        self.paged_ids += ids;
+        self.parked_ids += ids;
         self.earliest_expiry = self.earliest_expiry.min(entry.expires());
-        self.paged.push_back(entry);
+        self.parked.push_back(entry);
         self.account();
     }
 
     /// True if it is time to read a page and none is being read.
     pub fn wants_page(&self) -> bool {
         let is_short = self.entries.len() < Head::Offline as usize / 2;
-        !self.asked && !self.paged.is_empty() && is_short && self.has_less_than_a_page()
+        !self.is_reading && !self.parked.is_empty() && is_short && self.has_less_than_a_page()
     }
 
-    /// Looks at 32 deliveries at most, because the caller checks their number first.
+    /// Returns true if the messages in memory take less than a page. Looks at 32 deliveries at most,
+    /// because the caller checks their number first.
     fn has_less_than_a_page(&self) -> bool {
         self.entries.iter().map(Delivery::size).sum::<usize>() < PAGE_BYTES
     }
@@ -299,12 +300,12 @@ impl Queue {
     /// Records that the queue waits for its turn to read a page. Returns true if it did not wait
     /// before.
     pub fn wait_for_page(&mut self) -> bool {
-        !std::mem::replace(&mut self.waits, true)
+        !std::mem::replace(&mut self.waits_for_turn, true)
     }
 
     /// Records that the queue's turn has come.
     pub fn page_waited_for(&mut self) {
-        self.waits = false;
+        self.waits_for_turn = false;
     }
 
     /// Returns the next entries to read, or `None` if it is not time or a page is being read.
@@ -312,10 +313,10 @@ impl Queue {
         if !self.wants_page() {
             return None;
         }
-        self.asked = true;
-        let (page, bytes) = page_of(&self.paged);
+        self.is_reading = true;
+        let (page, bytes) = page_of(&self.parked);
         // Charged from now on, because many pages are requested before the first one arrives.
-        self.reserved.set(bytes + self.paged_ids / self.paged.len().max(1) * page.len());
+        self.reserved.set(bytes + self.parked_ids / self.parked.len().max(1) * page.len());
         Some(page)
     }
 
@@ -327,14 +328,14 @@ impl Queue {
         read: Vec<ReadEntry>,
         drops: &mut Drops,
     ) {
-        self.asked = false;
+        self.is_reading = false;
         self.reserved.set(0);
         let mut read = read.into_iter().peekable();
         for (number, _) in wanted {
             let found = read.next_if(|r| r.number == *number);
             // The entry expired or was dropped since the request.
-            let Some(stored) = self.paged.pop_front_if(|e| e.number() == *number) else { continue };
-            self.forget_paged(&stored);
+            let Some(stored) = self.parked.pop_front_if(|e| e.number() == *number) else { continue };
+            self.forget_parked(&stored);
             let Some(ReadEntry { message, qos, retain, ids, share, .. }) = found else {
                 drops.lose(Dropped::new(DropReason::Unreadable, None));
                 continue;
@@ -351,8 +352,8 @@ impl Queue {
         if self.entries.is_empty() && self.entries.capacity() > 256 {
             self.entries = VecDeque::new();
         }
-        if self.paged.capacity() > 256 && self.paged.len() * 4 <= self.paged.capacity() {
-            self.paged.shrink_to(self.paged.len() * 2);
+        if self.parked.capacity() > 256 && self.parked.len() * 4 <= self.parked.capacity() {
+            self.parked.shrink_to(self.parked.len() * 2);
         }
         self.account();
     }
@@ -368,7 +369,7 @@ impl Queue {
         self.bytes -= delivery.size();
         self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
         if self.entries.is_empty() {
-            if self.paged.is_empty() {
+            if self.parked.is_empty() {
                 self.earliest_expiry = Instant::NEVER;
             }
             self.give_back_rows();
@@ -378,20 +379,20 @@ impl Queue {
 
     /// True if some parked entry came by a shared subscription.
     pub fn has_shared_unread(&self) -> bool {
-        self.shared && !self.paged.is_empty()
+        self.shared && !self.parked.is_empty()
     }
 
     /// Removes the oldest parked entry.
     pub fn pop_unread(&mut self) -> Option<Parked> {
-        let oldest = self.paged.pop_front()?;
-        self.forget_paged(&oldest);
+        let oldest = self.parked.pop_front()?;
+        self.forget_parked(&oldest);
         Some(oldest)
     }
 
     /// Removes all parked entries, when nothing else is left.
     pub fn take_unread(&mut self) -> VecDeque<Parked> {
-        (self.bytes, self.paged_ids) = (0, 0);
-        let unread = std::mem::take(&mut self.paged);
+        (self.bytes, self.parked_ids) = (0, 0);
+        let unread = std::mem::take(&mut self.parked);
         self.account();
         unread
     }
@@ -419,7 +420,7 @@ impl Queue {
         if self.earliest_expiry > now {
             return;
         }
-        let Queue { entries, paged, bytes, paged_ids, at_most_once, earliest_expiry, .. } = self;
+        let Queue { entries, parked, bytes, parked_ids, at_most_once, earliest_expiry, .. } = self;
         *earliest_expiry = Instant::NEVER;
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
@@ -432,13 +433,13 @@ impl Queue {
             }
             !expired
         });
-        let mut left = paged.len();
-        paged.retain(|e| {
+        let mut left = parked.len();
+        parked.retain(|e| {
             let expired = e.expires() <= now;
             if expired {
-                // The same share as in `forget_paged`.
-                let ids = *paged_ids / left.max(1);
-                *paged_ids -= ids;
+                // The same share as in `forget_parked`.
+                let ids = *parked_ids / left.max(1);
+                *parked_ids -= ids;
                 *bytes -= ids;
                 left -= 1;
                 // Without its message, as in `drop_oldest`.

@@ -124,7 +124,7 @@ fn of_large_messages_few_stay_in_memory() {
         let qos = QoS::AtLeastOnce;
         q.append(Delivery { message, ids, qos, retain: false, share, stored }, Head::Offline);
     }
-    assert_eq!((q.entries.len(), q.paged.len()), (2, 8));
+    assert_eq!((q.entries.len(), q.parked.len()), (2, 8));
     assert!(!q.wants_page(), "what is there is a page");
     q.pop();
     assert!(q.wants_page());

@@ -1,8 +1,8 @@
-//! Live retransmission on 3.x connections: one round sends again what is due, in order, a bounded
-//! number.
+//! Live retransmission on 3.x connections. One round resends the packets that are due, in order and
+//! in a bounded number.
 //!
 //! A packet is resent only if the peer's kernel has it and the application does not acknowledge it.
-//! A packet that the network still holds is not sent a second time and counts no attempt.
+//! A packet that the network still holds is not sent a second time, and no attempt is counted.
 
 use crate::session::drops::Drops;
 use crate::session::outbound::retry::{OnExhausted, Outlives, RetryPolicy};
@@ -103,8 +103,8 @@ impl Round {
         let floor = self.floors[row(packet)];
         let transmission = packet.transmission_mut();
         if floor <= transmission.attempts {
-            // An older packet with a longer interval is not due yet. It may be acknowledged one
-            // interval later.
+            // An older packet with a longer interval is not due yet. It may still be acknowledged
+            // within one more interval.
             transmission.wait_again(self.look.now, policy, wire);
             return Decision::Wait;
         }
@@ -142,10 +142,11 @@ fn row(packet: &InFlightPacket<'_>) -> usize {
 }
 
 impl Sender {
-    /// Sends again what is due on a 3.x connection, in order, a bounded number.
+    /// Resends the packets that are due on a 3.x connection, in order and in a bounded number.
     ///
-    /// `view` is the state of the socket. `outlives` says if the session outlives the connection, so
-    /// that closing the connection leads to a redelivery. Costs a pass over the packets in flight.
+    /// `view` is the state of the socket. `outlives` says if the session outlives the connection,
+    /// so that closing the connection leads to a redelivery. Costs a pass over the packets in
+    /// flight.
     pub fn retransmit(
         &mut self,
         now: Instant,

@@ -18,14 +18,14 @@ pub struct RetryPolicy {
     pub jitter: f64,
     /// Resends of one packet on one connection before the packet is exhausted; 0 for no limit.
     pub attempts: u16,
-    /// What to do once a packet is exhausted.
+    /// The action once a packet is exhausted.
     pub on_exhausted: OnExhausted,
     /// Packets resent to one connection in one tick at most. A storm of resends is spread over
     /// ticks.
     pub resends_per_tick: usize,
 }
 
-/// What to do with a connection whose packet was resent as often as allowed.
+/// The action on a connection whose packet was resent as often as allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnExhausted {
     /// Close the connection if the session outlives it. The message is redelivered when the client
@@ -58,15 +58,16 @@ impl RetryPolicy {
 /// Settings for 5.0 connections, to which nothing is resent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AckPolicy {
-    /// How long the client's host may have a packet without an acknowledgement; zero for ever.
+    /// The time that the client's host may have a packet without an acknowledgement. Zero is no
+    /// limit.
     pub timeout: Duration,
     /// Longest ack timeout. Each disconnect doubles the timeout up to it.
     pub max_timeout: Duration,
-    /// What to do once the timeout has passed.
+    /// The action after the timeout.
     pub on_timeout: OnAckTimeout,
 }
 
-/// What to do about a 5.0 connection whose client does not acknowledge in time.
+/// The action on a 5.0 connection whose client does not acknowledge in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnAckTimeout {
     /// Close the connection if the session outlives it, so that the message is redelivered.
@@ -115,9 +116,10 @@ fn unit(seed: u64, round: u16) -> f64 {
 
 const SPLITMIX64_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Returns the next number of the splitmix64 sequence and advances `state`, which begins as the seed.
+/// Returns the next number of the splitmix64 sequence and advances `state`, which begins as the
+/// seed.
 ///
-/// The numbers are evenly distributed. They are no secret: one number gives all that follow.
+/// The numbers are evenly distributed. They are not secret: one number reveals all later ones.
 pub fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(SPLITMIX64_STEP);
     let mut z = *state;

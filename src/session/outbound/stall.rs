@@ -1,7 +1,8 @@
-//! Overdue acknowledgements: which packet waits, since when, and who holds it.
+//! Overdue acknowledgements: the packet, its age, and its holder.
 //!
-//! The reaction is decided elsewhere. A 3.x connection is resent to (`sender`). A 5.0 connection
-//! never is (5.0 [MQTT-4.4.0-1]): there the wait is reported, or the connection closed.
+//! Other files decide on the reaction. A 3.x connection is resent to (`retransmission`). A 5.0
+//! connection never is (5.0 [MQTT-4.4.0-1]): the shard reports the overdue packet, or closes the
+//! connection.
 
 use crate::mqtt::packet::PacketId;
 use crate::session::drops::Drops;
@@ -35,7 +36,7 @@ impl SocketView {
     }
 }
 
-/// Who holds an unacknowledged packet.
+/// The holder of an unacknowledged packet, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallCause {
     /// The client's kernel has the packet: the application holds or dropped it.
@@ -92,9 +93,9 @@ pub struct Stall {
     pub age: Duration,
     /// Transmissions of the packet, over all connections.
     pub transmissions: u16,
-    /// Who holds the packet.
+    /// The holder of the packet.
     pub cause: StallCause,
-    /// The message's running number. It distinguishes two messages with the same identifier.
+    /// The message's running number. Two messages with the same identifier differ in it.
     pub number: u64,
     /// Time from the packet's deadline until it was found; zero before the deadline.
     pub late: Duration,

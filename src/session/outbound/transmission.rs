@@ -19,7 +19,8 @@ pub(super) fn packet_id(number: u64) -> PacketId {
     PacketId::new((number % IDS) as u16 + 1).unwrap_or(FIRST)
 }
 
-/// How often and when one packet was sent, and when it is due.
+/// The transmissions of one packet: their number, the first one, and the time at which the next one
+/// is due.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmission {
     /// When the packet is resent on this connection, or is overdue (5.0); [`Instant::NEVER`] if
@@ -110,7 +111,7 @@ impl Look {
     }
 }
 
-/// Who holds a packet that is due.
+/// The holder of a packet that is due.
 #[derive(Clone, Copy, Debug)]
 pub enum Holder {
     /// The peer's kernel does not have the packet.

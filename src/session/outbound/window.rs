@@ -26,7 +26,7 @@ use std::time::Duration;
 pub struct Unacked {
     /// The message and what its delivery adds.
     pub delivery: Delivery,
-    /// How often and when the packet was sent.
+    /// The transmissions of the packet.
     pub transmission: Transmission,
     /// Milliseconds from the first transmission to the last one, up to 49 days.
     last_sent_after: u32,
@@ -70,7 +70,7 @@ impl Unacked {
 /// A PUBREL without its PUBCOMP.
 #[derive(Debug)]
 pub struct Release {
-    /// How often and when the PUBREL was sent. `first_sent` is that of its PUBLISH.
+    /// The transmissions of the PUBREL. `first_sent` is that of its PUBLISH.
     pub transmission: Transmission,
     /// The rules that the message's topic matched.
     pub matched: PolicyRules,
@@ -511,8 +511,8 @@ impl InFlight {
         }
     }
 
-    /// Returns the next number whose identifier no unfinished message has. One always exists,
-    /// because the sender leaves at most 60,000 messages unfinished.
+    /// Returns the next number whose identifier no unfinished message has. There always is such a
+    /// number, because the sender leaves at most 60,000 messages unfinished.
     fn free_number(&mut self) -> u64 {
         let mut number = self.next;
         if self.is_empty() {
