@@ -370,7 +370,7 @@ const QUEUED: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
 fn a_session_with_much_ends(name: &str, end: impl FnOnce(SocketAddr)) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
-    let mut command = broker(&[]);
+    let mut command = broker(&["sys.publish_interval=100ms"]);
     command.arg("--data-dir").arg(directory.path());
     let (_process, address) = Process::serve(&mut command);
     let mut client = patient_v5(address, &Connect::persistent(V5, "much").keep_alive(0));
@@ -387,8 +387,10 @@ fn a_session_with_much_ends(name: &str, end: impl FnOnce(SocketAddr)) {
     }
     measure(name, address, || {
         end(address);
-        // The messages of the ended session are passed on meanwhile. Nothing shows when that is finished.
-        thread::sleep(Duration::from_millis(300));
+        // The messages of the ended session are dropped in portions. The count shows when that is finished.
+        let mut watcher = patient(address, &calm("count"));
+        watcher.subscribe(&[("$SYS/broker/messages/dropped/session_ended", 0)]);
+        while watcher.expect_publish().text().parse() != Ok(QUEUED) {}
     });
 }
 

@@ -8,7 +8,7 @@ use crate::support::launch::{
     TestBroker, on_configured_threads, on_one_and_three_threads, start_broker, versions,
 };
 use crate::support::{Connect, Kind, Message, Packet, Property, Publish, RawClient, V5, V311, Version, now};
-use homing::config::{Config, OnExhausted};
+use homing::config::{Config, OnExhausted, RedeliveryRule};
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -291,12 +291,24 @@ fn used_up_attempts_go_on_where_configured(version: Version) {
 versions!(used_up_attempts_go_on_where_configured: v311);
 
 fn interval_zero_turns_live_redelivery_off(version: Version) {
-    let broker = start_broker(|config| config.redelivery.interval = Duration::ZERO);
+    let broker = start_broker(|config| {
+        every_second(config);
+        config.redelivery.interval = Duration::ZERO;
+        let on =
+            RedeliveryRule { topic: Some("u".to_owned()), interval: Some(INTERVAL), ..Default::default() };
+        config.redelivery.rules = vec![on];
+    });
     let mut subscriber = broker.persistent(version, "s");
-    subscriber.subscribe(&[("t", 1)]);
-    broker.client(version, "p").deliver(&Message::new("t", "x").qos(1));
+    let mut resent_to = broker.client(version, "resent to");
+    let mut publisher = broker.client(version, "p");
+    for (client, topic) in [(&mut subscriber, "t"), (&mut resent_to, "u")] {
+        client.subscribe(&[(topic, 1)]);
+        publisher.deliver(&Message::new(topic, "x").qos(1));
+    }
     let first = subscriber.expect_publish();
-    subscriber.expect_nothing_for(Duration::from_secs(1));
+    // The positive control: a message to a topic whose rule sets an interval comes three times.
+    resent_to.expect_publishes(3);
+    subscriber.settle();
     subscriber.vanish();
     assert_again(&first, &broker.persistent(version, "s").expect_publish());
 }
