@@ -62,7 +62,7 @@ fn take(world: &mut World, link: LinkId) -> (Vec<u8>, Vec<ReasonCode>) {
     }
 }
 
-// Seed 131; the mutation `will_late_is_lost`.
+// Seed 131; the mutation `late_will_is_dropped`.
 #[test]
 fn a_will_is_published_whose_client_returns_after_the_delay_and_before_the_expired_deadline() {
     let mut world = World::new(&world::settings(), 1);
@@ -98,7 +98,7 @@ fn a_new_message_waits_for_what_is_still_to_be_sent_again() {
     assert_eq!(take(&mut world, back).0, [1, 2, 3, 4]);
 }
 
-// Seed 21410; the mutation `held_is_passed`.
+// Seed 21410; the mutation `held_message_is_overtaken`.
 #[test]
 fn a_message_of_the_receiver_does_not_pass_one_that_is_held_into_room_that_an_expired_one_left() {
     let mut settings = world::settings();
