@@ -1,7 +1,7 @@
 # Homing in a container:
 #   docker build -t homing .
 #   docker run -p 1883:1883 homing
-# Nothing is authenticated in this version: publish the port only where everybody may publish and subscribe.
+# Nothing is authenticated in this version: make the port reachable only for clients that may publish and subscribe to everything.
 
 FROM rust:1-slim-bookworm AS build
 # jemalloc is built from source.
@@ -32,16 +32,15 @@ RUN groupadd --gid 1883 homing \
     && install -d -m 0755 /etc/homing
 COPY --from=build /build/target/release/homing /usr/local/bin/homing
 COPY config/homing.toml /etc/homing/homing.toml
-# All interfaces of the container; which of them are reachable is decided by `docker run -p`. A file that is mounted in place of this
-# one decides for itself.
+# Listen on all interfaces of the container. `docker run -p` decides which ports can be reached.
 RUN sed -i 's/^listen = .*/listen = ["0.0.0.0:1883"]/' /etc/homing/homing.toml
 USER homing
 WORKDIR /var/lib/homing
-# Whatever arguments are given: which file is read, and where the health check finds the addresses. /etc/homing/homing.toml is read
-# without being named, too, but after config/homing.toml of the working directory, which is a volume here.
+# The file that is read, and the file in which the health check finds the addresses. The configuration is named here, because otherwise
+# a config/homing.toml in the working directory, which is a volume, would come first.
 ENV HOMING_CONFIG=/etc/homing/homing.toml HOMING_NETWORK__ADDRESSES_FILE=/run/homing/addresses
 EXPOSE 1883
-# Not /etc/homing: a volume keeps the file of the image that it was made with.
+# /etc/homing is no volume, because a volume would keep the file of an old image.
 VOLUME ["/var/lib/homing"]
 HEALTHCHECK --interval=30s --timeout=10s --start-period=5s CMD ["homing", "health"]
 STOPSIGNAL SIGTERM

@@ -1,6 +1,6 @@
-//! Decoding and encoding, per packet kind and version, with 64 B and 1 KiB of payload.
+//! Decoding and encoding, for each kind of packet and each version, with 64 B and 1 KiB of payload.
 //!
-//! `cargo bench --bench codec`
+//! Run `cargo bench --bench codec`.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use homing::mqtt::codec::{
@@ -43,7 +43,7 @@ fn packet(bytes: &[u8], version: ProtocolVersion) -> Packet<'_> {
     }
 }
 
-/// Name, version and bytes of a packet of each kind.
+/// Returns name, version and bytes of a packet of each kind.
 fn packets() -> Vec<(String, ProtocolVersion, Vec<u8>)> {
     let mut packets = Vec::new();
     for (version, name) in [(V3, "3.1.1"), (V5, "5.0")] {
@@ -72,7 +72,7 @@ fn packets() -> Vec<(String, ProtocolVersion, Vec<u8>)> {
 fn decoding(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode");
     for (name, version, bytes) in packets() {
-        // Asserts that the bytes are a packet: an error would be quick to find.
+        // The bytes must be a packet, because an error would be found faster.
         packet(&bytes, version);
         group.throughput(Throughput::Elements(1));
         group.bench_function(name, |bencher| {
@@ -91,7 +91,7 @@ fn decoding(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Packets to a growing buffer, as an outbox takes them.
+/// Number of packets that are appended to one buffer, as to an outbox.
 const BATCH: u64 = 64;
 
 fn encoding(criterion: &mut Criterion) {

@@ -1,8 +1,9 @@
-//! How long the expiry actor is held, at most, while the keys of 1,000,000 connections come due in one tick: what a
-//! registration has to wait for. `cargo bench --bench expiry_actor`; the aim is 2 ms.
+//! The longest time for which the expiry actor is busy while the keys of 1,000,000 connections come
+//! due in one tick. A registration must wait for so long. The aim is 2 ms. Run `cargo bench --bench
+//! expiry_actor`.
 //!
-//! Another thread asks the actor for something small all the time; the longest wait for the answer is the longest hold and
-//! two wake-ups.
+//! Another thread asks the actor for a small thing all the time. The longest wait for the answer is
+//! the longest busy time and two wake-ups.
 
 use actix::{Actor, Addr, Context, Handler};
 use actix_rt::{Arbiter, System};
@@ -22,7 +23,7 @@ const RUNS: usize = 7;
 /// Registrations of one turn of a shard.
 const BATCH: u32 = 1_000;
 
-/// Stands for a shard.
+/// An actor in place of a shard.
 struct Shard;
 
 impl Actor for Shard {

@@ -1,15 +1,22 @@
-//! The expiry queue beside five others at the same work: `cargo bench --bench expiry_queue`, or, for the tables that
-//! its aim is about, `cargo bench --bench expiry_queue -- '(ring|maps).*/1000000'`.
+//! The expiry queue beside five other queues at the same work.
 //!
-//! One iteration is a pass over all keys in shuffled order, so the caches get no help; a second table has the largest
-//! size in slot order. The tables at the end are in nanoseconds a key; below it bytes a key, as jemalloc counts them, and the longest single poll round.
+//! Run `cargo bench --bench expiry_queue`. The tables of the aim alone: `cargo bench --bench
+//! expiry_queue -- '(ring|maps).*/1000000'`.
 //!
-//! Measured and dropped for the ring: chains of 32-entry chunks over one table, entries of slot, generation and round
-//! (57 / 10 / 20 / 18 ns in slot order, an unchanged update reading two more places); an intrusive list through the index, as
-//! in the plain wheel, whose updates cost half of the ring's but whose expiring chases a pointer a key (55 ns).
-//! Thought through and not built: plain vectors as buckets (up to twice the bytes, and growing copies); deleting lazily,
-//! which leaves memory without a bound or compacts a bucket within one update; 32-bit bucket numbers, which save 4 bytes and
-//! make a deadline early after 25 days at an interval of a millisecond.
+//! One iteration is a pass over all keys in shuffled order, so that caches do not help. A second
+//! table has the largest size in slot order. The tables at the end are in nanoseconds for each key.
+//! Below them are the bytes for each key, as jemalloc counts them, and the longest single poll.
+//!
+//! Two other designs of the ring were measured and dropped. Chains of 32-entry chunks over one
+//! table, with entries of slot, generation and round, took 57 / 10 / 20 / 18 ns in slot order, and
+//! an unchanged update read two more places. An intrusive list through the index, as in the plain
+//! wheel, halved the cost of an update, but expiring took 55 ns, because it follows a pointer for
+//! each key.
+//!
+//! Three were considered and not built. Plain vectors as buckets take up to twice the bytes, and
+//! copy when they grow. Lazy deletion needs unbounded memory, or compacts a bucket within one
+//! update. Bucket numbers of 32 bits save 4 bytes, but a deadline would come early after 25 days
+//! with a tick of a millisecond.
 
 mod yardsticks;
 
@@ -32,13 +39,13 @@ use yardsticks::{Expiry, INTERVAL, ROUND};
 static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const SIZES: [u32; 3] = [1_000, 100_000, 1_000_000];
-/// Deadlines lie in as many buckets: a minute from the first to the last.
+/// Number of buckets with deadlines: a minute from the first to the last.
 const BUCKETS: u64 = 240;
 
-/// Time and keys by queue and operation.
+/// The time and the number of keys, by queue and operation.
 type Table = BTreeMap<(u32, &'static str, &'static str), (Duration, u64)>;
 
-/// Keys in shuffled order, and the start of each one's bucket.
+/// The keys in shuffled order, and the start of the bucket of each.
 struct Load {
     keys: Vec<(DeadlineKey, Instant)>,
 }
@@ -64,14 +71,14 @@ impl Load {
         Load { keys }
     }
 
-    /// The same keys by slot: what caches and prefetching make of it at best.
+    /// Returns the same keys in slot order, the best case for caches and prefetching.
     fn in_order(&self) -> Load {
         let mut keys = self.keys.clone();
         keys.sort_unstable_by_key(|(key, _)| key.slot);
         Load { keys }
     }
 
-    /// When the last of all is due.
+    /// Returns the time at which all deadlines have passed.
     fn end() -> Instant {
         Instant::ZERO + INTERVAL * (2 * BUCKETS as u32 + 10)
     }
@@ -84,7 +91,7 @@ impl Load {
         queue
     }
 
-    /// Every key moved by `shift` from its first deadline.
+    /// Moves every key by `shift` from its first deadline. Returns the time that this took.
     fn update<Q: Expiry>(&self, queue: &mut Q, shift: Duration) -> Duration {
         timed(|| {
             for (key, deadline) in &self.keys {
@@ -137,7 +144,7 @@ fn measure<Q: Expiry>(criterion: &mut Criterion, load: &Load, table: &mut Table)
             });
         });
     };
-    // Each pass to where the last did not leave the keys.
+    // Each pass moves the keys to where the last pass did not leave them.
     let mut queue: Q = load.fill();
     let mut turn = 0;
     run("changed", &mut |_| {
@@ -156,7 +163,8 @@ fn measure<Q: Expiry>(criterion: &mut Criterion, load: &Load, table: &mut Table)
 
 const OPERATIONS: [&str; 4] = ["changed", "same bucket", "remove", "expire"];
 
-/// Nanoseconds a key, and in brackets how many times those of the ring; what was filtered out is left out.
+/// Prints nanoseconds for each key, and in brackets the ratio to the ring. Leaves out what a filter
+/// has excluded.
 fn print_times(title: &str, table: &Table) {
     println!(
         "\n{title:<24}{:>16}{:>16}{:>16}{:>16}",
@@ -178,13 +186,13 @@ fn print_times(title: &str, table: &Table) {
     }
 }
 
-/// Not a number if nothing was measured.
+/// Returns nanoseconds for each key; not a number if nothing was measured.
 fn per_key(table: &Table, cell: (u32, &'static str, &'static str)) -> f64 {
     let (time, keys) = table[&cell];
     time.as_nanos() as f64 / keys as f64
 }
 
-/// Bytes this thread holds, in jemalloc's size classes.
+/// Returns the bytes that this thread holds, in size classes of jemalloc.
 fn held() -> u64 {
     let allocated = allocatedp::read().expect("jemalloc counts").get();
     allocated.wrapping_sub(deallocatedp::read().expect("jemalloc counts").get())
@@ -194,7 +202,7 @@ fn print_bytes<Q: Expiry>(load: &Load) {
     let before = held();
     let mut queue: Q = load.fill();
     let filled = held() - before;
-    // As it is after a while of moving about.
+    // The queue is measured after keys have moved for a while.
     for turn in 1..=4 {
         load.update(&mut queue, INTERVAL * 7 * turn);
     }
@@ -209,7 +217,8 @@ fn print_bytes<Q: Expiry>(load: &Load) {
     );
 }
 
-/// The longest round over a million keys: all in one bucket, in many, and all to be passed over.
+/// Prints the longest round over a million keys: all in one bucket, spread over many, and all to be
+/// skipped.
 fn print_longest_round(load: &Load) {
     let one_bucket = |_| Instant::ZERO;
     let many = |deadline| deadline;

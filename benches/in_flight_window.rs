@@ -1,7 +1,9 @@
-//! The in-flight window: what a QoS 1 or 2 delivery costs it from its Packet Identifier to the end, by how many others are
-//! unfinished and in which order the client answers.
+//! The in-flight window: the cost of a QoS 1 or 2 delivery from its Packet Identifier to its end.
+//! The cost depends on the number of other unfinished messages, and on the order in which the
+//! client acknowledges.
 //!
-//! `cargo bench --bench in_flight_window`; one iteration is one message through a window that is otherwise full.
+//! Run `cargo bench --bench in_flight_window`. One iteration is one message through a window that
+//! is otherwise full.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use homing::mqtt::message::{Message, Parts};
@@ -17,21 +19,22 @@ use std::time::Duration;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// The first is a request at a time, 100 the lab's window, the last what a patient operator may allow.
+/// Sizes of the window: one request at a time, two usual sizes, and a very large one that an
+/// operator may allow.
 const WINDOWS: [usize; 4] = [1, 20, 100, 10_000];
 
-/// Which of the unfinished messages the client answers next.
+/// The unfinished message that the client acknowledges next.
 #[derive(Clone, Copy)]
 enum Order {
-    /// The oldest: what the standard asks of a client.
+    /// The oldest, as the standard asks of a client.
     First,
-    /// Any: a client whose workers finish when they do.
+    /// Any, as for a client whose workers finish independently.
     Any,
-    /// The newest: the worst for a row that is kept in sending order.
+    /// The newest, which is the worst case for a row in sending order.
     Last,
 }
 
-/// Identifiers of the unfinished messages, as the client has them.
+/// The identifiers of the unfinished messages, as the client knows them.
 struct Client {
     unfinished: VecDeque<PacketId>,
     seed: u64,
@@ -97,7 +100,7 @@ fn messages(c: &mut Criterion) {
     }
 }
 
-/// What is asked of a full window without changing it.
+/// Look-ups in a full window that do not change it.
 fn questions(c: &mut Criterion) {
     let message = message();
     let mut group = c.benchmark_group("asked of a full window");
@@ -106,7 +109,7 @@ fn questions(c: &mut Criterion) {
         for _ in 0..len {
             push(&mut window, &message, QoS::AtLeastOnce);
         }
-        // At each registration of a deadline that stands already, and at each that does not.
+        // The newest deadline is needed whenever a deadline may have to be registered.
         group.bench_function(BenchmarkId::new("the newest deadline", len), |b| {
             b.iter(|| black_box(&window).newest_due())
         });

@@ -1,7 +1,9 @@
-//! From what size on a payload is better written from where it is than copied into each receiver's outbox: the fan-out of one
-//! message to sixteen sockets, appended, written in one call each and read again, copied and shared.
+//! The payload size from which sharing is cheaper than copying: the fan-out of one message to
+//! sixteen sockets, with the payload copied into each outbox, and with the payload shared. Each
+//! socket gets one write, and is read again.
 //!
-//! `cargo bench --bench outbox`; `mqtt::message::LARGE_PAYLOAD` is what came of it. Reading costs the same both ways and is in both.
+//! Run `cargo bench --bench outbox`. `mqtt::message::LARGE_PAYLOAD` was chosen by it. Reading costs
+//! the same in both cases, and is part of both.
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -14,7 +16,7 @@ use std::time::Duration;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const RECEIVERS: usize = 16;
-/// Fixed header, a topic of 25 bytes, Packet Identifier.
+/// Bytes before the payload: fixed header, a topic of 25 bytes, Packet Identifier.
 const HEAD: [u8; 33] = [7; 33];
 
 struct Receiver {
@@ -32,7 +34,8 @@ impl Receiver {
         Receiver { outbox: Outbox::default(), here, there }
     }
 
-    /// One write, as the flusher does it. What a kernel's buffers hold at least is more than a message here.
+    /// Makes one write, as the broker does. The buffers of the kernel always have room for one
+    /// message.
     fn flush(&mut self, pool: &mut Pool) {
         while !self.outbox.is_empty() {
             let wrote = if self.outbox.is_contiguous() {

@@ -1,7 +1,9 @@
-//! What a commit costs: put and delete of a message, by batch; a durable fan-out; reading back; opening.
+//! The cost of a commit: put and delete of a message, by batch; a durable fan-out; reading back;
+//! opening.
 //!
-//! `cargo bench --bench store_commit`. First a table with CPU and bytes written, by the system's account, then criterion's
-//! medians. Files are made in the temporary directory (`TMPDIR`): on a disk that is the question, not in memory.
+//! Run `cargo bench --bench store_commit`. First comes a table of CPU time and bytes written, as
+//! the system counts them, then the medians of criterion. The files are in the temporary directory
+//! (`TMPDIR`), which should be on a disk and not in memory.
 
 use criterion::{Criterion, Throughput};
 use homing::config::Durability;
@@ -21,7 +23,7 @@ struct Driver {
     store: Sqlite,
     group: CommitGroup,
     next: u64,
-    /// The longest commit and the longest write-back, milliseconds.
+    /// The longest commit and the longest write-back, in milliseconds.
     longest: [f64; 2],
     _directory: tempfile::TempDir,
 }
@@ -53,7 +55,7 @@ impl Driver {
         self.store.commit(&self.group).expect("committed");
         let committed = homing::clock::nanos();
         self.store.tidy().expect("tidied");
-        // The committing thread asks each time; the size is as of then.
+        // The committing thread asks this before each commit; the size is the one at that time.
         assert!(self.store.has_room().expect("asked"));
         let millis = |from: u64, to: u64| (to - from) as f64 / 1e6;
         self.longest[0] = self.longest[0].max(millis(began, committed));
@@ -61,7 +63,7 @@ impl Driver {
         self.group.clear();
     }
 
-    /// Puts so many messages, each for so many sessions; answers the first number.
+    /// Puts `messages` messages, each for `receivers` sessions. Returns the first number.
     fn put(&mut self, messages: u64, receivers: u64) -> u64 {
         let first = self.next;
         for _ in 0..messages {
@@ -86,7 +88,7 @@ impl Driver {
         self.commit();
     }
 
-    /// The put of the next batch and the deletion of the last are one commit, as under a steady load.
+    /// Puts a batch and deletes the one before in one commit, as under a steady load.
     fn steady(&mut self, last: u64, messages: u64) -> u64 {
         for n in 0..messages {
             self.group.fold(Record::EntryDone(EntryNumber(last + 2 * n + 1)));
@@ -136,7 +138,8 @@ fn entry(number: u64, session: u64, body: BodyNumber) -> StoredEntry {
     }
 }
 
-/// CPU in microseconds (to 10 ms) and bytes that went to the disk, of this process.
+/// Returns the CPU time of this process in microseconds, to 10 ms, and the bytes that it wrote to
+/// the disk.
 fn account() -> (f64, f64) {
     let read = |path| std::fs::read_to_string(path).expect("Linux");
     let stat = read("/proc/self/stat");
@@ -149,11 +152,11 @@ fn account() -> (f64, f64) {
         .collect();
     let io = read("/proc/self/io");
     let written = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).expect("it is counted");
-    // The state is no number, so utime and stime are the 11th and 12th of those that are.
+    // The state of the process is not a number, so utime and stime are the 11th and 12th number.
     ((fields[10] + fields[11]) * 10_000.0, written.parse().expect("a number"))
 }
 
-/// Runs it until about this long has passed, and says what it cost per unit.
+/// Calls `run` for some seconds, and prints the cost of a unit.
 fn figure(name: &str, units: u64, driver: &mut Driver, mut run: impl FnMut(&mut Driver)) {
     let (cpu, written) = account();
     let began = homing::clock::nanos();
@@ -195,7 +198,7 @@ fn figures() {
     open_a_million();
 }
 
-/// 1,000 sessions with 1,000 messages of their own each.
+/// Opens a store with 1,000 sessions that have 1,000 messages each.
 fn open_a_million() {
     let mut driver = Driver::new(Durability::Os, 1000);
     let directory = driver._directory.path().to_owned();

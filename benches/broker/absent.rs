@@ -1,7 +1,9 @@
-//! 100 sessions that are away, with 100,000 messages each: how long it takes to queue them, the memory of the broker and its
-//! files, and how long one of the sessions takes to drain. 10,000,000 deliveries, each of a number in 8 bytes at QoS 1.
+//! 100 absent sessions with 100,000 messages each: the time to queue them, the memory and files of
+//! the broker, and the time to drain one of the sessions. There are 10,000,000 deliveries at QoS 1,
+//! each with a number of 8 bytes.
 //!
-//! `HOMING_BENCH_ABSENT="100 1000"` makes it 100 sessions with 1,000 messages. Each part ends the run after five minutes.
+//! `HOMING_BENCH_ABSENT="100 1000"` makes it 100 sessions with 1,000 messages. Each part ends the
+//! run after five minutes.
 
 use super::client::{Client, publish};
 use super::process::Broker;
@@ -12,7 +14,8 @@ use std::time::{Duration, Instant};
 const SESSIONS: u32 = 100;
 const MESSAGES: u32 = 100_000;
 
-/// Messages that wait for their PUBACK, and deliveries that are acknowledged in one write: within the broker's own bounds.
+/// Messages that wait for their PUBACK at one time, and deliveries that are acknowledged in one
+/// write: within the bounds of the broker.
 const AT_ONCE: u32 = 50;
 
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -4,7 +4,7 @@ use socket2::{Domain, Socket, Type};
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// Connected, with a clean session and no keep alive.
+/// A connected client, with a clean session and without Keep Alive.
 pub struct Client {
     reader: BufReader<TcpStream>,
     body: Vec<u8>,
@@ -15,12 +15,12 @@ impl Client {
         Client::with_receive_buffer(to, id, None)
     }
 
-    /// The same with a session that outlives the connection.
+    /// Connects with a session that outlives the connection.
     pub fn connect_persistent(to: SocketAddr, id: &str) -> Client {
         Client::connect_with(to, id, None, false)
     }
 
-    /// `bytes`: what its kernel takes for it before it reads, so that the rest stays with the broker.
+    /// Connects with a receive buffer of `bytes`. A small buffer leaves unread data in the broker.
     pub fn with_receive_buffer(to: SocketAddr, id: &str, bytes: Option<usize>) -> Client {
         Client::connect_with(to, id, bytes, true)
     }
@@ -46,7 +46,7 @@ impl Client {
         self.subscribe_all(std::iter::once(filter.to_string()), qos);
     }
 
-    /// In one packet.
+    /// Subscribes to all filters with one packet.
     pub fn subscribe_all(&mut self, filters: impl Iterator<Item = String>, qos: u8) {
         let mut body = vec![0, 1];
         for filter in filters {
@@ -62,7 +62,7 @@ impl Client {
         self.reader.get_mut().write_all(bytes).expect("the broker reads");
     }
 
-    /// The first byte of the next packet; its rest is in [`Self::body`].
+    /// Reads the next packet and returns its first byte. The rest is in [`Self::body`].
     pub fn read(&mut self) -> u8 {
         let mut first = [0];
         self.reader.read_exact(&mut first).expect("the broker writes");
@@ -89,7 +89,7 @@ impl Client {
         &self.body[topic + 2..]
     }
 
-    /// Reads a PUBLISH, and acknowledges it at QoS 1; answers the length of its payload.
+    /// Reads a PUBLISH, and acknowledges it at QoS 1. Returns the length of its payload.
     pub fn take_publish(&mut self) -> usize {
         let first = self.read();
         assert_eq!(first & 0xF0, 0x30);
@@ -103,7 +103,7 @@ impl Client {
     }
 }
 
-/// A PUBLISH; its Packet Identifier is 1 where it has one.
+/// Returns a PUBLISH. Its Packet Identifier is 1 if its QoS is above 0.
 pub fn publish(topic: &str, qos: u8, payload: &[u8]) -> Vec<u8> {
     let id: &[u8] = if qos > 0 { &[0, 1] } else { &[] };
     packet(0x30 | qos << 1, &[&string(topic), id, payload].concat())

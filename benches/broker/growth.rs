@@ -1,5 +1,6 @@
-//! Cost per message by how many connections and subscriptions there are, at the same traffic: one QoS 1 message at a time,
-//! from publisher to subscriber and both acknowledgements, over all pairs in turn.
+//! The cost of a message by the number of connections and subscriptions, with the same traffic: one
+//! QoS 1 message at a time, from publisher to subscriber and both acknowledgements, over all pairs
+//! in turn.
 
 use super::client::{Client, publish};
 use super::median;
@@ -10,14 +11,14 @@ const MESSAGES: usize = 10_000;
 
 /// Filters in one SUBSCRIBE.
 const AT_ONCE: u32 = 1_000;
-/// Filters of one client: within the broker's default limit.
+/// Filters of one client, within the broker's default limit.
 const EACH: u32 = 10_000;
 
 struct Case {
     name: String,
     broker: Broker,
     pairs: Vec<Pair>,
-    /// Hold the other subscriptions.
+    /// Clients that hold the other subscriptions.
     _others: Vec<Client>,
     us_per_message: Vec<f64>,
 }
@@ -51,7 +52,7 @@ impl Case {
         Case { name, broker, pairs, _others, us_per_message: Vec::new() }
     }
 
-    /// One round over all pairs in turn.
+    /// Runs one round over all pairs in turn.
     fn round(&mut self, messages: usize) {
         let before = self.broker.cpu_ns();
         let pairs = self.pairs.len();
@@ -73,7 +74,7 @@ fn wildcard(i: u32) -> String {
     format!("other/{i}/+")
 }
 
-/// Matches none of what is published, though its first level is a wildcard.
+/// Returns a filter that matches no published topic, though its first level is a wildcard.
 fn wildcard_first(i: u32) -> String {
     format!("+/other{i}/x")
 }
@@ -90,10 +91,10 @@ pub fn run() {
     table(cases);
 }
 
-/// Rounds of all in turn; the ratios are to the first in the same round.
+/// Runs all cases in turn and prints a table. The ratios are to the first case in the same round.
 fn table(mut cases: Vec<Case>) {
     for case in &mut cases {
-        // Every connection is met once before anything counts.
+        // Every connection is used once before the measurement.
         case.round(case.pairs.len().max(1_000));
         case.us_per_message.clear();
     }

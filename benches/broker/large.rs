@@ -1,4 +1,5 @@
-//! Large payloads to many subscribers: what the broker holds of them while nobody reads, and what a delivery costs it.
+//! Large payloads to many subscribers: the memory that the broker holds while nobody reads, and the
+//! CPU time of a delivery.
 
 use super::client::{Client, publish};
 use super::median;
@@ -7,7 +8,7 @@ use super::process::Broker;
 const SUBSCRIBERS: usize = 50;
 const ROUNDS: usize = 5;
 
-/// Bytes a subscriber's kernel takes before it reads; small, so that the rest waits in the broker.
+/// The receive buffer of a subscriber, in bytes. A small one leaves most data in the broker.
 const RECEIVE_BUFFER: usize = 16 * 1024;
 
 pub fn run() {
@@ -50,7 +51,7 @@ fn row(payload: usize, messages: usize) {
         cost.push((broker.cpu_ns() - cpu) as f64 / (messages * SUBSCRIBERS) as f64 / 1e3);
     }
     let mib = (payload * messages) as f64 / f64::from(1 << 20);
-    // The first round is the one that finds no memory at hand.
+    // Only the first round shows the memory, because later rounds find it allocated.
     let held = held[0];
     let copies = mib * SUBSCRIBERS as f64;
     let us = median(&mut cost);

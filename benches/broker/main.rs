@@ -1,9 +1,11 @@
-//! The whole broker as a process of its own, over loopback: what must not grow, and what must not be copied.
+//! The whole broker as a process of its own, over loopback: costs that must not grow, and payloads
+//! that must not be copied.
 //!
-//! `cargo bench --bench broker` runs all; `-- growth`, `-- large`, `-- neighbour` or `-- absent` one of them. They take a minute
-//! each and want a quiet machine; where it is not, read the ratios, which are medians over interleaved rounds.
-//! `HOMING_BENCH_COMMAND="mosquitto -c FILE -p {port}"` measures another broker by the same rows; `{data}` in it stands for
-//! a folder of its own, which `absent` needs.
+//! `cargo bench --bench broker` runs all parts; `-- growth`, `-- large`, `-- neighbour` or `--
+//! absent` runs one. Each takes a minute and needs a quiet machine. On a busy machine read the
+//! ratios, which are medians over interleaved rounds. `HOMING_BENCH_COMMAND="mosquitto -c FILE -p
+//! {port}"` measures another broker. `{data}` in it stands for a folder of its own, which `absent`
+//! needs.
 
 mod absent;
 mod client;
@@ -27,7 +29,7 @@ fn main() {
     }
 }
 
-/// The middle one; of an even number the upper.
+/// Returns the median; of an even number of values the upper one.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

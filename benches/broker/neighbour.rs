@@ -1,5 +1,6 @@
-//! One subscriber that reads nothing, and what others notice of it: the latency of a pair that has nothing to do with it,
-//! against the same traffic to a subscriber that reads; and what the broker holds for the silent one.
+//! A subscriber that reads nothing, and its effect on others. Measures the latency of a pair that
+//! has nothing to do with it, beside the same traffic to a subscriber that reads, and the memory
+//! that the broker holds for the silent one.
 
 use super::client::{Client, publish};
 use super::median;
@@ -12,12 +13,13 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 5;
 const PROBES: usize = 3_000;
-/// Between two messages of the pair that is measured, and between two to the other subscriber.
+/// The time between two messages of the measured pair, and between two to the other subscriber.
 const EVERY: Duration = Duration::from_micros(500);
-/// Sent to the silent one before anything is measured: more than kernel, outbox and queue take.
+/// Messages that the silent subscriber is sent before the measurement: more than kernel, outbox and
+/// queue can hold.
 const BEFORE: usize = 20_000;
 
-/// Publisher, and where it reads a subscriber, to one topic.
+/// The publisher of one topic, and its subscriber if that reads.
 struct Traffic {
     over: Arc<AtomicBool>,
     publisher: JoinHandle<()>,
@@ -47,7 +49,7 @@ impl Traffic {
                 send();
                 thread::sleep(EVERY);
             }
-            // For the reader to see that it is over.
+            // One more message ends the loop of the reader.
             send();
         });
         Traffic { over, publisher, subscriber, _silent: silent }
@@ -71,7 +73,7 @@ fn reader(mut client: Client, over: &Arc<AtomicBool>) -> JoinHandle<()> {
     })
 }
 
-/// Latencies from PUBLISH to its arrival, sorted, in microseconds.
+/// Returns latencies from PUBLISH to arrival, sorted, in microseconds.
 fn probe(to: SocketAddr) -> Vec<f64> {
     let mut subscriber = Client::connect(to, "s");
     subscriber.subscribe("pair", 1);

@@ -1,4 +1,4 @@
-//! A broker as a child process, and what `/proc` says of it.
+//! A broker as a child process, and its figures from `/proc`.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -6,19 +6,20 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Ended when dropped.
+/// A running broker. Dropping the value ends the process.
 pub struct Broker {
     child: Child,
     pub address: SocketAddr,
 }
 
 impl Broker {
-    /// One arbiter: the rows are about the cost of a message, not about how it spreads over cores.
+    /// Starts a broker with one thread, because the tables show the cost of a message and not its
+    /// spread over cores.
     pub fn start() -> Broker {
         Broker::start_with("--ephemeral", Path::new(""))
     }
 
-    /// The same with a store in this folder.
+    /// Starts the same broker with a store in this folder.
     pub fn start_in(folder: &Path) -> Broker {
         Broker::start_with("--data-dir {data}", folder)
     }
@@ -49,7 +50,8 @@ impl Broker {
         broker
     }
 
-    /// CPU time of all its threads, by the scheduler's clock, in nanoseconds.
+    /// Returns the CPU time of all threads of the broker in nanoseconds, by the clock of the
+    /// scheduler.
     pub fn cpu_ns(&self) -> u64 {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
         let of_task = |task: fs::DirEntry| {

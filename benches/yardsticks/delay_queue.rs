@@ -1,6 +1,8 @@
-//! `tokio_util::time::DelayQueue`, under tokio's paused time: the timer wheel an async program would reach for first.
+//! `tokio_util::time::DelayQueue` under the paused time of tokio: the timer wheel that an async
+//! program would use first.
 //!
-//! It rounds to a millisecond and knows no buckets, so a change within one costs what any change does.
+//! The wheel rounds to a millisecond and has no buckets, so a change within a bucket costs as much
+//! as any other.
 
 use super::Expiry;
 use homing::expiry::queue::DeadlineKey;
@@ -10,7 +12,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::time::{DelayQueue, delay_queue};
 
-/// Whoever measures enters it once, so that no operation pays for that.
+/// The runtime. The bench enters it once, so that no operation includes that cost.
 pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
 });
@@ -61,8 +63,8 @@ impl Expiry for Delays {
         out: &mut Vec<DeadlineKey>,
         round: &mut dyn FnMut(&mut Vec<DeadlineKey>),
     ) {
-        // Outside the task budget, which would end a poll after 128 keys. Paused time advances by itself
-        // to each next deadline; all are due by `now` wherever this is measured.
+        // The task budget would end a poll after 128 keys, so it is turned off. Paused time
+        // advances by itself to each next deadline; all measured deadlines are due by `now`.
         let until = self.start + Duration::from_millis(now.as_millis());
         RUNTIME.block_on(tokio::task::unconstrained(async {
             while let Some(expired) = std::future::poll_fn(|task| self.queue.poll_expired(task)).await {

@@ -9,7 +9,7 @@ const SPAN: u64 = 1024;
 
 #[derive(Clone, Copy)]
 struct Node {
-    /// Zero if the slot is not registered.
+    /// The number of the bucket; 0 if the slot is not registered.
     bucket: u64,
     generation: u32,
     previous: u32,

@@ -1,4 +1,5 @@
-//! A binary heap with lazy deletion: moves push anew, what is stale is thrown away when it comes up.
+//! A binary heap with lazy deletion: a move pushes a new entry, and stale entries are discarded
+//! when they reach the top.
 
 use super::Expiry;
 use homing::expiry::queue::DeadlineKey;
@@ -9,7 +10,7 @@ use std::collections::BinaryHeap;
 #[derive(Default)]
 pub struct Heap {
     entries: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    /// True deadline by slot.
+    /// The true deadline of each slot.
     deadlines: Vec<u64>,
     live: usize,
 }
@@ -17,7 +18,8 @@ pub struct Heap {
 const NONE: u64 = u64::MAX;
 
 impl Heap {
-    /// Rebuilds when most of it is stale; without it a heap of moving deadlines grows for ever.
+    /// Rebuilds the heap when most of it is stale. Otherwise a heap of moving deadlines grows
+    /// without bound.
     fn compact(&mut self) {
         if self.entries.len() > 2 * self.live + 64 {
             let deadlines = &self.deadlines;

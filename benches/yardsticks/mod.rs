@@ -1,6 +1,7 @@
-//! What the expiry queue is measured against: the same work done in the ways other brokers and runtimes do it.
+//! Other queues that do the same work as the expiry queue, as other brokers and runtimes do it.
 //!
-//! Each is written as its origin has it, not tuned to lose: nothing is boxed needlessly, and the maps may hash with foldhash too.
+//! Each is written like its original and not slowed down: nothing is boxed without need, and the
+//! maps may also hash with foldhash.
 
 pub mod delay_queue;
 pub mod hashed_wheel;
@@ -12,16 +13,17 @@ use homing::time::Instant;
 use std::time::Duration;
 
 pub const INTERVAL: Duration = Duration::from_millis(250);
-/// Entries a poll looks at, as in the expiry actor.
+/// Maximum number of entries in one poll, as in the expiry actor.
 pub const ROUND: usize = 8_192;
 
-/// The work of an expiry queue, as far as it is measured.
+/// The operations of an expiry queue that are measured.
 pub trait Expiry {
     const NAME: &'static str;
     fn new() -> Self;
     fn update(&mut self, key: DeadlineKey, deadline: Instant);
     fn remove(&mut self, key: DeadlineKey);
-    /// Hands out everything due, through `out`, in rounds if it knows them; `round` is told the end of each.
+    /// Removes everything that is due and appends it to `out`. Works in rounds if the queue has
+    /// rounds, and calls `round` at the end of each.
     fn expire(
         &mut self,
         now: Instant,

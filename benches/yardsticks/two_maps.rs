@@ -1,6 +1,7 @@
-//! ZooKeeper's `ExpiryQueue`: bucket by key, and a set of keys by bucket.
+//! ZooKeeper's `ExpiryQueue`: the bucket of each key, and the keys of each bucket.
 //!
-//! With std's hasher it is the plain translation of the original's two `ConcurrentHashMap`s; foldhash is a favour to it.
+//! With the hasher of std this is a plain translation of the two `ConcurrentHashMap`s of the
+//! original. foldhash makes it faster.
 
 use super::{Expiry, bucket};
 use hashbrown::{HashMap, HashSet};
@@ -12,11 +13,11 @@ use std::hash::BuildHasher;
 pub struct TwoMaps<S> {
     buckets: HashMap<DeadlineKey, u64, S>,
     keys: HashMap<u64, HashSet<DeadlineKey, S>, S>,
-    /// The first bucket not polled, less one.
+    /// The number of the last bucket that was polled.
     passed: u64,
 }
 
-/// A hasher that the maps are measured with.
+/// A hasher for the maps, with a name for the tables.
 pub trait Named: BuildHasher + Default {
     const NAME: &'static str;
 }
