@@ -43,7 +43,11 @@ macro_rules! redelivery_rule {
             /// True if a client's own request beats the `interval` and `ack_timeout` of a rule with
             /// a `topic`. A client's request always beats a rule without a topic.
             pub client_may_override: bool,
-            $($(#[$doc])* pub $setting: Option<$type>,)*
+            $(
+                #[doc = concat!("`", stringify!($setting), "` of `[redelivery]`, for what the rule matches; `None` to leave it.")]
+                $(#[$doc])*
+                pub $setting: Option<$type>,
+            )*
         }
 
         /// The settings of a rule.

@@ -44,6 +44,7 @@ pub struct ExpiredDeadline {
 /// registered.
 #[derive(Debug)]
 pub struct ExpiredDeadlines {
+    /// The expired deadlines, in any order within a bucket.
     pub batch: Vec<ExpiredDeadline>,
     /// The end of the earliest bucket in this batch. Later buckets, up to the time of the poll, may
     /// follow in the same batch.

@@ -30,12 +30,12 @@ The settings of the broker (--listen, --config, --set ...) have no effect here."
 #[command(after_help = AFTER_HELP)]
 pub struct LoadArguments {
     #[command(subcommand)]
-    pub scenario: Scenario,
+    pub(crate) scenario: Scenario,
 }
 
 /// The scenarios of `homing load`, each with its arguments.
 #[derive(Subcommand, Clone, Debug)]
-pub enum Scenario {
+pub(crate) enum Scenario {
     /// As many messages as the broker takes, in a closed loop
     Throughput(Throughput),
     /// Messages at a fixed rate, each stamped with the time it was due
@@ -50,7 +50,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// Returns the arguments that every scenario has.
-    pub fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &Common {
         match self {
             Scenario::Throughput(arguments) => &arguments.common,
             Scenario::Latency(arguments) => &arguments.common,
@@ -64,7 +64,7 @@ impl Scenario {
 /// The arguments of every scenario.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Load")]
-pub struct Common {
+pub(crate) struct Common {
     #[arg(long, default_value = "127.0.0.1")]
     pub host: String,
     #[arg(long, default_value_t = 1883)]
@@ -113,7 +113,7 @@ pub struct Common {
 
 /// As many messages as the broker takes, in a closed loop
 #[derive(Args, Clone, Debug)]
-pub struct Throughput {
+pub(crate) struct Throughput {
     #[command(flatten)]
     pub common: Common,
     #[arg(long, value_enum, default_value_t = Layout::OneToOne)]
@@ -125,7 +125,7 @@ pub struct Throughput {
 
 /// Messages at a fixed rate, each stamped with the time it was due
 #[derive(Args, Clone, Debug)]
-pub struct Latency {
+pub(crate) struct Latency {
     #[command(flatten)]
     pub common: Common,
     #[arg(long, value_enum, default_value_t = Layout::OneToOne)]
@@ -137,7 +137,7 @@ pub struct Latency {
 
 /// Many connections at once, then idle with keep alive
 #[derive(Args, Clone, Debug)]
-pub struct Connections {
+pub(crate) struct Connections {
     #[command(flatten)]
     pub common: Common,
     /// Connections to open; --duration is how long they then stay idle
@@ -153,7 +153,7 @@ pub struct Connections {
 
 /// Subscribers that withhold acknowledgements by plan
 #[derive(Args, Clone, Debug)]
-pub struct Redelivery {
+pub(crate) struct Redelivery {
     #[command(flatten)]
     pub common: Common,
     /// Plan that says which PUBACKs (QoS 1) or PUBRECs (QoS 2) are withheld
@@ -175,7 +175,7 @@ pub struct Redelivery {
 
 /// A queue built up for absent subscribers, then drained
 #[derive(Args, Clone, Debug)]
-pub struct Session {
+pub(crate) struct Session {
     #[command(flatten)]
     pub common: Common,
 }
@@ -183,7 +183,7 @@ pub struct Session {
 /// The assignment of publishers to subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Layout {
+pub(crate) enum Layout {
     /// Publisher i to subscriber i
     OneToOne,
     /// Each on its own topic, all subscribers on all topics by a wildcard
@@ -197,7 +197,7 @@ pub enum Layout {
 /// The plan by which a subscriber withholds acknowledgements until it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Withhold {
+pub(crate) enum Withhold {
     /// No message is acknowledged
     Never,
     /// The first transmission of every nth message is not acknowledged

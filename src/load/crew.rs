@@ -14,10 +14,10 @@ const CONNECTING: usize = 100;
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A connected client.
-pub type Client = (Sender, Connection);
+pub(super) type Client = (Sender, Connection);
 
 /// The times at which a publisher sends.
-pub enum Pace {
+pub(super) enum Pace {
     /// The publisher sends as soon as its flow is open.
     Closed,
     /// The publisher sends at `first`, and then every `every` nanoseconds. It does not wait for
@@ -29,7 +29,10 @@ pub enum Pace {
 ///
 /// # Errors
 /// The first client that fails, or the reason why the run was abandoned.
-pub async fn connect(run: &Run, clients: Vec<(Options, Option<String>)>) -> Result<Vec<Client>, Broken> {
+pub(super) async fn connect(
+    run: &Run,
+    clients: Vec<(Options, Option<String>)>,
+) -> Result<Vec<Client>, Broken> {
     let mut connected = Vec::new();
     let mut waiting = clients.into_iter();
     loop {
@@ -55,7 +58,7 @@ pub async fn connect(run: &Run, clients: Vec<(Options, Option<String>)>) -> Resu
 ///
 /// # Errors
 /// The run was abandoned; the text says why.
-pub async fn unless_abandoned<T>(run: &Run, future: impl Future<Output = T>) -> Result<T, Broken> {
+pub(super) async fn unless_abandoned<T>(run: &Run, future: impl Future<Output = T>) -> Result<T, Broken> {
     tokio::select! {
         output = future => Ok(output),
         () = run.abandoned() => {
@@ -92,7 +95,7 @@ async fn subscribe(
 }
 
 /// Gives a publisher's messages to its client until its flow or the run ends.
-pub async fn produce(run: Rc<Run>, publisher: usize, sender: Sender, pace: Pace) {
+pub(super) async fn produce(run: Rc<Run>, publisher: usize, sender: Sender, pace: Pace) {
     let Some(topic) = run.topology.topics.get(publisher).cloned() else { return };
     let mut ticks = 0_u64;
     while run.may_send(publisher).await {
@@ -119,7 +122,7 @@ pub async fn produce(run: Rc<Run>, publisher: usize, sender: Sender, pace: Pace)
 }
 
 /// Runs a publisher's connection.
-pub async fn run_publisher(run: Rc<Run>, publisher: usize, mut connection: Connection) {
+pub(super) async fn run_publisher(run: Rc<Run>, publisher: usize, mut connection: Connection) {
     loop {
         match connection.next().await {
             Ok(Event::Sent { id }) => run.sent(publisher, id),
@@ -133,7 +136,7 @@ pub async fn run_publisher(run: Rc<Run>, publisher: usize, mut connection: Conne
 }
 
 /// Runs the connection of a subscriber whose client acknowledges at once.
-pub async fn run_subscriber(run: Rc<Run>, receiver: usize, mut connection: Connection) {
+pub(super) async fn run_subscriber(run: Rc<Run>, receiver: usize, mut connection: Connection) {
     loop {
         match connection.next().await {
             Ok(Event::Message(message)) => {
@@ -156,7 +159,7 @@ fn broke(run: &Run, role: &str, index: usize, cause: &str) {
 
 /// The tasks and senders of a run's clients.
 #[derive(Default)]
-pub struct Crew {
+pub(super) struct Crew {
     senders: Vec<Sender>,
     connections: JoinSet<()>,
     pub producers: JoinSet<()>,
@@ -168,7 +171,7 @@ impl Crew {
     ///
     /// # Errors
     /// As [`connect`].
-    pub async fn assemble(run: &Rc<Run>) -> Result<Crew, Broken> {
+    pub(super) async fn assemble(run: &Rc<Run>) -> Result<Crew, Broken> {
         let mut crew = Crew::default();
         let filters = run.topology.filters.iter().enumerate();
         let clients = filters.map(|(index, filter)| (run.wire.options("s", index), Some(filter.clone())));
@@ -181,7 +184,7 @@ impl Crew {
     ///
     /// # Errors
     /// As [`connect`].
-    pub async fn receive(
+    pub(super) async fn receive(
         &mut self,
         run: &Rc<Run>,
         clients: Vec<(Options, Option<String>)>,
@@ -197,7 +200,7 @@ impl Crew {
     ///
     /// # Errors
     /// As [`connect`].
-    pub async fn publishers(&mut self, run: &Rc<Run>) -> Result<(), Broken> {
+    pub(super) async fn publishers(&mut self, run: &Rc<Run>) -> Result<(), Broken> {
         let clients = (0..run.topology.topics.len()).map(|index| (run.wire.options("p", index), None));
         for (index, (sender, connection)) in connect(run, clients.collect()).await?.into_iter().enumerate() {
             self.senders.push(sender);
@@ -207,7 +210,7 @@ impl Crew {
     }
 
     /// Lets the publishers send, each at its own pace.
-    pub fn publish(&mut self, run: &Rc<Run>, mut pace: impl FnMut(usize) -> Pace) {
+    pub(super) fn publish(&mut self, run: &Rc<Run>, mut pace: impl FnMut(usize) -> Pace) {
         let first = self.senders.len().saturating_sub(run.topology.topics.len());
         for (index, sender) in self.senders.iter().skip(first).enumerate() {
             self.producers.spawn_local(produce(Rc::clone(run), index, sender.clone(), pace(index)));
@@ -215,7 +218,7 @@ impl Crew {
     }
 
     /// Sends DISCONNECT from every client. Connections that take too long are closed.
-    pub async fn leave(mut self) {
+    pub(super) async fn leave(mut self) {
         for sender in &self.senders {
             // An error only means that the connection has ended before.
             let _ = sender.disconnect();

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// The bounds of a publisher.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub(super) struct Bounds {
     /// Messages to send in all.
     pub messages: Option<u64>,
     /// Messages without PUBACK or PUBCOMP, and in any QoS messages that the client has not put on
@@ -23,7 +23,7 @@ pub struct Bounds {
 
 /// The progress of one publisher.
 #[derive(Debug)]
-pub struct Flow {
+pub(super) struct Flow {
     bounds: Bounds,
     next: u64,
     unacknowledged: u32,
@@ -41,7 +41,7 @@ pub struct Flow {
 
 impl Flow {
     /// Returns the flow of a publisher that has sent nothing.
-    pub fn new(bounds: Bounds) -> Flow {
+    pub(super) fn new(bounds: Bounds) -> Flow {
         Flow {
             bounds,
             next: 0,
@@ -55,12 +55,12 @@ impl Flow {
     }
 
     /// Returns true if all messages are sent.
-    pub fn exhausted(&self) -> bool {
+    pub(super) fn exhausted(&self) -> bool {
         self.bounds.messages.is_some_and(|messages| self.next >= messages)
     }
 
     /// Returns true if the next message may be sent now.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         let end_to_end = self.bounds.end_to_end;
         self.unacknowledged < self.bounds.window
             && self.queued < self.bounds.window
@@ -68,12 +68,12 @@ impl Flow {
     }
 
     /// Returns true if no message waits for its acknowledgement.
-    pub fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.unacknowledged == 0
     }
 
     /// Takes the next sequence number for a QoS 0 message.
-    pub fn take_unacknowledged(&mut self) -> u64 {
+    pub(super) fn take_unacknowledged(&mut self) -> u64 {
         let sequence = self.next;
         self.next += 1;
         self.queued += 1;
@@ -84,7 +84,7 @@ impl Flow {
     }
 
     /// Takes the next sequence number for a QoS 1 or 2 message.
-    pub fn take(&mut self) -> u64 {
+    pub(super) fn take(&mut self) -> u64 {
         self.unacknowledged += 1;
         self.given.push_back(self.next);
         self.take_unacknowledged()
@@ -92,7 +92,7 @@ impl Flow {
 
     /// Records that the client has put its oldest queued message on the wire, under this packet
     /// identifier (0: QoS 0).
-    pub fn sent(&mut self, id: u16) {
+    pub(super) fn sent(&mut self, id: u16) {
         self.queued = self.queued.saturating_sub(1);
         // A QoS 0 message has no identifier.
         if id != 0
@@ -103,19 +103,19 @@ impl Flow {
     }
 
     /// Records the end of the handshake of `id`. Returns the sequence number of the message.
-    pub fn finished(&mut self, id: u16) -> Option<u64> {
+    pub(super) fn finished(&mut self, id: u16) -> Option<u64> {
         let sequence = self.on_wire.remove(&id)?;
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
         Some(sequence)
     }
 
     /// Records that one audience has the message.
-    pub fn arrived(&mut self, sequence: u64) {
+    pub(super) fn arrived(&mut self, sequence: u64) {
         self.settle(sequence, 1);
     }
 
     /// Records that the broker refused the message, so that no audience will have it.
-    pub fn refused(&mut self, sequence: u64) {
+    pub(super) fn refused(&mut self, sequence: u64) {
         self.settle(sequence, u32::MAX);
     }
 
@@ -133,7 +133,7 @@ impl Flow {
     }
 
     /// Continues without the messages that are under way. At QoS 0 they may never arrive.
-    pub fn write_off(&mut self) {
+    pub(super) fn write_off(&mut self) {
         self.missing.clear();
         self.base = self.next;
     }

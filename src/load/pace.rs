@@ -11,14 +11,14 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A timer of the kernel. The timer takes one file descriptor, and two system calls for each wait.
-pub struct Alarm(AsyncFd<OwnedFd>);
+pub(super) struct Alarm(AsyncFd<OwnedFd>);
 
 impl Alarm {
     /// Returns a timer that is not set.
     ///
     /// # Errors
     /// The system refuses a descriptor.
-    pub fn new() -> io::Result<Alarm> {
+    pub(super) fn new() -> io::Result<Alarm> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         #[expect(
@@ -33,7 +33,7 @@ impl Alarm {
     ///
     /// # Errors
     /// The timer cannot be set or read.
-    pub async fn until(&self, due: u64) -> io::Result<()> {
+    pub(super) async fn until(&self, due: u64) -> io::Result<()> {
         let Some(rest) = due.checked_sub(clock::nanos()).filter(|rest| *rest > 0) else { return Ok(()) };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let wait = std::time::Duration::from_nanos(rest);

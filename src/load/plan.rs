@@ -18,19 +18,19 @@ const DURATION: Duration = Duration::from_secs(10);
 /// The reason why arguments are refused, as one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub String);
+pub(super) struct Refused(pub String);
 
 /// Refuses with the text `why` unless `holds`.
 ///
 /// # Errors
 /// The text, if `holds` is false.
-pub fn require(holds: bool, why: &str) -> Result<(), Refused> {
+pub(super) fn require(holds: bool, why: &str) -> Result<(), Refused> {
     if holds { Ok(()) } else { Err(Refused(why.to_owned())) }
 }
 
 /// The settings that all clients of a run share.
 #[derive(Clone, Debug)]
-pub struct Wire {
+pub(super) struct Wire {
     pub host: String,
     pub port: u16,
     pub version: ProtocolVersion,
@@ -43,7 +43,7 @@ pub struct Wire {
 
 /// The bounds of a run in messages and time.
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
+pub(super) struct Extent {
     pub duration: Option<Duration>,
     pub messages: Option<u64>,
     pub warmup: Duration,
@@ -52,7 +52,7 @@ pub struct Extent {
 
 /// The topics of the publishers and the filters of the subscribers.
 #[derive(Clone, Debug)]
-pub struct Topology {
+pub(super) struct Topology {
     /// The topic of each publisher.
     pub topics: Vec<String>,
     /// The filter of each subscriber.
@@ -68,7 +68,7 @@ impl Wire {
     ///
     /// # Errors
     /// The first argument that makes no sense.
-    pub fn new(common: &Common, qos: QoS, run: u32) -> Result<Wire, Refused> {
+    pub(super) fn new(common: &Common, qos: QoS, run: u32) -> Result<Wire, Refused> {
         let least = verify::LENGTH;
         require(
             common.payload >= least,
@@ -94,7 +94,7 @@ impl Wire {
 
     /// Returns the options of a client that acknowledges at once and whose session ends with its
     /// connection.
-    pub fn options(&self, role: &str, index: usize) -> Options {
+    pub(super) fn options(&self, role: &str, index: usize) -> Options {
         Options {
             host: self.host.clone(),
             port: self.port,
@@ -116,7 +116,7 @@ impl Extent {
     ///
     /// # Errors
     /// The first argument that makes no sense.
-    pub fn new(common: &Common, default: Duration) -> Result<Extent, Refused> {
+    pub(super) fn new(common: &Common, default: Duration) -> Result<Extent, Refused> {
         require(common.messages != Some(0), "--messages must not be 0")?;
         require(common.duration != Some(Duration::ZERO), "--duration must not be 0")?;
         require(!common.patience.is_zero(), "--patience must not be 0")?;
@@ -141,7 +141,7 @@ impl Topology {
     ///
     /// # Errors
     /// The numbers of clients are out of range or do not fit the layout.
-    pub fn new(layout: Layout, common: &Common, run: u32) -> Result<Topology, Refused> {
+    pub(super) fn new(layout: Layout, common: &Common, run: u32) -> Result<Topology, Refused> {
         let (publishers, subscribers) = clients(layout, common)?;
         let topic = |name: &str| format!("homing-load/{run:08x}/{name}");
         let numbered = |count: u32| (0..count).map(|index| topic(&index.to_string())).collect::<Vec<_>>();
@@ -181,7 +181,7 @@ impl Topology {
 ///
 /// # Errors
 /// The first argument that makes no sense.
-pub fn prepare(common: &Common, qos: QoS) -> Result<(Wire, Extent), Refused> {
+pub(super) fn prepare(common: &Common, qos: QoS) -> Result<(Wire, Extent), Refused> {
     let wire = Wire::new(common, qos, run_number())?;
     let extent = Extent::new(common, DURATION)?;
     Ok((wire, extent))

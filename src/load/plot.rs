@@ -19,7 +19,7 @@ const LINES: u32 = 4;
 type Curve = (&'static str, &'static str, fn(&Slot) -> Option<f64>);
 
 /// Returns the SVG of a report.
-pub fn draw(report: &Report) -> String {
+pub(super) fn draw(report: &Report) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"

@@ -6,7 +6,7 @@ use std::io;
 
 /// One reading of CPU time and memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading {
+pub(super) struct Reading {
     /// CPU time of all present threads, in nanoseconds.
     cpu_ns: u64,
     rss_bytes: u64,
@@ -15,7 +15,7 @@ pub struct Reading {
 
 /// The CPU time between two readings, and the memory at the second.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Cost {
+pub(super) struct Cost {
     pub cpu_s: f64,
     /// `None` if no message was delivered.
     pub cpu_us_per_message: Option<f64>,
@@ -28,7 +28,7 @@ pub struct Cost {
 ///
 /// # Errors
 /// The process or `/proc` does not exist.
-pub fn read(pid: u32) -> io::Result<Reading> {
+pub(super) fn read(pid: u32) -> io::Result<Reading> {
     let mut cpu_ns = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may end between the listing and the reading.
@@ -47,7 +47,7 @@ fn kibibytes(status: &str, key: &str) -> u64 {
 
 impl Reading {
     /// Returns the cost since `earlier`, in all and for each of `messages`.
-    pub fn since(&self, earlier: &Reading, messages: u64) -> Cost {
+    pub(super) fn since(&self, earlier: &Reading, messages: u64) -> Cost {
         let cpu_ns = self.cpu_ns.saturating_sub(earlier.cpu_ns) as f64;
         Cost {
             cpu_s: cpu_ns / 1e9,
@@ -58,7 +58,7 @@ impl Reading {
     }
 
     /// Returns the resident memory in bytes.
-    pub fn rss_bytes(&self) -> u64 {
+    pub(super) fn rss_bytes(&self) -> u64 {
         self.rss_bytes
     }
 }

@@ -8,14 +8,14 @@ use std::io::{self, IsTerminal, Write};
 const STEPS: u64 = 1000;
 
 /// A running display.
-pub enum Progress {
+pub(super) enum Progress {
     Bar(ProgressBar),
     Lines { phase: &'static str, next_at_s: f64 },
 }
 
 impl Progress {
     /// Starts a display with the name of the phase.
-    pub fn new(phase: &'static str) -> Progress {
+    pub(super) fn new(phase: &'static str) -> Progress {
         if !io::stderr().is_terminal() {
             return Progress::Lines { phase, next_at_s: 1.0 };
         }
@@ -28,12 +28,12 @@ impl Progress {
     }
 
     /// Shows rate and latency. `done` is the finished part of the run, from 0 to 1.
-    pub fn show(&mut self, done: f64, slot: &Slot) {
+    pub(super) fn show(&mut self, done: f64, slot: &Slot) {
         self.say(done, slot.at_s, &describe(slot));
     }
 
     /// Shows `text`. `done` is from 0 to 1, and `at_s` is the time since the start in seconds.
-    pub fn say(&mut self, done: f64, at_s: f64, text: &str) {
+    pub(super) fn say(&mut self, done: f64, at_s: f64, text: &str) {
         match self {
             Progress::Bar(bar) => {
                 bar.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
@@ -51,7 +51,7 @@ impl Progress {
     }
 
     /// Removes the bar, so that the report stands alone.
-    pub fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         if let Progress::Bar(bar) = self {
             bar.finish_and_clear();
         }

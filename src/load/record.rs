@@ -15,11 +15,11 @@ const SHORTEST_SLOT_NS: u64 = 100_000_000;
 
 /// A histogram of nanoseconds.
 #[derive(Debug)]
-pub struct Latencies(Histogram<u64>);
+pub(super) struct Latencies(Histogram<u64>);
 
 /// Milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Quantiles {
+pub(super) struct Quantiles {
     pub p50: f64,
     pub p90: f64,
     pub p99: f64,
@@ -29,7 +29,7 @@ pub struct Quantiles {
 
 /// The deliveries and latencies of a quarter of a second.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Slot {
+pub(super) struct Slot {
     /// The end of the slot, in seconds since the start.
     pub at_s: f64,
     pub per_s: f64,
@@ -40,7 +40,7 @@ pub struct Slot {
 
 /// The record of one run. Times are [`crate::clock::nanos`].
 #[derive(Debug)]
-pub struct Record {
+pub(super) struct Record {
     pub latencies: Latencies,
     start: u64,
     /// The end of the warm-up. Arrivals from then on count.
@@ -63,17 +63,17 @@ impl Default for Latencies {
 
 impl Latencies {
     /// Adds a latency in nanoseconds. Values out of range count as the nearest bound.
-    pub fn add(&mut self, nanos: u64) {
+    pub(super) fn add(&mut self, nanos: u64) {
         self.0.saturating_record(nanos);
     }
 
     /// Returns the number of latencies.
-    pub fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.0.len()
     }
 
     /// Returns the quantiles in milliseconds; `None` without latencies.
-    pub fn quantiles(&self) -> Option<Quantiles> {
+    pub(super) fn quantiles(&self) -> Option<Quantiles> {
         let at = |quantile| millis(self.0.value_at_quantile(quantile));
         (self.count() > 0).then(|| Quantiles {
             p50: at(0.5),
@@ -88,7 +88,7 @@ impl Latencies {
 impl Record {
     /// Returns a record that begins at `start`. Messages that arrive in the warm-up are not
     /// counted.
-    pub fn new(start: u64, warmup: Duration) -> Record {
+    pub(super) fn new(start: u64, warmup: Duration) -> Record {
         let warmup = u64::try_from(warmup.as_nanos()).unwrap_or(u64::MAX);
         Record {
             latencies: Latencies::default(),
@@ -104,7 +104,7 @@ impl Record {
     }
 
     /// Records the first arrival of a message.
-    pub fn arrived(&mut self, stamp: Stamp, now: u64) {
+    pub(super) fn arrived(&mut self, stamp: Stamp, now: u64) {
         let latency = now.saturating_sub(stamp.time);
         self.slot.add(latency);
         if now < self.counts_from || self.counts_until.is_some_and(|end| now > end) {
@@ -118,35 +118,35 @@ impl Record {
     }
 
     /// Ends the measurement of the rate at `now`. Later messages do not count.
-    pub fn end(&mut self, now: u64) {
+    pub(super) fn end(&mut self, now: u64) {
         self.counts_until.get_or_insert(now);
     }
 
     /// Returns true if the warm-up is over.
-    pub fn counts(&self, now: u64) -> bool {
+    pub(super) fn counts(&self, now: u64) -> bool {
         now >= self.counts_from
     }
 
     /// Returns the number of counted deliveries.
-    pub fn measured(&self) -> u64 {
+    pub(super) fn measured(&self) -> u64 {
         self.measured
     }
 
     /// Returns the seconds of the measurement: up to its end if that was set, else up to the last
     /// counted delivery.
-    pub fn measured_s(&self) -> f64 {
+    pub(super) fn measured_s(&self) -> f64 {
         let end = self.counts_until.unwrap_or(self.last_arrival);
         seconds(end.saturating_sub(self.counts_from))
     }
 
     /// Returns deliveries per second, over [`Record::measured_s`]; 0 if that is 0.
-    pub fn rate(&self) -> f64 {
+    pub(super) fn rate(&self) -> f64 {
         let over = self.measured_s();
         if over > 0.0 { self.measured as f64 / over } else { 0.0 }
     }
 
     /// Closes the current slot and returns it.
-    pub fn slot(&mut self, now: u64) -> Slot {
+    pub(super) fn slot(&mut self, now: u64) -> Slot {
         let over = seconds(now.saturating_sub(self.slot_start));
         let quantiles = self.slot.quantiles();
         let slot = Slot {
@@ -164,20 +164,20 @@ impl Record {
     }
 
     /// Closes the last slot. Leaves it out if it is too short for a rate.
-    pub fn close(&mut self, now: u64) {
+    pub(super) fn close(&mut self, now: u64) {
         if self.slots.is_empty() || now.saturating_sub(self.slot_start) >= SHORTEST_SLOT_NS {
             self.slot(now);
         }
     }
 
     /// Returns the slots of the run so far.
-    pub fn slots(&self) -> &[Slot] {
+    pub(super) fn slots(&self) -> &[Slot] {
         &self.slots
     }
 }
 
 /// Returns nanoseconds as seconds.
-pub fn seconds(nanos: u64) -> f64 {
+pub(super) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 

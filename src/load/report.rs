@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// The result of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub(super) struct Report {
     pub scenario: &'static str,
     pub broker: String,
     pub mqtt: String,
@@ -41,7 +41,7 @@ pub struct Report {
 
 /// One measurement of a single scenario.
 #[derive(Clone, Debug, Serialize)]
-pub struct Figure {
+pub(super) struct Figure {
     pub name: &'static str,
     pub value: f64,
     pub unit: &'static str,
@@ -49,13 +49,13 @@ pub struct Figure {
 
 impl Figure {
     /// Returns a figure with its unit.
-    pub fn new(name: &'static str, value: f64, unit: &'static str) -> Figure {
+    pub(super) fn new(name: &'static str, value: f64, unit: &'static str) -> Figure {
         Figure { name, value, unit }
     }
 
     /// Returns the quantiles of a histogram of one scenario, under the given names for p50, p99 and
     /// max.
-    pub fn quantiles(names: [&'static str; 3], quantiles: Option<Quantiles>) -> Vec<Figure> {
+    pub(super) fn quantiles(names: [&'static str; 3], quantiles: Option<Quantiles>) -> Vec<Figure> {
         let Some(quantiles) = quantiles else { return Vec::new() };
         let values = [quantiles.p50, quantiles.p99, quantiles.max];
         names.into_iter().zip(values).map(|(name, value)| Figure::new(name, value, "ms")).collect()
@@ -65,7 +65,7 @@ impl Figure {
 impl Report {
     /// Returns the report of a run. `figures` are the measurements of its scenario alone. Messages
     /// that were under way when a run was cut short do not count as lost.
-    pub fn of(scenario: &'static str, run: &Run, meter: &Meter, mut figures: Vec<Figure>) -> Report {
+    pub(super) fn of(scenario: &'static str, run: &Run, meter: &Meter, mut figures: Vec<Figure>) -> Report {
         let mut counts = run.ledger.borrow().counts();
         if counts.lost > 0 && (run.interrupted() || run.failure().is_some()) {
             figures.push(Figure::new("under way at the end", counts.lost as f64, "messages"));
@@ -96,7 +96,7 @@ impl Report {
     }
 
     /// Returns 0 if nothing forbidden was seen and the run did not fail, else 1.
-    pub fn exit_code(&self) -> ExitCode {
+    pub(super) fn exit_code(&self) -> ExitCode {
         if self.forbidden.is_empty() && self.failure.is_none() {
             ExitCode::SUCCESS
         } else {
@@ -105,13 +105,13 @@ impl Report {
     }
 
     /// Returns the report as one JSON object.
-    pub fn json(&self) -> String {
+    pub(super) fn json(&self) -> String {
         // A report has only numbers and strings, so this cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Returns the report as a table for people.
-    pub fn table(&self) -> String {
+    pub(super) fn table(&self) -> String {
         let mut text = format!(
             "{}  {}  MQTT {}{}{}\n\n",
             self.scenario,

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 const WRITE_OFF: Duration = Duration::from_secs(1);
 
 /// A run in progress.
-pub struct Run {
+pub(super) struct Run {
     pub wire: Wire,
     pub topology: Topology,
     pub ledger: RefCell<Ledger>,
@@ -40,7 +40,7 @@ pub struct Run {
 impl Run {
     /// Returns a run whose clients have sent nothing. `end_to_end` bounds the messages of a
     /// publisher under way.
-    pub fn new(wire: Wire, topology: Topology, extent: &Extent, end_to_end: Option<u32>) -> Rc<Run> {
+    pub(super) fn new(wire: Wire, topology: Topology, extent: &Extent, end_to_end: Option<u32>) -> Rc<Run> {
         let bounds = Bounds {
             messages: extent.messages,
             window: u32::from(wire.window),
@@ -64,12 +64,12 @@ impl Run {
     }
 
     /// Starts the measurement. Everything before was preparation.
-    pub fn start(&self, warmup: Duration) {
+    pub(super) fn start(&self, warmup: Duration) {
         self.record.replace(Record::new(clock::nanos(), warmup));
     }
 
     /// Ends the publishing. No more messages are sent.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.ending.set(true);
         self.changed.notify_waiters();
         for (_, wake) in &self.flows {
@@ -78,12 +78,12 @@ impl Run {
     }
 
     /// Returns true if no more messages are sent.
-    pub fn is_ending(&self) -> bool {
+    pub(super) fn is_ending(&self) -> bool {
         self.ending.get()
     }
 
     /// Waits until the run is ending.
-    pub async fn stopped(&self) {
+    pub(super) async fn stopped(&self) {
         let changed = self.changed.notified();
         if !self.is_ending() {
             changed.await;
@@ -91,7 +91,7 @@ impl Run {
     }
 
     /// Waits until ctrl-c or a failure.
-    pub async fn abandoned(&self) {
+    pub(super) async fn abandoned(&self) {
         loop {
             let changed = self.changed.notified();
             if self.interrupted() || self.failure.borrow().is_some() {
@@ -102,29 +102,29 @@ impl Run {
     }
 
     /// Ends the run after ctrl-c.
-    pub fn interrupt(&self) {
+    pub(super) fn interrupt(&self) {
         self.interrupted.set(true);
         self.stop();
     }
 
     /// Returns true after ctrl-c.
-    pub fn interrupted(&self) -> bool {
+    pub(super) fn interrupted(&self) -> bool {
         self.interrupted.get()
     }
 
     /// Ends the run after a failure. The first cause is kept.
-    pub fn fail(&self, cause: String) {
+    pub(super) fn fail(&self, cause: String) {
         self.failure.borrow_mut().get_or_insert(cause);
         self.stop();
     }
 
     /// Returns the first failure, if there is one.
-    pub fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()
     }
 
     /// Returns a counter that grows with each progress.
-    pub fn moved(&self) -> u64 {
+    pub(super) fn moved(&self) -> u64 {
         self.moved.get()
     }
 
@@ -134,7 +134,7 @@ impl Run {
 
     /// Takes the next message of a publisher for sending. `due` is the time at which the message
     /// should leave; `None` means now.
-    pub fn take(&self, publisher: usize, due: Option<u64>) -> Option<Bytes> {
+    pub(super) fn take(&self, publisher: usize, due: Option<u64>) -> Option<Bytes> {
         let mut flow = self.flows.get(publisher)?.0.borrow_mut();
         let qos0 = self.wire.qos == QoS::AtMostOnce;
         let sequence = if qos0 { flow.take_unacknowledged() } else { flow.take() };
@@ -149,7 +149,7 @@ impl Run {
     }
 
     /// Waits until the publisher may send. Returns false if it must not send any more.
-    pub async fn may_send(&self, publisher: usize) -> bool {
+    pub(super) async fn may_send(&self, publisher: usize) -> bool {
         let Some((flow, wake)) = self.flows.get(publisher) else { return false };
         loop {
             if self.is_ending() || flow.borrow().exhausted() {
@@ -167,19 +167,19 @@ impl Run {
     }
 
     /// Records that a message of a publisher is on the wire.
-    pub fn sent(&self, publisher: usize, id: u16) {
+    pub(super) fn sent(&self, publisher: usize, id: u16) {
         self.with_flow(publisher, |flow| flow.sent(id));
     }
 
     /// Records that the broker acknowledged the message of a publisher to the end.
-    pub fn finished(&self, publisher: usize, id: u16) {
+    pub(super) fn finished(&self, publisher: usize, id: u16) {
         self.with_flow(publisher, |flow| {
             flow.finished(id);
         });
     }
 
     /// Records that the broker refused the message of a publisher.
-    pub fn refused(&self, publisher: usize, id: u16) {
+    pub(super) fn refused(&self, publisher: usize, id: u16) {
         self.with_flow(publisher, |flow| {
             if let Some(sequence) = flow.finished(id) {
                 flow.refused(sequence);
@@ -201,7 +201,7 @@ impl Run {
 
     /// Records an arrival. Returns its meaning and its stamp, or `None` if the message is not of
     /// this run.
-    pub fn arrived(&self, receiver: usize, message: &Message) -> Option<(Verdict, Stamp)> {
+    pub(super) fn arrived(&self, receiver: usize, message: &Message) -> Option<(Verdict, Stamp)> {
         let now = clock::nanos();
         let ours = |stamp: &Stamp| stamp.run == self.wire.run && message.payload.len() == self.wire.payload;
         let Some(stamp) = Stamp::read(&message.payload).filter(ours) else {
@@ -225,23 +225,23 @@ impl Run {
     }
 
     /// Records the end of the handshake of a received message.
-    pub fn closed(&self, receiver: usize, id: u16) {
+    pub(super) fn closed(&self, receiver: usize, id: u16) {
         self.ledger.borrow_mut().closed(receiver, id);
         self.moves();
     }
 
     /// Returns true if everything has arrived and every publisher has its acknowledgements.
-    pub fn complete(&self) -> bool {
+    pub(super) fn complete(&self) -> bool {
         self.ledger.borrow().complete() && self.settled()
     }
 
     /// Returns true if every publisher has its acknowledgements.
-    pub fn settled(&self) -> bool {
+    pub(super) fn settled(&self) -> bool {
         self.flows.iter().all(|(flow, _)| flow.borrow().is_settled())
     }
 
     /// Returns the part of all messages that is sent, from 0 to 1. Each publisher sends `messages`.
-    pub fn sent_of(&self, messages: u64) -> f64 {
+    pub(super) fn sent_of(&self, messages: u64) -> f64 {
         let all = messages.saturating_mul(self.flows.len() as u64);
         self.ledger.borrow().counts().sent as f64 / all as f64
     }

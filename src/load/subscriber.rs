@@ -26,7 +26,7 @@ const CUTS: u32 = 1000;
 
 /// The phase of the scenario, the same for all subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(super) enum Phase {
     /// Subscribers acknowledge by plan.
     Live,
     /// Subscribers are disconnected.
@@ -41,7 +41,7 @@ pub enum Phase {
 
 /// The observations of all subscribers together.
 #[derive(Debug, Default)]
-pub struct Sightings {
+pub(super) struct Sightings {
     /// Messages that the broker resent on the same connection.
     pub resent_live: u64,
     /// The time between two transmissions of one message on one connection.
@@ -53,7 +53,7 @@ pub struct Sightings {
 }
 
 /// One subscriber of the scenario `redelivery`.
-pub struct Subscriber {
+pub(super) struct Subscriber {
     pub run: Rc<Run>,
     pub receiver: usize,
     pub policy: Policy,
@@ -85,13 +85,13 @@ enum Stop {
 }
 
 /// Returns the options of a subscriber with a session that outlives its connection.
-pub fn options(run: &Run, receiver: usize, acks: Acks) -> Options {
+pub(super) fn options(run: &Run, receiver: usize, acks: Acks) -> Options {
     Options { session: Session::Kept, acks, ..run.wire.options("s", receiver) }
 }
 
 impl Subscriber {
     /// Goes through all phases, from a connection that has its subscription.
-    pub async fn live(mut self, sender: Sender, connection: Connection) {
+    pub(super) async fn live(mut self, sender: Sender, connection: Connection) {
         let mut memory = Memory::default();
         let mut client = Some((sender, connection));
         let mut cuts = 0;
@@ -270,7 +270,7 @@ fn acknowledge(run: &Run, receiver: usize, sender: &Sender, message: &Message) {
 }
 
 /// Sends DISCONNECT after all earlier requests, and waits until it is sent.
-pub async fn leave((sender, mut connection): (Sender, Connection)) {
+pub(super) async fn leave((sender, mut connection): (Sender, Connection)) {
     if sender.disconnect().is_err() {
         return;
     }
@@ -281,7 +281,7 @@ pub async fn leave((sender, mut connection): (Sender, Connection)) {
 ///
 /// # Errors
 /// The broker cannot be reached.
-pub async fn clear_sessions(run: &Run) -> Result<(), Broken> {
+pub(super) async fn clear_sessions(run: &Run) -> Result<(), Broken> {
     for receiver in 0..run.topology.filters.len() {
         let (sender, connection, _) = client::connect(&run.wire.options("s", receiver)).await?;
         leave((sender, connection)).await;

@@ -5,7 +5,7 @@ use std::io;
 
 /// The reason why there is no report, as one line.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub(super) enum Trouble {
     /// The arguments do not go together.
     #[error(transparent)]
     Refused(#[from] plan::Refused),

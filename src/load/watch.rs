@@ -25,7 +25,7 @@ const STRAGGLERS: Duration = Duration::from_secs(1);
 const INTERRUPTED: i32 = 130;
 
 /// Measures the cost of the broker over the counted part of a run.
-pub struct Meter {
+pub(super) struct Meter {
     pid: Option<u32>,
     first: Option<(Reading, u64)>,
     cost: Option<Cost>,
@@ -33,20 +33,20 @@ pub struct Meter {
 
 impl Meter {
     /// Returns a meter of this process; with `None`, a meter without readings.
-    pub fn new(pid: Option<u32>) -> Meter {
+    pub(super) fn new(pid: Option<u32>) -> Meter {
         Meter { pid, first: None, cost: None }
     }
 
     /// Takes the first reading; later calls do nothing. A process that does not exist has no cost.
     /// The clients report that the broker is gone.
-    pub fn begin(&mut self, messages: u64) {
+    pub(super) fn begin(&mut self, messages: u64) {
         if self.first.is_none() {
             self.first = self.read().map(|reading| (reading, messages));
         }
     }
 
     /// Takes the last reading; later calls do nothing.
-    pub fn end(&mut self, messages: u64) {
+    pub(super) fn end(&mut self, messages: u64) {
         if let (None, Some((first, before)), Some(last)) = (self.cost, self.first, self.read()) {
             self.cost = Some(last.since(&first, messages.saturating_sub(before)));
         }
@@ -57,14 +57,14 @@ impl Meter {
     }
 
     /// Returns the cost between the two readings; `None` before the second.
-    pub fn cost(&self) -> Option<Cost> {
+    pub(super) fn cost(&self) -> Option<Cost> {
         self.cost
     }
 }
 
 /// Waits for ctrl-c in a task of its own. The first ctrl-c ends the run, which still reports. The
 /// second ends the program.
-pub fn for_interrupt(run: &Rc<Run>) {
+pub(super) fn for_interrupt(run: &Rc<Run>) {
     let run = Rc::clone(run);
     tokio::task::spawn_local(async move {
         if signal::ctrl_c().await.is_ok() {
@@ -78,7 +78,7 @@ pub fn for_interrupt(run: &Rc<Run>) {
 
 /// Waits until the publishers are done, the time is over, or something stops the run. Then stops
 /// the run.
-pub async fn publishing(
+pub(super) async fn publishing(
     run: &Run,
     extent: &Extent,
     producers: &mut JoinSet<()>,
@@ -120,7 +120,7 @@ fn done(run: &Run, extent: &Extent, at_s: f64) -> f64 {
 }
 
 /// Waits for messages that are under way, as long as some arrive. Returns true if all arrived.
-pub async fn draining(run: &Run, extent: &Extent, progress: &mut Progress, meter: &mut Meter) -> bool {
+pub(super) async fn draining(run: &Run, extent: &Extent, progress: &mut Progress, meter: &mut Meter) -> bool {
     let stragglers = run.wire.qos == QoS::AtMostOnce || run.interrupted();
     let patience = if stragglers { extent.patience.min(STRAGGLERS) } else { extent.patience };
     let all = quiet(run, patience, progress, |run| run.complete()).await;
@@ -131,7 +131,7 @@ pub async fn draining(run: &Run, extent: &Extent, progress: &mut Progress, meter
 
 /// Waits until `done` returns true, nothing has moved for `patience`, or the run failed. Returns
 /// true if `done` did.
-pub async fn quiet(
+pub(super) async fn quiet(
     run: &Run,
     patience: Duration,
     progress: &mut Progress,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A plan and its parameters.
 #[derive(Clone, Copy, Debug)]
-pub struct Policy {
+pub(super) struct Policy {
     pub plan: Withhold,
     pub nth: u64,
     pub late: Duration,
@@ -14,7 +14,7 @@ pub struct Policy {
 
 /// The decision about one acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(super) enum Answer {
     Now,
     After(Duration),
     Withheld,
@@ -23,7 +23,7 @@ pub enum Answer {
 impl Policy {
     /// Returns the decision for a message that came before the subscriber was away. After its
     /// return a subscriber acknowledges everything.
-    pub fn answer(&self, sequence: u64, verdict: Verdict) -> Answer {
+    pub(super) fn answer(&self, sequence: u64, verdict: Verdict) -> Answer {
         let chosen = sequence % self.nth == self.nth - 1;
         let first = verdict == Verdict::First;
         match self.plan {

@@ -39,17 +39,17 @@ pub(super) struct RecordPlace {
 
 impl RecordPlace {
     /// Stands in `at` for an entry that goes on as a parked entry.
-    pub const PARKED: u32 = u32::MAX;
+    pub(super) const PARKED: u32 = u32::MAX;
 }
 
 impl OpenBatch {
     /// Returns the bytes that the batch takes in the store.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Counts bytes that are committed with this batch but are not in it.
-    pub fn weigh(&mut self, bytes: u64) {
+    pub(super) fn weigh(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
@@ -60,14 +60,14 @@ impl OpenBatch {
     }
 
     /// Adds a record at the end.
-    pub fn add(&mut self, record: Record) {
+    pub(super) fn add(&mut self, record: Record) {
         self.count(&record);
         self.records.push(record);
     }
 
     /// Adds the present session, or replaces its record at `before`. Returns the index of the
     /// record. A mere change of the connection state changes the full record in place.
-    pub fn put_session(&mut self, before: Option<u32>, record: Record) -> u32 {
+    pub(super) fn put_session(&mut self, before: Option<u32>, record: Record) -> u32 {
         if let Some(at) = before
             && let Some(present) = self.records.get_mut(at as usize)
         {
@@ -95,7 +95,7 @@ impl OpenBatch {
     /// Adds a body or an entry, in the open part if there is one. Returns its index and the number
     /// of that part, 0 for none. The store does not depend on the order of bodies and entries, so
     /// they take vacant places.
-    pub fn put(&mut self, record: Record) -> (u32, u32) {
+    pub(super) fn put(&mut self, record: Record) -> (u32, u32) {
         self.count(&record);
         let part = self.transactions.open_number();
         let at = match self.transactions.open() {
@@ -124,7 +124,7 @@ impl OpenBatch {
 
     /// Takes the record at a place of this batch back. Adds `end` instead if the record is in a
     /// part that has been closed.
-    pub fn take_back(&mut self, place: RecordPlace, end: Record) {
+    pub(super) fn take_back(&mut self, place: RecordPlace, end: Record) {
         if place.part != 0 {
             let open = self.transactions.open_number() == place.part;
             let part = self.transactions.open().filter(|_| open);
@@ -151,7 +151,7 @@ impl OpenBatch {
 
     /// Sets the flight of an entry at a place of this batch. Returns false, and changes nothing, if
     /// the entry is in a part.
-    pub fn set_flight(&mut self, place: RecordPlace, flight: Flight) -> bool {
+    pub(super) fn set_flight(&mut self, place: RecordPlace, flight: Flight) -> bool {
         if place.part == 0
             && let Some(Record::Entry(entry)) = self.records.get_mut(place.at as usize)
         {
@@ -162,7 +162,7 @@ impl OpenBatch {
     }
 
     /// Takes everything out, as the sealed batch with this number.
-    pub fn seal(&mut self, shard: u8, lsn: Lsn) -> Batch {
+    pub(super) fn seal(&mut self, shard: u8, lsn: Lsn) -> Batch {
         let (transactions, participants) = self.transactions.take();
         if !std::mem::take(&mut self.vacant).is_empty() {
             self.records.retain(|record| !matches!(record, Record::Nothing));

@@ -53,9 +53,19 @@ pub enum Record {
     /// A subscription, in place of an earlier one with the same filter.
     Subscribed(Box<StoredSubscription>),
     /// A subscription was removed.
-    Unsubscribed { session: SessionKey, filter: Box<str> },
+    Unsubscribed {
+        /// The session.
+        session: SessionKey,
+        /// The Topic Filter in full.
+        filter: Box<str>,
+    },
     /// A message, once for all entries of its shard.
-    Body { number: BodyNumber, message: Message },
+    Body {
+        /// The message's number.
+        number: BodyNumber,
+        /// The message.
+        message: Message,
+    },
     /// No entry refers to the message any more.
     BodyDone(BodyNumber),
     /// No entry refers to the message any more, and each was acknowledged. No other record of this
@@ -64,7 +74,12 @@ pub enum Record {
     /// A delivery that one session owes its client.
     Entry(Box<StoredEntry>),
     /// The delivery got a place in the window, or was sent again.
-    Sent { number: EntryNumber, flight: Flight },
+    Sent {
+        /// The delivery's number.
+        number: EntryNumber,
+        /// The place in the window, as it is now.
+        flight: Flight,
+    },
     /// PUBREC came. PUBREL until PUBCOMP remains; the body is not needed any more.
     Received(EntryNumber),
     /// The delivery is finished or dropped.
@@ -72,12 +87,27 @@ pub enum Record {
     /// The client has the message. Whatever else this batch says, no one is owed this delivery.
     EntryAcknowledged(EntryNumber),
     /// A QoS 2 PUBLISH was accepted.
-    Incoming { session: SessionKey, packet_id: PacketId },
+    Incoming {
+        /// The publisher's session.
+        session: SessionKey,
+        /// The Packet Identifier that the client chose.
+        packet_id: PacketId,
+    },
     /// PUBREL came.
-    IncomingDone { session: SessionKey, packet_id: PacketId },
+    IncomingDone {
+        /// The publisher's session.
+        session: SessionKey,
+        /// The Packet Identifier that the client chose.
+        packet_id: PacketId,
+    },
     /// No receiver took the message, so its identifier is free. A transaction with this outcome
     /// frees the identifier too, so this may be recorded twice.
-    IncomingRefused { session: SessionKey, packet_id: PacketId },
+    IncomingRefused {
+        /// The publisher's session.
+        session: SessionKey,
+        /// The Packet Identifier that the client chose.
+        packet_id: PacketId,
+    },
     /// A message to publish at a later time.
     Delayed(Box<StoredDelayed>),
     /// A delayed message was published, in the same batch or transaction as the entries it led to.

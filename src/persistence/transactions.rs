@@ -18,33 +18,33 @@ pub(super) struct Transactions {
 
 impl Transactions {
     /// True if the batch has neither a transaction nor a part.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.begun.is_empty() && self.parts.is_empty()
     }
 
     /// True if new bodies and entries go to a part.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
 
     /// Returns the open part.
-    pub fn open(&mut self) -> Option<&mut Participant> {
+    pub(super) fn open(&mut self) -> Option<&mut Participant> {
         self.parts.last_mut().filter(|_| self.is_open)
     }
 
     /// Returns the number of the open part, counted from 1; 0 if none is open.
-    pub fn open_number(&self) -> u32 {
+    pub(super) fn open_number(&self) -> u32 {
         if self.is_open { self.parts.len() as u32 } else { 0 }
     }
 
     /// Begins a transaction of this shard.
-    pub fn begin(&mut self, number: TransactionNumber) {
+    pub(super) fn begin(&mut self, number: TransactionNumber) {
         let outcome = Outcome::Unmatched;
         self.begun.push(Transaction { number, participants: 0, outcome, incoming: None });
     }
 
     /// Adds a participant to the open part's transaction, or to one that began in this batch.
-    pub fn add_participant(&mut self, of: TransactionNumber) {
+    pub(super) fn add_participant(&mut self, of: TransactionNumber) {
         if let Some(part) = self.open().filter(|part| part.of == of) {
             part.more += 1;
         } else if let Some(found) = self.find(of) {
@@ -53,31 +53,36 @@ impl Transactions {
     }
 
     /// Sets this shard's outcome of a transaction that began in this batch.
-    pub fn end(&mut self, of: TransactionNumber, outcome: Outcome, incoming: Option<(SessionKey, PacketId)>) {
+    pub(super) fn end(
+        &mut self,
+        of: TransactionNumber,
+        outcome: Outcome,
+        incoming: Option<(SessionKey, PacketId)>,
+    ) {
         if let Some(found) = self.find(of) {
             (found.outcome, found.incoming) = (outcome, incoming);
         }
     }
 
     /// Opens a new part of a peer's transaction.
-    pub fn begin_participation(&mut self, of: TransactionNumber) {
+    pub(super) fn begin_participation(&mut self, of: TransactionNumber) {
         let (records, outcome) = (Vec::new(), Outcome::Unmatched);
         self.parts.push(Participant { of, records, more: 0, outcome });
         self.is_open = true;
     }
 
     /// Suspends the open part.
-    pub fn suspend(&mut self) {
+    pub(super) fn suspend(&mut self) {
         self.is_open = false;
     }
 
     /// Opens the last part again.
-    pub fn resume(&mut self) {
+    pub(super) fn resume(&mut self) {
         self.is_open = !self.parts.is_empty();
     }
 
     /// Closes the open part with this outcome. Does nothing if there is none.
-    pub fn end_participation(&mut self, outcome: Outcome) {
+    pub(super) fn end_participation(&mut self, outcome: Outcome) {
         if let Some(part) = self.open() {
             part.outcome = outcome;
             part.records.retain(|record| !matches!(record, Record::Nothing));
@@ -86,7 +91,7 @@ impl Transactions {
     }
 
     /// Takes everything out, when the batch is sealed. No part is open then.
-    pub fn take(&mut self) -> (Vec<Transaction>, Vec<Participant>) {
+    pub(super) fn take(&mut self) -> (Vec<Transaction>, Vec<Participant>) {
         self.is_open = false;
         (std::mem::take(&mut self.begun), std::mem::take(&mut self.parts))
     }

@@ -17,18 +17,18 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// Returns the number of slots.
-    pub fn len(&self) -> u32 {
+    pub(super) fn len(&self) -> u32 {
         self.len
     }
 
     /// Returns the slot at a position below [`Bucket::len`].
-    pub fn slot(&self, position: u32) -> u32 {
+    pub(super) fn slot(&self, position: u32) -> u32 {
         let position = position as usize;
         self.chunks[position / CHUNK][position % CHUNK]
     }
 
     /// Appends a slot and returns its position.
-    pub fn push(&mut self, slot: u32) -> u32 {
+    pub(super) fn push(&mut self, slot: u32) -> u32 {
         let position = self.len as usize;
         if position.is_multiple_of(CHUNK) {
             self.add_chunk();
@@ -40,7 +40,7 @@ impl Bucket {
 
     /// Removes the slot at `position` and fills the hole with the last slot. Returns the last slot,
     /// which may be the removed one.
-    pub fn swap_remove(&mut self, position: u32) -> u32 {
+    pub(super) fn swap_remove(&mut self, position: u32) -> u32 {
         let (last, position) = (self.len as usize - 1, position as usize);
         let moved = self.chunks[last / CHUNK][last % CHUNK];
         self.chunks[position / CHUNK][position % CHUNK] = moved;
@@ -49,7 +49,7 @@ impl Bucket {
     }
 
     /// Removes the last slot.
-    pub fn pop(&mut self) {
+    pub(super) fn pop(&mut self) {
         self.len -= 1;
         if self.len.is_multiple_of(CHUNK as u32) {
             self.drop_chunk();
@@ -70,7 +70,7 @@ impl Bucket {
     }
 
     /// Returns the bytes that were requested from the allocator.
-    pub fn allocated(&self) -> usize {
+    pub(super) fn allocated(&self) -> usize {
         self.chunks.len() * size_of::<[u32; CHUNK]>()
             + self.chunks.capacity() * size_of::<Box<[u32; CHUNK]>>()
     }

@@ -21,12 +21,12 @@ pub(super) struct Cell {
 impl Cell {
     /// Replaces the number of a bucket that was already polled. Smaller than all numbers, which
     /// count from 1.
-    pub const LATE: u64 = 0;
+    pub(super) const LATE: u64 = 0;
     /// Not registered: the number of a bucket that never comes.
-    pub const NOTHING: Cell = Cell { tick: u64::MAX, generation: 0, position: 0 };
+    pub(super) const NOTHING: Cell = Cell { tick: u64::MAX, generation: 0, position: 0 };
 
     /// True if the slot is registered.
-    pub fn is_registered(self) -> bool {
+    pub(super) fn is_registered(self) -> bool {
         self.tick != Self::NOTHING.tick
     }
 }
@@ -46,19 +46,19 @@ struct Segment {
 
 impl Index {
     /// Returns the registration of a slot, or [`Cell::NOTHING`].
-    pub fn cell(&self, slot: u32) -> Cell {
+    pub(super) fn cell(&self, slot: u32) -> Cell {
         let slot = slot as usize;
         let segment = self.segments.get(slot / SEGMENT);
         segment.and_then(|segment| segment.cells.get(slot % SEGMENT)).copied().unwrap_or(Cell::NOTHING)
     }
 
     /// Returns the cell of a slot that must be registered.
-    pub fn cell_mut(&mut self, slot: u32) -> &mut Cell {
+    pub(super) fn cell_mut(&mut self, slot: u32) -> &mut Cell {
         &mut self.segments[slot as usize / SEGMENT].cells[slot as usize % SEGMENT]
     }
 
     /// Registers a slot that must not be registered.
-    pub fn insert(&mut self, slot: u32, cell: Cell) {
+    pub(super) fn insert(&mut self, slot: u32, cell: Cell) {
         let number = slot as usize / SEGMENT;
         if self.segments.get(number).is_none_or(|segment| segment.registered == 0) {
             self.add_segment(number);
@@ -68,13 +68,13 @@ impl Index {
     }
 
     /// Removes the registration of a slot that must be registered.
-    pub fn remove(&mut self, slot: u32) {
+    pub(super) fn remove(&mut self, slot: u32) {
         self.take_due(slot, u64::MAX);
     }
 
     /// Removes the registration of a slot if its bucket is `passed` or earlier, and returns its
     /// generation.
-    pub fn take_due(&mut self, slot: u32, passed: u64) -> Option<u32> {
+    pub(super) fn take_due(&mut self, slot: u32, passed: u64) -> Option<u32> {
         let segment = &mut self.segments[slot as usize / SEGMENT];
         let cell = &mut segment.cells[slot as usize % SEGMENT];
         if cell.tick > passed {
@@ -89,18 +89,22 @@ impl Index {
     }
 
     /// Returns every registration with its slot, in the order of the slots.
-    pub fn registered(&self) -> impl Iterator<Item = (u32, &Cell)> {
+    pub(super) fn registered(&self) -> impl Iterator<Item = (u32, &Cell)> {
         self.registered_from(0, usize::MAX)
     }
 
     /// Returns the segment behind a stretch of `segments` segments from `first`; `None` if the
     /// index ends there.
-    pub fn stretch_end(&self, first: usize, segments: usize) -> Option<usize> {
+    pub(super) fn stretch_end(&self, first: usize, segments: usize) -> Option<usize> {
         Some(first + segments).filter(|end| *end < self.segments.len())
     }
 
     /// Returns the registrations in `segments` segments from number `first` on, with their slots.
-    pub fn registered_from(&self, first: usize, segments: usize) -> impl Iterator<Item = (u32, &Cell)> {
+    pub(super) fn registered_from(
+        &self,
+        first: usize,
+        segments: usize,
+    ) -> impl Iterator<Item = (u32, &Cell)> {
         let segments = self.segments.iter().enumerate().skip(first).take(segments);
         let cells = segments.flat_map(|(number, segment)| {
             let first = number * SEGMENT;
@@ -110,7 +114,7 @@ impl Index {
     }
 
     /// Returns the bytes that were requested from the allocator.
-    pub fn allocated(&self) -> usize {
+    pub(super) fn allocated(&self) -> usize {
         let cells: usize = self.segments.iter().map(|segment| size_of_val::<[Cell]>(&segment.cells)).sum();
         cells + self.segments.capacity() * size_of::<Segment>()
     }

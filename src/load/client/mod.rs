@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The settings of one client.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(super) struct Options {
     pub host: String,
     pub port: u16,
     pub version: ProtocolVersion,
@@ -33,7 +33,7 @@ pub struct Options {
 
 /// The life of the session of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Session {
+pub(super) enum Session {
     /// The session begins and ends with the connection.
     Clean,
     /// The session is resumed, and outlives the connection (5.0: by [`SESSION_EXPIRY_S`]).
@@ -42,7 +42,7 @@ pub enum Session {
 
 /// The way in which a client acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acks {
+pub(super) enum Acks {
     AtOnce,
     /// The scenario acknowledges, with [`Sender::acknowledge`].
     ByHand,
@@ -75,7 +75,7 @@ fn host(options: &Options) -> String {
 
 /// A received PUBLISH.
 #[derive(Clone, Debug)]
-pub struct Message {
+pub(super) struct Message {
     pub payload: Bytes,
     pub qos: QoS,
     pub dup: bool,
@@ -85,7 +85,7 @@ pub struct Message {
 
 /// An event of a connection that a scenario needs.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub(super) enum Event {
     Connected {
         session_present: bool,
     },
@@ -117,29 +117,29 @@ pub enum Event {
 /// The reason why a connection ended or was never made, as one line.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Broken(pub String);
+pub(super) struct Broken(pub String);
 
 /// The error of a request to a client whose event loop has ended.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the connection has ended")]
-pub struct Gone;
+pub(super) struct Gone;
 
 /// The half of a client that takes requests.
 #[derive(Clone)]
-pub enum Sender {
+pub(super) enum Sender {
     V4(rumqttc::AsyncClient),
     V5(rumqttc::v5::AsyncClient),
 }
 
 /// The half of a client that runs. Nothing moves unless [`Connection::next`] is awaited. Dropping
 /// it closes the connection without DISCONNECT.
-pub enum Connection {
+pub(super) enum Connection {
     V4(Box<rumqttc::EventLoop>),
     V5(Box<rumqttc::v5::EventLoop>),
 }
 
 /// Returns a client that connects when its [`Connection`] runs.
-pub fn open(options: &Options) -> (Sender, Connection) {
+pub(super) fn open(options: &Options) -> (Sender, Connection) {
     if options.version.is_v5() {
         let (client, event_loop) = v5::open(options);
         (Sender::V5(client), Connection::V5(Box::new(event_loop)))
@@ -153,7 +153,7 @@ pub fn open(options: &Options) -> (Sender, Connection) {
 ///
 /// # Errors
 /// The broker does not answer, or refuses. The text names its address.
-pub async fn connect(options: &Options) -> Result<(Sender, Connection, bool), Broken> {
+pub(super) async fn connect(options: &Options) -> Result<(Sender, Connection, bool), Broken> {
     let (sender, mut connection) = open(options);
     loop {
         match connection.next().await {
@@ -171,7 +171,7 @@ impl Sender {
     ///
     /// # Errors
     /// The connection is over.
-    pub async fn publish(&self, topic: &str, qos: QoS, payload: Bytes) -> Result<(), Gone> {
+    pub(super) async fn publish(&self, topic: &str, qos: QoS, payload: Bytes) -> Result<(), Gone> {
         match self {
             Sender::V4(client) => {
                 client.publish_bytes(topic, v4::qos(qos), false, payload).await.map_err(|_| Gone)
@@ -186,7 +186,7 @@ impl Sender {
     ///
     /// # Errors
     /// The connection is over.
-    pub async fn subscribe(&self, filter: &str, qos: QoS) -> Result<(), Gone> {
+    pub(super) async fn subscribe(&self, filter: &str, qos: QoS) -> Result<(), Gone> {
         match self {
             Sender::V4(client) => client.subscribe(filter, v4::qos(qos)).await.map_err(|_| Gone),
             Sender::V5(client) => client.subscribe(filter, v5::qos(qos)).await.map_err(|_| Gone),
@@ -197,7 +197,7 @@ impl Sender {
     ///
     /// # Errors
     /// The connection is over.
-    pub fn acknowledge(&self, qos: QoS, id: u16) -> Result<(), Gone> {
+    pub(super) fn acknowledge(&self, qos: QoS, id: u16) -> Result<(), Gone> {
         match self {
             Sender::V4(client) => client.try_ack(&v4::placeholder(qos, id)).map_err(|_| Gone),
             Sender::V5(client) => client.try_ack(&v5::placeholder(qos, id)).map_err(|_| Gone),
@@ -208,7 +208,7 @@ impl Sender {
     ///
     /// # Errors
     /// The connection is over.
-    pub fn disconnect(&self) -> Result<(), Gone> {
+    pub(super) fn disconnect(&self) -> Result<(), Gone> {
         match self {
             Sender::V4(client) => client.try_disconnect().map_err(|_| Gone),
             Sender::V5(client) => client.try_disconnect().map_err(|_| Gone),
@@ -222,7 +222,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection has ended.
-    pub async fn next(&mut self) -> Result<Event, Broken> {
+    pub(super) async fn next(&mut self) -> Result<Event, Broken> {
         match self {
             Connection::V4(event_loop) => v4::next(event_loop).await,
             Connection::V5(event_loop) => v5::next(event_loop).await,
@@ -231,7 +231,7 @@ impl Connection {
 
     /// Returns the next event that rumqttc has handled and not reported. rumqttc reads and answers
     /// ten packets at a time, so a scenario that closes a connection must still read these events.
-    pub fn buffered(&mut self) -> Option<Event> {
+    pub(super) fn buffered(&mut self) -> Option<Event> {
         match self {
             Connection::V4(event_loop) => event_loop.state.events.pop_front().map(v4::translate),
             Connection::V5(event_loop) => event_loop.state.events.pop_front().map(v5::translate),

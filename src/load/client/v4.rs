@@ -9,7 +9,7 @@ use rumqttc::{
 };
 
 /// Returns a client that connects when its event loop runs.
-pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
+pub(super) fn open(options: &Options) -> (AsyncClient, EventLoop) {
     let mut mqtt = MqttOptions::new(options.client_id.clone(), super::host(options), options.port);
     let packet = super::packet_size(options.payload);
     mqtt.set_keep_alive(options.keep_alive)
@@ -32,14 +32,14 @@ pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
 }
 
 /// Returns a PUBLISH that has just the fields from which rumqttc makes an acknowledgement.
-pub fn placeholder(qos: QoS, id: u16) -> Publish {
+pub(super) fn placeholder(qos: QoS, id: u16) -> Publish {
     let mut publish = Publish::from_bytes(String::new(), self::qos(qos), Bytes::new());
     publish.pkid = id;
     publish
 }
 
 /// Returns the QoS as the type of rumqttc.
-pub fn qos(qos: QoS) -> rumqttc::QoS {
+pub(super) fn qos(qos: QoS) -> rumqttc::QoS {
     match qos {
         QoS::AtMostOnce => rumqttc::QoS::AtMostOnce,
         QoS::AtLeastOnce => rumqttc::QoS::AtLeastOnce,
@@ -59,7 +59,7 @@ fn our_qos(qos: rumqttc::QoS) -> QoS {
 ///
 /// # Errors
 /// The connection is over.
-pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
+pub(super) async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
     match event_loop.poll().await {
         Ok(event) => Ok(translate(event)),
         Err(ConnectionError::Io(cause) | ConnectionError::MqttState(StateError::Io(cause))) => {
@@ -70,7 +70,7 @@ pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
 }
 
 /// Returns an event of rumqttc as an event of this interface.
-pub fn translate(event: rumqttc::Event) -> Event {
+pub(super) fn translate(event: rumqttc::Event) -> Event {
     match event {
         rumqttc::Event::Incoming(packet) => incoming(packet),
         rumqttc::Event::Outgoing(Outgoing::Publish(id)) => Event::Sent { id },

@@ -11,7 +11,7 @@ use rumqttc::v5::{AsyncClient, ConnectionError, EventLoop, MqttOptions, StateErr
 const DEFAULT_PACKET_SIZE: usize = 10 * 1024;
 
 /// Returns a client that connects when its event loop runs.
-pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
+pub(super) fn open(options: &Options) -> (AsyncClient, EventLoop) {
     let mut mqtt = MqttOptions::new(options.client_id.clone(), super::host(options), options.port);
     mqtt.set_keep_alive(options.keep_alive)
         .set_clean_start(options.session == Session::Clean)
@@ -40,14 +40,14 @@ pub fn open(options: &Options) -> (AsyncClient, EventLoop) {
 }
 
 /// Returns a PUBLISH that has just the fields from which rumqttc makes an acknowledgement.
-pub fn placeholder(qos: QoS, id: u16) -> Publish {
+pub(super) fn placeholder(qos: QoS, id: u16) -> Publish {
     let mut publish = Publish::new("", self::qos(qos), Bytes::new(), None);
     publish.pkid = id;
     publish
 }
 
 /// Returns the QoS as the type of rumqttc.
-pub fn qos(qos: QoS) -> rumqttc::v5::mqttbytes::QoS {
+pub(super) fn qos(qos: QoS) -> rumqttc::v5::mqttbytes::QoS {
     use rumqttc::v5::mqttbytes::QoS as Theirs;
     match qos {
         QoS::AtMostOnce => Theirs::AtMostOnce,
@@ -69,7 +69,7 @@ fn our_qos(qos: rumqttc::v5::mqttbytes::QoS) -> QoS {
 ///
 /// # Errors
 /// The connection is over.
-pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
+pub(super) async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
     match event_loop.poll().await {
         Ok(event) => Ok(translate(event)),
         Err(ConnectionError::Io(cause) | ConnectionError::MqttState(StateError::Io(cause))) => {
@@ -80,7 +80,7 @@ pub async fn next(event_loop: &mut EventLoop) -> Result<Event, Broken> {
 }
 
 /// Returns an event of rumqttc as an event of this interface.
-pub fn translate(event: rumqttc::v5::Event) -> Event {
+pub(super) fn translate(event: rumqttc::v5::Event) -> Event {
     match event {
         rumqttc::v5::Event::Incoming(packet) => incoming(packet),
         rumqttc::v5::Event::Outgoing(Outgoing::Publish(id)) => Event::Sent { id },

@@ -38,7 +38,7 @@ struct Sightings {
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
+pub(super) async fn perform(arguments: &Connections) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;
     check(arguments)?;

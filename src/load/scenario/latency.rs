@@ -20,7 +20,7 @@ const LEAD_NS: u64 = 20_000_000;
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
+pub(super) async fn perform(arguments: &Latency) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;
     require((1..=1_000_000).contains(&arguments.rate), "--rate must be from 1 to 1000000 per second")?;

@@ -16,7 +16,7 @@ use super::trouble::Trouble;
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub async fn perform(scenario: &Scenario) -> Result<Report, Trouble> {
+pub(super) async fn perform(scenario: &Scenario) -> Result<Report, Trouble> {
     if let Some(pid) = scenario.common().pid {
         let readable = process::read(pid);
         let why = readable.as_ref().err().map(ToString::to_string).unwrap_or_default();

@@ -34,7 +34,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
+pub(super) async fn perform(arguments: &Redelivery) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let qos = common.qos.unwrap_or(QoS::AtLeastOnce);
     require(

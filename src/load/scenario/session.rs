@@ -23,7 +23,7 @@ const MESSAGES: u64 = 500;
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub async fn perform(arguments: &Session) -> Result<Report, Trouble> {
+pub(super) async fn perform(arguments: &Session) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let qos = common.qos.unwrap_or(QoS::AtLeastOnce);
     require(qos != QoS::AtMostOnce, "session needs --qos 1 or 2: QoS 0 is not queued for who is away")?;

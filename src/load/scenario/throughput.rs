@@ -14,7 +14,7 @@ use crate::load::watch::{self, Meter};
 ///
 /// # Errors
 /// The arguments are refused, or the broker cannot be reached.
-pub async fn perform(arguments: &Throughput) -> Result<Report, Trouble> {
+pub(super) async fn perform(arguments: &Throughput) -> Result<Report, Trouble> {
     let common = &arguments.common;
     let (wire, extent) = prepare(common, common.qos.unwrap_or_default())?;
     require(arguments.end_to_end > 0, "--end-to-end must not be 0")?;

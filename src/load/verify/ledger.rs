@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 /// One PUBLISH as a receiver had it.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     pub receiver: usize,
     pub publisher: u32,
     pub sequence: u64,
@@ -24,7 +24,7 @@ pub struct Arrival {
 
 /// The meaning of one arrival, as the head of this file defines the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     First,
     Redelivered,
     Duplicated,
@@ -32,7 +32,7 @@ pub enum Verdict {
 
 /// The counts of a run. They count copies, except `sent` and `refused`, which count publishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub sent: u64,
     /// Publishes that the broker refused with a reason code of 0x80 or above (5.0 only).
     pub refused: u64,
@@ -73,7 +73,7 @@ struct Receiver {
 
 /// The ledger of one run.
 #[derive(Debug)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     version: ProtocolVersion,
     qos: QoS,
     /// Audiences that each message goes to.
@@ -87,7 +87,7 @@ pub struct Ledger {
 impl Ledger {
     /// Creates an empty ledger. `audiences[r]` is the audience of receiver `r`. Each message goes
     /// to `copies` audiences, once to each. Receivers that share a subscription are one audience.
-    pub fn new(version: ProtocolVersion, qos: QoS, copies: u32, audiences: &[u32]) -> Ledger {
+    pub(crate) fn new(version: ProtocolVersion, qos: QoS, copies: u32, audiences: &[u32]) -> Ledger {
         let receiver = |audience: &u32| Receiver { audience: *audience, ..Receiver::default() };
         Ledger {
             version,
@@ -100,22 +100,22 @@ impl Ledger {
     }
 
     /// Counts a message that was sent.
-    pub fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         self.counts.sent += 1;
     }
 
     /// Counts a message that the broker refused.
-    pub fn refused(&mut self) {
+    pub(crate) fn refused(&mut self) {
         self.counts.refused += 1;
     }
 
     /// Counts a message of another run.
-    pub fn foreign(&mut self) {
+    pub(crate) fn foreign(&mut self) {
         self.counts.foreign += 1;
     }
 
     /// Records an arrival and returns its meaning.
-    pub fn arrived(&mut self, arrival: Arrival) -> Verdict {
+    pub(crate) fn arrived(&mut self, arrival: Arrival) -> Verdict {
         if arrival.qos != self.qos {
             self.counts.wrong_qos += 1;
         }
@@ -153,26 +153,26 @@ impl Ledger {
     }
 
     /// Records the end of the handshake of `id` for a receiver: PUBREL came, or PUBACK was sent.
-    pub fn closed(&mut self, receiver: usize, id: u16) {
+    pub(crate) fn closed(&mut self, receiver: usize, id: u16) {
         if let Some(receiver) = self.receivers.get_mut(receiver) {
             receiver.open.remove(&id);
         }
     }
 
     /// Records that a receiver has a new connection.
-    pub fn reconnected(&mut self, receiver: usize) {
+    pub(crate) fn reconnected(&mut self, receiver: usize) {
         if let Some(receiver) = self.receivers.get_mut(receiver) {
             receiver.connection += 1;
         }
     }
 
     /// Returns the number of open handshakes of all receivers.
-    pub fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.open.len()).sum()
     }
 
     /// Returns true if everything that was sent has arrived.
-    pub fn complete(&self) -> bool {
+    pub(crate) fn complete(&self) -> bool {
         self.counts.delivered >= self.expected()
     }
 
@@ -181,7 +181,7 @@ impl Ledger {
     }
 
     /// Returns the counts. Everything that has not arrived counts as lost.
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         Counts { lost: self.expected().saturating_sub(self.counts.delivered), ..self.counts }
     }
 }
@@ -217,7 +217,7 @@ impl Receiver {
 
 impl Counts {
     /// Returns what happened against the rules of the QoS or the version, one line each.
-    pub fn forbidden(&self, qos: QoS) -> Vec<String> {
+    pub(crate) fn forbidden(&self, qos: QoS) -> Vec<String> {
         let level = qos.bits();
         let mut breaches = Vec::new();
         let mut breach = |count: u64, what: &str| {

@@ -5,6 +5,6 @@ mod ledger;
 mod seen;
 mod stamp;
 
-pub use ledger::{Arrival, Counts, Ledger, Verdict};
-pub use seen::Seen;
-pub use stamp::{LENGTH, Stamp};
+pub(super) use ledger::{Arrival, Counts, Ledger, Verdict};
+pub(super) use seen::Seen;
+pub(super) use stamp::{LENGTH, Stamp};

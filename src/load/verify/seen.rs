@@ -11,7 +11,7 @@ const SPAN: u64 = 1 << 20;
 
 /// The sequence numbers that have arrived.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// All numbers below have arrived, or their gap was closed. A multiple of 64.
     base: u64,
     bits: VecDeque<u64>,
@@ -19,7 +19,7 @@ pub struct Seen {
 
 impl Seen {
     /// Records a number. Returns true if the number has not arrived before.
-    pub fn insert(&mut self, sequence: u64) -> bool {
+    pub(crate) fn insert(&mut self, sequence: u64) -> bool {
         let Some(offset) = sequence.checked_sub(self.base) else { return false };
         let (word, bit) = (offset / 64, 1_u64 << (offset % 64));
         if word >= SPAN / 64 {

@@ -4,11 +4,11 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Bytes of a stamp, and so of the smallest payload.
-pub const LENGTH: usize = 24;
+pub(crate) const LENGTH: usize = 24;
 
 /// The start of a payload: four big-endian numbers, then filler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub(crate) struct Stamp {
     /// A number that differs between runs, so that messages of other runs are recognised.
     pub run: u32,
     pub publisher: u32,
@@ -21,7 +21,7 @@ pub struct Stamp {
 impl Stamp {
     /// Returns a payload that begins with this stamp. Its size is `length` bytes, or [`LENGTH`] if
     /// that is more.
-    pub fn payload(&self, length: usize) -> Bytes {
+    pub(crate) fn payload(&self, length: usize) -> Bytes {
         let mut payload = BytesMut::with_capacity(length.max(LENGTH));
         payload.put_u32(self.run);
         payload.put_u32(self.publisher);
@@ -32,7 +32,7 @@ impl Stamp {
     }
 
     /// Reads a stamp. Returns `None` if the payload is too short.
-    pub fn read(payload: &[u8]) -> Option<Stamp> {
+    pub(crate) fn read(payload: &[u8]) -> Option<Stamp> {
         let (run, rest) = payload.split_first_chunk::<4>()?;
         let (publisher, rest) = rest.split_first_chunk::<4>()?;
         let (sequence, rest) = rest.split_first_chunk::<8>()?;

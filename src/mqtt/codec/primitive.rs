@@ -17,19 +17,19 @@ pub(super) struct ByteReader<'a> {
 impl<'a> ByteReader<'a> {
     /// Starts at the front of `bytes`.
     #[inline]
-    pub fn new(bytes: &'a [u8]) -> ByteReader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> ByteReader<'a> {
         ByteReader { rest: bytes }
     }
 
     /// True if everything was read.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// Returns all bytes that were not read yet.
     #[inline]
-    pub fn rest(&self) -> &'a [u8] {
+    pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
@@ -46,7 +46,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     /// Returns [`DecodeError::Truncated`] if there are fewer.
     #[inline]
-    pub fn take(&mut self, length: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
+    pub(super) fn take(&mut self, length: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Truncated { field })?;
         self.rest = rest;
         Ok(taken)
@@ -57,7 +57,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     /// Returns [`DecodeError::Truncated`] if there is none.
     #[inline]
-    pub fn byte(&mut self, field: &'static str) -> Result<u8, DecodeError> {
+    pub(super) fn byte(&mut self, field: &'static str) -> Result<u8, DecodeError> {
         self.array(field).map(|[byte]| byte)
     }
 
@@ -66,7 +66,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     /// Returns [`DecodeError::Truncated`] if there are fewer bytes.
     #[inline]
-    pub fn two_bytes(&mut self, field: &'static str) -> Result<u16, DecodeError> {
+    pub(super) fn two_bytes(&mut self, field: &'static str) -> Result<u16, DecodeError> {
         self.array(field).map(u16::from_be_bytes)
     }
 
@@ -75,7 +75,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     /// Returns [`DecodeError::Truncated`] if there are fewer bytes.
     #[inline]
-    pub fn four_bytes(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+    pub(super) fn four_bytes(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         self.array(field).map(u32::from_be_bytes)
     }
 
@@ -85,7 +85,7 @@ impl<'a> ByteReader<'a> {
     /// Returns an error if the integer is truncated, has more than four bytes, or is not in its
     /// shortest form.
     #[inline]
-    pub fn variable_byte_integer(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+    pub(super) fn variable_byte_integer(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         let (value, size) =
             variable_byte_integer(self.rest, field)?.ok_or(DecodeError::Truncated { field })?;
         // 5.0 [MQTT-1.5.5-1]
@@ -101,7 +101,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     /// Returns an error if the identifier is truncated or 0.
     #[inline]
-    pub fn packet_id(&mut self, packet: PacketType) -> Result<PacketId, DecodeError> {
+    pub(super) fn packet_id(&mut self, packet: PacketType) -> Result<PacketId, DecodeError> {
         let id = self.two_bytes("Packet Identifier")?;
         // 3.1.1 [MQTT-2.3.1-1], 5.0 [MQTT-2.2.1-3]
         PacketId::new(id).ok_or(DecodeError::PacketIdentifierZero { packet })
@@ -112,7 +112,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     /// Returns [`DecodeError::Truncated`] if there are fewer bytes.
     #[inline]
-    pub fn binary(&mut self, field: &'static str) -> Result<&'a [u8], DecodeError> {
+    pub(super) fn binary(&mut self, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let length = self.two_bytes(field)?;
         self.take(length.into(), field)
     }
@@ -123,7 +123,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     /// Returns an error if the string is truncated, is not UTF-8, or has U+0000.
     #[inline]
-    pub fn string(&mut self, field: &'static str) -> Result<&'a str, DecodeError> {
+    pub(super) fn string(&mut self, field: &'static str) -> Result<&'a str, DecodeError> {
         let bytes = self.binary(field)?;
         // A fold without early exit, so that the compiler uses vector compares. 3.1.1
         // [MQTT-1.5.3-2], 5.0 [MQTT-1.5.4-2]
@@ -137,7 +137,7 @@ impl<'a> ByteReader<'a> {
     ///
     /// # Errors
     /// As [`ByteReader::string`]; also an error if the text is empty.
-    pub fn topic_filter(&mut self, packet: PacketType) -> Result<&'a str, DecodeError> {
+    pub(super) fn topic_filter(&mut self, packet: PacketType) -> Result<&'a str, DecodeError> {
         let filter = self.string("Topic Filter")?;
         // 3.1.1 and 5.0 [MQTT-4.7.3-1]
         if filter.is_empty() { Err(DecodeError::EmptyTopicFilter { packet }) } else { Ok(filter) }
@@ -151,7 +151,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     /// As [`ByteReader::string`]; also an error if the topic has a wildcard.
     #[inline]
-    pub fn topic_name(&mut self, field: &'static str, known: &'a str) -> Result<&'a str, DecodeError> {
+    pub(super) fn topic_name(&mut self, field: &'static str, known: &'a str) -> Result<&'a str, DecodeError> {
         let bytes = self.binary(field)?;
         if bytes == known.as_bytes() {
             return Ok(known);
@@ -167,7 +167,7 @@ impl<'a> ByteReader<'a> {
     /// # Errors
     /// Returns an error if the length is malformed or the bytes are truncated.
     #[inline]
-    pub fn property_block(&mut self) -> Result<&'a [u8], DecodeError> {
+    pub(super) fn property_block(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.variable_byte_integer("Property Length")?;
         self.take(length as usize, "properties")
     }
@@ -176,7 +176,7 @@ impl<'a> ByteReader<'a> {
     ///
     /// # Errors
     /// Returns [`DecodeError::TrailingBytes`] if bytes are left.
-    pub fn finish(&self, packet: PacketType) -> Result<(), DecodeError> {
+    pub(super) fn finish(&self, packet: PacketType) -> Result<(), DecodeError> {
         match self.rest.len() {
             0 => Ok(()),
             count => Err(DecodeError::TrailingBytes { packet, count }),

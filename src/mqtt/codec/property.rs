@@ -101,7 +101,7 @@ pub(super) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     /// Starts at the front of `block`, the properties of `set` without the length in front.
-    pub fn new(block: &'a [u8], set: PropertySet) -> Scanner<'a> {
+    pub(super) fn new(block: &'a [u8], set: PropertySet) -> Scanner<'a> {
         Scanner { reader: ByteReader::new(block), set, seen: 0 }
     }
 
@@ -109,7 +109,7 @@ impl<'a> Scanner<'a> {
     ///
     /// # Errors
     /// Returns an error for a property that breaks a rule of the standard.
-    pub fn next(&mut self) -> Result<Option<Property<'a>>, DecodeError> {
+    pub(super) fn next(&mut self) -> Result<Option<Property<'a>>, DecodeError> {
         if self.reader.is_empty() {
             return Ok(None);
         }
@@ -231,17 +231,17 @@ pub(super) struct Forwarded<'a> {
 
 impl<'a> Forwarded<'a> {
     /// Starts with nothing collected from `block`.
-    pub fn new(block: &'a [u8]) -> Forwarded<'a> {
+    pub(super) fn new(block: &'a [u8]) -> Forwarded<'a> {
         Forwarded { block, read: 0, run: 0..0, copy: Vec::new() }
     }
 
     /// Skips the property that the scanner has just read.
-    pub fn skip(&mut self, scanner: &Scanner<'a>) {
+    pub(super) fn skip(&mut self, scanner: &Scanner<'a>) {
         self.read = self.block.len() - scanner.remaining();
     }
 
     /// Collects the property that the scanner has just read.
-    pub fn keep(&mut self, scanner: &Scanner<'a>) {
+    pub(super) fn keep(&mut self, scanner: &Scanner<'a>) {
         let start = self.read;
         self.skip(scanner);
         if self.run.is_empty() {
@@ -261,7 +261,7 @@ impl<'a> Forwarded<'a> {
     }
 
     /// Returns the encoded properties that were collected.
-    pub fn finish(self) -> std::borrow::Cow<'a, [u8]> {
+    pub(super) fn finish(self) -> std::borrow::Cow<'a, [u8]> {
         if self.copy.is_empty() { self.run().into() } else { self.copy.into() }
     }
 }
