@@ -8,8 +8,7 @@ use super::keys;
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType};
 use super::value::{self, Field, origin, written};
-use crate::session::redelivery_rules;
-use crate::session::redelivery_rules::Pattern;
+use crate::session::redelivery_rule::{self, Pattern};
 use config::{Map, Value, ValueKind};
 use std::time::Duration;
 
@@ -181,8 +180,8 @@ pub(super) fn problems(value: &Value) -> Vec<Problem> {
         )];
     };
     let mut problems = Vec::new();
-    if items.len() > redelivery_rules::MOST {
-        let allowed = format!("{} rules at most; here are {}", redelivery_rules::MOST, items.len());
+    if items.len() > redelivery_rule::MOST {
+        let allowed = format!("{} rules at most; here are {}", redelivery_rule::MOST, items.len());
         problems.push(not_allowed(source(), "redelivery.rules", value, &allowed));
     }
     for (at, item) in items.iter().enumerate() {

@@ -4,7 +4,7 @@ use super::duration;
 use super::problem::Problem;
 use super::size::ByteSize;
 use crate::mqtt::topic::TopicFilter;
-use crate::session::redelivery_rules::Pattern;
+use crate::session::redelivery_rule::Pattern;
 use config::{Value, ValueKind};
 use std::fmt;
 use std::net::SocketAddr;

@@ -5,8 +5,7 @@
 //! disconnects for a missing acknowledgement. A session without either has no [`AckWait`].
 
 use crate::mqtt::packet::ProtocolVersion;
-use crate::session::Session;
-use crate::session::wire::Wire;
+use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::time::duration;
 use std::time::Duration;
 
@@ -54,121 +53,110 @@ impl RequestedTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidRequest;
 
-impl Session {
-    /// Begins the ack wait of a new connection. If the message of the last disconnect is finished,
-    /// the plain ack timeout holds again.
-    pub fn begin_ack_wait(&mut self, wire: &mut Wire) {
-        let sender = &self.sender;
-        if let Some(ack_wait) = self.ack_wait.as_mut().filter(|p| !sender.is_unfinished(p.disconnected_for)) {
-            ack_wait.disconnects = 0;
-        }
-        self.set_ack_wait(wire);
+impl AckWait {
+    /// Creates the record of a session from its requested times, as they stand in the store.
+    pub fn requested(retry_interval: Option<Duration>, ack_timeout: Option<Duration>) -> AckWait {
+        AckWait { retry_interval, ack_timeout, ..AckWait::default() }
     }
 
-    /// Sets the ack wait of a live connection, after the client's request changed.
-    pub fn set_ack_wait(&self, wire: &mut Wire) {
-        let time = RequestedTime::of(wire.version);
-        let disconnects = self.ack_wait.as_ref().map_or(0, |p| p.disconnects);
-        let granted = self.granted(time);
-        wire.requested = self.requested(time).is_some();
-        wire.disconnects = u16::try_from(disconnects).unwrap_or(u16::MAX);
-        wire.set_ack_wait(match time {
-            RequestedTime::RetryInterval => granted,
-            RequestedTime::AckTimeout => {
-                self.sender.redelivery.own.ack.after_disconnects(granted, disconnects)
-            }
-        });
-        wire.set_first_wait(self.sender.redelivery.own.first_wait(wire));
-    }
-
-    /// Returns the requested time, or the operator's setting if the client requested none. Zero is
-    /// off.
-    pub fn granted(&self, time: RequestedTime) -> Duration {
-        let own = &self.sender.redelivery.own;
-        let set = match time {
-            RequestedTime::RetryInterval => own.retry.interval,
-            RequestedTime::AckTimeout => own.ack.timeout,
-        };
-        self.requested(time).unwrap_or(set)
-    }
-
-    fn requested(&self, time: RequestedTime) -> Option<Duration> {
-        let ack_wait = self.ack_wait.as_deref()?;
+    /// Returns the requested time; `None` if the client requested none.
+    pub fn time(&self, time: RequestedTime) -> Option<Duration> {
         match time {
-            RequestedTime::RetryInterval => ack_wait.retry_interval,
-            RequestedTime::AckTimeout => ack_wait.ack_timeout,
+            RequestedTime::RetryInterval => self.retry_interval,
+            RequestedTime::AckTimeout => self.ack_timeout,
         }
     }
 
-    /// Takes a client's request and brings it within the operator's bounds. The request lasts as
-    /// long as the session.
-    ///
-    /// # Errors
-    /// [`InvalidRequest`] if the text is not a duration. The earlier value then stays.
-    pub fn request_time(&mut self, time: RequestedTime, text: &str) -> Result<(), InvalidRequest> {
-        let requested = duration::parse(text).map_err(|_| InvalidRequest)?;
-        let own = &self.sender.redelivery.own;
-        let most = match time {
-            RequestedTime::RetryInterval => own.retry.max_interval,
-            RequestedTime::AckTimeout => own.ack.max_timeout,
-        };
-        // Zero is off and not an interval, so the bounds do not apply to it.
-        let granted = if requested.is_zero() {
-            requested
-        } else {
-            requested.min(most).max(own.retry.min_interval.min(most))
-        };
-        let ack_wait = self.ack_wait.get_or_insert_default();
+    /// Sets a requested time that [`bounded`] returned.
+    pub fn set_time(&mut self, time: RequestedTime, granted: Duration) {
         match time {
-            RequestedTime::RetryInterval => ack_wait.retry_interval = Some(granted),
-            RequestedTime::AckTimeout => ack_wait.ack_timeout = Some(granted),
-        }
-        Ok(())
-    }
-
-    /// Takes a request of a 5.0 CONNECT. Returns the granted time as text for CONNACK, and an error
-    /// if the text is not a duration. A retry interval is always off.
-    // 5.0 [MQTT-4.4.0-1]
-    pub fn request_time_at_connect(
-        &mut self,
-        time: RequestedTime,
-        text: &str,
-    ) -> (Result<(), InvalidRequest>, String) {
-        if time == RequestedTime::RetryInterval {
-            return (Ok(()), format(Duration::ZERO));
-        }
-        let read = self.request_time(time, text);
-        (read, format(self.granted(time)))
-    }
-
-    /// Returns the requested retry interval and ack timeout, for the store.
-    pub fn requested_times(&self) -> (Option<Duration>, Option<Duration>) {
-        self.ack_wait.as_ref().map_or((None, None), |p| (p.retry_interval, p.ack_timeout))
-    }
-
-    /// Restores the requested times from the store.
-    pub fn restore_requested_times(
-        &mut self,
-        retry_interval: Option<Duration>,
-        ack_timeout: Option<Duration>,
-    ) {
-        if retry_interval.is_some() || ack_timeout.is_some() {
-            let ack_wait = self.ack_wait.get_or_insert_default();
-            (ack_wait.retry_interval, ack_wait.ack_timeout) = (retry_interval, ack_timeout);
+            RequestedTime::RetryInterval => self.retry_interval = Some(granted),
+            RequestedTime::AckTimeout => self.ack_timeout = Some(granted),
         }
     }
 
-    /// Records a disconnect for the message with this running number. The next connection waits
-    /// twice as long, and twice as long again after each further disconnect for the same message.
+    /// Returns the number of disconnects in a row for one message.
+    pub fn disconnects(&self) -> u32 {
+        self.disconnects
+    }
+
+    /// Begins a connection. The disconnects are forgotten if their message is finished, which
+    /// `is_unfinished` tells by its running number.
+    pub fn begin_connection(&mut self, is_unfinished: impl Fn(u64) -> bool) {
+        if !is_unfinished(self.disconnected_for) {
+            self.disconnects = 0;
+        }
+    }
+
+    /// Records a disconnect for the message with this running number.
     pub fn record_disconnect_for(&mut self, number: u64) {
-        let ack_wait = self.ack_wait.get_or_insert_default();
-        let again = ack_wait.disconnects > 0 && ack_wait.disconnected_for == number;
-        ack_wait.disconnects = if again { ack_wait.disconnects.saturating_add(1) } else { 1 };
-        ack_wait.disconnected_for = number;
+        let again = self.disconnects > 0 && self.disconnected_for == number;
+        self.disconnects = if again { self.disconnects.saturating_add(1) } else { 1 };
+        self.disconnected_for = number;
     }
+}
+
+/// Reads a requested time and brings it within the operator's bounds. Zero is off and not an
+/// interval, so the bounds do not apply to it.
+///
+/// # Errors
+/// [`InvalidRequest`] if the text is not a duration.
+pub fn bounded(
+    time: RequestedTime,
+    text: &str,
+    policy: &RedeliveryPolicy,
+) -> Result<Duration, InvalidRequest> {
+    let requested = duration::parse(text).map_err(|_| InvalidRequest)?;
+    if requested.is_zero() {
+        return Ok(requested);
+    }
+    let most = match time {
+        RequestedTime::RetryInterval => policy.retry.max_interval,
+        RequestedTime::AckTimeout => policy.ack.max_timeout,
+    };
+    Ok(requested.min(most).max(policy.retry.min_interval.min(most)))
 }
 
 /// Formats a granted time for a client; "off" for zero.
 pub fn format(granted: Duration) -> String {
     if granted.is_zero() { "off".to_owned() } else { duration::format(granted) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::policy::tests::policy;
+
+    #[test]
+    fn a_requested_time_is_brought_within_the_operators_bounds_and_zero_is_off() {
+        let mut policy = policy().send.redelivery;
+        let secs = Duration::from_secs;
+        (policy.retry.min_interval, policy.retry.max_interval) = (secs(2), secs(20));
+        policy.ack.max_timeout = secs(60);
+        use RequestedTime::{AckTimeout, RetryInterval};
+        for (time, text, granted) in [
+            (RetryInterval, "1s", Ok(secs(2))),
+            (RetryInterval, "10s", Ok(secs(10))),
+            (RetryInterval, "30s", Ok(secs(20))),
+            (AckTimeout, "30s", Ok(secs(30))),
+            (AckTimeout, "90s", Ok(secs(60))),
+            (AckTimeout, "0s", Ok(Duration::ZERO)),
+            (AckTimeout, "soon", Err(InvalidRequest)),
+        ] {
+            assert_eq!(bounded(time, text, &policy), granted, "{text}");
+        }
+    }
+
+    #[test]
+    fn disconnects_count_in_a_row_for_one_unfinished_message() {
+        let mut ack_wait = AckWait::default();
+        for (number, disconnects) in [(7, 1), (7, 2), (8, 1), (7, 1)] {
+            ack_wait.record_disconnect_for(number);
+            assert_eq!(ack_wait.disconnects(), disconnects);
+        }
+        ack_wait.begin_connection(|number| number == 7);
+        assert_eq!(ack_wait.disconnects(), 1);
+        ack_wait.begin_connection(|_| false);
+        assert_eq!(ack_wait.disconnects(), 0);
+    }
 }

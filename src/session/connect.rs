@@ -183,4 +183,4 @@ impl Wire {
 
 #[cfg(test)]
 #[path = "connect_tests.rs"]
-pub(in crate::session) mod tests;
+mod tests;

@@ -2,49 +2,8 @@
 
 use super::*;
 use crate::mqtt::packet::ConnectProperties;
-use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
-use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
-use crate::session::outbound::sender::SendPolicy;
-use crate::session::policy::SubscriptionPolicy;
-use crate::session::redelivery_policy::RedeliveryPolicy;
+use crate::session::policy::tests::policy;
 use ProtocolVersion::{V3_1, V3_1_1, V5};
-use std::time::Duration;
-
-pub(in crate::session) fn policy() -> SessionPolicy {
-    let queue = QueueLimits { messages: 1, bytes: 1, policy: QueuePolicy::Refuse };
-    let retry = RetryPolicy {
-        interval: Duration::ZERO,
-        min_interval: Duration::ZERO,
-        backoff: 1.0,
-        max_interval: Duration::ZERO,
-        jitter: 0.0,
-        attempts: 0,
-        on_exhausted: OnExhausted::Keep,
-        resends_per_tick: 1,
-    };
-    let ack =
-        AckPolicy { timeout: Duration::ZERO, max_timeout: Duration::ZERO, on_timeout: OnAckTimeout::Auto };
-    SessionPolicy {
-        send: SendPolicy {
-            stored_queue: queue.clone(),
-            queue,
-            redelivery: RedeliveryPolicy::new(retry, ack),
-            rules: Vec::new(),
-            outbox: 1,
-            in_flight: 20,
-        },
-        receive_maximum: 100,
-        topic_levels: 16,
-        connect: ConnectPolicy {
-            packet_size: 1_000,
-            topic_alias_maximum: 0,
-            keep_alive_maximum: 60,
-            allow_never: true,
-            session_expiry: 3_600,
-        },
-        subscriptions: SubscriptionPolicy { filters: 10, wildcard_levels: 100 },
-    }
-}
 
 fn connect(version: ProtocolVersion) -> Connect<'static> {
     Connect {

@@ -84,8 +84,8 @@ mod tests {
     use super::*;
     use crate::mqtt::packet::{ProtocolVersion, QoS, WillMessage};
     use crate::mqtt::will::Will;
-    use crate::session::connect::tests::policy;
-    use crate::session::redelivery_policy::SessionRedelivery;
+    use crate::session::policy::tests::policy;
+    use crate::session::session_redelivery::SessionRedelivery;
     use std::borrow::Cow;
     use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// A set of identifiers. A small set, the usual case, is a short row; a large one is a bitmap of 8
 /// KiB.
 #[derive(Debug)]
-pub(in crate::session) struct IdSet {
+pub(super) struct IdSet {
     ids: Ids,
     /// Changes with the shape alone: a row is charged as if it were full.
     pub charge: Charge,

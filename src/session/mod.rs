@@ -16,7 +16,9 @@
 //! | [`outbound`] | outgoing: queue, in-flight window, retransmission |
 //! | `policy` | the operator's settings that hold for every session |
 //! | `redelivery_policy` | the settings that hold for one message |
-//! | `redelivery_rules` | the operator's rules by client, user and topic |
+//! | `redelivery_rule`, `redelivery_rules` | the operator's rules by client, user and topic |
+//! | `session_redelivery` | the settings of one session, and of its messages by topic |
+//! | `redelivery_request` | a client's request for its own retry interval or ack timeout |
 //! | `ack_wait` | how long this session waits for an acknowledgement |
 //! | `keep_alive` | when a silent client is disconnected |
 //! | `topic_alias` | Topic Aliases in both directions |
@@ -25,10 +27,12 @@
 //! | `will` | when the Will Message is published |
 //! | `wire` | the outbox of a connection, and the limits of its client |
 //! | `outbox` | bytes that wait to be written |
+//! | `counters` | counts of what sessions did |
 //! | `drops` | why a message was dropped |
 
 pub mod ack_wait;
 pub mod connect;
+pub mod counters;
 pub mod disconnect;
 pub mod drops;
 mod id_set;
@@ -39,7 +43,10 @@ pub mod outbox;
 pub mod policy;
 pub mod publish_refusal;
 pub mod redelivery_policy;
+pub mod redelivery_request;
+pub mod redelivery_rule;
 pub mod redelivery_rules;
+pub mod session_redelivery;
 pub mod subscriptions;
 pub mod topic_alias;
 pub mod violation;
@@ -55,12 +62,14 @@ use crate::mqtt::packet::{
 use crate::mqtt::will::Will;
 use crate::persistence::rows::SessionRow;
 use crate::session::ack_wait::AckWait;
+use crate::session::counters::Counters;
 use crate::session::inbound::{Admission, Due, Receiver};
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::outbound::retry::Outlives;
-use crate::session::outbound::sender::{Counters, SendPolicy, Sender};
+use crate::session::outbound::sender::Sender;
+use crate::session::policy::SendPolicy;
 pub use crate::session::policy::SessionPolicy;
-use crate::session::redelivery_policy::SessionRedelivery;
+use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::subscriptions::Subscriptions;
 pub use crate::session::violation::Violation;
 use crate::time::Instant;

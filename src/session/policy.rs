@@ -1,6 +1,8 @@
 //! The operator's settings that hold for every session.
 
-use crate::session::outbound::sender::SendPolicy;
+use crate::session::outbound::queue::QueueLimits;
+use crate::session::redelivery_policy::RedeliveryPolicy;
+use crate::session::redelivery_rule::Rule;
 
 /// The operator's settings that hold for every session.
 #[derive(Clone, Debug)]
@@ -16,6 +18,23 @@ pub struct SessionPolicy {
     pub connect: ConnectPolicy,
     /// Bounds on the subscriptions of one session.
     pub subscriptions: SubscriptionPolicy,
+}
+
+/// The operator's settings for the sending half of every session.
+#[derive(Clone, Debug)]
+pub struct SendPolicy {
+    /// Bounds of a queue that is in memory alone.
+    pub queue: QueueLimits,
+    /// Bounds of a stored queue. Its policy is the one of `queue`.
+    pub stored_queue: QueueLimits,
+    /// Redelivery settings before any rule. Each session has its own settings after the rules.
+    pub redelivery: RedeliveryPolicy,
+    /// The operator's rules, in file order.
+    pub rules: Vec<Rule>,
+    /// Bytes in an outbox after which QoS 0 is dropped, and QoS 1 and 2 wait in the queue.
+    pub outbox: usize,
+    /// Unfinished deliveries of one connection at most.
+    pub in_flight: u16,
 }
 
 /// The operator's bounds on what a CONNECT requests.
@@ -40,4 +59,52 @@ pub struct SubscriptionPolicy {
     pub filters: usize,
     /// Maximum number of levels of all Topic Filters with wildcards together.
     pub wildcard_levels: u32,
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::session::outbound::queue::QueuePolicy;
+    use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
+    use std::time::Duration;
+
+    /// Returns settings for tests of the session.
+    pub fn policy() -> SessionPolicy {
+        let queue = QueueLimits { messages: 1, bytes: 1, policy: QueuePolicy::Refuse };
+        let retry = RetryPolicy {
+            interval: Duration::ZERO,
+            min_interval: Duration::ZERO,
+            backoff: 1.0,
+            max_interval: Duration::ZERO,
+            jitter: 0.0,
+            attempts: 0,
+            on_exhausted: OnExhausted::Keep,
+            resends_per_tick: 1,
+        };
+        let ack = AckPolicy {
+            timeout: Duration::ZERO,
+            max_timeout: Duration::ZERO,
+            on_timeout: OnAckTimeout::Auto,
+        };
+        SessionPolicy {
+            send: SendPolicy {
+                stored_queue: queue.clone(),
+                queue,
+                redelivery: RedeliveryPolicy::new(retry, ack),
+                rules: Vec::new(),
+                outbox: 1,
+                in_flight: 20,
+            },
+            receive_maximum: 100,
+            topic_levels: 16,
+            connect: ConnectPolicy {
+                packet_size: 1_000,
+                topic_alias_maximum: 0,
+                keep_alive_maximum: 60,
+                allow_never: true,
+                session_expiry: 3_600,
+            },
+            subscriptions: SubscriptionPolicy { filters: 10, wildcard_levels: 100 },
+        }
+    }
 }

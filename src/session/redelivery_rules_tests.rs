@@ -2,10 +2,13 @@
 
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::drops::DropReason;
-use crate::session::outbound::retry::{AckPolicy, RetryPolicy};
+use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, RetryPolicy};
+use crate::session::redelivery_policy::SetBy;
+use crate::session::redelivery_rule::Pattern;
 use crate::session::redelivery_rules::*;
 use crate::session::wire::Wire;
 use crate::time::Instant;
+use std::time::Duration;
 
 const SECS: fn(u64) -> Duration = Duration::from_secs;
 

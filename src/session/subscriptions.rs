@@ -272,7 +272,7 @@ impl Recount for Subscriptions {
 mod tests {
     use super::*;
     use crate::mqtt::packet::{QoS, SubscriptionOptions};
-    use crate::session::connect::tests::policy;
+    use crate::session::policy::tests::policy;
 
     fn requested(filter: &str, retain_handling: RetainHandling) -> SubscribeFilter<'_> {
         let options = SubscriptionOptions {

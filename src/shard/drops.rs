@@ -9,7 +9,7 @@ use crate::mqtt::keyed::Keyed;
 use crate::mqtt::message::Message;
 use crate::mqtt::topic::TopicFilter;
 use crate::session::drops::{Counts, DropReason, Dropped};
-use crate::session::redelivery_policy::SessionRedelivery;
+use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::Shard;
 use crate::shard::features::dead_letters::DeadLetter;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};

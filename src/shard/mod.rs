@@ -73,8 +73,8 @@ pub mod totals;
 pub mod turn;
 
 use crate::routing::subscription_tree::ShardId;
+use crate::session::counters::Counters;
 use crate::session::outbound::retry::splitmix64;
-use crate::session::outbound::sender::Counters;
 use crate::session::outbox::Outbox;
 use crate::session::redelivery_rules::Rules;
 use crate::shard::drops::DropReports;

@@ -6,7 +6,7 @@ use crate::persistence::records::StoredSession;
 use crate::session::Session;
 use crate::session::drops::Drops;
 use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
-use crate::session::outbound::sender::SendPolicy;
+use crate::session::policy::SendPolicy;
 use crate::shard::connection::Connection;
 use crate::shard::exchange::outbound::Gate;
 use crate::shard::slots::ConnectionId;

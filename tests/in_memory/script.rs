@@ -19,7 +19,7 @@ use homing::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use homing::session::drops::DropReason;
 use homing::session::outbound::queue::QueuePolicy;
 use homing::session::outbound::retry::OnExhausted;
-use homing::session::redelivery_rules::Rule;
+use homing::session::redelivery_rule::Rule;
 use homing::shard::ShardSettings;
 use std::collections::BTreeSet;
 use std::time::Duration;

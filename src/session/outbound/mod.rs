@@ -5,12 +5,16 @@
 //! |---|---|
 //! | `queue` | messages that wait for a place in the window; bounds and policy |
 //! | `window` | the in-flight window: Packet Identifiers, PUBLISH and PUBREL in their orders |
+//! | `in_flight_packet` | one packet of the window: PUBLISH or PUBREL |
 //! | `transmission` | how often and when one packet was sent, and when it is due |
 //! | `sender` | from the queue through the window to the connection |
 //! | `retransmission` | what is sent again on a live 3.x connection |
 //! | `retry` | retry interval, backoff, jitter, ack timeout |
-//! | `stall` | overdue acknowledgements, and who holds the packet |
+//! | `overdue` | overdue acknowledgements of a 5.0 connection |
+//! | `stall` | one packet without its acknowledgement, and who holds it |
 
+pub mod in_flight_packet;
+pub mod overdue;
 pub mod queue;
 pub mod retransmission;
 pub mod retry;

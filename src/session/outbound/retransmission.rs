@@ -5,11 +5,13 @@
 //! A packet that the network still holds is not sent a second time, and no attempt is counted.
 
 use crate::session::drops::Drops;
+use crate::session::outbound::in_flight_packet::{InFlightPacket, Unacked};
 use crate::session::outbound::retry::{OnExhausted, Outlives, RetryPolicy};
-use crate::session::outbound::sender::{SendPolicy, Sender, sending, write_release};
+use crate::session::outbound::sender::{Sender, sending, write_release};
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::session::outbound::transmission::{Holder, Look, Transmission};
-use crate::session::outbound::window::{InFlightPacket, Quota, Unacked};
+use crate::session::outbound::window::Quota;
+use crate::session::policy::SendPolicy;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::wire::{Sending, Wire};
 use crate::time::Instant;

@@ -7,11 +7,14 @@ use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{BodyNumber, EntryNumber, Flight, ReadEntry};
 use crate::persistence::rows::{Entry, Parked};
+use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, Drops};
+use crate::session::outbound::in_flight_packet::{Release, Unacked};
 use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
-use crate::session::outbound::window::{InFlight, Quota, Received, Release, Unacked};
-use crate::session::redelivery_policy::{RedeliveryPolicy, SessionRedelivery};
-use crate::session::redelivery_rules::Rule;
+use crate::session::outbound::window::{InFlight, Quota, Received};
+use crate::session::policy::SendPolicy;
+use crate::session::redelivery_policy::RedeliveryPolicy;
+use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::wire::{Sending, Wire};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -23,69 +26,14 @@ const CARRIED_OVER: usize = 4;
 /// Unfinished messages at most, so that some of the 65,535 identifiers are always free.
 const MOST_UNFINISHED: usize = 60_000;
 
-/// The operator's settings for the sending half of every session.
-#[derive(Clone, Debug)]
-pub struct SendPolicy {
-    /// Bounds of a queue that is in memory alone.
-    pub queue: QueueLimits,
-    /// Bounds of a stored queue. Its policy is the one of `queue`.
-    pub stored_queue: QueueLimits,
-    /// Redelivery settings before any rule. Each session has its own [`SessionRedelivery`].
-    pub redelivery: RedeliveryPolicy,
-    /// The operator's rules, in file order.
-    pub rules: Vec<Rule>,
-    /// Bytes in an outbox after which QoS 0 is dropped, and QoS 1 and 2 wait in the queue.
-    pub outbox: usize,
-    /// Unfinished deliveries of one connection at most.
-    pub in_flight: u16,
-}
-
-/// Counts of what sessions did.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    /// PUBLISH packets written.
-    pub sent: u64,
-    /// PUBLISH and PUBREL packets written again, live and at reconnect.
-    pub redelivered: u64,
-    /// Overdue acknowledgements found, at most one for each connection and look.
-    pub stalled: u64,
-    /// Connections closed for a missing acknowledgement.
-    pub disconnected: u64,
-    /// Acknowledgements of the wrong kind for the packet in flight.
-    pub contradictions: u64,
-    /// Dead letters published.
-    pub dead_letters: u64,
-    /// CONNECTs refused because sessions, memory or disk reached a bound.
-    pub refused_connects: u64,
-    /// Topic Filters of SUBSCRIBE packets refused for the same reasons.
-    pub refused_subscriptions: u64,
-    /// Messages dropped.
-    pub drops: Drops,
-}
-
-impl Counters {
-    /// Adds the counts of `other`.
-    pub fn add(&mut self, other: &Counters) {
-        self.sent += other.sent;
-        self.redelivered += other.redelivered;
-        self.stalled += other.stalled;
-        self.disconnected += other.disconnected;
-        self.contradictions += other.contradictions;
-        self.dead_letters += other.dead_letters;
-        self.refused_connects += other.refused_connects;
-        self.refused_subscriptions += other.refused_subscriptions;
-        self.drops.merge(&other.drops);
-    }
-}
-
 /// Queue and in-flight window of one session.
 #[derive(Debug)]
 pub struct Sender {
     /// `None` until a QoS 1 or 2 message is sent: 8 bytes for a session that only publishes.
-    pub(in crate::session) window: Option<Box<InFlight>>,
+    pub(super) window: Option<Box<InFlight>>,
     /// `None` until a message is queued.
     queue: Option<Box<Queue>>,
-    pub(in crate::session) redelivery: Arc<SessionRedelivery>,
+    pub(super) redelivery: Arc<SessionRedelivery>,
 }
 
 impl Sender {

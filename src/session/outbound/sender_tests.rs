@@ -4,11 +4,13 @@ use crate::mqtt::codec::{self, Decoded};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{Packet, ProtocolVersion};
 use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::session::outbound::overdue::OverdueAck;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Outlives, RetryPolicy};
 use crate::session::outbound::sender::*;
-use crate::session::outbound::stall::{OverdueAck, SocketView};
+use crate::session::outbound::stall::SocketView;
+use crate::session::redelivery_rule::Rule;
 use crate::session::wire::ClientLimits;
 use std::time::Duration;
 

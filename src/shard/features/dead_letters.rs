@@ -11,7 +11,7 @@ use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{Property, QoS, ReasonCode};
 use crate::mqtt::topic::{begins_with_dollar, escape_level};
 use crate::session::drops::{DropReason, Dropped, Sent};
-use crate::session::redelivery_policy::SessionRedelivery;
+use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::Shard;
 use crate::shard::admission::Change;
 use crate::shard::route::Publication;

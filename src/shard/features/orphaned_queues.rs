@@ -29,7 +29,7 @@ use crate::persistence::records::{ReadEntry, SessionKey};
 use crate::persistence::rows::{Body, NewDelivery, Parked};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::page_of;
-use crate::session::redelivery_policy::SessionRedelivery;
+use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::Shard;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::barrier::AfterBarrier;

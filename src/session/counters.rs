@@ -1,0 +1,41 @@
+//! Counts of what the sessions of one shard did.
+
+use crate::session::drops::Drops;
+
+/// Counts of what sessions did.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// PUBLISH packets written.
+    pub sent: u64,
+    /// PUBLISH and PUBREL packets written again, live and at reconnect.
+    pub redelivered: u64,
+    /// Overdue acknowledgements found, at most one for each connection and look.
+    pub stalled: u64,
+    /// Connections closed for a missing acknowledgement.
+    pub disconnected: u64,
+    /// Acknowledgements of the wrong kind for the packet in flight.
+    pub contradictions: u64,
+    /// Dead letters published.
+    pub dead_letters: u64,
+    /// CONNECTs refused because sessions, memory or disk reached a bound.
+    pub refused_connects: u64,
+    /// Topic Filters of SUBSCRIBE packets refused for the same reasons.
+    pub refused_subscriptions: u64,
+    /// Messages dropped.
+    pub drops: Drops,
+}
+
+impl Counters {
+    /// Adds the counts of `other`.
+    pub fn add(&mut self, other: &Counters) {
+        self.sent += other.sent;
+        self.redelivered += other.redelivered;
+        self.stalled += other.stalled;
+        self.disconnected += other.disconnected;
+        self.contradictions += other.contradictions;
+        self.dead_letters += other.dead_letters;
+        self.refused_connects += other.refused_connects;
+        self.refused_subscriptions += other.refused_subscriptions;
+        self.drops.merge(&other.drops);
+    }
+}

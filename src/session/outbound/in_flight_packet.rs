@@ -1,0 +1,124 @@
+//! The packets of the in-flight window: a PUBLISH, or the PUBREL that follows it at QoS 2.
+
+use crate::mqtt::packet::{PacketId, ReasonCode};
+use crate::persistence::records::Flight;
+use crate::persistence::rows::Entry;
+use crate::session::drops::{DropReason, Dropped, Sent};
+use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::transmission::Transmission;
+use crate::session::redelivery_policy::RedeliveryPolicy;
+use crate::session::session_redelivery::{PolicyRules, SessionRedelivery};
+use crate::time::Instant;
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// A PUBLISH without its PUBACK or PUBREC.
+#[derive(Debug)]
+pub struct Unacked {
+    /// The message and what its delivery adds.
+    pub delivery: Delivery,
+    /// The transmissions of the packet.
+    pub transmission: Transmission,
+    /// Milliseconds from the first transmission to the last one, up to 49 days.
+    pub(super) last_sent_after: u32,
+}
+
+impl Unacked {
+    /// Returns the Packet Identifier.
+    pub fn packet_id(&self) -> PacketId {
+        self.transmission.packet_id()
+    }
+
+    /// Returns the place in the window, for the store.
+    pub fn flight(&self) -> Flight {
+        let Transmission { transmissions, .. } = self.transmission;
+        Flight { running: self.transmission.number(), transmissions }
+    }
+
+    /// Records the present place in the window, if the delivery is stored.
+    pub fn record(&self) {
+        if let Some(entry) = &self.delivery.stored {
+            entry.sent(self.flight());
+        }
+    }
+
+    /// Counts one more transmission.
+    pub fn sent_again(&mut self, now: Instant) {
+        let sent = &mut self.transmission;
+        sent.transmissions = sent.transmissions.saturating_add(1);
+        self.last_sent_after = u32::try_from(now.since(sent.first_sent).as_millis()).unwrap_or(u32::MAX);
+    }
+
+    /// Turns the packet into a drop.
+    pub fn lost(self, cause: DropReason, code: Option<ReasonCode>) -> Dropped {
+        let Transmission { transmissions, first_sent, .. } = self.transmission;
+        let last = first_sent + Duration::from_millis(self.last_sent_after.into());
+        let sent = Sent { times: transmissions, first: first_sent, last };
+        Dropped { cause, message: Some(self.delivery.message), sent, code }
+    }
+}
+
+/// A PUBREL without its PUBCOMP.
+#[derive(Debug)]
+pub struct Release {
+    /// The transmissions of the PUBREL. `first_sent` is that of its PUBLISH.
+    pub transmission: Transmission,
+    /// The rules that the message's topic matched.
+    pub matched: PolicyRules,
+    /// True if the PUBREL holds a unit of the send quota. False after it was carried over from an
+    /// earlier connection.
+    pub in_quota: bool,
+    /// The row in the store; `None` if the delivery is not stored.
+    pub stored: Option<Box<Entry>>,
+}
+
+impl Release {
+    /// Returns the Packet Identifier.
+    pub fn packet_id(&self) -> PacketId {
+        self.transmission.packet_id()
+    }
+}
+
+/// One packet of the window that was sent on this connection.
+#[derive(Debug)]
+pub enum InFlightPacket<'a> {
+    /// A PUBLISH without its PUBACK or PUBREC.
+    Publish(&'a mut Unacked),
+    /// A PUBREL without its PUBCOMP.
+    Release(&'a mut Release),
+}
+
+impl InFlightPacket<'_> {
+    /// Returns the transmission record.
+    pub fn transmission(&self) -> &Transmission {
+        match self {
+            InFlightPacket::Publish(p) => &p.transmission,
+            InFlightPacket::Release(r) => &r.transmission,
+        }
+    }
+
+    /// Returns the transmission record, to change it.
+    pub fn transmission_mut(&mut self) -> &mut Transmission {
+        match self {
+            InFlightPacket::Publish(p) => &mut p.transmission,
+            InFlightPacket::Release(r) => &mut r.transmission,
+        }
+    }
+
+    /// Returns the redelivery settings of the packet's topic.
+    pub fn policy<'a>(&self, redelivery: &'a SessionRedelivery) -> Cow<'a, RedeliveryPolicy> {
+        match self {
+            InFlightPacket::Publish(p) => redelivery.of(p.delivery.message.topic()),
+            InFlightPacket::Release(r) => redelivery.under(r.matched),
+        }
+    }
+
+    /// Returns true if the message was sent as often as its policy allows and must be dropped.
+    /// Returns false for a PUBREL: its message has arrived, so nothing is left to drop.
+    pub fn is_exhausted(&self, policy: &RedeliveryPolicy) -> bool {
+        match self {
+            InFlightPacket::Publish(p) => policy.gives_up(p.transmission.transmissions),
+            InFlightPacket::Release(_) => false,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! One rule of the operator: which redelivery settings it sets, for which client, user and topic.
+
+use crate::session::drops::DropReasons;
+use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
+use crate::session::redelivery_policy::{RedeliveryPolicy, SetBy};
+use globset::{GlobBuilder, GlobMatcher};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Maximum number of rules: a set of rules is the bits of one number.
+pub const MOST: usize = 64;
+
+/// A glob over Client Identifiers or User Names. `*` matches any run, `?` one byte, `[a-z]` one of
+/// these, `{one,other}` either, and `\` takes the next byte literally.
+///
+/// The client chooses its own name, so matching must be linear in the name's length. The glob is
+/// compiled to an automaton.
+#[derive(Clone)]
+pub struct Pattern {
+    text: Box<str>,
+    glob: GlobMatcher,
+}
+
+/// The glob has a syntax error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidPattern(Box<str>);
+
+impl Pattern {
+    /// True if the whole text matches.
+    pub fn matches(&self, text: &str) -> bool {
+        self.glob.is_match(text)
+    }
+
+    /// Returns the glob as the operator wrote it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = InvalidPattern;
+
+    fn from_str(text: &str) -> Result<Pattern, InvalidPattern> {
+        let built = GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build();
+        let glob = built.map_err(|error| InvalidPattern(error.kind().to_string().into()))?;
+        Ok(Pattern { text: text.into(), glob: glob.compile_matcher() })
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.text == other.text
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pattern({:?})", self.text)
+    }
+}
+
+/// One rule: conditions and settings. A condition of `None` matches everything; a setting of `None`
+/// sets nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    /// Matches the Client Identifier.
+    pub client_id: Option<Pattern>,
+    /// Matches the User Name. Never matches a client without one.
+    pub user_name: Option<Pattern>,
+    /// Matches the Topic Name: a Topic Filter.
+    pub topic: Option<Box<str>>,
+    /// True if a client's request wins over the interval and ack timeout of this rule for a topic.
+    pub client_may_override: bool,
+    /// Sets [`crate::session::outbound::retry::RetryPolicy::interval`].
+    pub interval: Option<Duration>,
+    /// Sets the factor between two intervals.
+    pub backoff: Option<f64>,
+    /// Sets the shortest time that a client may request. Only in rules for the whole session.
+    pub min_interval: Option<Duration>,
+    /// Sets the longest interval.
+    pub max_interval: Option<Duration>,
+    /// Sets the random share of an interval, 0 to 1.
+    pub jitter: Option<f64>,
+    /// Sets the number of resends; 0 for no limit.
+    pub attempts: Option<u16>,
+    /// Sets the reaction to a packet without resends left.
+    pub on_exhausted: Option<OnExhausted>,
+    /// Sets the resends to one connection in one tick. Only in rules for the whole session.
+    pub resends_per_tick: Option<usize>,
+    /// Sets the ack timeout; zero is off.
+    pub ack_timeout: Option<Duration>,
+    /// Sets the longest ack timeout.
+    pub max_ack_timeout: Option<Duration>,
+    /// Sets the reaction to an ack timeout.
+    pub on_ack_timeout: Option<OnAckTimeout>,
+    /// Sets if a negative acknowledgement makes a dead letter.
+    pub negative_ack: Option<bool>,
+    /// Sets the drop reasons that make dead letters.
+    pub dead_letters: Option<DropReasons>,
+}
+
+impl Rule {
+    pub(super) fn concerns(&self, client_id: &str, user_name: Option<&str>) -> bool {
+        self.client_id.as_ref().is_none_or(|p| p.matches(client_id))
+            && self.user_name.as_ref().is_none_or(|p| user_name.is_some_and(|name| p.matches(name)))
+    }
+
+    /// Returns `defaults` with, for each setting, the value of the first rule that has one.
+    pub(super) fn settle<'a>(
+        defaults: &RedeliveryPolicy,
+        rules: impl DoubleEndedIterator<Item = &'a Rule>,
+    ) -> RedeliveryPolicy {
+        let mut redelivery = defaults.clone();
+        // Rules are applied from the last to the first, so the first one wins.
+        rules.rev().for_each(|rule| rule.put(&mut redelivery));
+        redelivery
+    }
+
+    fn put(&self, redelivery: &mut RedeliveryPolicy) {
+        fn set<T: Clone>(place: &mut T, value: &Option<T>) {
+            if let Some(value) = value {
+                place.clone_from(value);
+            }
+        }
+        let by = match (&self.topic, self.client_may_override) {
+            (None, _) => SetBy::Session,
+            (Some(_), false) => SetBy::Topic,
+            (Some(_), true) => SetBy::TopicUnlessAsked,
+        };
+        let RedeliveryPolicy { retry, ack, negative_ack, dead_letters, interval_by, ack_timeout_by } =
+            redelivery;
+        set(interval_by, &self.interval.map(|_| by));
+        set(ack_timeout_by, &self.ack_timeout.map(|_| by));
+        set(&mut retry.interval, &self.interval);
+        set(&mut retry.backoff, &self.backoff);
+        set(&mut retry.min_interval, &self.min_interval);
+        set(&mut retry.max_interval, &self.max_interval);
+        set(&mut retry.jitter, &self.jitter);
+        set(&mut retry.attempts, &self.attempts);
+        set(&mut retry.on_exhausted, &self.on_exhausted);
+        set(&mut retry.resends_per_tick, &self.resends_per_tick);
+        set(&mut ack.timeout, &self.ack_timeout);
+        set(&mut ack.max_timeout, &self.max_ack_timeout);
+        set(&mut ack.on_timeout, &self.on_ack_timeout);
+        set(negative_ack, &self.negative_ack);
+        set(dead_letters, &self.dead_letters);
+    }
+}
