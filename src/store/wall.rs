@@ -49,25 +49,25 @@ use crate::time::Instant;
 use std::time::Duration;
 
 /// "Never" in the file: the largest number that SQLite has.
-pub const NEVER: u64 = i64::MAX as u64;
+pub(super) const NEVER: u64 = i64::MAX as u64;
 
 /// Earliest credible wall clock, in milliseconds since 1970: 2023-01-01. The program is younger, so
 /// an earlier clock was never set.
-pub const SET_SINCE: u64 = 1_672_531_200_000;
+pub(super) const SET_SINCE: u64 = 1_672_531_200_000;
 
 /// "Never" for a session: the largest number of six bytes, a moment in the year 6429.
-pub const FAR: u64 = (1 << 47) - 1;
+pub(super) const FAR: u64 = (1 << 47) - 1;
 
 /// The longest time between two readings of the wall clock that counts as passed: 400 days.
 ///
 /// If a broker was down for longer, no time counts as passed and nothing is lost. If the broker
 /// believed a clock of 2099, every session would end.
-pub const CREDIBLE: Duration = Duration::from_secs(400 * 24 * 60 * 60);
+pub(super) const CREDIBLE: Duration = Duration::from_secs(400 * 24 * 60 * 60);
 
 /// The mapping between the times of this process and the file times. The mapping is fixed while the
 /// store is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileTime {
+pub(super) struct FileTime {
     /// One moment: `at` in this process is `millis` in the file.
     at: Instant,
     millis: u64,
@@ -76,7 +76,7 @@ pub struct FileTime {
 impl FileTime {
     /// Returns the file time of an instant, in milliseconds: [`NEVER`] for [`Instant::NEVER`], and
     /// 0 for [`Instant::ZERO`], which stands for all times before this process.
-    pub fn to_file(self, at: Instant) -> u64 {
+    pub(super) fn to_file(self, at: Instant) -> u64 {
         if at.is_never() {
             return NEVER;
         }
@@ -84,7 +84,7 @@ impl FileTime {
     }
 
     /// Returns the file time at an instant, in milliseconds, below [`NEVER`].
-    pub fn reads(self, at: Instant) -> u64 {
+    pub(super) fn reads(self, at: Instant) -> u64 {
         let (at, mapped) = (at.as_millis(), self.at.as_millis());
         let millis = if at >= mapped {
             self.millis.saturating_add(at - mapped)
@@ -96,7 +96,7 @@ impl FileTime {
 
     /// Returns the instant of a file time in milliseconds. Times before the start of this process
     /// give [`Instant::ZERO`], and [`NEVER`] gives [`Instant::NEVER`].
-    pub fn instant(self, millis: u64) -> Instant {
+    pub(super) fn instant(self, millis: u64) -> Instant {
         if millis >= NEVER {
             return Instant::NEVER;
         }
@@ -108,7 +108,7 @@ impl FileTime {
 
 /// One moment by all clocks, as a heartbeat writes it to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heartbeat {
+pub(super) struct Heartbeat {
     /// The file time in milliseconds.
     pub file_millis: u64,
     /// The wall clock, in milliseconds since 1970.
@@ -119,14 +119,14 @@ pub struct Heartbeat {
 
 impl Heartbeat {
     /// Returns the heartbeat for the moment `now`.
-    pub fn at(now: Moment, time: FileTime) -> Heartbeat {
+    pub(super) fn at(now: Moment, time: FileTime) -> Heartbeat {
         Heartbeat { file_millis: time.reads(now.monotonic), unix_millis: now.unix_millis, boot: now.boot }
     }
 }
 
 /// The result of opening a store: the mapping of times, and the time that the broker was down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resumed {
+pub(super) struct Resumed {
     /// The mapping for this process.
     pub time: FileTime,
     /// The time since the last heartbeat; zero if nobody knows.
@@ -139,7 +139,7 @@ pub struct Resumed {
 ///
 /// `last` is the last heartbeat in the file; `None` in a new store. `now` is read when the store is
 /// opened.
-pub fn resume(last: Option<Heartbeat>, now: Moment) -> Resumed {
+pub(super) fn resume(last: Option<Heartbeat>, now: Moment) -> Resumed {
     let Some(last) = last else {
         // At least the first credible moment, so that there is room for times before this process.
         let time = FileTime { at: now.monotonic, millis: now.unix_millis.clamp(SET_SINCE, NEVER / 2) };
@@ -180,7 +180,7 @@ fn passed(last: Heartbeat, now: Moment) -> Result<Duration, &'static str> {
 ///
 /// Returns 0 for steps up to 2 s. Time daemons make such steps when they slew the clock, and the
 /// two readings of one moment may be apart.
-pub fn clock_step(before: Moment, after: Moment) -> i64 {
+pub(super) fn clock_step(before: Moment, after: Moment) -> i64 {
     const SLEW_MS: i64 = 2_000;
     let signed = |millis: u64| i64::try_from(millis).unwrap_or(i64::MAX);
     let passed = after.monotonic.since(before.monotonic).as_millis() as i64;
@@ -190,7 +190,7 @@ pub fn clock_step(before: Moment, after: Moment) -> i64 {
 }
 
 /// Returns the message with another expiry time. Copies the message only if the time differs.
-pub fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec<u8>) -> Message {
+pub(super) fn with_expiry(message: &Message, expires: Instant, scratch: &mut Vec<u8>) -> Message {
     let header = message.header();
     if header.expires == expires {
         return message.clone();

@@ -58,10 +58,26 @@ pub enum WriterNotice {
     Committed(Committed),
     /// The answer to [`ToStore::read`]: the entries in the requested order, without those that are
     /// gone.
-    Page { shard: u8, session: SessionToken, wanted: Vec<(EntryNumber, BodyNumber)>, entries: Vec<ReadEntry> },
+    Page {
+        /// The shard that asked.
+        shard: u8,
+        /// The session whose queue waits for the page, as the shard named it.
+        session: SessionToken,
+        /// The entries that were asked for, with their bodies.
+        wanted: Vec<(EntryNumber, BodyNumber)>,
+        /// The entries that were found, in the same order.
+        entries: Vec<ReadEntry>,
+    },
     /// The answer to [`ToStore::read_delayed`]. Fewer than the request's `most` means that there
     /// are no more before its `until`.
-    Delayed { shard: u8, request: DelayedRequest, delayed: Vec<StoredDelayed> },
+    Delayed {
+        /// The shard that asked.
+        shard: u8,
+        /// The request.
+        request: DelayedRequest,
+        /// The messages that were found, in the order of their times.
+        delayed: Vec<StoredDelayed>,
+    },
     /// The bytes that may be on their way to the store before new messages have no room. Negative
     /// if there is less than none.
     Room(i64),

@@ -55,7 +55,7 @@ impl EventLog {
     }
 }
 
-/// A text that a client chose, as it stands in a line: escaped, and shortened to [`LONGEST`]
+/// A text that a client chose, as it stands in a line: escaped, and shortened to `LONGEST`
 /// characters.
 #[derive(Debug)]
 pub struct ClientText<'a>(pub &'a str);

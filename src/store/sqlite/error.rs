@@ -10,7 +10,7 @@ use std::path::Path;
 const PROBE: usize = 64 * 1024;
 
 /// Converts an error of an operation that needs no room: a lock of another process, or a failure.
-pub fn failed(error: Error) -> StoreError {
+pub(super) fn failed(error: Error) -> StoreError {
     if is_busy(&error) {
         StoreError::Busy(UNLOCK.into())
     } else {
@@ -49,7 +49,7 @@ fn holder_in(line: &str, inode: u64) -> Option<u32> {
 }
 
 /// Converts an error of a write in this directory: a lock, no room, or a failure.
-pub fn refused(error: Error, directory: &Path) -> StoreError {
+pub(super) fn refused(error: Error, directory: &Path) -> StoreError {
     if is_busy(&error) {
         return StoreError::Busy(format!("{}{UNLOCK}", holder(directory).unwrap_or_default()));
     }
@@ -71,7 +71,7 @@ fn is_full(error: &Error, directory: &Path) -> bool {
 }
 
 /// True if the file system has no room, a quota is used up, or a file is at its size limit.
-pub fn is_want_of_room(error: &io::Error) -> bool {
+pub(super) fn is_want_of_room(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

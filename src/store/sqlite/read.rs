@@ -18,7 +18,7 @@ pub(super) const DELAYED: &str = "SELECT number, due_ms, expires_ms, qos, retain
     ORDER BY due_ms, number LIMIT ?4";
 
 /// The reading connection of the store.
-pub struct SqliteReader {
+pub(super) struct SqliteReader {
     pub(super) connection: Connection,
     pub(super) opened: FileTime,
 }

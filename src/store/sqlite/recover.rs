@@ -42,7 +42,7 @@ struct Orphans {
 }
 
 /// A recovery in progress.
-pub struct Recovery<'c> {
+pub(super) struct Recovery<'c> {
     connection: &'c Connection,
     opened: FileTime,
     orphans: Orphans,
@@ -54,7 +54,7 @@ pub struct Recovery<'c> {
 
 impl<'c> Recovery<'c> {
     /// Starts a recovery; `opened` maps the times of the file.
-    pub fn new(connection: &'c Connection, opened: FileTime) -> Recovery<'c> {
+    pub(super) fn new(connection: &'c Connection, opened: FileTime) -> Recovery<'c> {
         let (sessions, places) = (Vec::new(), ByNumber::default());
         let (orphans, orphaned) = (Orphans::default(), Vec::new());
         Recovery { connection, opened, orphans, sessions, orphaned, places }
@@ -66,7 +66,7 @@ impl<'c> Recovery<'c> {
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or has values that no broker wrote.
-    pub fn run(mut self, now: Instant, horizon: Duration) -> Result<Recovered> {
+    pub(super) fn run(mut self, now: Instant, horizon: Duration) -> Result<Recovered> {
         self.sessions()?;
         self.subscriptions()?;
         self.incoming()?;

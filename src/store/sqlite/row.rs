@@ -34,7 +34,7 @@ fn unlawful(column: usize, value: i64) -> Error {
 ///
 /// # Errors
 /// Returns an error if the column is no integer.
-pub fn number(row: &Row<'_>, column: usize) -> Result<u64> {
+pub(super) fn number(row: &Row<'_>, column: usize) -> Result<u64> {
     Ok(row.get::<_, i64>(column)? as u64)
 }
 
@@ -42,7 +42,7 @@ pub fn number(row: &Row<'_>, column: usize) -> Result<u64> {
 ///
 /// # Errors
 /// Returns an error if the column is no integer.
-pub fn instant(row: &Row<'_>, column: usize, opened: FileTime) -> Result<Instant> {
+pub(super) fn instant(row: &Row<'_>, column: usize, opened: FileTime) -> Result<Instant> {
     let wall: i64 = row.get(column)?;
     Ok(opened.instant(u64::try_from(wall).unwrap_or(0)))
 }
@@ -57,7 +57,7 @@ fn session_time(row: &Row<'_>, column: usize, opened: FileTime) -> Result<Instan
 ///
 /// # Errors
 /// Returns an error if the value is not 0, 1 or 2.
-pub fn qos(row: &Row<'_>, column: usize) -> Result<QoS> {
+pub(super) fn qos(row: &Row<'_>, column: usize) -> Result<QoS> {
     let bits: u8 = row.get(column)?;
     QoS::from_bits(bits).ok_or_else(|| unlawful(column, i64::from(bits)))
 }
@@ -69,7 +69,7 @@ pub fn qos(row: &Row<'_>, column: usize) -> Result<QoS> {
 ///
 /// # Errors
 /// Returns an error if a column has a value that the broker never writes.
-pub fn message(
+pub(super) fn message(
     row: &Row<'_>,
     first: usize,
     opened: FileTime,
@@ -83,7 +83,7 @@ pub fn message(
 ///
 /// # Errors
 /// As [`message`].
-pub fn message_by(
+pub(super) fn message_by(
     publisher: Option<&str>,
     row: &Row<'_>,
     first: usize,
@@ -107,7 +107,7 @@ pub fn message_by(
 ///
 /// # Errors
 /// Returns an error if a column has a value that the broker never writes.
-pub fn flight(row: &Row<'_>, first: usize) -> Result<Option<Flight>> {
+pub(super) fn flight(row: &Row<'_>, first: usize) -> Result<Option<Flight>> {
     let running: Option<i64> = row.get(first)?;
     let transmissions: Option<u16> = row.get(first + 1)?;
     Ok(running
@@ -118,7 +118,7 @@ pub fn flight(row: &Row<'_>, first: usize) -> Result<Option<Flight>> {
 ///
 /// # Errors
 /// Returns an error if the column is no text.
-pub fn count_of_ids(row: &Row<'_>, column: usize) -> Result<u32> {
+pub(super) fn count_of_ids(row: &Row<'_>, column: usize) -> Result<u32> {
     let text = row.get_ref(column)?.as_str_or_null()?;
     Ok(text.map_or(0, |text| text.bytes().filter(|b| *b == b',').count() as u32 + 1))
 }
@@ -127,7 +127,7 @@ pub fn count_of_ids(row: &Row<'_>, column: usize) -> Result<u32> {
 ///
 /// # Errors
 /// Returns an error if the column has a value that the broker never writes.
-pub fn ids(row: &Row<'_>, column: usize) -> Result<SubscriptionIds> {
+pub(super) fn ids(row: &Row<'_>, column: usize) -> Result<SubscriptionIds> {
     let Some(text) = row.get_ref(column)?.as_str_or_null()? else { return Ok(SubscriptionIds::None) };
     let ids = text.split(',').map(|id| id.parse().map_err(|_| unlawful(column, 0)));
     Ok(SubscriptionIds::from_several(&ids.collect::<Result<Vec<u32>>>()?))
@@ -137,7 +137,7 @@ pub fn ids(row: &Row<'_>, column: usize) -> Result<SubscriptionIds> {
 ///
 /// # Errors
 /// Returns an error if a column has a value that the broker never writes.
-pub fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> {
+pub(super) fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> {
     let version = match row.get(2)? {
         3 => ProtocolVersion::V3_1,
         4 => ProtocolVersion::V3_1_1,

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// The prepared statements of a group.
-pub struct Statements<'c> {
+pub(super) struct Statements<'c> {
     opened: FileTime,
     /// The file time of the transaction, in milliseconds.
     now: i64,
@@ -40,7 +40,7 @@ impl<'c> Statements<'c> {
     ///
     /// # Errors
     /// Returns the error of SQLite.
-    pub fn new(connection: &'c Connection, opened: FileTime, now: Instant) -> Result<Statements<'c>> {
+    pub(super) fn new(connection: &'c Connection, opened: FileTime, now: Instant) -> Result<Statements<'c>> {
         let prepare = |sql| connection.prepare_cached(sql);
         Ok(Statements {
             opened,
@@ -79,7 +79,7 @@ impl<'c> Statements<'c> {
     ///
     /// # Errors
     /// Returns the error of SQLite; then the caller must roll the transaction back.
-    pub fn write(&mut self, group: &CommitGroup) -> Result<()> {
+    pub(super) fn write(&mut self, group: &CommitGroup) -> Result<()> {
         // Deletions come first and make room for the rest. So a group that ends with less than
         // there was before always fits.
         self.remove_retained(group)?;
@@ -93,7 +93,7 @@ impl<'c> Statements<'c> {
     ///
     /// # Errors
     /// As [`Statements::write`].
-    pub fn write_ahead(&mut self, group: &CommitGroup) -> Result<()> {
+    pub(super) fn write_ahead(&mut self, group: &CommitGroup) -> Result<()> {
         self.remove_retained(group)?;
         group.ahead().try_for_each(|operation| self.apply(operation))
     }
