@@ -1,5 +1,7 @@
-//! What one hostile client does to the others: while the traffic of `support::abuse` runs against the real binary, a second
-//! client sends PINGREQ after PINGREQ, and the longest that it waits for its PINGRESP is bounded.
+//! One hostile client must not delay the others.
+//!
+//! The traffic of `support::abuse` runs against the real binary. Meanwhile a second client sends
+//! PINGREQ after PINGREQ, and its longest wait for a PINGRESP is bounded.
 //!
 //! The figures are printed (`--nocapture`). A development build is about ten times slower than a release and its tests share
 //! the machine with others, so there the bound only separates slow from stuck; `cargo test --release --test abuse` holds the

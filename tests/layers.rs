@@ -31,7 +31,7 @@ const ORDER: [(&str, bool); 16] = [
 /// The codec as a `tokio_util::codec`: pure but for the names of its traits.
 const FRAMED: &str = "mqtt/codec/framed.rs";
 
-/// What a pure room may not name, and why.
+/// The names that a pure module must not use, each with the reason.
 const IMPURE: [(&str, &str); 8] = [
     ("actix", "no actors"),
     ("tokio", "no runtime"),
@@ -170,8 +170,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether `name` stands in the text as a path segment or word of its own, not as a part of another nor as a module
-/// of ours that is declared.
+/// Returns true if `name` stands in the text as a word or path segment of its own. A declaration of
+/// a module of ours with this name does not count.
 fn names(text: &str, name: &str) -> bool {
     text.match_indices(name).any(|(at, _)| {
         let before = text[..at].chars().next_back().is_none_or(|c| !is_word(c));
@@ -186,7 +186,7 @@ fn modules_import_only_from_those_before_them() {
     for source in sources().iter().filter(|source| source.module != "lib") {
         let own = source.place();
         for dependency in dependencies(&source.text) {
-            // What the crate's root itself holds has no place.
+            // Items of the crate's root have no place in the order.
             if place(&dependency).is_some_and(|place| place > own) {
                 breaches.push(format!("{} ({}) imports {dependency}", source.path, ORDER[own].0));
             }

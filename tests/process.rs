@@ -19,7 +19,7 @@ fn orderly_stop_on(signal: Signal) {
     let mut newer: Vec<RawClient> =
         (0..5).map(|n| homing.connect(&Connect::new(V5, &format!("newer{n}")))).collect();
     let mut older = homing.connect(&Connect::new(V311, "older"));
-    // One that has not said anything yet, and one in the middle of it.
+    // One client has sent nothing yet, and one is in the middle of its CONNECT.
     let _stranger = RawClient::open(homing.address, V5);
     let mut half = RawClient::open(homing.address, V5);
     half.send(&[0x10, 30, 0]);

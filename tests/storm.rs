@@ -28,9 +28,9 @@ const IN_FLIGHT: usize = SUBSCRIBERS * MESSAGES;
 const INTERVAL: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the other pair may feel, 99 times of 100.
+/// The latency that 99 of 100 messages of the other pair must keep.
 const P99_MS: f64 = if cfg!(debug_assertions) { 1_000.0 } else { 50.0 };
-/// What it may feel in calm for that to be judged, and what is never excused.
+/// The latency in calm up to which that bound counts, and a bound that always counts.
 const CALM_P99_MS: f64 = 5.0;
 const STUCK_MS: f64 = 15_000.0;
 /// Resends come at the ends of the queue's buckets.
@@ -40,7 +40,7 @@ const LARGEST_SHARE: f64 = 0.6;
 /// Beyond what the messages in flight took: the outboxes of one round.
 const GROWTH: u64 = 64 << 20;
 
-/// What all subscribers together saw.
+/// The messages that all subscribers together saw.
 #[derive(Default)]
 struct Seen {
     first: usize,

@@ -1,5 +1,5 @@
-//! What no lawful client sends, or too much of what it may: the standard's answer or a clear refusal, and nobody else
-//! notices.
+//! Input that no lawful client sends, or too much of it. The broker answers as the standard says or
+//! refuses, and no other client notices.
 
 use crate::support::client::{Event, subscribe_packet};
 use crate::support::launch::{TestBroker, default_broker, start_broker, versions};
@@ -186,7 +186,7 @@ fn many_half_received_packets_disturb_nobody(version: Version) {
     for n in 0..200 {
         let mut client = broker.open(version);
         client.send(&Connect::new(version, &format!("half{n}")).encode());
-        // Whom the broker refuses or does not read it need not take bytes from.
+        // The broker need not take bytes from a client that it refuses or does not read.
         client.stream().set_write_timeout(Some(Duration::from_millis(50))).expect("a write timeout");
         let _ = std::io::Write::write_all(&mut client.stream(), &half);
         clients.push(client);

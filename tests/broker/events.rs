@@ -39,7 +39,7 @@ fn number(event: &Value, name: &str) -> u64 {
     event[name].as_u64().unwrap_or_else(|| panic!("no {name}: {event}"))
 }
 
-/// What every event about an unacknowledged PUBLISH says.
+/// Asserts the fields that every event about an unacknowledged PUBLISH has.
 fn assert_names(event: &Value, id: u16, transmissions: u64, published_unix_ms: u64) {
     assert_eq!((&event["packet"], &event["packet_id"]), (&"PUBLISH".into(), &id.into()), "{event}");
     assert_eq!((&event["topic"], &event["qos"]), (&"t/of".into(), &1.into()), "{event}");

@@ -1,4 +1,4 @@
-//! What bounds a connection in both directions: Receive Maximum, Maximum Packet Size, Topic Aliases.
+//! Bounds of a connection in both directions: Receive Maximum, Maximum Packet Size, Topic Aliases.
 
 use crate::support::launch::{default_broker, on_one_and_three_threads, start_broker, versions};
 use crate::support::wire::Put;

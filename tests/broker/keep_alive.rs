@@ -110,7 +110,7 @@ fn connect_must_come_within_its_deadline() {
         assert!(passed + GRANULARITY >= Duration::from_millis(500), "early: {passed:?}");
         assert!(passed <= Duration::from_millis(500) + LATENESS, "late: {passed:?}");
     }
-    // Who has connected is free of it.
+    // A client that has connected is free of this deadline.
     let mut client = broker.client(V5, "c");
     client.expect_nothing_for(Duration::from_millis(1000));
     client.settle();

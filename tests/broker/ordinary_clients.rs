@@ -1,7 +1,8 @@
 //! rumqttc, as an application would use it, over 3.1.1 and 5.0.
 //!
-//! What it cannot do is left to the raw client: it forgets incoming QoS 2 identifiers at every error, hands a repeated
-//! QoS 2 PUBLISH to the application again, republishes with DUP 0, cannot withhold PUBCOMP and does not speak 3.1.
+//! The raw client tests what rumqttc cannot do: rumqttc forgets incoming QoS 2 identifiers at every
+//! error, hands a repeated QoS 2 PUBLISH to the application again, republishes with DUP 0, cannot
+//! withhold PUBCOMP and does not speak 3.1.
 
 use crate::support::launch::{TestBroker, on_one_and_three_threads, start_broker};
 use crate::support::{Message, PATIENCE, V5, now};

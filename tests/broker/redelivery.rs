@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 const BUCKET: Duration = Duration::from_millis(250);
-/// What a busy machine may add.
+/// Lateness that a busy machine may add.
 const TOLERANCE: Duration = Duration::from_millis(500);
 /// The broker counts whole milliseconds.
 const GRANULARITY: Duration = Duration::from_millis(5);

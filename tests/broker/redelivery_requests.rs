@@ -1,4 +1,4 @@
-//! What a client asks for about its own redelivery, within the operator's bounds.
+//! Redelivery requests: a client's own retry interval or ack timeout, within the operator's bounds.
 
 use crate::support::launch::{
     TestBroker, on_configured_threads, on_one_and_three_threads, start_broker, versions,
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const REQUESTED: Duration = Duration::from_millis(600);
 const BUCKET: Duration = Duration::from_millis(250);
-/// What a busy machine may add.
+/// Lateness that a busy machine may add.
 const TOLERANCE: Duration = Duration::from_millis(500);
 /// The broker counts whole milliseconds.
 const GRANULARITY: Duration = Duration::from_millis(5);
@@ -34,7 +34,7 @@ fn answers(client: &RawClient) -> Vec<(&str, &str)> {
     pairs
 }
 
-/// What holds, as the client itself can read it.
+/// Returns the times that hold for the client, as it reads them from `$homing/session/granted`.
 fn granted(client: &mut RawClient) -> String {
     client.subscribe(&[("$homing/session/granted", 0)]);
     let publish = client.expect_publish();

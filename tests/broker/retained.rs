@@ -4,7 +4,7 @@ use crate::support::client::subscribe_packet;
 use crate::support::launch::{TestBroker, default_broker, on_one_and_three_threads, versions};
 use crate::support::{Kind, Message, Packet, Version};
 
-/// What a new client is handed on subscribing to `filter`, as (topic, text).
+/// Returns topic and text of each retained message that a new client gets for `filter`.
 fn retained(broker: &TestBroker, version: Version, filter: &str) -> Vec<(String, String)> {
     let mut client = broker.client(version, "late");
     client.subscribe(&[(filter, 2)]);

@@ -5,7 +5,7 @@ use crate::support::packet::Disconnect;
 use crate::support::{Kind, Packet, Publish, RawClient, now};
 use std::time::{Duration, Instant};
 
-/// What a client acknowledges.
+/// The acknowledgements that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Plan {
     /// Nothing.
@@ -24,7 +24,7 @@ pub enum Plan {
     ReadsSlowly { bytes: usize, every: Duration },
 }
 
-/// What came, once or several times.
+/// A message that came, once or several times.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub first: Publish,
@@ -34,7 +34,7 @@ pub struct Message {
     pub answered: Option<Instant>,
     /// When its PUBREL came, each time.
     pub releases: Vec<Instant>,
-    /// Whether nothing more is to come.
+    /// True if nothing more is to come.
     pub finished: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct Scripted {
     plan: Plan,
     /// In the order of their first arrivals.
     pub messages: Vec<Message>,
-    /// What the broker said at the end, if it ended, and when.
+    /// The end of the connection by the broker, if it ended, with its last packet and its time.
     pub ended: Option<(Option<Disconnect>, Instant)>,
     farewell: Option<Disconnect>,
 }

@@ -1,4 +1,4 @@
-//! What the broker says of itself under `$SYS/broker`.
+//! The broker's figures under `$SYS/broker`.
 
 use crate::support::launch::{on_configured_threads, on_one_and_three_threads, start_broker, versions};
 use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V311, Version, now};
@@ -91,7 +91,7 @@ fn v5_wildcards_alone_do_not_see_the_brokers_topics() {
     });
 }
 
-/// What is kept of a client's last disconnection, once it is there.
+/// Waits for the record of a client's last disconnect, and returns it.
 fn last_disconnect(watcher: &mut RawClient, client_id: &str) -> serde_json::Value {
     let topic = format!("$SYS/broker/clients/{client_id}/last-disconnect");
     watcher.subscribe(&[(&topic, 0)]);

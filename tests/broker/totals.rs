@@ -29,7 +29,7 @@ fn exactly_as_many_sessions_as_the_limit_get_in() {
     let persistent = |n: u32| Connect::persistent(V311, &format!("c{n}"));
     let accepted = (0..60).filter(|n| connects(&broker, &persistent(*n))).count();
     assert_eq!(accepted, 50);
-    // Those who are in come back, afresh too, which takes no other's place and leaves none.
+    // Known clients come back, also with Clean Start. This needs no place and frees none.
     assert!(connects(&broker, &persistent(3)));
     let afresh = || persistent(4).clean(true);
     let mut first = broker.connect(&afresh());

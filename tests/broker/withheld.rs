@@ -19,7 +19,7 @@ const SPACINGS: [Duration; 4] =
 const ATTEMPTS: usize = 3;
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
 const BUCKET: Duration = Duration::from_millis(100);
-/// What a busy machine may add.
+/// Lateness that a busy machine may add.
 const TOLERANCE: Duration = Duration::from_millis(700);
 /// The broker counts whole milliseconds.
 const GRANULARITY: Duration = Duration::from_millis(5);
@@ -68,7 +68,7 @@ impl Case {
         self.version != V5
     }
 
-    /// Whether the plan leaves a message for good without what finishes it.
+    /// Returns true if the plan never finishes the message at this place.
     fn withholds(&self, at: usize) -> bool {
         match self.plan {
             Plan::Never | Plan::NoPubcomp => true,
@@ -141,7 +141,7 @@ fn live_and_return(broker: &TestBroker, case: &Case) {
 fn judge(case: &Case, at: usize, seen: &Seen, published: Instant) {
     let (count, answered) = (seen.publishes.len(), seen.answered);
     if let Some(answered) = answered {
-        // What crossed the acknowledgement.
+        // Resends that crossed the acknowledgement.
         let last = seen.publishes.iter().chain(&seen.releases).max().copied().filter(|_| seen.finished);
         assert!(last.is_none_or(|last| last <= answered + TOLERANCE), "{case:?} {at}: after it was finished");
     }
@@ -190,7 +190,7 @@ fn in_time(case: &Case, arrivals: &[Instant], cause: Instant) {
     }
 }
 
-/// Whether, when and how the broker ended the connection.
+/// Asserts that the broker ended the connection if it should, in time and with the right reason.
 fn judge_end(case: &Case, scripted: &Scripted, published: Instant) {
     let Some((farewell, at)) = &scripted.ended else {
         assert!(!case.is_disconnected(), "{case:?}: not disconnected");
@@ -308,7 +308,7 @@ fn on_a_slow_link(broker: &TestBroker, case: Case) {
     assert!((now() - begun) > ACK_TIMEOUT * 2, "{case:?}: the link is not slow: {:?}", (now() - begun));
     let times: Vec<usize> = scripted.messages.iter().map(|seen| seen.publishes.len()).collect();
     assert_eq!(times, [1, 1], "{case:?}: resent before it had arrived");
-    // What it has acknowledged is settled.
+    // An acknowledged message does not come again.
     let again = scripted.client.drain();
     assert!(again.is_empty(), "{case:?}: {} resends", again.len());
 }

@@ -1,4 +1,4 @@
-//! What a test is given, and how it comes to be run twice: on the broker, and on listeners that only look like one.
+//! The target of a test: the broker, or a listener that only looks like one.
 
 use crate::support::launch::{TestBroker, start_broker};
 use crate::support::{Connect, Message, PATIENCE, RawClient, V31, Version};
@@ -21,7 +21,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// How `COVERAGE.md` and failures name the test: file and function, and the version if the suite has two.
+    /// Returns file and function, as `COVERAGE.md` and failures name the test. 3.1 is marked.
     pub fn title(&self) -> String {
         let file = self.module.rsplit("::").next().unwrap_or(self.module);
         let version = if self.version == V31 { " (3.1)" } else { "" };
@@ -29,8 +29,8 @@ impl Case {
     }
 }
 
-/// What a test talks to. Its names are its own: client ids and topics of other tests, on the same broker at the same
-/// time, are others.
+/// The peer that a test talks to. Client identifiers and topics are the test's own, since other tests
+/// use the same broker at the same time.
 pub struct Target {
     peer: Peer,
     scope: String,
@@ -51,19 +51,19 @@ impl Target {
         Target::new(Peer::Shared, PATIENCE)
     }
 
-    /// Something that listens there; what it has not said within `ack_wait` it never will.
+    /// A listener at this address. It sends within `ack_wait` or never.
     pub fn fake(address: SocketAddr, ack_wait: Duration) -> Target {
         Target::new(Peer::Fake(address), ack_wait)
     }
 
     fn new(peer: Peer, ack_wait: Duration) -> Target {
         static TARGETS: AtomicU32 = AtomicU32::new(0);
-        // The process is named too, for the day the broker is one that runs on.
+        // The process is part of the name, since the broker may outlive this process.
         let scope = format!("p{:x}n{}", std::process::id(), TARGETS.fetch_add(1, Relaxed));
         Target { peer, scope, ack_wait }
     }
 
-    /// A broker for this test alone, with other settings; a fake stays the fake it is.
+    /// Starts a broker for this test alone, with other settings. A fake stays the same fake.
     pub fn configured(&self, configure: impl FnOnce(&mut Config)) -> Target {
         let peer = match self.peer {
             Peer::Fake(address) => Peer::Fake(address),
@@ -72,7 +72,7 @@ impl Target {
         Target { peer, scope: self.scope.clone(), ack_wait: self.ack_wait }
     }
 
-    /// A broker for this test alone: for filters, such as `#`, that meet the topics of other tests.
+    /// Starts a broker for this test alone: for filters, such as `#`, that match topics of other tests.
     pub fn alone(&self) -> Target {
         self.configured(|_| {})
     }
@@ -88,42 +88,44 @@ impl Target {
         }
     }
 
-    /// How long what must come may take.
+    /// Time within which an expected packet must come.
     pub fn ack_wait(&self) -> Duration {
         self.ack_wait
     }
 
-    /// This test's own client id of that name; letters and digits, and short, if the name is.
+    /// Returns this test's own client identifier of that name. It is short, and of letters and digits, if the
+    /// name is.
     pub fn id(&self, name: &str) -> String {
         format!("{}{name}", self.scope)
     }
 
-    /// This test's own topic of that name, one level below its scope; a filter where the name is one.
+    /// Returns this test's own topic of that name, one level below its scope. If the name is a filter, it is
+    /// a filter.
     pub fn topic(&self, name: &str) -> String {
         format!("{}/{name}", self.scope)
     }
 
-    /// A connection on which nothing has been said.
+    /// Opens a connection. Nothing has been sent on it.
     pub fn open(&self, version: Version) -> RawClient {
         RawClient::open_with(self.address(), version, self.ack_wait)
     }
 
-    /// Connected and accepted. The client id is taken as it is: see [`Target::id`].
+    /// Connects, and is accepted. The client identifier is taken as it is: see [`Target::id`].
     pub fn connect(&self, connect: &Connect) -> RawClient {
         self.open(connect.version).accepted(connect)
     }
 
-    /// A client whose session ends with its connection.
+    /// Connects a client whose session ends with its connection.
     pub fn client(&self, version: Version, name: &str) -> RawClient {
         self.connect(&Connect::new(version, &self.id(name)))
     }
 
-    /// A client that takes up its session, which outlives the connection.
+    /// Connects a client that takes up its session, which outlives the connection.
     pub fn persistent(&self, version: Version, name: &str) -> RawClient {
         self.connect(&Connect::persistent(version, &self.id(name)))
     }
 
-    /// These bytes, on a connection that has been served so far, end it; a fresh one is then served as ever.
+    /// Asserts that these bytes end a connection that was served so far. A new connection is then served.
     pub fn assert_closes(&self, version: Version, bytes: &[u8]) {
         let mut client = self.client(version, "violator");
         client.settle();
@@ -132,15 +134,15 @@ impl Target {
         self.client(version, "violator").settle();
     }
 
-    /// These bytes, instead of a lawful CONNECT, are answered by the close alone.
+    /// Asserts that these bytes, in place of a CONNECT, are answered by the close alone.
     pub fn closes_unanswered(&self, version: Version, bytes: &[u8]) {
         let mut client = self.open(version);
         client.send(bytes);
         assert_eq!(client.read_to_end(), [], "{bytes:02X?}");
     }
 
-    /// The positive control: the peer serves an ordinary exchange. Before a test that then waits for a close, or for
-    /// nothing; and after one, to show that nobody else was hurt.
+    /// The positive control: asserts that the peer serves an ordinary exchange. It comes before a test that
+    /// waits for a close or for silence, and after one, to show that no other client was affected.
     pub fn serves(&self, version: Version) {
         let mut client = self.client(version, "control");
         let topic = self.topic("control");

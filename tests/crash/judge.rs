@@ -1,11 +1,11 @@
-//! When all queues are drained: what was promised against what came.
+//! Compares promised with received messages, once all queues are drained.
 
 use crate::publisher::Fate;
 use crate::subscriber::{Interval, Seen, Subscriber};
 use crate::trial::{Class, Series, Stamp, Trial};
 use std::collections::BTreeMap;
 
-/// What was sent, by what has an order.
+/// The messages that were sent, by series. Messages of one series have an order.
 pub type Sent<'a> = BTreeMap<Series, &'a [Fate]>;
 
 pub fn record_violations(trial: &Trial, sent: &Sent<'_>, subscribers: &[Subscriber]) {
@@ -30,7 +30,7 @@ pub fn record_violations(trial: &Trial, sent: &Sent<'_>, subscribers: &[Subscrib
     println!("{count} messages were published, {promised} deliveries promised, {came} came");
 }
 
-/// Whether the message was promised to the session; that it did not come then is a violation.
+/// Returns true if the message was promised to the session. Records a violation if it did not come.
 fn missed(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> bool {
     let log = &subscriber.log;
     let Some(acknowledged) = fate.acknowledged else { return false };
@@ -71,8 +71,10 @@ fn arrived(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) ->
     count
 }
 
-/// What came first after a later one of its series may do so only where it first went out before the subscription was known
-/// to be in force: then the later one may have met it, and the earlier not until its publisher sent it again.
+/// Records a violation for each message that first came after a later one of its series.
+///
+/// One case is lawful: the message was first sent before the subscription was known to be in force.
+/// Then the later message may have met the subscription, and the earlier only when it was sent again.
 fn in_order(trial: &Trial, sent: &Sent<'_>, subscriber: &Subscriber) {
     for (stamp, latest) in &subscriber.log.disorders {
         let fates = sent.get(&stamp.series).copied().unwrap_or_default();

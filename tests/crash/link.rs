@@ -5,9 +5,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a read waits before the client sees to something else.
+/// Time that a read waits before the client does something else.
 const QUIET: Duration = Duration::from_millis(5);
-/// How long a write may take to a broker that lives.
+/// Time that a write may take while the broker runs.
 const BLOCKED: Duration = Duration::from_secs(10);
 
 pub struct Link {
@@ -44,7 +44,7 @@ impl Link {
     }
 
     pub fn flush(&mut self) {
-        // That the broker is gone is found when it is read from.
+        // A later read finds that the broker is gone.
         let _ = self.stream.write_all(&self.outgoing);
         self.outgoing.clear();
     }

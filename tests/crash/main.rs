@@ -255,7 +255,7 @@ fn what_was_acknowledged_survives_kill_9() {
     println!("{within} of {rounds} kills met acknowledgements under way, in all: {sum}");
     let violations = trial.violations();
     if !violations.is_empty() {
-        // What the broker left is there to be looked at.
+        // The data directory stays for inspection.
         println!("its data: {}", directory.keep().display());
     }
     assert!(violations.is_empty(), "CRASH_SEED={seed}:\n{}", violations.join("\n"));

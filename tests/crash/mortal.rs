@@ -11,7 +11,7 @@ pub struct Mortal {
     finishes: bool,
     /// A will is promised by the CONNACK of its connection, and kept by that of the next: it has gone out by then.
     pub fates: Vec<Fate>,
-    /// Those whose CONNACK came.
+    /// For each connection: true if its CONNACK came, so that its will is stored.
     stored: Vec<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! What is retained after a restart.
+//! Checks the retained messages after a restart.
 
 use crate::link::{Came, Link};
 use crate::publisher::Publisher;

@@ -14,7 +14,7 @@ use delivery_log::Unacked;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// What it does in one round.
+/// The plan of one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     Away,
@@ -31,14 +31,14 @@ pub enum Plan {
     Drain,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 enum Ended {
     Killed(Pending),
     Left,
     Through,
 }
 
-/// What belongs to one connection.
+/// The state of one connection.
 struct Connection {
     link: Link,
     connected: bool,

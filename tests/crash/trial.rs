@@ -1,4 +1,4 @@
-//! What all clients share: time, counts, what was found wrong, and how messages are named.
+//! The state that all clients share: time, counts, violations, and the names of messages.
 
 use crate::link::Link;
 use crate::support::wire::{self, Put};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Publishes last, to everybody.
 pub const MARKER: u64 = 99;
 
-/// Who gets it.
+/// The receivers of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// Sessions that subscribe once.
@@ -96,7 +96,7 @@ impl Stamp {
     }
 }
 
-/// What was sent and not answered when the broker was killed.
+/// Requests that were unanswered when the broker was killed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pending {
     pub connects: u64,
@@ -167,12 +167,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Trial {
-    /// A moment: later calls on whatever thread give later ones.
+    /// Returns a moment. Later calls on any thread return later moments.
     pub fn moment(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// An acknowledgement came.
+    /// Counts an acknowledgement that came.
     pub fn count_acknowledgement(&self) -> u64 {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);
         self.moment()

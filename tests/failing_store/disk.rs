@@ -64,7 +64,7 @@ fn with_messages(address: SocketAddr) -> RawClient {
     publisher
 }
 
-/// What waits for it.
+/// Returns the numbers of the messages that wait in the queue.
 fn queue(address: SocketAddr) -> Vec<usize> {
     let mut publisher = RawClient::connect(address, &Connect::new(V5, "marker"));
     assert_eq!(publisher.deliver(&Message::new("t", "last").qos(1)), 0);

@@ -30,7 +30,7 @@ const CALLS: [Call; 8] = [
 ];
 const FAULTS: [Fault; 3] = [Fault::Failed, Fault::FailedAfter, Fault::Full];
 
-/// Which call fails, and how.
+/// The call that fails, and its fault.
 type Plan = (Call, usize, Fault);
 
 fn named<T: Copy + std::fmt::Debug>(all: &[T], name: &str) -> T {
@@ -77,7 +77,7 @@ fn serve_on_a_failing_store() {
     std::process::exit(i32::from(code != ExitCode::SUCCESS));
 }
 
-/// What a run came to.
+/// The outcome of a run.
 struct Outcome {
     promised: Promised,
     finished: bool,
@@ -90,7 +90,7 @@ impl Outcome {
         self.said.iter().any(|line| line.contains(words))
     }
 
-    /// How many calls there were of each kind, from what it says of an orderly end.
+    /// Returns the number of calls of this kind, from the lines of an orderly end.
     fn count(&self, call: Call) -> Option<usize> {
         let calls = self.said.iter().rev().find(|line| line.starts_with("calls "))?;
         let (_, rest) = calls.split_once(&format!("({call:?}, "))?;
@@ -147,7 +147,7 @@ fn check((call, nth, fault): Plan) {
     let directory = tempfile::tempdir().expect("a directory");
     let outcome = run(directory.path(), Some((call, nth, fault)));
     let context = format!("{call:?} {nth} {fault:?}: {:?} {:#?}", outcome.code, outcome.said);
-    // How many there are is not the same in every run.
+    // Their number is not the same in every run.
     let happened = outcome.count(call).is_none_or(|count| count > nth);
     if happened && fault != Fault::Full {
         assert_eq!(outcome.code, Some(1), "{context}");

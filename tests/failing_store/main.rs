@@ -1,5 +1,7 @@
-//! What becomes of the process and of its promises when the store fails: every call once, by a store that fails on demand
-//! around the real one, and the real binary on a disk whose system calls fail.
+//! The store fails: the process ends as it should, and keeps what it acknowledged.
+//!
+//! Each call of the store fails once, in a store around the real one that fails on demand. And the
+//! real binary runs on a disk whose system calls fail.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -13,14 +13,14 @@ pub const MESSAGES: usize = 200;
 /// Unanswered at a time.
 const WINDOW: usize = 50;
 
-/// What the broker said that it has, or that it has done.
+/// The requests that the broker acknowledged.
 #[derive(Debug, Default)]
 pub struct Promised {
     /// The CONNACK and SUBACK of the session that is away.
     pub subscribed: bool,
     /// Messages by number that were acknowledged at QoS 1, or by PUBREC at QoS 2.
     pub taken: BTreeSet<usize>,
-    /// That were received.
+    /// The messages that were received.
     pub received: BTreeSet<usize>,
     /// Of those, the ones at QoS 2 whose PUBREL came: they must not come again.
     pub released: BTreeSet<usize>,

@@ -1,4 +1,4 @@
-//! What is refused for want of memory or disk, in each version, and what goes on all the same.
+//! Requests that are refused while memory or disk is short, in each version, and requests that are not.
 
 use crate::client::{packet, string};
 use crate::world::{self, LinkId, World};
@@ -7,7 +7,7 @@ use homing::persistence::records::Record;
 use homing::session::drops::DropReason;
 use std::sync::atomic::Ordering;
 
-/// What there is too little of.
+/// The resource that is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Short {
     Memory,
@@ -106,7 +106,7 @@ fn exchange(world: &mut World, link: LinkId, bytes: &[u8]) -> Vec<u8> {
     std::mem::take(&mut world.links[link].received)
 }
 
-/// What CONNACK says to "no room".
+/// The code of a CONNACK that refuses for want of room.
 fn refusal(level: u8) -> u8 {
     if level == 5 { 0x97 } else { 3 }
 }
@@ -266,7 +266,7 @@ fn qos_0_retained_without_room_in_the_store_reaches_who_listens_and_leaves_nothi
         assert_eq!((value("longer"), value("fresh")), (None, None), "{short:?}");
         drop(retained);
         assert_eq!(drops(&world, DropReason::StoreFull), 2);
-        // What erases makes room.
+        // A message that erases makes room.
         world.send(link, &publish(4, 3, "same", b""));
         assert!(world.is_open(link) && world.shared.retained().is_empty());
     }

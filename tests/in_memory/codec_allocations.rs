@@ -1,4 +1,4 @@
-//! What is decoded and encoded millions of times a second allocates nothing.
+//! Decoding and encoding of PUBLISH and its acknowledgements allocate nothing.
 
 use homing::mqtt::codec::{AckKind, PublishHead, decode, put_acknowledgement};
 use homing::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};

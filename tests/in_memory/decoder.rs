@@ -1,4 +1,4 @@
-//! What must hold of the decoder for any bytes, through every way into it.
+//! Properties of the decoder that hold for any bytes, through every way into it.
 //!
 //! An input is one byte that says which decoder, one that settles how the stream is split, and the stream.
 
@@ -10,7 +10,7 @@ use homing::mqtt::packet::{Packet, ProtocolVersion};
 const ALLOCATED_PER_BYTE: usize = 64;
 const ALLOCATED_BESIDES: usize = 4 * 1024;
 
-/// How a stream ends.
+/// The end of a stream.
 #[derive(Debug, PartialEq)]
 pub enum End {
     /// Within a packet, or behind the last one.
@@ -91,7 +91,7 @@ pub fn packets(entry: Entry, stream: &[u8]) -> (Vec<Vec<u8>>, End) {
     }
 }
 
-/// What was decoded is encoded to what decodes to the same.
+/// Asserts that the encoding of a decoded packet decodes to the same packet.
 fn check_encoding(packet: &Packet<'_>, version: ProtocolVersion) {
     let mut bytes = Vec::new();
     encode(packet, version, &mut bytes).expect("what was decoded fits the protocol");

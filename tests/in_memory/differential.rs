@@ -16,7 +16,7 @@ const LIMIT: u32 = 1 << 20;
 /// Changes made to each wire case.
 const CHANGES: u64 = 400;
 
-/// What rumqttc accepts and we do not, by our reason, and in which versions.
+/// Packets that rumqttc accepts and we refuse: our reason, and the versions.
 struct Lax {
     what: &'static str,
     versions: &'static [ProtocolVersion],
@@ -142,7 +142,7 @@ const LAXNESS: &[Lax] = &[
     },
 ];
 
-/// What we accept and rumqttc does not: packet, beginning of its error, and why we do.
+/// Packets that we accept and rumqttc refuses: packet, beginning of its error, and our reason.
 const STRICTNESS: &[(&str, &str, &str)] = &[
     ("CONNECT", "TopicNotUtf8", "a password is binary"),
     ("AUTH", "InvalidPacketType", "it does not know AUTH on the way in"),
@@ -151,7 +151,7 @@ const STRICTNESS: &[(&str, &str, &str)] = &[
     ("DISCONNECT", "InvalidConnectReturnCode", "a reason code of DISCONNECT that it does not know"),
 ];
 
-/// What a packet says, in one form for both.
+/// The content of a packet, in one form for both codecs.
 type Meaning = String;
 
 trait Theirs {
@@ -474,7 +474,7 @@ fn compare<T: Theirs>() {
     assert_eq!(lax, listed.collect(), "the table says what was seen");
 }
 
-/// What we make of a packet says the same to rumqttc, properties and all.
+/// Asserts that rumqttc reads our encoding of a packet as the same, with its properties.
 fn check_encoded<T: Theirs>(packet: &Packet<'_>, theirs: &T::Packet) {
     let mut bytes = Vec::new();
     encode(packet, T::VERSION, &mut bytes).expect("what was decoded fits the protocol");

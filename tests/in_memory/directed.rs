@@ -71,7 +71,7 @@ fn a_will_is_published_whose_client_returns_after_the_delay_and_before_the_expir
     for (seconds, expected) in [(4, &b""[..]), (6, b"w")] {
         let link = returning(&mut world, "client", usize::MAX, Some(5));
         world.close(link);
-        // The expiry queue reports nothing.
+        // No expired deadline is reported.
         world.now = world.now + Duration::from_secs(seconds);
         let back = returning(&mut world, "client", usize::MAX, None);
         assert_eq!(take(&mut world, receiver).0, expected, "after {seconds} of 5 s");

@@ -1,4 +1,4 @@
-//! What fuzzing found, kept; and its seeds, which every run of the tests goes through.
+//! The failures that fuzzing found, as named cases, and the seeds of fuzzing.
 
 use crate::cases::{FIRST_PACKETS, LATER_PACKETS};
 use crate::world::{self, World};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const V3: ProtocolVersion = ProtocolVersion::V3_1_1;
 
-/// What a client has had.
+/// The packets that a client received.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Had {
     /// PUBACKs and PUBRECs.
@@ -74,7 +74,7 @@ impl Client {
         self.send(world, &Packet::Disconnect(disconnect));
     }
 
-    /// What came since the last time.
+    /// Returns the packets that came since the last call.
     fn had(&self, world: &mut World) -> Had {
         let received = std::mem::take(&mut world.links[self.link].received);
         let (mut at, mut had) = (0, Had::default());
@@ -331,7 +331,7 @@ fn what_a_member_leaves_while_others_are_read_back_is_given_away_too() {
         member.acknowledge(world, packet_id, TAKEN);
         number
     };
-    // What it has in flight waits in the store alone, for room,
+    // The message in flight waits for room in the store alone,
     let mut taken = vec![take_one(&mut world, &stored)];
     stored.leave(&mut world);
     assert_eq!(world.read_pages(), 0);

@@ -1,9 +1,22 @@
-//! The codec and whole shards fed with bytes in virtual time, without sockets: however a stream is split, whatever is in it.
+//! Tests that feed bytes to the codec and to whole shards, in virtual time and without sockets.
 //!
-//! `decoder` and `script` say what must hold for any bytes; the fuzz targets in `fuzz/` run the same functions, and what they
-//! found is kept in `findings`. `admission` has what is refused for want of room, `shares` has the choice in shared groups over several shards,
-//! `gates` has when publishers are answered and where shared messages wait, `stored` what is committed at once, `turns` how much one turn does.
-//! `differential` compares the codec with another, `codec_allocations` counts what it allocates. `suspend` is a machine that slept. `directed` has situations that the simulation found and that its seeds rarely meet.
+//! | module | subject |
+//! | --- | --- |
+//! | `decoder`, `splits` | the decoder for any bytes, however the stream is split |
+//! | `script` | one or two shards for any bytes; the fuzz targets run it and `decoder` |
+//! | `findings` | failures that fuzzing found |
+//! | `directed` | situations that the simulation found and that its seeds rarely meet |
+//! | `differential` | our codec against that of rumqttc |
+//! | `codec_allocations` | decoding and encoding allocate nothing |
+//! | `admission`, `memory` | requests that are refused for want of memory or disk |
+//! | `shares` | the choice of a member of a shared group, over several shards |
+//! | `gates` | when publishers are answered, and where shared messages wait |
+//! | `stored` | changes that are committed together |
+//! | `turns` | the work of one turn |
+//! | `peers` | publishers that wait for other shards |
+//! | `suspend` | a machine that was suspended |
+//!
+//! `world` drives the shards. `client` has the packets and sessions of the clients.
 
 mod admission;
 #[path = "../../src/mqtt/codec/cases.rs"]

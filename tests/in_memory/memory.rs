@@ -1,4 +1,4 @@
-//! What clients make the broker hold: that it is bounded within a turn too, and that unfinished packets are.
+//! Memory that clients make the broker hold is bounded, also within a turn and for unfinished packets.
 
 use crate::client::{V5, connect, encoded, enter, publication, will};
 use crate::world::{self, LinkId, World};

@@ -147,7 +147,8 @@ impl Stage {
         }
     }
 
-    /// What a connection is written are whole packets of its version that a server may send, CONNACK first and once.
+    /// Asserts that the broker wrote whole packets of this version that a server may send, CONNACK
+    /// first and once.
     // 3.1.1 and 5.0 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-2]
     fn check_written(&mut self) {
         self.checked.resize(self.world.links.len(), (0, false));

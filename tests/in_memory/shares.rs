@@ -24,7 +24,7 @@ fn member(world: &mut World, n: usize) -> LinkId {
     link
 }
 
-/// The PUBLISHes that came since, and acknowledges them if asked to.
+/// Returns how many PUBLISHes came since the last call, and acknowledges them if asked to.
 fn take(world: &mut World, link: LinkId, acknowledges: bool) -> usize {
     let mut taken = 0;
     loop {
@@ -48,7 +48,7 @@ fn take(world: &mut World, link: LinkId, acknowledges: bool) -> usize {
     }
 }
 
-/// How many messages each member got. `stuck` acknowledges nothing.
+/// Returns how many messages each member got. The member `stuck` acknowledges nothing.
 fn shares(shards: u8, stuck: Option<usize>) -> Vec<usize> {
     let mut settings = world::settings();
     settings.session.send.queue.messages = 2;

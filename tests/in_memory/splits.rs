@@ -75,7 +75,7 @@ proptest! {
     }
 }
 
-/// What a client is written, whether it is still connected, and what another is sent that subscribes to everything.
+/// Returns the bytes for the client, if it is still connected, and the bytes for a subscriber of `#`.
 fn what_follows<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, bool, Vec<u8>) {
     let mut world = World::new(&world::settings(), 1);
     let observer = observer(&mut world);

@@ -1,5 +1,5 @@
-//! What is committed at once, over whole shards: the end of a message and the receivers of its dead letter; all that a shared
-//! message came to on its way from member to member.
+//! Changes that are committed together, over whole shards: the end of a message with the delivery
+//! of its dead letter, and the steps of a shared message from member to member.
 
 use crate::client::{connect, enter, named_at, publish, send, subscribe};
 use crate::world::{self, LinkId, World};

@@ -1,4 +1,4 @@
-//! The machine is suspended and wakes: what waited for a peer begins anew, what counts the time that passed goes on.
+//! The machine is suspended and wakes. Times that a peer is waited for begin anew. Expiry times go on.
 
 use crate::world::{self, LinkId, World};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 const S: fn(u64) -> Duration = Duration::from_secs;
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// CONNECT of 5.0, keeping the session for 30 days; answers whether there was one.
+/// Connects at 5.0 with a session of 30 days. Returns true beside the link if there was a session.
 fn connect(world: &mut World, name: &[u8; 1], keep_alive: u8) -> (LinkId, bool) {
     let link = world.open();
     let expiry = (30 * 24 * 3600_u32).to_be_bytes();
@@ -62,7 +62,7 @@ fn sessions_and_messages_expire_by_the_time_that_passed_in_a_suspend() {
     let (publisher, _) = connect(&mut world, b"p", 0);
     subscribe(&mut world, client);
     world.close(client);
-    // One that expires in an hour, and one that does not.
+    // One message expires in an hour, the other does not expire.
     world.send(publisher, b"\x32\x0C\0\x01t\0\x01\x05\x02\0\0\x0E\x10h\x32\x07\0\x01t\0\x02\0x");
     world.suspend(WEEK);
     let (back, present) = connect(&mut world, b"c", 0);

@@ -1,4 +1,4 @@
-//! How much one turn does, counted in steps, and that the rest is done in later ones.
+//! The work of one turn is bounded, counted in steps. Later turns do the rest.
 
 use crate::client::{connect_3_1_1, packet, string};
 use crate::world::{self, LinkId, World};
@@ -185,7 +185,7 @@ fn v5_filters_beyond_the_steps_of_a_turn_are_entered_and_taken_out_in_later_turn
         let [subscriber, publisher] = [b's', b'p'].map(|name| client(&mut world, name));
         let filters: Vec<String> = (0..FILTERS).map(|n| format!("f/{n}")).collect();
         world.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
-        // What it pipelines behind is answered behind.
+        // A packet behind it is answered behind it.
         world.send(subscriber, &[&naming(0x82, &filters)[..], &PINGREQ].concat());
         let (suback, behind) = first_packet(&world.links[subscriber].received);
         assert_eq!(suback, [&[0, 1][..], &[1; FILTERS]].concat());
@@ -451,7 +451,7 @@ fn filters_with_wildcards_of_more_levels_than_a_session_may_have_are_refused() {
     let granted = suback[2..].iter().filter(|code| **code == 1).count();
     assert_eq!((granted, suback.len()), (64 * 1024 / LEVELS, 2 + 600));
     assert!(suback[2 + granted..].iter().all(|code| *code == 0x80));
-    // What is taken out makes room, and what has no wildcard needs none.
+    // A removed filter makes room, and a filter without a wildcard needs none.
     world.links[link].received.clear();
     world.send(link, &naming(0xA2, &filters[..1]));
     world.links[link].received.clear();
@@ -657,7 +657,7 @@ fn wills_that_are_due_together_go_out_over_several_turns() {
         shard.expired_deadline(now, DeadlineKind::Session, slot, 0);
     }
     assert!(shard.snapshot().counters.sent <= u64::from(STEPS));
-    // One that is back before its turn has come finds its will gone out all the same, and once.
+    // The will of a client that is back before its turn goes out all the same, and once.
     let back = world.open();
     world.send_unsettled(back, &connect_with_will("w299", "other", 1));
     world.settle();
@@ -686,7 +686,7 @@ fn a_publication_goes_on_in_portions_when_its_publisher_is_gone_and_its_will_com
         shard.begin_turn();
         shard.closed(now, id, "closed");
         assert!(shard.is_fanning() && shard.snapshot().counters.sent < RECEIVERS as u64);
-        // What it publishes when it is back comes behind both.
+        // A message that it publishes after its return comes behind both.
         let back = world.open();
         world.send(back, &[&connect("w", clean)[..], &at_least_once(1, b'2')].concat());
         for link in receivers {

@@ -106,13 +106,13 @@ pub struct Link {
     unread: Vec<u8>,
     /// Bytes the socket still takes from the broker.
     room: usize,
-    /// What the broker wrote.
+    /// The bytes that the broker wrote.
     pub received: Vec<u8>,
-    /// Of an accepted CONNECT.
+    /// The version of an accepted CONNECT.
     pub version: Option<ProtocolVersion>,
 }
 
-/// See the module's text.
+/// Shards with their sockets, their expiry queue and the ways between them.
 pub struct World {
     pub now: Instant,
     pub shared: Arc<SharedState>,
@@ -120,26 +120,26 @@ pub struct World {
     pub links: Vec<Link>,
     registrations: Vec<(usize, Registration)>,
     peer_batches: VecDeque<(ShardId, PeerBatch)>,
-    /// Whether peer batches stay on their way.
+    /// If true, peer batches stay on their way.
     pub holds_peer_batches: bool,
-    /// or those to this shard.
+    /// If a shard is named, peer batches to it stay on their way.
     pub busy: Option<ShardId>,
-    /// Items that the shards have sent each other, and shared messages among them.
+    /// The number of items that the shards sent each other.
     pub sent_items: usize,
     pub passed_on: usize,
-    /// Whose sockets were written to, in order.
+    /// The connections whose sockets were written to, in order.
     pub writes: Vec<LinkId>,
-    /// What the shards had committed, which is as soon as they ask,
+    /// The batches that the shards asked the store to commit.
     pub batches: Vec<Batch>,
-    /// or when [`World::commit`] says.
+    /// If true, commits wait for [`World::commit`]. Otherwise they are made at once.
     pub holds_commits: bool,
     uncommitted: Vec<(usize, Lsn)>,
-    /// What they have asked the store for.
+    /// The pages that the shards requested and do not have yet.
     pages: Vec<(usize, PageRequest)>,
 }
 
 impl World {
-    /// Queues have the same bounds here whether they are stored or not.
+    /// Stored queues have the same bounds as others.
     pub fn new(settings: &ShardSettings, shards: u8) -> World {
         let mut settings = settings.clone();
         settings.session.send.stored_queue = settings.session.send.queue.clone();
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// Commits what was held back, and from here on all as soon as the shards ask.
+    /// Commits the batches that were held back. Later ones are committed at once.
     pub fn commit(&mut self) {
         self.holds_commits = false;
         for (shard, lsn) in std::mem::take(&mut self.uncommitted) {
@@ -186,7 +186,7 @@ impl World {
         self.shards.iter_mut().for_each(|shard| shard.keep_in_store(0));
     }
 
-    /// The store comes to what the shards have asked it to read back. Returns how many pages.
+    /// Reads back the pages that the shards requested. Returns their number.
     pub fn read_pages(&mut self) -> usize {
         let mut pages = 0;
         for (shard, page) in std::mem::take(&mut self.pages) {
@@ -198,7 +198,7 @@ impl World {
         pages
     }
 
-    /// An entry as it was recorded.
+    /// Returns an entry as it was recorded.
     fn stored(&self, number: EntryNumber) -> Option<ReadEntry> {
         let records = || {
             let parts =
@@ -217,7 +217,7 @@ impl World {
         Some(ReadEntry { number, message, qos, retain, ids, share })
     }
 
-    /// Opens a connection; they arrive at the shards in turn.
+    /// Opens a connection. Connections arrive at the shards in turn.
     pub fn open(&mut self) -> LinkId {
         let shard = self.links.len() % self.shards.len();
         let id = self.shards[shard].accept(self.now);
@@ -243,14 +243,14 @@ impl World {
         self.links[link].open && !self.links[link].lingering
     }
 
-    /// The client sends, and everything is done that follows from it at once.
+    /// The client sends these bytes, and the shards run until they have no work.
     pub fn send(&mut self, link: LinkId, bytes: &[u8]) {
         self.links[link].unread.extend_from_slice(bytes);
         self.read(link);
         self.settle();
     }
 
-    /// The client sends, and what it sent is read: no turn follows.
+    /// The client sends these bytes, and the broker reads them. No turn follows.
     pub fn send_unsettled(&mut self, link: LinkId, bytes: &[u8]) {
         self.links[link].unread.extend_from_slice(bytes);
         self.read(link);
@@ -301,7 +301,7 @@ impl World {
         panic!("deadlines come and come within {by:?}");
     }
 
-    /// The machine is suspended for so long, and the broker wakes with it.
+    /// Suspends the machine for this time. The broker wakes with it.
     pub fn suspend(&mut self, by: Duration) {
         self.now = self.now + by;
         let now = self.now;
@@ -368,7 +368,7 @@ impl World {
         self.take_in(link, &[]);
     }
 
-    /// Turn after turn, until nobody has anything to do.
+    /// Runs turn after turn, until no shard has anything to do.
     pub fn settle(&mut self) {
         for _ in 0..TURNS {
             self.turn();
@@ -382,7 +382,7 @@ impl World {
         panic!("the shards always find something to do");
     }
 
-    /// What is on its way between shards arrives.
+    /// Delivers the batches that are on their way between shards.
     pub fn deliver_peer_batches(&mut self) {
         let is_free = |(to, _): &(ShardId, PeerBatch)| Some(*to) != self.busy;
         while let Some((to, peer_batch)) =
@@ -394,7 +394,7 @@ impl World {
         }
     }
 
-    /// One turn of every shard.
+    /// Runs one turn of every shard.
     pub fn turn(&mut self) {
         for shard in 0..self.shards.len() {
             self.with_shard(shard, |shard, now, io| shard.turn(now, io));
@@ -472,7 +472,7 @@ struct ShardIo<'a> {
     later: Later,
 }
 
-/// What follows a call.
+/// The effects of a call, to be carried out after it.
 #[derive(Default)]
 struct Later {
     committed: Vec<Lsn>,

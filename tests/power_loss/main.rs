@@ -1,5 +1,7 @@
-//! What a store said it has is there after a power loss: `kill -9` alone does not show that, since the system still has what was
-//! never synced (12 kills with `synchronous=OFF` lost nothing here).
+//! Batches that the store reported as committed survive a power loss.
+//!
+//! `kill -9` alone does not show this, since the system still has the bytes that were never synced:
+//! 12 kills with `synchronous=OFF` lost nothing here.
 //!
 //! A child drives a store with `shim.c` preloaded, which keeps for each file the image as of its last sync. The child reports
 //! each commit, is killed at a random one, and the store is opened again on the images. `POWER_LOSS_ROUNDS` sets how often,
@@ -138,7 +140,7 @@ fn lose_power(mut child: Child, after: u64) -> u64 {
         let Some(n) = line.strip_prefix("committed ") else { continue };
         reported = n.parse().expect("a number");
         if reported >= after {
-            // What it still reports before it dies counts too.
+            // A commit that it reports before it dies counts too.
             child.kill().expect("killed");
         }
     }
@@ -147,7 +149,7 @@ fn lose_power(mut child: Child, after: u64) -> u64 {
     reported
 }
 
-/// Whether what was reported is there, and nothing that was deleted.
+/// Checks that all that was reported is there, and nothing that was deleted.
 fn check(directory: &Path, durability: &str, reported: u64) -> Result<(), String> {
     let mut store = Sqlite::open(directory, options("commit")).map_err(|error| error.to_string())?;
     let recovered = store.recover(Moment::now(), Duration::ZERO).map_err(|error| error.to_string())?;

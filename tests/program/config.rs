@@ -48,7 +48,7 @@ fn the_shipped_file_equals_the_built_in_defaults() {
     assert!(loaded.changed.is_empty(), "{:?}", loaded.changed);
 }
 
-/// What a file must be that is written from the table of keys. `HOMING_RENEW=1` writes it.
+/// Asserts that a file is as the table of keys gives it. `HOMING_RENEW=1` writes the file.
 fn is_as_written(path: &str, written: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("HOMING_RENEW").is_some() {

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What came next.
+/// The next event on a connection.
 #[derive(Debug)]
 pub enum Event {
     Packet(Packet),
@@ -31,7 +31,7 @@ pub struct RawClient {
     set_aside: VecDeque<Packet>,
     last_id: u16,
     connack: Option<Connack>,
-    /// How long anything that must come may take.
+    /// Time within which an expected packet must come.
     ack_wait: Duration,
 }
 
@@ -302,7 +302,7 @@ impl RawClient {
         }
     }
 
-    /// Asks for a PINGRESP and answers all deliveries that came before it.
+    /// Sends PINGREQ and returns all PUBLISHes that came before its PINGRESP.
     ///
     /// This is how "nothing came" is asserted: with an answer that must come, instead of a wait.
     pub fn drain(&mut self) -> Vec<Publish> {
@@ -317,13 +317,13 @@ impl RawClient {
         }
     }
 
-    /// Nothing but the PINGRESP that is asked for.
+    /// Asserts that nothing comes before the PINGRESP of a PINGREQ.
     pub fn settle(&mut self) {
         let publishes = self.drain();
         assert!(publishes.is_empty(), "unexpected deliveries: {publishes:?}");
     }
 
-    /// Nothing at all for as long as it takes to pass: for what only time can show.
+    /// Asserts that nothing comes for this time. Use it only where nothing but time can show the behaviour.
     pub fn expect_nothing_for(&mut self, time: Duration) {
         match self.next(now() + time) {
             Event::Silence => {}
@@ -331,7 +331,7 @@ impl RawClient {
         }
     }
 
-    /// The next packet of a kind; others stay to be expected, in their order.
+    /// Returns the next packet of a kind. Others are kept, in their order.
     pub fn wait_for(&mut self, kind: Kind) -> Packet {
         if let Some(at) = self.set_aside.iter().position(|p| p.kind() == kind) {
             return self.set_aside.remove(at).expect("just found");

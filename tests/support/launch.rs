@@ -1,4 +1,4 @@
-//! The broker under test: in this process on a free port by default, or another one by the environment.
+//! Starts the broker under test: in this process on a free port, or another one by the environment.
 //!
 //! - `HOMING_TEST_COMMAND="mosquitto -p {port}"` starts that program for each test, on a free port, and ends it with the test.
 //! - `HOMING_TEST_ADDRESS=127.0.0.1:1883` uses a broker that runs already; run such tests on one thread.
@@ -16,14 +16,14 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A running broker, ended when dropped.
+/// A running broker. It ends when dropped.
 pub enum TestBroker {
     InProcess(Broker),
     Command(Child, SocketAddr),
     Elsewhere(SocketAddr),
 }
 
-/// Starts a broker with the defaults, as changed by `configure`. Cheap: a few threads and one listening socket.
+/// Starts a broker with the defaults, as changed by `configure`. It costs a few threads and one socket.
 pub fn start_broker(configure: impl FnOnce(&mut Config)) -> TestBroker {
     if let Ok(address) = std::env::var("HOMING_TEST_ADDRESS") {
         let address = address.parse().expect("HOMING_TEST_ADDRESS is ADDRESS:PORT");
@@ -35,7 +35,7 @@ pub fn start_broker(configure: impl FnOnce(&mut Config)) -> TestBroker {
     start_in_process(store_in_memory(), configure)
 }
 
-/// The same in this process whatever the environment, with a store that the test holds.
+/// Starts a broker with this store, in this process whatever the environment.
 pub fn start_stored(store: Box<dyn Store>, configure: impl FnOnce(&mut Config)) -> TestBroker {
     start_in_process(Some(store), configure)
 }
@@ -56,7 +56,7 @@ fn store_in_memory() -> Option<Box<dyn Store>> {
     Some(Box::new(Memory::default()))
 }
 
-/// A broker in this process with this store, unless another broker is tested.
+/// Starts a broker in this process with this store.
 pub fn start_broker_on(memory: &Memory, configure: impl FnOnce(&mut Config)) -> TestBroker {
     let mut config = Config::default();
     config.runtime.threads = 1;
@@ -66,7 +66,7 @@ pub fn start_broker_on(memory: &Memory, configure: impl FnOnce(&mut Config)) -> 
     TestBroker::InProcess(Broker::start_with(config, Some(store)).expect("the broker starts"))
 }
 
-/// Stops a broker in order, and starts another on what its store holds; answers that store too.
+/// Stops a broker in order, and starts another on the content of its store. Returns that store too.
 pub fn restart_on(
     broker: TestBroker,
     memory: &Memory,
@@ -77,7 +77,7 @@ pub fn restart_on(
     (start_broker_on(&memory, configure), memory)
 }
 
-/// One thread, all defaults.
+/// Starts a broker with one thread and all defaults.
 pub fn default_broker() -> TestBroker {
     start_broker(|_| {})
 }
@@ -134,7 +134,7 @@ impl TestBroker {
         }
     }
 
-    /// A connection on which nothing has been said.
+    /// Opens a connection. Nothing has been sent on it.
     pub fn open(&self, version: Version) -> RawClient {
         RawClient::open(self.address(), version)
     }
@@ -143,12 +143,12 @@ impl TestBroker {
         RawClient::connect(self.address(), connect)
     }
 
-    /// A client whose session ends with its connection.
+    /// Connects a client whose session ends with its connection.
     pub fn client(&self, version: Version, client_id: &str) -> RawClient {
         self.connect(&Connect::new(version, client_id))
     }
 
-    /// A client that takes up its session, which outlives the connection.
+    /// Connects a client that takes up its session, which outlives the connection.
     pub fn persistent(&self, version: Version, client_id: &str) -> RawClient {
         self.connect(&Connect::persistent(version, client_id))
     }

@@ -1,12 +1,13 @@
-//! A second opinion on MQTT: a blocking client that builds and reads every packet by itself, knowing nothing of the
-//! broker's own codec.
+//! The test kit: an MQTT client with a codec of its own, and ways to start a broker.
 //!
-//! The client does nothing on its own account. It never acknowledges, never pings and never closes unless a test
-//! says so; it may send what no lawful client would. What it receives it reads strictly: a broken rule of
-//! form (flags, identifiers, UTF-8, reason codes, properties out of place) fails the test that met it.
+//! The client blocks. It builds and reads every packet without the broker's codec. It acknowledges,
+//! pings and closes only when a test says so, and it may send packets that no lawful client sends.
+//! It reads strictly: a broken rule of form (flags, identifiers, UTF-8, reason codes, properties out
+//! of place) fails the test.
 //!
-//! Beside the client stand the brokers: `launch` starts one in this process, `process` the real program, `shim` a library between
-//! the program and the system. `abuse` and `work` are traffic that several binaries play.
+//! `launch` starts a broker in this process, and `process` starts the real program. `shim` builds a
+//! library between the program and the system. `abuse` and `work` are traffic that several binaries
+//! use.
 
 #![allow(dead_code, unused_imports, unused_macros, reason = "each test binary uses its own part of the kit")]
 
@@ -31,7 +32,7 @@ pub use wire::Version::{self, V5, V31, V311};
 
 use std::time::{Duration, Instant};
 
-/// How long anything that must come may take on a machine that many tests share.
+/// Time within which an expected event must come, on a machine that many tests share.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The clock of the tests; the crate's ban on reading one is about the broker.

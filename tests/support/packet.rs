@@ -1,4 +1,4 @@
-//! What a broker may send, read strictly: whatever the standards forbid it panics on.
+//! A strict reader of the packets that a broker may send. It panics on all that the standards forbid.
 
 use super::now;
 use super::property::{self, Property};

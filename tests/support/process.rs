@@ -1,4 +1,4 @@
-//! The real binary, or this test's own, as a child process, and what it says.
+//! The real binary, or a test's own, as a child process with its output.
 
 use crate::support::{Connect, PATIENCE, RawClient, now};
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,16 +9,16 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// Killed when dropped.
+/// A child process and its output. Killed when dropped.
 pub struct Process {
     child: Child,
     lines: Receiver<String>,
     said: Vec<String>,
-    /// Its standard error and where its lines go, as long as nobody reads it.
+    /// The standard error and the sender for its lines, until it is read.
     unread: Option<(ChildStderr, Sender<String>)>,
 }
 
-/// `homing serve` on a free port, to be given more arguments.
+/// Returns the command `homing serve` on a free port. The caller adds arguments.
 pub fn homing_serve() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
     command.args(["serve", "--listen", "127.0.0.1:0"]);
@@ -26,14 +26,14 @@ pub fn homing_serve() -> Command {
 }
 
 impl Process {
-    /// A broker, and where it listens.
+    /// Starts a broker. Returns it with the address where it listens.
     pub fn serve(command: &mut Command) -> (Process, SocketAddr) {
         let mut process = Process::spawn(command);
         let address = process.address().unwrap_or_else(|| panic!("it does not listen: {:#?}", process.said));
         (process, address)
     }
 
-    /// The same, with a standard error that nobody reads until [`Self::read_log`].
+    /// Like [`Self::serve`], but its standard error is not read before [`Self::read_log`].
     pub fn serve_unread(command: &mut Command) -> (Process, SocketAddr) {
         let mut process = Process::spawn_unread(command);
         let address = process.address().expect("it listens");
@@ -46,7 +46,7 @@ impl Process {
         process
     }
 
-    /// Reads its standard error from here on.
+    /// Reads the standard error from here on.
     pub fn read_log(&mut self) {
         let (stderr, say) = self.unread.take().expect("nobody reads it yet");
         read(stderr, say, true);
@@ -67,7 +67,7 @@ impl Process {
         Process { child, lines, said: Vec::new(), unread: Some((stderr, say)) }
     }
 
-    /// Where it listens; None if it ends instead.
+    /// Returns the address where it listens, or None if it ends instead.
     pub fn address(&mut self) -> Option<SocketAddr> {
         let mut found = None;
         self.lines_until("an address", |line| {
@@ -77,12 +77,12 @@ impl Process {
         found
     }
 
-    /// The next line with these words; None if it ends without.
+    /// Returns the next line with these words, or None if the process ends without it.
     pub fn line(&mut self, words: &str) -> Option<String> {
         self.lines_until(words, |line| line.contains(words))?.pop()
     }
 
-    /// The next lines to the first that is `last`; None if it ends without.
+    /// Returns the next lines up to the first that is `last`, or None if the process ends without it.
     pub fn lines_until(&mut self, what: &str, mut is_last: impl FnMut(&str) -> bool) -> Option<Vec<String>> {
         let (deadline, from) = (now() + PATIENCE, self.said.len());
         loop {
@@ -100,7 +100,7 @@ impl Process {
         }
     }
 
-    /// Its number in `/proc`.
+    /// Returns the process identifier.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -110,7 +110,7 @@ impl Process {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// `kill -9`; it must not have ended on its own.
+    /// Kills the process with SIGKILL. It must not have ended on its own.
     pub fn kill(&mut self) {
         let ended = self.child.try_wait().expect("a child");
         assert!(ended.is_none(), "it ended on its own, {ended:?}: {:#?}", self.said);
@@ -118,7 +118,7 @@ impl Process {
         self.child.wait().expect("its end");
     }
 
-    /// Waits for its end: the exit code and all that it said.
+    /// Waits for the end. Returns the exit code and all output.
     pub fn end(&mut self) -> (Option<i32>, Vec<String>) {
         let deadline = now() + PATIENCE;
         let status = loop {
@@ -186,7 +186,7 @@ impl Drop for Process {
     }
 }
 
-/// Reads a pipe to its end, so that it never blocks.
+/// Reads a pipe to its end, so that the process never blocks on it.
 fn read(pipe: impl Read + Send + 'static, say: Sender<String>, is_log: bool) {
     thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
@@ -198,7 +198,7 @@ fn read(pipe: impl Read + Send + 'static, say: Sender<String>, is_log: bool) {
     });
 }
 
-/// The address at 127.0.0.1 in a line that the program prints, unless its port is the 0 that was asked for.
+/// Returns the address at 127.0.0.1 in a line of output, unless its port is 0.
 pub fn address_in(line: &str) -> Option<SocketAddr> {
     let digits = &line[line.find("127.0.0.1:")?..];
     let end = digits.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).unwrap_or(digits.len());

@@ -16,7 +16,7 @@ const GROUP: &str = "$share/crew/work";
 /// Messages that are published at once.
 const BURST: u8 = 4;
 
-/// How a member leaves what it was sent to others.
+/// The way in which a member leaves its messages to others.
 #[derive(Clone, Copy, Debug)]
 pub enum Leaves {
     /// DISCONNECT with a Session Expiry Interval of 0.
@@ -75,7 +75,8 @@ pub fn hand_out(address: SocketAddr, leaves: Leaves, kill: impl FnOnce()) -> BTr
     }
 }
 
-/// What those have that were away, once that is all of what they must have.
+/// Returns the messages that came to the clients that were away. Returns at once when all that was
+/// promised came, and otherwise after a third of [`PATIENCE`].
 pub fn collect(address: SocketAddr, promised: &BTreeSet<u8>) -> BTreeSet<u8> {
     let back = |client_id| RawClient::connect(address, &stays(client_id).clean(false));
     let mut clients = ["keeper", "watcher", "member"].map(back);
@@ -91,7 +92,7 @@ pub fn collect(address: SocketAddr, promised: &BTreeSet<u8>) -> BTreeSet<u8> {
     had
 }
 
-/// `homing serve` on a data directory, with dead letters for what is refused, and syncs that take long.
+/// Sets `homing serve` up on a data directory, with dead letters for refused messages and slow syncs.
 pub fn slowly(command: &mut Command, shim: &Path, directory: &Path, threads: u64) {
     command
         .args(["--log-level", "warn", "--set", &format!("runtime.threads={threads}")])

@@ -1,6 +1,6 @@
 //! A store that fails, has no room, or takes its time: what clients see of it.
 //!
-//! That the process ends when it fails is shown with processes: `tests/failing_store`.
+//! `tests/failing_store` shows with processes that the broker exits when the store fails.
 
 use crate::support::client::Event;
 use crate::support::launch::{TestBroker, start_stored, with_one_and_three_threads};
@@ -16,7 +16,7 @@ const QUOTA_EXCEEDED: u8 = 0x97;
 /// A whole second of keep alive, half a second more, and what the expiry queue rounds up: once more as long.
 const LONG: Duration = Duration::from_secs(4);
 
-/// How long clients hear nothing after a commit that fails. The test waits for the commit before. No packet shows that it failed.
+/// Time for which clients are watched after a commit that fails. No packet shows that it failed.
 const AFTER_THE_FAULT: Duration = Duration::from_millis(60);
 
 /// A broker on a store that does what the test says.
@@ -112,7 +112,7 @@ fn away(broker: &TestBroker, name: &str) {
     subscriber.disconnect();
 }
 
-/// What waits for it, to the end.
+/// Returns the texts of all messages that wait for the session.
 fn collect(broker: &TestBroker, name: &str) -> Vec<String> {
     let mut back = broker.persistent(V5, name);
     let mut texts = Vec::new();
@@ -293,7 +293,7 @@ fn nobody_is_disconnected_while_a_commit_takes_longer_than_their_keep_alive() {
     assert_eq!(collect(&stored, "away").len(), 6);
 }
 
-/// What has not left is neither unacknowledged nor stuck.
+/// A message that was not sent yet is neither unacknowledged nor stuck.
 #[test]
 fn a_message_that_waits_for_its_commit_is_not_sent_again_nor_its_receiver_disconnected() {
     let stored = Unreliable::new(3, |config| {

@@ -97,7 +97,7 @@ impl Gate {
 pub struct Gated {
     inner: Memory,
     gate: Arc<Gate>,
-    /// How much later it is by the wall clock than it really is.
+    /// Time by which the wall clock is ahead.
     later: Duration,
 }
 

@@ -1,7 +1,7 @@
-//! What an acknowledgement means: what waits for the store, what does not, and what is there after a restart.
+//! Durability: packets that wait for a commit, packets that do not, and the state after a restart.
 //!
-//! The store is one in memory whose commits the test holds back and lets go, and whose image is what a broker that was
-//! killed leaves behind.
+//! The store is in memory. The test holds its commits back and releases them. Its image is the state
+//! that a killed broker leaves.
 
 mod faults;
 mod gated;
@@ -68,7 +68,7 @@ impl Stored {
         clients.into_iter().for_each(|client| client.expect_nothing_for(Duration::from_millis(1)));
     }
 
-    /// What it would leave if it were killed now.
+    /// Returns the state that the broker would leave if it were killed now.
     fn image(&self) -> Image {
         self.memory.image()
     }

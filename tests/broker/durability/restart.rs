@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Before and after the crash, so that sessions move between shards too.
 const THREADS: [(u8, u8); 4] = [(1, 1), (3, 3), (1, 3), (3, 1)];
 
-/// What is left by a broker on which this was done; then what is found on it so much later.
+/// Runs `before` on a broker, and `after` on a new broker that starts, so much later, on its image.
 fn restart(later: Duration, before: impl Fn(&Stored), after: impl Fn(&Stored)) {
     for (first, second) in THREADS {
         println!("{first}, then {second} threads");
@@ -212,7 +212,7 @@ fn v5_session_expiry_counts_the_time_that_the_broker_was_down() {
         |stored| {
             for (name, seconds) in [("over", 90), ("left", 200), ("never", u32::MAX)] {
                 stored.connect(&expiring(name, seconds)).disconnect();
-                // Those were away, these are there when it is killed.
+                // The first were away when it is killed, the others connected.
                 std::mem::forget(stored.connect(&expiring(&format!("{name} here"), seconds)));
             }
         },
@@ -318,7 +318,7 @@ fn a_will_that_went_out_or_was_cancelled_does_not_come_back() {
         |stored| {
             let mut subscriber = stored.persistent(V311, "s");
             let again = subscriber.drain();
-            // That PUBACK may not have been recorded, which QoS 1 may show as a repetition.
+            // If the PUBACK was not recorded, the message comes again: QoS 1 allows it.
             assert!(again.iter().all(|p| p.dup), "{again:?}");
             again.iter().for_each(|p| subscriber.complete(p));
             subscriber.expect_nothing_for(Duration::from_millis(600));

@@ -156,7 +156,7 @@ fn what_follows_a_refused_connect_is_ignored(broker: &Target) {
         let publish = Message::new(&topic, payload).qos(1).retained().encode(V311, 1);
         [connect.encode(), publish, vec![0xC0, 0]].concat()
     };
-    // What follows an accepted one is not.
+    // A packet behind an accepted CONNECT is handled.
     let mut accepted = broker.open(V311);
     accepted.send(&behind(Connect::new(V311, &broker.id("c")), "accepted"));
     assert_eq!(accepted.expect_connack().code, 0);

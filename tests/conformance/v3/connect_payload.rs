@@ -31,7 +31,8 @@ cases! {
     }
 }
 
-/// What no UTF-8 string contains: a lone continuation, a truncated sequence, an overlong form, a surrogate, too great a number.
+/// Bytes that are no UTF-8: a lone continuation, a truncated sequence, an overlong form, a surrogate,
+/// too great a number.
 const NOT_UTF_8: [&[u8]; 6] =
     [b"\xFF", b"a\x80", b"a\xC3", b"\xC0\xAF", b"\xED\xA0\x80\xED\xB0\x80", b"\xF4\x90\x80\x80"];
 

@@ -1,5 +1,5 @@
-//! What holds for every packet: strings, fixed header flags, protocol violations, the transport. Chapters 1.5, 2.2, 3.6.1,
-//! 3.8.1, 3.10.1, 3.14.1, 4.8 and 7.1.
+//! Rules for every packet: strings, fixed header flags, protocol violations, the transport.
+//! Chapters 1.5, 2.2, 3.6.1, 3.8.1, 3.10.1, 3.14.1, 4.8 and 7.1.
 
 use super::cases;
 use crate::harness::Target;

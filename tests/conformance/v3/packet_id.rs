@@ -32,7 +32,7 @@ fn identifier_0_is_a_violation(broker: &Target) {
     watcher.settle();
 }
 
-/// What else it sends with an identifier echoes one; reading a 0 fails the test, wherever it is.
+/// All its other identifiers are echoes. The reader fails the test if an identifier is 0.
 fn broker_never_uses_identifier_0(broker: &Target) {
     let topic = broker.topic("t");
     let mut subscriber = broker.client(V311, "s");

@@ -198,7 +198,7 @@ fn order_holds_for_an_absent_subscriber(broker: &Target) {
     for n in 10..200_u8 {
         publisher.deliver(&Message::new(&topic, [n]).qos(1));
     }
-    // What was in flight, then what has waited, then what is new.
+    // First the messages in flight, then those in the queue, then new ones.
     let mut subscriber = broker.persistent(V311, "s");
     for n in 200..220_u8 {
         publisher.deliver(&Message::new(&topic, [n]).qos(1));

@@ -18,7 +18,7 @@ cases! {
     }
 }
 
-/// What a newcomer is given for a filter.
+/// Returns the retained messages that a new client gets for a filter.
 fn kept(broker: &Target, version: Version, filter: &str) -> Vec<Publish> {
     let mut newcomer = broker.client(version, "newcomer");
     newcomer.subscribe(&[(filter, 2)]);

@@ -151,7 +151,7 @@ fn delivery_is_at_the_lower_of_published_and_granted_qos(broker: &Target, versio
     }
 }
 
-/// That no other code comes is for the client to see, wherever it reads a SUBACK.
+/// The reader of the test client refuses all other codes in a SUBACK.
 fn refused_filter_is_answered_by_0x80(broker: &Target) {
     let broker = broker.configured(|config| config.limits.subscriptions_per_client = 2);
     let mut client = broker.client(V311, "c");

@@ -22,7 +22,7 @@ cases! {
     }
 }
 
-/// Whether a message to the topic comes to the filter; filter and topic begin at the root of a broker that is alone.
+/// Asserts which topics match the filter. Both begin at the root of a broker of this test's own.
 fn matches(broker: &Target, version: Version, filter: &str, topics: &[(&str, bool)]) {
     let mut subscriber = broker.client(version, "s");
     assert_eq!(subscriber.subscribe(&[(filter, 0), ("the marker", 0)]), [0, 0]);

@@ -188,7 +188,7 @@ fn will_with_retain_is_kept_for_later_subscribers(broker: &Target) {
 
 fn disconnect_discards_the_will(broker: &Target, version: Version) {
     let (mut watcher, topic) = watcher(broker, version);
-    // One that breaks off shows that wills work.
+    // The will of a connection that breaks shows that wills work.
     with_will(broker, version, Will::new(&topic, "gone")).vanish();
     assert_eq!(watcher.expect_publish().text(), "gone");
     with_will(broker, version, Will::new(&topic, "left").qos(2).retained()).disconnect();

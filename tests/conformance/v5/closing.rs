@@ -66,7 +66,7 @@ fn disconnected(stage: &Stage) -> Vec<(RawClient, u8)> {
     closed
 }
 
-/// That its property may not be there the reader of these tests asserts.
+/// The reader of these tests asserts that the property is not there.
 fn disconnect_of_the_broker_has_no_session_expiry(stage: &Stage) {
     for (mut client, code) in disconnected(stage) {
         let Packet::Disconnect(disconnect) = client.receive() else { panic!("no DISCONNECT") };

@@ -72,7 +72,7 @@ fn refusal_never_shows_a_session(stage: &Stage) {
     }
 }
 
-/// That the answers end at all: each was read until the close.
+/// Each answer was read until the close.
 fn refusal_is_followed_by_closing(stage: &Stage) {
     for answer in answers(stage) {
         assert!(answer.len() <= 1, "{answer:?}");
@@ -102,7 +102,7 @@ fn no_authentication_method_where_none_was_named(stage: &Stage) {
     assert!(!has(&client, 0x15) && !has(&client, 0x16), "{:?}", client.connack());
 }
 
-/// What CONNACK announces holds for the whole connection, so it must be values that a client can live with.
+/// The values of CONNACK hold for the whole connection, so a client must be able to keep to them.
 fn connack_properties_are_in_range(stage: &Stage) {
     let client = stage.client("c");
     for property in &client.connack().properties {

@@ -201,7 +201,7 @@ fn assigned_client_id_is_nobody_elses(stage: &Stage) {
     assert!(stage.connect(&Connect::persistent(V5, &waits)).session_present());
 }
 
-/// Which ids a broker refuses is its own affair; what is sure to be refused is one that is no string.
+/// A broker may choose which identifiers it refuses. Bytes that are no string are always refused.
 fn refused_client_id_is_closed(stage: &Stage) {
     stage.client("c").disconnect();
     for bad in [&b"a\0b"[..], b"\xFF"] {

@@ -98,7 +98,7 @@ fn auth_with_flags_is_malformed(stage: &Stage) {
 
 fn publish_at_qos_0_has_no_identifier(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 0);
-    // What would be the identifier is the payload's beginning, in both directions.
+    // The two bytes in the place of an identifier begin the payload, in both directions.
     for payload in [&b"\0\x01"[..], b"\0\0\0", b""] {
         client.publish(&stage.message("t", payload));
         assert_eq!(client.expect_publish().payload, payload);

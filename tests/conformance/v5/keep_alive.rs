@@ -53,7 +53,7 @@ fn client_that_speaks_is_not_disconnected(stage: &Stage) {
     never.settle();
 }
 
-/// What the broker asked for in CONNACK.
+/// Returns the Server Keep Alive of CONNACK, if it has one.
 fn server_keep_alive(client: &RawClient) -> Option<u16> {
     find(&client.connack().properties, |p| if let Property::ServerKeepAlive(s) = p { Some(*s) } else { None })
 }

@@ -133,7 +133,7 @@ fn expired_message_is_deleted(stage: &Stage) {
     let mut away = stage.connect(&stage.lasting("away"));
     away.subscribe(&[(&stage.topic("t"), 1)]);
     away.disconnect();
-    // One that is there, but has no room in its window, waits likewise.
+    // A message waits likewise for a connected client whose window is full.
     let mut slow = stage.connect(&stage.passing("slow").with(Property::ReceiveMaximum(1)));
     slow.subscribe(&[(&stage.topic("t"), 1)]);
     stage.deliver(&stage.message("t", "first").qos(1));

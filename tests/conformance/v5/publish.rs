@@ -287,7 +287,7 @@ fn identifier_of_an_acknowledged_message_denotes_a_new_one(stage: &Stage) {
     }
 }
 
-/// What this broker refuses a client: its own topics.
+/// A message that this broker refuses: its own topics are not for clients.
 fn identifier_of_a_refused_message_denotes_a_new_one(stage: &Stage) {
     let mut subscriber = stage.subscriber("s", "t", 0);
     let mut client = stage.client("c");

@@ -23,7 +23,7 @@ cases! {
 const RETAIN_AS_PUBLISHED: u8 = 0x08;
 const RETAIN_HANDLING: [u8; 3] = [0x00, 0x10, 0x20];
 
-/// What a SUBSCRIBE brings from the retained messages.
+/// Returns the retained messages that a SUBSCRIBE brings.
 fn texts(client: &mut RawClient) -> Vec<String> {
     client.drain().iter().map(|publish| publish.text().to_owned()).collect()
 }
@@ -112,7 +112,8 @@ fn retain_handling_2_sends_none(stage: &Stage) {
     assert_eq!(client.expect_publish().text(), "live");
 }
 
-/// What is sent because it is retained has RETAIN whatever the option says.
+/// Returns RETAIN of a live retained message, of a live ordinary one, and of the retained one for a new
+/// subscription. The last is always 1.
 fn flags(stage: &Stage, options: u8) -> [bool; 3] {
     let mut client = stage.subscriber("c", "t", options);
     let mut publisher = stage.client("p");

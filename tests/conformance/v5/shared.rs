@@ -57,7 +57,7 @@ fn shared_filter_names_its_group(stage: &Stage) {
     texts.sort_by_key(|text| text.parse::<u32>().expect("a number"));
     assert_eq!(texts, (0..12).map(|n| n.to_string()).collect::<Vec<_>>());
     assert_filters_are_refused(stage, &["$share/", "$share//t", "$share//"]);
-    // That is no shared filter at all, and matches itself.
+    // This is no shared filter. It matches the topic of the same name.
     assert_eq!(members[0].subscribe(&[("$share", 0)]), [0]);
 }
 

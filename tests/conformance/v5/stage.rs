@@ -105,7 +105,7 @@ impl<'a> Stage<'a> {
         self.0.persistent(V311, name)
     }
 
-    /// What a new subscriber finds retained on a topic of this test.
+    /// Returns the texts that a new subscriber finds retained on a topic of this test.
     pub fn retained(&self, topic: &str) -> Vec<String> {
         let mut reader = self.client("reader");
         reader.subscribe(&[(&self.topic(topic), 0)]);

@@ -210,7 +210,7 @@ fn suback_codes_are_from_its_table(stage: &Stage) {
     }
 }
 
-/// What one message brings to a client with overlapping subscriptions: each with its filter, QoS and identifier.
+/// Returns the copies of one message that come to a client with these overlapping subscriptions.
 fn overlapping(stage: &Stage, subscriptions: &[(&str, u8, Option<u32>)]) -> Vec<Publish> {
     let mut client = stage.client("c");
     for (filter, qos, id) in subscriptions {

@@ -109,7 +109,7 @@ fn with_properties(stage: &Stage, name: &str, set: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What became of the packet.
+/// The broker's reaction to a packet.
 #[derive(Debug, PartialEq)]
 enum Fate {
     Accepted,
@@ -258,7 +258,7 @@ fn pubcomp_codes_are_from_its_table(stage: &Stage) {
     assert_acknowledgement_codes(stage, Kind::Pubcomp, "PUBCOMP");
 }
 
-/// What the broker answers to publications that it takes, that nobody wants, and that it refuses.
+/// Asserts the codes for publications that the broker takes, that nobody wants, and that it refuses.
 fn assert_sent_codes(stage: &Stage, qos: u8) {
     let lawful = codes_of(if qos == 1 { "PUBACK" } else { "PUBREC" });
     let mut client = stage.subscriber("c", "t", 0);

@@ -32,7 +32,7 @@ fn assert_filter_is_refused(stage: &Stage, filter: &str) {
     }
 }
 
-/// Which of these topics reach a subscriber of this filter.
+/// Returns the topics that reach a subscriber of this filter.
 fn matched(stage: &Stage, filter: &str, topics: &[&str]) -> Vec<String> {
     let mut subscriber = stage.client("subscriber");
     assert_eq!(subscriber.subscribe(&[(&stage.topic(filter), 0)]), [0]);

@@ -20,7 +20,7 @@ cases! {
 
 const INVALID: &[u8] = &[0x94];
 
-/// What the broker announced.
+/// Returns the Topic Alias Maximum of the broker.
 fn maximum(client: &RawClient) -> u16 {
     let value = |p: &Property| if let Property::TopicAliasMaximum(n) = p { Some(*n) } else { None };
     find(&client.connack().properties, value).unwrap_or(0)
@@ -162,7 +162,7 @@ fn aliases_end_with_their_connection(stage: &Stage) {
     subscriber.settle();
 }
 
-/// What was sent by an alias is sent again by its name, or by an alias that was set on the new connection.
+/// A message that was sent by an alias is sent again by its name, or by an alias of the new connection.
 fn aliases_of_the_broker_end_with_their_connection(stage: &Stage) {
     let connect = stage.lasting("s").with(Property::TopicAliasMaximum(5));
     let mut subscriber = stage.connect(&connect);

@@ -1,4 +1,5 @@
-//! What one session's client knows: what it holds, what it has seen, and when it was subscribed.
+//! The record of one session's client: its unacknowledged messages, all messages that came, and the
+//! times of its subscriptions.
 
 use crate::support::Kind;
 use crate::trial::{Class, MARKER, Series, Stamp};
@@ -70,17 +71,17 @@ pub struct DeliveryLog {
     pub incarnation: u64,
     /// QoS 2 identifiers between PUBLISH and PUBREL.
     held: BTreeMap<u16, Held>,
-    /// In the order they came.
+    /// Unacknowledged messages, in the order in which they came.
     unacked: Vec<Unacked>,
-    /// Those of connections before this one that have not come again.
+    /// The messages of earlier connections that have not come again.
     expected: VecDeque<Unacked>,
-    /// In which session a message came.
+    /// The messages that came, each with the number of its session.
     pub arrivals: BTreeSet<(Stamp, u64)>,
     latest: BTreeMap<Series, usize>,
-    /// What came first after a later one of its series: that one's number.
+    /// Messages that first came after a later one of their series, with the number of that one.
     pub disorders: Vec<(Stamp, usize)>,
     marked: bool,
-    /// All that came, in its order.
+    /// All packets that came, in their order.
     pub seen: Vec<Seen>,
 }
 
@@ -94,7 +95,8 @@ impl DeliveryLog {
         self.intervals(class).last().copied()
     }
 
-    /// Whether it is known if the subscription is in force; and it is, where it is always wanted.
+    /// Returns true if it is known that the subscription is in force, or that it is not. A subscription
+    /// that is always wanted must be in force.
     pub fn is_settled(&self, class: Class) -> bool {
         match self.last(class) {
             None => class == Class::Changing,
@@ -153,7 +155,7 @@ impl DeliveryLog {
         self.held.len()
     }
 
-    /// Those of them whose PUBREC went out.
+    /// Returns the number of messages whose PUBREC was sent.
     pub fn receipts(&self) -> usize {
         self.held.values().filter(|h| h.receipt).count()
     }
@@ -162,7 +164,8 @@ impl DeliveryLog {
         self.marked
     }
 
-    /// What was not acknowledged is to come again; `same_life`: of a broker that has it in memory.
+    /// From here on, unacknowledged messages are to come again. `same_life`: the broker has not
+    /// restarted, so that it has them in memory.
     pub fn reconnected(&mut self, same_life: bool, round: u64) {
         self.seen.push(Seen::Connected { round });
         // Nothing new came while some were expected, so these are the older ones.
