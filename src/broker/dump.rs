@@ -17,7 +17,7 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 /// Maximum number of sessions in a dump.
-pub const SESSIONS: usize = 20;
+pub(super) const SESSIONS: usize = 20;
 
 /// Maximum number of buckets in a dump.
 const BUCKETS: usize = 10;
@@ -52,7 +52,7 @@ pub enum DumpRequest {
 }
 
 /// Returns the whole dump, as lines.
-pub fn render(
+pub(super) fn render(
     expiry: &ExpiryInspection,
     statistics: &ExpiryStatistics,
     shards: Vec<ShardInspection>,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Returns the settings of each shard. Limits over all clients hold for the whole broker, since the
 /// shards count together.
-pub fn settings(config: &Config) -> ShardSettings {
+pub(super) fn settings(config: &Config) -> ShardSettings {
     let limits = &config.limits;
     ShardSettings {
         session: SessionPolicy {

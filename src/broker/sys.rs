@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Publishes every counter, retained. The first shard does so for the whole broker, every
 /// `sys.publish_interval`.
-pub fn publish(shard: &mut Shard, now: Instant, statistics: &BrokerStatistics, shared: &SharedState) {
+pub(super) fn publish(shard: &mut Shard, now: Instant, statistics: &BrokerStatistics, shared: &SharedState) {
     let total = statistics.total();
     let retained = shared.retained().len();
     let counters = &total.counters;

@@ -33,7 +33,7 @@ impl Default for IdSet {
 
 impl IdSet {
     /// Returns the number of identifiers.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match &self.ids {
             Ids::Few(ids) => ids.len(),
             Ids::Many { len, .. } => *len,
@@ -41,7 +41,7 @@ impl IdSet {
     }
 
     /// Returns the bytes that the set is charged with.
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         let ids = match &self.ids {
             Ids::Few(_) => FEW * size_of::<u16>(),
             Ids::Many { .. } => size_of::<[u64; 1024]>(),
@@ -50,7 +50,7 @@ impl IdSet {
     }
 
     /// True if the set has the identifier.
-    pub fn contains(&self, id: PacketId) -> bool {
+    pub(super) fn contains(&self, id: PacketId) -> bool {
         match &self.ids {
             Ids::Few(ids) => ids.contains(&id.get()),
             Ids::Many { bits, .. } => bits[usize::from(id.get() >> 6)] >> (id.get() & 63) & 1 == 1,
@@ -58,7 +58,7 @@ impl IdSet {
     }
 
     /// Calls `each` for every identifier. Costs 65,535 steps if the set is large.
-    pub fn for_each(&self, mut each: impl FnMut(PacketId)) {
+    pub(super) fn for_each(&self, mut each: impl FnMut(PacketId)) {
         match &self.ids {
             Ids::Few(ids) => ids.iter().filter_map(|id| PacketId::new(*id)).for_each(&mut each),
             Ids::Many { .. } => {
@@ -69,7 +69,7 @@ impl IdSet {
     }
 
     /// Inserts an identifier. Returns true if the identifier is new.
-    pub fn insert(&mut self, id: PacketId) -> bool {
+    pub(super) fn insert(&mut self, id: PacketId) -> bool {
         let absent = !self.contains(id);
         if absent {
             self.insert_absent(id);
@@ -78,7 +78,7 @@ impl IdSet {
     }
 
     /// Inserts an identifier that is known to be absent.
-    pub fn insert_absent(&mut self, id: PacketId) {
+    pub(super) fn insert_absent(&mut self, id: PacketId) {
         if let Ids::Few(ids) = &mut self.ids {
             if ids.len() < FEW {
                 return ids.push_back(id.get());
@@ -96,7 +96,7 @@ impl IdSet {
     }
 
     /// Removes an identifier. Returns true if the set had it.
-    pub fn remove(&mut self, id: PacketId) -> bool {
+    pub(super) fn remove(&mut self, id: PacketId) -> bool {
         match &mut self.ids {
             Ids::Few(ids) => {
                 // PUBRELs come in the order of the PUBLISHes, so the identifier is at the front.

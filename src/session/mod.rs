@@ -106,14 +106,14 @@ pub struct Session {
     charge: Charge,
 }
 
-/// Bytes of a session beside its own struct and Client Identifier. They are its slot, its place in
-/// the table of clients, its row, and the allocator's rounding.
+/// Bytes of a session beside its own struct and Client Identifier: its slot, its place in the table
+/// of clients, its row, and the allocator's rounding.
 const SESSION: usize = 256;
 
 /// The part of a packet's handling that the session leaves to the shard.
 #[derive(Debug, PartialEq)]
 pub enum Action<'a> {
-    /// Nothing is left to do: the response, if there is one, is in the outbox.
+    /// Nothing is left to do. A response, if there is one, is in the outbox.
     None,
     /// The client subscribes. The shard answers with SUBACK.
     Subscribe(Subscribe<'a>),
@@ -125,7 +125,12 @@ pub enum Action<'a> {
     Fail(Violation),
     /// The client acknowledged a packet in flight with the wrong kind of acknowledgement. The
     /// connection ends, and the packet is sent again when the client returns.
-    Contradiction { packet_id: PacketId, violation: Violation },
+    Contradiction {
+        /// The Packet Identifier of the packet in flight.
+        packet_id: PacketId,
+        /// The rule that the client broke.
+        violation: Violation,
+    },
 }
 
 /// The decision about an incoming PUBLISH.

@@ -19,13 +19,17 @@ use std::time::Duration;
 /// A connection from its acceptance to its close.
 #[derive(Debug)]
 pub struct Connection {
+    /// The outbox and the limits of the client.
     pub wire: Wire,
     /// `None` until CONNECT is accepted, and after the session was detached.
     pub session: Option<SessionId>,
+    /// The phase of the connection.
     pub phase: Phase,
     /// The parts that an idle connection does not have. Allocated when the first of them is needed.
     rare: Option<Box<Rare>>,
+    /// The time of the last packet, and the Keep Alive.
     pub keep_alive: KeepAlive,
+    /// The reasons why the connection is not read.
     pub pauses: Pauses,
     /// True if the connection stands in the shard's dirty list.
     pub dirty: bool,
@@ -34,8 +38,11 @@ pub struct Connection {
     /// The time at which the socket first refused bytes that still wait. [`Instant::NEVER`] if
     /// nothing waits for the socket.
     pub blocked: Instant,
+    /// The registered deadline of kind `ReadIdle`.
     pub read_idle: Registered,
+    /// The registered deadline of kind `WriteIdle`.
     pub write_idle: Registered,
+    /// The registered deadline of kind `Retransmit`.
     pub retransmit: Registered,
 }
 
@@ -105,16 +112,18 @@ impl Recount for Partial {
 pub enum Phase {
     /// No packet has come yet.
     AwaitingConnect,
+    /// CONNECT was accepted.
     Established,
-    /// The outbox is written, then the connection is closed, at the latest at `until`. Nothing more
-    /// is read.
+    /// The outbox is written, then the connection is closed. Nothing more is read.
     Closing {
+        /// The time at which the connection is closed at the latest.
         until: Instant,
+        /// The side that ends the connection.
         leaves: Leaves,
     },
 }
 
-/// Who ends a connection.
+/// The side that ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
     /// The client sent DISCONNECT, and waits for nothing.

@@ -1,17 +1,21 @@
-//! Dense slots with generations: ids that cost nothing to copy and never hit a successor.
+//! Dense slots with generations. An id is cheap to copy, and never reaches a later value in the same
+//! slot.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A slot and which life of it. Two ids with the same slot and another generation name two
-/// different things.
+/// A slot and its generation. Two ids with the same slot and different generations name two different
+/// values.
 pub struct Id<Of> {
+    /// The index of the slot. Slots are reused.
     pub slot: u32,
+    /// The life of the slot: the number of values that were in it before, wrapping.
     pub generation: u32,
     of: PhantomData<fn() -> Of>,
 }
 
 impl<Of> Id<Of> {
+    /// Returns the id of a slot and a generation.
     pub const fn new(slot: u32, generation: u32) -> Id<Of> {
         Id { slot, generation, of: PhantomData }
     }
@@ -39,19 +43,18 @@ impl<Of> fmt::Debug for Id<Of> {
     }
 }
 
-/// Marks identifiers of connections. The value has a type of its own, so identifiers do not depend
-/// on it.
+/// Marks ids of connections, so that they are not mistaken for ids of sessions.
 #[derive(Debug)]
 pub enum OfConnection {}
 
-/// Marks identifiers of sessions.
+/// Marks ids of sessions.
 #[derive(Debug)]
 pub enum OfSession {}
 
-/// Names one connection of a shard, and none after it.
+/// The id of one connection of a shard, and of no later connection in its slot.
 pub type ConnectionId = Id<OfConnection>;
 
-/// Names one session of a shard, and none after it.
+/// The id of one session of a shard, and of no later session in its slot.
 pub type SessionId = Id<OfSession>;
 
 /// Values in slots. Each value has an allocation of its own, so that growth copies pointers and not
@@ -78,15 +81,17 @@ impl<T, Of> Default for Slots<T, Of> {
 }
 
 impl<T, Of> Slots<T, Of> {
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len() - self.retired
     }
 
+    /// Returns true if there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Puts a value into a free slot; 2^32 - 1 of them at most, which memory never reaches.
+    /// Puts a value into a free slot. At most 2^32 - 1 values fit, which is more than memory has.
     pub fn insert(&mut self, value: T) -> Id<Of> {
         let value = Some(Box::new(value));
         if let Some(slot) = self.free.pop()
@@ -99,33 +104,37 @@ impl<T, Of> Slots<T, Of> {
         Id::new((self.slots.len() - 1) as u32, 0)
     }
 
+    /// Returns the value of an id, or `None` if it was removed.
     pub fn get(&self, id: Id<Of>) -> Option<&T> {
         self.slots.get(id.slot as usize).filter(|s| s.generation == id.generation)?.value.as_deref()
     }
 
+    /// As [`Self::get`], to change the value.
     pub fn get_mut(&mut self, id: Id<Of>) -> Option<&mut T> {
         self.slots.get_mut(id.slot as usize).filter(|s| s.generation == id.generation)?.value.as_deref_mut()
     }
 
-    /// What is in a slot now, whichever life it is.
+    /// Returns the present value of a slot with its id, whatever its generation.
     pub fn at(&self, slot: u32) -> Option<(Id<Of>, &T)> {
         let s = self.slots.get(slot as usize)?;
         Some((Id::new(slot, s.generation), s.value.as_deref()?))
     }
 
+    /// As [`Self::at`], to change the value.
     pub fn at_mut(&mut self, slot: u32) -> Option<(Id<Of>, &mut T)> {
         let s = self.slots.get_mut(slot as usize)?;
         Some((Id::new(slot, s.generation), s.value.as_deref_mut()?))
     }
 
+    /// Removes and returns the value of an id. The slot is free at once.
     pub fn remove(&mut self, id: Id<Of>) -> Option<T> {
         let value = self.retire(id)?;
         self.release(id.slot);
         Some(*value)
     }
 
-    /// Takes a value out. No other value gets its slot before [`Self::release`], which follows once
-    /// for each.
+    /// Removes and returns the value of an id. The slot stays in use until [`Self::release`], which the
+    /// caller must call once.
     pub fn retire(&mut self, id: Id<Of>) -> Option<Box<T>> {
         let s = self.slots.get_mut(id.slot as usize).filter(|s| s.generation == id.generation)?;
         let value = s.value.take()?;
@@ -134,12 +143,13 @@ impl<T, Of> Slots<T, Of> {
         Some(value)
     }
 
-    /// Nothing names the slot any more whose value was taken out.
+    /// Frees a retired slot, because nothing names it any more.
     pub fn release(&mut self, slot: u32) {
         self.retired -= 1;
         self.free.push(slot);
     }
 
+    /// Iterates over all values with their ids, in the order of the slots.
     pub fn iter(&self) -> impl Iterator<Item = (Id<Of>, &T)> {
         self.slots
             .iter()
