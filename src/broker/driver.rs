@@ -87,7 +87,7 @@ impl ShardDriver {
         listeners: EventListeners,
     ) -> Rc<ShardDriver> {
         Rc::new(ShardDriver {
-            here: shard.here,
+            here: shard.here(),
             shard: RefCell::new(shard),
             scratch: RefCell::new(vec![0; READ_SIZE]),
             handles: RefCell::default(),
@@ -330,7 +330,7 @@ impl ShardDriver {
     pub fn housekeeping(&self, every: Duration) {
         let snapshot = self.with_shard(|shard, now| {
             // An operator may set the wall clock at any time.
-            shard.tell_wall_clock(now, clock::unix_millis());
+            shard.set_wall_clock(now, clock::unix_millis());
             shard.housekeeping(now, now + every);
             shard.snapshot()
         });

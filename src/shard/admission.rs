@@ -27,13 +27,15 @@ use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::persistence::records::stored_bytes;
 use crate::session::Violation;
 use crate::session::drops::DropReason;
-use crate::shard::Shard;
+use crate::shard::durability::gates::Durability;
+use crate::shard::exchange::Exchange;
+use crate::shard::shared_state::SharedState;
 use std::sync::atomic::Ordering;
 
 /// Bytes of client id or will that are small: a client's own bytes below this never keep it from
 /// returning. An arbiter with 100,000 such wills holds 400 MiB of them at the very most, which
 /// `limits.sessions` bounds.
-pub(super) const SMALL: usize = 4096;
+pub(crate) const SMALL: usize = 4096;
 
 /// Bytes of the store's reserve that returning clients may use for new small wills. The rest is for
 /// what nobody can refuse: places in windows, identifiers, entries.
@@ -41,7 +43,7 @@ const GOES_ON: i64 = 8 * 1024 * 1024;
 
 /// Something that the broker would have to hold.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Change {
+pub(crate) enum Change {
     /// A message of so many bytes for whoever is subscribed: from a client, of a will, a dead
     /// letter. `frees`: bytes of the retained message that it erases. It is queued for subscribers
     /// all the same, so it makes room only if it is smaller.
@@ -88,7 +90,7 @@ pub(super) enum Change {
 
 /// A client that asks to be let in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entrant {
+pub(crate) struct Entrant {
     /// Bytes of its client id.
     pub client_id: usize,
     /// Bytes of its will; 0 without one.
@@ -102,7 +104,7 @@ pub(super) struct Entrant {
 
 /// What the broker has of a client that returns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HeldMemory {
+pub(crate) struct HeldMemory {
     /// Whether it outlives its connection, and is in the store.
     pub kept: bool,
     pub stored: bool,
@@ -122,7 +124,7 @@ enum Disk {
 
 /// What there is too little of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
+pub(crate) enum Want {
     Memory,
     Disk,
 }
@@ -211,65 +213,57 @@ impl Entrant {
     }
 }
 
-impl Shard {
-    /// Whether the broker takes a change.
+impl Change {
+    /// Checks that the broker has room for a change.
     ///
     /// # Errors
-    /// What there is too little of. Memory comes first: with both, that is what is said.
-    pub(super) fn admits(&self, change: Change) -> Result<(), Want> {
-        if self.shared.budget.is_exceeded() && change.needs_memory() {
+    /// The resource that is short. Memory is named first if both are.
+    pub fn check(
+        &self,
+        shared: &SharedState,
+        durability: &Durability,
+        exchange: &Exchange,
+    ) -> Result<(), Want> {
+        if shared.budget.is_exceeded() && self.needs_memory() {
             return Err(Want::Memory);
         }
         // Nearly always the store has plenty of room, or there is none.
-        if !self.store_is_short() {
+        if !shared.store_is_short() {
             return Ok(());
         }
-        let fits = match change.disk() {
+        let fits = match self.disk() {
             Disk::None => true,
-            Disk::Reserved(bytes) => self.store_takes(bytes, GOES_ON),
-            Disk::Wanted(bytes) => !self.is_store_full() && self.store_takes(bytes, 0),
+            Disk::Reserved(bytes) => store_takes(bytes, GOES_ON, shared, durability, exchange),
+            Disk::Wanted(bytes) => {
+                !shared.is_store_full() && store_takes(bytes, 0, shared, durability, exchange)
+            }
         };
         if fits { Ok(()) } else { Err(Want::Disk) }
     }
+}
 
-    /// Returns the bytes of the retained message that an erasing PUBLISH to `topic` makes free. 0
-    /// while nothing is short: then nobody asks, and the lock is left alone.
-    pub(super) fn frees(&self, topic: &str) -> usize {
-        if self.is_short() { self.shared.retained().size_of(topic) } else { 0 }
+/// Returns true if so many bytes more may be on their way to the store. `beyond` is added to the
+/// room.
+///
+/// Each shard has an equal part of the room. It compares its part with the bytes that it has
+/// recorded, or handed to peers, and does not know to be committed. So a burst between two looks at
+/// the store cannot use up the reserve: a commit reduces both the room and the bytes on their way.
+/// An entry for each receiver comes on top. It takes some 100 bytes, which the reserve has to bear.
+fn store_takes(
+    bytes: usize,
+    beyond: i64,
+    shared: &SharedState,
+    durability: &Durability,
+    exchange: &Exchange,
+) -> bool {
+    let room = shared.store_room.load(Ordering::Relaxed);
+    if room == i64::MAX {
+        return true;
     }
-
-    /// True if a change may be refused. Asked for every PUBLISH; nearly always false.
-    #[inline]
-    pub(super) fn is_short(&self) -> bool {
-        self.shared.budget.is_exceeded() || self.store_is_short()
-    }
-
-    /// Whether so many bytes more may be on their way to the store. Each shard has an equal part of
-    /// what there is room for, and compares with it what it has recorded or handed to others and
-    /// does not know to be committed. So a burst between two looks at the store cannot use up the
-    /// reserve: what is committed is taken from the room and from what is on its way alike. An
-    /// entry for each receiver comes on top: some 100 bytes, which the reserve has to bear.
-    fn store_takes(&self, bytes: usize, beyond: i64) -> bool {
-        let room = self.shared.store_room.load(Ordering::Relaxed);
-        if room == i64::MAX {
-            return true;
-        }
-        let recorded = self.write_buffer().map_or(0, |write_buffer| write_buffer.uncommitted());
-        let handed = self.exchange.unsettled_bytes();
-        let owed = recorded + handed as u64 + stored_bytes(bytes);
-        let part = room.saturating_add(beyond) / i64::from(self.exchange.shards().max(1));
-        i64::try_from(owed).is_ok_and(|owed| owed <= part)
-    }
-
-    /// Whether it is worth a look if the store takes something: it is full, or will be soon.
-    pub(super) fn store_is_short(&self) -> bool {
-        self.is_store_full() || self.shared.store_room.load(Ordering::Relaxed) != i64::MAX
-    }
-
-    /// Whether the store has no room. For who hurries to make some, not for who wants some.
-    pub(super) fn is_store_full(&self) -> bool {
-        self.shared.store_full.load(Ordering::Relaxed)
-    }
+    let recorded = durability.write_buffer().map_or(0, |write_buffer| write_buffer.uncommitted());
+    let owed = recorded + exchange.unsettled_bytes() as u64 + stored_bytes(bytes);
+    let part = room.saturating_add(beyond) / i64::from(exchange.shards().max(1));
+    i64::try_from(owed).is_ok_and(|owed| owed <= part)
 }
 
 #[cfg(test)]

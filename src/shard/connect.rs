@@ -1,7 +1,6 @@
 //! CONNECT: refusal, take-over, the session it finds or begins, CONNACK.
 
 use crate::mqtt::codec::DecodeError;
-use crate::mqtt::keyed::Keyed;
 use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::ShardId;
@@ -9,11 +8,14 @@ use crate::session::Session;
 use crate::session::connect::{self, ConnectRefusal, Negotiated};
 use crate::session::outbound::retry::Outlives;
 use crate::session::will::Ending;
-use crate::shard::Shard;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
+use crate::shard::client_table::hash;
 use crate::shard::connection::{Connection, Leaves, Phase};
+use crate::shard::core::Core;
+use crate::shard::features::redelivery_request::take_connect_requests;
+use crate::shard::flow::Flow;
+use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
-use crate::shard::receive::Flow;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -31,71 +33,80 @@ pub fn shard_of(client_id: &str, shards: u8) -> ShardId {
     ShardId((hash % u64::from(shards)) as u8)
 }
 
-/// For tables of this process.
-pub(super) fn hash(client_id: &str) -> u64 {
-    Keyed.hash_one(client_id)
+/// A CONNECT that is being handled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectRequest<'a> {
+    now: Instant,
+    connection: ConnectionId,
+    connect: &'a Connect<'a>,
 }
 
-impl Shard {
-    pub(super) fn connect(&mut self, now: Instant, id: ConnectionId, connect: &Connect<'_>) -> Flow {
-        let assigned = connect.client_id.is_empty().then(|| self.assign_client_id());
+impl<'a> ConnectRequest<'a> {
+    /// Handles the CONNECT of a new connection.
+    pub fn handle(
+        now: Instant,
+        id: ConnectionId,
+        connect: &'a Connect<'a>,
+        life: &mut Lifecycle<'_>,
+    ) -> Flow {
+        ConnectRequest { now, connection: id, connect }.connect(life)
+    }
+
+    fn connect(&self, life: &mut Lifecycle<'_>) -> Flow {
+        let ConnectRequest { now, connection: id, connect } = *self;
+        let assigned = connect.client_id.is_empty().then(|| self.assign_client_id(life.core));
         let client_id = assigned.as_deref().unwrap_or(connect.client_id);
-        let home = shard_of(client_id, self.exchange.shards());
-        if home != self.here {
+        let home = shard_of(client_id, life.core.exchange.shards());
+        if home != life.core.here {
             return Flow::Home(home);
         }
-        if let Some(slot) = self.client_slot(client_id)
-            && let Some((existing, _)) = self.sessions.at(slot)
-            && self.fans_out_for(existing)
+        if let Some(existing) = life.core.sessions.find(client_id)
+            && life.fans.fans_out_for(life.core.here, existing)
         {
-            // Its session is taken over when what it published is with everybody: its will comes
+            // The session is taken over when its last PUBLISH is complete, so that its will comes
             // behind that.
-            self.read_behind_fan(now, id);
+            life.read_behind_fan(now, id);
             return Flow::Wait;
         }
-        let negotiated = connect::negotiate(connect, &self.settings.session);
-        if let Some(Connection { wire, .. }) = self.connections.get_mut(id) {
+        let negotiated = connect::negotiate(connect, &life.core.settings.session);
+        if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
         }
-        let existing = self.find_client(now, client_id);
-        if let Err(refusal) = self.admit(connect, &negotiated, client_id, existing) {
-            self.refuse(now, id, client_id, &refusal);
+        let existing = self.find_client(client_id, life);
+        if let Err(refusal) = self.admit(&negotiated, client_id, existing, life.core) {
+            self.refuse(client_id, &refusal, life.core);
             return Flow::Closed;
         }
-        let is_ending = self.stored.as_ref().is_some_and(|s| s.is_ending(hash(client_id)));
-        let was_stored = is_ending || existing.is_some_and(|session| self.is_stored(session));
-        let resumed = existing.and_then(|session| self.take_over(now, session, connect));
-        let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id));
+        let is_ending = life.core.durability.is_ending(hash(client_id));
+        let was_stored = is_ending || existing.is_some_and(|session| life.core.sessions.is_stored(session));
+        let resumed = existing.and_then(|session| self.take_over(session, life));
+        let session_id = resumed.unwrap_or_else(|| self.begin_session(client_id, life.core));
         if was_stored && resumed.is_none() {
-            self.hold_until_commit(id);
+            life.core.hold_until_commit(id);
         }
-        self.establish(now, id, session_id, (connect, &negotiated), assigned.as_deref(), resumed.is_some());
+        self.establish(session_id, &negotiated, assigned.as_deref(), resumed.is_some(), life);
         Flow::Continue
     }
 
     /// A client id that no session has, of a session that lives here.
     // 3.1.1 [MQTT-3.1.3-6]; 5.0 [MQTT-3.1.3-6], [MQTT-3.2.2-16]
-    fn assign_client_id(&mut self) -> String {
+    fn assign_client_id(&self, core: &mut Core) -> String {
         loop {
-            let id = format!("homing-{:016x}", self.random());
-            if shard_of(&id, self.exchange.shards()) == self.here && self.client_slot(&id).is_none() {
+            let id = format!("homing-{:016x}", core.random());
+            if shard_of(&id, core.exchange.shards()) == core.here && core.sessions.find(&id).is_none() {
                 return id;
             }
         }
     }
 
-    fn client_slot(&self, client_id: &str) -> Option<u32> {
-        self.clients.find(client_id, &self.sessions)
-    }
-
     /// The session of a client; one whose time is up is ended first, though its expired deadline
     /// has not come yet.
     // 5.0 [MQTT-4.1.0-2]
-    fn find_client(&mut self, now: Instant, client_id: &str) -> Option<SessionId> {
-        let slot = self.client_slot(client_id)?;
-        let (id, session_entry) = self.sessions.at(slot)?;
-        if session_entry.ends <= now {
-            self.end_session(now, id);
+    fn find_client(&self, client_id: &str, life: &mut Lifecycle<'_>) -> Option<SessionId> {
+        let ConnectRequest { now, .. } = *self;
+        let id = life.core.sessions.find(client_id)?;
+        if life.core.sessions.get(id)?.ends <= now {
+            life.end_session(now, id);
             return None;
         }
         Some(id)
@@ -104,14 +115,15 @@ impl Shard {
     /// Whether a client gets in. Where it has no session, a place for one is taken.
     fn admit(
         &self,
-        connect: &Connect<'_>,
         negotiated: &Negotiated,
         client_id: &str,
         existing: Option<SessionId>,
+        core: &mut Core,
     ) -> Result<(), ConnectRefusal> {
+        let ConnectRequest { connect, .. } = *self;
         connect::check(connect)?;
         let refuse = |reason, what| Err(ConnectRefusal { reason, what });
-        let held = existing.and_then(|session| self.sessions.get(session)).map(|session_entry| HeldMemory {
+        let held = existing.and_then(|session| core.sessions.get(session)).map(|session_entry| HeldMemory {
             kept: session_entry.session.expiry > 0,
             stored: session_entry.session.row().is_some(),
             will: session_entry.session.will.as_ref().map_or(0, |will| will.size()),
@@ -121,14 +133,14 @@ impl Shard {
             client_id: client_id.len(),
             will: connect.will.as_ref().map_or(0, WillMessage::size),
             kept,
-            stored: self.stored.is_some() && kept,
+            stored: core.durability.is_on() && kept,
             held,
         };
-        if let Err(want) = self.admits(Change::Connect(entrant)) {
+        if let Err(want) = core.admits(Change::Connect(entrant)) {
             return refuse(ReasonCode::QUOTA_EXCEEDED, want.text());
         }
         // Last: a place that is taken is used.
-        if existing.is_none() && !self.shared.totals.sessions.take(1, self.settings.sessions) {
+        if existing.is_none() && !core.shared.totals.sessions.take(1, core.settings.sessions) {
             return refuse(ReasonCode::QUOTA_EXCEEDED, "limits.sessions is reached");
         }
         Ok(())
@@ -136,101 +148,91 @@ impl Shard {
 
     /// Parts a session from the connection it has, and ends it where it is to begin afresh. Answers
     /// the session to resume, if any.
-    fn take_over(&mut self, now: Instant, id: SessionId, connect: &Connect<'_>) -> Option<SessionId> {
-        let session_entry = self.sessions.get(id)?;
+    fn take_over(&self, session: SessionId, life: &mut Lifecycle<'_>) -> Option<SessionId> {
+        let ConnectRequest { now, connect, .. } = *self;
+        let session_entry = life.core.sessions.get(session)?;
         let old_session = match session_entry.connection {
             Some(_) => session_entry.session.outlives(),
             None => Outlives::Yes,
         };
         let ending = connect::take_over(connect, old_session);
         if let Some(old) = session_entry.connection {
-            self.say_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);
-            self.note_disconnected(now, old, DisconnectCause::TakenOver);
-            self.part(now, old, ending);
-            self.begin_closing(now, old, Leaves::Broker);
+            life.core.write_disconnect(old, ReasonCode::SESSION_TAKEN_OVER, None);
+            life.core.note_disconnected(now, old, DisconnectCause::TakenOver);
+            life.detach_session(now, old, ending);
+            life.core.begin_closing(now, old, Leaves::Broker);
         }
         if ending == Ending::TakenOverAfresh {
             // The place of the session that begins, before that of this one is free: nobody else
             // gets it in between.
-            self.shared.totals.sessions.add(1);
-            self.end_session(now, id);
+            life.core.shared.totals.sessions.add(1);
+            life.end_session(now, session);
             return None;
         }
-        let session_entry = self.sessions.get_mut(id)?;
+        let session_entry = life.core.sessions.get_mut(session)?;
         let will = session_entry.session.take_will_at_return(now, session_entry.will_due);
         session_entry.will_due = Instant::NEVER;
         session_entry.ends = Instant::NEVER;
-        self.publish_will(now, id, will);
-        Some(id)
+        life.publish_will(now, session, will);
+        Some(session)
     }
 
-    fn begin_session(&mut self, client_id: &str) -> SessionId {
-        let session = Session::new(client_id, 0, Arc::clone(self.rules.nobody()));
-        self.insert_session(SessionEntry::new(session, Instant::NEVER, Instant::NEVER))
-    }
-
-    /// Takes in a session whose client has none here.
-    pub(super) fn insert_session(&mut self, session_entry: SessionEntry) -> SessionId {
-        let Shard { sessions, clients, .. } = self;
-        let id = sessions.insert(session_entry);
-        if let Some(session_entry) = sessions.get(id) {
-            clients.insert(&session_entry.session.client_id, id);
-        }
-        id
+    fn begin_session(&self, client_id: &str, core: &mut Core) -> SessionId {
+        let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
+        core.sessions.insert(SessionEntry::new(session, Instant::NEVER, Instant::NEVER))
     }
 
     /// Joins connection and session, answers CONNACK, and sends what waited.
     fn establish(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
+        &self,
         session_id: SessionId,
-        (connect, negotiated): (&Connect<'_>, &Negotiated),
+        negotiated: &Negotiated,
         assigned: Option<&str>,
         present: bool,
+        life: &mut Lifecycle<'_>,
     ) {
+        let ConnectRequest { now, connection: id, connect } = *self;
         let client_id = assigned.unwrap_or(connect.client_id);
-        let redelivery = self.rules.resolve(client_id, connect.user_name);
-        if let Some(session_entry) = self.sessions.get_mut(session_id) {
+        let redelivery = life.core.sessions.redelivery_of(client_id, connect.user_name);
+        if let Some(session_entry) = life.core.sessions.get_mut(session_id) {
             session_entry.session.sender.set_terms(redelivery);
         }
-        let granted = self.take_connect_requests(session_id, connect);
-        let mut connack = negotiated.connack(connect, &self.settings.session, assigned, present);
+        let granted = take_connect_requests(session_id, connect, life.core);
+        let mut connack = negotiated.connack(connect, &life.core.settings.session, assigned, present);
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
-        self.join(now, id, session_id, connect, negotiated);
-        self.record_session(session_id);
-        if self.is_stored(session_id) {
-            self.fence_session(id, session_id);
+        self.join(session_id, negotiated, life.core);
+        life.core.record_session(session_id);
+        if life.core.sessions.is_stored(session_id) {
+            life.core.hold_connack(id, session_id);
         }
-        let fits = self.connections.get_mut(id).is_some_and(|c| c.wire.put_connack(connack));
-        let (publishes, releases) = if fits { self.resume(now, id, session_id) } else { (0, 0) };
-        self.connected += 1;
-        self.register_read_idle(id);
-        self.after_session_change(now, session_id);
-        self.set_presence(session_id, Presence::Online);
+        let fits = life.core.connections.get_mut(id).is_some_and(|c| c.wire.put_connack(connack));
+        let (publishes, releases) = if fits { self.resume(session_id, life.core) } else { (0, 0) };
+        life.core.connections.count_established();
+        life.core.connections.register_read_idle(id, &mut life.core.effects);
+        life.after_session_change(now, session_id);
+        life.routing().set_presence(session_id, Presence::Online);
         let connected = Occurrence::Connected {
             clean_start: connect.clean_start,
             session_present: present,
             keep_alive_secs: negotiated.keep_alive_secs,
         };
-        self.note_of(session_id, connected, None);
-        self.note_return(now, session_id, publishes, releases);
+        life.core.note_of(session_id, connected, None);
+        life.core.note_return(now, session_id, publishes, releases);
         if !fits {
             let what = "the client's Maximum Packet Size is too small for a CONNACK";
-            self.cut(now, id, None, DisconnectCause::Violation(ReasonCode::PACKET_TOO_LARGE, what.into()));
+            life.disconnect(
+                now,
+                id,
+                None,
+                DisconnectCause::Violation(ReasonCode::PACKET_TOO_LARGE, what.into()),
+            );
         }
     }
 
     /// Joins connection and session: from here on each names the other.
-    fn join(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        session_id: SessionId,
-        connect: &Connect<'_>,
-        negotiated: &Negotiated,
-    ) {
-        let Shard { connections, sessions, scratch, .. } = self;
+    fn join(&self, session_id: SessionId, negotiated: &Negotiated, core: &mut Core) {
+        let ConnectRequest { now, connection: id, connect } = *self;
+        let Core { connections, sessions, scratch, .. } = &mut *core;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
         connection.phase = Phase::Established;
@@ -244,8 +246,9 @@ impl Shard {
 
     /// Sends again what was in flight before this connection, then what the window and the outbox
     /// take of the queue. Returns how many PUBLISH and PUBREL packets went out again.
-    fn resume(&mut self, now: Instant, id: ConnectionId, session_id: SessionId) -> (u64, u64) {
-        let Shard { connections, sessions, settings, counters, .. } = self;
+    fn resume(&self, session_id: SessionId, core: &mut Core) -> (u64, u64) {
+        let ConnectRequest { now, connection: id, .. } = *self;
+        let Core { connections, sessions, settings, counters, .. } = &mut *core;
         let Some(Connection { wire, .. }) = connections.get_mut(id) else { return (0, 0) };
         let Some(session_entry) = sessions.get_mut(session_id) else { return (0, 0) };
         let before = counters.redelivered;
@@ -256,25 +259,26 @@ impl Shard {
     }
 
     /// Answers a CONNECT that is not accepted, and closes.
-    fn refuse(&mut self, now: Instant, id: ConnectionId, client_id: &str, refusal: &ConnectRefusal) {
-        let Shard { connections, scratch, .. } = self;
+    fn refuse(&self, client_id: &str, refusal: &ConnectRefusal, core: &mut Core) {
+        let ConnectRequest { now, connection: id, .. } = *self;
+        let Core { connections, scratch, .. } = &mut *core;
         if let Some(Connection { wire, .. }) = connections.get_mut(id) {
             wire.outbox.lend(&mut scratch.pool);
             wire.put_refusal(refusal);
         }
-        self.begin_closing(now, id, Leaves::Broker);
-        self.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
-        self.note_refused(id, Some(client_id), refusal.reason, refusal.what);
+        core.begin_closing(now, id, Leaves::Broker);
+        core.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
+        core.note_refused(id, Some(client_id), refusal.reason, refusal.what);
     }
+}
 
-    /// What came is no CONNECT.
-    pub(super) fn refuse_undecodable(&mut self, now: Instant, id: ConnectionId, error: &DecodeError) {
-        if let Some(connack) = error.connack()
-            && let Some(connection) = self.connections.get_mut(id)
-        {
-            connection.wire.outbox.buffer().extend_from_slice(connack);
-        }
-        self.begin_closing(now, id, Leaves::Broker);
-        self.note_refused(id, None, error.reason_code(), &error.to_string());
+/// Refuses a connection whose first bytes are no CONNECT.
+pub(crate) fn refuse_undecodable(now: Instant, id: ConnectionId, error: &DecodeError, core: &mut Core) {
+    if let Some(connack) = error.connack()
+        && let Some(connection) = core.connections.get_mut(id)
+    {
+        connection.wire.outbox.buffer().extend_from_slice(connack);
     }
+    core.begin_closing(now, id, Leaves::Broker);
+    core.note_refused(id, None, error.reason_code(), &error.to_string());
 }

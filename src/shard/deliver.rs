@@ -2,7 +2,7 @@
 
 use crate::mqtt::charge::{Budget, Charge};
 use crate::mqtt::outcome::Outcome;
-use crate::mqtt::packet::{QoS, ReasonCode};
+use crate::mqtt::packet::QoS;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
@@ -11,15 +11,14 @@ use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::{Delivery, QueueLimits, QueuePolicy};
 use crate::session::outbox::Pool;
 use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, TooLarge};
-use crate::shard::Shard;
 use crate::shard::connection::{Connection, Pause};
+use crate::shard::core::Core;
 use crate::shard::durability::session_records::record_delivery;
-use crate::shard::observe::client_events::DisconnectCause;
-use crate::shard::route::{Framed, Publication, Target};
+use crate::shard::publication::{Framed, Publication, Target};
 use crate::shard::scratch::Scratch;
 use crate::shard::session_entry::{HELD, HeldMessage, SessionEntry};
 use crate::shard::settings::ShardSettings;
-use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -28,27 +27,10 @@ use std::sync::Arc;
 /// on the account yet.
 const SLOW: usize = 16 * 1024;
 
-/// Receivers that deliveries found full. They are seen to at the end of the turn, since a will or
-/// an acknowledgement would lead to another publication in the midst of the present one.
-#[derive(Debug, Default)]
-pub(super) struct AfterDeliveries {
-    /// Receivers to disconnect, under the policy `disconnect`.
-    overfull: Vec<ConnectionId>,
-    /// Receivers whose queue may have room for held messages.
-    to_admit: Vec<SessionId>,
-}
-
-impl AfterDeliveries {
-    /// True if there is nobody to see to.
-    pub fn is_empty(&self) -> bool {
-        self.overfull.is_empty() && self.to_admit.is_empty()
-    }
-}
-
-impl Shard {
+impl Core {
     /// Delivers a publication to a session. One that has ended may be in the index still, and gets
     /// nothing.
-    pub(super) fn deliver(
+    pub(crate) fn deliver(
         &mut self,
         now: Instant,
         target: &Target<'_>,
@@ -58,7 +40,7 @@ impl Shard {
     }
 
     /// The same; `share` is the shared subscription that it goes by, if any.
-    pub(super) fn deliver_shared(
+    pub(crate) fn deliver_shared(
         &mut self,
         now: Instant,
         target: &Target<'_>,
@@ -84,8 +66,8 @@ impl Shard {
     ) -> Outcome {
         // The origin of the message is recorded already, and its receivers will be, both in the
         // batch that is being filled.
-        let atomic = if publication.atomic { self.write_buffer().and_then(|l| l.pending()) } else { None };
-        let Shard { connections, sessions, settings, counters, scratch: buffers, effects, .. } = self;
+        let atomic = if publication.atomic { self.durability.pending() } else { None };
+        let Core { connections, sessions, settings, counters, scratch: buffers, effects, .. } = self;
         let Scratch { pool, frames, bytes: scratch, .. } = buffers;
         let Some((id, session_entry)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
         let connection = session_entry.connection.and_then(|id| Some((id, connections.get_mut(id)?)));
@@ -103,11 +85,11 @@ impl Shard {
             counters,
             scratch,
         };
-        let (outcome, follow_up) = match handover.eligibility(&self.shared.budget, self.unflushed) {
+        let (outcome, follow_up) = match handover.eligibility(&self.shared.budget, effects.unflushed) {
             Eligibility::Absent => return Outcome::Unmatched,
             Eligibility::OutboxFull => return handover.refuse(DropReason::OutboxFull, publication),
             Eligibility::SendNow => {
-                let out = Out { pool, frames, dirty: &mut effects.dirty, unflushed: &mut self.unflushed };
+                let out = Out { pool, frames, dirty: &mut effects.dirty, unflushed: &mut effects.unflushed };
                 handover.send_now(now, publication, out)
             }
             Eligibility::Queue => {
@@ -123,26 +105,11 @@ impl Shard {
         match follow_up {
             FollowUp::None => {}
             FollowUp::RegisterRetransmit(id) => self.register_retransmit(now, id),
-            FollowUp::RegisterSession => self.register_session(id),
+            FollowUp::RegisterSession => self.sessions.register(id, &mut self.effects),
             // At the end of the turn: its will would be routed in the midst of this publication.
             FollowUp::Disconnect(id) => self.after_deliveries.overfull.push(id),
         }
         outcome
-    }
-
-    /// The policy `hold`: receivers of which some wait for room that there may be.
-    pub(super) fn admit_held_of_all(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.after_deliveries.to_admit) {
-            self.admit_held(now, id);
-        }
-    }
-
-    /// The policy `disconnect`: connected receivers that do not keep up are told and cut; their
-    /// sessions stay.
-    pub(super) fn disconnect_overfull(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.after_deliveries.overfull) {
-            self.cut(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::QueueFull);
-        }
     }
 }
 

@@ -1,61 +1,55 @@
-//! Dropped messages: each is reported by client. It becomes a dead letter if the redelivery policy
-//! says so.
+//! Reports of dropped messages, by client.
 //!
-//! What is told goes out at most once in [`QUIET`] for each client, with how many since and by
-//! cause. Clients beyond [`CLIENTS`] are told of together, so a fleet that loses messages costs
-//! bounded memory.
+//! A client has one event in [`QUIET`] at most, with the number of drops by reason. Clients beyond
+//! [`CLIENTS`] are reported together, so a fleet that loses messages costs bounded memory.
 
 use crate::mqtt::keyed::Keyed;
-use crate::mqtt::message::Message;
-use crate::mqtt::topic::TopicFilter;
-use crate::session::drops::{Counts, DropReason, Dropped};
-use crate::session::session_redelivery::SessionRedelivery;
-use crate::shard::Shard;
-use crate::shard::features::dead_letters::DeadLetter;
+use crate::session::drops::{Counts, DropReason};
+use crate::shard::effects::Effects;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
-use crate::shard::slots::SessionId;
 use crate::time::Instant;
 use hashbrown::HashMap;
 use std::time::Duration;
 
-/// Between two events of one client.
+/// The least time between two events of one client.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Clients that are told of each for itself, in one shard.
+/// Maximum number of clients of one shard that are reported one by one.
 const CLIENTS: usize = 1_000;
 
-/// Bytes of a client id at most, of one that is told of for itself. So 16 shards hold 6 MiB, which
-/// are not on the row.
+/// Longest client identifier, in bytes, that is reported by itself. So 16 shards hold 6 MiB, which are
+/// not on the account.
 const LONGEST_CLIENT_ID: usize = 256;
 
-/// What clients lost since it was last told.
+/// The drops since the last report, by client.
 #[derive(Debug, Default)]
-pub(super) struct DropReports {
+pub(crate) struct DropReports {
     clients: HashMap<Box<str>, Since, Keyed>,
-    /// Of clients for which there was no place.
+    /// Of clients beyond [`CLIENTS`].
     others: Since,
 }
 
 #[derive(Debug, Default)]
 struct Since {
     counts: Counts,
-    /// Not before this.
-    tell: Instant,
+    /// No event before this time.
+    next: Instant,
 }
 
 impl Since {
-    /// What there is to tell by now.
+    /// Returns the drops, if an event is due.
     fn take(&mut self, now: Instant) -> Option<Counts> {
-        if self.tell > now || self.counts.total() == 0 {
+        if self.next > now || self.counts.total() == 0 {
             return None;
         }
-        self.tell = now + QUIET;
+        self.next = now + QUIET;
         Some(std::mem::take(&mut self.counts))
     }
 }
 
 impl DropReports {
-    fn note(&mut self, client_id: &str, cause: DropReason) {
+    /// Counts a drop for a client, or a shared group by its name.
+    pub fn note(&mut self, client_id: &str, cause: DropReason) {
         let no_place = self.clients.len() >= CLIENTS || client_id.len() > LONGEST_CLIENT_ID;
         let since = match self.clients.get_mut(client_id) {
             Some(since) => since,
@@ -65,89 +59,15 @@ impl DropReports {
         since.counts.add(cause, 1);
     }
 
-    /// Hands out what is due; forgets clients that lost nothing since.
-    fn tell(&mut self, now: Instant, mut event: impl FnMut(Option<&str>, Counts)) {
-        self.clients.retain(|client_id, since| {
-            if let Some(counts) = since.take(now) {
-                event(Some(client_id), counts);
-            }
-            since.tell > now
-        });
-        if let Some(counts) = self.others.take(now) {
-            event(None, counts);
-        }
-    }
-}
-
-impl Shard {
-    /// Sees to what the session at hand has lost by the call before, if anything.
-    #[inline]
-    pub(super) fn report_drops(&mut self, id: SessionId) {
-        if self.counters.drops.are_unreported() {
-            self.report_drops_of(id);
-        }
+    /// Counts a drop of a client that is not known any more.
+    pub fn note_unknown(&mut self, cause: DropReason) {
+        self.others.counts.add(cause, 1);
     }
 
-    #[cold]
-    fn report_drops_of(&mut self, id: SessionId) {
-        let mut lost = self.counters.drops.take_unreported();
-        if let Some(session_entry) = self.sessions.get(id) {
-            let (client_id, redelivery) =
-                (&session_entry.session.client_id, session_entry.session.sender.redelivery());
-            let stored = session_entry.session.row().is_some();
-            for lost in lost.drain(..) {
-                self.drop_reports.note(client_id, lost.cause);
-                self.dead_letters.add(DeadLetter::of(lost, client_id, redelivery, stored));
-            }
-        }
-        self.counters.drops.give_back(lost);
-    }
-
-    /// A session has ended, and what it had not finished with it; `stored`: it was in the store.
-    pub(super) fn drop_with_session(
-        &mut self,
-        client_id: &str,
-        redelivery: &SessionRedelivery,
-        lost: Dropped,
-        stored: bool,
-    ) {
-        self.counters.drops.count(lost.cause);
-        self.drop_reports.note(client_id, lost.cause);
-        self.dead_letters.add(DeadLetter::of(lost, client_id, redelivery, stored));
-    }
-
-    /// A message is lost of a client that is not known any more.
-    pub(super) fn drop_of_nobody(&mut self, cause: DropReason) {
-        self.counters.drops.count(cause);
-        self.drop_reports.others.counts.add(cause, 1);
-    }
-
-    /// A shared group has lost a message: no member took it. `share` is its filter in full;
-    /// `stored`: it comes from what is recorded in the batch that is being filled.
-    pub(super) fn drop_of_group(
-        &mut self,
-        share: &str,
-        cause: DropReason,
-        message: Option<Message>,
-        stored: bool,
-    ) {
-        let name = TopicFilter::parse(share, usize::MAX).ok().and_then(|filter| filter.share_name);
-        let whose = format!("$share/{}", name.unwrap_or_default());
-        self.counters.drops.count(cause);
-        self.drop_reports.note(&whose, cause);
-        self.dead_letters.add(DeadLetter::of(
-            Dropped::new(cause, message),
-            &whose,
-            self.rules.nobody(),
-            stored,
-        ));
-    }
-
-    /// Of the shard's regular work.
-    pub(super) fn report_dropped(&mut self, now: Instant) {
-        let events = &mut self.effects.events;
-        self.drop_reports.tell(now, |client_id, counts| {
-            events.push(ClientEvent {
+    /// Notes an event for each client that has one due.
+    pub fn report(&mut self, now: Instant, effects: &mut Effects) {
+        self.take_due(now, |client_id, counts| {
+            effects.events.push(ClientEvent {
                 connection: None,
                 client_id: client_id.map(Into::into),
                 version: None,
@@ -156,43 +76,57 @@ impl Shard {
             });
         });
     }
+
+    /// Calls `event` with the drops that are due. Forgets clients without drops since the last
+    /// report.
+    fn take_due(&mut self, now: Instant, mut event: impl FnMut(Option<&str>, Counts)) {
+        self.clients.retain(|client_id, since| {
+            if let Some(counts) = since.take(now) {
+                event(Some(client_id), counts);
+            }
+            since.next > now
+        });
+        if let Some(counts) = self.others.take(now) {
+            event(None, counts);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(drop_reports: &mut DropReports, ms: u64) -> Vec<(Option<String>, u64)> {
-        let mut told = Vec::new();
-        drop_reports.tell(Instant::from_millis(ms), |client, counts| {
-            told.push((client.map(ToOwned::to_owned), counts.total()));
+    fn due(drop_reports: &mut DropReports, ms: u64) -> Vec<(Option<String>, u64)> {
+        let mut due = Vec::new();
+        drop_reports.take_due(Instant::from_millis(ms), |client, counts| {
+            due.push((client.map(ToOwned::to_owned), counts.total()));
         });
-        told.sort();
-        told
+        due.sort();
+        due
     }
 
     #[test]
-    fn a_client_is_told_of_once_in_ten_seconds_with_all_since() {
+    fn a_client_is_reported_once_in_ten_seconds_with_all_drops_since() {
         let mut drop_reports = DropReports::default();
         drop_reports.note("a", DropReason::Expired);
-        assert_eq!(told(&mut drop_reports, 1_000), [(Some("a".into()), 1)]);
+        assert_eq!(due(&mut drop_reports, 1_000), [(Some("a".into()), 1)]);
         drop_reports.note("a", DropReason::Expired);
         drop_reports.note("a", DropReason::QueueRefused);
         drop_reports.note("b", DropReason::Expired);
-        assert_eq!(told(&mut drop_reports, 2_000), [(Some("b".into()), 1)]);
-        assert_eq!(told(&mut drop_reports, 11_000), [(Some("a".into()), 2)]);
-        assert_eq!(told(&mut drop_reports, 30_000), []);
+        assert_eq!(due(&mut drop_reports, 2_000), [(Some("b".into()), 1)]);
+        assert_eq!(due(&mut drop_reports, 11_000), [(Some("a".into()), 2)]);
+        assert_eq!(due(&mut drop_reports, 30_000), []);
         assert!(drop_reports.clients.is_empty());
     }
 
     #[test]
-    fn clients_beyond_the_bound_are_told_of_together() {
+    fn clients_beyond_the_bound_are_reported_together() {
         let mut drop_reports = DropReports::default();
         for n in 0..CLIENTS + 5 {
             drop_reports.note(&n.to_string(), DropReason::Expired);
         }
         drop_reports.note(&"long".repeat(LONGEST_CLIENT_ID), DropReason::Expired);
-        let told = told(&mut drop_reports, 0);
-        assert_eq!((told.len(), told.first()), (CLIENTS + 1, Some(&(None, 6))));
+        let due = due(&mut drop_reports, 0);
+        assert_eq!((due.len(), due.first()), (CLIENTS + 1, Some(&(None, 6))));
     }
 }

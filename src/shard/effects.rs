@@ -6,12 +6,15 @@
 //! event never holds a payload or a password.
 
 use crate::expiry::deadline::Registration;
+use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
-use crate::shard::features::delayed::DelayedRequest;
 use crate::shard::observe::client_events::ClientEvent;
-use crate::shard::slots::ConnectionId;
+use crate::shard::slots::{ConnectionId, SessionId};
+use crate::time::Instant;
+
+/// Bytes that a turn appends to outboxes before they are flushed and more is read.
+const MUCH: usize = 256 * 1024;
 
 /// The pending effects of one shard.
 #[derive(Debug, Default)]
@@ -19,6 +22,8 @@ pub struct Effects {
     /// Connections with something to write. Each stands here once, because the connection knows
     /// that it is dirty.
     pub dirty: Vec<ConnectionId>,
+    /// Bytes appended to outboxes since the last flush, about.
+    pub(crate) unflushed: usize,
     /// Connections to read again.
     pub resume: Vec<ConnectionId>,
     /// Deadlines for the expiry actor.
@@ -37,6 +42,37 @@ pub struct Effects {
 }
 
 impl Effects {
+    /// Returns true if so much waits in outboxes that they are flushed before more is read.
+    #[inline]
+    pub(crate) fn is_much_unflushed(&self) -> bool {
+        self.unflushed >= MUCH
+    }
+
+    /// Puts back connections that the turn did not get to flush, before those that are dirty since.
+    /// Nothing more is read before they are flushed. Otherwise a publisher would fill outboxes
+    /// faster than they are written.
+    pub(crate) fn flush_first(&mut self, mut rest: Vec<ConnectionId>) {
+        rest.append(&mut self.dirty);
+        self.dirty = rest;
+        self.unflushed = self.unflushed.max(MUCH);
+    }
+
+    /// Moves a client behind the receivers of its packets in the dirty list. So a publisher gets no
+    /// acknowledgement before the kernel has the message for every receiver of this shard that
+    /// takes it at once.
+    ///
+    /// `from` is the length of the dirty list before the packets. Costs one comparison if the
+    /// client is already the last one, else a look at each connection that its packets made dirty.
+    pub(crate) fn flush_last(&mut self, id: ConnectionId, from: usize) {
+        if self.dirty.last() == Some(&id) {
+            return;
+        }
+        if let Some(at) = self.dirty.iter().skip(from).position(|d| *d == id) {
+            self.dirty.swap_remove(from + at);
+            self.dirty.push(id);
+        }
+    }
+
     /// Returns true if there is nothing to carry out. A change of retained messages alone does not
     /// count: it goes out with the next flush.
     pub fn is_empty(&self) -> bool {
@@ -48,4 +84,20 @@ impl Effects {
             && self.delayed.is_empty()
             && self.events.is_empty()
     }
+}
+
+/// A request for entries of a session's queue.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PageRequest {
+    pub session: SessionId,
+    pub wanted: Vec<(EntryNumber, BodyNumber)>,
+}
+
+/// A request for delayed messages that are due from `from` on and before `until`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelayedRequest {
+    pub from: (Instant, DelayedNumber),
+    pub until: Instant,
+    /// Maximum number of messages.
+    pub most: usize,
 }

@@ -26,13 +26,16 @@ use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
-use crate::shard::connection::Leaves;
-use crate::shard::durability::gates::PageRequest;
+use crate::shard::connection::{Leaves, Pause, Phase};
+use crate::shard::effects::{DelayedRequest, PageRequest};
 use crate::shard::exchange::outbound::PeerBatch;
-use crate::shard::features::delayed::DelayedRequest;
+use crate::shard::fans::PublicationOrigin;
 use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::route::Routing;
 use crate::shard::slots::ConnectionId;
-use crate::shard::{Flushed, ReadProgress, Shard};
+use crate::shard::subscribe::FilterChange;
+use crate::shard::work::Job;
+use crate::shard::{ReadProgress, Shard};
 use crate::time::Instant;
 
 /// Rounds of one flush at most.
@@ -88,6 +91,12 @@ pub struct EventMessages {
 }
 
 impl Shard {
+    /// Begins a turn. The driver calls this before it polls a connection, before it passes a message
+    /// in, and in the flusher.
+    pub fn begin_turn(&mut self) {
+        self.core.turn.begin();
+    }
+
     /// Runs one turn: continues earlier work, then flushes. Returns true if the shard has work for
     /// another turn.
     ///
@@ -124,11 +133,11 @@ impl Shard {
             self.release_for_flush(now);
             self.report_events(now, io);
             self.flush_dirty(now, io);
-            if self.stored.is_some() {
+            if self.core.durability.is_on() {
                 self.send_to_store(now, io);
             }
             self.send_effects(now, io);
-            if self.effects.dirty.is_empty() || self.turn.is_over() {
+            if self.core.effects.dirty.is_empty() || self.core.turn.is_over() {
                 return;
             }
         }
@@ -138,22 +147,22 @@ impl Shard {
     /// that jobs that use up turn after turn do not stop all writes. The list is taken out
     /// meanwhile and put back, so that it is allocated once.
     fn flush_dirty(&mut self, now: Instant, io: &mut impl Io) {
-        let mut dirty = std::mem::take(&mut self.effects.dirty);
+        let mut dirty = std::mem::take(&mut self.core.effects.dirty);
         let mut flushed = 0;
         for id in &dirty {
             self.flush_connection(now, *id, io);
             flushed += 1;
-            if self.turn.is_over() {
+            if self.core.turn.is_over() {
                 break;
             }
         }
         if flushed < dirty.len() {
             dirty.drain(..flushed);
-            return self.flush_stopped(dirty);
+            return self.core.effects.flush_first(dirty);
         }
         dirty.clear();
-        if self.effects.dirty.is_empty() {
-            self.effects.dirty = dirty;
+        if self.core.effects.dirty.is_empty() {
+            self.core.effects.dirty = dirty;
         }
     }
 
@@ -170,57 +179,232 @@ impl Shard {
 
     /// Sends to the store what this turn recorded, and what it has to read back.
     fn send_to_store(&mut self, now: Instant, io: &mut impl Io) {
-        if std::mem::take(&mut self.effects.retained) {
-            let mut retained = self.shared.retained();
+        if std::mem::take(&mut self.core.effects.retained) {
+            let mut retained = self.core.shared.retained();
             let changes = retained.take_changes();
             io.store_retained(changes);
         }
         if let Some(batch) = self.seal_batch(now) {
             io.commit(batch);
         }
-        self.effects.pages.drain(..).for_each(|request| io.read_page(request));
-        self.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
+        self.core.effects.pages.drain(..).for_each(|request| io.read_page(request));
+        self.core.effects.delayed.drain(..).for_each(|request| io.read_delayed(request));
     }
 
     /// Sends everything that does not go to the store. Nearly always there was only something to
     /// write.
     fn send_effects(&mut self, now: Instant, io: &mut impl Io) {
         self.seal_peer_batches();
-        if self.effects.is_empty() {
+        if self.core.effects.is_empty() {
             return;
         }
-        self.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
-        if !self.effects.registrations.is_empty() {
-            io.register(now, std::mem::take(&mut self.effects.registrations));
+        self.core.effects.peer_batches.drain(..).for_each(|(to, batch)| io.send_to_peer(to, batch));
+        if !self.core.effects.registrations.is_empty() {
+            io.register(now, std::mem::take(&mut self.core.effects.registrations));
         }
-        self.effects.resume.drain(..).for_each(|id| io.resume(id));
+        self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
     }
 
     /// Ends the turn between shards: seals one batch for each peer that is owed one.
     fn seal_peer_batches(&mut self) {
         if self.holds_seals() {
             // The batches grow from turn to turn.
-            return self.exchange.account();
+            return self.core.exchange.account();
         }
-        self.exchange.seal(&mut self.effects.peer_batches);
+        self.core.exchange.seal(&mut self.core.effects.peer_batches);
     }
 
     /// Reports client events, and publishes what the listeners make of them. A driver calls this by
     /// itself only when a connection closes, because it knows the address of the client until then.
     pub fn report_events(&mut self, now: Instant, io: &mut impl Io) {
-        if self.effects.events.is_empty() {
+        if self.core.effects.events.is_empty() {
             return;
         }
         // The list is dropped and not kept: a reconnect storm makes it long, and nothing like it
         // may follow.
-        for event in std::mem::take(&mut self.effects.events) {
+        for event in std::mem::take(&mut self.core.effects.events) {
             let EventMessages { event, last_disconnect } = io.report(now, &event);
             if let Some((topic, text)) = last_disconnect {
-                self.keep_last_disconnect(now, &topic, &text);
+                self.lifecycle().keep_last_disconnect(now, &topic, &text);
             }
             if let Some((topic, text)) = event {
-                self.announce(now, &topic, text.as_bytes());
+                self.lifecycle().announce(now, &topic, text.as_bytes());
             }
         }
     }
+
+    /// Returns the outbox of a connection, with its commits up to date.
+    pub fn outbox(&mut self, id: ConnectionId) -> Option<&mut Outbox> {
+        let outbox = &mut self.core.connections.get_mut(id)?.wire.outbox;
+        if let Some(write_buffer) = self.core.durability.write_buffer() {
+            outbox.committed(write_buffer.last_committed());
+        }
+        Some(outbox)
+    }
+
+    /// Releases what waits for the end of a turn, before the dirty connections are written.
+    fn release_for_flush(&mut self, now: Instant) {
+        debug_assert!(!self.core.counters.drops.are_unreported(), "each drop is reported with its session");
+        let mut life = self.lifecycle();
+        life.disconnect_overfull(now);
+        life.admit_held_of_all(now);
+        if life.routes.orphaned_queues.is_nudged() {
+            life.routing().settle_orphaned_queues(now);
+        }
+        life.publish_dead_letters(now);
+        life.release_finished(now);
+        self.core.effects.unflushed = 0;
+    }
+
+    /// Notes that a connection was flushed as far as its socket takes bytes; it took `wrote` bytes.
+    /// Returns what is left.
+    fn flushed(&mut self, now: Instant, id: ConnectionId, wrote: usize) -> Flushed {
+        self.core.turn.charge_write(wrote);
+        let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
+        connection.dirty = false;
+        let drained = connection.wire.outbox.reset_if_drained();
+        if drained {
+            connection.blocked = Instant::NEVER;
+            self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
+        } else if connection.wire.outbox.writable() == 0 {
+            // The rest waits for a commit, not for the socket.
+            connection.blocked = Instant::NEVER;
+            if self.core.durability.is_on() && !connection.held_until_commit {
+                connection.hold_until_commit(now);
+                self.core.durability.hold(id);
+            }
+        } else if wrote > 0 || connection.blocked.is_never() {
+            connection.blocked = now;
+        }
+        let held_until_commit = connection.held_until_commit;
+        let closing = connection.is_closing();
+        if drained && let Phase::Closing { leaves, .. } = connection.phase {
+            return Flushed::Finished(leaves);
+        }
+        if !drained {
+            self.core.connections.register_write_idle(id, &mut self.core.effects);
+        }
+        if !closing && wrote > 0 {
+            self.lifecycle().outbox_has_room(now, id);
+        }
+        match (drained, held_until_commit) {
+            (true, _) => Flushed::Drained,
+            (_, true) => Flushed::HeldUntilCommit,
+            _ => Flushed::Blocked,
+        }
+    }
+
+    /// Seals the batch of this turn, if one has to be committed. The peer batches are sealed after
+    /// it: a part of a transaction never comes before the transaction begins.
+    fn seal_batch(&mut self, now: Instant) -> Option<Batch> {
+        if !self.core.durability.is_on() {
+            return None;
+        }
+        // Drops since the flush began: a dead letter is in the batch in which its message ends.
+        self.lifecycle().publish_dead_letters(now);
+        if self.holds_seals() {
+            return None;
+        }
+        self.core.durability.seal(self.core.shared.is_store_full())
+    }
+
+    /// Returns true if neither a batch nor a peer batch may be sealed, because a publication that is
+    /// committed as a whole continues in a later turn.
+    fn holds_seals(&self) -> bool {
+        self.fans.holds_seals() || self.core.dead_letters_hold_seals()
+    }
+
+    /// Continues what earlier turns left. Each job gets a portion of this turn, in the order in
+    /// which the jobs were put off, until the turn is over.
+    pub fn work(&mut self, now: Instant) {
+        if !self.core.dead_letters.is_empty() {
+            // The store gets no batch until they are published.
+            self.core.turn.begin_portion();
+            self.lifecycle().publish_dead_letters(now);
+        }
+        if self.fans.any() {
+            // A large publication gets what the jobs leave, because other publications wait for it.
+            self.core.turn.begin_publication(!self.work.is_empty());
+            self.go_on_with_fans(now);
+        }
+        for _ in 0..self.work.len() {
+            if self.core.turn.is_used_up() {
+                break;
+            }
+            let Some(job) = self.work.pop() else { break };
+            self.core.turn.begin_portion();
+            if let Some(left) = self.go_on(now, job) {
+                self.work.later(left);
+            }
+        }
+        self.core.turn.end_portions();
+    }
+
+    /// Runs one portion of the large publication, or of the work behind it.
+    fn go_on_with_fans(&mut self, now: Instant) {
+        let mut life = self.lifecycle();
+        while !life.core.turn.is_over() {
+            if let Some(fan) = life.fans.take_present() {
+                let atomic = fan.atomic;
+                // A client that waits for one of the broker's own goes before the next one.
+                let is_own = matches!(fan.origin, PublicationOrigin::Broker) && life.fans.has_waiting();
+                let left = fan.go_on(now, &mut life);
+                let is_left = left.is_some();
+                left.into_iter().for_each(|fan| life.fans.put_back(fan));
+                if is_left || atomic || is_own {
+                    // The records that it held back are sealed before the next one begins.
+                    return;
+                }
+            } else if let Some(own) = life.fans.pop_own() {
+                own.go_on(now, &mut life);
+            } else if let Some(batch) = life.fans.pop_batch() {
+                batch.take_up(now, &mut life);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Runs one portion of a job. Returns what is left of the job, or `None` if it is complete.
+    fn go_on(&mut self, now: Instant, job: Job) -> Option<Job> {
+        let mut life = self.lifecycle();
+        match job {
+            Job::Read(id) => {
+                life.core.turn.charge(1);
+                life.core.unpause(now, id, Pause::Turn);
+                None
+            }
+            Job::Delayed => {
+                let mut routing = Routing { core: life.core, routes: life.routes };
+                life.delayed.publish_due(now, life.fans, &mut routing)
+            }
+            Job::Due => life.go_on_with_due(now),
+            Job::End(ended) => life.go_on_with_end(now, ended),
+            Job::Request(request) => {
+                let connection = request.connection;
+                let left = FilterChange::go_on(now, request, &mut life);
+                life.end_pause(now, connection, left)
+            }
+            Job::Retained(retained) => {
+                let connection = retained.connection;
+                let left = retained.go_on(now, &mut life);
+                life.end_pause(now, connection, left)
+            }
+        }
+    }
+}
+
+/// The state of a connection after a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flushed {
+    /// Nothing waits.
+    Drained,
+    /// The socket takes no more for now.
+    Blocked,
+    /// What waits may not leave before it is committed.
+    HeldUntilCommit,
+    /// Nothing waits, and the connection is to be closed.
+    Finished(Leaves),
+    /// There is no such connection any more.
+    Gone,
 }

@@ -1,62 +1,74 @@
 //! Connections and sessions that end, and the wills they leave.
 
 use crate::mqtt::message::Parts;
+use crate::mqtt::packet::QoS;
 use crate::mqtt::packet::{Disconnect, ReasonCode};
-use crate::mqtt::topic::TopicFilter;
 use crate::mqtt::will::Will;
 use crate::persistence::records;
-use crate::routing::shared_group::{MemberAddress, Presence};
+use crate::persistence::rows::Parked;
+use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::SessionSlot;
+use crate::session::Violation;
+use crate::session::drops::DropReason;
+use crate::session::drops::Dropped;
+use crate::session::outbound::in_flight_packet::Unacked;
+use crate::session::outbound::queue::Delivery;
 use crate::session::will::{Ending, WillTime};
-use crate::shard::Shard;
 use crate::shard::admission::{Change, Want};
-use crate::shard::connection::{Leaves, Phase};
-use crate::shard::ended::EndedSession;
+use crate::shard::client_table::hash;
+use crate::shard::connection::Leaves;
+use crate::shard::core::Core;
+use crate::shard::ended_session::EndedSession;
+use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
-use crate::shard::route::Publication;
+use crate::shard::publication::Publication;
+use crate::shard::publication::expires;
+use crate::shard::route::Routing;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::work::Job;
 use crate::time::Instant;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How long a closing connection may take to read what it was told, and to close in turn: a close
-/// with unread input makes the kernel throw away what the peer has not read yet.
-const LINGER: Duration = Duration::from_secs(2);
+/// Bytes of a filter that are taken out of the subscription tree for one step: two or three levels.
+const FILTER_BYTES: usize = 8;
 
-impl Shard {
-    /// The socket is gone: closed by the peer, failed, or finished after [`Self::cut`].
-    pub fn closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
-        if self.connections.get(id).is_some_and(|c| c.session.is_some()) {
-            self.note_disconnected(now, id, DisconnectCause::Network(network.into()));
-            self.note_unwritten(id);
-            self.part(now, id, Ending::Abnormal);
-        }
-        if let Some(connection) = self.connections.remove(id) {
-            self.partial_bytes -= connection.partial_len();
-        }
+impl Lifecycle<'_> {
+    /// Ends the connection of a client that broke a rule. A 5.0 client gets a DISCONNECT with the
+    /// reason.
+    pub(crate) fn fail(&mut self, now: Instant, id: ConnectionId, violation: Violation) {
+        let why = DisconnectCause::Violation(violation.reason, violation.what.into());
+        self.disconnect(now, id, Some(violation.reason), why);
     }
 
     /// The socket is gone with bytes that it never took. Not said where the broker ends a
     /// connection: what waits then is still written.
     fn note_unwritten(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else { return };
+        let Some(connection) = self.core.connections.get(id) else { return };
         let written = connection.wire.outbox.written();
-        if let Some(session_entry) = connection.session.and_then(|s| self.sessions.get_mut(s)) {
+        if let Some(session_entry) = connection.session.and_then(|s| self.core.sessions.get_mut(s)) {
             session_entry.session.sender.end_connection(written);
         }
     }
 
-    /// The connection's socket moved to another shard.
-    pub fn moved(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.remove(id) {
-            self.partial_bytes -= connection.partial_len();
+    /// Detaches the session of a connection whose socket is gone.
+    pub fn socket_closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
+        if self.core.connections.get(id).is_some_and(|c| c.session.is_some()) {
+            self.core.note_disconnected(now, id, DisconnectCause::Network(network.into()));
+            self.note_unwritten(id);
+            self.detach_session(now, id, Ending::Abnormal);
         }
     }
 
     /// Ends a connection from this side; `reason` is for DISCONNECT, where the version has one.
-    pub fn cut(&mut self, now: Instant, id: ConnectionId, reason: Option<ReasonCode>, why: DisconnectCause) {
-        if self.connections.get(id).is_none_or(|c| c.is_closing()) {
+    pub fn disconnect(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        reason: Option<ReasonCode>,
+        why: DisconnectCause,
+    ) {
+        if self.core.connections.get(id).is_none_or(|c| c.is_closing()) {
             return;
         }
         if let Some(reason) = reason {
@@ -65,66 +77,35 @@ impl Shard {
                 DisconnectCause::AckTimeout(stall) => Some(stall.to_string().into()),
                 _ => None,
             };
-            self.say_disconnect(id, reason, text.as_deref());
+            self.core.write_disconnect(id, reason, text.as_deref());
         }
         let ending = if why == DisconnectCause::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
-        self.note_disconnected(now, id, why);
-        self.part(now, id, ending);
-        self.begin_closing(now, id, Leaves::Broker);
-    }
-
-    /// The broker stops.
-    pub fn shut_down(&mut self, now: Instant, id: ConnectionId) {
-        self.cut(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), DisconnectCause::Shutdown);
+        self.core.note_disconnected(now, id, why);
+        self.detach_session(now, id, ending);
+        self.core.begin_closing(now, id, Leaves::Broker);
     }
 
     /// DISCONNECT came.
-    pub(super) fn client_leaves(
+    pub(crate) fn client_leaves(
         &mut self,
         now: Instant,
         id: ConnectionId,
         session: SessionId,
         disconnect: &Disconnect<'_>,
     ) {
-        let Some(session_entry) = self.sessions.get_mut(session) else { return };
-        let ending = session_entry.session.client_disconnects(disconnect, &self.settings.session.connect);
-        self.note_disconnected(now, id, DisconnectCause::Client(disconnect.reason));
-        self.part(now, id, ending);
-        self.begin_closing(now, id, Leaves::Client);
-    }
-
-    /// Tells a 5.0 client why it is disconnected.
-    // 5.0 [MQTT-3.14.0-1]
-    pub(super) fn say_disconnect(&mut self, id: ConnectionId, reason: ReasonCode, text: Option<&str>) {
-        let Shard { connections, scratch, .. } = self;
-        let Some(connection) = connections.get_mut(id) else { return };
-        if connection.phase != Phase::Established {
-            return;
-        }
-        connection.wire.outbox.lend(&mut scratch.pool);
-        connection.wire.put_disconnect(reason, text);
-    }
-
-    /// Nothing more is read; what waits is written, then the socket is closed.
-    // 5.0 [MQTT-3.14.4-1], [MQTT-3.14.4-2]
-    pub(super) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.phase =
-                Phase::Closing { until: now + LINGER.min(self.settings.write_timeout), leaves };
-            self.partial_bytes -= connection.partial_len();
-            connection.forget_unread();
-        }
-        self.touch(id);
-        self.register_write_idle(id);
+        let Core { sessions, settings, .. } = &mut *self.core;
+        let Some(session_entry) = sessions.get_mut(session) else { return };
+        let ending = session_entry.session.client_disconnects(disconnect, &settings.session.connect);
+        self.core.note_disconnected(now, id, DisconnectCause::Client(disconnect.reason));
+        self.detach_session(now, id, ending);
+        self.core.begin_closing(now, id, Leaves::Client);
     }
 
     /// Takes connection and session apart: will, waiting acknowledgements, expiry.
-    pub(super) fn part(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        let Some(session_id) = connection.session.take() else { return };
-        self.connected -= 1;
-        let waits = self.own_waits(Some(session_id));
-        let Some(session_entry) = self.sessions.get_mut(session_id) else { return };
+    pub(crate) fn detach_session(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
+        let Some(session_id) = self.core.connections.detach_session(id) else { return };
+        let waits = self.fans.own_waits(Some(session_id), self.core);
+        let Some(session_entry) = self.core.sessions.get_mut(session_id) else { return };
         session_entry.connection = None;
         let when = session_entry.session.end_connection(ending);
         let expiry = session_entry.session.expiry_interval();
@@ -141,7 +122,7 @@ impl Shard {
                 self.publish_will(now, session_id, will);
             }
         }
-        self.set_presence(session_id, Presence::Offline);
+        self.routing().set_presence(session_id, Presence::Offline);
         // A session that is taken over goes on, or is ended by who takes it over.
         let taken_over = matches!(ending, Ending::TakenOverAfresh | Ending::TakenOverResumed);
         if !outlives && !taken_over {
@@ -150,38 +131,34 @@ impl Shard {
             // At a stop it stays as it was: to the store it ends as in a crash, and its will waits
             // for the restart. Who takes it over records it in the same batch.
             if ending != Ending::Shutdown && !taken_over {
-                self.record_session(session_id);
+                self.core.record_session(session_id);
             }
-            if waits && self.sessions.get(session_id).is_some_and(|r| r.will_due <= now) {
-                self.look_later(session_id);
+            if waits && self.core.sessions.get(session_id).is_some_and(|r| r.will_due <= now) {
+                self.work.session_due(session_id);
             }
-            self.register_session(session_id);
+            self.core.sessions.register(session_id, &mut self.core.effects);
         }
     }
 
     /// Ends a session: its client id is free, the store is told, its will goes out. What it leaves
     /// is handed on in portions ([`crate::shard::ended`]).
-    pub(super) fn end_session(&mut self, now: Instant, id: SessionId) {
-        let Some(session_entry) = self.sessions.get_mut(id) else { return };
+    pub(crate) fn end_session(&mut self, now: Instant, id: SessionId) {
+        let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
         let stored = session_entry.session.row().is_some();
         if let Some(row) = session_entry.session.row() {
             row.write_buffer.record(records::Record::SessionEnded(row.key));
-            let client = crate::shard::connect::hash(&session_entry.session.client_id);
-            if let Some(stored) = &mut self.stored {
-                stored.session_ended(client);
-            }
+            self.core.durability.session_ended(hash(&session_entry.session.client_id));
         }
-        let publisher = self.publisher_name(id);
-        self.forget_client(id);
+        let publisher = self.core.publisher_name(id);
         // From here on nothing reaches it, its own will neither, though its filters are in the
         // index.
-        if let Some(session_entry) = self.sessions.retire(id) {
-            self.shared.totals.sessions.give_back(1);
+        if let Some(session_entry) = self.core.sessions.retire(id) {
+            self.core.shared.totals.sessions.give_back(1);
             let SessionEntry { session, ends, .. } = &*session_entry;
             if *ends <= now && session.expiry > 0 {
                 let unfinished = session.sender.in_flight() + session.sender.queued();
-                self.note(ClientEvent {
+                self.core.note(ClientEvent {
                     connection: None,
                     client_id: Some(session.client_id.clone()),
                     version: Some(session.version),
@@ -192,35 +169,15 @@ impl Shard {
             self.publish_will_of(now, id, &publisher, stored, will);
             self.hand_on(now, EndedSession::new(id, *session_entry));
         }
-        self.scratch.publisher = publisher;
-    }
-
-    /// Takes the session out of the table of clients.
-    fn forget_client(&mut self, id: SessionId) {
-        let Shard { sessions, clients, .. } = self;
-        if let Some(session_entry) = sessions.get(id) {
-            clients.remove(&session_entry.session.client_id, id);
-        }
-    }
-
-    /// Takes one filter of a session out of the index, and tells the peers where they must know.
-    pub(super) fn leave_filter(&mut self, id: SessionId, full: &str) -> bool {
-        let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return false };
-        match filter.share_name {
-            Some(group) => {
-                let address = MemberAddress { shard: self.here, session: SessionSlot(id.slot) };
-                self.leave_group(group, filter.filter, address)
-            }
-            None => self.leave_index(filter.filter, id),
-        }
+        self.core.scratch.publisher = publisher;
     }
 
     /// Publishes a will, if there is one.
-    pub(super) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Arc<Will>>) {
+    pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Arc<Will>>) {
         if will.is_some() {
-            let (publisher, stored) = (self.publisher_name(id), self.is_stored(id));
+            let (publisher, stored) = (self.core.publisher_name(id), self.core.sessions.is_stored(id));
             self.publish_will_of(now, id, &publisher, stored, will);
-            self.scratch.publisher = publisher;
+            self.core.scratch.publisher = publisher;
         }
     }
 
@@ -234,14 +191,16 @@ impl Shard {
         will: Option<Arc<Will>>,
     ) {
         let Some(will) = will else { return };
-        let frees = if will.retain && will.payload.is_empty() { self.frees(&will.topic) } else { 0 };
+        let frees =
+            if will.retain && will.payload.is_empty() { self.core.shared.frees(&will.topic) } else { 0 };
         let change = Change::Publish { qos: will.qos, bytes: will.size(), frees };
-        let refused = self.topic_refusal(&will.topic).or(self.admits(change).err().map(Want::cause));
+        let refused =
+            self.core.settings.topic_refusal(&will.topic).or(self.core.admits(change).err().map(Want::cause));
         if let Some(cause) = refused {
-            self.counters.drops.count(cause);
+            self.core.counters.drops.count(cause);
             return;
         }
-        let expires = crate::shard::publish::expires(now, will.message_expiry);
+        let expires = expires(now, will.message_expiry);
         let parts = Parts {
             qos: will.qos,
             retain: will.retain,
@@ -250,17 +209,119 @@ impl Shard {
             forwarded: &will.forwarded,
             payload: &will.payload,
         };
-        let mut publication = Publication::new(parts, Some(SessionSlot(id.slot)), self.here);
+        let mut publication = Publication::new(parts, Some(SessionSlot(id.slot)), self.core.here);
         publication.publisher_name = publisher;
         publication.atomic = stored;
-        if let (true, Some(write_buffer)) = (publication.atomic, self.write_buffer()) {
+        if let (true, Some(write_buffer)) = (publication.atomic, self.core.durability.write_buffer()) {
             // That it goes out is recorded with what it leads to, in this batch, if not yet:
             // nothing of it leaves before.
             write_buffer.begin();
         }
         if will.retain {
-            self.retain(now, &mut publication);
+            self.core.retain(now, &mut publication);
         }
-        self.route_own(now, &mut publication, Some(id));
+        let mut routing = Routing { core: self.core, routes: self.routes };
+        self.fans.route_own(now, &mut publication, Some(id), &mut routing);
+    }
+}
+
+/// The remains of ended sessions.
+impl Lifecycle<'_> {
+    /// Hands on what a session leaves that has ended, as far as this turn goes; the rest in later
+    /// turns.
+    pub(crate) fn hand_on(&mut self, now: Instant, mut ended: EndedSession) {
+        if !self.hand_on_portion(now, &mut ended) {
+            self.work.later(Job::End(Box::new(ended)));
+        }
+    }
+
+    /// The same of one that was put off; the job that is left.
+    pub(crate) fn go_on_with_end(&mut self, now: Instant, mut ended: Box<EndedSession>) -> Option<Job> {
+        // The dead letters of a portion are posted before the next one makes more.
+        let is_done = self.core.dead_letters.is_empty() && self.hand_on_portion(now, &mut ended);
+        (!is_done).then_some(Job::End(ended))
+    }
+
+    /// As much as this turn has steps for, and one thing at least. Returns whether that was all.
+    fn hand_on_portion(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
+        while self.hand_on_one(now, ended) {
+            if self.core.turn.is_over() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The next thing. Returns whether there was one.
+    fn hand_on_one(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
+        if let Some(filter) = ended.filters.next() {
+            self.core.turn.charge(1 + (filter.len() / FILTER_BYTES) as u32);
+            self.routing().leave_filter(ended.id, &filter);
+            return true;
+        }
+        if !ended.is_out {
+            ended.is_out = true;
+            self.fans.session_ended(ended.id.slot);
+            self.core.sessions.release(ended.id.slot);
+        }
+        // Each message that is stored ends with two records.
+        let steps = if ended.stored { 2 } else { 1 };
+        if let Some(held) = ended.held.pop_front() {
+            self.core.turn.charge(steps);
+            self.refuse_held(now, held, ended);
+        } else if let Some(unfinished) = ended.sender.pop_unfinished() {
+            self.core.turn.charge(steps);
+            self.hand_on_unfinished(now, unfinished, ended);
+        } else if ended.sender.pop_release() {
+            self.core.turn.charge(1);
+        } else if let Some(queued) = ended.sender.pop_queued() {
+            self.core.turn.charge(steps);
+            self.hand_on_queued(now, queued, ended);
+        } else {
+            return self.hand_on_unread(now, ended);
+        }
+        true
+    }
+
+    fn hand_on_unfinished(&mut self, now: Instant, unfinished: Unacked, ended: &EndedSession) {
+        let Delivery { message, qos, share, stored, .. } = &unfinished.delivery;
+        match share {
+            // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
+            Some(share) if *qos == QoS::AtLeastOnce => {
+                self.routing().share_again_or_keep(now, message.clone(), share, stored.is_some());
+            }
+            _ => self.lose_with_end(ended, unfinished.lost(DropReason::SessionEnded, None)),
+        }
+    }
+
+    fn hand_on_queued(&mut self, now: Instant, queued: Delivery, ended: &mut EndedSession) {
+        let Delivery { message, share, stored, .. } = queued;
+        match (share, stored) {
+            // Its row stays as it is: nobody has room now.
+            (Some(share), Some(entry)) if self.routing().must_wait(now, &message, &share) => {
+                ended.parked.extend(entry.park());
+            }
+            (Some(share), entry) => self.routing().share_again_or_keep(now, message, &share, entry.is_some()),
+            (None, _entry) => self.lose_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message)),
+        }
+    }
+
+    /// What is in the store alone: all of it at once becomes an orphaned queue where it has to be
+    /// read, else it is lost one by one.
+    fn hand_on_unread(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
+        let reads = ended.sender.has_shared_unread() || ended.redelivery.keep_what_waits();
+        if !reads && let Some(_ends) = ended.sender.pop_unread() {
+            self.core.turn.charge(2);
+            self.lose_with_end(ended, Dropped::new(DropReason::SessionEnded, None));
+            return true;
+        }
+        let (parked, unread) = (std::mem::take(&mut ended.parked), ended.sender.take_unread());
+        self.core.turn.charge_bytes((parked.len() + unread.len()) * size_of::<Parked>());
+        self.routing().leave_unread(now, ended.id, &ended.client_id, &ended.redelivery, parked, unread);
+        false
+    }
+
+    pub(crate) fn lose_with_end(&mut self, ended: &EndedSession, lost: Dropped) {
+        self.core.drop_with_session(&ended.client_id, &ended.redelivery, lost, ended.stored);
     }
 }

@@ -3,150 +3,138 @@
 //!
 //! Pure: a shard knows no clock, no socket and no other thread. [`crate::broker`] passes in bytes,
 //! expired deadlines and peer batches with the time, and carries out the [`Effects`] at the end of
-//! each turn. The simulation does the same with virtual time. Only those two call it. It imports
+//! each turn. The simulation and the in-memory tests do the same with virtual time. It imports
 //! [`crate::mqtt`], [`crate::persistence`], [`crate::session`], [`crate::routing`] and the pure
 //! part of [`crate::expiry`].
 //!
-//! | file | concern |
+//! # Layers
+//!
+//! Each part of the state has one owner with private fields. A method that needs several owners
+//! belongs to the layer that has all of them, and a layer calls only the layers below it
+//! (`docs/architecture.md`).
+//!
+//! | layer | files |
 //! |---|---|
-//! | `connection` | one connection: what it has read and has to write, pauses, its deadlines |
-//! | `receive` | from bytes to packets to the session |
-//! | `connect` | CONNECT: refusal, take-over, Session Present |
-//! | `publish` | PUBLISH: checks, retained message, acknowledgement |
-//! | `router` | who is subscribed to what; shared groups |
-//! | `route` | from a publication to its receivers |
-//! | `fan_out` | a publication whose receivers take more than one turn |
-//! | `deliver` | one message to one session: send, queue, hold or drop |
-//! | `share` | which member of a shared subscription gets a message |
-//! | `subscribe` | SUBSCRIBE and UNSUBSCRIBE, and when they are in force in every shard |
-//! | `suback` | SUBACK, UNSUBACK, and the retained messages behind a SUBACK |
-//! | `session_change` | the steps that follow after a session's window or queue changed |
-//! | `leave` | connections and sessions that end; wills |
-//! | `ended` | what an ended session leaves, handed on in portions |
-//! | `deadlines` | what the expiry actor is told, and expired deadlines |
-//! | `admission` | whether there is memory and disk for a change |
-//! | `drops` | messages that a receiver will not get, reported by client |
-//! | `totals` | limits that hold for the whole broker |
-//! | `turn` | how much work one turn does, and what continues in a later one |
-//! | [`io`] | the order of one turn, and the trait that carries out its effects |
-//! | `effects` | what the driver has to do after a turn |
-//! | `scratch` | buffers that are used again and again, so that nothing allocates |
-//! | `slots` | identifiers of sessions and connections |
-//! | `session_entry` | one session, with its deadlines and the messages held for it |
-//! | `settings` | the operator's settings, as the shard needs them |
-//! | `shared_state` | the state that all shards share |
+//! | inputs: `Shard` | this one, [`io`] (the turn), `receive` (bytes to packets) |
+//! | one packet or one portion of work | `connect`, `publish`, `subscribe`, `suback`, `fan_out`, [`deadlines`], [`exchange`] |
+//! | upper: `Lifecycle` | `lifecycle`, `leave`, `features/hold` |
+//! | middle: `Routing` | `route`, `share`, `features/orphaned_queues` |
+//! | lowest: `Core` | `core`, `deliver`, `observe/notes` |
+//! | owners | see below |
+//!
+//! | owner | owns |
+//! |---|---|
+//! | `connections` | connections, their deadlines, pauses and partial packets |
+//! | `sessions` | sessions, their client identifiers, deadlines and records |
+//! | [`durability`] | the commit gates; recovery from the store |
 //! | [`exchange`] | messages between shards |
-//! | [`durability`] | what is stored, and what waits for a commit |
+//! | `router` | who is subscribed to what; shared groups |
+//! | `fans`, `own_publications` | publications that take more than one turn, and those behind them |
+//! | `work` | jobs that continue in a later turn |
+//! | `drops` | messages that a receiver will not get, reported by client |
+//! | `after_deliveries` | receivers that deliveries found full |
+//! | [`turn`] | the budget of one turn |
+//! | [`effects`] | the lists that the driver carries out after a turn |
+//! | `scratch` | buffers that are used again and again, so that nothing allocates |
 //! | [`features`] | delayed messages, dead letters, `hold`, orphaned queues, requests |
 //! | [`observe`] | events and figures about clients |
+//!
+//! | data | of |
+//! |---|---|
+//! | [`connection`], [`session_entry`] | one connection, one session |
+//! | `publication` | one message on its way |
+//! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
+//! | `admission` | changes that need memory or disk, and the check that there is some |
+//! | [`settings`], [`shared_state`], [`totals`] | the operator's settings; what all shards share |
+//! | [`slots`], `client_table`, `flow` | identifiers; client identifiers; the result of a packet |
 
 mod admission;
-mod clients;
+mod after_deliveries;
+mod answer;
+mod client_table;
 mod connect;
 pub mod connection;
+mod connections;
+mod core;
 pub mod deadlines;
 mod deliver;
 mod drops;
 pub mod durability;
 pub mod effects;
-mod ended;
+mod ended_session;
 pub mod exchange;
 mod fan_out;
+mod fans;
 pub mod features;
+mod flow;
 pub mod io;
 mod leave;
+mod lifecycle;
 pub mod observe;
+mod own_publications;
+mod publication;
 mod publish;
 pub mod receive;
 mod route;
 mod router;
 mod scratch;
-mod session_change;
 pub mod session_entry;
+mod sessions;
 pub mod settings;
 mod share;
 pub mod shared_state;
 pub mod slots;
 mod suback;
 mod subscribe;
+mod subscribe_request;
 pub mod totals;
 pub mod turn;
+mod work;
 
+use crate::expiry::deadline::{DeadlineKind, Registration};
+use crate::mqtt::packet::ReasonCode;
+use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::counters::Counters;
-use crate::session::outbound::retry::splitmix64;
-use crate::session::outbox::Outbox;
-use crate::session::redelivery_rules::Rules;
-use crate::shard::drops::DropReports;
-use crate::shard::durability::gates::Stored;
-use crate::shard::exchange::Exchange;
-use crate::shard::fan_out::Fans;
-use crate::shard::features::dead_letters::DeadLetters;
-use crate::shard::features::delayed::Delayed;
-use crate::shard::features::orphaned_queues::OrphanedQueues;
+use crate::session::drops::DropReason;
+use crate::session::outbound::stall::{SocketView, Stall};
 use crate::time::Instant;
-use clients::Clients;
 pub use connect::shard_of;
-use connection::{Connection, Leaves, Pause, Phase};
-use deliver::AfterDeliveries;
-use effects::Effects;
+use core::Core;
+use deadlines::{DeadlineAction, OverdueAcknowledgement, OverdueConnection};
+use durability::placement::RecoveredShard;
+use durability::recovery::recover;
+use effects::{DelayedRequest, Effects, PageRequest};
+use exchange::outbound::PeerBatch;
+use exchange::underway::Underway;
+use fans::Fans;
+use features::delayed::Delayed;
+use lifecycle::Lifecycle;
+use observe::client_events::DisconnectCause;
+use observe::longest_wait::LongestWait;
+use observe::usage::{self, ResourceUsage};
 pub use receive::ReadProgress;
-use router::Router;
-use scratch::Scratch;
+use route::{Routes, Routing};
 pub use session_entry::SessionEntry;
-pub use settings::{DelayedLimits, ShardSettings};
+pub use settings::{DelayedLimits, OWN_CHORE, ShardSettings};
 pub use shared_state::{PartialShare, SharedState};
+use slots::Id;
 pub use slots::{ConnectionId, SessionId};
-use slots::{OfConnection, OfSession, Slots};
-use std::collections::VecDeque;
 use std::sync::Arc;
-use turn::{Jobs, Turn};
+use work::Work;
 
-/// One shard.
+/// One shard: the components of each layer, and the inputs.
 #[derive(Debug)]
 pub struct Shard {
-    pub here: ShardId,
-    settings: ShardSettings,
-    shared: Arc<SharedState>,
-    connections: Slots<Connection, OfConnection>,
-    sessions: Slots<SessionEntry, OfSession>,
-    clients: Clients,
-    router: Router,
-    exchange: Exchange,
-    after_deliveries: AfterDeliveries,
-    /// Where sessions are stored.
-    stored: Option<Box<Stored>>,
-    stopping: bool,
-    delayed: Delayed,
-    rules: Rules,
-    drop_reports: DropReports,
-    dead_letters: DeadLetters,
-    /// What sessions that ended have left in the store.
-    orphaned_queues: OrphanedQueues,
-    /// When the machine woke from its last suspend: peers had no time to speak before.
-    awake_since: Instant,
-    scratch: Scratch,
-    /// Bytes appended to outboxes since the last flush, about.
-    unflushed: usize,
-    /// Steps of the present turn.
-    turn: Turn,
-    /// What goes on in a later turn.
-    jobs: Jobs,
-    /// Sessions of which a deadline has come.
-    due: VecDeque<SessionId>,
+    /// Sessions and connections, and the components that every packet needs.
+    core: Core,
+    /// Subscriptions, shared groups, and messages that wait for a member of a group.
+    routes: Routes,
+    /// Publications that take more than one turn.
     fans: Fans,
-    /// Connections established.
-    connected: usize,
-    /// Bytes held of packets that are not whole.
-    partial_bytes: usize,
-    /// As last told to the total.
-    reported_partial: i64,
-    /// Connections with more than a little of it, and some that had.
-    large_partials: Vec<ConnectionId>,
-    received: u64,
-    seed: u64,
-    counters: Counters,
-    effects: Effects,
+    /// Other work that continues in a later turn.
+    work: Work,
+    delayed: Delayed,
 }
 
 /// Figures of one shard, for `$SYS`.
@@ -171,12 +159,9 @@ impl ShardSnapshot {
     }
 }
 
-/// Bytes appended to outboxes in one turn beyond which they are flushed before more is read.
-const TURN: usize = 256 * 1024;
-
 impl Shard {
-    /// The shard `here` of `shards`. `seed` settles what would else be random: assigned client ids,
-    /// jitter.
+    /// Returns the shard `here` of `shards`. `seed` determines all random numbers: assigned client
+    /// identifiers and jitter.
     pub fn new(
         here: ShardId,
         shards: u8,
@@ -184,214 +169,332 @@ impl Shard {
         shared: Arc<SharedState>,
         seed: u64,
     ) -> Shard {
-        let rules = Rules::new(&settings.session.send.redelivery, &settings.session.send.rules);
-        let turn = Turn::new(settings.steps_per_turn);
         Shard {
-            here,
-            settings,
-            shared,
-            connections: Slots::default(),
-            sessions: Slots::default(),
-            clients: Clients::new(),
-            router: Router::new(here),
-            exchange: Exchange::new(here, shards),
-            after_deliveries: AfterDeliveries::default(),
-            stored: None,
-            stopping: false,
-            delayed: Delayed::default(),
-            drop_reports: DropReports::default(),
-            dead_letters: DeadLetters::new(rules.keep_dead_letters()),
-            rules,
-            orphaned_queues: OrphanedQueues::default(),
-            awake_since: Instant::ZERO,
-            scratch: Scratch::default(),
-            unflushed: 0,
-            turn,
-            jobs: Jobs::new(),
-            due: VecDeque::new(),
+            core: Core::new(here, shards, settings, shared, seed),
+            routes: Routes::new(here),
             fans: Fans::default(),
-            connected: 0,
-            partial_bytes: 0,
-            reported_partial: 0,
-            large_partials: Vec::new(),
-            received: 0,
-            seed,
-            counters: Counters::default(),
-            effects: Effects::default(),
+            work: Work::default(),
+            delayed: Delayed::default(),
         }
     }
 
-    /// A socket was accepted, or came from another shard.
+    /// Stores sessions that outlive their connections from here on. Call it before anything else.
+    /// `next_number` is above every number that the store has seen.
+    pub fn keep_in_store(&mut self, next_number: u64) {
+        self.core.durability.keep_in_store(self.core.here, next_number);
+    }
+
+    /// Stores sessions from here on, and takes up what the store had. Call it before anything else.
+    pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
+        self.keep_in_store(share.next_number);
+        let RecoveredShard { down, sessions, orphaned, in_flight, .. } = share;
+        recover(now, down, sessions, orphaned, in_flight, &mut self.lifecycle().routing());
+        self.delayed.recover(now, share.read_until, share.delayed, share.delayed_in_all, &mut self.core);
+    }
+
+    /// Returns the upper layer.
+    #[inline]
+    fn lifecycle(&mut self) -> Lifecycle<'_> {
+        let Shard { core, routes, fans, work, delayed } = self;
+        Lifecycle { core, routes, fans, work, delayed }
+    }
+}
+
+/// Inputs: connections.
+impl Shard {
+    /// Adds a connection whose socket was accepted, or came from another shard.
     pub fn accept(&mut self, now: Instant) -> ConnectionId {
-        let seed = self.random();
-        let id = self.connections.insert(Connection::accepted(now, self.settings.connect_timeout, seed));
-        self.register_read_idle(id);
-        id
+        let seed = self.core.random();
+        self.core.connections.accept(now, seed, &mut self.core.effects)
     }
 
-    /// What the turn asks of the driver, so far.
+    /// Removes a connection whose socket is gone: closed by the peer, failed, or finished after
+    /// [`Self::disconnect`].
+    pub fn closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
+        self.lifecycle().socket_closed(now, id, network);
+        self.core.connections.remove(id);
+    }
+
+    /// Removes a connection whose socket moved to another shard.
+    pub fn moved(&mut self, id: ConnectionId) {
+        self.core.connections.remove(id);
+    }
+
+    /// Keeps bytes that came with a connection from another shard. The next [`Self::receive`]
+    /// handles them.
+    pub fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
+        self.core.connections.keep_unread(id, unread);
+    }
+
+    /// Ends a connection from this side. `reason` is for DISCONNECT, where the version has one.
+    pub fn disconnect(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        reason: Option<ReasonCode>,
+        cause: DisconnectCause,
+    ) {
+        self.lifecycle().disconnect(now, id, reason, cause);
+    }
+
+    /// Ends a connection because the broker stops.
+    pub fn shut_down(&mut self, now: Instant, id: ConnectionId) {
+        self.disconnect(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), DisconnectCause::Shutdown);
+    }
+
+    /// Adds the growth of this shard's partial packets to the total of all shards.
+    pub fn report_partial(&mut self) {
+        self.core.connections.report_partial(&self.core.shared.partial);
+    }
+}
+
+/// Inputs: time.
+impl Shard {
+    /// Handles a deadline that the expiry actor reports as expired. Returns the action of the
+    /// connection's actor, if one is due.
+    pub fn expired_deadline(
+        &mut self,
+        now: Instant,
+        kind: DeadlineKind,
+        slot: u32,
+        generation: u32,
+    ) -> Option<DeadlineAction> {
+        if kind == DeadlineKind::Session {
+            let id = Id::new(slot, generation);
+            if self.core.turn.is_over() || self.fans.holds_own() || self.work.has_due() {
+                self.work.session_due(id);
+            } else {
+                self.lifecycle().session_deadline_expired(now, id);
+            }
+            return None;
+        }
+        let id = Id::new(slot, generation);
+        let unacknowledged = self.core.earliest_due(id);
+        let due = self.core.connections.expired(kind, id, unacknowledged)?;
+        if due > now {
+            self.core.connections.register(kind, id, due, &mut self.core.effects);
+            return None;
+        }
+        Some(match kind {
+            DeadlineKind::Retransmit => DeadlineAction::Retransmit(id),
+            _ => DeadlineAction::Disconnect(id),
+        })
+    }
+
+    /// Handles unacknowledged packets of a connection that are due: a 3.x client gets the packets
+    /// again that its kernel has, a 5.0 client is reported or disconnected. `view` is the socket's
+    /// view of the bytes that were written to it.
+    pub fn acknowledgement_due(&mut self, now: Instant, id: ConnectionId, view: SocketView) {
+        OverdueAcknowledgement { now, connection: id, view }.handle(&mut self.lifecycle());
+    }
+
+    /// Disconnects a connection whose read or write deadline has passed by now. The caller has read
+    /// the bytes of a silent one.
+    pub fn disconnect_if_due(&mut self, now: Instant, id: ConnectionId) -> OverdueConnection {
+        OverdueConnection::check(now, id, &mut self.lifecycle())
+    }
+
+    /// Publishes delayed messages whose time has come, in as many turns as that takes.
+    pub fn publish_delayed(&mut self, now: Instant) {
+        let Shard { core, routes, fans, work, delayed } = self;
+        if let Some(job) = delayed.expired(now, fans, &mut Routing { core, routes }) {
+            work.later(job);
+        }
+    }
+
+    /// Does the shard's regular work: removes expired retained messages, a bounded number each
+    /// time, asks peers about orphaned queues, reads delayed messages ahead and reports drops.
+    /// Registers the next time.
+    pub fn housekeeping(&mut self, now: Instant, next: Instant) {
+        const EXPIRED_AT_ONCE: usize = 1_000;
+        self.delayed.look_ahead(now, &mut self.core);
+        self.lifecycle().routing().ask_for_orphaned_queues(now);
+        let Core { here, shared, counters, effects, drop_reports, .. } = &mut self.core;
+        if here.0 == 0 {
+            let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
+            effects.retained |= gone > 0;
+            counters.drops.add(DropReason::Expired, gone);
+        }
+        drop_reports.report(now, effects);
+        effects.registrations.push(Registration {
+            kind: DeadlineKind::Housekeeping,
+            slot: OWN_CHORE,
+            generation: 0,
+            deadline: next,
+        });
+    }
+
+    /// Notes that the machine was suspended until now. Deadlines of peers begin anew: Keep Alive,
+    /// write timeout, acknowledgements. Peers could not speak, and their bytes have yet to be read.
+    /// Other deadlines count the time that passed: session expiry, will delay, message expiry,
+    /// delayed messages.
+    pub fn woke(&mut self, now: Instant) {
+        self.core.connections.woke(now);
+    }
+
+    /// Sets the time of day, in milliseconds since 1970. For readers, never for a deadline.
+    pub fn set_wall_clock(&mut self, now: Instant, unix_millis: u64) {
+        self.core.dead_letters.set_wall_clock(now, unix_millis);
+    }
+}
+
+/// Inputs: peers and the store.
+impl Shard {
+    /// Takes in a batch of a peer. Batches of one peer come in their order. A batch that takes more
+    /// than this turn continues in later ones, and those after it wait for it.
+    pub fn take_peer_batch(&mut self, now: Instant, peer_batch: PeerBatch) {
+        if self.fans.any() {
+            return self.fans.push_batch(peer_batch);
+        }
+        Box::new(Underway::new(peer_batch)).take_up(now, &mut self.lifecycle());
+    }
+
+    /// Notes that everything up to this batch is committed.
+    pub fn committed(&mut self, now: Instant, lsn: Lsn) {
+        self.lifecycle().committed(now, lsn);
+    }
+
+    /// Takes in a page that was read back.
+    pub fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
+        self.lifecycle().take_page(now, request, read);
+    }
+
+    /// Takes in delayed messages that were read from the store. Those of other shards are among
+    /// them.
+    pub fn take_delayed(&mut self, now: Instant, request: DelayedRequest, read: Vec<StoredDelayed>) {
+        self.delayed.take_read(now, request, read, &mut self.core);
+    }
+
+    /// Notes that the broker stops: records go to the store at once from here on.
+    pub fn begin_to_stop(&mut self) {
+        self.core.durability.begin_to_stop();
+    }
+
+    /// Publishes a message of the broker's own, retained.
+    pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
+        self.lifecycle().publish_own(now, topic, payload);
+    }
+
+    /// Publishes a message of the broker's own at QoS 0, not retained.
+    pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
+        self.lifecycle().announce(now, topic, payload);
+    }
+}
+
+/// Queries.
+impl Shard {
+    /// Returns the number of this shard.
+    pub fn here(&self) -> ShardId {
+        self.core.here
+    }
+
+    /// Returns the effects of the turn so far.
     pub fn effects(&mut self) -> &mut Effects {
-        &mut self.effects
+        &mut self.core.effects
     }
 
-    /// Whether the turn left anything for the driver to do.
+    /// Returns true if the turn left something for the driver to do.
     pub fn has_work(&self) -> bool {
-        !self.effects.is_empty()
-            || !self.after_deliveries.is_empty()
+        !self.core.effects.is_empty()
+            || !self.core.after_deliveries.is_empty()
             || self.has_jobs()
-            || !self.dead_letters.is_empty()
-            || self.orphaned_queues.is_nudged()
-            || self.exchange.has_outgoing()
-            || self.write_buffer().is_some_and(|l| l.is_due())
+            || !self.core.dead_letters.is_empty()
+            || self.routes.orphaned_queues.is_nudged()
+            || self.core.exchange.has_outgoing()
+            || self.core.durability.write_buffer().is_some_and(|l| l.is_due())
     }
 
     /// Returns true if a flush or a job is left: for a driver that runs turns until there is none.
     pub fn is_unfinished(&self) -> bool {
-        !self.effects.dirty.is_empty() || self.has_jobs()
+        !self.core.effects.dirty.is_empty() || self.has_jobs()
     }
 
-    /// The outbox of a connection that is to be flushed.
-    pub fn outbox(&mut self, id: ConnectionId) -> Option<&mut Outbox> {
-        let outbox = &mut self.connections.get_mut(id)?.wire.outbox;
-        if let Some(stored) = &self.stored {
-            outbox.committed(stored.write_buffer.last_committed());
-        }
-        Some(outbox)
+    /// Returns true if work continues in a later turn. The sockets are polled first.
+    pub fn has_jobs(&self) -> bool {
+        !self.work.is_empty() || self.fans.any()
     }
 
-    /// Releases what waits for the end of a turn, before the dirty connections are written.
-    fn release_for_flush(&mut self, now: Instant) {
-        debug_assert!(!self.counters.drops.are_unreported(), "every loss is settled with its session");
-        self.disconnect_overfull(now);
-        self.admit_held_of_all(now);
-        if self.orphaned_queues.is_nudged() {
-            self.settle_orphaned_queues(now);
-        }
-        self.publish_dead_letters(now);
-        self.release_finished(now);
-        self.unflushed = 0;
+    /// Returns true if bytes are kept that were read and not handled.
+    pub fn has_unread(&self, id: ConnectionId) -> bool {
+        self.core.connections.get(id).is_some_and(|c| c.partial_len() > 0)
     }
 
-    /// The turn ended before these were flushed, in their order before those that are dirty since.
-    /// Whoever publishes waits for them: else it would fill outboxes faster than they are written.
-    fn flush_stopped(&mut self, mut rest: Vec<ConnectionId>) {
-        rest.append(&mut self.effects.dirty);
-        self.effects.dirty = rest;
-        self.unflushed = self.unflushed.max(TURN);
+    /// Returns true if the connection exists and is not paused, so that its socket is read.
+    pub fn reads(&self, id: ConnectionId) -> bool {
+        self.core.connections.get(id).is_some_and(|c| !c.pauses.any())
     }
 
-    /// One connection was flushed as far as its socket takes bytes; `progress`: it took some,
-    /// `drained`: all. Answers whether the connection is closing and has nothing left to write.
-    fn flushed(&mut self, now: Instant, id: ConnectionId, wrote: usize) -> Flushed {
-        self.turn.charge_write(wrote);
-        let Some(connection) = self.connections.get_mut(id) else { return Flushed::Gone };
-        connection.dirty = false;
-        let drained = connection.wire.outbox.reset_if_drained();
-        if drained {
-            connection.blocked = Instant::NEVER;
-            self.scratch.pool.give_back(connection.wire.outbox.reclaim());
-        } else if connection.wire.outbox.writable() == 0 {
-            // Not the socket's doing.
-            connection.blocked = Instant::NEVER;
-            if let Some(stored) = &mut self.stored
-                && !connection.held_until_commit
-            {
-                connection.hold_until_commit(now);
-                stored.held_until_commit.push(id);
-            }
-        } else if wrote > 0 || connection.blocked.is_never() {
-            connection.blocked = now;
-        }
-        let held_until_commit = connection.held_until_commit;
-        let closing = connection.is_closing();
-        if drained && let Phase::Closing { leaves, .. } = connection.phase {
-            return Flushed::Finished(leaves);
-        }
-        if !drained {
-            self.register_write_idle(id);
-        }
-        if !closing && wrote > 0 {
-            self.has_room(now, id);
-        }
-        match (drained, held_until_commit) {
-            (true, _) => Flushed::Drained,
-            (_, true) => Flushed::HeldUntilCommit,
-            _ => Flushed::Blocked,
-        }
+    /// Returns true if the connection is to be disconnected for its silence, and for nothing else.
+    pub fn is_silent(&self, now: Instant, id: ConnectionId) -> bool {
+        let connections = &self.core.connections;
+        connections.write_deadline(id) > now && connections.read_deadline(id) <= now
     }
 
-    /// Bytes left the outbox: what waited for that goes on.
-    fn has_room(&mut self, now: Instant, id: ConnectionId) {
-        let Shard { connections, sessions, settings, counters, .. } = self;
-        let Some(connection) = connections.get_mut(id) else { return };
-        let Some(session) = connection.session else { return };
-        let Some(session_entry) = sessions.get_mut(session) else { return };
-        let waits = session_entry.session.sender.has_waiting() || session_entry.holds();
-        let paused = connection.pauses.has(Pause::Outbox);
-        if !waits && !paused {
-            return;
-        }
-        let policy = &settings.session.send;
-        if connection.wire.outbox.len() >= policy.outbox / 2 {
-            return;
-        }
-        if waits {
-            connection.wire.outbox.lend(&mut self.scratch.pool);
-            session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
-            self.after_session_change(now, session);
-        }
-        if paused {
-            self.unpause(now, id, Pause::Outbox);
-        }
+    /// Returns the growth of this shard's partial packets, in bytes, since [`Self::report_partial`].
+    /// May be negative.
+    pub fn unreported_partial(&self) -> i64 {
+        self.core.connections.unreported_partial()
     }
 
-    /// What the counters say.
+    /// Returns the figures of this shard.
     pub fn snapshot(&self) -> ShardSnapshot {
+        let Core { connections, sessions, received, counters, .. } = &self.core;
         ShardSnapshot {
-            connected: self.connected as u64,
-            sessions: self.sessions.len() as u64,
-            subscriptions: self.router.tree().len() as u64,
-            received: self.received,
-            partial_bytes: self.partial_bytes as u64,
-            counters: self.counters.clone(),
+            connected: connections.established() as u64,
+            sessions: sessions.len() as u64,
+            subscriptions: self.routes.router.tree().len() as u64,
+            received: *received,
+            partial_bytes: connections.partial_bytes() as u64,
+            counters: counters.clone(),
         }
     }
 
-    /// Every connection, for an orderly stop.
+    /// Returns every connection, for an orderly stop.
     pub fn connection_ids(&self) -> Vec<ConnectionId> {
-        self.connections.iter().map(|(id, _)| id).collect()
+        self.core.connections.iter().map(|(id, _)| id).collect()
     }
 
-    /// Notes that a connection has something to write, if it has.
-    fn touch(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(id) else { return };
-        if !connection.wire.outbox.is_empty() || connection.is_closing() {
-            connection.mark_dirty(id, &mut self.effects.dirty);
-        }
-    }
-
-    /// What it shares with the others.
+    /// Returns the state that this shard shares with the others.
     pub fn shared(&self) -> Arc<SharedState> {
-        Arc::clone(&self.shared)
+        Arc::clone(&self.core.shared)
     }
 
-    /// Returns the next number of the sequence that the seed begins.
-    fn random(&mut self) -> u64 {
-        splitmix64(&mut self.seed)
+    /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first, at
+    /// most `most`. Costs a walk over every session: never for a turn's work.
+    pub fn waiting(&self, now: Instant, most: usize) -> Vec<LongestWait> {
+        LongestWait::find(now, most, &self.core.sessions, &self.core.connections)
     }
-}
 
-/// How a flush ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flushed {
-    /// Nothing waits.
-    Drained,
-    /// The socket takes no more for now.
-    Blocked,
-    /// What waits may not leave before it is committed.
-    HeldUntilCommit,
-    /// Nothing waits, and the connection is to be closed.
-    Finished(Leaves),
-    /// There is no such connection any more.
-    Gone,
+    /// Returns a connection's oldest unacknowledged packet, with its cause. `view` is the socket's
+    /// view of the bytes that were written to it.
+    pub fn diagnose(&self, now: Instant, id: ConnectionId, view: SocketView) -> Option<Stall> {
+        let connection = self.core.connections.get(id)?;
+        let sender = &self.core.sessions.get(connection.session?)?.session.sender;
+        sender.oldest_diagnosed(now, view, &connection.wire)
+    }
+
+    /// Returns the largest number of steps of a turn since the last call, and the number of packets
+    /// that began after their turn was over. The second number must be 0. For tests.
+    pub fn take_longest_turn(&mut self) -> (u32, u32) {
+        self.core.turn.take_longest()
+    }
+
+    /// Returns true if a publication takes more than one turn, and is not complete. For tests.
+    pub fn is_fanning(&self) -> bool {
+        self.fans.is_fanning()
+    }
+
+    /// Counts the resources of this shard. For tests.
+    pub fn usage(&self) -> ResourceUsage {
+        ResourceUsage::of(&self.core, &self.routes, &self.fans, &self.work)
+    }
+
+    /// Counts the memory of each owner anew, between two turns. Returns the bytes that all of them
+    /// have charged. For tests.
+    ///
+    /// # Errors
+    /// The first owner whose charge is wrong, with both figures.
+    pub fn recount(&self) -> Result<usize, String> {
+        usage::recount(&self.core, &self.routes, &self.delayed)
+    }
 }

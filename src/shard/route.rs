@@ -1,145 +1,51 @@
 //! From a publication to its receivers.
 
-use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::outcome::Outcome;
-use crate::mqtt::packet::QoS;
-use crate::persistence::records::TransactionNumber;
-use crate::persistence::rows::Body;
+use crate::mqtt::topic::TopicFilter;
+use crate::routing::shared_group::Member;
+use crate::routing::shared_group::MemberAddress;
+use crate::routing::shared_group::Presence;
+use crate::routing::subscription_tree::Interest;
+use crate::routing::subscription_tree::PackedOptions;
+use crate::routing::subscription_tree::Subscribed;
+use crate::routing::subscription_tree::Unsubscribed;
 use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Subscriber};
-use crate::session::wire::FrameKind;
-use crate::shard::Shard;
-use crate::shard::exchange::outbound::{Gate, Item, Publisher};
+use crate::shard::core::Core;
+use crate::shard::exchange::outbound::{Gate, Item};
+use crate::shard::fans::MatchedReceivers;
+use crate::shard::features::orphaned_queues::OrphanedQueues;
+use crate::shard::publication::Publication;
+use crate::shard::publication::Routed;
+use crate::shard::publication::Target;
+use crate::shard::publication::merge;
+use crate::shard::router::Router;
+use crate::shard::slots::SessionId;
 use crate::time::Instant;
-use std::rc::Rc;
 
-/// A message on its way, before and after it has a body of its own: at QoS 0, with receivers that
-/// take it at once, it never gets one.
+/// Subscriptions, shared groups, and the messages that wait for a member of a group.
 #[derive(Debug)]
-pub(super) struct Publication<'a> {
-    pub parts: Parts<'a>,
-    pub publisher: Option<Publisher>,
-    /// The client id of the publisher, where messages keep it.
-    pub publisher_name: &'a str,
-    message: Option<Message>,
-    /// Whom to tell of a message that is held; none where nobody waits: then it is refused instead.
-    pub gate: Option<Gate>,
-    /// How often it is held.
-    pub held: u32,
-    /// Its row in the store, once a receiver here is in there.
-    pub body: Option<Rc<Body>>,
-    /// What it leads to, in all shards, is committed at once, with what this shard has recorded of
-    /// where it comes from; and nothing of it leaves before.
-    pub atomic: bool,
-    /// A member of a shared group had it before, whose session ended: it is lost if nobody takes it
-    /// now.
-    pub owed: bool,
-    /// The transaction that it begins, or is a part of.
-    pub transaction: Option<TransactionNumber>,
-    /// How far it is with each of the shard's frames.
-    pub framed: [Framed; FrameKind::COUNT],
+pub(crate) struct Routes {
+    pub router: Router,
+    pub orphaned_queues: OrphanedQueues,
 }
 
-/// How far a publication is with the packet that all receivers of one kind get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framed {
-    /// Nobody had it.
-    Unsent,
-    /// One had it, written straight into its outbox: most messages have one receiver, and a frame
-    /// would be copied once for it.
-    Once,
-    /// The frame is laid out.
-    LaidOut,
-}
-
-impl<'a> Publication<'a> {
-    pub fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
-        let publisher = publisher.map(|session| Publisher { shard: here, session });
-        Publication {
-            parts,
-            publisher,
-            publisher_name: "",
-            message: None,
-            gate: None,
-            held: 0,
-            body: None,
-            atomic: false,
-            owed: false,
-            transaction: None,
-            framed: [Framed::Unsent; FrameKind::COUNT],
-        }
-    }
-
-    /// Of a message that exists.
-    pub fn of(message: &'a Message, publisher: Option<Publisher>) -> Publication<'a> {
-        let header = message.header();
-        let parts = Parts {
-            qos: header.qos,
-            retain: header.retain,
-            expires: header.expires,
-            topic: message.topic(),
-            forwarded: message.forwarded(),
-            payload: message.payload(),
-        };
-        let mut publication = Publication::new(parts, None, ShardId(0));
-        publication.publisher = publisher;
-        publication.publisher_name = message.publisher();
-        publication.message = Some(message.clone());
-        publication
-    }
-
-    /// The body that its receivers share; made when first asked for.
-    pub fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
-        let Publication { parts, publisher_name, message, .. } = self;
-        message.get_or_insert_with(|| Message::published_by(publisher_name, *parts, scratch))
-    }
-
-    pub fn existing(&self) -> Option<&Message> {
-        self.message.as_ref()
-    }
-
-    /// What there is to say of a delivery that had this outcome, as far as the store goes: what is
-    /// held is in there.
-    pub fn taken_over(&self, outcome: Outcome) -> Outcome {
-        if self.held > 0 { Outcome::Taken } else { outcome }
+impl Routes {
+    /// Returns the routes of the shard `here`, without subscriptions.
+    pub fn new(here: ShardId) -> Routes {
+        Routes { router: Router::new(here), orphaned_queues: OrphanedQueues::default() }
     }
 }
 
-/// Where a publication went.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Routed {
-    /// What is known already.
-    pub outcome: Outcome,
-    /// Answers that are still to come.
-    pub gates: u32,
-    /// The peers that have as much from here as they should.
-    pub full: ShardSet,
+/// The middle layer of a shard: [`Core`] with the routes, borrowed for one call.
+#[derive(Debug)]
+pub(crate) struct Routing<'a> {
+    pub core: &'a mut Core,
+    pub routes: &'a mut Routes,
 }
 
-/// A receiver with its overlapping subscriptions merged.
-pub(super) struct Target<'a> {
-    pub session: SessionSlot,
-    /// The highest granted.
-    pub qos: QoS,
-    pub retain_as_published: bool,
-    pub ids: &'a [u32],
-}
-
-impl<'a> Target<'a> {
-    /// As [`merge`] of one subscription.
-    fn of(only: &'a Subscriber, publisher: Option<Publisher>, here: ShardId) -> Option<Target<'a>> {
-        let Subscriber { session, options, subscription_id } = only;
-        if options.no_local() && publisher == Some(Publisher { shard: here, session: *session }) {
-            return None;
-        }
-        let ids = if *subscription_id == 0 { &[] } else { std::slice::from_ref(subscription_id) };
-        let retain_as_published = options.retain_as_published();
-        Some(Target { session: *session, qos: options.qos(), retain_as_published, ids })
-    }
-}
-
-impl Shard {
+impl Routing<'_> {
     /// Hands a publication to everybody whom it matched; `publication.gate` is the publisher's.
-    pub(super) fn route_matched(
+    pub(crate) fn route_matched(
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
@@ -172,14 +78,14 @@ impl Shard {
     }
 
     /// Delivers to the local sessions of a match, each once.
-    pub(super) fn deliver_matches(
+    pub(crate) fn deliver_matches(
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
         matches: &mut Matches,
     ) -> Outcome {
         let subscribers = &matches.subscribers;
-        self.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
+        self.core.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
         // One filter's subscribers are in rising order; only overlapping filters name a session
         // twice.
         if !subscribers.is_sorted_by(|a, b| a.session.0 < b.session.0) {
@@ -187,8 +93,8 @@ impl Shard {
         }
         let mut outcome = Outcome::Unmatched;
         for only in subscribers {
-            if let Some(target) = Target::of(only, publication.publisher, self.here) {
-                outcome = outcome.or(self.deliver(now, &target, publication));
+            if let Some(target) = Target::of(only, publication.publisher, self.core.here) {
+                outcome = outcome.or(self.core.deliver(now, &target, publication));
             }
         }
         outcome
@@ -206,25 +112,25 @@ impl Shard {
         subscribers.sort_unstable_by_key(|s| s.session.0);
         let mut outcome = Outcome::Unmatched;
         for same in subscribers.chunk_by(|a, b| a.session == b.session) {
-            if let Some(target) = merge(same, publication.publisher, self.here, ids) {
-                outcome = outcome.or(self.deliver(now, &target, publication));
+            if let Some(target) = merge(same, publication.publisher, self.core.here, ids) {
+                outcome = outcome.or(self.core.deliver(now, &target, publication));
             }
         }
         outcome
     }
 
     /// Puts the publication into the peer batch of every interested peer.
-    pub(super) fn forward(
+    pub(crate) fn forward(
         &mut self,
         publication: &mut Publication<'_>,
         matches: &Matches,
         gate: Option<Gate>,
         routed: &mut Routed,
     ) {
-        let message = publication.message(&mut self.scratch.bytes).clone();
+        let message = publication.message(&mut self.core.scratch.bytes).clone();
         for shard in matches.peers.iter() {
-            let transaction = self.next_participant(publication);
-            let Some(peer) = self.exchange.peer(shard) else { continue };
+            let transaction = self.core.durability.next_participant(publication);
+            let Some(peer) = self.core.exchange.peer(shard) else { continue };
             routed.gates += u32::from(gate.is_some());
             let item =
                 Item::Publish { message: message.clone(), publisher: publication.publisher, transaction };
@@ -236,28 +142,115 @@ impl Shard {
     }
 }
 
-/// One session's matching subscriptions as one; `None` where No Local leaves none.
-// 3.1.1 [MQTT-3.3.5-1]; 5.0 [MQTT-3.3.4-2], [MQTT-3.3.4-3], [MQTT-3.3.4-4], [MQTT-3.8.3-3]
-pub(super) fn merge<'a>(
-    subscriptions: &[Subscriber],
-    publisher: Option<Publisher>,
-    here: ShardId,
-    ids: &'a mut Vec<u32>,
-) -> Option<Target<'a>> {
-    ids.clear();
-    let mut merged: Option<(QoS, bool)> = None;
-    let session = subscriptions.first()?.session;
-    let own = publisher == Some(Publisher { shard: here, session });
-    for s in subscriptions {
-        if own && s.options.no_local() {
-            continue;
-        }
-        let (qos, rap) = merged.unwrap_or((QoS::AtMostOnce, false));
-        merged = Some((qos.max(s.options.qos()), rap || s.options.retain_as_published()));
-        if s.subscription_id != 0 {
-            ids.push(s.subscription_id);
+/// Subscriptions, here and at the peers.
+impl Routing<'_> {
+    /// Enters a plain filter into the index.
+    pub(crate) fn enter_index(
+        &mut self,
+        session: SessionId,
+        filter: &str,
+        options: PackedOptions,
+        subscription_id: u32,
+    ) {
+        let subscriber = Subscriber { session: SessionSlot(session.slot), options, subscription_id };
+        if let Subscribed::New { first_here: true } = self.routes.router.subscribe(filter, subscriber) {
+            for peer in self.core.exchange.others() {
+                peer.send(Item::Interest { filter: filter.into(), interest: Interest::Present });
+            }
         }
     }
-    let (qos, retain_as_published) = merged?;
-    Some(Target { session, qos, retain_as_published, ids })
+
+    pub(crate) fn enter_group(
+        &mut self,
+        session: SessionId,
+        group: &str,
+        filter: &str,
+        options: PackedOptions,
+        subscription_id: u32,
+        presence: Presence,
+    ) {
+        let member = Member {
+            shard: self.core.here,
+            session: SessionSlot(session.slot),
+            generation: session.generation,
+            options,
+            subscription_id,
+            online: presence == Presence::Online,
+        };
+        self.routes.router.join(group, filter, member);
+        for peer in self.core.exchange.others() {
+            peer.send(Item::Join { group: group.into(), filter: filter.into(), member });
+        }
+    }
+
+    /// Takes a plain filter of a session out of the index.
+    pub(crate) fn leave_index(&mut self, filter: &str, session: SessionId) -> bool {
+        match self.routes.router.unsubscribe(filter, SessionSlot(session.slot)) {
+            Unsubscribed::Removed { last_here } => {
+                if last_here {
+                    for peer in self.core.exchange.others() {
+                        peer.send(Item::Interest { filter: filter.into(), interest: Interest::Absent });
+                    }
+                }
+                true
+            }
+            Unsubscribed::NotFound => false,
+        }
+    }
+
+    /// Takes one filter of a session out of the index, and tells the peers where they must know.
+    pub(crate) fn leave_filter(&mut self, id: SessionId, full: &str) -> bool {
+        let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return false };
+        match filter.share_name {
+            Some(group) => {
+                let address = MemberAddress { shard: self.core.here, session: SessionSlot(id.slot) };
+                self.leave_group(group, filter.filter, address)
+            }
+            None => self.leave_index(filter.filter, id),
+        }
+    }
+
+    /// A member of this shard leaves a group; whether it was in it.
+    pub(crate) fn leave_group(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
+        let left = self.drop_member(group, filter, address);
+        if left {
+            for peer in self.core.exchange.others() {
+                peer.send(Item::Leave { group: group.into(), filter: filter.into(), address });
+            }
+        }
+        left
+    }
+
+    /// A member of any shard leaves a group. Returns false if it was not in there.
+    pub(crate) fn drop_member(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
+        self.routes.orphaned_queues.member_left();
+        self.routes.router.leave(group, filter, address)
+    }
+
+    /// The session came or went: its groups choose accordingly, here and elsewhere. Costs the same
+    /// in however many it is.
+    pub(crate) fn set_presence(&mut self, id: SessionId, presence: Presence) {
+        let address = MemberAddress { shard: self.core.here, session: SessionSlot(id.slot) };
+        if self.routes.router.set_presence(address, presence) {
+            for peer in self.core.exchange.others() {
+                peer.send(Item::Presence { address, presence });
+            }
+        }
+    }
+
+    /// Matches a publication within this turn; false if it is to become a [`Fan`]. Then the matches
+    /// have nothing, or all.
+    pub(crate) fn match_at_once(&mut self, topic: &str, matches: &mut Matches) -> MatchedReceivers {
+        let most = self.core.turn.at_once();
+        // Two nodes are a step.
+        let all = self.routes.router.tree().matches_within(topic, most.saturating_mul(2), matches);
+        self.core.turn.charge(matches.visited / 2);
+        match all {
+            false => MatchedReceivers::InPart,
+            true if matches.subscribers.len() + matches.groups.len() > most as usize => {
+                MatchedReceivers::Many
+            }
+            true => MatchedReceivers::All,
+        }
+    }
 }

@@ -19,7 +19,7 @@ const FULL_FILTER: usize = 80;
 
 /// The subscriptions of one shard, and its shared groups in all shards.
 #[derive(Debug)]
-pub(super) struct Router {
+pub(crate) struct Router {
     tree: SubscriptionTree,
     /// The full filter of each shared group, `$share/...`.
     full_filters: HashMap<GroupId, Arc<Box<str>>, foldhash::fast::FixedState>,

@@ -9,7 +9,7 @@ use crate::session::wire::{Frame, FrameKind};
 /// The buffers of one shard. None is on the account of `limits.memory`: each is bounded by the
 /// largest packet.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     /// One PUBLISH of each kind, laid out once for all receivers that get the same bytes.
     pub frames: [Frame; FrameKind::COUNT],
     /// Where a message is put together.

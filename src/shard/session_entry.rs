@@ -35,7 +35,7 @@ pub struct SessionEntry {
 
 /// A message that waits for room in a full queue.
 #[derive(Debug)]
-pub(in crate::shard) struct HeldMessage {
+pub(crate) struct HeldMessage {
     pub delivery: Delivery,
     /// Who waits for the outcome.
     pub gate: Gate,
@@ -45,12 +45,12 @@ pub(in crate::shard) struct HeldMessage {
 }
 
 /// Bytes of a held message beside the message itself.
-pub(in crate::shard) const HELD: usize = size_of::<HeldMessage>();
+pub(crate) const HELD: usize = size_of::<HeldMessage>();
 
 impl SessionEntry {
     /// Returns an entry for a session without a connection. `ends` and `will_due` are
     /// [`Instant::NEVER`] where nothing is pending.
-    pub(in crate::shard) fn new(session: Session, ends: Instant, will_due: Instant) -> SessionEntry {
+    pub(crate) fn new(session: Session, ends: Instant, will_due: Instant) -> SessionEntry {
         SessionEntry {
             session,
             connection: None,
@@ -62,13 +62,13 @@ impl SessionEntry {
     }
 
     /// Returns the earliest of session expiry, will delay and the end of a hold.
-    pub(in crate::shard) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         self.ends.min(self.will_due).min(self.held_until())
     }
 
     /// Returns true if a delivery has to be held: the policy says so, and the queue has no room or
     /// others are held already. A message that is larger than the queue is not held.
-    pub(in crate::shard) fn must_hold(
+    pub(crate) fn must_hold(
         &mut self,
         now: Instant,
         delivery: &Delivery,
@@ -82,27 +82,27 @@ impl SessionEntry {
     }
 
     /// Returns the number of held messages.
-    pub(in crate::shard) fn held_messages(&self) -> usize {
+    pub(crate) fn held_messages(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.len())
     }
 
     /// Returns true if messages are held.
-    pub(in crate::shard) fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.held.is_some()
     }
 
     /// Holds a message, behind the others.
-    pub(in crate::shard) fn hold(&mut self, held: HeldMessage) {
+    pub(crate) fn hold(&mut self, held: HeldMessage) {
         self.held.get_or_insert_default().push_back(held);
     }
 
     /// Returns the oldest held message.
-    pub(in crate::shard) fn first_held(&self) -> Option<&HeldMessage> {
+    pub(crate) fn first_held(&self) -> Option<&HeldMessage> {
         self.held.as_ref()?.front()
     }
 
     /// Takes out the oldest held message.
-    pub(in crate::shard) fn pop_held(&mut self) -> Option<HeldMessage> {
+    pub(crate) fn pop_held(&mut self) -> Option<HeldMessage> {
         let held = self.held.as_mut()?;
         let front = held.pop_front();
         if held.is_empty() {
@@ -113,35 +113,35 @@ impl SessionEntry {
 
     /// Returns the time at which the oldest held message is refused, or [`Instant::NEVER`] if none
     /// is held. All are held equally long, so no other one is refused earlier.
-    pub(in crate::shard) fn held_until(&self) -> Instant {
+    pub(crate) fn held_until(&self) -> Instant {
         self.first_held().map_or(Instant::NEVER, |held| held.until)
     }
 
     /// Ends the entry. Returns the session and the held messages.
-    pub(in crate::shard) fn into_parts(self) -> (Session, VecDeque<HeldMessage>) {
+    pub(crate) fn into_parts(self) -> (Session, VecDeque<HeldMessage>) {
         (self.session, self.held.map_or_else(VecDeque::new, |held| *held))
     }
 
     /// Returns true if the session has room in its outbox and in its queue. `connection` is that of
     /// the session, if it has one.
-    pub(in crate::shard) fn takes_more(&self, connection: Option<&Connection>, policy: &SendPolicy) -> bool {
+    pub(crate) fn takes_more(&self, connection: Option<&Connection>, policy: &SendPolicy) -> bool {
         connection.is_some_and(|c| c.wire.outbox.len() < policy.outbox) && self.has_place(policy)
     }
 
     /// Returns true if the queue takes one more message, by number.
-    pub(in crate::shard) fn has_place(&self, policy: &SendPolicy) -> bool {
+    pub(crate) fn has_place(&self, policy: &SendPolicy) -> bool {
         self.session.sender.queued() < self.session.queue_limits(policy).messages
     }
 
     /// Returns true if the queue takes a message of `size` bytes that an ended session left. Such a
     /// message does not pass held ones.
-    pub(in crate::shard) fn has_room_for_owed(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
+    pub(crate) fn has_room_for_owed(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
         let limits = self.session.queue_limits(policy);
         !self.holds() && self.session.sender.may_have_room(now, size, limits)
     }
 
     /// Returns the part of a long queue that stays in memory.
-    pub(in crate::shard) fn head(&self) -> Head {
+    pub(crate) fn head(&self) -> Head {
         match self.connection {
             _ if self.session.sender.redelivery().keep_what_waits() => Head::All,
             Some(_) => Head::Online,
@@ -151,7 +151,7 @@ impl SessionEntry {
 
     /// Returns a hash of the fields that [`Self::record`] writes and that a connection does not
     /// change by coming or going. Never 0.
-    pub(in crate::shard) fn hash_of_terms(&self) -> u64 {
+    pub(crate) fn hash_of_terms(&self) -> u64 {
         let session = &self.session;
         let will = session.will.as_deref();
         let will = will.map(|w| {
@@ -163,7 +163,7 @@ impl SessionEntry {
     }
 
     /// Records the session in full, if it is stored.
-    pub(in crate::shard) fn record(&self) {
+    pub(crate) fn record(&self) {
         let session = &self.session;
         let Some(row) = session.row() else { return };
         let (retry_interval, ack_timeout) = session.requested_times();

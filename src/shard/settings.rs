@@ -1,7 +1,17 @@
 //! The operator's settings, as the shard needs them.
 
+use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
+use crate::session::drops::DropReason;
+use crate::shard::durability::gates::Durability;
 use std::time::Duration;
+
+/// Slot of the deadline of a shard's regular work, of the kind
+/// [`DeadlineKind::Housekeeping`](crate::expiry::deadline::DeadlineKind).
+pub const OWN_CHORE: u32 = 0;
+
+/// Slot of the deadline of the earliest delayed message, of the same kind.
+pub const OWN_DELAYED: u32 = 1;
 
 /// The settings of one shard. All shards of a broker have the same.
 #[derive(Clone, Debug)]
@@ -23,6 +33,28 @@ pub struct ShardSettings {
     pub event_topics: bool,
 }
 
+impl ShardSettings {
+    /// Returns why a client may not publish to a topic, if it may not.
+    pub(crate) fn topic_refusal(&self, topic: &str) -> Option<DropReason> {
+        if is_reserved(topic) {
+            return Some(DropReason::ReservedTopic);
+        }
+        // Each level but the first takes a byte at least, so a short topic need not be counted.
+        let most = self.session.topic_levels;
+        (topic.len() >= most && levels(topic) > most).then_some(DropReason::TopicTooDeep)
+    }
+
+    /// Returns the bytes of the largest message that some queue of a shard may take.
+    pub(crate) fn largest_queue_bytes(&self, durability: &Durability) -> usize {
+        let policy = &self.session.send;
+        if durability.is_on() {
+            policy.queue.bytes.max(policy.stored_queue.bytes)
+        } else {
+            policy.queue.bytes
+        }
+    }
+}
+
 /// Limits of the messages that wait for their delay to end, in all shards.
 #[derive(Clone, Copy, Debug)]
 pub struct DelayedLimits {
@@ -30,4 +62,18 @@ pub struct DelayedLimits {
     pub bytes: usize,
     /// The longest delay, in seconds.
     pub horizon: u32,
+}
+
+/// Returns true if a topic is reserved for the broker. A client's PUBLISH to it is acknowledged or
+/// refused, and its message is dropped and counted.
+#[inline]
+pub(crate) fn is_reserved(topic: &str) -> bool {
+    topic.starts_with('$') && is_own(topic)
+}
+
+#[cold]
+fn is_own(topic: &str) -> bool {
+    ["$SYS", "$dead", "$homing", "$delayed", "$share"]
+        .iter()
+        .any(|own| topic.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }

@@ -19,12 +19,14 @@ use crate::mqtt::packet::QoS;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{GroupId, SessionSlot, ShardId, ShardSet};
 use crate::session::drops::DropReason;
-use crate::shard::Shard;
+use crate::session::outbound::queue::QueuePolicy;
+use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Round, SharedMessage};
-use crate::shard::features::hold::Asks;
 use crate::shard::features::orphaned_queues::{Peers, RoomAtPeers};
-use crate::shard::route::{Publication, Routed, Target};
-use crate::shard::slots::SessionId;
+use crate::shard::publication::Publication;
+use crate::shard::publication::Routed;
+use crate::shard::publication::Target;
+use crate::shard::route::Routing;
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -38,8 +40,20 @@ const LOOKED_AT: usize = 2_048;
 /// something may have expired, or may be dropped for it.
 const ASKED: usize = 64;
 
+/// Members of a group that are looked at for one to hold a message.
+const HOLDERS_LOOKED_AT: usize = 64;
+
+/// Whether peers may hold a message that no member of this shard can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Peers may.
+    Peers,
+    /// A peer passed the message on already.
+    Nobody,
+}
+
 /// How far a shared delivery has come.
-pub(super) enum SharedDelivery {
+pub(crate) enum SharedDelivery {
     /// It is settled here.
     Settled(Outcome),
     /// It waits for room with a member here, which the gate hears of in time.
@@ -48,9 +62,9 @@ pub(super) enum SharedDelivery {
     Underway { full: ShardSet },
 }
 
-impl Shard {
+impl Routing<'_> {
     /// Delivers a publication to one member of a group that matched.
-    pub(super) fn share(
+    pub(crate) fn share(
         &mut self,
         now: Instant,
         group: GroupId,
@@ -78,7 +92,7 @@ impl Shard {
         (offered, cause): (Offered, DropReason),
         gate: Option<Gate>,
     ) -> SharedDelivery {
-        let Some(share) = self.router.full_filter(group).cloned() else {
+        let Some(share) = self.routes.router.full_filter(group).cloned() else {
             return SharedDelivery::Settled(Outcome::Unmatched);
         };
         let (mut round, mut seen) = (Round::Ready, ShardSet::EMPTY);
@@ -96,7 +110,7 @@ impl Shard {
                         return self.nobody_takes(now, (group, &share), publication, cause, gate);
                     };
                     refused.push(member.address());
-                    if member.shard == self.here {
+                    if member.shard == self.core.here {
                         if self.offer(now, &member, publication, &share) == Outcome::Taken {
                             return SharedDelivery::Settled(Outcome::Taken);
                         }
@@ -109,12 +123,13 @@ impl Shard {
             }
         }
         loop {
-            if seen.insert(self.here)
+            if seen.insert(self.core.here)
                 && self.offer_here(now, group, round, publication, &share) == Outcome::Taken
             {
                 return SharedDelivery::Settled(Outcome::Taken);
             }
-            let elsewhere = self.router.group(group).and_then(|g| g.shard_beside(presence_in(round), seen));
+            let elsewhere =
+                self.routes.router.group(group).and_then(|g| g.shard_beside(presence_in(round), seen));
             if let Some(shard) = elsewhere {
                 return self.send_share(
                     (shard, None),
@@ -144,7 +159,7 @@ impl Shard {
         gate: Option<Gate>,
     ) -> SharedDelivery {
         if publication.owed {
-            let message = publication.message(&mut self.scratch.bytes).clone();
+            let message = publication.message(&mut self.core.scratch.bytes).clone();
             if self.keep_owed(now, &message, share, publication.atomic, &mut publication.body) {
                 return SharedDelivery::Settled(Outcome::Refused);
             }
@@ -156,11 +171,11 @@ impl Shard {
         // QoS 0 waits in no queue.
         let at_most_once = publication.parts.qos == QoS::AtMostOnce;
         let cause = if at_most_once { DropReason::OutboxFull } else { cause };
-        let wanted = self.rules.nobody().of(publication.parts.topic).wants_dead_letter(cause);
-        let message = wanted.then(|| publication.message(&mut self.scratch.bytes).clone());
+        let wanted = self.core.sessions.rules().nobody().of(publication.parts.topic).wants_dead_letter(cause);
+        let message = wanted.then(|| publication.message(&mut self.core.scratch.bytes).clone());
         // Its publisher's acknowledgement waits for the dead letter, in whichever shard that is
         // stored.
-        self.drop_of_group(share, cause, message, self.stored.is_some());
+        self.core.drop_of_group(share, cause, message, self.core.durability.is_on());
         SharedDelivery::Settled(Outcome::Refused)
     }
 
@@ -192,7 +207,7 @@ impl Shard {
             retain_as_published: chosen.retain,
             ids: if chosen.subscription_id == 0 { &[] } else { &ids },
         };
-        self.deliver_shared(now, &target, publication, Some(share))
+        self.core.deliver_shared(now, &target, publication, Some(share))
     }
 
     /// Offers a message to the members here, in one round.
@@ -204,15 +219,17 @@ impl Shard {
         publication: &mut Publication<'_>,
         share: &Arc<Box<str>>,
     ) -> Outcome {
-        let (presence, here) = (presence_in(round), self.here);
-        let Some(members) = self.router.group_mut(group) else { return Outcome::Unmatched };
+        let (presence, here) = (presence_in(round), self.core.here);
+        let Some(members) = self.routes.router.group_mut(group) else { return Outcome::Unmatched };
         let (own, turn) = members.of_shard(presence, here);
         let mut regardless = if round == Round::Ready { 0 } else { ASKED };
         let mut next = turn;
         for place in (turn..own.end).chain(own.start..turn).take(LOOKED_AT) {
             next = if place + 1 == own.end { own.start } else { place + 1 };
-            self.turn.charge(1);
-            let Some(member) = self.router.group(group).and_then(|g| g.at(presence, place)) else { break };
+            self.core.turn.charge(1);
+            let Some(member) = self.routes.router.group(group).and_then(|g| g.at(presence, place)) else {
+                break;
+            };
             let has_room = match round {
                 Round::Ready => self.takes_more(&member),
                 _ => self.has_room_in_queue(&member),
@@ -233,26 +250,27 @@ impl Shard {
     }
 
     fn set_turn_in_group(&mut self, group: GroupId, presence: Presence, place: usize) {
-        if let Some(members) = self.router.group_mut(group) {
+        if let Some(members) = self.routes.router.group_mut(group) {
             members.set_turn(presence, place);
         }
     }
 
     /// Whether a member here is connected and has room in its outbox and its queue.
     fn takes_more(&self, member: &Member) -> bool {
-        let policy = &self.settings.session.send;
-        let Some((_, session_entry)) = self.sessions.at(member.session.0) else { return false };
-        session_entry.takes_more(session_entry.connection.and_then(|id| self.connections.get(id)), policy)
+        let policy = &self.core.settings.session.send;
+        let Some((_, session_entry)) = self.core.sessions.at(member.session.0) else { return false };
+        session_entry
+            .takes_more(session_entry.connection.and_then(|id| self.core.connections.get(id)), policy)
     }
 
     /// Whether a member here may take a message above QoS 0.
     fn has_room_in_queue(&self, member: &Member) -> bool {
-        let policy = &self.settings.session.send;
-        let session_entry = self.sessions.at(member.session.0).map(|(_, session_entry)| session_entry);
+        let policy = &self.core.settings.session.send;
+        let session_entry = self.core.sessions.at(member.session.0).map(|(_, session_entry)| session_entry);
         session_entry.is_some_and(|r| r.has_place(policy))
     }
 
-    pub(super) fn send_share(
+    pub(crate) fn send_share(
         &mut self,
         (shard, chosen): (ShardId, Option<Chosen>),
         filter: Arc<Box<str>>,
@@ -260,10 +278,10 @@ impl Shard {
         publication: &mut Publication<'_>,
         gate: Option<Gate>,
     ) -> SharedDelivery {
-        let transaction = self.next_participant(publication);
-        let message = publication.message(&mut self.scratch.bytes).clone();
+        let transaction = self.core.durability.next_participant(publication);
+        let message = publication.message(&mut self.core.scratch.bytes).clone();
         let size = message.size();
-        let Some(peer) = self.exchange.peer(shard) else {
+        let Some(peer) = self.core.exchange.peer(shard) else {
             return SharedDelivery::Settled(Outcome::Refused);
         };
         let share = SharedMessage { message, filter, offered, owed: publication.owed, chosen, transaction };
@@ -284,7 +302,8 @@ impl Shard {
         refused: &[MemberAddress],
         round: &mut Round,
     ) -> Option<Member> {
-        let Shard { router, sessions, connections, settings, here, turn, .. } = self;
+        let Core { sessions, connections, settings, here, turn, .. } = &mut *self.core;
+        let router = &mut self.routes.router;
         let policy = &settings.session.send;
         let (members, caught_up) = router.group_caught_up(group)?;
         turn.charge(caught_up as u32);
@@ -319,7 +338,7 @@ impl Shard {
 
     /// A share came for a session here, which has it, or another member does. `gate`: whom to tell,
     /// if that is elsewhere.
-    pub(super) fn take_share(
+    pub(crate) fn take_share(
         &mut self,
         now: Instant,
         share: &SharedMessage,
@@ -333,7 +352,7 @@ impl Shard {
         let mut offered = share.offered.clone();
         let mut cause = DropReason::QueueRefused;
         if let Some(chosen) = &share.chosen {
-            let current = self.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
+            let current = self.core.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
             if current == Some(chosen.generation) {
                 match self.offer_chosen(now, chosen, publication, &share.filter) {
                     Outcome::Taken => return SharedDelivery::Settled(Outcome::Taken),
@@ -357,7 +376,7 @@ impl Shard {
     // 5.0 [MQTT-4.8.2-5] forbids it for QoS 2 alone.
     /// `stored`: that it is no longer this one's is recorded with who has it now. `gate`: whom
     /// another shard tells, if one gets it.
-    pub(super) fn share_again(
+    pub(crate) fn share_again(
         &mut self,
         now: Instant,
         message: Message,
@@ -367,7 +386,7 @@ impl Shard {
     ) -> SharedDelivery {
         // 5.0 [MQTT-3.3.2-5]: delivery to that member has not begun, whatever this one had.
         if message.is_expired(now) {
-            self.drop_of_group(share, DropReason::Expired, Some(message), stored);
+            self.core.drop_of_group(share, DropReason::Expired, Some(message), stored);
             return SharedDelivery::Settled(Outcome::Refused);
         }
         let mut publication = Publication::of(&message, None);
@@ -378,7 +397,7 @@ impl Shard {
 
     /// As [`Self::share_again`] at the end of a session; where no member has room now, the message
     /// waits for one that has.
-    pub(super) fn share_again_or_keep(
+    pub(crate) fn share_again_or_keep(
         &mut self,
         now: Instant,
         message: Message,
@@ -393,7 +412,7 @@ impl Shard {
 
     /// As [`Self::share_to_next`], of a group that may have gone with its last member: then nobody
     /// is subscribed any more, and what was owed is lost.
-    pub(super) fn share_by_name(
+    pub(crate) fn share_by_name(
         &mut self,
         now: Instant,
         share: &str,
@@ -401,14 +420,14 @@ impl Shard {
         offered: (Offered, DropReason),
         gate: Option<Gate>,
     ) -> SharedDelivery {
-        let went = match self.router.group_of(share) {
+        let went = match self.routes.router.group_of(share) {
             Some(group) => self.share_to_next(now, group, publication, offered, gate),
             None => SharedDelivery::Settled(Outcome::Unmatched),
         };
         // What was refused is counted already.
         if publication.owed && matches!(went, SharedDelivery::Settled(Outcome::Unmatched)) {
-            let message = publication.message(&mut self.scratch.bytes).clone();
-            self.drop_of_group(share, DropReason::SessionEnded, Some(message), publication.atomic);
+            let message = publication.message(&mut self.core.scratch.bytes).clone();
+            self.core.drop_of_group(share, DropReason::SessionEnded, Some(message), publication.atomic);
             return SharedDelivery::Settled(Outcome::Refused);
         }
         went
@@ -417,18 +436,18 @@ impl Shard {
     /// Who of a group may take a message above QoS 0 of this size; `None` where there is no such
     /// group. Looks at [`LOOKED_AT`] members at most, until one here has room; beyond that it says
     /// that some has.
-    pub(super) fn room_in_group(&mut self, now: Instant, share: &str, size: usize) -> Option<RoomAtPeers> {
-        let members = self.router.group_of(share).and_then(|id| self.router.group(id))?;
-        let policy = &self.settings.session.send;
+    pub(crate) fn room_in_group(&mut self, now: Instant, share: &str, size: usize) -> Option<RoomAtPeers> {
+        let members = self.routes.router.group_of(share).and_then(|id| self.routes.router.group(id))?;
+        let policy = &self.core.settings.session.send;
         let mut room = RoomAtPeers { here: members.len() > LOOKED_AT, ..RoomAtPeers::default() };
         for m in members.members().take(LOOKED_AT) {
-            self.turn.charge(1);
-            if m.shard != self.here {
+            self.core.turn.charge(1);
+            if m.shard != self.core.here {
                 room.elsewhere = true;
                 continue;
             }
             // One whose session has ended may not have left the group yet.
-            let Some((_, session_entry)) = self.sessions.at(m.session.0) else { continue };
+            let Some((_, session_entry)) = self.core.sessions.at(m.session.0) else { continue };
             room.members_here = true;
             if session_entry.has_room_for_owed(now, size, policy) {
                 room.here = true;
@@ -441,39 +460,89 @@ impl Shard {
     /// Whether a member here has room for a message that an ended session leaves: one never pushes
     /// out what others wait for.
     fn takes_owed(&mut self, now: Instant, member: SessionSlot, publication: &mut Publication<'_>) -> bool {
-        let size = publication.message(&mut self.scratch.bytes).size();
-        let policy = &self.settings.session.send;
-        let session_entry = self.sessions.at(member.0).map(|(_, session_entry)| session_entry);
+        let size = publication.message(&mut self.core.scratch.bytes).size();
+        let policy = &self.core.settings.session.send;
+        let session_entry = self.core.sessions.at(member.0).map(|(_, session_entry)| session_entry);
         publication.parts.qos == QoS::AtMostOnce
             || session_entry.is_some_and(|r| r.has_room_for_owed(now, size, policy))
     }
+}
 
-    /// A member of this shard leaves a group; whether it was in it.
-    pub(super) fn leave_group(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
-        let left = self.drop_member(group, filter, address);
-        if left {
-            for peer in self.exchange.others() {
-                peer.tell(Item::Leave { group: group.into(), filter: filter.into(), address });
+/// Messages that wait for room, under the policy `hold`.
+impl Routing<'_> {
+    /// Every member of a group has refused a message: one of them holds it, if the policy says so.
+    /// `None` if none can.
+    pub(crate) fn hold_in_group(
+        &mut self,
+        now: Instant,
+        (group, share): (GroupId, &Arc<Box<str>>),
+        publication: &mut Publication<'_>,
+        gate: Gate,
+        asks: Asks,
+    ) -> Option<SharedDelivery> {
+        let (policy, bytes) = (
+            self.core.settings.session.send.queue.policy,
+            self.core.settings.largest_queue_bytes(&self.core.durability),
+        );
+        if policy != QueuePolicy::Hold
+            || publication.parts.qos == QoS::AtMostOnce
+            || publication.message(&mut self.core.scratch.bytes).size() > bytes
+        {
+            return None;
+        }
+        let members = || self.routes.router.group(group).into_iter().flat_map(|g| g.members());
+        let mut here: Vec<Member> =
+            members().filter(|m| m.shard == self.core.here).take(HOLDERS_LOOKED_AT).copied().collect();
+        let elsewhere = members().find(|m| m.shard != self.core.here && asks == Asks::Peers).copied();
+        here.sort_by_key(|m| {
+            self.core.sessions.at(m.session.0).map_or(usize::MAX, |(_, r)| r.held_messages())
+        });
+        for member in here {
+            let qos = publication.parts.qos.min(member.options.qos());
+            let ids = [member.subscription_id];
+            let target = Target {
+                session: member.session,
+                qos,
+                retain_as_published: member.options.retain_as_published(),
+                ids: if member.subscription_id == 0 { &[] } else { &ids },
+            };
+            let before = publication.held;
+            let gate_before = publication.gate.replace(gate);
+            let outcome = self.core.deliver_shared(now, &target, publication, Some(share));
+            publication.gate = gate_before;
+            if outcome == Outcome::Taken {
+                return Some(SharedDelivery::Settled(outcome));
+            }
+            if publication.held > before {
+                return Some(SharedDelivery::Held);
             }
         }
-        left
+        let to = (elsewhere?.shard, None);
+        Some(self.send_share(to, Arc::clone(share), Offered::ToAll, publication, Some(gate)))
     }
 
-    /// A member of any shard leaves a group. Returns false if it was not in there.
-    pub(super) fn drop_member(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
-        self.orphaned_queues.member_left();
-        self.router.leave(group, filter, address)
-    }
-
-    /// The session came or went: its groups choose accordingly, here and elsewhere. Costs the same
-    /// in however many it is.
-    pub(super) fn set_presence(&mut self, id: SessionId, presence: Presence) {
-        let address = MemberAddress { shard: self.here, session: SessionSlot(id.slot) };
-        if self.router.set_presence(address, presence) {
-            for peer in self.exchange.others() {
-                peer.tell(Item::Presence { address, presence });
-            }
-        }
+    /// A peer has nobody to hold a shared message; somebody here holds it, or it is refused.
+    pub(crate) fn take_share_to_hold(
+        &mut self,
+        now: Instant,
+        share: &SharedMessage,
+        publication: &mut Publication<'_>,
+        gate: Gate,
+    ) -> SharedDelivery {
+        let group = self.routes.router.group_of(&share.filter);
+        let held = group.and_then(|group| {
+            self.hold_in_group(now, (group, &share.filter), publication, gate, Asks::Nobody)
+        });
+        held.unwrap_or_else(|| {
+            let message = Some(share.message.clone());
+            self.core.drop_of_group(
+                &share.filter,
+                DropReason::QueueRefused,
+                message,
+                self.core.durability.is_on(),
+            );
+            SharedDelivery::Settled(Outcome::Refused)
+        })
     }
 }
 

@@ -45,13 +45,13 @@ impl PartialShare {
     }
 
     /// Adds the growth of one shard's partial packets, in bytes. May be negative.
-    pub(in crate::shard) fn report(&self, grown: i64) {
+    pub(crate) fn report(&self, grown: i64) {
         self.held.fetch_add(grown, Ordering::Relaxed);
     }
 
     /// Returns true if the limit is exceeded. `unreported` is the growth of the calling shard since
     /// its last report, in bytes.
-    pub(in crate::shard) fn is_exceeded(&self, unreported: i64) -> bool {
+    pub(crate) fn is_exceeded(&self, unreported: i64) -> bool {
         self.held.load(Ordering::Relaxed) + unreported > self.most.load(Ordering::Relaxed)
     }
 }
@@ -61,5 +61,27 @@ impl SharedState {
     pub fn retained(&self) -> MutexGuard<'_, Retained> {
         // A panic is fatal in this process, so a poisoned lock is never met outside tests.
         self.retained.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if a change may be refused. Called for every PUBLISH; nearly always false.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.budget.is_exceeded() || self.store_is_short()
+    }
+
+    /// Returns true if the store has no room, or soon will have none.
+    pub(crate) fn store_is_short(&self) -> bool {
+        self.is_store_full() || self.store_room.load(Ordering::Relaxed) != i64::MAX
+    }
+
+    /// Returns true if the store has no room. For those who make room, not for those who need some.
+    pub(crate) fn is_store_full(&self) -> bool {
+        self.store_full.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of the retained message that an erasing PUBLISH to `topic` frees. Returns 0
+    /// while nothing is short; then the lock is left alone.
+    pub(crate) fn frees(&self, topic: &str) -> usize {
+        if self.is_short() { self.retained().size_of(topic) } else { 0 }
     }
 }

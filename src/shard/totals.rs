@@ -45,7 +45,7 @@ pub struct Totals {
 
 impl Totals {
     /// Locked when a connection ends that leaves a record.
-    pub(super) fn last_disconnects(&self) -> MutexGuard<'_, LastDisconnects> {
+    pub(crate) fn last_disconnects(&self) -> MutexGuard<'_, LastDisconnects> {
         // A panic is fatal in this process, so a poisoned lock is never met outside tests.
         self.last_disconnects.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,4 +11,4 @@
 pub mod gates;
 pub mod placement;
 pub mod recovery;
-pub(in crate::shard) mod session_records;
+pub(crate) mod session_records;

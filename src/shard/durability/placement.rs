@@ -5,7 +5,6 @@ use crate::persistence::records::{
     BodyCopy, BodyNumber, ReadEntry, Recovered, RecoveredEntry, RecoveredSession, StoredDelayed,
 };
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::Shard;
 use crate::shard::connect::shard_of;
 use crate::shard::durability::recovery::InFlightRead;
 use crate::shard::features::delayed::owner;
@@ -102,14 +101,4 @@ pub fn share_out(
         }
     }
     shares
-}
-
-impl Shard {
-    /// Keeps sessions in a store from here on, and takes up what that had. Before anything else is
-    /// done with the shard.
-    pub fn take_up(&mut self, now: Instant, share: RecoveredShard) {
-        self.keep_in_store(share.next_number);
-        self.recover(now, share.down, share.sessions, share.orphaned, share.in_flight);
-        self.recover_delayed(now, share.read_until, share.delayed, share.delayed_in_all);
-    }
 }

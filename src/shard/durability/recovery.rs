@@ -1,4 +1,4 @@
-//! What the store had: sessions as they were when the broker ended.
+//! Recovery: rebuilds sessions and queues as they were when the broker ended.
 
 use crate::mqtt::packet::QoS;
 use crate::mqtt::topic::TopicFilter;
@@ -12,7 +12,7 @@ use crate::routing::subscription_tree::PackedOptions;
 use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::Delivery;
-use crate::shard::Shard;
+use crate::shard::route::Routing;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
@@ -21,53 +21,58 @@ use hashbrown::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What was in flight, read back with its messages.
+/// Entries that were in flight, read back with their messages.
 pub type InFlightRead = HashMap<EntryNumber, ReadEntry, FixedState>;
 
 type Bodies = HashMap<BodyNumber, Rc<Body>, FixedState>;
 
-impl Shard {
-    /// Takes up the sessions that live here, after [`Shard::keep_in_store`]. `down`: how long the
-    /// broker was, as far as is known.
-    ///
-    /// `orphaned`: what sessions that had ended left behind.
-    ///
-    /// Every session is without a connection: one that had one expires from when the broker ended,
-    /// and its will goes out unless the client is back within the will delay from now. What was
-    /// sent is sent again with DUP at its return, with the same identifiers in the same order.
-    pub fn recover(
-        &mut self,
-        now: Instant,
-        down: Duration,
-        sessions: Vec<RecoveredSession>,
-        orphaned: Vec<RecoveredEntry>,
-        mut in_flight: InFlightRead,
-    ) {
-        let Some(write_buffer) = self.write_buffer().cloned() else { return };
-        let mut bodies = Bodies::default();
-        let left = orphaned.into_iter().filter_map(|entry| {
-            let body = body(&write_buffer, &mut bodies, entry.body?);
-            write_buffer.known_entry(entry.number, Some(body)).park()
-        });
-        self.leave_orphans(now, left.collect());
-        for recovered in sessions {
-            self.recover_session(now, down, recovered, &write_buffer, &mut bodies, &mut in_flight);
-        }
-    }
+/// The recovery of one shard, which its sessions have in common.
+struct Recovery<'a> {
+    now: Instant,
+    /// How long the broker was down, as far as that is known.
+    down: Duration,
+    write_buffer: &'a Rc<WriteBuffer>,
+    bodies: Bodies,
+    in_flight: InFlightRead,
+}
 
-    fn recover_session(
-        &mut self,
-        now: Instant,
-        down: Duration,
-        recovered: RecoveredSession,
-        write_buffer: &Rc<WriteBuffer>,
-        bodies: &mut Bodies,
-        in_flight: &mut InFlightRead,
-    ) {
+/// Takes up the sessions that live in this shard. `down` is how long the broker was down, as far as
+/// that is known. `orphaned` is what sessions that had ended left behind.
+///
+/// Every session is without a connection. A session that had one expires from the time when the
+/// broker ended, and its will is published unless the client is back within the will delay from
+/// now. Packets in flight are sent again with DUP at its return, with the same identifiers in the
+/// same order.
+pub(crate) fn recover(
+    now: Instant,
+    down: Duration,
+    sessions: Vec<RecoveredSession>,
+    orphaned: Vec<RecoveredEntry>,
+    in_flight: InFlightRead,
+    routing: &mut Routing<'_>,
+) {
+    let Some(write_buffer) = routing.core.durability.write_buffer().cloned() else { return };
+    let bodies = Bodies::default();
+    let mut recovery = Recovery { now, down, write_buffer: &write_buffer, bodies, in_flight };
+    let left = orphaned.into_iter().filter_map(|entry| {
+        let body = body(&write_buffer, &mut recovery.bodies, entry.body?);
+        write_buffer.known_entry(entry.number, Some(body)).park()
+    });
+    let left = left.collect();
+    routing.leave_orphans(now, left);
+    for recovered in sessions {
+        recovery.session(recovered, routing);
+    }
+}
+
+impl Recovery<'_> {
+    fn session(&mut self, recovered: RecoveredSession, routing: &mut Routing<'_>) {
+        let Recovery { now, down, write_buffer, ref mut bodies, ref mut in_flight } = *self;
+        let core = &mut *routing.core;
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
-        // The user is not in the store: rules that name one hold again from the next CONNECT, and
-        // not for what is given up before.
-        let redelivery = self.rules.resolve(&stored.client_id, None);
+        // The user is not in the store. Rules that name one hold again from the next CONNECT, and
+        // not for messages that are dropped before.
+        let redelivery = core.sessions.redelivery_of(&stored.client_id, None);
         let mut session = Session::new(&stored.client_id, stored.expiry, redelivery);
         session.version = stored.version;
         session.set_row(SessionRow::new(stored.key, Rc::clone(write_buffer)));
@@ -79,45 +84,52 @@ impl Shard {
             let body = entry.body.map(|b| body(write_buffer, bodies, b));
             let message = in_flight.remove(&entry.number);
             if restore(now, &mut session, write_buffer, &entry, body, message).is_none() {
-                self.counters.drops.lose(Dropped::new(DropReason::Unreadable, None));
+                core.counters.drops.lose(Dropped::new(DropReason::Unreadable, None));
             }
         }
         let was_connected = stored.connected;
         let (ends, will_due) = deadlines(now, down, &stored, session.expiry_interval());
         session.will = stored.will;
-        self.shared.totals.sessions.add(1);
-        let id = self.insert_session(SessionEntry::new(session, ends, will_due));
-        self.report_drops(id);
+        core.shared.totals.sessions.add(1);
+        let id = core.sessions.insert(SessionEntry::new(session, ends, will_due));
+        core.report_drops(id);
         for subscription in subscriptions {
             let options = PackedOptions::from_bits(subscription.options);
-            self.restore_subscription(id, &subscription.filter, options, subscription.subscription_id);
+            restore_subscription(id, &subscription.filter, options, subscription.subscription_id, routing);
         }
-        if let Some(session_entry) = self.sessions.get(id)
+        let core = &mut *routing.core;
+        if let Some(session_entry) = core.sessions.get(id)
             && let Some(row) = session_entry.session.row()
         {
             row.recorded.set(session_entry.hash_of_terms());
         }
         if was_connected {
-            // Counted from here should the broker end again. Of the others nothing has changed: on
-            // a full disk there may be no room to write it all again.
-            self.record_session(id);
+            // Its absence counts from here if the broker ends again. Nothing changed of the other
+            // sessions: on a full disk there may be no room to write them all again.
+            core.record_session(id);
         }
-        self.register_session(id);
+        core.sessions.register(id, &mut core.effects);
     }
+}
 
-    fn restore_subscription(&mut self, id: SessionId, full: &str, options: PackedOptions, identifier: u32) {
-        let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return };
-        if let Some(session_entry) = self.sessions.get_mut(id) {
-            session_entry.session.subscriptions.insert(full);
+fn restore_subscription(
+    id: SessionId,
+    full: &str,
+    options: PackedOptions,
+    identifier: u32,
+    routing: &mut Routing<'_>,
+) {
+    let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return };
+    if let Some(session_entry) = routing.core.sessions.get_mut(id) {
+        session_entry.session.subscriptions.insert(full);
+    }
+    match filter.share_name {
+        // The member joins offline. One change of its presence later tells the peers for all of its
+        // groups, where one for each filter would be quadratic in the filters.
+        Some(group) => {
+            routing.enter_group(id, group, filter.filter, options, identifier, Presence::Offline);
         }
-        match filter.share_name {
-            // Entered as offline: to tell peers of it again for each filter would be quadratic in
-            // the filters.
-            Some(group) => {
-                self.enter_group(id, group, filter.filter, options, identifier, Presence::Offline);
-            }
-            None => self.enter_index(id, filter.filter, options, identifier),
-        }
+        None => routing.enter_index(id, filter.filter, options, identifier),
     }
 }
 
@@ -127,7 +139,7 @@ fn body(write_buffer: &Rc<WriteBuffer>, bodies: &mut Bodies, known: RecoveredBod
     Rc::clone(body)
 }
 
-/// Puts one entry where it was; `None` where its message should have been read and was not.
+/// Puts one entry where it was. Returns `None` if its message should have been read and was not.
 fn restore(
     now: Instant,
     session: &mut Session,
@@ -152,7 +164,7 @@ fn restore(
     Some(())
 }
 
-/// When the session ends and when its will goes out.
+/// Returns the time at which the session ends, and the time at which its will is published.
 fn deadlines(now: Instant, down: Duration, stored: &StoredSession, expiry: Duration) -> (Instant, Instant) {
     if !stored.connected {
         return (stored.ends, stored.will_due);
@@ -162,7 +174,7 @@ fn deadlines(now: Instant, down: Duration, stored: &StoredSession, expiry: Durat
     (ends, will_due)
 }
 
-/// Entries whose messages [`Shard::recover`] needs: those that were in flight.
+/// Returns the entries whose messages a recovery needs: those that were in flight.
 pub fn in_flight(sessions: &[RecoveredSession]) -> Vec<(EntryNumber, BodyNumber)> {
     let entries = sessions.iter().flat_map(|s| &s.entries).filter(|e| e.flight.is_some());
     entries.filter_map(|e| Some((e.number, e.body?.number))).collect()

@@ -4,13 +4,13 @@
 //! in the order in which it took that in. When all have answered, what waits for the barrier is in
 //! force in every shard. Costs two items for each peer.
 
+use crate::shard::answer::Answer;
 use crate::shard::slots::{ConnectionId, SessionId};
-use crate::shard::suback::Answer;
 use hashbrown::HashMap;
 
 /// The barriers that some peer has not passed yet.
 #[derive(Debug, Default)]
-pub(in crate::shard) struct Barriers {
+pub(crate) struct Barriers {
     raised: HashMap<u64, PeerBarrier, foldhash::fast::FixedState>,
     /// The token of the last one.
     last: u64,
@@ -25,7 +25,7 @@ struct PeerBarrier {
 
 /// Work that waits for a barrier.
 #[derive(Debug)]
-pub(in crate::shard) enum AfterBarrier {
+pub(crate) enum AfterBarrier {
     /// SUBACK or UNSUBACK is sent.
     Answer { connection: ConnectionId, session: SessionId, answer: Answer },
     /// The queues that were orphaned before the start go to the members of groups, since all of

@@ -6,14 +6,15 @@
 //! | file | concern |
 //! |---|---|
 //! | `outbound` | what a batch carries, what a peer has not answered yet, and when a publisher has to wait |
-//! | `inbound` | takes a peer's batch apart, and answers it |
+//! | `underway`, `inbound` | a peer's batch that is taken apart, as data; the code that takes it apart |
 //! | `barrier` | points in the order between shards, for SUBACK |
 //! | `transaction` | publications that several shards commit together or not at all |
 
-pub(in crate::shard) mod barrier;
-pub(in crate::shard) mod inbound;
+pub(crate) mod barrier;
+mod inbound;
 pub mod outbound;
 mod transaction;
+pub(crate) mod underway;
 
 use crate::mqtt::charge::Recounted;
 use crate::persistence::records::Lsn;
@@ -24,7 +25,7 @@ use outbound::{Item, Peer, PeerBatch};
 
 /// What one shard exchanges with all others.
 #[derive(Debug)]
-pub(in crate::shard) struct Exchange {
+pub(crate) struct Exchange {
     here: ShardId,
     /// By shard. The place of this shard stays empty.
     peers: Vec<Peer>,
@@ -123,7 +124,7 @@ impl Exchange {
     pub fn raise_barrier(&mut self, then: AfterBarrier) {
         let token = self.barriers.raise(self.peers.len() - 1, then);
         for peer in self.others() {
-            peer.tell(Item::PeerBarrier { token });
+            peer.send(Item::PeerBarrier { token });
         }
     }
 

@@ -290,7 +290,7 @@ struct Outstanding {
 
 impl Peer {
     /// Adds something other than a publication.
-    pub fn tell(&mut self, item: Item) {
+    pub fn send(&mut self, item: Item) {
         self.outgoing_heap += item.heap();
         self.outgoing.push(item);
     }
@@ -300,7 +300,7 @@ impl Peer {
         // One that needs no commit passes those that do: what waits for room in the store must not
         // stop QoS 0.
         if needs.lsn.is_none() {
-            return self.tell(ticket);
+            return self.send(ticket);
         }
         self.hold_back(HeldBack { needs, item: ticket });
     }
@@ -333,13 +333,13 @@ impl Peer {
     }
 
     /// Adds a late answer, behind the ticket of its peer batch if that waits.
-    pub fn tell_late(&mut self, late: Item) {
+    pub fn send_late(&mut self, late: Item) {
         if let Item::Late { number, .. } = late
             && self.held_back.iter().any(|held| held.item.is_ticket_of(number))
         {
             return self.hold_back(HeldBack { needs: Needs::default(), item: late });
         }
-        self.tell(late);
+        self.send(late);
     }
 
     /// Everything up to this is committed.
@@ -378,7 +378,7 @@ impl Peer {
                 self.held_back_heap += held.item.heap();
                 self.held_back.push_back(held);
             } else {
-                self.tell(held.item);
+                self.send(held.item);
             }
         }
         self.account();
@@ -535,7 +535,7 @@ mod tests {
             let waits = Some(Gate::Peer { shard: ShardId(1), number: 1, index });
             here.publish(barrier(), 10, waits);
         }
-        here.tell(Item::Interest { filter: "x".repeat(60_000).into(), interest: Interest::Present });
+        here.send(Item::Interest { filter: "x".repeat(60_000).into(), interest: Interest::Present });
         let sent = here.seal(ShardId(0));
         assert!(sent.as_ref().is_some_and(|sent| sent.charge.bytes() > 60_000 + 1_000 * size_of::<Item>()));
         assert!(balanced(&here) >= 1_000 * size_of::<Waiter>());
@@ -565,7 +565,7 @@ mod tests {
     fn a_turn_makes_one_parcel_and_only_publications_wait_for_a_ticket() {
         let mut peer = Peer::default();
         assert!(peer.seal(ShardId(0)).is_none());
-        peer.tell(barrier());
+        peer.send(barrier());
         assert_eq!(peer.seal(ShardId(0)).map(|p| (p.number, p.items.len())), Some((1, 1)));
         assert!(peer.settle(1).is_empty());
         let waits = Some(Gate::Peer { shard: ShardId(1), number: 1, index: 0 });
@@ -602,9 +602,9 @@ mod tests {
         let mut committed = Needs::default();
         committed.add(Readiness::Committed(Lsn(7)));
         peer.answer(ticket(1), committed);
-        peer.tell_late(late(1));
+        peer.send_late(late(1));
         peer.answer(ticket(2), Needs::default());
-        peer.tell_late(late(2));
+        peer.send_late(late(2));
         assert_eq!(leaving(&mut peer), [2, 102], "a full store does not stop QoS 0");
         peer.committed(Lsn(6));
         assert_eq!(leaving(&mut peer), [0; 0]);

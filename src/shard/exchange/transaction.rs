@@ -10,18 +10,14 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::PacketId;
 use crate::persistence::records::{SessionKey, TransactionNumber};
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::Shard;
-use crate::shard::durability::gates::early;
+use crate::shard::durability::gates::{Durability, early};
 use crate::shard::exchange::outbound::Readiness;
-use crate::shard::route::Publication;
+use crate::shard::publication::Publication;
 
-impl Shard {
+impl Durability {
     /// Adds one more participant if the publication has to be committed at once. Returns the
     /// transaction. A publication that is a peer's part here already stays in the same transaction.
-    pub(in crate::shard) fn next_participant(
-        &self,
-        publication: &mut Publication<'_>,
-    ) -> Option<TransactionNumber> {
+    pub(crate) fn next_participant(&self, publication: &mut Publication<'_>) -> Option<TransactionNumber> {
         let write_buffer = self.write_buffer().filter(|_| publication.atomic)?;
         let number = *publication.transaction.get_or_insert_with(|| write_buffer.begin_transaction());
         write_buffer.add_participant(number);
@@ -31,7 +27,7 @@ impl Shard {
     /// Ends the transaction of a publication that was routed, if it has one. `outcome` is the
     /// outcome in this shard. `incoming` is the publisher's identifier, if that is recorded; it
     /// gets the outcome in all shards.
-    pub(in crate::shard) fn end_transaction(
+    pub(crate) fn end_transaction(
         &self,
         publication: &Publication<'_>,
         outcome: Outcome,
@@ -43,8 +39,8 @@ impl Shard {
     }
 
     /// Begins what a publication of a peer leads to here: a part of `transaction`, if it is in one.
-    pub(super) fn begin_participation(
-        &mut self,
+    pub(crate) fn begin_participation(
+        &self,
         publication: &mut Publication<'_>,
         transaction: Option<TransactionNumber>,
     ) {
@@ -56,13 +52,15 @@ impl Shard {
     }
 
     /// Ends what a publication of a peer leads to here. Returns how far the ticket of the peer's
-    /// batch `number` has to wait.
-    pub(super) fn end_participation(
+    /// batch `number` has to wait. `has_dead_letters` is true if dead letters are to be committed with
+    /// the present batch.
+    pub(crate) fn end_participation(
         &mut self,
         publication: &mut Publication<'_>,
         outcome: Outcome,
         from: ShardId,
         number: u64,
+        has_dead_letters: bool,
     ) -> Readiness {
         let Some(write_buffer) = self.write_buffer() else { return Readiness::Now };
         if publication.atomic {
@@ -73,10 +71,9 @@ impl Shard {
         if publication.atomic {
             return Readiness::Committed(write_buffer.lsn());
         }
-        if self.has_dead_letters() {
-            return self
-                .write_buffer()
-                .map_or(Readiness::Now, |write_buffer| Readiness::Committed(write_buffer.lsn()));
+        if has_dead_letters {
+            write_buffer.begin();
+            return Readiness::Committed(write_buffer.lsn());
         }
         match &publication.body {
             Some(body) => self.gate_ticket(from, number, body, early(publication.parts.qos)),

@@ -16,10 +16,14 @@ use crate::mqtt::packet::{Publish, ReasonCode};
 use crate::mqtt::topic::is_topic_name;
 use crate::persistence::records::{DelayedNumber, Record, StoredDelayed};
 use crate::session::drops::DropReason;
-use crate::shard::deadlines::OWN_DELAYED;
-use crate::shard::route::Publication;
-use crate::shard::turn::Job;
-use crate::shard::{Shard, TURN};
+use crate::shard::core::Core;
+pub use crate::shard::effects::DelayedRequest;
+use crate::shard::exchange::Exchange;
+use crate::shard::fans::Fans;
+use crate::shard::publication::{Publication, expires};
+use crate::shard::route::Routing;
+use crate::shard::settings::OWN_DELAYED;
+use crate::shard::work::Job;
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,39 +36,32 @@ pub const HORIZON: Duration = Duration::from_secs(60);
 /// Messages read at once.
 const AT_ONCE: usize = 1_000;
 
-/// A look-up in the store: messages due from `from` on and before `until`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DelayedRequest {
-    pub from: (Instant, DelayedNumber),
-    pub until: Instant,
-    pub most: usize,
-}
-
-/// What waits for its time.
+/// The delayed messages of one shard.
 #[derive(Debug)]
-pub(in crate::shard) struct Delayed {
+pub(crate) struct Delayed {
     near: BTreeMap<(Instant, DelayedNumber), Message>,
-    /// All that is due before this is in `near`.
+    /// Every message that is due before this time is in `near`.
     read_until: Instant,
+    /// True if a look-up has no answer yet.
     asked: bool,
-    /// Of all, wherever they are.
+    /// Number of all messages, in memory and in the store.
     messages: usize,
-    /// The next number, where there is no store that gives one.
+    /// The last number, if no store gives numbers.
     next: u64,
     registered: Registered,
     progress: DelayedProgress,
-    /// What `near` takes beside the messages.
+    /// Of `near`, beside the messages.
     charge: Charge,
 }
 
-/// Whether messages are being published whose time has come.
+/// Whether messages are being published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum DelayedProgress {
     #[default]
     Idle,
-    /// In later turns.
+    /// The job continues in later turns.
     GoesOn,
-    /// As soon as peers have room.
+    /// It continues as soon as peers have room.
     WaitsForPeer,
 }
 
@@ -87,15 +84,14 @@ impl Default for Delayed {
 }
 
 impl Delayed {
-    /// What the store had: `near` what is due before `read_until`, and how many there are in all.
-    pub fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: usize) {
+    fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: usize) {
         self.read_until = read_until;
         self.messages = all;
         self.near.extend(near.into_iter().map(|d| ((d.due, d.number), d.message)));
         self.account();
     }
 
-    /// After `near` has grown or shrunk.
+    /// Puts `near` on the account, after it has grown or shrunk.
     fn account(&mut self) {
         self.charge.set(self.near.len() * NEAR);
     }
@@ -107,207 +103,224 @@ impl Recount for Delayed {
     }
 }
 
-/// The delay and the topic of a publish to `$delayed/...`; `None` where it reads as neither.
+/// Returns delay and topic of a PUBLISH to `$delayed/...`; `None` if it does not name them.
 fn parse(topic: &str) -> Option<(u32, &str)> {
     let (seconds, topic) = topic.strip_prefix(PREFIX)?.split_once('/')?;
     let digits = !seconds.is_empty() && seconds.bytes().all(|b| b.is_ascii_digit());
     Some((seconds.parse().ok().filter(|_| digits)?, topic))
 }
 
-/// Whether a topic asks for a delay at all.
-pub(in crate::shard) fn is_delayed(topic: &str) -> bool {
+/// Returns true if a topic asks for a delay.
+pub(crate) fn is_delayed(topic: &str) -> bool {
     topic.starts_with(PREFIX)
 }
 
-impl Shard {
-    /// Keeps a message for later; why not, if not.
-    pub(in crate::shard) fn delay(
+impl Delayed {
+    /// Keeps a PUBLISH to `$delayed/...` for later.
+    ///
+    /// # Errors
+    /// Why the message is refused, for a 5.0 client and for the counters.
+    pub fn keep(
         &mut self,
         now: Instant,
         publish: &Publish<'_>,
         topic: &str,
+        core: &mut Core,
     ) -> Result<(), (ReasonCode, DropReason)> {
         let unreadable = (ReasonCode::TOPIC_NAME_INVALID, DropReason::ReservedTopic);
         let (seconds, topic) = parse(topic).ok_or(unreadable)?;
         if !is_topic_name(topic) {
             return Err(unreadable);
         }
-        if let Some(cause) = self.topic_refusal(topic) {
+        if let Some(cause) = core.settings.topic_refusal(topic) {
             return Err((ReasonCode::TOPIC_NAME_INVALID, cause));
         }
         let due = now + Duration::from_secs(seconds.into());
         let parts = Parts {
             qos: publish.qos,
             retain: publish.retain,
-            expires: crate::shard::publish::expires(due, publish.properties.message_expiry),
+            expires: expires(due, publish.properties.message_expiry),
             topic,
             forwarded: &publish.properties.forwarded,
             payload: publish.payload,
         };
-        let message = Message::new(parts, &mut self.scratch.bytes);
-        if !self.has_room_for_delayed(seconds, message.size()) {
+        let message = Message::new(parts, &mut core.scratch.bytes);
+        if !count_delayed(seconds, message.size(), core) {
             return Err((ReasonCode::QUOTA_EXCEEDED, DropReason::DelayedFull));
         }
-        let delayed = &mut self.delayed;
-        delayed.messages += 1;
-        let number = match &self.stored {
-            Some(stored) => stored.write_buffer.delayed(due, message.clone()),
+        self.messages += 1;
+        let number = match core.durability.write_buffer() {
+            Some(write_buffer) => write_buffer.delayed(due, message.clone()),
             None => {
-                delayed.next += 1;
-                DelayedNumber(delayed.next)
+                self.next += 1;
+                DelayedNumber(self.next)
             }
         };
-        if due < delayed.read_until {
-            delayed.near.insert((due, number), message);
+        if due < self.read_until {
+            self.near.insert((due, number), message);
         }
-        self.register_delayed(now);
+        self.register(now, core);
         Ok(())
     }
 
-    /// Counts one more delayed message if the limits allow it.
-    fn has_room_for_delayed(&self, seconds: u32, bytes: usize) -> bool {
-        let (limits, totals) = (&self.settings.delayed, &self.shared.totals);
-        if seconds > limits.horizon || !totals.delayed_messages.take(1, limits.messages) {
-            return false;
+    /// Publishes messages whose time has come, oldest first. Returns the job if they take more than
+    /// this turn. The precision is the expiry actor's interval.
+    pub fn expired(&mut self, now: Instant, fans: &mut Fans, routing: &mut Routing<'_>) -> Option<Job> {
+        self.registered.fired();
+        if self.progress != DelayedProgress::Idle {
+            return None;
         }
-        let fits = totals.delayed_bytes.take(bytes, limits.bytes);
-        if !fits {
-            totals.delayed_messages.give_back(1);
-        }
-        fits
+        self.progress = DelayedProgress::GoesOn;
+        self.publish_due(now, fans, routing)
     }
 
-    /// The time of some messages may have come: publishes them, oldest first, in as many turns as
-    /// it takes.
-    // The precision is the expiry actor's interval.
-    pub fn publish_delayed(&mut self, now: Instant) {
-        self.delayed.registered.fired();
-        if self.delayed.progress == DelayedProgress::Idle {
-            self.delayed.progress = DelayedProgress::GoesOn;
-            let left = self.publish_due(now);
-            self.jobs.extend(left);
-        }
-    }
-
-    /// As many as this turn allows; the job that is left. Peers that have as much from here as they
-    /// should are waited for.
-    pub(in crate::shard) fn publish_due(&mut self, now: Instant) -> Option<Job> {
-        while self.delayed.near.first_key_value().is_some_and(|((due, _), _)| *due <= now) {
-            if self.exchange.is_any_full() {
-                self.delayed.progress = DelayedProgress::WaitsForPeer;
+    /// Publishes as many messages as this turn allows. Returns the job that is left. If a peer's
+    /// batch is full, the messages wait for its room.
+    pub fn publish_due(&mut self, now: Instant, fans: &mut Fans, routing: &mut Routing<'_>) -> Option<Job> {
+        while self.near.first_key_value().is_some_and(|((due, _), _)| *due <= now) {
+            if routing.core.exchange.is_any_full() {
+                self.progress = DelayedProgress::WaitsForPeer;
                 return None;
             }
-            if self.fans.holds_own() {
+            if fans.holds_own() {
                 return Some(Job::Delayed);
             }
-            let Some(((_, number), message)) = self.delayed.near.pop_first() else { break };
-            self.delayed.account();
-            self.delayed.messages = self.delayed.messages.saturating_sub(1);
-            self.shared.totals.delayed_messages.give_back(1);
-            self.shared.totals.delayed_bytes.give_back(message.size());
-            self.turn.charge(1);
-            self.publish_one_delayed(now, number, &message);
-            if self.turn.is_over() || self.unflushed >= TURN {
+            let Some(((_, number), message)) = self.near.pop_first() else { break };
+            self.account();
+            self.messages = self.messages.saturating_sub(1);
+            let totals = &routing.core.shared.totals;
+            totals.delayed_messages.give_back(1);
+            totals.delayed_bytes.give_back(message.size());
+            routing.core.turn.charge(1);
+            publish_one(now, number, &message, fans, routing);
+            if routing.core.turn.is_over() || routing.core.effects.is_much_unflushed() {
                 return Some(Job::Delayed);
             }
         }
-        self.delayed.progress = DelayedProgress::Idle;
-        self.register_delayed(now);
+        self.progress = DelayedProgress::Idle;
+        self.register(now, routing.core);
         None
     }
 
-    /// A peer has less from here than before: what waits goes on if none has too much.
-    pub(in crate::shard) fn go_on_with_delayed(&mut self) {
-        if self.delayed.progress == DelayedProgress::WaitsForPeer && !self.exchange.is_any_full() {
-            self.delayed.progress = DelayedProgress::GoesOn;
-            self.later(Job::Delayed);
+    /// Returns the job if messages waited for a peer's room, and no peer's batch is full any more.
+    pub fn peers_have_room(&mut self, exchange: &Exchange) -> Option<Job> {
+        if self.progress != DelayedProgress::WaitsForPeer || exchange.is_any_full() {
+            return None;
         }
+        self.progress = DelayedProgress::GoesOn;
+        Some(Job::Delayed)
     }
 
-    fn publish_one_delayed(&mut self, now: Instant, number: DelayedNumber, message: &Message) {
-        if let Some(write_buffer) = self.write_buffer() {
-            write_buffer.record(Record::DelayedDone(number));
-        }
-        if message.is_expired(now) {
-            // Down for longer than the message was to live.
-            self.counters.drops.count(DropReason::Expired);
+    /// Registers the time of the earliest message in memory, unless messages are being published.
+    fn register(&mut self, now: Instant, core: &mut Core) {
+        self.account();
+        if self.progress != DelayedProgress::Idle {
             return;
         }
-        let mut publication = Publication::of(message, None);
-        publication.atomic = true;
-        if message.header().retain {
-            self.retain(now, &mut publication);
-        }
-        self.route_own_now(now, &mut publication);
-    }
-
-    fn register_delayed(&mut self, now: Instant) {
-        self.delayed.account();
-        if self.delayed.progress != DelayedProgress::Idle {
-            // It is registered when all that is due is published.
-            return;
-        }
-        let Some(((due, _), _)) = self.delayed.near.first_key_value() else { return };
+        let Some(((due, _), _)) = self.near.first_key_value() else { return };
         let deadline = (*due).max(now);
-        if self.delayed.registered.needs(deadline, self.settings.expiry_interval) {
+        if self.registered.needs(deadline, core.settings.expiry_interval) {
             let (kind, slot, generation) = (DeadlineKind::Housekeeping, OWN_DELAYED, 0);
-            self.effects.registrations.push(Registration { kind, slot, generation, deadline });
+            core.effects.registrations.push(Registration { kind, slot, generation, deadline });
         }
     }
 
-    /// Takes up what the store had: `near` all that is due before `read_until`; how many there are
-    /// in all, and their bytes.
-    pub fn recover_delayed(
+    /// Takes up the messages of the store. `near` is all that is due before `read_until`. `all` is
+    /// the number of all messages, and their bytes.
+    pub fn recover(
         &mut self,
         now: Instant,
         read_until: Instant,
         near: Vec<StoredDelayed>,
         all: (usize, usize),
+        core: &mut Core,
     ) {
         let (messages, bytes) = all;
-        self.shared.totals.delayed_messages.add(messages);
-        self.shared.totals.delayed_bytes.add(bytes);
-        self.delayed.restore(read_until, near, messages);
-        self.register_delayed(now);
+        core.shared.totals.delayed_messages.add(messages);
+        core.shared.totals.delayed_bytes.add(bytes);
+        self.restore(read_until, near, messages);
+        self.register(now, core);
     }
 
-    /// Regular work: moves the horizon on when half of it is used up.
-    pub(in crate::shard) fn look_ahead(&mut self, now: Instant) {
-        let delayed = &mut self.delayed;
+    /// Moves the horizon on when half of it is used up. Part of the shard's regular work.
+    pub fn look_ahead(&mut self, now: Instant, core: &mut Core) {
         let until = now + HORIZON;
-        if delayed.asked || delayed.read_until >= now + HORIZON / 2 || self.stored.is_none() {
+        if self.asked || self.read_until >= now + HORIZON / 2 || !core.durability.is_on() {
             return;
         }
-        if delayed.messages == delayed.near.len() {
+        if self.messages == self.near.len() {
             // There is nothing else.
-            delayed.read_until = until;
+            self.read_until = until;
             return;
         }
-        // What is delayed from here on into that time is in memory, whether the look-up meets it
-        // too or not; what was before has to be committed to be met.
-        let from = (std::mem::replace(&mut delayed.read_until, until), DelayedNumber(0));
-        delayed.asked = true;
-        self.look_up(DelayedRequest { from, until, most: AT_ONCE });
+        // A message that is delayed from here on into that time is in memory, whether the look-up
+        // finds it too or not. An earlier one has to be committed to be found.
+        let from = (std::mem::replace(&mut self.read_until, until), DelayedNumber(0));
+        self.asked = true;
+        let request = DelayedRequest { from, until, most: AT_ONCE };
+        core.durability.look_up(request, &mut core.effects);
     }
 
-    /// What was looked up came. Others' messages are among it.
-    pub fn take_delayed(&mut self, now: Instant, request: DelayedRequest, read: Vec<StoredDelayed>) {
+    /// Takes in messages that were read from the store. Those of other shards are among them.
+    pub fn take_read(
+        &mut self,
+        now: Instant,
+        request: DelayedRequest,
+        read: Vec<StoredDelayed>,
+        core: &mut Core,
+    ) {
         let more = (read.len() >= request.most).then(|| read.last().map(|d| (d.due, d.number))).flatten();
-        let (here, shards) = (self.here.0, self.exchange.shards());
+        let (here, shards) = (core.here.0, core.exchange.shards());
         let own = read.into_iter().filter(|d| owner(d.number, shards) == here);
-        self.delayed.near.extend(own.map(|d| ((d.due, d.number), d.message)));
+        self.near.extend(own.map(|d| ((d.due, d.number), d.message)));
         match more {
             Some((due, number)) => {
                 let from = (due, DelayedNumber(number.0 + 1));
-                self.effects.delayed.push(DelayedRequest { from, ..request });
+                core.effects.delayed.push(DelayedRequest { from, ..request });
             }
-            None => self.delayed.asked = false,
+            None => self.asked = false,
         }
-        self.register_delayed(now);
+        self.register(now, core);
     }
 }
 
-/// Which of `shards` keeps a delayed message that the store had.
+/// Counts one more delayed message of all shards, if the limits allow it.
+fn count_delayed(seconds: u32, bytes: usize, core: &Core) -> bool {
+    let (limits, totals) = (&core.settings.delayed, &core.shared.totals);
+    if seconds > limits.horizon || !totals.delayed_messages.take(1, limits.messages) {
+        return false;
+    }
+    let fits = totals.delayed_bytes.take(bytes, limits.bytes);
+    if !fits {
+        totals.delayed_messages.give_back(1);
+    }
+    fits
+}
+
+fn publish_one(
+    now: Instant,
+    number: DelayedNumber,
+    message: &Message,
+    fans: &mut Fans,
+    routing: &mut Routing<'_>,
+) {
+    if let Some(write_buffer) = routing.core.durability.write_buffer() {
+        write_buffer.record(Record::DelayedDone(number));
+    }
+    if message.is_expired(now) {
+        // The broker was down for longer than the message was to live.
+        routing.core.counters.drops.count(DropReason::Expired);
+        return;
+    }
+    let mut publication = Publication::of(message, None);
+    publication.atomic = true;
+    if message.header().retain {
+        routing.core.retain(now, &mut publication);
+    }
+    fans.route_own_now(now, &mut publication, routing);
+}
+
+/// Returns the shard, of `shards`, that keeps a delayed message of the store.
 pub fn owner(number: DelayedNumber, shards: u8) -> u8 {
     (number.0 % 64 % u64::from(shards.max(1))) as u8
 }

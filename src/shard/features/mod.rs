@@ -8,8 +8,8 @@
 //! | `orphaned_queues` | messages that an ended session of a shared group left in the store |
 //! | `redelivery_request` | what a client asks for about its own redelivery |
 
-pub(in crate::shard) mod dead_letters;
+pub(crate) mod dead_letters;
 pub mod delayed;
-pub(in crate::shard) mod hold;
-pub(in crate::shard) mod orphaned_queues;
-pub(in crate::shard) mod redelivery_request;
+pub(crate) mod hold;
+pub(crate) mod orphaned_queues;
+pub(crate) mod redelivery_request;

@@ -30,10 +30,10 @@ use crate::persistence::rows::{Body, NewDelivery, Parked};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::page_of;
 use crate::session::session_redelivery::SessionRedelivery;
-use crate::shard::Shard;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::Gate;
+use crate::shard::route::Routing;
 use crate::shard::share::SharedDelivery;
 use crate::shard::slots::Id;
 use crate::shard::slots::SessionId;
@@ -60,7 +60,7 @@ const LOOKED_AT: usize = 64;
 
 /// What one session left, or what a group could not take.
 #[derive(Debug)]
-pub(in crate::shard) struct OrphanedQueue {
+pub(crate) struct OrphanedQueue {
     /// Which session it was; nothing has its slot and generation any more.
     session: SessionId,
     /// Not known of those that ended before the start, and of several.
@@ -122,7 +122,7 @@ struct Blocked {
 
 /// Whether members in other shards are offered anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::shard) enum Peers {
+pub(crate) enum Peers {
     /// They took the last.
     Freely,
     /// One message, to see.
@@ -133,7 +133,7 @@ pub(in crate::shard) enum Peers {
 
 /// In the order in which their sessions ended, as long as there is room.
 #[derive(Debug, Default)]
-pub(in crate::shard) struct OrphanedQueues {
+pub(crate) struct OrphanedQueues {
     waiting: VecDeque<OrphanedQueue>,
     /// Whether a page of the first was asked for.
     asked: bool,
@@ -214,11 +214,11 @@ impl OrphanedQueues {
     }
 }
 
-impl Shard {
+impl Routing<'_> {
     /// A session has ended. `parked`: shared messages of its queue's head for which nobody has room
     /// now, older than what is `unread`, which is to be read back. Of that what is not shared is
     /// counted as lost when it is read.
-    pub(in crate::shard) fn leave_unread(
+    pub(crate) fn leave_unread(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -230,7 +230,7 @@ impl Shard {
         if parked.is_empty() && unread.is_empty() {
             return;
         }
-        let orphaned_queue = self.orphaned_queues.last_of(session, redelivery, Peers::Freely);
+        let orphaned_queue = self.routes.orphaned_queues.last_of(session, redelivery, Peers::Freely);
         orphaned_queue.client_id.get_or_insert_with(|| client_id.into());
         if orphaned_queue.left.is_empty() && parked.is_empty() {
             orphaned_queue.left = unread;
@@ -244,24 +244,24 @@ impl Shard {
 
     /// At the start: what sessions had left that ended before. It is read when the members of every
     /// group are known.
-    pub(in crate::shard) fn leave_orphans(&mut self, now: Instant, left: VecDeque<Parked>) {
+    pub(crate) fn leave_orphans(&mut self, now: Instant, left: VecDeque<Parked>) {
         if left.is_empty() {
             return;
         }
-        let nobody = Arc::clone(self.rules.nobody());
-        let orphaned_queue = self.orphaned_queues.last_of(BEFORE_THE_START, &nobody, Peers::Freely);
+        let nobody = Arc::clone(self.core.sessions.rules().nobody());
+        let orphaned_queue = self.routes.orphaned_queues.last_of(BEFORE_THE_START, &nobody, Peers::Freely);
         orphaned_queue.left.extend(left);
         orphaned_queue.account();
-        self.orphaned_queues.held_until_commit = self.exchange.shards() > 1;
-        if self.orphaned_queues.held_until_commit {
-            self.exchange.raise_barrier(AfterBarrier::ReadOrphanedQueues);
+        self.routes.orphaned_queues.held_until_commit = self.core.exchange.shards() > 1;
+        if self.routes.orphaned_queues.held_until_commit {
+            self.core.exchange.raise_barrier(AfterBarrier::ReadOrphanedQueues);
         }
         self.settle_orphaned_queues(now);
     }
 
     /// Every peer has told.
-    pub(in crate::shard) fn members_are_known(&mut self, now: Instant) {
-        self.orphaned_queues.held_until_commit = false;
+    pub(crate) fn members_are_known(&mut self, now: Instant) {
+        self.routes.orphaned_queues.held_until_commit = false;
         self.settle_orphaned_queues(now);
     }
 
@@ -269,7 +269,7 @@ impl Shard {
     /// `stored`: it was in the store, and stays there, recorded in the batch or part in which it
     /// left its session. `body`: what other entries of it here refer to. Returns false if it is to
     /// be lost: no queue can ever take it.
-    pub(in crate::shard) fn keep_owed(
+    pub(crate) fn keep_owed(
         &mut self,
         now: Instant,
         message: &Message,
@@ -278,17 +278,18 @@ impl Shard {
         body: &mut Option<Rc<Body>>,
     ) -> bool {
         let (size, qos) = (message.size(), message.header().qos);
-        if qos == QoS::AtMostOnce || size > self.largest_queue_bytes() {
+        if qos == QoS::AtMostOnce || size > self.core.settings.largest_queue_bytes(&self.core.durability) {
             return false;
         }
-        let write_buffer = self.write_buffer().filter(|_| stored).cloned();
-        let nobody = Arc::clone(self.rules.nobody());
-        let key =
-            write_buffer.as_ref().map(|l| *self.orphaned_queues.key.get_or_insert_with(|| l.session_key()));
+        let write_buffer = self.core.durability.write_buffer().filter(|_| stored).cloned();
+        let nobody = Arc::clone(self.core.sessions.rules().nobody());
+        let key = write_buffer
+            .as_ref()
+            .map(|l| *self.routes.orphaned_queues.key.get_or_insert_with(|| l.session_key()));
         // Who refused last is of this shard, and tells when it has room. Where nobody here is in
         // the group any more, it goes on.
         let tells = self.room_in_group(now, share, size).is_some_and(|room| room.members_here);
-        let orphaned_queue = self.orphaned_queues.last_of(REFUSED_BY_ALL, &nobody, Peers::No);
+        let orphaned_queue = self.routes.orphaned_queues.last_of(REFUSED_BY_ALL, &nobody, Peers::No);
         if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
             let expires = message.header().expires;
             orphaned_queue.blocked = Some(Blocked { share: Arc::clone(share), size, expires });
@@ -309,42 +310,42 @@ impl Shard {
         }
         orphaned_queue.account();
         if !tells {
-            self.orphaned_queues.nudge();
+            self.routes.orphaned_queues.nudge();
         }
         true
     }
 
     /// Of the regular work: members in other shards are asked again.
-    pub(in crate::shard) fn ask_for_orphaned_queues(&mut self, now: Instant) {
-        self.orphaned_queues.ask_peers();
+    pub(crate) fn ask_for_orphaned_queues(&mut self, now: Instant) {
+        self.routes.orphaned_queues.ask_peers();
         self.settle_orphaned_queues(now);
     }
 
     /// A session of this shard may have room: is it what one of the first orphaned queues waits
     /// for?
-    pub(in crate::shard) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId) {
-        let Some(session_entry) = self.sessions.get(id) else { return };
-        let policy = &self.settings.session.send;
+    pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId) {
+        let Some(session_entry) = self.core.sessions.get(id) else { return };
+        let policy = &self.core.settings.session.send;
         let mut blocked =
-            self.orphaned_queues.waiting.iter().take(ASKED_FOR).filter_map(|e| e.blocked.as_ref());
+            self.routes.orphaned_queues.waiting.iter().take(ASKED_FOR).filter_map(|e| e.blocked.as_ref());
         let may = blocked.any(|Blocked { share, size, .. }| {
             session_entry.session.subscriptions.contains(share)
                 && session_entry.has_room_for_owed(now, *size, policy)
         });
-        self.orphaned_queues.nudged |= may;
+        self.routes.orphaned_queues.nudged |= may;
     }
 
     /// Gives away what there is room for, as far as that goes at once.
-    pub(in crate::shard) fn settle_orphaned_queues(&mut self, now: Instant) {
-        self.orphaned_queues.nudged = false;
-        for at in 0..LOOKED_AT.min(self.orphaned_queues.waiting.len()) {
-            if at > 0 && self.turn.is_over() {
+    pub(crate) fn settle_orphaned_queues(&mut self, now: Instant) {
+        self.routes.orphaned_queues.nudged = false;
+        for at in 0..LOOKED_AT.min(self.routes.orphaned_queues.waiting.len()) {
+            if at > 0 && self.core.turn.is_over() {
                 // The others in another turn.
-                return self.orphaned_queues.nudge();
+                return self.routes.orphaned_queues.nudge();
             }
             let OrphanedQueues { waiting, asked, held_until_commit, underway, .. } =
-                &mut self.orphaned_queues;
-            if *asked || *held_until_commit || self.stopping || *underway > 0 {
+                &mut self.routes.orphaned_queues;
+            if *asked || *held_until_commit || self.core.durability.is_stopping() || *underway > 0 {
                 return;
             }
             let Some(mut orphaned_queue) = waiting.pop_front() else { return };
@@ -352,53 +353,47 @@ impl Shard {
                 && *expires > now
                 && !self.may_offer(now, share, *size, orphaned_queue.peers)
             {
-                self.orphaned_queues.waiting.push_back(orphaned_queue);
+                self.routes.orphaned_queues.waiting.push_back(orphaned_queue);
                 continue;
             }
             orphaned_queue.blocked = None;
             self.offer_kept(now, &mut orphaned_queue);
-            if self.orphaned_queues.underway > 0 {
+            if self.routes.orphaned_queues.underway > 0 {
                 // Even empty: the answers are for the first.
-                return self.orphaned_queues.waiting.push_front(orphaned_queue);
+                return self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
             }
             if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
                 continue;
             }
             if orphaned_queue.blocked.is_some() {
-                self.orphaned_queues.waiting.push_back(orphaned_queue);
+                self.routes.orphaned_queues.waiting.push_back(orphaned_queue);
                 continue;
             }
             if !orphaned_queue.kept.is_empty() {
                 // The rest in another turn.
-                self.orphaned_queues.waiting.push_front(orphaned_queue);
-                return self.orphaned_queues.nudge();
+                self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
+                return self.routes.orphaned_queues.nudge();
             }
             let (wanted, bytes) = page_of(&orphaned_queue.left);
             let request = PageRequest { session: orphaned_queue.session, wanted };
-            self.orphaned_queues.reserved.set(bytes);
-            self.orphaned_queues.waiting.push_front(orphaned_queue);
-            self.orphaned_queues.asked = true;
-            return self.read_back(request);
+            self.routes.orphaned_queues.reserved.set(bytes);
+            self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
+            self.routes.orphaned_queues.asked = true;
+            return self.core.durability.read_back(request, &mut self.core.effects);
         }
     }
 
     /// Whether a shared message has nobody now who may take it.
-    pub(in crate::shard) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
+    pub(crate) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
         let size = message.size();
-        size <= self.largest_queue_bytes()
+        size <= self.core.settings.largest_queue_bytes(&self.core.durability)
             && !message.is_expired(now)
             && !self.may_offer(now, share, size, Peers::Freely)
     }
 
     /// Whether somebody may take a shared message of this size: a member here has room, or those of
     /// peers are to be asked. Of a group that is gone there is nothing to wait for.
-    pub(in crate::shard) fn may_offer(
-        &mut self,
-        now: Instant,
-        share: &str,
-        size: usize,
-        peers: Peers,
-    ) -> bool {
+    pub(crate) fn may_offer(&mut self, now: Instant, share: &str, size: usize, peers: Peers) -> bool {
         match self.room_in_group(now, share, size) {
             // Without a member here, whose room would be known, it is better off with a shard that
             // has one.
@@ -412,7 +407,7 @@ impl Shard {
     /// Offers what an orphaned queue has in memory, a bounded number, until there is no room.
     fn offer_kept(&mut self, now: Instant, orphaned_queue: &mut OrphanedQueue) {
         for at in 0..OFFERED_AT_ONCE {
-            if at > 0 && self.turn.is_over() {
+            if at > 0 && self.core.turn.is_over() {
                 return;
             }
             let Some(WaitingOrphans { message, share }) = orphaned_queue.kept.front() else { return };
@@ -421,7 +416,7 @@ impl Shard {
                 return;
             }
             let Some(WaitingOrphans { message, share }) = orphaned_queue.kept.pop_front() else { return };
-            self.turn.charge(1);
+            self.core.turn.charge(1);
             self.offer_owed(now, message, &share, false, &mut orphaned_queue.peers);
         }
     }
@@ -455,7 +450,7 @@ impl Shard {
         if let SharedDelivery::Underway { .. } = self.share_again(now, message, share, stored, gate)
             && gate.is_some()
         {
-            self.orphaned_queues.underway += 1;
+            self.routes.orphaned_queues.underway += 1;
             if *peers == Peers::Once {
                 *peers = Peers::No;
             }
@@ -463,8 +458,8 @@ impl Shard {
     }
 
     /// Another shard says what became of a message of the first orphaned queue.
-    pub(in crate::shard) fn orphaned_queue_answered(&mut self, now: Instant, outcome: Outcome) {
-        let OrphanedQueues { waiting, underway, refused, .. } = &mut self.orphaned_queues;
+    pub(crate) fn orphaned_queue_answered(&mut self, now: Instant, outcome: Outcome) {
+        let OrphanedQueues { waiting, underway, refused, .. } = &mut self.routes.orphaned_queues;
         *underway = underway.saturating_sub(1);
         *refused |= outcome != Outcome::Taken;
         if *underway > 0 {
@@ -479,29 +474,31 @@ impl Shard {
 
     /// A page came for no session that there is. One that was asked for before its session ended
     /// may be of an orphaned queue, too.
-    pub(in crate::shard) fn take_page_of_orphaned_queue(
+    pub(crate) fn take_page_of_orphaned_queue(
         &mut self,
         now: Instant,
         request: &PageRequest,
         read: Vec<ReadEntry>,
     ) {
-        if self.stopping {
+        if self.core.durability.is_stopping() {
             return;
         }
         let wanted = request.wanted.first().map(|(number, _)| *number);
         // While a page is on its way, what is refused by all may join the orphaned queue in memory.
         // Nothing was there when the page was asked for. A page that the session had asked for
         // itself does not pass what is older, in memory.
-        let asked = self.orphaned_queues.asked;
+        let asked = self.routes.orphaned_queues.asked;
         let is_its = |e: &mut OrphanedQueue| {
             e.session == request.session
                 && (asked || e.kept.is_empty())
                 && e.left.front().map(Parked::number) == wanted
         };
-        let Some(mut orphaned_queue) = self.orphaned_queues.waiting.pop_front_if(is_its) else { return };
-        self.orphaned_queues.asked = false;
-        self.orphaned_queues.reserved.set(0);
-        if let Some(write_buffer) = self.write_buffer() {
+        let Some(mut orphaned_queue) = self.routes.orphaned_queues.waiting.pop_front_if(is_its) else {
+            return;
+        };
+        self.routes.orphaned_queues.asked = false;
+        self.routes.orphaned_queues.reserved.set(0);
+        if let Some(write_buffer) = self.core.durability.write_buffer() {
             // Nothing leaves before it is recorded whose it was.
             write_buffer.begin();
         }
@@ -530,38 +527,28 @@ impl Shard {
                 None => Dropped::new(DropReason::Unreadable, None),
             };
             match &orphaned_queue.client_id {
-                Some(client_id) => self.drop_with_session(client_id, &orphaned_queue.redelivery, lost, true),
-                None => self.drop_of_nobody(lost.cause),
+                Some(client_id) => {
+                    self.core.drop_with_session(client_id, &orphaned_queue.redelivery, lost, true)
+                }
+                None => self.core.drop_of_unknown(lost.cause),
             }
         }
-        if orphaned_queue.blocked.is_some() && self.orphaned_queues.underway == 0 {
-            self.orphaned_queues.waiting.push_back(orphaned_queue);
+        if orphaned_queue.blocked.is_some() && self.routes.orphaned_queues.underway == 0 {
+            self.routes.orphaned_queues.waiting.push_back(orphaned_queue);
         } else if !orphaned_queue.kept.is_empty()
             || !orphaned_queue.left.is_empty()
-            || self.orphaned_queues.underway > 0
+            || self.routes.orphaned_queues.underway > 0
         {
             // Even empty: the answers are for the first.
-            self.orphaned_queues.waiting.push_front(orphaned_queue);
+            self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
         }
         self.settle_orphaned_queues(now);
     }
 }
 
-impl Shard {
-    /// Bytes of the largest message that some queue of this shard may take.
-    pub(in crate::shard) fn largest_queue_bytes(&self) -> usize {
-        let policy = &self.settings.session.send;
-        if self.stored.is_some() {
-            policy.queue.bytes.max(policy.stored_queue.bytes)
-        } else {
-            policy.queue.bytes
-        }
-    }
-}
-
 /// Who of a group may take a message.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::shard) struct RoomAtPeers {
+pub(crate) struct RoomAtPeers {
     /// A member of this shard has room.
     pub here: bool,
     /// Members of this shard were among those that were looked at.

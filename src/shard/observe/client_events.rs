@@ -12,10 +12,8 @@ use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
-use crate::shard::Shard;
 use crate::shard::session_entry::SessionEntry;
-use crate::shard::slots::{ConnectionId, SessionId};
-use crate::time::Instant;
+use crate::shard::slots::ConnectionId;
 use std::fmt;
 use std::time::Duration;
 
@@ -171,7 +169,7 @@ pub struct Addressed {
     pub qos: QoS,
 }
 
-pub(in crate::shard) fn addressed(delivery: &Delivery) -> Addressed {
+pub(crate) fn addressed(delivery: &Delivery) -> Addressed {
     let topic = delivery.message.topic().chars().take(TOPIC).collect();
     Addressed { topic, qos: delivery.qos }
 }
@@ -276,110 +274,9 @@ impl fmt::Display for DisconnectCause {
     }
 }
 
-impl Shard {
-    /// Notes an event.
-    pub(in crate::shard) fn note(&mut self, event: ClientEvent) {
-        self.effects.events.push(event);
-    }
-
-    /// Notes a refused first packet. `client_id` is `None` if the packet is no CONNECT.
-    pub(in crate::shard) fn note_refused(
-        &mut self,
-        id: ConnectionId,
-        client_id: Option<&str>,
-        reason: ReasonCode,
-        what: &str,
-    ) {
-        self.note(ClientEvent {
-            connection: Some(id),
-            client_id: client_id.map(Into::into),
-            version: None,
-            occurrence: Occurrence::Refused { reason, what: what.into() },
-            detail: None,
-        });
-    }
-
-    /// Notes an event of a session. `packet` is the packet that the event is about, for the event
-    /// topics.
-    pub(in crate::shard) fn note_of(&mut self, id: SessionId, occurrence: Occurrence, packet: Option<Stall>) {
-        let late = packet.map(|stall| stall.late);
-        self.note_late(id, occurrence, packet, late);
-    }
-
-    fn note_late(
-        &mut self,
-        id: SessionId,
-        occurrence: Occurrence,
-        packet: Option<Stall>,
-        late: Option<Duration>,
-    ) {
-        let Some(entry) = self.sessions.get(id) else { return };
-        let detail = self.settings.event_topics.then(|| Box::new(EventDetail::new(entry, packet, late)));
-        let session = &entry.session;
-        let (client_id, version) = (Some(session.client_id.clone()), Some(session.version));
-        self.note(ClientEvent { connection: entry.connection, client_id, version, occurrence, detail });
-    }
-
-    /// Notes packets that were sent again because the client returned: as many as its window takes
-    /// at once.
-    pub(in crate::shard) fn note_return(
-        &mut self,
-        now: Instant,
-        id: SessionId,
-        publishes: u64,
-        releases: u64,
-    ) {
-        let Some(entry) = self.sessions.get(id).filter(|_| publishes + releases > 0) else { return };
-        let oldest = entry.session.sender.oldest_unacknowledged(now);
-        let when = RedeliveryTime::AtReturn;
-        self.note_late(id, Occurrence::Redelivered { publishes, releases, when }, oldest, None);
-    }
-
-    /// Notes the end of a connection, while connection and session still name each other.
-    pub(in crate::shard) fn note_disconnected(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        cause: DisconnectCause,
-    ) {
-        let Some(connection) = self.connections.get(id) else { return };
-        let entry = connection.session.and_then(|session| self.sessions.get(session));
-        let is_heard = self.settings.last_disconnects > 0 || self.settings.event_topics;
-        let detail = entry.filter(|_| is_heard && cause.needs_explanation()).map(|entry| {
-            let oldest = entry.session.sender.oldest_unacknowledged(now);
-            let late = self.lateness(now, id, &cause);
-            let mut detail = EventDetail::new(entry, cause.stall().or(oldest), late);
-            detail.oldest_unacknowledged = oldest;
-            detail.silent = Some(now.since(connection.keep_alive.last_heard()));
-            Box::new(detail)
-        });
-        let client_id = entry.map(|entry| entry.session.client_id.clone());
-        let is_exhausted = matches!(cause, DisconnectCause::Exhausted(_));
-        let (connection, version) = (Some(id), Some(connection.version()));
-        let occurrence = Occurrence::Disconnected(cause);
-        let event = ClientEvent { connection, client_id, version, occurrence, detail };
-        if is_exhausted {
-            let occurrence = Occurrence::Exhausted(ExhaustedAction::Disconnect);
-            self.note(ClientEvent { occurrence, ..event.clone() });
-        }
-        self.note(event);
-    }
-
-    /// Returns how long after its deadline a connection is ended; `None` without a deadline.
-    fn lateness(&self, now: Instant, id: ConnectionId, cause: &DisconnectCause) -> Option<Duration> {
-        let connection = self.connections.get(id)?;
-        match cause {
-            DisconnectCause::KeepAlive { .. } => Some(now.since(connection.read_deadline(self.awake_since))),
-            DisconnectCause::WriteTimeout { .. } => {
-                Some(now.since(connection.write_deadline(self.settings.write_timeout, self.awake_since)))
-            }
-            _ => cause.stall().map(|stall| stall.late),
-        }
-    }
-}
-
 impl EventDetail {
-    fn new(entry: &SessionEntry, packet: Option<Stall>, late: Option<Duration>) -> EventDetail {
+    /// Returns the detail of an event of this session, about `packet` if it is about one.
+    pub(crate) fn new(entry: &SessionEntry, packet: Option<Stall>, late: Option<Duration>) -> EventDetail {
         let sender = &entry.session.sender;
         let packet = packet.map(|stall| {
             let message = sender.unacknowledged(stall.number).map(addressed);

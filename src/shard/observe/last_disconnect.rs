@@ -5,9 +5,6 @@
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;
-use crate::shard::Shard;
-use crate::shard::admission::Change;
-use crate::time::Instant;
 use hashbrown::HashSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +12,7 @@ use std::sync::Arc;
 /// The topics of the records, each once: a client that is disconnected again keeps its place. A
 /// topic may have no retained message, because there was no room for it.
 #[derive(Debug, Default)]
-pub(in crate::shard) struct LastDisconnects {
+pub(crate) struct LastDisconnects {
     /// The oldest first.
     order: VecDeque<Arc<str>>,
     known: HashSet<Arc<str>, Keyed>,
@@ -27,7 +24,7 @@ const TOPIC: usize = 96;
 
 impl LastDisconnects {
     /// Adds a topic. Returns the oldest topic, which is removed, if there are then more than `most`.
-    fn keep(&mut self, topic: &str, most: usize) -> Option<Arc<str>> {
+    pub fn keep(&mut self, topic: &str, most: usize) -> Option<Arc<str>> {
         if !self.known.contains(topic) {
             let topic: Arc<str> = topic.into();
             self.known.insert(Arc::clone(&topic));
@@ -48,21 +45,6 @@ impl Recount for LastDisconnects {
     fn recount(&self) -> Recounted {
         let held = self.order.iter().map(|topic| topic.len() + TOPIC).sum();
         Recounted { held, charged: self.charge.bytes() }
-    }
-}
-
-impl Shard {
-    /// Publishes a last-disconnect record, retained, and removes the oldest one if there are then
-    /// too many. Does nothing if `limits.memory` is used up.
-    pub(in crate::shard) fn keep_last_disconnect(&mut self, now: Instant, topic: &str, text: &str) {
-        if self.settings.last_disconnects == 0 || self.admits(Change::Record).is_err() {
-            return;
-        }
-        self.publish_own(now, topic, text.as_bytes());
-        let oldest = self.shared.totals.last_disconnects().keep(topic, self.settings.last_disconnects);
-        if let Some(oldest) = oldest {
-            self.shared.retained().remove(&oldest);
-        }
     }
 }
 

@@ -3,9 +3,10 @@
 //! Walks over every session: never for a turn's work.
 
 use crate::mqtt::packet::ProtocolVersion;
-use crate::session::outbound::stall::{SocketView, Stall};
-use crate::shard::Shard;
+use crate::session::outbound::stall::Stall;
+use crate::shard::connections::Connections;
 use crate::shard::observe::client_events::{Addressed, addressed};
+use crate::shard::sessions::Sessions;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
@@ -25,12 +26,17 @@ pub struct LongestWait {
     pub queued: usize,
 }
 
-impl Shard {
+impl LongestWait {
     /// The sessions whose oldest unacknowledged packets are the oldest, at most `most`, the oldest
     /// first.
-    pub fn waiting(&self, now: Instant, most: usize) -> Vec<LongestWait> {
+    pub(crate) fn find(
+        now: Instant,
+        most: usize,
+        sessions: &Sessions,
+        connections: &Connections,
+    ) -> Vec<LongestWait> {
         let mut oldest: Vec<(SessionId, Stall)> = Vec::new();
-        for (id, session_entry) in self.sessions.iter() {
+        for (id, session_entry) in sessions.iter() {
             if let Some(stall) = session_entry.session.sender.oldest_unacknowledged(now) {
                 oldest.push((id, stall));
                 // So that a shard of stuck sessions costs no list of all of them.
@@ -40,14 +46,21 @@ impl Shard {
             }
         }
         keep_oldest(&mut oldest, most);
-        oldest.into_iter().filter_map(|(id, stall)| self.waiting_one(id, stall)).collect()
+        oldest
+            .into_iter()
+            .filter_map(|(id, stall)| LongestWait::of(id, stall, sessions, connections))
+            .collect()
     }
 
-    fn waiting_one(&self, id: SessionId, stall: Stall) -> Option<LongestWait> {
-        let session_entry = self.sessions.get(id)?;
+    fn of(
+        id: SessionId,
+        stall: Stall,
+        sessions: &Sessions,
+        connections: &Connections,
+    ) -> Option<LongestWait> {
+        let session_entry = sessions.get(id)?;
         let sender = &session_entry.session.sender;
-        let connection =
-            session_entry.connection.and_then(|id| Some((id, self.connections.get(id)?.version())));
+        let connection = session_entry.connection.and_then(|id| Some((id, connections.get(id)?.version())));
         Some(LongestWait {
             client_id: session_entry.session.client_id.clone(),
             connection,
@@ -57,13 +70,6 @@ impl Shard {
             in_flight: sender.in_flight(),
             queued: sender.queued(),
         })
-    }
-
-    /// A connection's oldest unacknowledged packet, once its socket was asked who holds it.
-    pub fn diagnose(&self, now: Instant, id: ConnectionId, view: SocketView) -> Option<Stall> {
-        let connection = self.connections.get(id)?;
-        let sender = &self.sessions.get(connection.session?)?.session.sender;
-        sender.oldest_diagnosed(now, view, &connection.wire)
     }
 }
 

@@ -3,6 +3,7 @@
 //! | file | concern |
 //! |---|---|
 //! | `client_events` | connected, disconnected, stalled and the like, for the event topics |
+//! | `notes` | notes these events |
 //! | `last_disconnect` | why each client was last disconnected |
 //! | `longest_wait` | which clients have waited longest for an acknowledgement |
 //! | `usage` | what the shard holds, counted |
@@ -10,4 +11,5 @@
 pub mod client_events;
 pub mod last_disconnect;
 pub mod longest_wait;
+mod notes;
 pub mod usage;

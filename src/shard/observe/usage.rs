@@ -1,9 +1,14 @@
-//! What a shard holds right now, counted: for tests that nothing leaks and that bounds hold.
+//! The resources that a shard holds, counted. Tests use them to show that nothing leaks and that
+//! bounds hold.
 //!
 //! Walks over every session and connection: never for a turn's work.
 
 use crate::mqtt::charge::{Recount, Recounted};
-use crate::shard::Shard;
+use crate::shard::core::Core;
+use crate::shard::fans::Fans;
+use crate::shard::features::delayed::Delayed;
+use crate::shard::route::Routes;
+use crate::shard::work::Work;
 
 /// The resources that a shard holds, counted. After every client has left and every session has ended, all of it is
 /// zero, and equal to the default.
@@ -46,81 +51,77 @@ pub struct ResourceUsage {
     pub fullest_outbox: usize,
 }
 
-impl Shard {
-    /// Counts anew what owners of memory have on the account, between two turns. Returns what all
-    /// of them have charged, or who has charged something else than it holds.
-    ///
-    /// # Errors
-    /// The first owner whose charge is wrong, with both figures.
-    pub fn recount(&self) -> Result<usize, String> {
-        let mut charged = 0;
-        let mut add = |who: &str, of: Recounted| {
-            charged += of.charged;
-            if of.held == of.charged { Ok(()) } else { Err(format!("{who}: {of:?}")) }
-        };
-        add("routing", self.router.recount())?;
-        add("delayed messages", self.delayed.recount())?;
-        if self.here.0 == 0 {
-            // All shards share them.
-            add("last disconnects", self.shared.totals.last_disconnects().recount())?;
-        }
-        for peer in self.exchange.recount() {
-            add("exchange with a peer", peer)?;
-        }
-        add("orphaned_queues", self.orphaned_queues.recount())?;
-        if let Some(stored) = &self.stored {
-            add("gates of the store", stored.recount())?;
-        }
-        for (_, session_entry) in self.sessions.iter() {
-            let session = &session_entry.session;
-            if let Some(will) = &session.will {
-                add("will", will.recount())?;
-            }
-            add("session", session.recount())?;
-            add("subscriptions", session.subscriptions.recount())?;
-            add("queue and window", session.sender.recount())?;
-            add("acknowledgements and identifiers", session.receiver.recount())?;
-        }
-        for (_, connection) in self.connections.iter() {
-            let partial = connection.rare().map(|rare| rare.partial.recount());
-            add("partial packet", partial.unwrap_or_default())?;
-            // Else it is counted when it is flushed.
-            if !connection.dirty {
-                add("outbox", connection.wire.outbox.recount())?;
-            }
-            add(
-                "outgoing aliases",
-                connection.wire.aliases().map_or_else(Recounted::default, Recount::recount),
-            )?;
-            let aliases = connection.rare().and_then(|rare| rare.aliases.as_deref());
-            add("incoming aliases", aliases.map_or_else(Recounted::default, Recount::recount))?;
-        }
-        Ok(charged)
-    }
-
-    pub fn usage(&self) -> ResourceUsage {
-        let session_entries = || self.sessions.iter().map(|(_, session_entry)| session_entry);
+impl ResourceUsage {
+    /// Counts the resources of one shard. Costs a walk over every session and connection.
+    pub(crate) fn of(core: &Core, routes: &Routes, fans: &Fans, work: &Work) -> ResourceUsage {
+        let session_entries = || core.sessions.iter().map(|(_, session_entry)| session_entry);
         let sender = || session_entries().map(|r| &r.session.sender);
         ResourceUsage {
-            connections: self.connections.len(),
-            connected: self.connected,
-            sessions: self.sessions.len(),
-            clients: self.clients.len(),
-            index_entries: self.router.tree().entries(),
-            shares: self.router.groups(),
-            barriers: self.exchange.barriers(),
-            jobs: self.jobs.len(),
-            outstanding: self.exchange.unsettled(),
-            waiting_for_peer: self.exchange.waiting_for_peer(),
+            connections: core.connections.len(),
+            connected: core.connections.established(),
+            sessions: core.sessions.len(),
+            clients: core.sessions.clients(),
+            index_entries: routes.router.tree().entries(),
+            shares: routes.router.groups(),
+            barriers: core.exchange.barriers(),
+            jobs: work.len(),
+            outstanding: core.exchange.unsettled(),
+            waiting_for_peer: core.exchange.waiting_for_peer(),
             unanswered: session_entries().map(|r| r.session.receiver.unanswered()).sum(),
             held: session_entries().map(|r| r.held_messages()).sum(),
-            orphaned_queues: self.orphaned_queues.unsettled(),
-            put_off: self.fans.len(),
-            partial_bytes: self.partial_bytes,
+            orphaned_queues: routes.orphaned_queues.unsettled(),
+            put_off: fans.len(),
+            partial_bytes: core.connections.partial_bytes(),
             longest_queue: sender().map(|s| s.queued()).max().unwrap_or(0),
             largest_queue: sender().map(|s| s.queued_bytes()).max().unwrap_or(0),
             widest_window: sender().map(|s| s.in_flight()).max().unwrap_or(0),
-            fullest_outbox: self.connections.iter().map(|(_, c)| c.wire.outbox.len()).max().unwrap_or(0),
+            fullest_outbox: core.connections.iter().map(|(_, c)| c.wire.outbox.len()).max().unwrap_or(0),
         }
     }
+}
+
+/// Counts anew what owners of memory have on the account, between two turns. Returns what all
+/// of them have charged, or who has charged something else than it holds.
+///
+/// # Errors
+/// The first owner whose charge is wrong, with both figures.
+pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result<usize, String> {
+    let mut charged = 0;
+    let mut add = |who: &str, of: Recounted| {
+        charged += of.charged;
+        if of.held == of.charged { Ok(()) } else { Err(format!("{who}: {of:?}")) }
+    };
+    add("routing", routes.router.recount())?;
+    add("delayed messages", delayed.recount())?;
+    if core.here.0 == 0 {
+        // All shards share them.
+        add("last disconnects", core.shared.totals.last_disconnects().recount())?;
+    }
+    for peer in core.exchange.recount() {
+        add("exchange with a peer", peer)?;
+    }
+    add("orphaned_queues", routes.orphaned_queues.recount())?;
+    add("gates of the store", core.durability.recount())?;
+    for (_, session_entry) in core.sessions.iter() {
+        let session = &session_entry.session;
+        if let Some(will) = &session.will {
+            add("will", will.recount())?;
+        }
+        add("session", session.recount())?;
+        add("subscriptions", session.subscriptions.recount())?;
+        add("queue and window", session.sender.recount())?;
+        add("acknowledgements and identifiers", session.receiver.recount())?;
+    }
+    for (_, connection) in core.connections.iter() {
+        let partial = connection.rare().map(|rare| rare.partial.recount());
+        add("partial packet", partial.unwrap_or_default())?;
+        // Else it is counted when it is flushed.
+        if !connection.dirty {
+            add("outbox", connection.wire.outbox.recount())?;
+        }
+        add("outgoing aliases", connection.wire.aliases().map_or_else(Recounted::default, Recount::recount))?;
+        let aliases = connection.rare().and_then(|rare| rare.aliases.as_deref());
+        add("incoming aliases", aliases.map_or_else(Recounted::default, Recount::recount))?;
+    }
+    Ok(charged)
 }

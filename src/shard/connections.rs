@@ -1,0 +1,421 @@
+//! The connections of one shard: their slots, their deadlines, their pauses and their partial
+//! packets.
+//!
+//! `Connections` knows no session but by identifier. Whatever it has for the driver goes into the
+//! [`Effects`] that the caller passes in.
+
+use crate::expiry::deadline::{DeadlineKind, Registration};
+use crate::expiry::lazy::Registered;
+use crate::mqtt::packet::ReasonCode;
+use crate::persistence::records::Lsn;
+use crate::session::outbox::Pool;
+use crate::shard::connection::{Connection, Leaves, Pause, Phase};
+use crate::shard::effects::Effects;
+use crate::shard::settings::ShardSettings;
+use crate::shard::shared_state::PartialShare;
+use crate::shard::slots::{ConnectionId, OfConnection, SessionId, Slots};
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Bytes of a partial packet that a connection may hold even when partial packets use up their
+/// share of the memory.
+const SMALL_PARTIAL: usize = 4096;
+
+/// How long a closing connection may take to read the reason and to close in turn. A close with
+/// unread input makes the kernel drop bytes that the peer has not read yet.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The connections of one shard.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    slots: Slots<Connection, OfConnection>,
+    /// Connections that have a session.
+    established: usize,
+    partials: Partials,
+    /// The time at which the machine woke from its last suspend. Peers had no time to speak before.
+    awake_since: Instant,
+    connect_timeout: Duration,
+    write_timeout: Duration,
+    expiry_interval: Duration,
+}
+
+/// The partial packets of all connections.
+#[derive(Debug, Default)]
+struct Partials {
+    bytes: usize,
+    /// The bytes that the total of all shards knows.
+    reported: i64,
+    /// Connections with more than `SMALL_PARTIAL` bytes, and some that had more.
+    large: Vec<ConnectionId>,
+}
+
+impl Connections {
+    /// Returns the connections of a shard that has none yet.
+    pub fn new(settings: &ShardSettings) -> Connections {
+        Connections {
+            slots: Slots::default(),
+            established: 0,
+            partials: Partials::default(),
+            awake_since: Instant::ZERO,
+            connect_timeout: settings.connect_timeout,
+            write_timeout: settings.write_timeout,
+            expiry_interval: settings.expiry_interval,
+        }
+    }
+
+    /// Adds a connection that was just accepted. `seed` determines its jitter.
+    pub fn accept(&mut self, now: Instant, seed: u64, effects: &mut Effects) -> ConnectionId {
+        let id = self.slots.insert(Connection::accepted(now, self.connect_timeout, seed));
+        self.register_read_idle(id, effects);
+        id
+    }
+
+    /// Removes a connection, and returns it.
+    pub fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+        let connection = self.slots.remove(id)?;
+        self.partials.bytes -= connection.partial_len();
+        Some(connection)
+    }
+
+    #[inline]
+    pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
+        self.slots.get(id)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.slots.get_mut(id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.slots.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns how many connections have a session.
+    pub fn established(&self) -> usize {
+        self.established
+    }
+
+    /// Counts one more connection that has a session.
+    pub fn count_established(&mut self) {
+        self.established += 1;
+    }
+
+    /// Takes the session away from a connection, and returns it.
+    pub fn detach_session(&mut self, id: ConnectionId) -> Option<SessionId> {
+        let session = self.slots.get_mut(id)?.session.take()?;
+        self.established -= 1;
+        Some(session)
+    }
+
+    /// Adds a connection to the dirty list if it has something to write, or is closing.
+    pub fn touch(&mut self, id: ConnectionId, effects: &mut Effects) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        if !connection.wire.outbox.is_empty() || connection.is_closing() {
+            connection.mark_dirty(id, &mut effects.dirty);
+        }
+    }
+
+    /// Stops reading a connection for `cause`. Returns false if it was paused for this cause
+    /// already, or is gone.
+    pub fn pause(&mut self, id: ConnectionId, cause: Pause, now: Instant) -> bool {
+        let Some(connection) = self.slots.get_mut(id).filter(|c| !c.pauses.has(cause)) else { return false };
+        connection.pause(cause, now);
+        true
+    }
+
+    /// Ends one cause not to read a connection. Reading continues after the last one.
+    pub fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause, effects: &mut Effects) {
+        if self.slots.get_mut(id).is_some_and(|c| c.unpause(cause, now)) {
+            self.register_read_idle(id, effects);
+            effects.resume.push(id);
+        }
+    }
+
+    /// Notes that everything up to `lsn` is committed. Returns false if the outbox waits for a later
+    /// commit.
+    pub fn release_committed(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        lsn: Lsn,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(connection) = self.slots.get_mut(id) else { return true };
+        connection.wire.outbox.committed(lsn);
+        if connection.wire.outbox.writable() == 0 {
+            return false;
+        }
+        connection.release_committed(now);
+        connection.mark_dirty(id, &mut effects.dirty);
+        self.register_read_idle(id, effects);
+        true
+    }
+
+    /// Writes DISCONNECT to a 5.0 client.
+    // 5.0 [MQTT-3.14.0-1]
+    pub fn write_disconnect(
+        &mut self,
+        id: ConnectionId,
+        reason: ReasonCode,
+        text: Option<&str>,
+        pool: &mut Pool,
+    ) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        if connection.phase != Phase::Established {
+            return;
+        }
+        connection.wire.outbox.lend(pool);
+        connection.wire.put_disconnect(reason, text);
+    }
+
+    /// Begins to close a connection: nothing more is read, the outbox is written, then the socket
+    /// is closed.
+    // 5.0 [MQTT-3.14.4-1], [MQTT-3.14.4-2]
+    pub fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves, effects: &mut Effects) {
+        if let Some(connection) = self.slots.get_mut(id) {
+            let until = now + LINGER.min(self.write_timeout);
+            connection.phase = Phase::Closing { until, leaves };
+            self.partials.bytes -= connection.partial_len();
+            connection.forget_unread();
+        }
+        self.touch(id, effects);
+        self.register_write_idle(id, effects);
+    }
+}
+
+/// Deadlines.
+impl Connections {
+    /// Notes that the machine was suspended until now. Deadlines of peers begin anew.
+    pub fn woke(&mut self, now: Instant) {
+        self.awake_since = now;
+    }
+
+    /// Returns the time at which a silent client is disconnected; [`Instant::NEVER`] if the
+    /// connection is gone.
+    pub fn read_deadline(&self, id: ConnectionId) -> Instant {
+        self.get(id).map_or(Instant::NEVER, |c| c.read_deadline(self.awake_since))
+    }
+
+    /// Returns the time at which a socket that takes no bytes is closed; [`Instant::NEVER`] if the
+    /// connection is gone.
+    pub fn write_deadline(&self, id: ConnectionId) -> Instant {
+        self.get(id).map_or(Instant::NEVER, |c| c.write_deadline(self.write_timeout, self.awake_since))
+    }
+
+    /// Returns the time at which Keep Alive runs out; [`Instant::NEVER`] if the connection is gone.
+    pub fn keep_alive_deadline(&self, id: ConnectionId) -> Instant {
+        self.get(id).map_or(Instant::NEVER, |c| c.keep_alive.deadline(self.awake_since))
+    }
+
+    /// Returns the true deadline of a kind that the expiry actor reports as expired, or `None` if
+    /// the connection is gone. `unacknowledged` is the time at which the session's first packet is
+    /// due.
+    pub fn expired(
+        &mut self,
+        kind: DeadlineKind,
+        id: ConnectionId,
+        unacknowledged: Instant,
+    ) -> Option<Instant> {
+        let awake = self.awake_since;
+        let connection = self.slots.get_mut(id)?;
+        Some(match kind {
+            DeadlineKind::ReadIdle => {
+                connection.read_idle.fired();
+                connection.read_deadline(awake)
+            }
+            DeadlineKind::WriteIdle => {
+                connection.write_idle.fired();
+                connection.write_deadline(self.write_timeout, awake)
+            }
+            _ => {
+                connection.retransmit.fired();
+                let ack_wait =
+                    if awake == Instant::ZERO { Duration::ZERO } else { connection.wire.ack_wait() };
+                unacknowledged.max(awake + ack_wait)
+            }
+        })
+    }
+
+    /// Registers the deadline of the next byte from the client.
+    pub fn register_read_idle(&mut self, id: ConnectionId, effects: &mut Effects) {
+        self.register(DeadlineKind::ReadIdle, id, self.read_deadline(id), effects);
+    }
+
+    /// Registers the deadline until which the socket has to take bytes.
+    pub fn register_write_idle(&mut self, id: ConnectionId, effects: &mut Effects) {
+        self.register(DeadlineKind::WriteIdle, id, self.write_deadline(id), effects);
+    }
+
+    /// Registers a deadline, unless the expiry actor looks at this connection early enough.
+    pub fn register(
+        &mut self,
+        kind: DeadlineKind,
+        id: ConnectionId,
+        deadline: Instant,
+        effects: &mut Effects,
+    ) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        let registered: &mut Registered = match kind {
+            DeadlineKind::ReadIdle => &mut connection.read_idle,
+            DeadlineKind::WriteIdle => &mut connection.write_idle,
+            _ => &mut connection.retransmit,
+        };
+        if registered.needs(deadline, self.expiry_interval) {
+            let (slot, generation) = (id.slot, id.generation);
+            effects.registrations.push(Registration { kind, slot, generation, deadline });
+        }
+    }
+}
+
+/// Partial packets.
+impl Connections {
+    /// Takes out the bytes that were read from a connection and not handled.
+    pub fn take_partial(&mut self, id: ConnectionId) -> Option<Vec<u8>> {
+        let bytes = self.slots.get_mut(id)?.rare_mut().partial.take();
+        self.partials.bytes -= bytes.len();
+        Some(bytes)
+    }
+
+    /// Keeps bytes that were read from a connection and not handled. `has_begun` is true if they
+    /// are the front of a packet whose rest has to come; then a deadline is registered for it.
+    /// Returns true if the bytes are more than a small partial packet.
+    pub fn keep_partial(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        rest: Vec<u8>,
+        has_begun: bool,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(connection) = self.slots.get_mut(id).filter(|_| !rest.is_empty()) else { return false };
+        let is_large = rest.len() > SMALL_PARTIAL;
+        self.partials.bytes += rest.len();
+        let partial = &mut connection.rare_mut().partial;
+        partial.keep(rest);
+        if has_begun {
+            // Keep Alive counts whole packets and may be off, so the rest of a packet has a
+            // deadline of its own.
+            partial.wait(now, self.write_timeout);
+        }
+        if is_large && !std::mem::replace(&mut partial.listed, true) {
+            self.partials.large.push(id);
+        }
+        if has_begun {
+            self.register_read_idle(id, effects);
+        }
+        is_large
+    }
+
+    /// Keeps bytes that came with a connection from another shard.
+    pub fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
+        if let Some(connection) = self.slots.get_mut(id) {
+            self.partials.bytes += unread.len();
+            connection.rare_mut().partial.keep(unread);
+        }
+    }
+
+    /// Returns the connection with the largest partial packet, if one is more than small. Costs a
+    /// look at each connection with a large one.
+    pub fn largest_partial(&mut self) -> Option<ConnectionId> {
+        let mut largest = (0, None);
+        let slots = &mut self.slots;
+        self.partials.large.retain(|id| {
+            let Some(connection) = slots.get_mut(*id).filter(|c| !c.is_closing()) else { return false };
+            let len = connection.partial_len();
+            let listed = len > SMALL_PARTIAL;
+            connection.rare_mut().partial.listed = listed;
+            if listed && len > largest.0 {
+                largest = (len, Some(*id));
+            }
+            listed
+        });
+        largest.1
+    }
+
+    /// Returns the bytes of all partial packets.
+    pub fn partial_bytes(&self) -> usize {
+        self.partials.bytes
+    }
+
+    /// Returns the growth of the partial packets, in bytes, since [`Self::report_partial`]. May be
+    /// negative.
+    pub fn unreported_partial(&self) -> i64 {
+        self.partials.bytes as i64 - self.partials.reported
+    }
+
+    /// Adds the growth of the partial packets to the total of all shards.
+    pub fn report_partial(&mut self, total: &PartialShare) {
+        let grown = self.unreported_partial();
+        if grown != 0 {
+            self.partials.reported += grown;
+            total.report(grown);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections() -> Connections {
+        let timeout = Duration::from_secs(10);
+        Connections {
+            slots: Slots::default(),
+            established: 0,
+            partials: Partials::default(),
+            awake_since: Instant::ZERO,
+            connect_timeout: timeout,
+            write_timeout: timeout,
+            expiry_interval: Duration::from_millis(100),
+        }
+    }
+
+    #[test]
+    fn partial_bytes_are_counted_until_they_are_taken_or_the_connection_is_gone() {
+        let (mut connections, mut effects) = (connections(), Effects::default());
+        let now = Instant::from_millis(1);
+        let [a, b] = [1, 2].map(|seed| connections.accept(now, seed, &mut effects));
+        assert!(!connections.keep_partial(now, a, vec![0; 10], true, &mut effects));
+        assert!(connections.keep_partial(now, b, vec![0; SMALL_PARTIAL + 1], false, &mut effects));
+        assert_eq!(
+            (connections.partial_bytes(), connections.largest_partial()),
+            (SMALL_PARTIAL + 11, Some(b))
+        );
+        assert_eq!(connections.take_partial(a).map(|bytes| bytes.len()), Some(10));
+        connections.begin_closing(now, b, Leaves::Broker, &mut effects);
+        assert_eq!((connections.partial_bytes(), connections.largest_partial()), (0, None));
+        connections.remove(b);
+        assert_eq!(connections.partial_bytes(), 0);
+    }
+
+    #[test]
+    fn reading_resumes_when_the_last_cause_ends() {
+        let (mut connections, mut effects) = (connections(), Effects::default());
+        let now = Instant::from_millis(1);
+        let id = connections.accept(now, 1, &mut effects);
+        assert!(connections.pause(id, Pause::Turn, now) && connections.pause(id, Pause::Peer, now));
+        assert!(!connections.pause(id, Pause::Peer, now));
+        connections.unpause(now, id, Pause::Turn, &mut effects);
+        assert_eq!(effects.resume, []);
+        connections.unpause(now, id, Pause::Peer, &mut effects);
+        connections.unpause(now, id, Pause::Peer, &mut effects);
+        assert_eq!(effects.resume, [id]);
+    }
+
+    #[test]
+    fn a_closing_connection_is_dirty_once_and_has_a_deadline() {
+        let (mut connections, mut effects) = (connections(), Effects::default());
+        let now = Instant::from_millis(1);
+        let id = connections.accept(now, 1, &mut effects);
+        connections.begin_closing(now, id, Leaves::Client, &mut effects);
+        connections.touch(id, &mut effects);
+        assert_eq!(effects.dirty, [id]);
+        assert_eq!(connections.write_deadline(id), now + LINGER);
+        assert!(connections.read_deadline(id).is_never());
+    }
+}

@@ -1,0 +1,391 @@
+//! The upper layer of a shard: what follows when sessions, connections and messages change.
+//!
+//! | file | methods |
+//! |---|---|
+//! | `lifecycle` | what follows a change of one session; gates that answer; the broker's own messages |
+//! | `leave` | connections and sessions that end, and the wills they leave |
+//! | [`super::features::hold`] | messages that wait for room in a full queue |
+
+use crate::mqtt::message::Parts;
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::{QoS, ReasonCode};
+use crate::persistence::records::{Lsn, ReadEntry};
+use crate::session::drops::DropReason;
+use crate::session::inbound::AckToken;
+use crate::shard::admission::Change;
+use crate::shard::connection::Pause;
+use crate::shard::core::Core;
+use crate::shard::durability::gates::Waits;
+use crate::shard::effects::PageRequest;
+use crate::shard::exchange::outbound::{Gate, Item};
+use crate::shard::fans::Fans;
+use crate::shard::features::dead_letters::DeadLetter;
+use crate::shard::features::delayed::Delayed;
+use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::publication::Publication;
+use crate::shard::route::{Routes, Routing};
+use crate::shard::slots::{ConnectionId, SessionId};
+use crate::shard::work::{Job, Work};
+use crate::time::Instant;
+
+/// The upper layer of a shard, borrowed for one input or one portion of work.
+#[derive(Debug)]
+pub(crate) struct Lifecycle<'a> {
+    pub core: &'a mut Core,
+    pub routes: &'a mut Routes,
+    pub fans: &'a mut Fans,
+    pub work: &'a mut Work,
+    pub delayed: &'a mut Delayed,
+}
+
+impl Lifecycle<'_> {
+    /// Returns the middle layer.
+    #[inline]
+    pub fn routing(&mut self) -> Routing<'_> {
+        Routing { core: self.core, routes: self.routes }
+    }
+
+    /// Does what follows after messages of a session were sent, dropped, or read back. The order
+    /// matters: drops are reported first, since they belong to this session; then held messages get
+    /// the places that became free; only then is it known what there is to write, which deadline is
+    /// the earliest, and which page the queue wants.
+    ///
+    /// Costs a look-up of the session and of its connection for each step. Nothing happens where
+    /// nothing changed.
+    pub(crate) fn after_session_change(&mut self, now: Instant, session: SessionId) {
+        self.core.report_drops(session);
+        self.admit_held(now, session);
+        if let Some(id) = self.core.sessions.get(session).and_then(|entry| entry.connection) {
+            self.core.touch(id);
+            self.core.register_retransmit(now, id);
+        }
+        self.core.fetch(session);
+    }
+
+    /// Does the same after a packet of the client that the session answered itself, which is an
+    /// acknowledgement nearly always. This is the hot path, so each step is left out that cannot be
+    /// needed: the caller has marked the connection as dirty and reported drops already, `appended`
+    /// bytes of answers went into its outbox, and `holds` is true if messages wait for room.
+    #[inline]
+    pub(crate) fn after_acknowledgement(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        appended: usize,
+        holds: bool,
+    ) {
+        if holds {
+            self.admit_held(now, session);
+        }
+        // A packet that was just sent may be due before all others. An acknowledgement alone only
+        // ends deadlines.
+        if holds || appended > 0 {
+            self.core.register_retransmit(now, id);
+        }
+        if self.core.durability.is_on() {
+            self.core.fetch(session);
+        }
+        if !self.routes.orphaned_queues.is_empty() {
+            self.routing().has_room_for_orphaned_queues(now, session);
+        }
+    }
+
+    /// Notes that a gate of a publisher's acknowledgement answered, and sends what is due.
+    pub(crate) fn gate_answered(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        token: AckToken,
+        outcome: Outcome,
+    ) {
+        let Core { connections, sessions, settings, scratch, .. } = &mut *self.core;
+        let Some(session_entry) = sessions.get_mut(session) else { return };
+        session_entry.session.receiver.answer(token, outcome);
+        let Some(id) = session_entry.connection else {
+            // Without a connection the acknowledgements that are due are forgotten.
+            while session_entry.session.receiver.next_due().is_some() {}
+            return;
+        };
+        let Some(connection) = connections.get_mut(id) else { return };
+        connection.wire.outbox.lend(&mut scratch.pool);
+        let answered = session_entry.session.answer_due(&mut connection.wire);
+        let room =
+            session_entry.session.receiver.unanswered() < usize::from(settings.session.receive_maximum);
+        self.core.touch(id);
+        if let Err(violation) = answered {
+            self.fail(now, id, violation);
+        } else if room {
+            self.core.unpause(now, id, Pause::Unanswered);
+        }
+    }
+
+    /// Continues the work that waited for bytes to leave a connection's outbox.
+    pub fn outbox_has_room(&mut self, now: Instant, id: ConnectionId) {
+        let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
+        let Some(connection) = connections.get_mut(id) else { return };
+        let Some(session) = connection.session else { return };
+        let Some(session_entry) = sessions.get_mut(session) else { return };
+        let waits = session_entry.session.sender.has_waiting() || session_entry.holds();
+        let paused = connection.pauses.has(Pause::Outbox);
+        if !waits && !paused {
+            return;
+        }
+        let policy = &settings.session.send;
+        if connection.wire.outbox.len() >= policy.outbox / 2 {
+            return;
+        }
+        if waits {
+            connection.wire.outbox.lend(&mut scratch.pool);
+            session_entry.session.sender.pump(now, &mut connection.wire, policy, counters);
+            self.after_session_change(now, session);
+        }
+        if paused {
+            self.core.unpause(now, id, Pause::Outbox);
+        }
+    }
+
+    /// Lets a client wait until a large publication is complete, before it begins its next PUBLISH.
+    pub fn read_behind_fan(&mut self, now: Instant, id: ConnectionId) {
+        if self.core.connections.pause(id, Pause::Turn, now) {
+            self.fans.wait(id);
+        }
+    }
+
+    /// Pauses a connection whose packet continues in a later turn, if a job is left.
+    pub fn pause_for(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) {
+        let Some(job) = left else { return };
+        if let Some(connection) = self.core.connections.get_mut(id) {
+            connection.pause(Pause::Work, now);
+        }
+        self.work.later(job);
+    }
+
+    /// Reads a connection again if nothing is left of the work that it waits for. Returns the rest
+    /// of the work.
+    pub fn end_pause(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) -> Option<Job> {
+        if left.is_none() {
+            self.core.unpause(now, id, Pause::Work);
+        }
+        left
+    }
+
+    /// Handles as many sessions with an expired deadline as this turn has steps for. Returns the job
+    /// that is left. If one of them leads to a large publication, the others wait for it.
+    pub fn go_on_with_due(&mut self, now: Instant) -> Option<Job> {
+        while self.work.has_due() {
+            if self.core.turn.is_over() || self.fans.holds_own() {
+                return Some(Job::Due);
+            }
+            self.core.turn.charge(1);
+            if let Some(id) = self.work.pop_due() {
+                self.session_deadline_expired(now, id);
+            }
+        }
+        None
+    }
+
+    /// Answers a gate: a publisher's acknowledgement, an orphaned queue, or a peer.
+    pub fn answer_gate(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
+        match gate {
+            Gate::Here { session, token } => self.gate_answered(now, session, token, outcome),
+            Gate::OrphanedQueue => self.routing().orphaned_queue_answered(now, outcome),
+            Gate::Peer { shard, number, index } => {
+                if let Some(peer) = self.core.exchange.peer(shard) {
+                    peer.send_late(Item::Late { number, index, outcome });
+                }
+            }
+        }
+    }
+
+    /// Answers a gate when all records so far are committed.
+    pub fn answer_when_committed(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
+        if !self.core.durability.gate_answer(gate, outcome) {
+            self.answer_gate(now, gate, outcome);
+        }
+    }
+
+    /// Releases what waited for the commit of this batch and of those before it.
+    pub fn committed(&mut self, now: Instant, lsn: Lsn) {
+        let core = &mut *self.core;
+        let opened = core.durability.committed(lsn, &mut core.effects);
+        for id in opened.connections {
+            if !core.connections.release_committed(now, id, lsn, &mut core.effects) {
+                core.durability.hold(id);
+            }
+        }
+        core.exchange.committed(lsn);
+        for waits in opened.gates {
+            // A ticket waits in its peer, which knows the order of tickets.
+            if let Waits::Publisher { gate, outcome } = waits {
+                self.answer_gate(now, gate, outcome);
+            }
+        }
+    }
+
+    /// Answers those who wait only for messages that every receiver has acknowledged meanwhile.
+    pub fn release_finished(&mut self, now: Instant) {
+        for waits in self.core.durability.take_finished() {
+            match waits {
+                Waits::Publisher { gate, outcome } => self.answer_gate(now, gate, outcome),
+                Waits::Ticket { peer, number } => {
+                    if let Some(peer) = self.core.exchange.peer(peer) {
+                        peer.finished_one(number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in a page that was read back, and fetches the pages that waited for it.
+    pub fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
+        self.core.durability.page_came();
+        self.take_in_page(now, request, read);
+        // Each session either requests its page, or waits again behind the others.
+        for _ in 0..self.core.durability.waiting_to_fetch() {
+            let Some(id) = self.core.durability.next_to_fetch() else { return };
+            let Some(session_entry) = self.core.sessions.get_mut(id) else { continue };
+            session_entry.session.sender.page_waited_for();
+            self.core.fetch(id);
+            if self.core.durability.is_reading() && self.core.shared.budget.is_exceeded() {
+                return;
+            }
+        }
+    }
+
+    fn take_in_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
+        let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
+        let Some(session_entry) = sessions.get_mut(request.session) else {
+            return self.routing().take_page_of_orphaned_queue(now, request, read);
+        };
+        session_entry.session.sender.take_page(&request.wanted, read, &mut counters.drops);
+        let at = session_entry.connection.and_then(|id| connections.get_mut(id));
+        // Without a connection nothing is sent, so no place became free. The next page is read when
+        // the client returns.
+        let Some(connection) = at else { return self.core.report_drops(request.session) };
+        connection.wire.outbox.lend(&mut scratch.pool);
+        session_entry.session.sender.pump(now, &mut connection.wire, &settings.session.send, counters);
+        self.after_session_change(now, request.session);
+    }
+
+    /// Publishes a message of the broker's own, retained.
+    pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
+        let mut publication = Publication::new(own_parts(topic, payload, true), None, self.core.here);
+        self.core.retain(now, &mut publication);
+        self.fans.route_own(
+            now,
+            &mut publication,
+            None,
+            &mut Routing { core: self.core, routes: self.routes },
+        );
+    }
+
+    /// Publishes a message of the broker's own at QoS 0, not retained. A receiver that leaves it
+    /// unacknowledged must not cause another message.
+    pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
+        let mut publication = Publication::new(own_parts(topic, payload, false), None, self.core.here);
+        self.fans.route_own(
+            now,
+            &mut publication,
+            None,
+            &mut Routing { core: self.core, routes: self.routes },
+        );
+    }
+
+    /// Publishes dead letters before the batch of this turn is sealed: as many as the turn has steps
+    /// for, and one at least. The batch waits for those that are left. A drop of a dead letter makes
+    /// no other one.
+    pub fn publish_dead_letters(&mut self, now: Instant) {
+        while let Some(dead_letter) = self.core.dead_letters.pop() {
+            if !self.publish_dead_letter(now, &dead_letter) {
+                return self.core.dead_letters.put_back(dead_letter);
+            }
+            if self.core.turn.is_over() {
+                return;
+            }
+        }
+    }
+
+    /// Returns false if the dead letter takes several turns, and another publication does.
+    fn publish_dead_letter(&mut self, now: Instant, dead_letter: &DeadLetter) -> bool {
+        let qos = dead_letter.message.header().qos.max(QoS::AtLeastOnce);
+        self.core.turn.charge(1);
+        if u16::try_from(dead_letter.topic.len()).is_err() {
+            self.core.counters.drops.count(DropReason::TooLarge);
+            return true;
+        }
+        let forwarded = dead_letter.properties(self.core.dead_letters.wall());
+        // Its topic and its properties are longer than those of its message.
+        let bytes = dead_letter.topic.len() + forwarded.len() + dead_letter.message.payload().len();
+        if let Err(want) = self.core.admits(Change::Publish { qos, bytes, frees: 0 }) {
+            self.core.counters.drops.count(want.cause());
+            return true;
+        }
+        let parts = Parts {
+            qos,
+            retain: false,
+            expires: Instant::NEVER,
+            topic: &dead_letter.topic,
+            forwarded: &forwarded,
+            payload: dead_letter.message.payload(),
+        };
+        let mut publication = Publication::new(parts, None, self.core.here);
+        // The end of the message is recorded with the receivers of the dead letter.
+        publication.atomic = dead_letter.stored;
+        let mut routing = Routing { core: self.core, routes: self.routes };
+        let is_published = self.fans.route_own_now(now, &mut publication, &mut routing);
+        self.core.counters.dead_letters += u64::from(is_published);
+        is_published
+    }
+
+    /// Publishes a last-disconnect record, retained, and removes the oldest one if there are then
+    /// too many. Does nothing if `limits.memory` is used up.
+    pub(crate) fn keep_last_disconnect(&mut self, now: Instant, topic: &str, text: &str) {
+        if self.core.settings.last_disconnects == 0 || self.core.admits(Change::Record).is_err() {
+            return;
+        }
+        self.publish_own(now, topic, text.as_bytes());
+        let oldest =
+            self.core.shared.totals.last_disconnects().keep(topic, self.core.settings.last_disconnects);
+        if let Some(oldest) = oldest {
+            self.core.shared.retained().remove(&oldest);
+        }
+    }
+
+    /// Handles a session of which a deadline has come: will, held messages, session expiry.
+    pub fn session_deadline_expired(&mut self, now: Instant, id: SessionId) {
+        let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
+        session_entry.registered.fired();
+        if session_entry.will_due <= now {
+            session_entry.will_due = Instant::NEVER;
+            let will = session_entry.session.will.take();
+            self.publish_will(now, id, will);
+            self.core.record_session(id);
+        }
+        self.refuse_overdue_held(now, id);
+        if self.core.sessions.get(id).is_some_and(|r| r.ends <= now) {
+            self.end_session(now, id);
+            return;
+        }
+        self.core.sessions.register(id, &mut self.core.effects);
+    }
+
+    /// Admits held messages of the receivers that deliveries found full.
+    pub(crate) fn admit_held_of_all(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.core.after_deliveries.to_admit) {
+            self.admit_held(now, id);
+        }
+    }
+
+    /// Disconnects receivers whose queue is full, under the policy `disconnect`. Their sessions stay.
+    pub(crate) fn disconnect_overfull(&mut self, now: Instant) {
+        for id in std::mem::take(&mut self.core.after_deliveries.overfull) {
+            self.disconnect(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::QueueFull);
+        }
+    }
+}
+
+fn own_parts<'a>(topic: &'a str, payload: &'a [u8], retain: bool) -> Parts<'a> {
+    let (qos, expires) = (QoS::AtMostOnce, Instant::NEVER);
+    Parts { qos, retain, expires, topic, forwarded: &[], payload }
+}

@@ -1,0 +1,100 @@
+//! Events of clients, noted while connection and session are together.
+
+use crate::mqtt::packet::ReasonCode;
+use crate::session::outbound::stall::Stall;
+use crate::shard::core::Core;
+use crate::shard::observe::client_events::{
+    ClientEvent, DisconnectCause, EventDetail, ExhaustedAction, Occurrence, RedeliveryTime,
+};
+use crate::shard::slots::{ConnectionId, SessionId};
+use crate::time::Instant;
+use std::time::Duration;
+
+impl Core {
+    /// Notes an event.
+    pub(crate) fn note(&mut self, event: ClientEvent) {
+        self.effects.events.push(event);
+    }
+
+    /// Notes a refused first packet. `client_id` is `None` if the packet is no CONNECT.
+    pub(crate) fn note_refused(
+        &mut self,
+        id: ConnectionId,
+        client_id: Option<&str>,
+        reason: ReasonCode,
+        what: &str,
+    ) {
+        self.note(ClientEvent {
+            connection: Some(id),
+            client_id: client_id.map(Into::into),
+            version: None,
+            occurrence: Occurrence::Refused { reason, what: what.into() },
+            detail: None,
+        });
+    }
+
+    /// Notes an event of a session. `packet` is the packet that the event is about, for the event
+    /// topics.
+    pub(crate) fn note_of(&mut self, id: SessionId, occurrence: Occurrence, packet: Option<Stall>) {
+        let late = packet.map(|stall| stall.late);
+        self.note_late(id, occurrence, packet, late);
+    }
+
+    fn note_late(
+        &mut self,
+        id: SessionId,
+        occurrence: Occurrence,
+        packet: Option<Stall>,
+        late: Option<Duration>,
+    ) {
+        let Some(entry) = self.sessions.get(id) else { return };
+        let detail = self.settings.event_topics.then(|| Box::new(EventDetail::new(entry, packet, late)));
+        let session = &entry.session;
+        let (client_id, version) = (Some(session.client_id.clone()), Some(session.version));
+        self.note(ClientEvent { connection: entry.connection, client_id, version, occurrence, detail });
+    }
+
+    /// Notes packets that were sent again because the client returned: as many as its window takes
+    /// at once.
+    pub(crate) fn note_return(&mut self, now: Instant, id: SessionId, publishes: u64, releases: u64) {
+        let Some(entry) = self.sessions.get(id).filter(|_| publishes + releases > 0) else { return };
+        let oldest = entry.session.sender.oldest_unacknowledged(now);
+        let when = RedeliveryTime::AtReturn;
+        self.note_late(id, Occurrence::Redelivered { publishes, releases, when }, oldest, None);
+    }
+
+    /// Notes the end of a connection, while connection and session still name each other.
+    pub(crate) fn note_disconnected(&mut self, now: Instant, id: ConnectionId, cause: DisconnectCause) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let entry = connection.session.and_then(|session| self.sessions.get(session));
+        let is_heard = self.settings.last_disconnects > 0 || self.settings.event_topics;
+        let detail = entry.filter(|_| is_heard && cause.needs_explanation()).map(|entry| {
+            let oldest = entry.session.sender.oldest_unacknowledged(now);
+            let late = self.lateness(now, id, &cause);
+            let mut detail = EventDetail::new(entry, cause.stall().or(oldest), late);
+            detail.oldest_unacknowledged = oldest;
+            detail.silent = Some(now.since(connection.keep_alive.last_heard()));
+            Box::new(detail)
+        });
+        let client_id = entry.map(|entry| entry.session.client_id.clone());
+        let is_exhausted = matches!(cause, DisconnectCause::Exhausted(_));
+        let (connection, version) = (Some(id), Some(connection.version()));
+        let occurrence = Occurrence::Disconnected(cause);
+        let event = ClientEvent { connection, client_id, version, occurrence, detail };
+        if is_exhausted {
+            let occurrence = Occurrence::Exhausted(ExhaustedAction::Disconnect);
+            self.note(ClientEvent { occurrence, ..event.clone() });
+        }
+        self.note(event);
+    }
+
+    /// Returns how long after its deadline a connection is ended; `None` without a deadline.
+    fn lateness(&self, now: Instant, id: ConnectionId, cause: &DisconnectCause) -> Option<Duration> {
+        let _connection = self.connections.get(id)?;
+        match cause {
+            DisconnectCause::KeepAlive { .. } => Some(now.since(self.connections.read_deadline(id))),
+            DisconnectCause::WriteTimeout { .. } => Some(now.since(self.connections.write_deadline(id))),
+            _ => cause.stall().map(|stall| stall.late),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Publications of the broker's own: wills, delayed messages, dead letters, `$SYS`.
+//!
+//! They are routed at once if that is done within the turn. Otherwise they wait in [`Fans`], in
+//! their order.
+
+use crate::mqtt::charge::Charge;
+use crate::mqtt::outcome::Outcome;
+use crate::routing::subscription_tree::{Matches, SessionSlot, ShardId, ShardSet, Walk};
+use crate::session::drops::DropReason;
+use crate::shard::core::Core;
+use crate::shard::exchange::outbound::Publisher;
+use crate::shard::fans::{Fan, Fans, MatchedReceivers, OwnPublication, PublicationOrigin};
+use crate::shard::publication::Publication;
+use crate::shard::route::Routing;
+use crate::shard::slots::SessionId;
+use crate::time::Instant;
+
+/// Maximum number of the broker's own publications that wait, wills apart. Beyond that they are
+/// dropped, and counted as QoS 0 for a receiver that is too slow: each is a figure or an event, and
+/// the next of its kind follows.
+const OWN_AT_MOST: usize = 4_096;
+
+/// Returns the publisher that a session of this shard is.
+pub(crate) fn publisher(here: ShardId, id: SessionId) -> Publisher {
+    Publisher { shard: here, session: SessionSlot(id.slot) }
+}
+
+impl Fans {
+    /// Returns true if the present publication is one of this session.
+    pub fn fans_out_for(&self, here: ShardId, id: SessionId) -> bool {
+        self.is_publisher(publisher(here, id))
+    }
+
+    /// Returns true if the broker's next publication has to wait for a later turn. `of` is the
+    /// session whose will it is.
+    pub fn own_waits(&self, of: Option<SessionId>, core: &Core) -> bool {
+        core.turn.is_over() || self.own() > 0 || of.is_some_and(|id| self.fans_out_for(core.here, id))
+    }
+
+    /// Routes a publication of the broker's own. `of` is the session whose will it is. The
+    /// publication waits for a later turn if this one is over, if others wait, or if the session's
+    /// last PUBLISH is not complete.
+    pub fn route_own(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        of: Option<SessionId>,
+        routing: &mut Routing<'_>,
+    ) {
+        if !self.own_waits(of, routing.core) && self.route_own_now(now, publication, routing) {
+            return;
+        }
+        if of.is_none() && self.own() >= OWN_AT_MOST {
+            return routing.core.counters.drops.count(DropReason::OutboxFull);
+        }
+        let message = publication.message(&mut routing.core.scratch.bytes).clone();
+        let _charge = Charge::new(size_of::<OwnPublication>());
+        self.push_own(OwnPublication { message, of, atomic: publication.atomic, _charge });
+    }
+
+    /// Routes a publication of the broker's own at once, in portions if it takes more than this
+    /// turn. Returns false if it would, and another publication does.
+    pub fn route_own_now(
+        &mut self,
+        now: Instant,
+        publication: &mut Publication<'_>,
+        routing: &mut Routing<'_>,
+    ) -> bool {
+        let mut matches = routing.routes.router.take_matches();
+        let matched = routing.match_at_once(publication.parts.topic, &mut matches);
+        if matched == MatchedReceivers::All {
+            routing.route_matched(now, publication, &mut matches);
+        } else if self.is_fanning() {
+            matches.clear();
+        } else {
+            self.fan_out(publication, matched, matches, PublicationOrigin::Broker, routing.core);
+            return true;
+        }
+        routing.routes.router.give_back_matches(matches);
+        matched == MatchedReceivers::All
+    }
+
+    /// Begins a publication that continues in later turns.
+    pub fn fan_out(
+        &mut self,
+        publication: &mut Publication<'_>,
+        matched: MatchedReceivers,
+        matches: Box<Matches>,
+        origin: PublicationOrigin,
+        core: &mut Core,
+    ) {
+        self.begin(Fan {
+            message: publication.message(&mut core.scratch.bytes).clone(),
+            publisher: publication.publisher,
+            gate: publication.gate,
+            body: publication.body.take(),
+            atomic: publication.atomic,
+            transaction: publication.transaction,
+            walk: (matched == MatchedReceivers::InPart).then(Walk::default),
+            matches,
+            at: 0,
+            ordered: 0,
+            outcome: Outcome::Unmatched,
+            forwarded: false,
+            groups_served: 0,
+            held: 0,
+            gates: 0,
+            full: ShardSet::EMPTY,
+            origin,
+        });
+    }
+}

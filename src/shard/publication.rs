@@ -1,0 +1,171 @@
+//! A publication on its way to its receivers: an immutable view of the message, and the state of
+//! its delivery.
+
+use crate::mqtt::message::{Message, Parts};
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::QoS;
+use crate::persistence::records::TransactionNumber;
+use crate::persistence::rows::Body;
+use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet, Subscriber};
+use crate::session::wire::FrameKind;
+use crate::shard::exchange::outbound::{Gate, Publisher};
+use crate::time::Instant;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A message on its way, before and after it has a body of its own: at QoS 0, with receivers that
+/// take it at once, it never gets one.
+#[derive(Debug)]
+pub(crate) struct Publication<'a> {
+    pub parts: Parts<'a>,
+    pub publisher: Option<Publisher>,
+    /// The client id of the publisher, where messages keep it.
+    pub publisher_name: &'a str,
+    message: Option<Message>,
+    /// Whom to tell of a message that is held; none where nobody waits: then it is refused instead.
+    pub gate: Option<Gate>,
+    /// How often it is held.
+    pub held: u32,
+    /// Its row in the store, once a receiver here is in there.
+    pub body: Option<Rc<Body>>,
+    /// What it leads to, in all shards, is committed at once, with what this shard has recorded of
+    /// where it comes from; and nothing of it leaves before.
+    pub atomic: bool,
+    /// A member of a shared group had it before, whose session ended: it is lost if nobody takes it
+    /// now.
+    pub owed: bool,
+    /// The transaction that it begins, or is a part of.
+    pub transaction: Option<TransactionNumber>,
+    /// How far it is with each of the shard's frames.
+    pub framed: [Framed; FrameKind::COUNT],
+}
+
+/// How far a publication is with the packet that all receivers of one kind get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framed {
+    /// Nobody had it.
+    Unsent,
+    /// One had it, written straight into its outbox: most messages have one receiver, and a frame
+    /// would be copied once for it.
+    Once,
+    /// The frame is laid out.
+    LaidOut,
+}
+
+impl<'a> Publication<'a> {
+    pub fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
+        let publisher = publisher.map(|session| Publisher { shard: here, session });
+        Publication {
+            parts,
+            publisher,
+            publisher_name: "",
+            message: None,
+            gate: None,
+            held: 0,
+            body: None,
+            atomic: false,
+            owed: false,
+            transaction: None,
+            framed: [Framed::Unsent; FrameKind::COUNT],
+        }
+    }
+
+    /// Of a message that exists.
+    pub fn of(message: &'a Message, publisher: Option<Publisher>) -> Publication<'a> {
+        let header = message.header();
+        let parts = Parts {
+            qos: header.qos,
+            retain: header.retain,
+            expires: header.expires,
+            topic: message.topic(),
+            forwarded: message.forwarded(),
+            payload: message.payload(),
+        };
+        let mut publication = Publication::new(parts, None, ShardId(0));
+        publication.publisher = publisher;
+        publication.publisher_name = message.publisher();
+        publication.message = Some(message.clone());
+        publication
+    }
+
+    /// The body that its receivers share; made when first asked for.
+    pub fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
+        let Publication { parts, publisher_name, message, .. } = self;
+        message.get_or_insert_with(|| Message::published_by(publisher_name, *parts, scratch))
+    }
+
+    pub fn existing(&self) -> Option<&Message> {
+        self.message.as_ref()
+    }
+
+    /// What there is to say of a delivery that had this outcome, as far as the store goes: what is
+    /// held is in there.
+    pub fn taken_over(&self, outcome: Outcome) -> Outcome {
+        if self.held > 0 { Outcome::Taken } else { outcome }
+    }
+}
+
+/// Where a publication went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Routed {
+    /// What is known already.
+    pub outcome: Outcome,
+    /// Answers that are still to come.
+    pub gates: u32,
+    /// The peers that have as much from here as they should.
+    pub full: ShardSet,
+}
+
+/// A receiver with its overlapping subscriptions merged.
+pub(crate) struct Target<'a> {
+    pub session: SessionSlot,
+    /// The highest granted.
+    pub qos: QoS,
+    pub retain_as_published: bool,
+    pub ids: &'a [u32],
+}
+
+impl<'a> Target<'a> {
+    /// As [`merge`] of one subscription.
+    pub fn of(only: &'a Subscriber, publisher: Option<Publisher>, here: ShardId) -> Option<Target<'a>> {
+        let Subscriber { session, options, subscription_id } = only;
+        if options.no_local() && publisher == Some(Publisher { shard: here, session: *session }) {
+            return None;
+        }
+        let ids = if *subscription_id == 0 { &[] } else { std::slice::from_ref(subscription_id) };
+        let retain_as_published = options.retain_as_published();
+        Some(Target { session: *session, qos: options.qos(), retain_as_published, ids })
+    }
+}
+
+/// One session's matching subscriptions as one; `None` where No Local leaves none.
+// 3.1.1 [MQTT-3.3.5-1]; 5.0 [MQTT-3.3.4-2], [MQTT-3.3.4-3], [MQTT-3.3.4-4], [MQTT-3.8.3-3]
+pub(crate) fn merge<'a>(
+    subscriptions: &[Subscriber],
+    publisher: Option<Publisher>,
+    here: ShardId,
+    ids: &'a mut Vec<u32>,
+) -> Option<Target<'a>> {
+    ids.clear();
+    let mut merged: Option<(QoS, bool)> = None;
+    let session = subscriptions.first()?.session;
+    let own = publisher == Some(Publisher { shard: here, session });
+    for s in subscriptions {
+        if own && s.options.no_local() {
+            continue;
+        }
+        let (qos, rap) = merged.unwrap_or((QoS::AtMostOnce, false));
+        merged = Some((qos.max(s.options.qos()), rap || s.options.retain_as_published()));
+        if s.subscription_id != 0 {
+            ids.push(s.subscription_id);
+        }
+    }
+    let (qos, retain_as_published) = merged?;
+    Some(Target { session, qos, retain_as_published, ids })
+}
+
+/// Returns the time at which a message with this Message Expiry Interval, in seconds, expires;
+/// [`Instant::NEVER`] without one.
+pub(crate) fn expires(now: Instant, secs: Option<u32>) -> Instant {
+    secs.map_or(Instant::NEVER, |secs| now + Duration::from_secs(secs.into()))
+}

@@ -1,0 +1,247 @@
+//! The sessions of one shard, found by identifier, by slot and by client identifier.
+//!
+//! `Sessions` knows no connection but by identifier. A slot of an ended session stays taken until
+//! [`Sessions::release`], because the subscription tree names a session by its slot.
+
+use crate::expiry::deadline::{DeadlineKind, Registration};
+use crate::mqtt::packet::SubscriptionOptions;
+use crate::persistence::records::{Record, SessionState, StoredSubscription};
+use crate::persistence::rows::SessionRow;
+use crate::persistence::write_buffer::WriteBuffer;
+use crate::routing::subscription_tree::PackedOptions;
+use crate::session::redelivery_rules::Rules;
+use crate::session::session_redelivery::SessionRedelivery;
+use crate::shard::client_table::ClientTable;
+use crate::shard::effects::Effects;
+use crate::shard::session_entry::SessionEntry;
+use crate::shard::settings::ShardSettings;
+use crate::shard::slots::{OfSession, SessionId, Slots};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The sessions of one shard.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    slots: Slots<SessionEntry, OfSession>,
+    clients: ClientTable,
+    /// The redelivery policy of each client.
+    rules: Rules,
+    expiry_interval: Duration,
+}
+
+impl Sessions {
+    /// Returns the sessions of a shard that has none yet.
+    pub fn new(settings: &ShardSettings) -> Sessions {
+        Sessions {
+            slots: Slots::default(),
+            clients: ClientTable::new(),
+            rules: Rules::new(&settings.session.send.redelivery, &settings.session.send.rules),
+            expiry_interval: settings.expiry_interval,
+        }
+    }
+
+    /// Adds a session whose client has none here.
+    pub fn insert(&mut self, session_entry: SessionEntry) -> SessionId {
+        let id = self.slots.insert(session_entry);
+        if let Some(session_entry) = self.slots.get(id) {
+            self.clients.insert(&session_entry.session.client_id, id);
+        }
+        id
+    }
+
+    /// Takes out a session that ends. Its client identifier is free at once, and its slot after
+    /// [`Self::release`].
+    pub fn retire(&mut self, id: SessionId) -> Option<Box<SessionEntry>> {
+        let session_entry = self.slots.retire(id)?;
+        self.clients.remove(&session_entry.session.client_id, id);
+        Some(session_entry)
+    }
+
+    /// Frees the slot of a session that was taken out. Call it once for each.
+    pub fn release(&mut self, slot: u32) {
+        self.slots.release(slot);
+    }
+
+    /// Returns the session of a client.
+    pub fn find(&self, client_id: &str) -> Option<SessionId> {
+        let slots = &self.slots;
+        let is_it = |slot| slots.at(slot).is_some_and(|(_, r)| &*r.session.client_id == client_id);
+        self.clients.find(client_id, is_it).and_then(|slot| Some(slots.at(slot)?.0))
+    }
+
+    #[inline]
+    pub fn get(&self, id: SessionId) -> Option<&SessionEntry> {
+        self.slots.get(id)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: SessionId) -> Option<&mut SessionEntry> {
+        self.slots.get_mut(id)
+    }
+
+    /// Returns the session that is in a slot now.
+    #[inline]
+    pub fn at(&self, slot: u32) -> Option<(SessionId, &SessionEntry)> {
+        self.slots.at(slot)
+    }
+
+    /// Returns the session that is in a slot now.
+    #[inline]
+    pub fn at_mut(&mut self, slot: u32) -> Option<(SessionId, &mut SessionEntry)> {
+        self.slots.at_mut(slot)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &SessionEntry)> {
+        self.slots.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the number of entries of the table of client identifiers.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Returns the redelivery policies.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Returns the redelivery policy of a client. `user_name` is `None` if it is not known.
+    pub fn redelivery_of(&mut self, client_id: &str, user_name: Option<&str>) -> Arc<SessionRedelivery> {
+        self.rules.resolve(client_id, user_name)
+    }
+
+    /// Returns true if the session is stored.
+    pub fn is_stored(&self, id: SessionId) -> bool {
+        self.get(id).is_some_and(|r| r.session.row().is_some())
+    }
+
+    /// Registers session expiry, will delay or the end of a hold, whichever is first.
+    pub fn register(&mut self, id: SessionId, effects: &mut Effects) {
+        let Some(session_entry) = self.slots.get_mut(id) else { return };
+        let deadline = session_entry.deadline();
+        if session_entry.registered.needs(deadline, self.expiry_interval) {
+            let (slot, generation) = (id.slot, id.generation);
+            let kind = DeadlineKind::Session;
+            effects.registrations.push(Registration { kind, slot, generation, deadline });
+        }
+    }
+
+    /// Records a session that outlives its connection. Gives it a row in the store if it has none.
+    pub fn record(&mut self, id: SessionId, write_buffer: Option<&Rc<WriteBuffer>>) {
+        let (Some(write_buffer), Some(session_entry)) = (write_buffer, self.slots.get_mut(id)) else {
+            return;
+        };
+        if session_entry.session.row().is_none() && session_entry.session.expiry > 0 {
+            let key = write_buffer.session_key();
+            session_entry.session.set_row(SessionRow::new(key, Rc::clone(write_buffer)));
+        }
+        let Some(row) = session_entry.session.row() else { return };
+        let redelivery = session_entry.hash_of_terms();
+        if row.recorded.replace(redelivery) == redelivery {
+            let (key, connected) = (row.key, session_entry.connection.is_some());
+            let state =
+                SessionState { key, connected, ends: session_entry.ends, will_due: session_entry.will_due };
+            row.record_state(state);
+        } else {
+            session_entry.record();
+        }
+    }
+
+    /// Records a subscription, if the session is stored.
+    pub fn record_subscription(
+        &self,
+        id: SessionId,
+        filter: &str,
+        options: &SubscriptionOptions,
+        subscription_id: u32,
+    ) {
+        let Some(row) = self.get(id).and_then(|r| r.session.row()) else { return };
+        row.write_buffer.record(Record::Subscribed(Box::new(StoredSubscription {
+            session: row.key,
+            filter: filter.into(),
+            options: PackedOptions::new(options).bits(),
+            subscription_id,
+        })));
+    }
+
+    /// Records the end of a subscription, if the session is stored.
+    pub fn record_unsubscription(&self, id: SessionId, filter: &str) {
+        let Some(row) = self.get(id).and_then(|r| r.session.row()) else { return };
+        row.write_buffer.record(Record::Unsubscribed { session: row.key, filter: filter.into() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Session;
+    use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
+    use crate::session::redelivery_policy::RedeliveryPolicy;
+    use crate::time::Instant;
+
+    fn policy() -> RedeliveryPolicy {
+        let retry = RetryPolicy {
+            interval: Duration::ZERO,
+            min_interval: Duration::from_millis(100),
+            backoff: 2.0,
+            max_interval: Duration::from_secs(8),
+            jitter: 0.0,
+            attempts: 0,
+            on_exhausted: OnExhausted::Disconnect,
+            resends_per_tick: 10,
+        };
+        let ack = AckPolicy {
+            timeout: Duration::ZERO,
+            max_timeout: Duration::from_secs(300),
+            on_timeout: OnAckTimeout::Auto,
+        };
+        RedeliveryPolicy::new(retry, ack)
+    }
+
+    fn sessions() -> Sessions {
+        Sessions {
+            slots: Slots::default(),
+            clients: ClientTable::new(),
+            rules: Rules::new(&policy(), &[]),
+            expiry_interval: Duration::from_millis(100),
+        }
+    }
+
+    fn begin(sessions: &mut Sessions, client_id: &str) -> SessionId {
+        let session = Session::new(client_id, 60, Arc::clone(sessions.rules().nobody()));
+        sessions.insert(SessionEntry::new(session, Instant::NEVER, Instant::NEVER))
+    }
+
+    #[test]
+    fn a_client_id_is_free_when_its_session_is_retired_and_the_slot_when_it_is_released() {
+        let mut sessions = sessions();
+        let a = begin(&mut sessions, "a");
+        assert_eq!(sessions.find("a"), Some(a));
+        assert!(sessions.retire(a).is_some());
+        assert_eq!((sessions.find("a"), sessions.clients(), sessions.len()), (None, 0, 0));
+        let again = begin(&mut sessions, "a");
+        assert_ne!(again.slot, a.slot);
+        sessions.release(a.slot);
+        assert_eq!(begin(&mut sessions, "b").slot, a.slot);
+        assert_eq!(sessions.find("a"), Some(again));
+    }
+
+    #[test]
+    fn a_deadline_is_registered_once_for_its_bucket() {
+        let (mut sessions, mut effects) = (sessions(), Effects::default());
+        let id = begin(&mut sessions, "a");
+        sessions.register(id, &mut effects);
+        assert!(effects.registrations.is_empty());
+        if let Some(entry) = sessions.get_mut(id) {
+            entry.ends = Instant::from_millis(5_000);
+        }
+        sessions.register(id, &mut effects);
+        sessions.register(id, &mut effects);
+        assert_eq!(effects.registrations.len(), 1);
+    }
+}
