@@ -3,9 +3,10 @@
 //! The traffic of `support::abuse` runs against the real binary. Meanwhile a second client sends
 //! PINGREQ after PINGREQ, and its longest wait for a PINGRESP is bounded.
 //!
-//! The figures are printed (`--nocapture`). A development build is about ten times slower than a release and its tests share
-//! the machine with others, so there the bound only separates slow from stuck; `cargo test --release --test abuse` holds the
-//! broker to the 100 ms that are promised. How much one turn does is counted in steps elsewhere (`in_memory`, `turns`).
+//! The figures are printed (`--nocapture`). A development build is about ten times slower than a
+//! release and its tests share the machine with others, so there the bound only separates slow from
+//! stuck; `cargo test --release --test abuse` holds the broker to the 100 ms that are promised. How
+//! much one turn does is counted in steps elsewhere (`in_memory`, `turns`).
 
 mod support;
 
@@ -368,7 +369,8 @@ fn messages_with_thousands_of_subscription_identifiers_do_not_block_a_thread() {
 /// Messages in the queue of a session that ends.
 const QUEUED: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
 
-/// Ends a session that is stored, with [`FILTERS`] filters and [`QUEUED`] messages, by what `end` does.
+/// Ends a session that is stored, with [`FILTERS`] filters and [`QUEUED`] messages, by what `end`
+/// does.
 fn a_session_with_much_ends(name: &str, end: impl FnOnce(SocketAddr)) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
@@ -389,7 +391,8 @@ fn a_session_with_much_ends(name: &str, end: impl FnOnce(SocketAddr)) {
     }
     measure(name, address, || {
         end(address);
-        // The messages of the ended session are dropped in portions. The count shows when that is finished.
+        // The messages of the ended session are dropped in portions. The count shows when that is
+        // finished.
         let mut watcher = patient(address, &calm("count"));
         watcher.subscribe(&[("$SYS/broker/messages/dropped/session_ended", 0)]);
         while watcher.expect_publish().text().parse() != Ok(QUEUED) {}

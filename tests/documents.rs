@@ -1,4 +1,5 @@
-//! The documents as a test: their links lead somewhere, and the files, functions and topics that they name exist.
+//! The documents as a test: their links lead somewhere, and the files, functions and topics that
+//! they name exist.
 //!
 //! The tests of the configuration check the names of keys in the same documents.
 

@@ -1,14 +1,16 @@
-//! The architecture as a test: a module imports only from those before it, and the pure rooms know no clock, no
-//! chance, no async, no logging and no actor.
+//! The architecture as a test: a module imports only from those before it, and the pure rooms know
+//! no clock, no chance, no async, no logging and no actor.
 //!
-//! It reads the sources as text, as a reader would: comments and strings are set aside, and every path that begins at
-//! the crate's root is a dependency. Test modules at the end of a file are the file's own business.
+//! It reads the sources as text, as a reader would: comments and strings are set aside, and every
+//! path that begins at the crate's root is a dependency. Test modules at the end of a file are the
+//! file's own business.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules from the ground up: each imports only from those before it, and from itself. `true`: the module is pure.
+/// The modules from the ground up: each imports only from those before it, and from itself. `true`:
+/// the module is pure.
 const ORDER: [(&str, bool); 16] = [
     ("time", true),
     ("mqtt", true),
@@ -96,7 +98,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the text without comments and strings. Test modules are part of it: they obey the same order.
+/// Returns the text without comments and strings. Test modules are part of it: they obey the same
+/// order.
 fn code(text: &str) -> String {
     let mut code = String::new();
     for line in text.lines() {
@@ -119,7 +122,8 @@ fn code(text: &str) -> String {
     code
 }
 
-/// Module paths of the crate that a file names: `crate::a::b`, also inside braces: `use crate::{a, b::c}`.
+/// Module paths of the crate that a file names: `crate::a::b`, also inside braces: `use crate::{a,
+/// b::c}`.
 fn dependencies(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (at, _) in text.match_indices("crate::").chain(text.match_indices("homing::")) {
@@ -140,7 +144,8 @@ fn dependencies(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The paths of a `use` group up to its closing brace; inner groups add nothing to what their prefix says.
+/// The paths of a `use` group up to its closing brace; inner groups add nothing to what their
+/// prefix says.
 fn members(group: &str) -> Vec<String> {
     let (mut depth, mut members, mut start) = (0_usize, Vec::new(), 0);
     for (at, c) in group.char_indices() {
@@ -222,8 +227,8 @@ fn one_file_reads_the_clock() {
     assert_eq!(readers, ["clock.rs"]);
 }
 
-/// A shard's thread has no timer: tokio's wheel, once it is there, reads the clock and is asked for due timers in every
-/// turn. Housekeeping is a deadline of the expiry actor.
+/// A shard's thread has no timer: tokio's wheel, once it is there, reads the clock and is asked for
+/// due timers in every turn. Housekeeping is a deadline of the expiry actor.
 #[test]
 fn shard_threads_have_no_timers() {
     // These run on other threads: the expiry actor's, the main thread, and the load tester's.
@@ -272,7 +277,8 @@ fn breaches_are_seen() {
 /// Finding 23: with a known seed, any number of strings that collide can be written down at once.
 #[test]
 fn no_table_that_clients_strings_go_into_has_a_known_seed() {
-    // Their keys are numbers that the broker gives; and `shard_of`, which has to find the same shard in every run.
+    // Their keys are numbers that the broker gives; and `shard_of`, which has to find the same
+    // shard in every run.
     const FIXED: [&str; 8] = [
         "store/commit_queue.rs",
         "session/redelivery_rules.rs",

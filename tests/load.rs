@@ -1,5 +1,6 @@
-//! `homing load` as its user meets it: every scenario against a broker in this process, both versions, and what it says when there is
-//! none. Loss and duplicates are tested where they can be made at will, in the books themselves (`src/load/verify`).
+//! `homing load` as its user meets it: every scenario against a broker in this process, both
+//! versions, and what it says when there is none. Loss and duplicates are tested where they can be
+//! made at will, in the books themselves (`src/load/verify`).
 
 use homing::broker::Broker;
 use homing::config::Config;
@@ -155,7 +156,8 @@ fn a_queue_for_who_is_away_is_drained_at_the_return() {
     }
 }
 
-/// A full queue: to a 3.1.1 publisher the broker can only acknowledge what it drops, and a 5.0 one gets the reason.
+/// A full queue: to a 3.1.1 publisher the broker can only acknowledge what it drops, and a 5.0 one
+/// gets the reason.
 #[test]
 fn loss_is_exit_code_1_and_a_refusal_is_no_loss() {
     let broker = broker_with(|config| config.limits.queue_messages = 10);

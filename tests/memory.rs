@@ -1,6 +1,8 @@
-//! `limits.memory` bounds the process: what clients make it hold, whatever it is, and what a restart finds.
+//! `limits.memory` bounds the process: what clients make it hold, whatever it is, and what a
+//! restart finds.
 //!
-//! Each test tries to fill a real broker with one thing, far beyond its limit, and reads the most that it ever had resident.
+//! Each test tries to fill a real broker with one thing, far beyond its limit, and reads the most
+//! that it ever had resident.
 
 mod support;
 
@@ -33,8 +35,8 @@ fn passing(homing: &Homing, name: &str) -> RawClient {
     homing.connect(&Connect::new(V5, name))
 }
 
-/// Asserts that the broker answers, and never took more than it may with so many connections: half as much again as its
-/// limit, 64 MiB, and 2 KiB for each.
+/// Asserts that the broker answers, and never took more than it may with so many connections: half
+/// as much again as its limit, 64 MiB, and 2 KiB for each.
 fn assert_bounded(homing: &Homing, connections: u64) {
     settle(&mut passing(homing, "witness"));
     let peak = homing.memory("VmHWM");
@@ -224,7 +226,8 @@ fn what_a_restart_finds_is_on_the_account() {
     assert!(again <= 2, "{again} more");
 }
 
-/// Publishes at QoS 1, a hundred at a time, up to the first that is refused. Returns how many were taken.
+/// Publishes at QoS 1, a hundred at a time, up to the first that is refused. Returns how many were
+/// taken.
 fn fill(publisher: &mut RawClient, most: usize, message: impl Fn(usize) -> Message) -> usize {
     for from in (0..most).step_by(100) {
         let mut all = Vec::new();
@@ -251,8 +254,8 @@ fn absent(homing: &Homing, name: &str) {
     client.disconnect();
 }
 
-/// Finding 9: parked entries. What is retained leaves 1.5 MiB of `limits.memory`; entries of five absent sessions use it up.
-/// After a restart it is used up still.
+/// Finding 9: parked entries. What is retained leaves 1.5 MiB of `limits.memory`; entries of five
+/// absent sessions use it up. After a restart it is used up still.
 #[test]
 fn parked_entries_of_sessions_that_are_away() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -278,8 +281,8 @@ fn parked_entries_of_sessions_that_are_away() {
     assert_bounded(&again, 2);
 }
 
-/// Finding 9: pages. 60 sessions return at once to 6 MB each, take what they are sent, and acknowledge nothing. Who does
-/// acknowledge gets all of it meanwhile.
+/// Finding 9: pages. 60 sessions return at once to 6 MB each, take what they are sent, and
+/// acknowledge nothing. Who does acknowledge gets all of it meanwhile.
 #[test]
 fn pages_that_are_read_back_for_many_at_once() {
     const MESSAGES: usize = 60;
@@ -306,8 +309,8 @@ fn pages_that_are_read_back_for_many_at_once() {
     assert_bounded(&homing, deaf.len() as u64 + 2);
 }
 
-/// Retained messages wait in the session that subscribed, whatever its bounds say. 60 clients subscribe to all at once, so that
-/// none is refused, and acknowledge nothing.
+/// Retained messages wait in the session that subscribed, whatever its bounds say. 60 clients
+/// subscribe to all at once, so that none is refused, and acknowledge nothing.
 #[test]
 fn deliveries_of_retained_messages() {
     let homing = ephemeral(&[]);
@@ -332,8 +335,9 @@ fn deliveries_of_retained_messages() {
     assert_bounded(&homing, 62);
 }
 
-/// Of a long stored queue only the head is in memory: also with messages of 1 MiB, while a publisher goes on and a slow
-/// subscriber drains it. All of it is more than `limits.memory`, several times.
+/// Of a long stored queue only the head is in memory: also with messages of 1 MiB, while a
+/// publisher goes on and a slow subscriber drains it. All of it is more than `limits.memory`,
+/// several times.
 #[test]
 fn a_long_stored_queue_of_large_messages() {
     const MESSAGES: usize = 40;

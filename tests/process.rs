@@ -1,4 +1,5 @@
-//! The program as the operating system sees it: signals, exit codes, a process that was stopped for a while.
+//! The program as the operating system sees it: signals, exit codes, a process that was stopped for
+//! a while.
 
 mod support;
 
@@ -145,7 +146,8 @@ fn several_listeners_serve_one_broker() {
     assert_eq!(receiver.expect_publish().text(), "across listeners");
 }
 
-/// A pause of the whole process is nobody's silence: who pinged meanwhile finds its packet read first.
+/// A pause of the whole process is nobody's silence: who pinged meanwhile finds its packet read
+/// first.
 #[test]
 fn pinging_clients_survive_a_broker_that_was_stopped() {
     let homing = serve(&[]);
@@ -211,7 +213,8 @@ fn drops_are_logged_by_client_with_their_reasons_and_not_each() {
     assert!((refused, ended) == (4, 1) && lines <= 2, "{refused} {ended} in {lines} lines");
 }
 
-/// Finding 18. The pipe holds 64 KiB and the broker as much as it may: the rest is dropped, and everybody is served.
+/// Finding 18. The pipe holds 64 KiB and the broker as much as it may: the rest is dropped, and
+/// everybody is served.
 #[test]
 fn a_standard_error_that_nobody_reads_stops_no_client() {
     let mut command = homing_serve();

@@ -1,10 +1,12 @@
-//! A storm of redelivery: 2,000 clients that acknowledge nothing, 20 messages in flight to each, on the real binary. Others
-//! must hardly notice, the resends must be spread, and memory must stay bounded.
+//! A storm of redelivery: 2,000 clients that acknowledge nothing, 20 messages in flight to each, on
+//! the real binary. Others must hardly notice, the resends must be spread, and memory must stay
+//! bounded.
 //!
-//! The figures are printed (`--nocapture`). In a development build the program under test is about ten times slower than
-//! a release, so there the bound on latency only separates slow from stuck; `cargo test --release --test storm` holds it to the
-//! figure that is promised. The same pair is measured in calm before: where even that shows that others have the machine, its
-//! latency in the storm says nothing of the broker, and only a bound that no machine excuses is held to.
+//! The figures are printed (`--nocapture`). In a development build the program under test is about
+//! ten times slower than a release, so there the bound on latency only separates slow from stuck;
+//! `cargo test --release --test storm` holds it to the figure that is promised. The same pair is
+//! measured in calm before: where even that shows that others have the machine, its latency in the
+//! storm says nothing of the broker, and only a bound that no machine excuses is held to.
 
 mod support;
 

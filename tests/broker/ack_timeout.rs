@@ -2,8 +2,8 @@
 //!
 //! In 5.0 nothing is resent on a live connection.
 //!
-//! A disconnect may not come earlier than the ack timeout after the message was *published*, nor later than the ack timeout, one
-//! expiry tick and a tolerance after it *arrived*.
+//! A disconnect may not come earlier than the ack timeout after the message was *published*, nor
+//! later than the ack timeout, one expiry tick and a tolerance after it *arrived*.
 
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker};
 use crate::support::packet::Disconnect;
@@ -225,7 +225,8 @@ fn a_client_that_has_not_got_the_message_is_not_disconnected() {
         let publish = slow.expect_publish();
         slow.complete(&publish);
     }
-    // The positive control: a message that it has received and does not acknowledge ends the connection.
+    // The positive control: a message that it has received and does not acknowledge ends the
+    // connection.
     let published = now();
     publisher.deliver(&Message::new("t", "x").qos(1));
     let first = slow.expect_publish();
@@ -243,7 +244,8 @@ fn ack_timeout_is_nothing_to_3_1_1() {
         publisher.deliver(&Message::new(topic, "x").qos(1));
         subscriber.expect_publish();
     }
-    // The positive control: under the same settings a client of 5.0 is disconnected, and its message came later.
+    // The positive control: under the same settings a client of 5.0 is disconnected, and its
+    // message came later.
     newer.expect_disconnected(0x97);
     older.settle();
 }

@@ -217,8 +217,9 @@ fn strangers_who_announce_256_mib_disturb_nobody(version: Version) {
 }
 versions!(strangers_who_announce_256_mib_disturb_nobody: v5);
 
-/// 3.x knows no Receive Maximum: a window of any size is lawful, and its PUBRELs stand in the stream behind all its
-/// PUBLISHes. A broker that stopped reading until they came would wait for ever.
+/// 3.x knows no Receive Maximum: a window of any size is lawful, and its PUBRELs stand in the
+/// stream behind all its PUBLISHes. A broker that stopped reading until they came would wait for
+/// ever.
 fn large_window_of_qos_2_is_served(version: Version) {
     let broker = start_broker(|config| config.limits.receive_maximum = 10);
     let mut bystanders = Bystanders::new(&broker);

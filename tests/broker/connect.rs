@@ -56,8 +56,8 @@ fn packets_pipelined_behind_connect_are_handled_in_order(version: Version) {
             let mut client = broker.open(version);
             client.send(&bytes);
             assert_eq!(client.expect_connack().code, 0);
-            // The answers owe each other no order (a SUBACK may wait for other threads); that the publish came
-            // after the subscription shows in its delivery.
+            // The answers owe each other no order (a SUBACK may wait for other threads); that the
+            // publish came after the subscription shows in its delivery.
             let mut kinds = [(); 4].map(|()| client.receive().kind());
             kinds.sort_by_key(|kind| *kind as u8);
             assert_eq!(kinds, [Kind::Publish, Kind::Puback, Kind::Suback, Kind::Pingresp]);

@@ -1,4 +1,5 @@
-//! Acknowledgements of the wrong kind for what is in flight: the client is in error and is disconnected with a reason. Late and repeated ones are harmless.
+//! Acknowledgements of the wrong kind for what is in flight: the client is in error and is
+//! disconnected with a reason. Late and repeated ones are harmless.
 
 use crate::support::launch::{TestBroker, start_broker, versions};
 use crate::support::{Kind, Message, RawClient, V5, Version};
@@ -8,7 +9,8 @@ fn broker() -> TestBroker {
     start_broker(|config| config.sys.publish_interval = Duration::from_millis(50))
 }
 
-/// A subscriber of `version` that has got one message of this QoS, and the identifier that it came under.
+/// A subscriber of `version` that has got one message of this QoS, and the identifier that it came
+/// under.
 fn receiver(broker: &TestBroker, version: Version, qos: u8) -> (RawClient, u16) {
     let mut client = broker.persistent(version, "c");
     client.subscribe(&[("t", 2)]);
@@ -58,14 +60,16 @@ versions!(an_acknowledgement_of_the_wrong_kind_ends_the_connection_and_is_counte
 
 fn repeated_and_late_acknowledgements_do_no_harm(version: Version) {
     let broker = broker();
-    // QoS 1: a second PUBACK, as for a resend, and what else may come late for an identifier that is free.
+    // QoS 1: a second PUBACK, as for a resend, and what else may come late for an identifier that
+    // is free.
     let (mut client, id) = receiver(&broker, version, 1);
     for kind in [Kind::Puback, Kind::Puback, Kind::Pubcomp] {
         client.ack(kind, id);
     }
     client.settle();
     client.disconnect();
-    // QoS 2: PUBREC again while PUBCOMP is awaited, here and on the next connection; PUBCOMP again behind the first.
+    // QoS 2: PUBREC again while PUBCOMP is awaited, here and on the next connection; PUBCOMP again
+    // behind the first.
     let (mut client, id) = receiver(&broker, version, 2);
     for _ in 0..2 {
         client.ack(Kind::Pubrec, id);

@@ -1,4 +1,5 @@
-//! Dead letters: dropped messages are published to `$dead/<client id>/<topic>` if that is configured.
+//! Dead letters: dropped messages are published to `$dead/<client id>/<topic>` if that is
+//! configured.
 
 use crate::rules::{glob, topic};
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker_on, versions};

@@ -1,4 +1,5 @@
-//! `$SYS/broker/events/<kind>/<client id>`: what becomes of an unacknowledged message, as an operator hears of it.
+//! `$SYS/broker/events/<kind>/<client id>`: what becomes of an unacknowledged message, as an
+//! operator hears of it.
 
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker, versions};
 use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V311, Version, now};

@@ -24,7 +24,8 @@ fn v5_finished_exchanges_give_their_place_back() {
     client.settle();
 }
 
-/// Publishes wait for their acknowledgement while a queue is full; 3.x has no Receive Maximum, so the connection is not read.
+/// Publishes wait for their acknowledgement while a queue is full; 3.x has no Receive Maximum, so
+/// the connection is not read.
 fn connection_beyond_the_receive_maximum_is_not_read(version: Version) {
     let broker = start_broker(|config| {
         config.limits.receive_maximum = 3;
@@ -47,7 +48,8 @@ fn connection_beyond_the_receive_maximum_is_not_read(version: Version) {
         assert_eq!(publish.text(), id.to_string());
         subscriber.complete(&publish);
     }
-    // The PINGREQ behind them is read when fewer than three are unanswered: after the sixth is answered at the earliest.
+    // The PINGREQ behind them is read when fewer than three are unanswered: after the sixth is
+    // answered at the earliest.
     let mut answered = Vec::new();
     let mut pinged_after = None;
     while answered.len() < 6 || pinged_after.is_none() {

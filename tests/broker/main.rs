@@ -1,10 +1,10 @@
-//! The broker over real sockets, seen from outside: raw packets in all three versions, and rumqttc where an ordinary
-//! client is the point.
+//! The broker over real sockets, seen from outside: raw packets in all three versions, and rumqttc
+//! where an ordinary client is the point.
 //!
 //! Homing's own behaviour is tested here. `tests/conformance` tests the statements of the standard.
 //!
-//! Each test starts a broker of its own, so that all may run at once. No test sleeps for a result. A
-//! test that asserts that nothing comes waits for a later event: a PINGRESP, or a marker message
+//! Each test starts a broker of its own, so that all may run at once. No test sleeps for a result.
+//! A test that asserts that nothing comes waits for a later event: a PINGRESP, or a marker message
 //! behind an acknowledged one.
 
 #[path = "../support/mod.rs"]

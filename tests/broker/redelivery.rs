@@ -1,8 +1,8 @@
 //! Redelivery: live and timed in 3.1 and 3.1.1, at reconnect alone in 5.0.
 //!
-//! Times are bounded from both sides by what can be known outside: a resend may not come earlier than its spacing after
-//! the message was *published*, nor later than the spacing, one expiry tick and a tolerance after the last
-//! *arrived*.
+//! Times are bounded from both sides by what can be known outside: a resend may not come earlier
+//! than its spacing after the message was *published*, nor later than the spacing, one expiry tick
+//! and a tolerance after the last *arrived*.
 
 use crate::support::launch::{
     TestBroker, on_configured_threads, on_one_and_three_threads, start_broker, versions,
@@ -314,8 +314,8 @@ fn interval_zero_turns_live_redelivery_off(version: Version) {
 }
 versions!(interval_zero_turns_live_redelivery_off: v311);
 
-/// The clock of a resend counts only while the peer's kernel has the packet: what is still on its way is not resent,
-/// however long that takes.
+/// The clock of a resend counts only while the peer's kernel has the packet: what is still on its
+/// way is not resent, however long that takes.
 fn what_the_peer_has_not_got_is_not_resent(version: Version) {
     let broker = start_broker(every_second);
     let mut slow = broker.open(version);
@@ -353,7 +353,8 @@ fn reconnect_restores_what_was_in_flight(version: Version) {
                 publisher.deliver(&Message::new("t", n.to_string()).qos(1 + n % 2));
             }
             let first = subscriber.expect_publishes(8);
-            // 0 and 3 are finished; 1 and 5 have been released in the other order; the others are untouched.
+            // 0 and 3 are finished; 1 and 5 have been released in the other order; the others are
+            // untouched.
             subscriber.complete(&first[0]);
             subscriber.complete(&first[3]);
             for released in [5, 1] {

@@ -36,7 +36,8 @@ fn short() -> RedeliveryRule {
     RedeliveryRule { interval: Some(SHORT), ack_timeout: Some(SHORT), ..RedeliveryRule::default() }
 }
 
-/// Not earlier than the spacing after the message was published, nor much later than that after it came first.
+/// Not earlier than the spacing after the message was published, nor much later than that after it
+/// came first.
 fn assert_in_time(at: Instant, published: Instant, first: Instant) {
     assert!(at - published + GRANULARITY >= SHORT, "early: {:?}", at - published);
     assert!(at - first <= SHORT + BUCKET + TOLERANCE, "late: {:?}", at - first);

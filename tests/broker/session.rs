@@ -116,7 +116,8 @@ fn session_is_taken_over_between_versions() {
 fn v5_racing_connections_leave_exactly_one() {
     on_one_and_three_threads(|broker| {
         let mut racers: Vec<RawClient> = (0..12).map(|_| broker.open(V5)).collect();
-        // Nobody waits for another: the accepting threads hand over while the session's own thread is busy with the one before.
+        // Nobody waits for another: the accepting threads hand over while the session's own thread
+        // is busy with the one before.
         for racer in &mut racers {
             racer.send(&Connect::persistent(V5, "one").encode());
         }
@@ -326,7 +327,8 @@ fn queue_is_bounded_in_bytes(version: Version) {
 }
 versions!(queue_is_bounded_in_bytes: v311, v5);
 
-/// The end of a session is seen from outside by its will, which goes out then if its delay is longer.
+/// The end of a session is seen from outside by its will, which goes out then if its delay is
+/// longer.
 fn will_at_session_end(connect: Connect) -> Connect {
     connect.will(Will::new("session/end", "").with(Property::WillDelay(60)))
 }

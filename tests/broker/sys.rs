@@ -171,7 +171,8 @@ fn the_expiry_queue_can_be_looked_at() {
     let number = |values: &HashMap<String, String>, name: &str| {
         values.get(&format!("expiry/{name}")).and_then(|value| value.parse::<u64>().ok())
     };
-    // The keep alive ends in 45 s. The regular work that publishes this is registered again only after it.
+    // The keep alive ends in 45 s. The regular work that publishes this is registered again only
+    // after it.
     read_until(&mut watcher, |values| {
         number(values, "keys").is_some_and(|keys| keys >= 1)
             && number(values, "buckets").is_some_and(|buckets| buckets >= 1)

@@ -1,4 +1,5 @@
-//! Limits of the whole broker, with four threads: each is the number that it says, wherever clients' sessions live.
+//! Limits of the whole broker, with four threads: each is the number that it says, wherever
+//! clients' sessions live.
 
 use crate::support::launch::{TestBroker, start_broker};
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311};

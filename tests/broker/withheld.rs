@@ -1,8 +1,10 @@
-//! Every rule for an acknowledgement that does not come, in every version: a table of clients that withhold them by plan, all
-//! at once on one broker, each held to what its plan makes lawful and to the times.
+//! Every rule for an acknowledgement that does not come, in every version: a table of clients that
+//! withhold them by plan, all at once on one broker, each held to what its plan makes lawful and to
+//! the times.
 //!
-//! Times are bounded from both sides by what can be known outside: nothing may come earlier than its spacing after what it
-//! follows was *sent* to the broker, nor later than the spacing, one expiry tick and a tolerance after that *arrived*.
+//! Times are bounded from both sides by what can be known outside: nothing may come earlier than
+//! its spacing after what it follows was *sent* to the broker, nor later than the spacing, one
+//! expiry tick and a tolerance after that *arrived*.
 
 use crate::scripted::{Message as Seen, Plan, Scripted};
 use crate::support::launch::{TestBroker, start_broker};
@@ -226,7 +228,8 @@ fn judge_end(case: &Case, scripted: &Scripted, published: Instant) {
     }
 }
 
-/// Everything unfinished is there at the return: in order, with DUP, under its identifier; PUBREL where PUBREC was sent.
+/// Everything unfinished is there at the return: in order, with DUP, under its identifier; PUBREL
+/// where PUBREC was sent.
 // 3.1.1 and 5.0 [MQTT-4.4.0-1]
 fn comes_back(broker: &TestBroker, case: &Case, messages: &[Seen]) {
     let mut client = broker.connect(&case.connect());
@@ -249,7 +252,8 @@ fn comes_back(broker: &TestBroker, case: &Case, messages: &[Seen]) {
     assert_alive(case, &mut client);
 }
 
-/// The connection is alive, and in 5.0 nothing has come again; a resend may have crossed the acknowledgement.
+/// The connection is alive, and in 5.0 nothing has come again; a resend may have crossed the
+/// acknowledgement.
 fn assert_alive(case: &Case, client: &mut RawClient) {
     client.ping();
     loop {
@@ -260,7 +264,8 @@ fn assert_alive(case: &Case, client: &mut RawClient) {
     }
 }
 
-/// On a slow link, a message that the client's kernel has not received is not sent again and does not end the connection.
+/// On a slow link, a message that the client's kernel has not received is not sent again and does
+/// not end the connection.
 #[test]
 fn what_a_slow_link_has_not_delivered_is_neither_resent_nor_held_against_the_client() {
     let broker = start_broker(|config| {

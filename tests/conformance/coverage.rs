@@ -1,7 +1,8 @@
-//! Pairs statements and tests both ways, by the ids beside each test, and writes `COVERAGE.md` from the pairing.
+//! Pairs statements and tests both ways, by the ids beside each test, and writes `COVERAGE.md` from
+//! the pairing.
 //!
-//! `not_tested.csv` names every statement without a test and says why: those that the lists mark as not testable, and
-//! those that do not apply to this broker (`not applicable: ...`).
+//! `not_tested.csv` names every statement without a test and says why: those that the lists mark as
+//! not testable, and those that do not apply to this broker (`not applicable: ...`).
 
 use crate::SUITES;
 use crate::harness::Case;

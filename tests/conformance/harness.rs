@@ -15,7 +15,8 @@ pub struct Case {
     /// The function's name, which states the behaviour.
     pub name: &'static str,
     pub version: Version,
-    /// The numbered statements that the test is for, each as `MQTT-3.1.2-24`. Empty for a rule without a number.
+    /// The numbered statements that the test is for, each as `MQTT-3.1.2-24`. Empty for a rule
+    /// without a number.
     pub statements: &'static [&'static str],
     pub run: fn(&Target),
 }
@@ -29,8 +30,8 @@ impl Case {
     }
 }
 
-/// The peer that a test talks to. Client identifiers and topics are the test's own, since other tests
-/// use the same broker at the same time.
+/// The peer that a test talks to. Client identifiers and topics are the test's own, since other
+/// tests use the same broker at the same time.
 pub struct Target {
     peer: Peer,
     scope: String,
@@ -72,7 +73,8 @@ impl Target {
         Target { peer, scope: self.scope.clone(), ack_wait: self.ack_wait }
     }
 
-    /// Starts a broker for this test alone: for filters, such as `#`, that match topics of other tests.
+    /// Starts a broker for this test alone: for filters, such as `#`, that match topics of other
+    /// tests.
     pub fn alone(&self) -> Target {
         self.configured(|_| {})
     }
@@ -93,14 +95,14 @@ impl Target {
         self.ack_wait
     }
 
-    /// Returns this test's own client identifier of that name. It is short, and of letters and digits, if the
-    /// name is.
+    /// Returns this test's own client identifier of that name. It is short, and of letters and
+    /// digits, if the name is.
     pub fn id(&self, name: &str) -> String {
         format!("{}{name}", self.scope)
     }
 
-    /// Returns this test's own topic of that name, one level below its scope. If the name is a filter, it is
-    /// a filter.
+    /// Returns this test's own topic of that name, one level below its scope. If the name is a
+    /// filter, it is a filter.
     pub fn topic(&self, name: &str) -> String {
         format!("{}/{name}", self.scope)
     }
@@ -125,7 +127,8 @@ impl Target {
         self.connect(&Connect::persistent(version, &self.id(name)))
     }
 
-    /// Asserts that these bytes end a connection that was served so far. A new connection is then served.
+    /// Asserts that these bytes end a connection that was served so far. A new connection is then
+    /// served.
     pub fn assert_closes(&self, version: Version, bytes: &[u8]) {
         let mut client = self.client(version, "violator");
         client.settle();
@@ -141,8 +144,9 @@ impl Target {
         assert_eq!(client.read_to_end(), [], "{bytes:02X?}");
     }
 
-    /// The positive control: asserts that the peer serves an ordinary exchange. It comes before a test that
-    /// waits for a close or for silence, and after one, to show that no other client was affected.
+    /// The positive control: asserts that the peer serves an ordinary exchange. It comes before a
+    /// test that waits for a close or for silence, and after one, to show that no other client was
+    /// affected.
     pub fn serves(&self, version: Version) {
         let mut client = self.client(version, "control");
         let topic = self.topic("control");

@@ -50,7 +50,8 @@ fn missed(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> 
     true
 }
 
-/// In how many of the client's sessions the message came; each must have had a subscription at some moment of it.
+/// In how many of the client's sessions the message came; each must have had a subscription at some
+/// moment of it.
 fn arrived(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) -> u64 {
     let log = &subscriber.log;
     let mut count = 0;
@@ -74,7 +75,8 @@ fn arrived(trial: &Trial, subscriber: &Subscriber, stamp: Stamp, fate: &Fate) ->
 /// Records a violation for each message that first came after a later one of its series.
 ///
 /// One case is lawful: the message was first sent before the subscription was known to be in force.
-/// Then the later message may have met the subscription, and the earlier only when it was sent again.
+/// Then the later message may have met the subscription, and the earlier only when it was sent
+/// again.
 fn in_order(trial: &Trial, sent: &Sent<'_>, subscriber: &Subscriber) {
     for (stamp, latest) in &subscriber.log.disorders {
         let fates = sent.get(&stamp.series).copied().unwrap_or_default();

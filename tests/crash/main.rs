@@ -1,25 +1,32 @@
-//! `kill -9` at random moments: what was acknowledged is there when the broker is back.
+//! `kill -9` at random moments: acknowledged requests survive it.
 //!
-//! The real binary runs on one data directory, with one and two threads by turns. Lawful clients, which keep their own
-//! side of every session as the standard has it, publish, subscribe and acknowledge by changing plans; the broker is killed
-//! in the midst of it, sometimes again while it recovers, and started anew. Each client checks what it can see at once;
-//! when all rounds are through, queues are drained to a marker and each session's deliveries are held against what was
+//! The real binary runs on one data directory, with one and two threads by turns. Lawful clients
+//! publish, subscribe and acknowledge by changing plans. They keep their own side of every session,
+//! as the standard says. The broker is killed under this load, sometimes again while it recovers,
+//! and then started again. Each client checks what it can see at once. After the last round the
+//! queues are drained up to a marker, and the deliveries of each session are compared with what was
 //! promised:
 //!
-//! - what was answered by PUBACK or PUBREC reached every session whose subscription was in force from before it was first sent
-//!   until after it was answered, and what was sent while none was in force reached nobody;
-//! - QoS 2 came once: a PUBLISH repeated before its PUBREL has the same identifier, the same message and DUP;
-//! - each publisher's messages on one topic at one QoS came first in their order, to whom was subscribed before they were sent;
-//! - a session whose CONNACK came is there, and one begun afresh by Clean Start has nothing of the one before;
-//! - a will without delay goes out once for each connection that the broker's death ended;
-//! - a retained message is the one answered last, or one sent after it;
-//! - what the client holds unacknowledged comes again, in order, before anything new, with DUP and its identifier. At QoS 1 an
-//!   identifier is recorded while the message is already on its way, so this is asked only of what came before a
-//!   new QoS 2 PUBLISH on the same connection: that one waits until all before it is recorded.
+//! - A message that was answered by PUBACK or PUBREC reached every session whose subscription was
+//!   in force from before the first PUBLISH until after the answer. It reached no session without
+//!   a subscription at that time.
+//! - QoS 2 came once. A PUBLISH repeated before its PUBREL has the same identifier, the same
+//!   message and DUP.
+//! - The messages of one publisher on one topic at one QoS first came in their order, at each
+//!   session that was subscribed before they were sent.
+//! - A session whose CONNACK came exists. A session that Clean Start began has nothing of the one
+//!   before.
+//! - A will without delay goes out once for each connection that the broker's death ended.
+//! - A retained message is the one that was answered last, or one that was sent after it.
+//! - The client's unacknowledged messages come again, in order, before anything new, with DUP and
+//!   their identifiers. At QoS 1 an identifier is recorded while the message is already on its way.
+//!   So this is checked only for messages that came before a new QoS 2 PUBLISH on the same
+//!   connection: that PUBLISH waits until all before it is recorded.
 //!
-//! Beside it, `work`: a shared message whose member ends its session between the message and its commit.
+//! `work` tests a shared message whose member ends its session between the message and its commit.
 //!
-//! `CRASH_SEED` repeats the plans (not the scheduler), `CRASH_ROUNDS` sets the number of kills under load.
+//! `CRASH_SEED` repeats the plans (not the scheduler), `CRASH_ROUNDS` sets the number of kills
+//! under load.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -67,7 +74,8 @@ impl Clients {
         let mut publishers = Vec::new();
         for n in 0..PUBLISHERS {
             let classes: &[Class] = match n {
-                // One alone publishes to the fleet, so that a message is often under way to all of it.
+                // One alone publishes to the fleet, so that a message is often under way to all of
+                // it.
                 0 => &[Class::Fleet],
                 1 => &[Class::Retained, Class::Shared],
                 _ => &[Class::Shared, Class::Changing],

@@ -1,4 +1,5 @@
-//! A client whose every connection has a will of its own, without delay: each goes out once, the broker's death or not.
+//! A client whose every connection has a will of its own, without delay: each goes out once, the
+//! broker's death or not.
 
 use crate::link::{Came, Link};
 use crate::publisher::Fate;
@@ -9,7 +10,8 @@ pub struct Mortal {
     series: Series,
     version: Version,
     finishes: bool,
-    /// A will is promised by the CONNACK of its connection, and kept by that of the next: it has gone out by then.
+    /// A will is promised by the CONNACK of its connection, and kept by that of the next: it has
+    /// gone out by then.
     pub fates: Vec<Fate>,
     /// For each connection: true if its CONNACK came, so that its will is stored.
     stored: Vec<bool>,

@@ -1,4 +1,5 @@
-//! A lawful publisher with a session: what is unanswered when the broker dies is sent again, with DUP, in its order.
+//! A lawful publisher with a session: what is unanswered when the broker dies is sent again, with
+//! DUP, in its order.
 
 use crate::link::{Came, Link};
 use crate::rng::Rng;
@@ -85,7 +86,8 @@ impl Publisher {
         format!("p{}", self.number)
     }
 
-    /// Publishes until the broker is gone, or all is answered and nothing is left to do. What was unanswered.
+    /// Publishes until the broker is gone, or all is answered and nothing is left to do. What was
+    /// unanswered.
     pub fn run(&mut self, trial: &Trial) -> Pending {
         let pending = self.publish(trial);
         trial.through();

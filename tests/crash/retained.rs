@@ -7,7 +7,8 @@ use crate::support::{Connect, PATIENCE, Packet, V5, now};
 use crate::trial::{Class, Stamp, Trial};
 use std::collections::BTreeMap;
 
-/// While nobody publishes: each topic's retained message is the last one that was answered, or one sent after it.
+/// While nobody publishes: each topic's retained message is the last one that was answered, or one
+/// sent after it.
 pub fn check(trial: &Trial, publishers: &[Publisher]) {
     let found = found(trial);
     for publisher in publishers {

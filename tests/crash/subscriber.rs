@@ -1,4 +1,5 @@
-//! A lawful subscriber: it keeps its side of its session over all its connections, and checks what it is sent.
+//! A lawful subscriber: it keeps its side of its session over all its connections, and checks what
+//! it is sent.
 
 mod delivery_log;
 

@@ -1,8 +1,8 @@
-//! Each call to the store fails once, in a process of its own: it ends with exit code 1 and says why, and a broker that is started
-//! on what it left keeps every promise that it made.
+//! Each call to the store fails once, in a process of its own: it ends with exit code 1 and says
+//! why, and a broker that is started on what it left keeps every promise that it made.
 //!
-//! The child runs the broker as the command does, on the store that the command uses, without syncs: it is the process that ends
-//! here, not the machine.
+//! The child runs the broker as the command does, on the store that the command uses, without
+//! syncs: it is the process that ends here, not the machine.
 
 use crate::support::process::Process;
 use crate::support::{Connect, Message, RawClient, V5, V311};

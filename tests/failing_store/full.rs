@@ -1,8 +1,10 @@
-//! The real binary with a store that is full: what it refuses, in each version; that nothing acknowledged is lost over
-//! `kill -9` there; and that whoever makes room can, after which new work is taken again.
+//! The real binary with a store that is full: what it refuses, in each version; that nothing
+//! acknowledged is lost over `kill -9` there; and that whoever makes room can, after which new work
+//! is taken again.
 //!
-//! The store is full at its size limit, or because its file system is: a small one of its own, in a user namespace, which
-//! needs no privilege. Where the system does not allow that, the test says so and plays at the size limit.
+//! The store is full at its size limit, or because its file system is: a small one of its own, in a
+//! user namespace, which needs no privilege. Where the system does not allow that, the test says so
+//! and plays at the size limit.
 
 use crate::support::process::{Process, homing_serve};
 use crate::support::{Connect, Kind, Message, PATIENCE, Property, RawClient, V5, V311, Will, now};
@@ -118,7 +120,8 @@ fn fill(publisher: &mut RawClient, first: usize) -> BTreeSet<usize> {
     }
 }
 
-/// Nothing that has to be stored gets in, and what needs no room goes on. `known` and the session `older` are known.
+/// Nothing that has to be stored gets in, and what needs no room goes on. `known` and the session
+/// `older` are known.
 fn refuses_and_goes_on(address: SocketAddr, publisher: &mut RawClient, known: &mut RawClient) {
     for n in 0..40 {
         publisher.publish(&Message::new(format!("ret/{n}"), vec![b'y'; 900_000]).retained());
@@ -145,7 +148,8 @@ fn refuses_and_goes_on(address: SocketAddr, publisher: &mut RawClient, known: &m
     older.disconnect();
 }
 
-/// A session, a filter, a message and a retained message are taken, as soon as the broker has seen that there is room.
+/// A session, a filter, a message and a retained message are taken, as soon as the broker has seen
+/// that there is room.
 fn takes_new_work(address: SocketAddr, client_id: &str) {
     let deadline = now() + PATIENCE;
     let (mut client, mut code) = enter(address, &Connect::persistent(V5, client_id));

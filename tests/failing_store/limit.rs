@@ -1,4 +1,5 @@
-//! The real binary with a store that is sound: its size limit, its end by signal, and a row that somebody took out of it.
+//! The real binary with a store that is sound: its size limit, its end by signal, and a row that
+//! somebody took out of it.
 
 use crate::support::client::Event;
 use crate::support::process::{Process, homing_serve};

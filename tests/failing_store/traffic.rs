@@ -1,5 +1,5 @@
-//! Clients that use every kind of promise, keep an account of what they were promised, and take it that the broker may be gone
-//! at any moment.
+//! Clients that use every kind of promise, keep an account of what they were promised, and take it
+//! that the broker may be gone at any moment.
 
 use crate::support::client::{Event, subscribe_packet};
 use crate::support::{Connect, Kind, Message, PATIENCE, Packet, RawClient, V5, V311, Version, now};

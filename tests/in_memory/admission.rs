@@ -1,4 +1,5 @@
-//! Requests that are refused while memory or disk is short, in each version, and requests that are not.
+//! Requests that are refused while memory or disk is short, in each version, and requests that are
+//! not.
 
 use crate::client::{packet, string};
 use crate::world::{self, LinkId, World};
@@ -327,7 +328,8 @@ fn a_redelivery_request_is_refused_if_it_cannot_be_stored() {
     }
 }
 
-/// Six clients, each publishing to the next, while the store has no room and a will that is to be stored waits for it.
+/// Six clients, each publishing to the next, while the store has no room and a will that is to be
+/// stored waits for it.
 #[test]
 fn qos_0_between_clean_sessions_goes_on_while_nothing_can_be_committed() {
     const MESSAGES: usize = 20_000;

@@ -1,4 +1,5 @@
-//! Packets that clients of a [`World`] send, and the sessions they open. The version is 5.0 where no other is named.
+//! Packets that clients of a [`World`] send, and the sessions they open. The version is 5.0 where
+//! no other is named.
 
 use crate::world::{LinkId, World};
 use homing::mqtt::codec;

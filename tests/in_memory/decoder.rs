@@ -1,12 +1,14 @@
 //! Properties of the decoder that hold for any bytes, through every way into it.
 //!
-//! An input is one byte that says which decoder, one that settles how the stream is split, and the stream.
+//! An input is one byte that says which decoder, one that settles how the stream is split, and the
+//! stream.
 
 use homing::mqtt::codec::{DecodeError, Decoded, decode, decode_connect, encode};
 use homing::mqtt::packet::{Packet, ProtocolVersion};
 
-/// Bytes that decoding may allocate for each byte it was given, and besides. The worst is a list of the shortest User
-/// Properties, 5 bytes on the wire and 32 as a value, in a `Vec` that doubles as it grows.
+/// Bytes that decoding may allocate for each byte it was given, and besides. The worst is a list of
+/// the shortest User Properties, 5 bytes on the wire and 32 as a value, in a `Vec` that doubles as
+/// it grows.
 const ALLOCATED_PER_BYTE: usize = 64;
 const ALLOCATED_BESIDES: usize = 4 * 1024;
 

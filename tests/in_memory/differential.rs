@@ -1,4 +1,5 @@
-//! Our decoder against rumqttc's: what both accept means the same, and where only one accepts, a table says why.
+//! Our decoder against rumqttc's: what both accept means the same, and where only one accepts, a
+//! table says why.
 
 use bytes::BytesMut;
 use homing::mqtt::codec::{DecodeError, Decoded, decode, encode, property};

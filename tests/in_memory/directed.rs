@@ -1,6 +1,8 @@
-//! Situations that seeds of the simulation found once and that they rarely meet today: each is played here directly.
+//! Situations that seeds of the simulation found once and that they rarely meet today: each is
+//! played here directly.
 //!
-//! `tests/simulation/mutations` runs these tests as well, so each of these mutations is noticed whatever the seeds meet.
+//! `tests/simulation/mutations` runs these tests as well, so each of these mutations is noticed
+//! whatever the seeds meet.
 
 use crate::client::{V5, client, connect, publication, send, subscribe, will};
 use crate::world::{self, LinkId, World};
@@ -12,7 +14,8 @@ use homing::mqtt::packet::{
 use homing::session::outbound::queue::QueuePolicy;
 use std::time::Duration;
 
-/// A client whose session outlives its connection. It has a will for `t` if there is a delay, in seconds.
+/// A client whose session outlives its connection. It has a will for `t` if there is a delay, in
+/// seconds.
 fn returning(world: &mut World, name: &str, room: usize, delay: Option<u32>) -> LinkId {
     let link = world.open();
     world.make_room(link, room);
@@ -36,7 +39,8 @@ fn publish(world: &mut World, link: LinkId, byte: u8, times: usize, expiry: Opti
     send(world, link, &Packet::Publish(publish));
 }
 
-/// The first bytes of the messages that came since the last call, and the PUBACKs. Messages are acknowledged.
+/// The first bytes of the messages that came since the last call, and the PUBACKs. Messages are
+/// acknowledged.
 fn take(world: &mut World, link: LinkId) -> (Vec<u8>, Vec<ReasonCode>) {
     let (mut messages, mut pubacks) = (Vec::new(), Vec::new());
     loop {
@@ -90,7 +94,8 @@ fn a_new_message_waits_for_what_is_still_to_be_sent_again() {
     subscribe(&mut world, link, &["t"], QoS::AtLeastOnce);
     (1..=3).for_each(|n| publish(&mut world, publisher, n, 600, None));
     world.close(link);
-    // Two messages fill the outbox, and the socket takes less than half of it: there is room, and no message follows yet.
+    // Two messages fill the outbox, and the socket takes less than half of it: there is room, and
+    // no message follows yet.
     let back = returning(&mut world, "receiver", 0, None);
     world.make_room(back, 500);
     publish(&mut world, publisher, 4, 600, None);

@@ -36,7 +36,8 @@ fn a_connection_that_lingers_beyond_its_keep_alive_ends() {
     );
 }
 
-/// A receiver whose connection dies after the ack of the publisher must have had its chance to get the message.
+/// A receiver whose connection dies after the ack of the publisher must have had its chance to get
+/// the message.
 #[test]
 fn a_publisher_is_answered_after_its_messages_were_written_to_their_receivers() {
     let mut world = World::new(&world::settings(), 1);

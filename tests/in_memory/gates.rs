@@ -1,4 +1,5 @@
-//! When a publisher is answered, and what becomes of shared messages that no member of their group takes at once.
+//! When a publisher is answered, and what becomes of shared messages that no member of their group
+//! takes at once.
 
 use crate::client::{V5, connect, encoded, named_at, publication, subscribe};
 use crate::world::{self, LinkId, World};
@@ -206,8 +207,8 @@ fn a_message_that_is_refused_is_answered_when_its_dead_letter_is_committed() {
     }
 }
 
-/// Two members with one message in flight and one in the queue each, in as many shards as there are; the publisher, which has
-/// published so many more; and their number.
+/// Two members with one message in flight and one in the queue each, in as many shards as there
+/// are; the publisher, which has published so many more; and their number.
 fn full_group(
     settings: &ShardSettings,
     shards: u8,

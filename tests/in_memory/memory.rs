@@ -1,4 +1,5 @@
-//! Memory that clients make the broker hold is bounded, also within a turn and for unfinished packets.
+//! Memory that clients make the broker hold is bounded, also within a turn and for unfinished
+//! packets.
 
 use crate::client::{V5, connect, encoded, enter, publication, will};
 use crate::world::{self, LinkId, World};

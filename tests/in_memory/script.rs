@@ -1,4 +1,5 @@
-//! Any bytes as a script of what three clients do to a broker, beside one that keeps every rule; and what must hold.
+//! Any bytes as a script of what three clients do to a broker, beside one that keeps every rule;
+//! and what must hold.
 //!
 //! Two bytes of settings, then steps: a byte that says who and what, with its operands behind it.
 //!
@@ -79,7 +80,8 @@ fn settings(first: u8, second: u8) -> (ShardSettings, u8) {
     if narrow(7) {
         settings.session.send.redelivery.retry.attempts = 1;
         settings.session.send.redelivery.retry.resends_per_tick = 1;
-        // Every dropped message is published as a dead letter, and some messages have a time of their own.
+        // Every dropped message is published as a dead letter, and some messages have a time of
+        // their own.
         let redelivery = &mut settings.session.send.redelivery;
         redelivery.retry.on_exhausted = OnExhausted::DeadLetter;
         redelivery.negative_ack = true;
@@ -203,7 +205,8 @@ fn is_a_servers(packet: &Packet<'_>, version: ProtocolVersion) -> bool {
     }
 }
 
-/// A 5.0 client that subscribes to everything, answers what it must, and is never disturbed but by the broker.
+/// A 5.0 client that subscribes to everything, answers what it must, and is never disturbed but by
+/// the broker.
 struct Observer {
     link: LinkId,
     read: usize,

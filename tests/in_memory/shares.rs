@@ -1,5 +1,5 @@
-//! The choice in a shared group, over whole shards: fair within 10 %, whoever publishes, and past members that cannot take
-//! more.
+//! The choice in a shared group, over whole shards: fair within 10 %, whoever publishes, and past
+//! members that cannot take more.
 
 use crate::client::{client, publish, send, subscribe};
 use crate::world::{self, LinkId, World};
@@ -213,7 +213,8 @@ fn a_client_with_many_shared_subscriptions_comes_and_goes_with_one_item_to_each_
     assert!(world.shards.iter().all(|s| s.usage().index_entries == 0));
 }
 
-/// A group of connected members with a message in flight and one in the queue each, who can take no more.
+/// A group of connected members with a message in flight and one in the queue each, who can take no
+/// more.
 fn full_group(shards: u8, members: usize) -> (World, Vec<LinkId>, LinkId) {
     let mut settings = world::settings();
     settings.session.send.queue.messages = 1;

@@ -1,5 +1,5 @@
-//! A stream says the same however it is split, through the tokio codec and through a shard; and no bytes make either
-//! allocate more than bytes can need.
+//! A stream says the same however it is split, through the tokio codec and through a shard; and no
+//! bytes make either allocate more than bytes can need.
 
 use crate::cases::{Expected, FIRST_PACKETS, LATER_PACKETS};
 use crate::decoder::{self, Entry, allocated, pieces, split_packets};
@@ -41,7 +41,8 @@ fn legal(expected: &Expected) -> bool {
     matches!(expected, Expected::Packet(_) | Expected::Tolerated(_))
 }
 
-/// Neither what only a server sends nor AUTH, behind which nothing more is read; DISCONNECT seldom enough.
+/// Neither what only a server sends nor AUTH, behind which nothing more is read; DISCONNECT seldom
+/// enough.
 fn from_a_client(bytes: &[u8]) -> bool {
     matches!(bytes.first().map(|first| first >> 4), Some(3..=8 | 10 | 12))
 }
@@ -75,7 +76,8 @@ proptest! {
     }
 }
 
-/// Returns the bytes for the client, if it is still connected, and the bytes for a subscriber of `#`.
+/// Returns the bytes for the client, if it is still connected, and the bytes for a subscriber of
+/// `#`.
 fn what_follows<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, bool, Vec<u8>) {
     let mut world = World::new(&world::settings(), 1);
     let observer = observer(&mut world);

@@ -26,8 +26,8 @@ fn subscriber(world: &mut World, name: &str, filters: &[&str]) -> LinkId {
     link
 }
 
-/// The batches that follow from a negative acknowledgement: by a receiver in the first shard, of a message whose dead letter
-/// somebody in the last is to get.
+/// The batches that follow from a negative acknowledgement: by a receiver in the first shard, of a
+/// message whose dead letter somebody in the last is to get.
 fn refused(shards: u8) -> Vec<Batch> {
     let mut settings = world::settings();
     settings.session.send.redelivery.negative_ack = true;
@@ -63,8 +63,9 @@ fn a_dead_letter_for_another_shard_commits_in_one_transaction_with_the_end_of_it
     assert!(of_message.records.iter().any(|r| matches!(r, Record::EntryDone(_))), "{of_message:?}");
 }
 
-/// The batches that follow from a QoS 2 PUBLISH in the first of three shards to a group with a member in each of the others,
-/// of which so many can take no more; and the reason in the answer to the publisher.
+/// The batches that follow from a QoS 2 PUBLISH in the first of three shards to a group with a
+/// member in each of the others, of which so many can take no more; and the reason in the answer to
+/// the publisher.
 fn shared_past(full: usize) -> (Vec<Batch>, ReasonCode) {
     let mut settings = world::settings();
     settings.session.send.queue.messages = 1;
@@ -92,7 +93,8 @@ fn shared_past(full: usize) -> (Vec<Batch>, ReasonCode) {
     (world.batches, answer.reason)
 }
 
-/// For each participant of the one transaction: its entries, how many more participants it names, its outcome.
+/// For each participant of the one transaction: its entries, how many more participants it names,
+/// its outcome.
 fn participants(batches: &[Batch]) -> Vec<(usize, u32, Outcome)> {
     let begun: Vec<_> = batches.iter().flat_map(|b| &b.transactions).collect();
     let [Transaction { number, participants: 1, outcome: Outcome::Unmatched, incoming: Some((_, FIRST)) }] =
@@ -135,7 +137,8 @@ fn v5_a_shared_message_that_all_refuse_ends_as_a_transaction_that_nobody_took() 
     assert_eq!(identifiers.collect::<Vec<_>>(), [(FIRST, true), (FIRST, false)]);
 }
 
-// Seed 2340; the mutation `place_ahead_of_those_before`. The participant may be committed before the rest of its batch.
+// Seed 2340; the mutation `place_ahead_of_those_before`. The participant may be committed before
+// the rest of its batch.
 #[test]
 fn the_place_in_the_window_is_committed_with_the_batch_and_not_with_a_participant() {
     let buffer = WriteBuffer::new(0, 0);

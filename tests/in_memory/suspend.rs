@@ -1,4 +1,5 @@
-//! The machine is suspended and wakes. Times that a peer is waited for begin anew. Expiry times go on.
+//! The machine is suspended and wakes. Times that a peer is waited for begin anew. Expiry times go
+//! on.
 
 use crate::world::{self, LinkId, World};
 use std::time::Duration;

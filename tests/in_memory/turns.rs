@@ -471,7 +471,8 @@ fn connect(name: &str, clean: bool) -> Vec<u8> {
 const FILTERS: usize = 1_000;
 const QUEUED: usize = 2_000;
 
-/// A session that its client has left, with [`FILTERS`] filters and [`QUEUED`] messages to `t`, and a publisher.
+/// A session that its client has left, with [`FILTERS`] filters and [`QUEUED`] messages to `t`, and
+/// a publisher.
 fn with_much(world: &mut World, shared: bool) -> LinkId {
     let (gone, publisher) = (world.open(), named(world, "publisher"));
     world.send(gone, &connect("s", false));
@@ -517,7 +518,8 @@ fn v5_a_session_with_much_ends_in_portions_and_its_client_begins_anew_at_once() 
         };
         let (sessions, filters) = snapshot(&world);
         assert!(sessions == 3 && filters > 0, "{sessions} sessions, {filters} filters: it goes on");
-        // Others have their turns in between, and what was of the old session is not of the new one.
+        // Others have their turns in between, and what was of the old session is not of the new
+        // one.
         world.send_unsettled(other, &PINGREQ);
         world.turn();
         assert_eq!(world.links[other].received, PINGRESP);
@@ -590,7 +592,8 @@ fn v5_shared_messages_of_a_session_that_ends_in_portions_go_to_other_members_in_
     }
 }
 
-/// CONNECT of 5.0 with Session Expiry Interval 100 s and a will to a topic, delayed so many seconds, with its name as payload.
+/// CONNECT of 5.0 with Session Expiry Interval 100 s and a will to a topic, delayed so many
+/// seconds, with its name as payload.
 fn connect_with_will(name: &str, topic: &str, delay: u8) -> Vec<u8> {
     let text = |text: &str| [&[0, text.len() as u8], text.as_bytes()].concat();
     let head = [0, 4, b'M', b'Q', b'T', b'T', 5, 0x0E, 0, 0, 5, 0x11, 0, 0, 0, 100];

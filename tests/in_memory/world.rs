@@ -438,8 +438,8 @@ impl World {
         self.read(link);
     }
 
-    /// As the expiry queue has it: a deadline expires at the end of the deadline's bucket, or of the
-    /// present one.
+    /// As the expiry queue has it: a deadline expires at the end of the deadline's bucket, or of
+    /// the present one.
     fn register(&mut self, shard: usize, mut new: Registration) {
         if new.kind == DeadlineKind::Housekeeping && new.slot != OWN_DELAYED {
             return;

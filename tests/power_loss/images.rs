@@ -18,7 +18,8 @@ impl Images {
         Images { directory: work.join("data"), images, restored: work.join("restored") }
     }
 
-    /// The directory as the machine finds it when the power is back: files whose names were synced, with the content that was.
+    /// The directory as the machine finds it when the power is back: files whose names were synced,
+    /// with the content that was.
     pub fn restore(&self) -> PathBuf {
         std::fs::create_dir(&self.restored).expect("created");
         for image in std::fs::read_dir(&self.images).expect("a folder") {

@@ -3,9 +3,10 @@
 //! `kill -9` alone does not show this, since the system still has the bytes that were never synced:
 //! 12 kills with `synchronous=OFF` lost nothing here.
 //!
-//! A child drives a store with `shim.c` preloaded, which keeps for each file the image as of its last sync. The child reports
-//! each commit, is killed at a random one, and the store is opened again on the images. `POWER_LOSS_ROUNDS` sets how often,
-//! `POWER_LOSS_SEED` repeats the places; the moment within a commit is the system's choice.
+//! A child drives a store with `shim.c` preloaded, which keeps for each file the image as of its
+//! last sync. The child reports each commit, is killed at a random one, and the store is opened
+//! again on the images. `POWER_LOSS_ROUNDS` sets how often, `POWER_LOSS_SEED` repeats the places;
+//! the moment within a commit is the system's choice.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -207,7 +208,8 @@ fn what_an_interval_store_synced_survives_a_power_loss() {
     }
 }
 
-/// The proof that the test above can fail: `synchronous=OFF` loses what it reported, and that is seen each time.
+/// The proof that the test above can fail: `synchronous=OFF` loses what it reported, and that is
+/// seen each time.
 #[test]
 fn what_a_store_without_syncs_reported_is_seen_to_be_lost() {
     for outcome in rounds("os") {
@@ -215,7 +217,8 @@ fn what_a_store_without_syncs_reported_is_seen_to_be_lost() {
     }
 }
 
-/// The broker itself: a shared message is not acknowledged on the word of a member that passes it on.
+/// The broker itself: a shared message is not acknowledged on the word of a member that passes it
+/// on.
 #[test]
 fn work_that_was_acknowledged_while_its_member_left_survives_a_power_loss() {
     for (leaves, threads) in work::WAYS {

@@ -1,11 +1,13 @@
-//! The `homing` command as an operator meets it: what it prints, where, and its exit code. Nothing here needs a running broker.
+//! The `homing` command as an operator meets it: what it prints, where, and its exit code. Nothing
+//! here needs a running broker.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// `homing` in an empty directory with an environment of its own, so that the tree's own file is not read.
+/// `homing` in an empty directory with an environment of its own, so that the tree's own file is
+/// not read.
 fn homing(arguments: &[&str]) -> Command {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("empty");
     std::fs::create_dir_all(&directory).expect("the target directory is ours");

@@ -1,4 +1,5 @@
-//! The program as an operator meets it: the command line, the configuration, and the commands on a store.
+//! The program as an operator meets it: the command line, the configuration, and the commands on a
+//! store.
 
 mod cli;
 mod config;

@@ -1,4 +1,5 @@
-//! The store as an operator meets it: `homing store ...` on the directory of a broker that runs, or has run.
+//! The store as an operator meets it: `homing store ...` on the directory of a broker that runs, or
+//! has run.
 
 use homing::config::Durability;
 use homing::mqtt::message::{Message, Parts};

@@ -1,10 +1,12 @@
-//! The clocks that the broker's machine has. The wall clock is set at will, forward and back by seconds, days and decades;
-//! the machine may boot between two processes of the broker; some machines do not say which boot it is. A virtual machine may
-//! stand still while the broker is down, and its clock since the boot with it. A machine may be suspended, with all that runs
-//! on it, and that clock goes on.
+//! The clocks that the broker's machine has. The wall clock is set at will, forward and back by
+//! seconds, days and decades; the machine may boot between two processes of the broker; some
+//! machines do not say which boot it is. A virtual machine may stand still while the broker is
+//! down, and its clock since the boot with it. A machine may be suspended, with all that runs on
+//! it, and that clock goes on.
 //!
-//! How long the broker was down can be told within one boot, whatever the wall clock says, and across boots where the
-//! wall clock ran on. Where nobody can tell it, things may live on by as much, and nothing ends early.
+//! How long the broker was down can be told within one boot, whatever the wall clock says, and
+//! across boots where the wall clock ran on. Where nobody can tell it, things may live on by as
+//! much, and nothing ends early.
 
 use crate::rng::Rng;
 use homing::store::{Boot, Moment};
@@ -100,7 +102,8 @@ impl Clocks {
         self.stops.percent(40).then_some(slept)
     }
 
-    /// The broker is down until `until`. How much of the time since its last reading nobody can tell then.
+    /// The broker is down until `until`. How much of the time since its last reading nobody can
+    /// tell then.
     pub fn down(&mut self, until: u64) -> u64 {
         let boots = self.rng.percent(40);
         self.has_booted |= boots;
@@ -113,7 +116,8 @@ impl Clocks {
             if self.rng.percent(60) {
                 self.step(until);
             }
-            // Never so long that its clock goes back behind the last reading, however often the broker is down until the next.
+            // Never so long that its clock goes back behind the last reading, however often the
+            // broker is down until the next.
             let most = until - since - self.stood_still;
             let stood_still = if self.stops.percent(30) { self.stops.below(most + 1) } else { 0 };
             self.stood_still += stood_still;

@@ -54,7 +54,8 @@ impl World {
         self.oracle.untold += untold;
         self.oracle.crashed(self.now, self.up_at, late, Survival::Committed);
         if self.oracle.was_short(self.now.saturating_sub(UNSETTLED_MS), self.now) {
-            // That a session is connected may not be stored: its end counts from an earlier absence.
+            // That a session is connected may not be stored: its end counts from an earlier
+            // absence.
             let brief = |l: &&mut Live| l.expiry < u64::from(LONG) * 1_000;
             self.oracle.live.iter_mut().flatten().filter(brief).for_each(|l| l.doubtful = true);
         }
@@ -81,8 +82,8 @@ impl World {
     }
 }
 
-/// What a session has in flight was sent in the order of its deliveries, and before all that is in its queue: whatever of it is
-/// kept, it is sent in that order again.
+/// What a session has in flight was sent in the order of its deliveries, and before all that is in
+/// its queue: whatever of it is kept, it is sent in that order again.
 fn check_order_kept(image: &Image, client: &str) -> Result<(), String> {
     let Some(session) = image.session(client) else { return Ok(()) };
     let mut entries: Vec<_> =
@@ -126,7 +127,8 @@ impl Oracle {
         }
     }
 
-    /// Messages that are put off: forgotten, or out a while after the broker is back if that was their time.
+    /// Messages that are put off: forgotten, or out a while after the broker is back if that was
+    /// their time.
     fn delayed_crash(&mut self, now: u64, up_at: u64, late: u64, survival: Survival) {
         for message in self.messages.iter_mut().filter(|m| m.delay.is_some()) {
             let Some(routed) = message.acknowledged.filter(|at| at + late >= now) else { continue };
@@ -137,7 +139,8 @@ impl Oracle {
         }
     }
 
-    /// What a member had whose session is not stored is lost with it, though others are in its group.
+    /// What a member had whose session is not stored is lost with it, though others are in its
+    /// group.
     fn lose_shares(&mut self, now: u64, late: u64) {
         let Oracle { sessions, messages, astray, .. } = self;
         let ends = |log: &&SessionLog| log.vague || log.ended.is_some_and(|ended| ended + late >= now);
@@ -214,7 +217,8 @@ mod tests {
         oracle
     }
 
-    /// Whether after a crash at 1,000 it may be told, at 20,000, that there is its session, and that there is none.
+    /// Whether after a crash at 1,000 it may be told, at 20,000, that there is its session, and
+    /// that there is none.
     fn answers(connected: impl Fn() -> Oracle, survival: Survival) -> (bool, bool) {
         let answer = |present| {
             let mut oracle = connected();

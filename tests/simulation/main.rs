@@ -1,10 +1,12 @@
-//! Deterministic simulation of the pure core in virtual time: shards with their sessions, routing, peer batches and tickets,
-//! the expiry queue, and between them mailboxes that take their time, a network that delays, splits and cuts, sockets
-//! that take only part, and clients that crash, come back, keep acknowledgements to themselves and take over one another. Now
-//! and then the broker crashes.
+//! Deterministic simulation of the pure core in virtual time: shards with their sessions, routing,
+//! peer batches and tickets, the expiry queue, and between them mailboxes that take their time, a
+//! network that delays, splits and cuts, sockets that take only part, and clients that crash, come
+//! back, keep acknowledgements to themselves and take over one another. Now and then the broker
+//! crashes.
 //!
-//! All of it follows from one seed. A failure prints the seed and what happened last; `SIMULATION_SEED=n` plays one seed
-//! again with its trace, `SIMULATION_SEEDS=n` as many, `SIMULATION_FIRST=n` from there on.
+//! All of it follows from one seed. A failure prints the seed and what happened last;
+//! `SIMULATION_SEED=n` plays one seed again with its trace, `SIMULATION_SEEDS=n` as many,
+//! `SIMULATION_FIRST=n` from there on.
 //!
 //! | file | what |
 //! |---|---|
@@ -60,9 +62,9 @@ const LINES: usize = 200;
 
 /// Seeds that failed once, with what they found.
 ///
-/// Each fails with the plans of today where the mend is taken back, as `mutations` does, but for four. Since work is spread over
-/// turns, seeds 131, 1404, 2340 and 21410 no longer come to what they found. Tests of `in_memory` play it directly, and
-/// `mutations` runs these too.
+/// Each fails with the plans of today where the mend is taken back, as `mutations` does, but for
+/// four. Since work is spread over turns, seeds 131, 1404, 2340 and 21410 no longer come to what
+/// they found. Tests of `in_memory` play it directly, and `mutations` runs these too.
 const FOUND: &[(u64, &str)] = &[
     (
         2,

@@ -1,7 +1,7 @@
 //! Sockets that are slow, split what they carry, take only part of what they are given, and break.
 //!
-//! Bytes on their way up are in events; those on their way down stay in the broker's kernel until the client's has them,
-//! which is what TIOCOUTQ counts.
+//! Bytes on their way up are in events; those on their way down stay in the broker's kernel until
+//! the client's has them, which is what TIOCOUTQ counts.
 
 use crate::client::Offer;
 use crate::trace::trace;
@@ -47,7 +47,8 @@ pub struct Socket {
     pub accepted: u64,
     /// When the broker last took in the end of a packet from it, or was not reading it.
     pub heard: u64,
-    /// Bytes of the client's stream: sent, and taken in by the broker; and where packets end that it has not taken in.
+    /// Bytes of the client's stream: sent, and taken in by the broker; and where packets end that
+    /// it has not taken in.
     sent: u64,
     taken_in: u64,
     packet_ends: VecDeque<u64>,
@@ -101,7 +102,8 @@ impl Socket {
         self.packet_ends.push_back(self.sent);
     }
 
-    /// The broker takes in so many bytes, or what it had kept of them; a part of a packet does not count as heard.
+    /// The broker takes in so many bytes, or what it had kept of them; a part of a packet does not
+    /// count as heard.
     pub fn takes_in(&mut self, bytes: usize, now: u64) {
         self.taken_in += bytes as u64;
         let mut ended = bytes == 0;
@@ -142,8 +144,8 @@ impl World {
         socket
     }
 
-    /// The broker's process is gone, and its end of every connection with it: what the kernel had taken of it may still
-    /// arrive, or not.
+    /// The broker's process is gone, and its end of every connection with it: what the kernel had
+    /// taken of it may still arrive, or not.
     pub fn break_all(&mut self) {
         for socket in 0..self.sockets.len() {
             let lost = self.rng.percent(50);

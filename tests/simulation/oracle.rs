@@ -1,4 +1,5 @@
-//! What must be true, kept beside what happens: messages with their fate, sessions as the standard has them.
+//! What must be true, kept beside what happens: messages with their fate, sessions as the standard
+//! has them.
 
 use crate::retained::RetainedCopy;
 use crate::shortage::Period;
@@ -21,7 +22,8 @@ pub struct Message {
     pub expiry: Option<u32>,
     /// Milliseconds for which it is put off.
     pub delay: Option<u64>,
-    /// Of a will, or one that is put off: when it goes out at the earliest; never, as long as it does not.
+    /// Of a will, or one that is put off: when it goes out at the earliest; never, as long as it
+    /// does not.
     pub first_sent: u64,
     pub sends: u32,
     /// The broker has routed it by then.
@@ -63,7 +65,8 @@ impl Subscription {
     }
 
     /// Whether it asks for retained messages, as far as that is known.
-    // 3.1.1 [MQTT-3.3.1-6], [MQTT-3.8.4-3]; 5.0 [MQTT-3.3.1-9] to [MQTT-3.3.1-11], and none for shared subscriptions
+    // 3.1.1 [MQTT-3.3.1-6], [MQTT-3.8.4-3]; 5.0 [MQTT-3.3.1-9] to [MQTT-3.3.1-11], and none for
+    // shared subscriptions
     pub fn wants_retained(&self) -> Option<bool> {
         if topics::is_share(self.filter) {
             return Some(false);
@@ -75,7 +78,8 @@ impl Subscription {
         }
     }
 
-    /// Every shard routes what is published from `since` on by it, and nothing has been asked that ends that.
+    /// Every shard routes what is published from `since` on by it, and nothing has been asked that
+    /// ends that.
     pub fn stands_since(&self, since: u64) -> bool {
         self.in_force.is_some_and(|from| from <= since) && self.leaving.is_none()
     }
@@ -92,7 +96,8 @@ pub struct Incoming {
     pub order: u64,
     /// Among those of its connection: two copies of one message may change places by a crash.
     pub place: u64,
-    /// The connection it was last received on, how often there, and when the broker appended that copy.
+    /// The connection it was last received on, how often there, and when the broker appended that
+    /// copy.
     pub socket: usize,
     pub receptions: u32,
     pub appended: u64,
@@ -107,7 +112,8 @@ pub struct Incoming {
     pub released: bool,
     /// PUBACK or PUBCOMP was sent.
     pub finished: bool,
-    /// Of QoS 1, and the broker has crashed since it came first: it may have another place among the others.
+    /// Of QoS 1, and the broker has crashed since it came first: it may have another place among
+    /// the others.
     pub unordered: bool,
 }
 
@@ -122,7 +128,8 @@ pub struct SessionLog {
     pub marked: BTreeMap<usize, u32>,
     /// Copies that came as the retained message of a topic.
     pub retained: BTreeMap<Topic, Vec<RetainedCopy>>,
-    /// The last message first received of each publisher and topic, delivered at and published at a QoS.
+    /// The last message first received of each publisher and topic, delivered at and published at a
+    /// QoS.
     pub last: BTreeMap<(usize, Topic, u8, u8), usize>,
     pub incoming: BTreeMap<u16, Incoming>,
     pub next_order: u64,
@@ -156,7 +163,8 @@ pub struct Oracle {
     pub messages: Vec<Message>,
     pub sessions: Vec<SessionLog>,
     pub live: Vec<Option<Live>>,
-    /// Messages that a member has acknowledged, those that one has refused, and dead letters that came.
+    /// Messages that a member has acknowledged, those that one has refused, and dead letters that
+    /// came.
     pub done: BTreeSet<usize>,
     pub refused: BTreeSet<usize>,
     pub letters: BTreeSet<usize>,
@@ -171,8 +179,8 @@ pub struct Oracle {
     pub retaining: BTreeMap<Topic, Vec<usize>>,
     /// Those that a crash took, and when.
     pub forgotten: BTreeMap<usize, u64>,
-    /// Messages that may have been with a member whose session a crash took, or that somebody had of whom a crash left little
-    /// that is known.
+    /// Messages that may have been with a member whose session a crash took, or that somebody had
+    /// of whom a crash left little that is known.
     pub astray: BTreeSet<usize>,
     /// A queue became longer than what of it is kept in memory.
     pub paged: bool,
@@ -218,7 +226,8 @@ impl Oracle {
     }
 
     /// The broker accepted a CONNECT. `expiry` in seconds.
-    // 3.1.1 [MQTT-3.1.2-4], [MQTT-3.1.2-6], [MQTT-3.2.2-2]; 5.0 [MQTT-3.1.2-4], [MQTT-3.1.2-5], [MQTT-4.1.0-2]
+    // 3.1.1 [MQTT-3.1.2-4], [MQTT-3.1.2-6], [MQTT-3.2.2-2]; 5.0 [MQTT-3.1.2-4], [MQTT-3.1.2-5],
+    // [MQTT-4.1.0-2]
     pub fn connected(
         &mut self,
         now: u64,
@@ -229,7 +238,8 @@ impl Oracle {
         present: bool,
     ) -> Result<(), String> {
         let kept = self.live[client].take();
-        // What was not there after the last crash, or had expired, does not come back after the next.
+        // What was not there after the last crash, or had expired, does not come back after the
+        // next.
         let is_gone = |l: &Live| l.doubtful && !clean && !present;
         let former = kept.as_ref().filter(|l| l.stored_expiry.1 > 0 && !is_gone(l)).map(|l| l.number);
         if let Some(Live { connected: Some(other), .. }) = kept {
@@ -295,7 +305,8 @@ impl Oracle {
         }
     }
 
-    /// `expiry`: what its DISCONNECT changed it to, in seconds. Answers how many milliseconds the session lasts.
+    /// `expiry`: what its DISCONNECT changed it to, in seconds. Answers how many milliseconds the
+    /// session lasts.
     pub fn disconnected(&mut self, now: u64, client: usize, socket: usize, expiry: Option<u32>) -> u64 {
         let Some(live) = self.live[client].as_mut().filter(|l| l.connected == Some(socket)) else { return 0 };
         if let Some(expiry) = expiry {

@@ -107,7 +107,8 @@ impl World {
         self.send(client, &Packet::Publish(publish));
     }
 
-    /// How a topic goes into a PUBLISH: in full, in full and setting an alias, or by its alias alone.
+    /// How a topic goes into a PUBLISH: in full, in full and setting an alias, or by its alias
+    /// alone.
     // 5.0 [MQTT-3.3.2-9], [MQTT-3.3.2-12]
     fn name_topic(&mut self, client: usize, topic: Topic) -> (&'static str, Option<NonZeroU16>) {
         let Some(connection) = self.clients[client].connection.as_mut() else { return (topic.name(), None) };

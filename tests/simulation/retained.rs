@@ -1,5 +1,5 @@
-//! The retained message of each topic, as far as it can be known from outside: publishes race each other, so at most times it
-//! is one of several.
+//! The retained message of each topic, as far as it can be known from outside: publishes race each
+//! other, so at most times it is one of several.
 
 use crate::oracle::{Message, Oracle, Subscription};
 use crate::taken::Arrival;
@@ -15,7 +15,8 @@ const AFTER_SUBACK_MS: u64 = 2_000;
 pub struct RetainedCopy {
     /// The subscriptions that it can be for.
     pub answers: Vec<usize>,
-    /// It may as well have come live, with RETAIN as published, or be another copy of one that came.
+    /// It may as well have come live, with RETAIN as published, or be another copy of one that
+    /// came.
     pub or_other: bool,
     pub at_most_once: bool,
 }
@@ -33,7 +34,8 @@ impl Oracle {
         self.sessions[session].subscriptions[at].awaits = awaits;
     }
 
-    /// Whether a topic has a retained message for certain at all times from `from` to `to`, whichever it is.
+    /// Whether a topic has a retained message for certain at all times from `from` to `to`,
+    /// whichever it is.
     fn is_retained(&self, topic: Topic, from: u64, to: u64) -> bool {
         let lasts =
             |m: &Message| !m.empty && m.expiry.is_none() && m.qos > QoS::AtMostOnce && self.had_room(m);
@@ -52,8 +54,8 @@ impl Oracle {
         messages.all(|m| !m.empty && m.expiry.is_none() && self.had_room(m))
     }
 
-    /// Whether it is certain that there was room for it as retained: without, it erases what it was to replace, or nothing
-    /// becomes of it.
+    /// Whether it is certain that there was room for it as retained: without, it erases what it was
+    /// to replace, or nothing becomes of it.
     fn had_room(&self, m: &Message) -> bool {
         !m.refused && !self.was_short(m.first_sent, m.acknowledged.unwrap_or(u64::MAX))
     }
@@ -91,10 +93,11 @@ impl Oracle {
             .any(|other| other.first_sent > settled && other.acknowledged.is_some_and(|at| at < by))
     }
 
-    /// All is quiet: what came as retained answers one SUBSCRIBE each, in their order, and what was retained when a session
-    /// asked for it has come.
+    /// All is quiet: what came as retained answers one SUBSCRIBE each, in their order, and what was
+    /// retained when a session asked for it has come.
     ///
-    /// `paged`: long queues are not in memory, and what is at QoS 0 passes what waits behind their heads.
+    /// `paged`: long queues are not in memory, and what is at QoS 0 passes what waits behind their
+    /// heads.
     // 3.1.1 and 5.0 [MQTT-4.6.0-6] have an order for each QoS alone.
     pub fn check_retained(&self, paged: bool) -> Result<(), String> {
         for (number, log) in self.sessions.iter().enumerate() {
@@ -125,7 +128,8 @@ impl Oracle {
     }
 }
 
-/// Whether each copy can be for a subscription of its own, in their order, and one is for each that must have one.
+/// Whether each copy can be for a subscription of its own, in their order, and one is for each that
+/// must have one.
 fn pairs<'a>(copies: impl Iterator<Item = &'a RetainedCopy>, must: &[bool]) -> bool {
     // How many subscriptions may be done with.
     let mut done = BTreeSet::from([0]);

@@ -1,6 +1,8 @@
-//! Memory and disk that run out, and come back, while clients go on: what is refused meanwhile, and what is not.
+//! Memory and disk that run out, and come back, while clients go on: what is refused meanwhile, and
+//! what is not.
 //!
-//! Over the memory budget, and with a full store, the broker refuses what it would have to hold. A shortage is one of these:
+//! Over the memory budget, and with a full store, the broker refuses what it would have to hold. A
+//! shortage is one of these:
 //!
 //! | shortage | what is so |
 //! |---|---|
@@ -9,9 +11,10 @@
 //! | disk, full | the store has none but its reserve, in which everything still fits that was taken before |
 //! | disk, blocked | nor that: a transaction is committed only if it leaves the store no larger than it was |
 //!
-//! The oracle looks at both sides. What was sent and answered within a shortage must have been refused, unless it needs no
-//! room; and whoever is refused must have asked in one. A known session is never refused. The other oracles go on: nothing is
-//! lost that was acknowledged, and when there is room again all comes to rest.
+//! The oracle looks at both sides. What was sent and answered within a shortage must have been
+//! refused, unless it needs no room; and whoever is refused must have asked in one. A known session
+//! is never refused. The other oracles go on: nothing is lost that was acknowledged, and when there
+//! is room again all comes to rest.
 
 use crate::oracle::Oracle;
 use crate::rng::Rng;
@@ -160,7 +163,8 @@ impl World {
         self.tell_shortage();
     }
 
-    /// The broker is told, also one that has just begun: its writer measures before it commits anything.
+    /// The broker is told, also one that has just begun: its writer measures before it commits
+    /// anything.
     pub fn tell_shortage(&mut self) {
         let Shortage { memory, disk, ballast, room, .. } = &mut self.shortage;
         // So that more than nothing is held.
@@ -204,7 +208,8 @@ impl World {
                 false => Ok(()),
             };
         }
-        // It returns to a session for certain: to one like the one it asks for, and to one in the store.
+        // It returns to a session for certain: to one like the one it asks for, and to one in the
+        // store.
         let returns = live.filter(|l| !l.doubtful && now < l.may_end);
         let returns_to_kept = returns.is_some_and(|l| !kept || l.expiry > 0);
         let returns_to_store = returns.is_some_and(|l| l.stored_expiry.0 > 0);

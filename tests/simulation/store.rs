@@ -1,7 +1,8 @@
-//! The committing and the reading thread, as `src/store/writer` has them, around a store in memory: what the shards send
-//! comes to it at once, and everything it does takes its time.
+//! The committing and the reading thread, as `src/store/writer` has them, around a store in memory:
+//! what the shards send comes to it at once, and everything it does takes its time.
 //!
-//! What is committed together is the broker's own code; a crash leaves what was committed, and nothing else.
+//! What is committed together is the broker's own code; a crash leaves what was committed, and
+//! nothing else.
 
 use crate::shortage::RETRY_MS;
 use crate::trace::trace;
@@ -121,7 +122,8 @@ impl Disk {
 }
 
 impl World {
-    /// What each shard takes up of the store, as at the start of the broker; what is retained goes to `common`.
+    /// What each shard takes up of the store, as at the start of the broker; what is retained goes
+    /// to `common`.
     pub fn take_up(&mut self, shared: &SharedState) -> Vec<Option<RecoveredShard>> {
         let shards = self.plan.shards;
         let now = self.clocks.read(self.now, self.instant());
@@ -132,7 +134,8 @@ impl World {
         let (before, ownerless) = disk.memory.look(|image| (image.rows(), image.ownerless()));
         let mut recovered = disk.memory.recover(now, HORIZON).expect("memory does not fail");
         let after = disk.memory.look(|image| image.rows());
-        // What a session had begun that had ended, and was not worked off, goes with it, and so may its messages.
+        // What a session had begun that had ended, and was not worked off, goes with it, and so may
+        // its messages.
         let mended = Rows { entries: before.entries - ownerless, ..before };
         let kept = Rows { bodies: before.bodies, ..after };
         if kept != mended
@@ -323,7 +326,8 @@ impl World {
         let Some(disk) = &self.disk else { return Ok(()) };
         let rows = disk.memory.look(|image| image.rows());
         let offline = self.nodes.iter().any(|n| n.core.snapshot().sessions > n.core.snapshot().connected);
-        // A client whose Clean Start came to nothing has forgotten what it began in the session that is there all the same.
+        // A client whose Clean Start came to nothing has forgotten what it began in the session
+        // that is there all the same.
         let vague = self.oracle.live.iter().flatten().any(|live| self.oracle.sessions[live.number].vague);
         let owes =
             rows.entries + rows.bodies > 0 && !offline || rows.incoming > 0 && !vague || rows.delayed > 0;
@@ -334,8 +338,8 @@ impl World {
         }
     }
 
-    /// Everybody has left: nothing of anybody is kept, and what is retained is what the broker has retained. The store is gone
-    /// after this.
+    /// Everybody has left: nothing of anybody is kept, and what is retained is what the broker has
+    /// retained. The store is gone after this.
     pub fn close_store(&mut self) -> Result<(), String> {
         let Some(disk) = self.disk.take() else { return Ok(()) };
         if !disk.is_idle() {

@@ -108,7 +108,8 @@ impl World {
         }
     }
 
-    /// Whether the session has a subscription to this filter when the broker comes to what is sent now; not always known.
+    /// Whether the session has a subscription to this filter when the broker comes to what is sent
+    /// now; not always known.
     fn has_subscription(&self, client: usize, session: usize, filter: &str) -> Option<bool> {
         let subscriptions = &self.oracle.sessions[session].subscriptions;
         let Some(at) = subscriptions.iter().rposition(|s| s.filter == filter) else { return Some(false) };
@@ -192,7 +193,8 @@ impl World {
         Ok(())
     }
 
-    /// What is new is refused where there is no room for it, and only then; what the session has is not.
+    /// What is new is refused where there is no room for it, and only then; what the session has is
+    /// not.
     fn check_granted(
         &self,
         client: usize,

@@ -27,7 +27,8 @@ pub struct Arrival {
 }
 
 impl Oracle {
-    /// A session takes over a message for the first time: only if it asked for it, as it asked for it.
+    /// A session takes over a message for the first time: only if it asked for it, as it asked for
+    /// it.
     pub fn allow(&mut self, session: usize, copy: &Arrival) -> Result<(), String> {
         let message = &self.messages[copy.message];
         if message.first_sent > copy.appended {
@@ -79,7 +80,8 @@ impl Oracle {
     }
 
     /// What comes live comes exactly once at QoS 2, and in order.
-    // 3.1.1 [MQTT-4.3.3-2], [MQTT-4.6.0-5], [MQTT-4.6.0-6]; 5.0 [MQTT-4.3.3-8], [MQTT-4.6.0-5], [MQTT-4.6.0-6]
+    // 3.1.1 [MQTT-4.3.3-2], [MQTT-4.6.0-5], [MQTT-4.6.0-6]; 5.0 [MQTT-4.3.3-8], [MQTT-4.6.0-5],
+    // [MQTT-4.6.0-6]
     pub fn check_order(&mut self, session: usize, copy: &Arrival, loses: bool) -> Result<(), String> {
         let (id, qos) = (copy.message, copy.qos);
         let message = &self.messages[id];
@@ -87,7 +89,8 @@ impl Oracle {
         let taken = log.taken.get(&id).copied().unwrap_or_default();
         // A copy with RETAIN may have been it.
         let first = taken.iter().sum::<u32>() == 1 && !log.marked.contains_key(&id);
-        // What was published at QoS 1 may be routed as often as it is sent, whatever it is delivered at.
+        // What was published at QoS 1 may be routed as often as it is sent, whatever it is
+        // delivered at.
         let exactly = qos == QoS::ExactlyOnce || qos == QoS::AtMostOnce && message.qos != QoS::AtLeastOnce;
         if exactly && taken[usize::from(qos.bits())] > most(log, message) {
             return Err(format!("session {session} took message {id} twice at {qos:?}: {message:?}"));
@@ -100,19 +103,19 @@ impl Oracle {
         if exactly && marked > 0 && marked + taken > most(log, message) + asked {
             return Err(format!("session {session} took message {id} more often than asked: {message:?}"));
         }
-        // Copies with RETAIN may be the retained ones of a SUBSCRIBE, which come when they are asked for; wills have no
-        // order among each other that their clients could know.
+        // Copies with RETAIN may be the retained ones of a SUBSCRIBE, which come when they are
+        // asked for; wills have no order among each other that their clients could know.
         let ordered = !message.is_will && message.delay.is_none();
         if first && !message.topic.is_shared() && !copy.retain && ordered {
-            // What was published at different QoS has an order as long as the broker lives; a crash may take the one and leave
-            // the other, which the standard allows.
+            // What was published at different QoS has an order as long as the broker lives; a crash
+            // may take the one and leave the other, which the standard allows.
             let of = |published: u8| (message.publisher, message.topic, qos.bits(), published);
             let own = message.qos.bits();
             let alike = |published: &u8| *published == own || self.crashes.is_empty();
             let last = (0..3).filter(alike).filter_map(|published| log.last.get(&of(published))).max();
             let last = last.copied().unwrap_or(id);
-            // What its publisher repeats may have been refused the first time, have expired since, or been routed while nobody
-            // asked for it.
+            // What its publisher repeats may have been refused the first time, have expired since,
+            // or been routed while nobody asked for it.
             let stands = log.subscriptions.iter().any(|s| {
                 s.covers(message.topic)
                     && s.options.qos > QoS::AtMostOnce
@@ -140,7 +143,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A message that was sent first at `sent` is taken: there must have been room for something at some time since.
+    /// A message that was sent first at `sent` is taken: there must have been room for something at
+    /// some time since.
     pub fn check_room(&self, number: usize, sent: u64, now: u64) -> Result<(), String> {
         let message = &self.messages[number];
         // What erases makes room, and a repeated one may have been taken before.
@@ -151,7 +155,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// All is quiet: everything that was acknowledged is where it was asked for, or counted as given up.
+    /// All is quiet: everything that was acknowledged is where it was asked for, or counted as
+    /// given up.
     // 3.1.1 [MQTT-4.3.2-2], [MQTT-4.5.0-1]; 5.0 [MQTT-4.3.2-4], [MQTT-4.5.0-1]
     pub fn check_delivered(&self, now: u64, drops: &Drops, loses: bool) -> Result<(), String> {
         let (mut missing, mut expired) = (Vec::new(), 0);
@@ -166,7 +171,8 @@ impl Oracle {
             }
             let lacks = self.lacking(id, message, acknowledged);
             if message.may_expire_by(now) {
-                // One whose time passed while the broker was down is counted once, not for each receiver.
+                // One whose time passed while the broker was down is counted once, not for each
+                // receiver.
                 if message.delay.is_some() {
                     continue;
                 }
@@ -207,7 +213,8 @@ impl Oracle {
                 && !(s.options.no_local && log.client == message.publisher)
                 // Of a will that goes out in the same millisecond nobody knows which was first.
                 && s.in_force.is_some_and(|from| from + u64::from(message.is_will) <= message.first_sent)
-                // At the end of a member's session what it had goes to whoever is in the group then.
+                // At the end of a member's session what it had goes to whoever is in the group
+                // then.
                 && s.leaving.is_none_or(|to| to > acknowledged && !message.topic.is_shared())
         };
         let lives = self.sessions.iter().enumerate().filter(|(_, log)| log.is_sure());
@@ -244,7 +251,8 @@ impl SessionLog {
 }
 
 /// QoS, RETAIN and Subscription Identifiers of a copy that came live.
-// 3.1.1 [MQTT-3.8.4-6], [MQTT-3.3.1-9]; 5.0 [MQTT-3.8.4-8], [MQTT-3.3.1-12], [MQTT-3.3.1-13], [MQTT-3.3.4-3] to -5
+// 3.1.1 [MQTT-3.8.4-6], [MQTT-3.3.1-9]; 5.0 [MQTT-3.8.4-8], [MQTT-3.3.1-12], [MQTT-3.3.1-13],
+// [MQTT-3.3.4-3] to -5
 fn check_options(message: &Message, copy: &Arrival, live: &[&Subscription]) -> Result<(), String> {
     let shared = message.topic.is_shared();
     let certain = || live.iter().filter(|s| !shared && s.stands_since(message.first_sent));
@@ -267,8 +275,8 @@ fn check_options(message: &Message, copy: &Arrival, live: &[&Subscription]) -> R
     Ok(())
 }
 
-/// Nothing is sent for the first time once it has expired, and what is sent carries what remains. `untold`: time that passed
-/// and that the broker could not know of.
+/// Nothing is sent for the first time once it has expired, and what is sent carries what remains.
+/// `untold`: time that passed and that the broker could not know of.
 // 5.0 [MQTT-3.3.2-5], [MQTT-3.3.2-6]
 fn check_expiry(message: &Message, copy: &Arrival, untold: u64) -> Result<(), String> {
     let Some(secs) = message.expiry else {
@@ -297,7 +305,8 @@ fn check_expiry(message: &Message, copy: &Arrival, untold: u64) -> Result<(), St
     Ok(())
 }
 
-/// How often a session may take a message at QoS 0 or 2: once for each shared group it is in, else once.
+/// How often a session may take a message at QoS 0 or 2: once for each shared group it is in, else
+/// once.
 fn most(log: &SessionLog, message: &Message) -> u32 {
     if !message.topic.is_shared() {
         return 1;

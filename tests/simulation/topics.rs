@@ -1,6 +1,7 @@
 //! The few topics and filters of the simulation, and the naive answer to which match.
 
-/// `t/0` to `t/2` for everybody, `s/0` and `s/1` for shared groups alone, `w/0` and `w/1` for wills.
+/// `t/0` to `t/2` for everybody, `s/0` and `s/1` for shared groups alone, `w/0` and `w/1` for
+/// wills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Topic(pub u8);
 

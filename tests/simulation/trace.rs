@@ -1,5 +1,6 @@
-//! The last things that happened, for whoever looks at a failure. Formatting costs more than simulating, so a seed is
-//! played without and, where it fails, once more with it: the same seed does the same.
+//! The last things that happened, for whoever looks at a failure. Formatting costs more than
+//! simulating, so a seed is played without and, where it fails, once more with it: the same seed
+//! does the same.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,7 +1,8 @@
-//! A work queue: one publisher, a group of members of which one stays, and a slow disk. The others end their sessions with
-//! what they have been sent, or refuse it, while neither is committed.
+//! A work queue: one publisher, a group of members of which one stays, and a slow disk. The others
+//! end their sessions with what they have been sent, or refuse it, while neither is committed.
 //!
-//! What the publisher was told is taken is held by the store, or a member has acknowledged it, or it came as a dead letter.
+//! What the publisher was told is taken is held by the store, or a member has acknowledged it, or
+//! it came as a dead letter.
 
 use crate::client::{Outgoing, packet_id};
 use crate::oracle::{Message, SessionLog};
@@ -102,7 +103,8 @@ impl World {
         }
     }
 
-    /// Whether somebody owes it: its publisher was told that it is taken, and the keeper was a member all the time.
+    /// Whether somebody owes it: its publisher was told that it is taken, and the keeper was a
+    /// member all the time.
     fn is_owed(&self, number: usize) -> bool {
         let message = &self.oracle.messages[number];
         let v5 = self.clients[PUBLISHER].manners.version.is_v5();
@@ -140,7 +142,8 @@ impl World {
         Err(format!("work {number} is kept for nobody, and nobody has acknowledged it"))
     }
 
-    /// All is quiet: what the publisher was told is taken has been done, whatever is counted as lost.
+    /// All is quiet: what the publisher was told is taken has been done, whatever is counted as
+    /// lost.
     pub(crate) fn check_work_done(&self) -> Result<(), String> {
         for number in 0..self.oracle.messages.len() {
             let oracle = &self.oracle;

@@ -276,7 +276,8 @@ impl World {
         self.run_until(self.plan.chaos_ms)?;
         self.begin(Phase::Settling);
         self.run_until(self.now + self.plan.settling_ms + self.oracle.untold)?;
-        // A window of one message and a slow disk may take longer, as long as something becomes of it.
+        // A window of one message and a slow disk may take longer, as long as something becomes of
+        // it.
         let mut before = usize::MAX;
         while (1..before).contains(&self.entries_owed()) {
             before = self.entries_owed();
@@ -297,8 +298,8 @@ impl World {
         self.check_no_deadline_left()
     }
 
-    /// The machine sleeps and wakes, with everybody on it, while all are connected and nobody owes anything. All deadlines of
-    /// the broker have passed then, and who could not speak is not cut.
+    /// The machine sleeps and wakes, with everybody on it, while all are connected and nobody owes
+    /// anything. All deadlines of the broker have passed then, and who could not speak is not cut.
     fn suspend(&mut self) -> Result<(), String> {
         let Some(slept) = self.clocks.suspend() else { return Ok(()) };
         let away = |node: &Node| node.core.snapshot().sessions > node.core.snapshot().connected;
@@ -465,7 +466,8 @@ impl World {
         self.check(result);
         // Retained messages that a SUBSCRIBE asked for are beside the limit, one of each topic.
         let mut messages = self.plan.settings.session.send.queue.messages.saturating_add(TOPICS.len());
-        // Once more in the queue with each crash: what was held for it, and what was sent, of which that was not committed.
+        // Once more in the queue with each crash: what was held for it, and what was sent, of which
+        // that was not committed.
         let held = usize::from(self.plan.settings.session.receive_maximum).max(8) * self.clients.len();
         let more = self.oracle.crashes.len() * (held + self.plan.most_in_flight());
         messages = messages.saturating_add(more);
@@ -542,7 +544,8 @@ impl World {
         }
     }
 
-    /// Every owner of memory has on the account what it holds; how much that is in all, without messages.
+    /// Every owner of memory has on the account what it holds; how much that is in all, without
+    /// messages.
     pub fn recount(&self) -> Result<usize, String> {
         let Recounted { held, charged } = self.shared.retained().recount();
         if held != charged {

@@ -1,6 +1,8 @@
-//! Traffic that is lawful, or nearly, and meant to hurt: what an adversarial review of the broker sent.
+//! Traffic that is lawful, or nearly, and meant to hurt: what an adversarial review of the broker
+//! sent.
 //!
-//! Bytes alone, for whoever sends them: how long others wait meanwhile, and how much memory is held, is measured elsewhere.
+//! Bytes alone, for whoever sends them: how long others wait meanwhile, and how much memory is
+//! held, is measured elsewhere.
 
 use crate::support::{Message, Version};
 

@@ -118,11 +118,12 @@ impl RawClient {
         self.send(&message.encode(self.version, id));
     }
 
-    /// Publishes and goes through the whole handshake of its QoS; answers the first acknowledgement's reason code.
-    /// Deliveries that come in between stay to be expected.
+    /// Publishes and goes through the whole handshake of its QoS; answers the first
+    /// acknowledgement's reason code. Deliveries that come in between stay to be expected.
     ///
-    /// QoS 1 and 2 are a barrier: what a broker has acknowledged it has put into the outbox of every receiver. QoS 0 is
-    /// none: follow it by one of the others before asserting that nothing came.
+    /// QoS 1 and 2 are a barrier: what a broker has acknowledged it has put into the outbox of
+    /// every receiver. QoS 0 is none: follow it by one of the others before asserting that nothing
+    /// came.
     pub fn deliver(&mut self, message: &Message) -> u8 {
         let id = self.publish(message);
         match message.qos {
@@ -210,7 +211,8 @@ impl RawClient {
         self.skip_to_close();
     }
 
-    /// Breaks off without DISCONNECT: the client's half is closed, and the broker's answer to that is waited for.
+    /// Breaks off without DISCONNECT: the client's half is closed, and the broker's answer to that
+    /// is waited for.
     pub fn vanish(mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         self.skip_to_close();
@@ -273,15 +275,17 @@ impl RawClient {
         }
     }
 
-    /// Waits until the broker ends the connection: with a DISCONNECT of this code in 5.0, without one in 3.x.
+    /// Waits until the broker ends the connection: with a DISCONNECT of this code in 5.0, without
+    /// one in 3.x.
     pub fn expect_disconnected(&mut self, code: u8) {
         let reason = self.expect_closed();
         let expected = (self.version == Version::V5).then_some(code);
         assert_eq!(reason, expected, "reason codes 0x{:02X?} and 0x{:02X?}", reason, expected);
     }
 
-    /// The answer to a request that may be refused by its own answer or by the end of the connection: a SUBACK, a
-    /// DISCONNECT, or what stands for one (Protocol Error) where 3.x gets nothing.
+    /// The answer to a request that may be refused by its own answer or by the end of the
+    /// connection: a SUBACK, a DISCONNECT, or what stands for one (Protocol Error) where 3.x gets
+    /// nothing.
     pub fn expect_suback_or_end(&mut self) -> Packet {
         match self.next(now() + self.ack_wait) {
             Event::Packet(packet) => packet,
@@ -323,7 +327,8 @@ impl RawClient {
         assert!(publishes.is_empty(), "unexpected deliveries: {publishes:?}");
     }
 
-    /// Asserts that nothing comes for this time. Use it only where nothing but time can show the behaviour.
+    /// Asserts that nothing comes for this time. Use it only where nothing but time can show the
+    /// behaviour.
     pub fn expect_nothing_for(&mut self, time: Duration) {
         match self.next(now() + time) {
             Event::Silence => {}

@@ -1,11 +1,14 @@
 //! Starts the broker under test: in this process on a free port, or another one by the environment.
 //!
-//! - `HOMING_TEST_COMMAND="mosquitto -p {port}"` starts that program for each test, on a free port, and ends it with the test.
-//! - `HOMING_TEST_ADDRESS=127.0.0.1:1883` uses a broker that runs already; run such tests on one thread.
+//! - `HOMING_TEST_COMMAND="mosquitto -p {port}"` starts that program for each test, on a free port,
+//!   and ends it with the test.
+//! - `HOMING_TEST_ADDRESS=127.0.0.1:1883` uses a broker that runs already; run such tests on one
+//!   thread.
 //!
 //! - `HOMING_TEST_STORE=memory` gives the brokers in this process a store.
 //!
-//! The first two cannot be configured from here: a test that needs a setting fails against them, which is to be expected.
+//! The first two cannot be configured from here: a test that needs a setting fails against them,
+//! which is to be expected.
 
 use crate::support::{Connect, PATIENCE, RawClient, Version, now};
 use homing::broker::Broker;
@@ -23,7 +26,8 @@ pub enum TestBroker {
     Elsewhere(SocketAddr),
 }
 
-/// Starts a broker with the defaults, as changed by `configure`. It costs a few threads and one socket.
+/// Starts a broker with the defaults, as changed by `configure`. It costs a few threads and one
+/// socket.
 pub fn start_broker(configure: impl FnOnce(&mut Config)) -> TestBroker {
     if let Ok(address) = std::env::var("HOMING_TEST_ADDRESS") {
         let address = address.parse().expect("HOMING_TEST_ADDRESS is ADDRESS:PORT");
@@ -48,8 +52,8 @@ fn start_in_process(store: Option<Box<dyn Store>>, configure: impl FnOnce(&mut C
     TestBroker::InProcess(Broker::start_with(config, store).expect("the broker starts"))
 }
 
-/// With `HOMING_TEST_STORE=memory` every broker has a store that lasts as long as it does: every gate is in
-/// force, and nothing else may differ.
+/// With `HOMING_TEST_STORE=memory` every broker has a store that lasts as long as it does: every
+/// gate is in force, and nothing else may differ.
 fn store_in_memory() -> Option<Box<dyn Store>> {
     let wanted = std::env::var("HOMING_TEST_STORE").ok()?;
     assert_eq!(wanted, "memory", "HOMING_TEST_STORE is \"memory\" or not set");
@@ -96,7 +100,8 @@ pub fn on_one_and_three_threads(test: impl Fn(&TestBroker)) {
     on_configured_threads(|_| {}, test);
 }
 
-/// Runs a test against brokers of one and of three threads, with the defaults as changed by `configure`.
+/// Runs a test against brokers of one and of three threads, with the defaults as changed by
+/// `configure`.
 pub fn on_configured_threads(configure: impl Fn(&mut Config), test: impl Fn(&TestBroker)) {
     with_one_and_three_threads(|threads| {
         test(&start_broker(|config| {
@@ -163,7 +168,8 @@ impl Drop for TestBroker {
     }
 }
 
-/// Makes a `#[test]` of a function for each version that it is tried with, in a module of the function's name.
+/// Makes a `#[test]` of a function for each version that it is tried with, in a module of the
+/// function's name.
 macro_rules! versions {
     ($body:ident: $($version:ident),+) => {
         mod $body {

@@ -2,8 +2,8 @@
 //!
 //! The client blocks. It builds and reads every packet without the broker's codec. It acknowledges,
 //! pings and closes only when a test says so, and it may send packets that no lawful client sends.
-//! It reads strictly: a broken rule of form (flags, identifiers, UTF-8, reason codes, properties out
-//! of place) fails the test.
+//! It reads strictly: a broken rule of form (flags, identifiers, UTF-8, reason codes, properties
+//! out of place) fails the test.
 //!
 //! `launch` starts a broker in this process, and `process` starts the real program. `shim` builds a
 //! library between the program and the system. `abuse` and `work` are traffic that several binaries

@@ -1,4 +1,5 @@
-//! A strict reader of the packets that a broker may send. It panics on all that the standards forbid.
+//! A strict reader of the packets that a broker may send. It panics on all that the standards
+//! forbid.
 
 use super::now;
 use super::property::{self, Property};
@@ -136,8 +137,8 @@ impl Packet {
         let mut from = Reader(body);
         let (kind, flags) = (first >> 4, first & 0x0F);
         if kind != 3 {
-            // 5.0 [MQTT-2.1.3-1], [MQTT-3.6.1-1]; 3.1.1 [MQTT-2.2.2-1], [MQTT-3.6.1-1]. 3.1 lets DUP be set on PUBREL,
-            // ours never is.
+            // 5.0 [MQTT-2.1.3-1], [MQTT-3.6.1-1]; 3.1.1 [MQTT-2.2.2-1], [MQTT-3.6.1-1]. 3.1 lets
+            // DUP be set on PUBREL, ours never is.
             assert_eq!(flags, if kind == 6 { 2 } else { 0 }, "fixed header flags of 0x{first:02X}");
         }
         let from = &mut from;

@@ -82,7 +82,8 @@ impl Process {
         self.lines_until(words, |line| line.contains(words))?.pop()
     }
 
-    /// Returns the next lines up to the first that is `last`, or None if the process ends without it.
+    /// Returns the next lines up to the first that is `last`, or None if the process ends without
+    /// it.
     pub fn lines_until(&mut self, what: &str, mut is_last: impl FnMut(&str) -> bool) -> Option<Vec<String>> {
         let (deadline, from) = (now() + PATIENCE, self.said.len());
         loop {
@@ -170,7 +171,8 @@ impl Homing {
         self.process.end().0
     }
 
-    /// Returns a figure of `/proc/PID/status` in bytes: `VmRSS` is resident, `VmHWM` the most that ever was.
+    /// Returns a figure of `/proc/PID/status` in bytes: `VmRSS` is resident, `VmHWM` the most that
+    /// ever was.
     pub fn memory(&self, figure: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(':'));

@@ -149,7 +149,8 @@ pub fn put_all(out: &mut Vec<u8>, properties: &[Property]) {
     out.extend_from_slice(&set);
 }
 
-/// Reads a set of which each identifier must be in `allowed`, and come once unless the standard lets it repeat.
+/// Reads a set of which each identifier must be in `allowed`, and come once unless the standard
+/// lets it repeat.
 pub fn read_all(from: &mut Reader<'_>, allowed: &[u8]) -> Vec<Property> {
     let length = from.varint() as usize;
     let mut set = Reader(from.bytes(length));

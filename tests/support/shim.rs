@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Built once for a test run from the `shim.c` of this folder under `tests`, by the C compiler that SQLite needs too.
+/// Built once for a test run from the `shim.c` of this folder under `tests`, by the C compiler that
+/// SQLite needs too.
 pub fn shim(folder: &str) -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

@@ -60,7 +60,8 @@ pub fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The length of the first packet in `bytes` as (fixed header, body), once its fixed header is whole.
+/// The length of the first packet in `bytes` as (fixed header, body), once its fixed header is
+/// whole.
 pub fn frame(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut length = 0;
     for (at, byte) in bytes.iter().skip(1).take(4).enumerate() {
@@ -120,7 +121,8 @@ impl<'a> Reader<'a> {
     }
 
     pub fn text(&mut self) -> String {
-        // 5.0 [MQTT-1.5.4-1], [MQTT-1.5.4-2]; 3.1.1 [MQTT-1.5.3-1], [MQTT-1.5.3-2]. Rust's UTF-8 has no surrogates.
+        // 5.0 [MQTT-1.5.4-1], [MQTT-1.5.4-2]; 3.1.1 [MQTT-1.5.3-1], [MQTT-1.5.3-2]. Rust's UTF-8
+        // has no surrogates.
         let text = std::str::from_utf8(self.binary()).expect("a string that is not UTF-8");
         assert!(!text.contains('\0'), "a string with U+0000: {text:?}");
         text.to_owned()

@@ -1,5 +1,6 @@
-//! Work in a shared group whose member ends its session between a message and its commit, with a broker that is killed as soon
-//! as the publisher has its acknowledgement. Syncs take their time (`SYNC_MS` of the `power_loss` shim), so there is a between.
+//! Work in a shared group whose member ends its session between a message and its commit, with a
+//! broker that is killed as soon as the publisher has its acknowledgement. Syncs take their time
+//! (`SYNC_MS` of the `power_loss` shim), so there is a between.
 
 use crate::support::client::Event;
 use crate::support::{Connect, Kind, Message, PATIENCE, Packet, Property, RawClient, V5, now};
@@ -40,8 +41,8 @@ pub fn prepare(address: SocketAddr) {
     }
 }
 
-/// Publishes, has the only member that is there leave with all of it, and kills the broker at the first PUBACK. Returns the
-/// messages that were acknowledged by then.
+/// Publishes, has the only member that is there leave with all of it, and kills the broker at the
+/// first PUBACK. Returns the messages that were acknowledged by then.
 pub fn hand_out(address: SocketAddr, leaves: Leaves, kill: impl FnOnce()) -> BTreeSet<u8> {
     let mut member = RawClient::connect(address, &stays("member"));
     assert_eq!(member.subscribe(&[(GROUP, 1)]), [1]);
@@ -92,7 +93,8 @@ pub fn collect(address: SocketAddr, promised: &BTreeSet<u8>) -> BTreeSet<u8> {
     had
 }
 
-/// Sets `homing serve` up on a data directory, with dead letters for refused messages and slow syncs.
+/// Sets `homing serve` up on a data directory, with dead letters for refused messages and slow
+/// syncs.
 pub fn slowly(command: &mut Command, shim: &Path, directory: &Path, threads: u64) {
     command
         .args(["--log-level", "warn", "--set", &format!("runtime.threads={threads}")])

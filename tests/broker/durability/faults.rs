@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// 0x97
 const QUOTA_EXCEEDED: u8 = 0x97;
-/// A whole second of keep alive, half a second more, and what the expiry queue rounds up: once more as long.
+/// A whole second of keep alive, half a second more, and what the expiry queue rounds up: once more
+/// as long.
 const LONG: Duration = Duration::from_secs(4);
 
 /// Time for which clients are watched after a commit that fails. No packet shows that it failed.
@@ -36,7 +37,8 @@ impl Unreliable {
         Unreliable { broker, faults }
     }
 
-    /// So many attempts to commit fail for want of room; then what frees room gets through, and nothing new is taken.
+    /// So many attempts to commit fail for want of room; then what frees room gets through, and
+    /// nothing new is taken.
     fn fill(&self, attempts: usize) {
         let next = self.faults.count(Call::Commit);
         (next..next + attempts).for_each(|nth| self.faults.plan(Call::Commit, nth, Fault::Full));
@@ -209,7 +211,8 @@ fn what_not_even_the_reserve_has_room_for_waits_unacknowledged_until_there_is() 
     on_unreliable_stores(|stored| {
         away(stored, "away");
         let mut publisher = stored.client(V5, "publisher");
-        // With it all that was before is committed: else the end of that connection might meet the full store first.
+        // With it all that was before is committed: else the end of that connection might meet the
+        // full store first.
         assert_eq!(publisher.deliver(&message("zeroth", 1)), 0);
         let commits = stored.faults.count(Call::Commit);
         stored.fill(4);

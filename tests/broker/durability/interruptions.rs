@@ -7,7 +7,8 @@ fn message(qos: u8) -> Message {
     Message::new("t", "x").qos(qos)
 }
 
-/// A durable subscriber at QoS 2, and a durable publisher whose PUBLISH has gone as far as the commit.
+/// A durable subscriber at QoS 2, and a durable publisher whose PUBLISH has gone as far as the
+/// commit.
 fn publish_without_answer(stored: &Stored, qos: u8) -> (RawClient, RawClient, u16) {
     let mut subscriber = stored.durable(V311, "s");
     subscriber.subscribe(&[("t", 2)]);

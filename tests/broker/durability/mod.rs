@@ -1,7 +1,7 @@
 //! Durability: packets that wait for a commit, packets that do not, and the state after a restart.
 //!
-//! The store is in memory. The test holds its commits back and releases them. Its image is the state
-//! that a killed broker leaves.
+//! The store is in memory. The test holds its commits back and releases them. Its image is the
+//! state that a killed broker leaves.
 
 mod faults;
 mod gated;
@@ -55,8 +55,9 @@ impl Stored {
 
     /// Asserts that nothing has come to these clients, while a commit is held back.
     ///
-    /// Before the sockets are looked at, each thread has passed two later messages on to each other thread. So the assertion means
-    /// the same on a busy machine: what was to leave with an earlier turn has left.
+    /// Before the sockets are looked at, each thread has passed two later messages on to each other
+    /// thread. So the assertion means the same on a busy machine: what was to leave with an earlier
+    /// turn has left.
     fn assert_nothing_came<'a>(&self, clients: impl IntoIterator<Item = &'a mut RawClient>) {
         let witness = |shard| self.broker.connect(&Connect::new(V5, &self.id("witness", shard)));
         let mut witnesses: Vec<RawClient> = (0..self.threads).map(witness).collect();

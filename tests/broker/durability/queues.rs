@@ -176,7 +176,8 @@ fn a_message_for_many_sessions_is_there_for_each() {
     }
 }
 
-/// A session of more shared messages than are kept in memory, which is away; who else there is in its group.
+/// A session of more shared messages than are kept in memory, which is away; who else there is in
+/// its group.
 fn with_a_long_share(stored: &Stored, count: usize) -> RawClient {
     let mut away = stored.persistent(V5, &stored.id("leaver", 0));
     away.subscribe(&[("$share/g/t", 2)]);
@@ -221,7 +222,8 @@ fn what_an_ended_session_left_to_its_group_survives_a_crash_before_it_was_read()
     for (first, second) in [(1, 1), (3, 3), (3, 1), (1, 3)] {
         let stored = Stored::new(first);
         let mut successor = with_a_long_share(&stored, COUNT);
-        // Nobody takes more than its window; the others wait in the queue of whom they were given to, or are nobody's yet.
+        // Nobody takes more than its window; the others wait in the queue of whom they were given
+        // to, or are nobody's yet.
         stored.client(V5, &stored.id("leaver", 0)).disconnect();
         let mut all = take(&mut successor, 40);
         // Acknowledgements of QoS 1 are recorded lazily: behind them, something that is waited for.

@@ -1,4 +1,5 @@
-//! A new broker on what a killed one left: sessions, subscriptions, retained messages, wills, and the time between.
+//! A new broker on what a killed one left: sessions, subscriptions, retained messages, wills, and
+//! the time between.
 
 use super::Stored;
 use crate::support::{Connect, Kind, Message, Property, RawClient, V5, V311, Will};
@@ -257,7 +258,8 @@ fn v5_message_expiry_counts_the_time_that_the_broker_was_down() {
     );
 }
 
-/// A durable session with a will that waits for so many seconds, disconnected by the crash, and a client that receives the will.
+/// A durable session with a will that waits for so many seconds, disconnected by the crash, and a
+/// client that receives the will.
 fn client_with_a_will(stored: &Stored, delay: u32) {
     stored.persistent(V311, "s").subscribe(&[("will", 1)]);
     let will = Will::new("will", "gone").qos(1).with(Property::WillDelay(delay));

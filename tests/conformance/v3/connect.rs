@@ -1,4 +1,5 @@
-//! CONNECT as the opening of a connection, and the CONNACK to it: chapters 3.1.0, 3.1.2 (name and level), 3.1.4, 3.2.
+//! CONNECT as the opening of a connection, and the CONNACK to it: chapters 3.1.0, 3.1.2 (name and
+//! level), 3.1.4, 3.2.
 
 use super::cases;
 use crate::harness::Target;

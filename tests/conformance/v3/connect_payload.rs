@@ -31,8 +31,8 @@ cases! {
     }
 }
 
-/// Bytes that are no UTF-8: a lone continuation, a truncated sequence, an overlong form, a surrogate,
-/// too great a number.
+/// Bytes that are no UTF-8: a lone continuation, a truncated sequence, an overlong form, a
+/// surrogate, too great a number.
 const NOT_UTF_8: [&[u8]; 6] =
     [b"\xFF", b"a\x80", b"a\xC3", b"\xC0\xAF", b"\xED\xA0\x80\xED\xB0\x80", b"\xF4\x90\x80\x80"];
 
@@ -195,7 +195,8 @@ fn user_name_that_is_not_utf_8_is_closed(broker: &Target) {
     }
 }
 
-/// 3.1 sets the bound, 3.1.1 lets a server take more; the broker takes more in both, as its peers do.
+/// 3.1 sets the bound, 3.1.1 lets a server take more; the broker takes more in both, as its peers
+/// do.
 fn client_id_of_more_than_23_characters_is_taken_as_in_3_1_1(broker: &Target) {
     let broker = broker.alone();
     broker.connect(&Connect::new(V31, &"c".repeat(23))).settle();

@@ -51,8 +51,8 @@ fn in_every_string(broker: &Target, text: &[u8]) {
 }
 
 fn string_that_is_not_utf_8_ends_the_connection(broker: &Target) {
-    // All planes are welcome, next to the surrogates too, and arrive as they were. (Not so the non-characters: a server
-    // may close on them.)
+    // All planes are welcome, next to the surrogates too, and arrive as they were. (Not so the
+    // non-characters: a server may close on them.)
     let topic = broker.topic("\u{D7FF}\u{E000}\u{10FFFD}é");
     let mut client = broker.client(V311, "c");
     client.subscribe(&[(&topic, 0)]);
@@ -207,7 +207,8 @@ fn disconnect_with_flags_is_a_violation(broker: &Target) {
     }
 }
 
-/// Reserved types, packets that only a server sends, bodies cut short or left over, a length of five bytes.
+/// Reserved types, packets that only a server sends, bodies cut short or left over, a length of
+/// five bytes.
 fn violations() -> Vec<Vec<u8>> {
     vec![
         vec![0x00, 0],

@@ -19,7 +19,8 @@ cases! {
 /// One expiry interval, and what a busy machine may add.
 const LATENESS: Duration = Duration::from_millis(250 + 1250);
 
-/// A client that pings stays connected. A silent one is disconnected, neither early nor late, and its will is sent.
+/// A client that pings stays connected. A silent one is disconnected, neither early nor late, and
+/// its will is sent.
 fn silent_client_is_disconnected_after_one_and_a_half_times_its_keep_alive(
     broker: &Target,
     version: Version,

@@ -36,9 +36,9 @@ pub const CASES: &[&[Case]] = &[
 
 /// Lists the tests of a module by version, each with the statements of 3.1.1 that it is for.
 ///
-/// Every listed function becomes a `#[test]` against the broker and an entry of `CASES`. A function of `v311_and_v31` is
-/// run twice, with the version as its second argument. 3.1 numbers no statements. A function that is written and not
-/// listed is dead code, which the compiler reports.
+/// Every listed function becomes a `#[test]` against the broker and an entry of `CASES`. A function
+/// of `v311_and_v31` is run twice, with the version as its second argument. 3.1 numbers no
+/// statements. A function that is written and not listed is dead code, which the compiler reports.
 macro_rules! cases {
     (
         $(v311 { $($new:ident: $new_ids:tt),+ $(,)? })?

@@ -24,7 +24,8 @@ fn reconnect_resends_what_is_pending_in_its_order(broker: &Target, version: Vers
         publisher.deliver(&Message::new(&topic, [n]).qos(1 + n % 2));
     }
     let sent = subscriber.expect_publishes(12);
-    // Settled: the fifth, at QoS 1. Half settled: the fourth and the second, at QoS 2, in this order.
+    // Settled: the fifth, at QoS 1. Half settled: the fourth and the second, at QoS 2, in this
+    // order.
     subscriber.ack(Kind::Puback, sent[4].id);
     for publish in [&sent[3], &sent[1]] {
         subscriber.ack(Kind::Pubrec, publish.id);
@@ -99,7 +100,8 @@ fn publishes_resent_on_a_live_connection_keep_their_order(broker: &Target, versi
         publisher.expect_nothing_for(Duration::from_millis(40));
     }
     let first = subscriber.expect_publishes(8);
-    // A slow machine may begin the next round before it has ended one; but no message overtakes an older one.
+    // A slow machine may begin the next round before it has ended one; but no message overtakes an
+    // older one.
     let mut resent = [0; 8];
     while resent[7] < 2 {
         let again = subscriber.expect_publish();

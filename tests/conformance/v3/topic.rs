@@ -156,7 +156,8 @@ fn u_0000_in_topic_or_filter_is_invalid(broker: &Target) {
 }
 
 fn topics_are_matched_as_they_are(broker: &Target) {
-    // Case, composed and decomposed, compatibility forms, spaces, trailing and doubled slashes, sharp s.
+    // Case, composed and decomposed, compatibility forms, spaces, trailing and doubled slashes,
+    // sharp s.
     let names = [
         "a",
         "A",

@@ -1,4 +1,5 @@
-//! DISCONNECT (3.14), enhanced authentication as far as it is refused (3.15, 4.12), and errors (4.13).
+//! DISCONNECT (3.14), enhanced authentication as far as it is refused (3.15, 4.12), and errors
+//! (4.13).
 
 use super::cases;
 use super::stage::{

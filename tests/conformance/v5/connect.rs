@@ -112,7 +112,8 @@ fn password_flag_without_password_is_refused(stage: &Stage) {
     stage.assert_refused(&connect_packet(0x42, &[], &[&id]), EITHER, "flag without either");
 }
 
-/// Each field has a value that would be refused in another's place, and shows by what the broker does with it.
+/// Each field has a value that would be refused in another's place, and shows by what the broker
+/// does with it.
 fn payload_is_read_in_its_order(stage: &Stage) {
     let mut observer = stage.subscriber("o", "will", 2);
     let will = Will { payload: b"\xFF\0".to_vec(), ..stage.will("will", "") };
@@ -148,7 +149,8 @@ fn user_name_that_is_not_utf8_is_refused(stage: &Stage) {
     }
 }
 
-/// Ids of this form can meet another test's only by being drawn: each carries this test's own name where it fits.
+/// Ids of this form can meet another test's only by being drawn: each carries this test's own name
+/// where it fits.
 fn client_ids_of_23_letters_and_digits_are_accepted(stage: &Stage) {
     let alone = stage.alone();
     let stage = &Stage::of(&alone);

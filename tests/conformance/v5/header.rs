@@ -1,4 +1,5 @@
-//! Chapter 2: reserved flags, packet identifiers, property lengths; and the flags of each packet type in chapter 3.
+//! Chapter 2: reserved flags, packet identifiers, property lengths; and the flags of each packet
+//! type in chapter 3.
 
 use super::cases;
 use super::stage::{EITHER, MALFORMED, Stage, answer_to, packet, property_set, string, unsubscribe_packet};
@@ -176,7 +177,8 @@ fn suback_and_unsuback_echo_the_identifier(stage: &Stage) {
     }
 }
 
-/// In the packets of the broker the reader of these tests takes the first byte for the length, whatever it is.
+/// In the packets of the broker the reader of these tests takes the first byte for the length,
+/// whatever it is.
 fn empty_property_set_is_a_zero_byte(stage: &Stage) {
     let mut client = stage.client("c");
     assert_eq!(client.subscribe(&[(&stage.topic("t"), 1)]), [1]);

@@ -45,10 +45,11 @@ pub const CASES: &[&[Case]] = &[
     will::CASES,
 ];
 
-/// Lists the tests of a module, each with the statements that it is for: `[]` is a rule without a number.
+/// Lists the tests of a module, each with the statements that it is for: `[]` is a rule without a
+/// number.
 ///
-/// Every listed function becomes a `#[test]` on a [`stage::Stage`] of the broker and an entry of `CASES`. A function that
-/// is written and not listed is dead code, which the compiler reports.
+/// Every listed function becomes a `#[test]` on a [`stage::Stage`] of the broker and an entry of
+/// `CASES`. A function that is written and not listed is dead code, which the compiler reports.
 macro_rules! cases {
     ($($name:ident: $statements:tt),+ $(,)?) => {
         pub const CASES: &[$crate::harness::Case] = &[$($crate::harness::Case {

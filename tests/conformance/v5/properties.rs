@@ -1,4 +1,5 @@
-//! Properties of PUBLISH that the broker passes on (3.3.2.3), message expiry, and what it explains to whom (3.1.2.11.7).
+//! Properties of PUBLISH that the broker passes on (3.3.2.3), message expiry, and what it explains
+//! to whom (3.1.2.11.7).
 
 use super::cases;
 use super::stage::{MALFORMED, Stage, publish_packet, string};
@@ -25,7 +26,8 @@ cases! {
     payload_format_indicator_is_0_or_1: [],
 }
 
-/// Delivered at each QoS, kept as retained, and queued: what a receiver sees of these properties each time.
+/// Delivered at each QoS, kept as retained, and queued: what a receiver sees of these properties
+/// each time.
 fn assert_travel(stage: &Stage, properties: &[Property]) {
     let mut live = stage.subscriber("live", "t", 2);
     let mut away = stage.connect(&stage.lasting("away"));

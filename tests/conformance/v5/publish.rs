@@ -390,7 +390,8 @@ fn messages_of_one_publisher_and_topic_arrive_in_order(stage: &Stage) {
     assert_order(stage, &["a"]);
 }
 
-/// Stronger than asked, since order is asked for within a topic: this broker keeps it across topics too.
+/// Stronger than asked, since order is asked for within a topic: this broker keeps it across topics
+/// too.
 fn order_is_kept_on_all_topics(stage: &Stage) {
     assert_order(stage, &["a", "b", "c"]);
 }

@@ -112,8 +112,8 @@ fn retain_handling_2_sends_none(stage: &Stage) {
     assert_eq!(client.expect_publish().text(), "live");
 }
 
-/// Returns RETAIN of a live retained message, of a live ordinary one, and of the retained one for a new
-/// subscription. The last is always 1.
+/// Returns RETAIN of a live retained message, of a live ordinary one, and of the retained one for a
+/// new subscription. The last is always 1.
 fn flags(stage: &Stage, options: u8) -> [bool; 3] {
     let mut client = stage.subscriber("c", "t", options);
     let mut publisher = stage.client("p");

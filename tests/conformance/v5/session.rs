@@ -85,7 +85,8 @@ fn session_is_found_by_its_client_id_alone(stage: &Stage) {
     assert!(stage.connect(&stage.lasting("Id")).session_present());
 }
 
-/// Everything that belongs to it: subscriptions, what was sent and not acknowledged, what was received and not released.
+/// Everything that belongs to it: subscriptions, what was sent and not acknowledged, what was
+/// received and not released.
 fn session_state_is_kept(stage: &Stage) {
     let mut observer = stage.subscriber("o", "out", 2);
     let mut client = stage.connect(&stage.lasting("c"));
@@ -154,7 +155,8 @@ fn unacknowledged_packets_are_sent_again_on_resumption(stage: &Stage) {
     client.settle();
 }
 
-/// A client of 3.1.1 on the same broker shows when the time has come at which messages are sent again.
+/// A client of 3.1.1 on the same broker shows when the time has come at which messages are sent
+/// again.
 fn nothing_is_sent_again_on_a_live_connection(stage: &Stage) {
     let interval = Duration::from_millis(300);
     let broker = stage.configured(|config| {

@@ -101,7 +101,8 @@ fn delivery_honours_the_qos_granted_to_the_member(stage: &Stage) {
     assert_eq!(total, 30);
 }
 
-/// Left while a delivery at QoS 2 waits for PUBREC, or for PUBCOMP; another member is there all the time.
+/// Left while a delivery at QoS 2 waits for PUBREC, or for PUBCOMP; another member is there all the
+/// time.
 fn qos_2_delivery_is_finished_with_the_same_member(stage: &Stage) {
     let mut first = member(stage, &stage.lasting("m"), 2);
     stage.deliver(&stage.message("t", "one").qos(2));

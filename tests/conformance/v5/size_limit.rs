@@ -44,7 +44,8 @@ fn next_bytes(stage: &Stage, client: &RawClient) -> Vec<u8> {
     }
 }
 
-/// The answer to these bytes is a packet of this type, and within the size that the client can take.
+/// The answer to these bytes is a packet of this type, and within the size that the client can
+/// take.
 fn assert_small_answer(stage: &Stage, bytes: &[u8], kind: Kind) {
     let mut client = small(stage, "small");
     client.send(bytes);

@@ -1,5 +1,5 @@
-//! One test's corner of a broker that all share: client identifiers and topics that nobody else uses, and the few
-//! assertions that most tests end in.
+//! One test's corner of a broker that all share: client identifiers and topics that nobody else
+//! uses, and the few assertions that most tests end in.
 
 use crate::harness::Target;
 use crate::support::wire::{self, Put};
@@ -122,7 +122,8 @@ impl<'a> Stage<'a> {
         subscriber.complete(&publish);
     }
 
-    /// These bytes in place of a CONNECT are refused: closed, after a CONNACK with one of `codes` or after nothing.
+    /// These bytes in place of a CONNECT are refused: closed, after a CONNACK with one of `codes`
+    /// or after nothing.
     pub fn assert_refused(&self, bytes: &[u8], codes: &[u8], why: &str) {
         let mut client = self.open();
         client.send(bytes);
@@ -136,7 +137,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Asserts that these bytes of a connected client are answered by a DISCONNECT with one of `codes`.
+    /// Asserts that these bytes of a connected client are answered by a DISCONNECT with one of
+    /// `codes`.
     pub fn assert_disconnected(&self, bytes: &[u8], codes: &[u8], why: &str) {
         let mut client = self.client("violator");
         client.send(bytes);
@@ -144,8 +146,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The connection ends with a DISCONNECT that names one of `codes`. The standard demands the close and advises the reason
-/// (4.13); this broker always sends it.
+/// The connection ends with a DISCONNECT that names one of `codes`. The standard demands the close
+/// and advises the reason (4.13); this broker always sends it.
 pub fn assert_reason(client: &mut RawClient, codes: &[u8], why: &str) {
     let reason = client.expect_closed();
     assert!(
@@ -154,7 +156,8 @@ pub fn assert_reason(client: &mut RawClient, codes: &[u8], why: &str) {
     );
 }
 
-/// Everything said until the close, in whatever format a broker chooses for a client it does not know.
+/// Everything said until the close, in whatever format a broker chooses for a client it does not
+/// know.
 pub fn last_words(stage: &Stage, bytes: &[u8]) -> Vec<u8> {
     let (mut client, mut said) = (stage.open(), Vec::new());
     client.send(bytes);

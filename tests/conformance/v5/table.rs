@@ -1,4 +1,5 @@
-//! Table tests: each property in each packet, and each reason code in each packet that a client may send.
+//! Table tests: each property in each packet, and each reason code in each packet that a client may
+//! send.
 
 use super::cases;
 use super::stage::{
@@ -158,7 +159,8 @@ fn concerns_authentication(packet: &str, property: &str) -> bool {
     packet == "AUTH" || property.starts_with("Authentication ")
 }
 
-/// Each property with each packet from a client, for which `lawful` says whether the table has it there.
+/// Each property with each packet from a client, for which `lawful` says whether the table has it
+/// there.
 fn each_pair(pair: impl Fn(&str, &Row, bool)) {
     for row in rows() {
         for packet in FROM_CLIENTS {
@@ -258,7 +260,8 @@ fn pubcomp_codes_are_from_its_table(stage: &Stage) {
     assert_acknowledgement_codes(stage, Kind::Pubcomp, "PUBCOMP");
 }
 
-/// Asserts the codes for publications that the broker takes, that nobody wants, and that it refuses.
+/// Asserts the codes for publications that the broker takes, that nobody wants, and that it
+/// refuses.
 fn assert_sent_codes(stage: &Stage, qos: u8) {
     let lawful = codes_of(if qos == 1 { "PUBACK" } else { "PUBREC" });
     let mut client = stage.subscriber("c", "t", 0);
@@ -280,7 +283,8 @@ fn disconnect_codes_are_from_its_table(stage: &Stage) {
         assert!(lawful.contains(&code));
         stage.assert_disconnected(bytes, &[code], &format!("{bytes:02X?}"));
     }
-    // A client's, which end the connection in any case: refused if the broker has a word to say to it.
+    // A client's, which end the connection in any case: refused if the broker has a word to say to
+    // it.
     for code in 0..=255 {
         let mut client = stage.client("codes");
         client.send(&[0xE0, 1, code]);
@@ -289,7 +293,8 @@ fn disconnect_codes_are_from_its_table(stage: &Stage) {
     }
 }
 
-/// The tests of all chapters lean on a reader that refuses codes out of place: it takes those of the table and no others.
+/// The tests of all chapters lean on a reader that refuses codes out of place: it takes those of
+/// the table and no others.
 #[test]
 fn the_reader_knows_the_table_of_reason_codes() {
     let taken = |first: u8, body: &dyn Fn(u8) -> Vec<u8>| -> Vec<u8> {
@@ -307,7 +312,8 @@ fn the_reader_knows_the_table_of_reason_codes() {
         assert_eq!(taken(first, &|code| vec![0, 1, 0, code]), sorted(codes_of(name)), "{name}");
     }
     assert_eq!(taken(0x20, &|code| vec![0, code, 0]), sorted(codes_of("CONNACK")));
-    // From a server neither the client's 0x04, nor 0x8C, which the table of DISCONNECT itself has not.
+    // From a server neither the client's 0x04, nor 0x8C, which the table of DISCONNECT itself has
+    // not.
     let mut disconnect = sorted(codes_of("DISCONNECT"));
     disconnect.retain(|code| !matches!(code, 0x04 | 0x8C));
     assert_eq!(taken(0xE0, &|code| vec![code]), disconnect);

@@ -30,7 +30,8 @@ fn alias(publish: &Publish) -> Option<u16> {
     find(&publish.properties, |p| if let Property::TopicAlias(alias) = p { Some(*alias) } else { None })
 }
 
-/// Deliveries on many topics to a client that announced this maximum: the highest alias that was used.
+/// Deliveries on many topics to a client that announced this maximum: the highest alias that was
+/// used.
 fn highest_alias(stage: &Stage, announced: Option<u16>) -> u16 {
     let connect = stage.passing("s");
     let mut subscriber = stage.connect(&match announced {
@@ -162,7 +163,8 @@ fn aliases_end_with_their_connection(stage: &Stage) {
     subscriber.settle();
 }
 
-/// A message that was sent by an alias is sent again by its name, or by an alias of the new connection.
+/// A message that was sent by an alias is sent again by its name, or by an alias of the new
+/// connection.
 fn aliases_of_the_broker_end_with_their_connection(stage: &Stage) {
     let connect = stage.lasting("s").with(Property::TopicAliasMaximum(5));
     let mut subscriber = stage.connect(&connect);

@@ -125,7 +125,8 @@ fn unsuback_codes_are_from_its_table(stage: &Stage) {
     }
 }
 
-/// A filter that no SUBSCRIBE could have had: refused by its code, by the end of the connection, or simply not there.
+/// A filter that no SUBSCRIBE could have had: refused by its code, by the end of the connection, or
+/// simply not there.
 fn invalid_filter_in_unsubscribe_is_answered_or_disconnected(stage: &Stage) {
     let lawful = super::table::codes_of("UNSUBACK");
     for filter in ["a#", "+a", "$share/g", "$share//t"] {

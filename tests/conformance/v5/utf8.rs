@@ -72,7 +72,8 @@ fn byte_order_mark_stays_in_the_string(stage: &Stage) {
     assert!(stage.connect(&Connect::persistent(V5, &id)).session_present());
 }
 
-/// The reader of these tests refuses longer forms; so it is shown packets and property sets on both sides of each border.
+/// The reader of these tests refuses longer forms; so it is shown packets and property sets on both
+/// sides of each border.
 fn lengths_are_written_in_their_shortest_form(stage: &Stage) {
     let mut client = stage.subscriber("c", "t", 0);
     let overhead = stage.message("t", "").encode(V5, 0).len() - 2;

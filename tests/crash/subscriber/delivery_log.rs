@@ -95,8 +95,8 @@ impl DeliveryLog {
         self.intervals(class).last().copied()
     }
 
-    /// Returns true if it is known that the subscription is in force, or that it is not. A subscription
-    /// that is always wanted must be in force.
+    /// Returns true if it is known that the subscription is in force, or that it is not. A
+    /// subscription that is always wanted must be in force.
     pub fn is_settled(&self, class: Class) -> bool {
         match self.last(class) {
             None => class == Class::Changing,

@@ -1,4 +1,5 @@
-//! Writes the wire cases as seeds: `cargo run --example seeds` in this folder, before the first run of a target.
+//! Writes the wire cases as seeds: `cargo run --example seeds` in this folder, before the first run
+//! of a target.
 
 use std::fs;
 use std::path::Path;
