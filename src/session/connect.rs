@@ -97,8 +97,9 @@ fn session_expiry(connect: &Connect<'_>, maximum: u32) -> u32 {
 }
 
 impl Negotiated {
-    /// Returns the CONNACK of an accepted CONNECT. A 5.0 client is told each value that differs from
-    /// its request. `assigned` is the client identifier that the broker chose, if it chose one.
+    /// Returns the CONNACK of an accepted CONNECT. A 5.0 client is told each value that differs
+    /// from its request. `assigned` is the client identifier that the broker chose, if it chose
+    /// one.
     pub fn connack<'a>(
         &self,
         connect: &Connect<'_>,
@@ -146,8 +147,8 @@ impl Session {
 
 impl Wire {
     /// Writes the CONNACK of an accepted CONNECT, without its User Properties if the client's
-    /// Maximum Packet Size does not allow them. Returns false if the client cannot take a CONNACK at
-    /// all; then nothing is written.
+    /// Maximum Packet Size does not allow them. Returns false if the client cannot take a CONNACK
+    /// at all; then nothing is written.
     // 5.0 [MQTT-3.2.2-20]
     pub fn put_connack(&mut self, connack: Connack<'_>) -> bool {
         let mut packet = Packet::Connack(Box::new(connack));

@@ -25,8 +25,8 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a checked DISCONNECT: its Session Expiry Interval holds, within the operator's maximum.
-    /// Returns how the connection ends. Only the reason 0x00 discards the Will Message.
+    /// Takes a checked DISCONNECT: its Session Expiry Interval holds, within the operator's
+    /// maximum. Returns how the connection ends. Only the reason 0x00 discards the Will Message.
     // 3.1.1 and 5.0 [MQTT-3.14.4-3]
     pub fn client_disconnects(&mut self, disconnect: &Disconnect<'_>, policy: &ConnectPolicy) -> Ending {
         if let Some(expiry) = disconnect.session_expiry {

@@ -51,8 +51,8 @@ pub enum AnswerKind {
 }
 
 impl AnswerKind {
-    /// Returns the answer to the packet with this identifier. `reasons` has one reason code for each
-    /// of its filters, in their order.
+    /// Returns the answer to the packet with this identifier. `reasons` has one reason code for
+    /// each of its filters, in their order.
     // 3.1.1 and 5.0 [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.10.4-4], [MQTT-3.10.4-5]
     pub fn packet(self, packet_id: PacketId, reasons: Vec<ReasonCode>) -> Packet<'static> {
         let properties = Properties::EMPTY;
@@ -96,8 +96,8 @@ enum OwnFilters {
     #[default]
     None,
     One(Box<str>),
-    /// The filters, and the levels of all with wildcards, which bound their nodes in the subscription
-    /// tree. The levels take no room here, where the tag of the enum leaves a gap.
+    /// The filters, and the levels of all with wildcards, which bound their nodes in the
+    /// subscription tree. The levels take no room here, where the tag of the enum leaves a gap.
     Several(Box<Filters>, u32),
 }
 

@@ -29,7 +29,8 @@ impl IncomingAliases {
     }
 
     /// Applies the alias of a PUBLISH. If the packet has a Topic Name, the alias stands for it from
-    /// now on, and the result is `None`. Otherwise returns the Topic Name that the alias stands for.
+    /// now on, and the result is `None`. Otherwise returns the Topic Name that the alias stands
+    /// for.
     ///
     /// # Errors
     /// [`Violation`] if the alias exceeds the maximum, or stands for no Topic Name.

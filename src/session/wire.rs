@@ -396,7 +396,8 @@ impl Frame {
 mod tests {
     use super::*;
 
-    /// Finding 24: accepted under an alias, a PUBLISH may be longer with its topic than Remaining Length can say.
+    /// Finding 24: accepted under an alias, a PUBLISH may be longer with its topic than Remaining
+    /// Length can say.
     #[test]
     fn mqtt5_1_5_5_a_publish_longer_than_remaining_length_can_say_is_too_large() {
         // Nobody reads or writes it: the kernel gives it no memory.

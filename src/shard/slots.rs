@@ -1,11 +1,11 @@
-//! Dense slots with generations. An id is cheap to copy, and never reaches a later value in the same
-//! slot.
+//! Dense slots with generations. An id is cheap to copy, and never reaches a later value in the
+//! same slot.
 
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A slot and its generation. Two ids with the same slot and different generations name two different
-/// values.
+/// A slot and its generation. Two ids with the same slot and different generations name two
+/// different values.
 pub struct Id<Of> {
     /// The index of the slot. Slots are reused.
     pub slot: u32,
@@ -133,8 +133,8 @@ impl<T, Of> Slots<T, Of> {
         Some(*value)
     }
 
-    /// Removes and returns the value of an id. The slot stays in use until [`Self::release`], which the
-    /// caller must call once.
+    /// Removes and returns the value of an id. The slot stays in use until [`Self::release`], which
+    /// the caller must call once.
     pub fn retire(&mut self, id: Id<Of>) -> Option<Box<T>> {
         let s = self.slots.get_mut(id.slot as usize).filter(|s| s.generation == id.generation)?;
         let value = s.value.take()?;

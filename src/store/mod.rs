@@ -1,4 +1,5 @@
-//! The store: sessions, queues and messages that survive the process. Only this folder knows SQLite.
+//! The store: sessions, queues and messages that survive the process. Only this folder knows
+//! SQLite.
 //!
 //! Shards record changes ([`crate::persistence`]). While one commit runs, the committing thread
 //! ([`writer`]) gathers the batches of all shards. They become the next transaction of a [`Store`];

@@ -39,8 +39,8 @@
 //!
 //! - A machine boots with its clock ten days behind, and the clock is set while the broker runs.
 //!   Either the broker was down for ten days, or the clock was wrong before. The broker cannot tell
-//!   the two apart, so it uses the clock as it was when the store was opened. Start the broker after
-//!   the clock is set (`time-sync.target`).
+//!   the two apart, so it uses the clock as it was when the store was opened. Start the broker
+//!   after the clock is set (`time-sync.target`).
 //! - A virtual machine is paused and gets no notice. Its clock since the boot stands still with it.
 
 use super::{Boot, Moment};
@@ -220,7 +220,8 @@ mod tests {
         Moment { monotonic: Instant::from_millis(monotonic), unix_millis, boot }
     }
 
-    /// What is known to have passed from a last heartbeat with these readings to an opening with those.
+    /// What is known to have passed from a last heartbeat with these readings to an opening with
+    /// those.
     fn down(last: (u64, Option<(u64, u64)>), now: (u64, Option<(u64, u64)>)) -> Result<u64, &'static str> {
         let first = moment(0, last.0, last.1);
         let time = resume(None, first).time;
@@ -269,7 +270,8 @@ mod tests {
         for boots in [(None, None), (Some((1, 5_000)), None), (Some((1, 5_000)), Some((2, 90_000)))] {
             assert_eq!(down((TODAY, boots.0), (TODAY + 3 * DAY, boots.1)), Ok(3 * DAY));
         }
-        // A snapshot of the machine, or another name space of times: the identifier alone proves nothing.
+        // A snapshot of the machine, or another name space of times: the identifier alone proves
+        // nothing.
         assert_eq!(down((TODAY, Some((1, 5_000))), (TODAY + DAY, Some((1, 4_000)))), Ok(DAY));
     }
 

@@ -1,8 +1,8 @@
 //! Annotated packets on the wire, and what a decoder has to make of each.
 //!
-//! Plain data without a dependency, so that tests of the broker can take it in with
-//! `#[path = "../src/mqtt/codec/cases.rs"] mod cases;` and send the bytes to a socket. The names lead with the
-//! normative statement where there is one.
+//! Plain data without a dependency, so that tests of the broker can take it in with `#[path =
+//! "../src/mqtt/codec/cases.rs"] mod cases;` and send the bytes to a socket. The names lead with
+//! the normative statement where there is one.
 
 /// One packet, or the beginning of one.
 pub struct WireCase {

@@ -1,4 +1,5 @@
-//! Generated packets of all versions: what is encoded decodes to the same, and no bytes whatever cause a panic.
+//! Generated packets of all versions: what is encoded decodes to the same, and no bytes whatever
+//! cause a panic.
 
 use super::tests::NO_LIMIT;
 use super::*;

@@ -109,8 +109,8 @@ impl InFlight {
         self.publishes.remove(self.sent)
     }
 
-    /// Iterates over the packets sent on this connection: PUBLISHes oldest first, then PUBRELs in the
-    /// order of their PUBRECs.
+    /// Iterates over the packets sent on this connection: PUBLISHes oldest first, then PUBRELs in
+    /// the order of their PUBRECs.
     pub fn packets(&mut self) -> impl Iterator<Item = InFlightPacket<'_>> {
         let publishes = self.publishes.iter_mut().take(self.sent).map(InFlightPacket::Publish);
         publishes.chain(self.releases.iter_mut().map(InFlightPacket::Release))
