@@ -290,7 +290,7 @@ impl Lifecycle<'_> {
             Some(share) if *qos == QoS::AtLeastOnce => {
                 self.routing().share_again_or_keep(now, message.clone(), share, stored.is_some());
             }
-            _ => self.lose_with_end(ended, unfinished.lost(DropReason::SessionEnded, None)),
+            _ => self.lose_with_end(ended, unfinished.into_drop(DropReason::SessionEnded, None)),
         }
     }
 

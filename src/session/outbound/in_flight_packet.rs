@@ -1,5 +1,6 @@
 //! The packets of the in-flight window: a PUBLISH, or the PUBREL that follows it at QoS 2.
 
+use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{PacketId, ReasonCode};
 use crate::persistence::records::Flight;
 use crate::persistence::rows::Entry;
@@ -8,6 +9,7 @@ use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::transmission::Transmission;
 use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::session_redelivery::{PolicyRules, SessionRedelivery};
+use crate::session::wire::{Sending, Wire};
 use crate::time::Instant;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -49,8 +51,20 @@ impl Unacked {
         self.last_sent_after = u32::try_from(now.since(sent.first_sent).as_millis()).unwrap_or(u32::MAX);
     }
 
+    /// Sends the packet again on a live 3.x connection.
+    pub fn resend(&mut self, now: Instant, wire: &mut Wire, policy: &RedeliveryPolicy) {
+        // 3.1.1 [MQTT-3.3.1-1]
+        let sending = Sending { dup: true, ..self.delivery.sending(Some(self.packet_id())) };
+        // 3.x clients announce no Maximum Packet Size, so the packet fits as before.
+        let _ = wire.put_publish(now, &self.delivery.message, sending);
+        self.transmission.attempts = self.transmission.attempts.saturating_add(1);
+        self.sent_again(now);
+        self.transmission.written(policy.due(now, self.transmission.attempts, wire), wire);
+        self.record();
+    }
+
     /// Turns the packet into a drop.
-    pub fn lost(self, cause: DropReason, code: Option<ReasonCode>) -> Dropped {
+    pub fn into_drop(self, cause: DropReason, code: Option<ReasonCode>) -> Dropped {
         let Transmission { transmissions, first_sent, .. } = self.transmission;
         let last = first_sent + Duration::from_millis(self.last_sent_after.into());
         let sent = Sent { times: transmissions, first: first_sent, last };
@@ -73,6 +87,22 @@ pub struct Release {
 }
 
 impl Release {
+    /// Writes the PUBREL, for the first time or again.
+    pub fn write(&mut self, now: Instant, wire: &mut Wire, policy: &RedeliveryPolicy) {
+        // The PUBREC is recorded before it is answered.
+        wire.wait_for(self.stored.as_deref());
+        wire.put_acknowledgement(AckKind::Pubrel, self.packet_id(), ReasonCode::SUCCESS);
+        let sent = &mut self.transmission;
+        sent.transmissions = sent.transmissions.saturating_add(1);
+        sent.written(policy.due(now, sent.attempts, wire), wire);
+    }
+
+    /// Sends the PUBREL again on a live 3.x connection.
+    pub fn resend(&mut self, now: Instant, wire: &mut Wire, policy: &RedeliveryPolicy) {
+        self.transmission.attempts = self.transmission.attempts.saturating_add(1);
+        self.write(now, wire, policy);
+    }
+
     /// Returns the Packet Identifier.
     pub fn packet_id(&self) -> PacketId {
         self.transmission.packet_id()

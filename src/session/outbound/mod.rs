@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `queue` | messages that wait for a place in the window; bounds and policy |
 //! | `window` | the in-flight window: Packet Identifiers, PUBLISH and PUBREL in their orders |
+//! | `parked` | queued entries whose messages are in the store alone; pages of them |
 //! | `in_flight_packet` | one packet of the window: PUBLISH or PUBREL |
 //! | `transmission` | how often and when one packet was sent, and when it is due |
 //! | `sender` | from the queue through the window to the connection |
@@ -15,6 +16,7 @@
 
 pub mod in_flight_packet;
 pub mod overdue;
+pub mod parked;
 pub mod queue;
 pub mod retransmission;
 pub mod retry;

@@ -10,11 +10,13 @@
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
-use crate::mqtt::packet::QoS;
+use crate::mqtt::packet::{PacketId, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
+use crate::session::outbound::parked::{PAGE_BYTES, ParkedEntries};
+use crate::session::wire::Sending;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,29 +41,17 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// Returns the fields of a PUBLISH that is sent for the first time.
+    pub fn sending(&self, packet_id: Option<PacketId>) -> Sending<'_> {
+        let Delivery { qos, retain, ids, .. } = self;
+        Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: ids.as_slice() }
+    }
+
     /// Returns the bytes that count in a queue: the message in full, and its Subscription
     /// Identifiers.
     pub fn size(&self) -> usize {
         self.message.size() + self.ids.size()
     }
-}
-
-/// Entries in one page at most.
-const PAGE: usize = 64;
-
-/// Bytes after which no more entries are added to a page.
-const PAGE_BYTES: usize = 256 * 1024;
-
-/// Returns the first page of parked entries and the bytes of its messages.
-pub fn page_of(entries: &VecDeque<Parked>) -> (Vec<(EntryNumber, BodyNumber)>, usize) {
-    let mut bytes = 0;
-    let page = entries.iter().take(PAGE).take_while(|e| {
-        let has_room = bytes < PAGE_BYTES;
-        bytes += if has_room { e.size() } else { 0 };
-        has_room
-    });
-    let named = page.filter_map(|e| Some((e.number(), e.body()?))).collect();
-    (named, bytes)
 }
 
 /// The bounds of a queue.
@@ -129,23 +119,11 @@ impl Head {
 pub struct Queue {
     entries: VecDeque<Delivery>,
     /// The parked entries, which stand behind `entries`.
-    parked: VecDeque<Parked>,
-    /// True while the first page of `parked` is being read.
-    is_reading: bool,
-    /// True if the shard knows that the queue waits for its turn to read a page.
-    waits_for_turn: bool,
-    /// True if some entry of `parked` came by a shared subscription since `parked` was last empty.
-    shared: bool,
+    parked: ParkedEntries,
     /// Bytes of all deliveries, each with its message in full.
     bytes: usize,
-    /// The part of `bytes` that is Subscription Identifiers of `parked`. Each entry that leaves
-    /// takes an equal share: an exact figure would cost space in each entry, and entries of one
-    /// session are much alike.
-    parked_ids: usize,
     /// The charge of `entries` and `parked` beside the messages.
     charge: Charge,
-    /// The charge of the messages that are being read.
-    reserved: Charge,
     /// Number of entries at QoS 0. While there are any, later QoS 0 messages go behind them.
     at_most_once: u32,
     /// No entry expires before this time. So a full queue is searched only if some entry may have
@@ -157,14 +135,9 @@ impl Default for Queue {
     fn default() -> Queue {
         Queue {
             entries: VecDeque::new(),
-            parked: VecDeque::new(),
-            is_reading: false,
-            waits_for_turn: false,
-            shared: false,
+            parked: ParkedEntries::default(),
             bytes: 0,
-            parked_ids: 0,
             charge: Charge::NONE,
-            reserved: Charge::NONE,
             at_most_once: 0,
             earliest_expiry: Instant::NEVER,
         }
@@ -232,16 +205,8 @@ impl Queue {
         if let Some(oldest) = self.pop() {
             return Some(Dropped::unsent(DropReason::QueueOverflow, oldest.message));
         }
-        let oldest = self.parked.pop_front()?;
-        self.forget_parked(&oldest);
+        self.pop_unread()?;
         Some(Dropped::new(DropReason::QueueOverflow, None))
-    }
-
-    /// Adjusts the figures for an entry that was removed from `parked`.
-    fn forget_parked(&mut self, entry: &Parked) {
-        let ids = self.parked_ids / (self.parked.len() + 1);
-        self.parked_ids -= ids;
-        self.bytes -= entry.size() + ids;
     }
 
     /// Charges the rows, which may have grown or shrunk. If they have not, this costs two
@@ -251,7 +216,7 @@ impl Queue {
     }
 
     fn rows(&self) -> usize {
-        self.entries.capacity() * size_of::<Delivery>() + self.parked.capacity() * size_of::<Parked>()
+        self.entries.capacity() * size_of::<Delivery>() + self.parked.row_bytes()
     }
 
     /// Appends a delivery whatever the limits say: for retained messages at a SUBSCRIBE, which the
@@ -264,11 +229,7 @@ impl Queue {
         self.at_most_once += u32::from(delivery.qos == QoS::AtMostOnce);
         self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
         match delivery.stored.take_if(|_| behind) {
-            Some(entry) => {
-                self.shared = delivery.share.is_some() || self.shared && !self.parked.is_empty();
-                self.parked_ids += delivery.ids.size();
-                self.parked.extend(entry.park());
-            }
+            Some(entry) => self.parked.park(*entry, delivery.share.is_some(), delivery.ids.size()),
             None => self.entries.push_back(delivery),
         }
         self.account();
@@ -277,18 +238,16 @@ impl Queue {
     /// Appends a parked entry at the start of the broker. `ids` is the size of its Subscription
     /// Identifiers in bytes.
     pub fn restore(&mut self, entry: Parked, shared: bool, ids: usize) {
-        self.shared |= shared;
         self.bytes += entry.size() + ids;
-        self.parked_ids += ids;
         self.earliest_expiry = self.earliest_expiry.min(entry.expires());
-        self.parked.push_back(entry);
+        self.parked.restore(entry, shared, ids);
         self.account();
     }
 
     /// True if it is time to read a page and none is being read.
     pub fn wants_page(&self) -> bool {
         let is_short = self.entries.len() < Head::Offline as usize / 2;
-        !self.is_reading && !self.parked.is_empty() && is_short && self.has_less_than_a_page()
+        self.parked.has_next_page() && is_short && self.has_less_than_a_page()
     }
 
     /// Returns true if the messages in memory take less than a page. Looks at 32 deliveries at most,
@@ -300,24 +259,17 @@ impl Queue {
     /// Records that the queue waits for its turn to read a page. Returns true if it did not wait
     /// before.
     pub fn wait_for_page(&mut self) -> bool {
-        !std::mem::replace(&mut self.waits_for_turn, true)
+        self.parked.wait_for_turn()
     }
 
     /// Records that the queue's turn has come.
     pub fn page_waited_for(&mut self) {
-        self.waits_for_turn = false;
+        self.parked.turn_came();
     }
 
     /// Returns the next entries to read, or `None` if it is not time or a page is being read.
     pub fn next_page(&mut self) -> Option<Vec<(EntryNumber, BodyNumber)>> {
-        if !self.wants_page() {
-            return None;
-        }
-        self.is_reading = true;
-        let (page, bytes) = page_of(&self.parked);
-        // Charged from now on, because many pages are requested before the first one arrives.
-        self.reserved.set(bytes + self.parked_ids / self.parked.len().max(1) * page.len());
-        Some(page)
+        self.wants_page().then(|| self.parked.begin_page())
     }
 
     /// Takes a page that was read. `wanted` is the request, and `read` has the entries that the
@@ -328,14 +280,13 @@ impl Queue {
         read: Vec<ReadEntry>,
         drops: &mut Drops,
     ) {
-        self.is_reading = false;
-        self.reserved.set(0);
+        self.parked.end_page();
         let mut read = read.into_iter().peekable();
         for (number, _) in wanted {
             let found = read.next_if(|r| r.number == *number);
             // The entry expired or was dropped since the request.
-            let Some(stored) = self.parked.pop_front_if(|e| e.number() == *number) else { continue };
-            self.forget_parked(&stored);
+            let Some((stored, bytes)) = self.parked.pop_if(*number) else { continue };
+            self.bytes -= bytes;
             let Some(ReadEntry { message, qos, retain, ids, share, .. }) = found else {
                 drops.lose(Dropped::new(DropReason::Unreadable, None));
                 continue;
@@ -352,9 +303,7 @@ impl Queue {
         if self.entries.is_empty() && self.entries.capacity() > 256 {
             self.entries = VecDeque::new();
         }
-        if self.parked.capacity() > 256 && self.parked.len() * 4 <= self.parked.capacity() {
-            self.parked.shrink_to(self.parked.len() * 2);
-        }
+        self.parked.give_back_row();
         self.account();
     }
 
@@ -379,20 +328,20 @@ impl Queue {
 
     /// True if some parked entry came by a shared subscription.
     pub fn has_shared_unread(&self) -> bool {
-        self.shared && !self.parked.is_empty()
+        self.parked.has_shared()
     }
 
     /// Removes the oldest parked entry.
     pub fn pop_unread(&mut self) -> Option<Parked> {
-        let oldest = self.parked.pop_front()?;
-        self.forget_parked(&oldest);
+        let (oldest, bytes) = self.parked.pop()?;
+        self.bytes -= bytes;
         Some(oldest)
     }
 
     /// Removes all parked entries, when nothing else is left.
     pub fn take_unread(&mut self) -> VecDeque<Parked> {
-        (self.bytes, self.parked_ids) = (0, 0);
-        let unread = std::mem::take(&mut self.parked);
+        self.bytes = 0;
+        let unread = self.parked.take();
         self.account();
         unread
     }
@@ -420,7 +369,7 @@ impl Queue {
         if self.earliest_expiry > now {
             return;
         }
-        let Queue { entries, parked, bytes, parked_ids, at_most_once, earliest_expiry, .. } = self;
+        let Queue { entries, parked, bytes, at_most_once, earliest_expiry, .. } = self;
         *earliest_expiry = Instant::NEVER;
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
@@ -433,23 +382,9 @@ impl Queue {
             }
             !expired
         });
-        let mut left = parked.len();
-        parked.retain(|e| {
-            let expired = e.expires() <= now;
-            if expired {
-                // The same share as in `forget_parked`.
-                let ids = *parked_ids / left.max(1);
-                *parked_ids -= ids;
-                *bytes -= ids;
-                left -= 1;
-                // Without its message, as in `drop_oldest`.
-                drops.lose(Dropped::new(DropReason::Expired, None));
-                *bytes -= e.size();
-            } else {
-                *earliest_expiry = (*earliest_expiry).min(e.expires());
-            }
-            !expired
-        });
+        let (expired_bytes, earliest_parked) = parked.drop_expired(now, drops);
+        *bytes -= expired_bytes;
+        *earliest_expiry = (*earliest_expiry).min(earliest_parked);
     }
 }
 

@@ -5,15 +5,15 @@
 //! A packet that the network still holds is not sent a second time, and no attempt is counted.
 
 use crate::session::drops::Drops;
-use crate::session::outbound::in_flight_packet::{InFlightPacket, Unacked};
+use crate::session::outbound::in_flight_packet::InFlightPacket;
 use crate::session::outbound::retry::{OnExhausted, Outlives, RetryPolicy};
-use crate::session::outbound::sender::{Sender, sending, write_release};
+use crate::session::outbound::sender::Sender;
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::session::outbound::transmission::{Holder, Look, Transmission};
 use crate::session::outbound::window::Quota;
 use crate::session::policy::SendPolicy;
 use crate::session::redelivery_policy::RedeliveryPolicy;
-use crate::session::wire::{Sending, Wire};
+use crate::session::wire::Wire;
 use crate::time::Instant;
 
 /// The result of one [`Sender::retransmit`].
@@ -120,12 +120,11 @@ impl Round {
         match packet {
             InFlightPacket::Publish(p) => {
                 self.done.publishes += 1;
-                resend_publish(now, p, wire, policy);
+                p.resend(now, wire, policy);
             }
             InFlightPacket::Release(r) => {
                 self.done.releases += 1;
-                r.transmission.attempts = r.transmission.attempts.saturating_add(1);
-                write_release(now, r, wire, policy);
+                r.resend(now, wire, policy);
             }
         }
     }
@@ -197,15 +196,4 @@ fn is_exhausted(attempts: u16, outlives: Outlives, retry: &RetryPolicy) -> bool 
         && attempts >= retry.attempts
         && outlives == Outlives::Yes
         && retry.on_exhausted != OnExhausted::Keep
-}
-
-fn resend_publish(now: Instant, p: &mut Unacked, wire: &mut Wire, policy: &RedeliveryPolicy) {
-    // 3.1.1 [MQTT-3.3.1-1]
-    let sending = Sending { dup: true, ..sending(&p.delivery, Some(p.packet_id())) };
-    // 3.x clients announce no Maximum Packet Size, so the packet fits as before.
-    let _ = wire.put_publish(now, &p.delivery.message, sending);
-    p.transmission.attempts = p.transmission.attempts.saturating_add(1);
-    p.sent_again(now);
-    p.transmission.written(policy.due(now, p.transmission.attempts, wire), wire);
-    p.record();
 }

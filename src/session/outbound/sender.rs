@@ -9,11 +9,10 @@ use crate::persistence::records::{BodyNumber, EntryNumber, Flight, ReadEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, Drops};
-use crate::session::outbound::in_flight_packet::{Release, Unacked};
+use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
 use crate::session::outbound::window::{InFlight, Quota, Received};
 use crate::session::policy::SendPolicy;
-use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::session::wire::{Sending, Wire};
 use crate::time::Instant;
@@ -217,7 +216,7 @@ impl Sender {
         window.begin_connection();
         for release in window.releases() {
             counters.redelivered += 1;
-            write_release(now, release, wire, &self.redelivery.under(release.matched));
+            release.write(now, wire, &self.redelivery.under(release.matched));
         }
     }
 
@@ -266,7 +265,7 @@ impl Sender {
             entry.done();
         }
         if reason.is_error() {
-            drops.lose(finished.lost(DropReason::NegativelyAcknowledged, Some(reason)));
+            drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
         }
         true
     }
@@ -283,7 +282,7 @@ impl Sender {
         let Some(window) = &mut self.window else { return false };
         if reason.is_error() {
             let Some(finished) = window.reject(id) else { return false };
-            drops.lose(finished.lost(DropReason::NegativelyAcknowledged, Some(reason)));
+            drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
             return true;
         }
         let topic = if self.redelivery.differ_by_topic() { window.topic(id) } else { None };
@@ -292,7 +291,7 @@ impl Sender {
             Received::Release | Received::Again => {
                 if let Some(release) = window.release_mut(id) {
                     release.matched = matched.unwrap_or(release.matched);
-                    write_release(now, release, wire, &self.redelivery.under(release.matched));
+                    release.write(now, wire, &self.redelivery.under(release.matched));
                 }
                 true
             }
@@ -329,7 +328,7 @@ impl Sender {
     pub(super) fn drop_exhausted(&mut self, number: u64, quota: Quota, drops: &mut Drops) -> bool {
         let removed = self.window.as_mut().and_then(|window| window.remove_publish(number, quota));
         let Some(p) = removed else { return false };
-        drops.lose(p.lost(DropReason::Exhausted, None));
+        drops.lose(p.into_drop(DropReason::Exhausted, None));
         true
     }
 
@@ -388,11 +387,11 @@ impl Sender {
         // 3.1.1 and 5.0 [MQTT-3.3.1-1]; a packet that never left the broker is sent for the first
         // time.
         let dup = p.transmission.transmissions > 0;
-        let sending = Sending { dup, ..sending(&p.delivery, Some(p.packet_id())) };
+        let sending = Sending { dup, ..p.delivery.sending(Some(p.packet_id())) };
         if wire.put_publish(now, &p.delivery.message, sending).is_err() {
             // 5.0 [MQTT-3.1.2-25]
             if let Some(p) = window.remove_unsent() {
-                counters.drops.lose(p.lost(DropReason::TooLarge, None));
+                counters.drops.lose(p.into_drop(DropReason::TooLarge, None));
             }
             return;
         }
@@ -407,7 +406,7 @@ impl Sender {
 
     fn send(&mut self, now: Instant, delivery: Delivery, wire: &mut Wire, counters: &mut Counters) {
         if delivery.qos == QoS::AtMostOnce {
-            match wire.put_publish(now, &delivery.message, sending(&delivery, None)) {
+            match wire.put_publish(now, &delivery.message, delivery.sending(None)) {
                 Ok(()) => counters.sent += 1,
                 Err(_) => counters.drops.lose(Dropped::unsent(DropReason::TooLarge, delivery.message)),
             }
@@ -421,7 +420,7 @@ impl Sender {
             // The identifier is recorded before the client sees it.
             wire.wait_for(p.delivery.stored.as_deref());
         }
-        if wire.put_publish(now, &p.delivery.message, sending(&p.delivery, Some(id))).is_err() {
+        if wire.put_publish(now, &p.delivery.message, p.delivery.sending(Some(id))).is_err() {
             let message = self.undo(id);
             counters.drops.lose(Dropped::new(DropReason::TooLarge, message));
             return;
@@ -437,22 +436,6 @@ impl Recount for Sender {
         let window = self.window.as_deref().map_or_else(Recounted::default, Recount::recount);
         Recounted { held: queue.held + window.held, charged: queue.charged + window.charged }
     }
-}
-
-/// Returns the fields of a PUBLISH that is sent for the first time.
-pub(super) fn sending(delivery: &Delivery, packet_id: Option<PacketId>) -> Sending<'_> {
-    let Delivery { qos, retain, ids, .. } = delivery;
-    Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: ids.as_slice() }
-}
-
-/// Writes a PUBREL, for the first time or again.
-pub(super) fn write_release(now: Instant, r: &mut Release, wire: &mut Wire, redelivery: &RedeliveryPolicy) {
-    // The PUBREC is recorded before it is answered.
-    wire.wait_for(r.stored.as_deref());
-    wire.put_acknowledgement(AckKind::Pubrel, r.packet_id(), ReasonCode::SUCCESS);
-    let sent = &mut r.transmission;
-    sent.transmissions = sent.transmissions.saturating_add(1);
-    sent.written(redelivery.due(now, sent.attempts, wire), wire);
 }
 
 #[cfg(test)]

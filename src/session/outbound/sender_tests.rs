@@ -10,6 +10,7 @@ use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, Outlives, RetryPolicy};
 use crate::session::outbound::sender::*;
 use crate::session::outbound::stall::SocketView;
+use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rule::Rule;
 use crate::session::wire::ClientLimits;
 use std::time::Duration;

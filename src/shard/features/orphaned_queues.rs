@@ -28,7 +28,7 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{ReadEntry, SessionKey};
 use crate::persistence::rows::{Body, NewDelivery, Parked};
 use crate::session::drops::{DropReason, Dropped};
-use crate::session::outbound::queue::page_of;
+use crate::session::outbound::parked::page_of;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::barrier::AfterBarrier;

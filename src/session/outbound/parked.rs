@@ -1,0 +1,186 @@
+//! The parked entries of a queue: stored deliveries whose messages are not in memory.
+//!
+//! A page is the first few of them. The shard requests one page at a time, and the store reads it.
+
+use crate::mqtt::charge::Charge;
+use crate::persistence::records::{BodyNumber, EntryNumber};
+use crate::persistence::rows::{Entry, Parked};
+use crate::session::drops::{DropReason, Dropped, Drops};
+use crate::time::Instant;
+use std::collections::VecDeque;
+
+/// Entries in one page at most.
+const PAGE: usize = 64;
+
+/// Bytes after which no more entries are added to a page.
+pub(super) const PAGE_BYTES: usize = 256 * 1024;
+
+/// Returns the first page of parked entries and the bytes of its messages.
+pub fn page_of(entries: &VecDeque<Parked>) -> (Vec<(EntryNumber, BodyNumber)>, usize) {
+    let mut bytes = 0;
+    let page = entries.iter().take(PAGE).take_while(|e| {
+        let has_room = bytes < PAGE_BYTES;
+        bytes += if has_room { e.size() } else { 0 };
+        has_room
+    });
+    let named = page.filter_map(|e| Some((e.number(), e.body()?))).collect();
+    (named, bytes)
+}
+
+/// The parked entries of one queue, in order.
+#[derive(Debug)]
+pub(super) struct ParkedEntries {
+    entries: VecDeque<Parked>,
+    /// True while the first page is being read.
+    is_reading: bool,
+    /// True if the shard knows that the queue waits for its turn to read a page.
+    waits_for_turn: bool,
+    /// True if some entry came by a shared subscription since there was none.
+    shared: bool,
+    /// Bytes of the Subscription Identifiers of all entries. Each entry that leaves takes an equal
+    /// share: an exact figure would cost space in each entry, and entries of one session are much
+    /// alike.
+    ids: usize,
+    /// The charge of the messages that are being read.
+    reserved: Charge,
+}
+
+impl Default for ParkedEntries {
+    fn default() -> ParkedEntries {
+        ParkedEntries {
+            entries: VecDeque::new(),
+            is_reading: false,
+            waits_for_turn: false,
+            shared: false,
+            ids: 0,
+            reserved: Charge::NONE,
+        }
+    }
+}
+
+impl ParkedEntries {
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the bytes that the row of entries takes.
+    pub fn row_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Parked>()
+    }
+
+    /// Parks the entry of a delivery. `ids` is the size of its Subscription Identifiers in bytes.
+    pub fn park(&mut self, entry: Entry, shared: bool, ids: usize) {
+        self.shared = shared || self.shared && !self.is_empty();
+        self.ids += ids;
+        self.entries.extend(entry.park());
+    }
+
+    /// Appends a parked entry at the start of the broker. `ids` is the size of its Subscription
+    /// Identifiers in bytes.
+    pub fn restore(&mut self, entry: Parked, shared: bool, ids: usize) {
+        self.shared |= shared;
+        self.ids += ids;
+        self.entries.push_back(entry);
+    }
+
+    /// Removes the oldest entry. Returns it with the bytes that it had in the queue.
+    pub fn pop(&mut self) -> Option<(Parked, usize)> {
+        let oldest = self.entries.pop_front()?;
+        let bytes = self.forget(&oldest);
+        Some((oldest, bytes))
+    }
+
+    /// Removes the oldest entry if it has this number, as [`Self::pop`].
+    pub fn pop_if(&mut self, number: EntryNumber) -> Option<(Parked, usize)> {
+        let oldest = self.entries.pop_front_if(|e| e.number() == number)?;
+        let bytes = self.forget(&oldest);
+        Some((oldest, bytes))
+    }
+
+    /// Adjusts the figures for an entry that was removed. Returns the bytes that it had in the
+    /// queue.
+    fn forget(&mut self, entry: &Parked) -> usize {
+        let ids = self.ids / (self.entries.len() + 1);
+        self.ids -= ids;
+        entry.size() + ids
+    }
+
+    /// Removes all entries, when nothing else is left of the queue.
+    pub fn take(&mut self) -> VecDeque<Parked> {
+        self.ids = 0;
+        std::mem::take(&mut self.entries)
+    }
+
+    /// Drops the entries that have expired. Returns the bytes that they had in the queue, and the
+    /// earliest expiry of the others.
+    pub fn drop_expired(&mut self, now: Instant, drops: &mut Drops) -> (usize, Instant) {
+        let (mut bytes, mut earliest) = (0, Instant::NEVER);
+        let ParkedEntries { entries, ids: all_ids, .. } = self;
+        let mut left = entries.len();
+        entries.retain(|e| {
+            let expired = e.expires() <= now;
+            if expired {
+                // The same share as in `forget`.
+                let ids = *all_ids / left.max(1);
+                *all_ids -= ids;
+                left -= 1;
+                // Without its message, which is in the store alone.
+                drops.lose(Dropped::new(DropReason::Expired, None));
+                bytes += e.size() + ids;
+            } else {
+                earliest = earliest.min(e.expires());
+            }
+            !expired
+        });
+        (bytes, earliest)
+    }
+
+    /// True if some entry came by a shared subscription.
+    pub fn has_shared(&self) -> bool {
+        self.shared && !self.is_empty()
+    }
+
+    /// Records that the queue waits for its turn to read a page. Returns true if it did not wait
+    /// before.
+    pub fn wait_for_turn(&mut self) -> bool {
+        !std::mem::replace(&mut self.waits_for_turn, true)
+    }
+
+    /// Records that the queue's turn has come.
+    pub fn turn_came(&mut self) {
+        self.waits_for_turn = false;
+    }
+
+    /// True if there is a page to read and none is being read.
+    pub fn has_next_page(&self) -> bool {
+        !self.is_reading && !self.is_empty()
+    }
+
+    /// Begins to read the first page. Returns its entries.
+    pub fn begin_page(&mut self) -> Vec<(EntryNumber, BodyNumber)> {
+        self.is_reading = true;
+        let (page, bytes) = page_of(&self.entries);
+        // Charged from now on, because many pages are requested before the first one arrives.
+        self.reserved.set(bytes + self.ids / self.entries.len().max(1) * page.len());
+        page
+    }
+
+    /// Records that the page was read.
+    pub fn end_page(&mut self) {
+        self.is_reading = false;
+        self.reserved.set(0);
+    }
+
+    /// Frees the row of a drained backlog. A short row stays.
+    pub fn give_back_row(&mut self) {
+        if self.entries.capacity() > 256 && self.entries.len() * 4 <= self.entries.capacity() {
+            self.entries.shrink_to(self.entries.len() * 2);
+        }
+    }
+}
