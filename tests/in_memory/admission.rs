@@ -2,7 +2,7 @@
 //! not.
 
 use crate::client::{packet, string};
-use crate::world::{self, LinkId, World};
+use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::charge::Charge;
 use homing::persistence::records::Record;
 use homing::session::drops::DropReason;
@@ -21,29 +21,29 @@ const BOTH: [Short; 2] = [Short::Memory, Short::Disk];
 const DISK: [Short; 2] = [Short::Disk, Short::DiskSoon];
 const LEVELS: [u8; 3] = [3, 4, 5];
 
-fn world(shards: u8) -> World {
-    let mut settings = world::settings();
+fn driver(shards: u8) -> MemoryDriver {
+    let mut settings = driver::settings();
     settings.session.connect.topic_alias_maximum = 10;
-    let mut world = World::new(&settings, shards);
-    world.keep_in_store();
-    world
+    let mut driver = MemoryDriver::new(&settings, shards);
+    driver.keep_in_store();
+    driver
 }
 
-fn run_short(world: &World, of: Short) {
+fn run_short(driver: &MemoryDriver, of: Short) {
     match of {
         Short::Memory => {
-            world.shared.budget.limit(1);
+            driver.shared.budget.limit(1);
             std::mem::forget(Charge::new(1 << 20));
         }
-        Short::Disk => world.shared.store_full.store(true, Ordering::Relaxed),
-        Short::DiskSoon => world.shared.store_room.store(0, Ordering::Relaxed),
+        Short::Disk => driver.shared.store_full.store(true, Ordering::Relaxed),
+        Short::DiskSoon => driver.shared.store_room.store(0, Ordering::Relaxed),
     }
 }
 
-fn has_room_again(world: &World) {
-    world.shared.budget.limit(u64::MAX);
-    world.shared.store_full.store(false, Ordering::Relaxed);
-    world.shared.store_room.store(i64::MAX, Ordering::Relaxed);
+fn has_room_again(driver: &MemoryDriver) {
+    driver.shared.budget.limit(u64::MAX);
+    driver.shared.store_full.store(false, Ordering::Relaxed);
+    driver.shared.store_room.store(i64::MAX, Ordering::Relaxed);
 }
 
 /// 5.0 has a byte more in most packets: no properties.
@@ -69,24 +69,24 @@ fn connect(level: u8, client_id: &str, clean: bool, will: Option<usize>) -> Vec<
 }
 
 /// Opens a connection and sends a CONNECT; the answer's code.
-fn enter(world: &mut World, connect: &[u8]) -> (LinkId, Option<u8>) {
-    let link = world.open();
-    world.send(link, connect);
-    let code = world.links[link].received.get(3).copied();
-    world.links[link].received.clear();
+fn enter(driver: &mut MemoryDriver, connect: &[u8]) -> (LinkId, Option<u8>) {
+    let link = driver.open();
+    driver.send(link, connect);
+    let code = driver.links[link].received.get(3).copied();
+    driver.links[link].received.clear();
     (link, code)
 }
 
-fn accepted(world: &mut World, connect: &[u8]) -> LinkId {
-    let (link, code) = enter(world, connect);
+fn accepted(driver: &mut MemoryDriver, connect: &[u8]) -> LinkId {
+    let (link, code) = enter(driver, connect);
     assert_eq!(code, Some(0));
     link
 }
 
-fn subscribe(world: &mut World, link: LinkId, level: u8, filter: &str) -> u8 {
-    world.links[link].received.clear();
-    world.send(link, &packet(0x82, &[&[0, 1], none(level), &string(filter.as_bytes()), &[1]].concat()));
-    let received = std::mem::take(&mut world.links[link].received);
+fn subscribe(driver: &mut MemoryDriver, link: LinkId, level: u8, filter: &str) -> u8 {
+    driver.links[link].received.clear();
+    driver.send(link, &packet(0x82, &[&[0, 1], none(level), &string(filter.as_bytes()), &[1]].concat()));
+    let received = std::mem::take(&mut driver.links[link].received);
     assert_eq!(received[0], 0x90, "{received:?}");
     received[4 + usize::from(level == 5)]
 }
@@ -96,15 +96,15 @@ fn publish(level: u8, flags: u8, topic: &str, payload: &[u8]) -> Vec<u8> {
     packet(0x30 | flags, &[&string(topic.as_bytes())[..], id, none(level), payload].concat())
 }
 
-fn drops(world: &World, cause: DropReason) -> u64 {
-    world.shards.iter().map(|shard| shard.snapshot().counters.drops.of(cause)).sum()
+fn drops(driver: &MemoryDriver, cause: DropReason) -> u64 {
+    driver.shards.iter().map(|shard| shard.snapshot().counters.drops.of(cause)).sum()
 }
 
 /// Sends and takes what comes back.
-fn exchange(world: &mut World, link: LinkId, bytes: &[u8]) -> Vec<u8> {
-    world.links[link].received.clear();
-    world.send(link, bytes);
-    std::mem::take(&mut world.links[link].received)
+fn exchange(driver: &mut MemoryDriver, link: LinkId, bytes: &[u8]) -> Vec<u8> {
+    driver.links[link].received.clear();
+    driver.send(link, bytes);
+    std::mem::take(&mut driver.links[link].received)
 }
 
 /// The code of a CONNACK that refuses for want of room.
@@ -117,34 +117,34 @@ fn a_connect_for_a_new_stored_session_is_refused_and_one_for_a_small_clean_one_i
     for (level, short) in
         LEVELS.into_iter().flat_map(|l| [Short::Memory, Short::Disk, Short::DiskSoon].map(|s| (l, s)))
     {
-        let mut world = world(1);
-        run_short(&world, short);
-        let (refused, code) = enter(&mut world, &connect(level, "new", false, None));
-        assert_eq!((code, world.is_open(refused)), (Some(refusal(level)), false), "{level} {short:?}");
-        let clean = accepted(&mut world, &connect(level, "clean", true, None));
-        assert_eq!(exchange(&mut world, clean, &[0xC0, 0]), [0xD0, 0]);
-        let (_, with_will) = enter(&mut world, &connect(level, "will", true, Some(10)));
+        let mut driver = driver(1);
+        run_short(&driver, short);
+        let (refused, code) = enter(&mut driver, &connect(level, "new", false, None));
+        assert_eq!((code, driver.is_open(refused)), (Some(refusal(level)), false), "{level} {short:?}");
+        let clean = accepted(&mut driver, &connect(level, "clean", true, None));
+        assert_eq!(exchange(&mut driver, clean, &[0xC0, 0]), [0xD0, 0]);
+        let (_, with_will) = enter(&mut driver, &connect(level, "will", true, Some(10)));
         // A will of a session that ends with its connection is in memory alone.
         let expected = if short == Short::Memory { refusal(level) } else { 0 };
         assert_eq!(with_will, Some(expected), "{level} {short:?}");
-        let snapshot = world.shards[0].snapshot();
+        let snapshot = driver.shards[0].snapshot();
         assert_eq!(snapshot.counters.refused_connects, 1 + u64::from(expected != 0));
-        has_room_again(&world);
-        accepted(&mut world, &connect(level, "new", false, Some(10)));
+        has_room_again(&driver);
+        accepted(&mut driver, &connect(level, "new", false, Some(10)));
     }
 }
 
 #[test]
 fn a_known_session_returns_with_its_will_and_may_not_bring_a_larger_one() {
     for (level, short) in LEVELS.into_iter().flat_map(|l| BOTH.map(|s| (l, s))) {
-        let mut world = world(1);
-        let first = accepted(&mut world, &connect(level, "back", false, Some(10_000)));
-        assert_eq!(subscribe(&mut world, first, level, "t"), 1);
-        world.holds_commits = short == Short::Disk;
-        run_short(&world, short);
+        let mut driver = driver(1);
+        let first = accepted(&mut driver, &connect(level, "back", false, Some(10_000)));
+        assert_eq!(subscribe(&mut driver, first, level, "t"), 1);
+        driver.holds_commits = short == Short::Disk;
+        run_short(&driver, short);
         // Taken over while it is connected, so that the will is held.
         for (will, code) in [(Some(10_000), 0), (Some(60_000), refusal(level)), (Some(4_000), 0), (None, 0)] {
-            let (link, answer) = enter(&mut world, &connect(level, "back", false, will));
+            let (link, answer) = enter(&mut driver, &connect(level, "back", false, will));
             let waits = answer.is_none();
             // A change of the will is answered when it is committed.
             assert_eq!(
@@ -154,7 +154,7 @@ fn a_known_session_returns_with_its_will_and_may_not_bring_a_larger_one() {
             );
             assert!(waits || answer == Some(code), "{level} {short:?} {will:?}: {answer:?}");
             if answer == Some(0) && short == Short::Memory {
-                assert_eq!(subscribe(&mut world, link, level, "t"), 1, "it knows that filter");
+                assert_eq!(subscribe(&mut driver, link, level, "t"), 1, "it knows that filter");
             }
         }
     }
@@ -163,17 +163,17 @@ fn a_known_session_returns_with_its_will_and_may_not_bring_a_larger_one() {
 #[test]
 fn a_known_session_is_answered_while_nothing_can_be_committed() {
     for level in LEVELS {
-        let mut world = world(2);
-        let link = accepted(&mut world, &connect(level, "back", false, None));
-        subscribe(&mut world, link, level, "t");
-        let publisher = accepted(&mut world, &connect(level, "publisher", true, None));
-        world.send(link, &[0xE0, 0]);
-        world.send(publisher, &publish(level, 2, "t", b"x"));
-        run_short(&world, Short::Disk);
-        world.holds_commits = true;
-        let back = world.open();
-        world.send(back, &connect(level, "back", false, None));
-        let received = &world.links[back].received;
+        let mut driver = driver(2);
+        let link = accepted(&mut driver, &connect(level, "back", false, None));
+        subscribe(&mut driver, link, level, "t");
+        let publisher = accepted(&mut driver, &connect(level, "publisher", true, None));
+        driver.send(link, &[0xE0, 0]);
+        driver.send(publisher, &publish(level, 2, "t", b"x"));
+        run_short(&driver, Short::Disk);
+        driver.holds_commits = true;
+        let back = driver.open();
+        driver.send(back, &connect(level, "back", false, None));
+        let received = &driver.links[back].received;
         assert_eq!(received[..1], [0x20], "{level}: CONNACK and its message");
         assert!(received.windows(4).any(|w| w == [0, 1, b't', 0]), "{level}: {received:?}");
     }
@@ -184,23 +184,23 @@ fn a_subscription_that_is_new_is_refused_and_a_known_one_and_unsubscribe_are_not
     for (level, short) in
         LEVELS.into_iter().flat_map(|l| [Short::Memory, Short::Disk, Short::DiskSoon].map(|s| (l, s)))
     {
-        let mut world = world(1);
-        let stored = accepted(&mut world, &connect(level, "stored", false, None));
-        let clean = accepted(&mut world, &connect(level, "clean", true, None));
+        let mut driver = driver(1);
+        let stored = accepted(&mut driver, &connect(level, "stored", false, None));
+        let clean = accepted(&mut driver, &connect(level, "clean", true, None));
         for link in [stored, clean] {
-            assert_eq!(subscribe(&mut world, link, level, "known"), 1);
+            assert_eq!(subscribe(&mut driver, link, level, "known"), 1);
         }
-        run_short(&world, short);
+        run_short(&driver, short);
         let refused = if level == 5 { 0x97 } else { 0x80 };
-        assert_eq!(subscribe(&mut world, stored, level, "new"), refused, "{level} {short:?}");
+        assert_eq!(subscribe(&mut driver, stored, level, "new"), refused, "{level} {short:?}");
         let in_memory = if short == Short::Memory { refused } else { 1 };
-        assert_eq!(subscribe(&mut world, clean, level, "new"), in_memory, "{level} {short:?}");
-        let snapshot = world.shards[0].snapshot();
+        assert_eq!(subscribe(&mut driver, clean, level, "new"), in_memory, "{level} {short:?}");
+        let snapshot = driver.shards[0].snapshot();
         assert_eq!(snapshot.counters.refused_subscriptions, 1 + u64::from(in_memory != 1));
         for link in [stored, clean] {
-            assert_eq!(subscribe(&mut world, link, level, "known"), 1);
+            assert_eq!(subscribe(&mut driver, link, level, "known"), 1);
             let unsubscribe = packet(0xA2, &[&[0, 1], none(level), &string(b"known")].concat());
-            assert_eq!(exchange(&mut world, link, &unsubscribe)[0], 0xB0);
+            assert_eq!(exchange(&mut driver, link, &unsubscribe)[0], 0xB0);
         }
     }
 }
@@ -210,20 +210,20 @@ fn a_publish_that_has_to_be_kept_is_refused_and_acknowledgements_and_pings_go_on
     for (level, short) in LEVELS.into_iter().flat_map(|l| BOTH.map(|s| (l, s))) {
         for (flags, acknowledgement) in [(2, 0x40), (4, 0x50)] {
             for topic in ["t", "$delayed/5/t"] {
-                let mut world = world(1);
-                let link = accepted(&mut world, &connect(level, "publisher", true, None));
-                run_short(&world, short);
-                let answer = exchange(&mut world, link, &publish(level, flags, topic, b"x"));
+                let mut driver = driver(1);
+                let link = accepted(&mut driver, &connect(level, "publisher", true, None));
+                run_short(&driver, short);
+                let answer = exchange(&mut driver, link, &publish(level, flags, topic, b"x"));
                 if level == 5 {
                     assert_eq!(answer[..5], [acknowledgement, 3, 0, 7, 0x97], "{short:?}");
-                    assert_eq!(exchange(&mut world, link, &[0xC0, 0]), [0xD0, 0]);
+                    assert_eq!(exchange(&mut driver, link, &[0xC0, 0]), [0xD0, 0]);
                 } else {
                     // It has no code for it, and must not take it for kept.
-                    assert!(answer.is_empty() && !world.is_open(link), "{level} {short:?} {answer:?}");
+                    assert!(answer.is_empty() && !driver.is_open(link), "{level} {short:?} {answer:?}");
                 }
                 let cause =
                     if short == Short::Memory { DropReason::MemoryBudget } else { DropReason::StoreFull };
-                assert_eq!(drops(&world, cause), 1);
+                assert_eq!(drops(&driver, cause), 1);
             }
         }
     }
@@ -231,16 +231,16 @@ fn a_publish_that_has_to_be_kept_is_refused_and_acknowledgements_and_pings_go_on
 
 #[test]
 fn a_burst_for_the_store_is_refused_before_it_uses_up_the_reserve() {
-    let mut world = world(2);
-    let away = accepted(&mut world, &connect(5, "away", false, None));
-    subscribe(&mut world, away, 5, "t");
-    let link = accepted(&mut world, &connect(5, "publisher", true, None));
-    world.shared.store_room.store(100_000, Ordering::Relaxed);
-    world.holds_commits = true;
+    let mut driver = driver(2);
+    let away = accepted(&mut driver, &connect(5, "away", false, None));
+    subscribe(&mut driver, away, 5, "t");
+    let link = accepted(&mut driver, &connect(5, "publisher", true, None));
+    driver.shared.store_room.store(100_000, Ordering::Relaxed);
+    driver.holds_commits = true;
     for _ in 0..30 {
-        exchange(&mut world, link, &publish(5, 2, "t", &[b'x'; 4000]));
+        exchange(&mut driver, link, &publish(5, 2, "t", &[b'x'; 4000]));
     }
-    let taken = 30 - drops(&world, DropReason::StoreFull);
+    let taken = 30 - drops(&driver, DropReason::StoreFull);
     // A half of it is another shard's, and 4 KB take 8 at most.
     assert!((4..=6).contains(&taken), "{taken} were taken over with room for 100 kB");
 }
@@ -248,28 +248,28 @@ fn a_burst_for_the_store_is_refused_before_it_uses_up_the_reserve() {
 #[test]
 fn qos_0_retained_without_room_in_the_store_reaches_who_listens_and_leaves_nothing_stale() {
     for short in DISK {
-        let mut world = world(1);
-        let listener = accepted(&mut world, &connect(5, "listener", true, None));
-        subscribe(&mut world, listener, 5, "#");
-        let link = accepted(&mut world, &connect(4, "publisher", true, None));
+        let mut driver = driver(1);
+        let listener = accepted(&mut driver, &connect(5, "listener", true, None));
+        subscribe(&mut driver, listener, 5, "#");
+        let link = accepted(&mut driver, &connect(4, "publisher", true, None));
         for topic in ["same", "longer"] {
-            world.send(link, &publish(4, 1, topic, b"old"));
+            driver.send(link, &publish(4, 1, topic, b"old"));
         }
-        run_short(&world, short);
-        world.links[listener].received.clear();
+        run_short(&driver, short);
+        driver.links[listener].received.clear();
         for (topic, payload) in [("same", &b"new"[..]), ("longer", b"newer"), ("fresh", b"x")] {
-            world.send(link, &publish(4, 1, topic, payload));
+            driver.send(link, &publish(4, 1, topic, payload));
         }
-        assert_eq!(world.links[listener].received.iter().filter(|byte| **byte == 0x30).count(), 3);
-        let retained = world.shared.retained();
-        let value = |topic| retained.find(topic, world.now).map(|m| m.payload().to_vec());
+        assert_eq!(driver.links[listener].received.iter().filter(|byte| **byte == 0x30).count(), 3);
+        let retained = driver.shared.retained();
+        let value = |topic| retained.find(topic, driver.now).map(|m| m.payload().to_vec());
         assert_eq!(value("same").as_deref(), Some(&b"new"[..]), "{short:?}");
         assert_eq!((value("longer"), value("fresh")), (None, None), "{short:?}");
         drop(retained);
-        assert_eq!(drops(&world, DropReason::StoreFull), 2);
+        assert_eq!(drops(&driver, DropReason::StoreFull), 2);
         // A message that erases makes room.
-        world.send(link, &publish(4, 3, "same", b""));
-        assert!(world.is_open(link) && world.shared.retained().is_empty());
+        driver.send(link, &publish(4, 3, "same", b""));
+        assert!(driver.is_open(link) && driver.shared.retained().is_empty());
     }
 }
 
@@ -277,42 +277,42 @@ fn qos_0_retained_without_room_in_the_store_reaches_who_listens_and_leaves_nothi
 fn a_retained_message_beyond_the_bytes_takes_the_stale_one_with_it_and_5_is_answered() {
     let large = vec![b'x'; 60_000];
     for (level, flags, code) in [(5, 3, Some(0x97)), (5, 5, Some(0x97)), (4, 3, None), (4, 5, None)] {
-        let mut world = world(1);
-        let link = accepted(&mut world, &connect(level, "publisher", true, None));
-        let listener = accepted(&mut world, &connect(5, "listener", true, None));
-        subscribe(&mut world, listener, 5, "door");
-        world.send(link, &publish(level, 1, "filler", &large));
-        world.send(link, &publish(level, 1, "door", b"closed"));
-        world.links[listener].received.clear();
-        let answer = exchange(&mut world, link, &publish(level, flags, "door", &large));
+        let mut driver = driver(1);
+        let link = accepted(&mut driver, &connect(level, "publisher", true, None));
+        let listener = accepted(&mut driver, &connect(5, "listener", true, None));
+        subscribe(&mut driver, listener, 5, "door");
+        driver.send(link, &publish(level, 1, "filler", &large));
+        driver.send(link, &publish(level, 1, "door", b"closed"));
+        driver.links[listener].received.clear();
+        let answer = exchange(&mut driver, link, &publish(level, flags, "door", &large));
         assert_eq!(answer.get(4).copied(), code, "{level} {flags}: {answer:?}");
-        assert!(world.is_open(link));
+        assert!(driver.is_open(link));
         // A PUBREC with an error says that nobody has it.
         let is_routed = code.is_none() || flags == 3;
-        assert_eq!(!world.links[listener].received.is_empty(), is_routed, "{level} {flags}");
+        assert_eq!(!driver.links[listener].received.is_empty(), is_routed, "{level} {flags}");
         assert!(
-            world.shared.retained().find("door", world.now).is_none(),
+            driver.shared.retained().find("door", driver.now).is_none(),
             "a value that is known to be wrong"
         );
-        assert_eq!(drops(&world, DropReason::RetainedFull), 1);
+        assert_eq!(drops(&driver, DropReason::RetainedFull), 1);
     }
 }
 
 #[test]
 fn v5_a_topic_alias_over_the_memory_budget_ends_the_connection_with_0x97() {
-    let mut world = world(1);
-    let link = accepted(&mut world, &connect(5, "publisher", true, None));
+    let mut driver = driver(1);
+    let link = accepted(&mut driver, &connect(5, "publisher", true, None));
     let with_alias = |topic: &str, alias: u8| {
         packet(0x30, &[&string(topic.as_bytes())[..], &[3, 0x23, 0, alias], b"x"].concat())
     };
-    assert!(exchange(&mut world, link, &with_alias("topic", 1)).is_empty());
-    run_short(&world, Short::Memory);
+    assert!(exchange(&mut driver, link, &with_alias("topic", 1)).is_empty());
+    run_short(&driver, Short::Memory);
     for known in ["topic", "", "other"] {
-        assert!(exchange(&mut world, link, &with_alias(known, 1)).is_empty(), "{known}");
-        assert!(world.is_open(link));
+        assert!(exchange(&mut driver, link, &with_alias(known, 1)).is_empty(), "{known}");
+        assert!(driver.is_open(link));
     }
-    let answer = exchange(&mut world, link, &with_alias("t", 2));
-    assert_eq!((answer[0], answer[2], world.is_open(link)), (0xE0, 0x97, false), "{answer:?}");
+    let answer = exchange(&mut driver, link, &with_alias("t", 2));
+    assert_eq!((answer[0], answer[2], driver.is_open(link)), (0xE0, 0x97, false), "{answer:?}");
 }
 
 #[test]
@@ -320,10 +320,10 @@ fn a_redelivery_request_is_refused_if_it_cannot_be_stored() {
     for (short, clean, code) in
         [(Short::Memory, true, 0x97), (Short::Disk, false, 0x97), (Short::Disk, true, 0)]
     {
-        let mut world = world(1);
-        let link = accepted(&mut world, &connect(5, "client", clean, None));
-        run_short(&world, short);
-        let answer = exchange(&mut world, link, &publish(5, 2, "$homing/session/ack-timeout", b"5s"));
+        let mut driver = driver(1);
+        let link = accepted(&mut driver, &connect(5, "client", clean, None));
+        run_short(&driver, short);
+        let answer = exchange(&mut driver, link, &publish(5, 2, "$homing/session/ack-timeout", b"5s"));
         assert_eq!(answer.get(4).copied().unwrap_or(0), code, "{short:?} {clean} {answer:?}");
     }
 }
@@ -333,32 +333,32 @@ fn a_redelivery_request_is_refused_if_it_cannot_be_stored() {
 #[test]
 fn qos_0_between_clean_sessions_goes_on_while_nothing_can_be_committed() {
     const MESSAGES: usize = 20_000;
-    let mut world = world(2);
-    let away = accepted(&mut world, &connect(5, "away", false, None));
-    subscribe(&mut world, away, 5, "will");
-    let leaver = accepted(&mut world, &connect(5, "leaver", false, Some(10)));
+    let mut driver = driver(2);
+    let away = accepted(&mut driver, &connect(5, "away", false, None));
+    subscribe(&mut driver, away, 5, "will");
+    let leaver = accepted(&mut driver, &connect(5, "leaver", false, Some(10)));
     let clients: Vec<LinkId> =
-        (0..6).map(|n| accepted(&mut world, &connect(4, &format!("client {n}"), true, None))).collect();
+        (0..6).map(|n| accepted(&mut driver, &connect(4, &format!("client {n}"), true, None))).collect();
     for (n, link) in clients.iter().enumerate() {
-        subscribe(&mut world, *link, 4, &format!("to/{n}"));
+        subscribe(&mut driver, *link, 4, &format!("to/{n}"));
     }
-    world.holds_commits = true;
-    world.close(leaver);
+    driver.holds_commits = true;
+    driver.close(leaver);
     // QoS 1 that is to be stored waits, too.
-    world.send(clients[0], &publish(4, 2, "will", b"x"));
-    world.send(clients[1], &publish(4, 2, "will", b"x"));
+    driver.send(clients[0], &publish(4, 2, "will", b"x"));
+    driver.send(clients[1], &publish(4, 2, "will", b"x"));
     let burst = publish(4, 0, "to/0", b"x").len();
     for round in 0..MESSAGES / 100 {
         for n in 0..6 {
             let topic = format!("to/{}", (n + 1) % 6);
-            world.send(clients[n], &publish(4, 0, &topic, b"x").repeat(100));
-            let received = std::mem::take(&mut world.links[clients[(n + 1) % 6]].received);
+            driver.send(clients[n], &publish(4, 0, &topic, b"x").repeat(100));
+            let received = std::mem::take(&mut driver.links[clients[(n + 1) % 6]].received);
             let publishes = received.len() / burst;
             assert_eq!(publishes, 100, "round {round}: {n} waits for a ticket");
         }
     }
     for link in clients {
-        assert_eq!(exchange(&mut world, link, &[0xC0, 0]), [0xD0, 0]);
+        assert_eq!(exchange(&mut driver, link, &[0xC0, 0]), [0xD0, 0]);
     }
 }
 
@@ -386,30 +386,30 @@ fn publishes(mut bytes: &[u8]) -> usize {
 fn an_erasing_publish_is_taken_where_it_makes_room_and_refused_where_it_makes_none() {
     for (level, short) in [4, 5].into_iter().flat_map(|l| BOTH.map(|s| (l, s))) {
         for flags in [3, 5] {
-            let mut world = world(1);
-            let away = accepted(&mut world, &connect(5, "away", false, None));
-            subscribe(&mut world, away, 5, "#");
-            world.send(away, &[0xE0, 0]);
-            let link = accepted(&mut world, &connect(level, "publisher", true, None));
-            world.send(link, &publish(level, 1, "held", b"1234"));
-            world.send(link, &publish(level, 1, "kept", b"1234"));
-            run_short(&world, short);
-            let done = exchange(&mut world, link, &publish(level, flags, "held", b""));
+            let mut driver = driver(1);
+            let away = accepted(&mut driver, &connect(5, "away", false, None));
+            subscribe(&mut driver, away, 5, "#");
+            driver.send(away, &[0xE0, 0]);
+            let link = accepted(&mut driver, &connect(level, "publisher", true, None));
+            driver.send(link, &publish(level, 1, "held", b"1234"));
+            driver.send(link, &publish(level, 1, "kept", b"1234"));
+            run_short(&driver, short);
+            let done = exchange(&mut driver, link, &publish(level, flags, "held", b""));
             assert_eq!(done[1..4], [2, 0, 7], "{level} {short:?} {flags}");
             // Of QoS 2, so that the identifier is free; else it is ignored.
-            exchange(&mut world, link, &packet(0x62, &[0, 7]));
-            assert_eq!(world.shared.retained().len(), 1);
+            exchange(&mut driver, link, &packet(0x62, &[0, 7]));
+            assert_eq!(driver.shared.retained().len(), 1);
             if level == 5 {
                 // It would be queued with its properties.
-                let answer = exchange(&mut world, link, &with_property(3, "kept", 5_000, b""));
+                let answer = exchange(&mut driver, link, &with_property(3, "kept", 5_000, b""));
                 assert_eq!(answer.get(4), Some(&0x97), "{short:?}");
-                assert_eq!(world.shared.retained().len(), 1);
+                assert_eq!(driver.shared.retained().len(), 1);
             }
-            let answer = exchange(&mut world, link, &publish(level, flags, "held", b""));
+            let answer = exchange(&mut driver, link, &publish(level, flags, "held", b""));
             if level == 5 {
                 assert_eq!(answer.get(4), Some(&0x97), "{short:?} {flags}: there is nothing to erase");
             } else {
-                assert!(answer.is_empty() && !world.is_open(link), "{short:?} {flags} {answer:?}");
+                assert!(answer.is_empty() && !driver.is_open(link), "{short:?} {flags} {answer:?}");
             }
         }
     }
@@ -424,60 +424,60 @@ fn who_subscribes_again_is_granted_it_and_gets_of_what_is_retained_what_there_is
         (false, Short::DiskSoon, 1, DropReason::StoreFull),
         (true, Short::Disk, 4, DropReason::StoreFull),
     ] {
-        let mut world = world(1);
-        let publisher = accepted(&mut world, &connect(4, "publisher", true, None));
-        let link = accepted(&mut world, &connect(5, "subscriber", clean, None));
-        assert_eq!(subscribe(&mut world, link, 5, "r/#"), 1);
+        let mut driver = driver(1);
+        let publisher = accepted(&mut driver, &connect(4, "publisher", true, None));
+        let link = accepted(&mut driver, &connect(5, "subscriber", clean, None));
+        assert_eq!(subscribe(&mut driver, link, 5, "r/#"), 1);
         for topic in ["r/1", "r/2", "r/3"] {
-            world.send(publisher, &publish(4, 3, topic, b"x"));
+            driver.send(publisher, &publish(4, 3, topic, b"x"));
         }
-        world.send(publisher, &publish(4, 1, "r/0", b"at QoS 0"));
-        run_short(&world, short);
-        let recorded = world.batches.len();
+        driver.send(publisher, &publish(4, 1, "r/0", b"at QoS 0"));
+        run_short(&driver, short);
+        let recorded = driver.batches.len();
         let request = packet(0x82, &[&[0, 2, 0][..], &string(b"r/#"), &[1]].concat());
-        let answer = exchange(&mut world, link, &request);
+        let answer = exchange(&mut driver, link, &request);
         assert_eq!((answer[0], answer[5]), (0x90, 1), "{clean} {short:?}");
         assert_eq!(publishes(&answer), arrives, "{clean} {short:?}");
-        assert_eq!(drops(&world, cause), 4 - arrives as u64, "{clean} {short:?}");
+        assert_eq!(drops(&driver, cause), 4 - arrives as u64, "{clean} {short:?}");
         let bodies = |batch: &homing::persistence::records::Batch| {
             let is_body = |r: &Record| matches!(r, Record::Body { .. } | Record::Entry(_));
             batch.records.iter().filter(|r| is_body(r)).count()
         };
-        assert_eq!(world.batches[recorded..].iter().map(bodies).sum::<usize>(), 0);
-        has_room_again(&world);
-        let answer = exchange(&mut world, link, &request);
+        assert_eq!(driver.batches[recorded..].iter().map(bodies).sum::<usize>(), 0);
+        has_room_again(&driver);
+        let answer = exchange(&mut driver, link, &request);
         assert_eq!(publishes(&answer), 4, "{clean} {short:?}");
     }
 }
 
 #[test]
 fn the_properties_of_a_delayed_message_need_room_too() {
-    let mut world = world(1);
-    let link = accepted(&mut world, &connect(5, "publisher", true, None));
-    world.shared.store_room.store(20_000, Ordering::Relaxed);
-    let answer = exchange(&mut world, link, &with_property(2, "$delayed/5/t", 30_000, b"x"));
+    let mut driver = driver(1);
+    let link = accepted(&mut driver, &connect(5, "publisher", true, None));
+    driver.shared.store_room.store(20_000, Ordering::Relaxed);
+    let answer = exchange(&mut driver, link, &with_property(2, "$delayed/5/t", 30_000, b"x"));
     assert_eq!(answer.get(4), Some(&0x97), "{answer:?}");
-    assert_eq!(exchange(&mut world, link, &publish(5, 2, "$delayed/5/t", b"x"))[..4], [0x40, 2, 0, 7]);
+    assert_eq!(exchange(&mut driver, link, &publish(5, 2, "$delayed/5/t", b"x"))[..4], [0x40, 2, 0, 7]);
 }
 
 #[test]
 fn a_dead_letter_needs_room_for_its_own_topic_and_properties() {
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.session.send.queue.messages = 1;
     settings.session.send.redelivery.dead_letters = [DropReason::QueueRefused].into_iter().collect();
-    let mut world = World::new(&settings, 1);
-    world.keep_in_store();
-    let away = accepted(&mut world, &connect(5, &"c".repeat(20_000), false, None));
-    subscribe(&mut world, away, 5, "t");
-    world.send(away, &[0xE0, 0]);
-    let watcher = accepted(&mut world, &connect(4, "watcher", true, None));
-    subscribe(&mut world, watcher, 4, "$dead/#");
+    let mut driver = MemoryDriver::new(&settings, 1);
+    driver.keep_in_store();
+    let away = accepted(&mut driver, &connect(5, &"c".repeat(20_000), false, None));
+    subscribe(&mut driver, away, 5, "t");
+    driver.send(away, &[0xE0, 0]);
+    let watcher = accepted(&mut driver, &connect(4, "watcher", true, None));
+    subscribe(&mut driver, watcher, 4, "$dead/#");
     for (room, letters) in [(i64::MAX, 1), (10_000, 1), (i64::MAX, 3)] {
-        world.shared.store_room.store(room, Ordering::Relaxed);
-        let publisher = accepted(&mut world, &connect(5, "publisher", true, None));
+        driver.shared.store_room.store(room, Ordering::Relaxed);
+        let publisher = accepted(&mut driver, &connect(5, "publisher", true, None));
         // The first fills the queue.
-        exchange(&mut world, publisher, &publish(5, 2, "t", b"x").repeat(2));
-        assert_eq!(world.shards[0].snapshot().counters.dead_letters, letters, "{room}");
+        exchange(&mut driver, publisher, &publish(5, 2, "t", b"x").repeat(2));
+        assert_eq!(driver.shards[0].snapshot().counters.dead_letters, letters, "{room}");
     }
 }
 
@@ -485,18 +485,18 @@ fn a_dead_letter_needs_room_for_its_own_topic_and_properties() {
 fn over_the_memory_budget_no_session_comes_to_stay_whose_client_had_none_that_stayed() {
     for level in LEVELS {
         for in_store in [false, true] {
-            let mut world = World::new(&world::settings(), 1);
+            let mut driver = MemoryDriver::new(&driver::settings(), 1);
             if in_store {
-                world.keep_in_store();
+                driver.keep_in_store();
             }
-            accepted(&mut world, &connect(level, "clean", true, None));
-            accepted(&mut world, &connect(level, "known", false, None));
-            run_short(&world, Short::Memory);
+            accepted(&mut driver, &connect(level, "clean", true, None));
+            accepted(&mut driver, &connect(level, "known", false, None));
+            run_short(&driver, Short::Memory);
             for (client_id, code) in [("new", refusal(level)), ("clean", refusal(level)), ("known", 0)] {
-                let (_, answer) = enter(&mut world, &connect(level, client_id, false, None));
+                let (_, answer) = enter(&mut driver, &connect(level, client_id, false, None));
                 assert_eq!(answer, Some(code), "{level} {client_id} in a store: {in_store}");
             }
-            accepted(&mut world, &connect(level, "clean", true, None));
+            accepted(&mut driver, &connect(level, "clean", true, None));
         }
     }
 }
@@ -504,17 +504,17 @@ fn over_the_memory_budget_no_session_comes_to_stay_whose_client_had_none_that_st
 #[test]
 fn over_the_memory_budget_the_identifier_of_a_message_that_is_nobodys_is_refused() {
     for level in LEVELS {
-        let mut world = world(1);
-        let link = accepted(&mut world, &connect(level, "publisher", true, None));
+        let mut driver = driver(1);
+        let link = accepted(&mut driver, &connect(level, "publisher", true, None));
         let reserved = |id: u8| packet(0x34, &[&string(b"$SYS/x")[..], &[0, id], none(level), b"x"].concat());
-        let before = exchange(&mut world, link, &reserved(1));
+        let before = exchange(&mut driver, link, &reserved(1));
         assert_eq!((before[0], before.get(4)), (0x50, (level == 5).then_some(&0x87)));
-        run_short(&world, Short::Memory);
-        let answer = exchange(&mut world, link, &reserved(2));
+        run_short(&driver, Short::Memory);
+        let answer = exchange(&mut driver, link, &reserved(2));
         if level == 5 {
             assert_eq!(answer.get(4), Some(&0x97));
         } else {
-            assert!(answer.is_empty() && !world.is_open(link), "{level} {answer:?}");
+            assert!(answer.is_empty() && !driver.is_open(link), "{level} {answer:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Packets that clients of a [`World`] send, and the sessions they open. The version is 5.0 where
+//! Packets that clients of a [`MemoryDriver`] send, and the sessions they open. The version is 5.0 where
 //! no other is named.
 
-use crate::world::{LinkId, World};
+use crate::driver::{LinkId, MemoryDriver};
 use homing::mqtt::codec;
 use homing::mqtt::packet::{
     Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, PublishProperties,
@@ -11,8 +11,8 @@ use homing::shard::shard_of;
 
 pub const V5: ProtocolVersion = ProtocolVersion::V5;
 
-pub fn send(world: &mut World, link: LinkId, packet: &Packet<'_>) {
-    world.send(link, &encoded(packet, V5));
+pub fn send(driver: &mut MemoryDriver, link: LinkId, packet: &Packet<'_>) {
+    driver.send(link, &encoded(packet, V5));
 }
 
 pub fn encoded(packet: &Packet<'_>, version: ProtocolVersion) -> Vec<u8> {
@@ -36,16 +36,16 @@ pub fn connect(name: &str) -> Connect<'_> {
 }
 
 /// Opens a connection and sends this CONNECT on it.
-pub fn enter(world: &mut World, connect: Connect<'_>) -> LinkId {
-    let link = world.open();
-    send(world, link, &Packet::Connect(Box::new(connect)));
+pub fn enter(driver: &mut MemoryDriver, connect: Connect<'_>) -> LinkId {
+    let link = driver.open();
+    send(driver, link, &Packet::Connect(Box::new(connect)));
     link
 }
 
 /// Connects a client whose session ends with its connection.
-pub fn client(world: &mut World, name: &str, receive_maximum: u16) -> LinkId {
+pub fn client(driver: &mut MemoryDriver, name: &str, receive_maximum: u16) -> LinkId {
     let properties = ConnectProperties { receive_maximum: Some(receive_maximum), ..Default::default() };
-    enter(world, Connect { properties, ..connect(name) })
+    enter(driver, Connect { properties, ..connect(name) })
 }
 
 /// A will of QoS 1 that is not retained.
@@ -61,7 +61,7 @@ pub fn will<'a>(topic: &'a str, payload: &'a [u8], delay: u32) -> WillMessage<'a
     }
 }
 
-pub fn subscribe(world: &mut World, link: LinkId, filters: &[&str], qos: QoS) {
+pub fn subscribe(driver: &mut MemoryDriver, link: LinkId, filters: &[&str], qos: QoS) {
     let options = SubscriptionOptions { qos, ..Default::default() };
     let subscribe = Subscribe {
         packet_id: PacketId::new(1).expect("not 0"),
@@ -69,7 +69,7 @@ pub fn subscribe(world: &mut World, link: LinkId, filters: &[&str], qos: QoS) {
         properties: Properties::EMPTY,
         filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
     };
-    send(world, link, &Packet::Subscribe(subscribe));
+    send(driver, link, &Packet::Subscribe(subscribe));
 }
 
 /// A PUBLISH at QoS 0.
@@ -86,9 +86,9 @@ pub fn publication<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {
 }
 
 /// Publishes `x`.
-pub fn publish(world: &mut World, link: LinkId, topic: &str, qos: QoS, packet_id: u16) {
+pub fn publish(driver: &mut MemoryDriver, link: LinkId, topic: &str, qos: QoS, packet_id: u16) {
     let publish = Publish { qos, packet_id: PacketId::new(packet_id), ..publication(topic, b"x") };
-    send(world, link, &Packet::Publish(publish));
+    send(driver, link, &Packet::Publish(publish));
 }
 
 /// A client identifier that begins with `role` and is placed in this shard.

@@ -5,7 +5,7 @@
 //! whatever the seeds meet.
 
 use crate::client::{V5, client, connect, publication, send, subscribe, will};
-use crate::world::{self, LinkId, World};
+use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS,
@@ -16,18 +16,18 @@ use std::time::Duration;
 
 /// A client whose session outlives its connection. It has a will for `t` if there is a delay, in
 /// seconds.
-fn returning(world: &mut World, name: &str, room: usize, delay: Option<u32>) -> LinkId {
-    let link = world.open();
-    world.make_room(link, room);
+fn returning(driver: &mut MemoryDriver, name: &str, room: usize, delay: Option<u32>) -> LinkId {
+    let link = driver.open();
+    driver.make_room(link, room);
     let properties = ConnectProperties { session_expiry: Some(3_600), ..Default::default() };
     let will = delay.map(|delay| will("t", b"w", delay));
     let connect = Connect { clean_start: false, properties, will, ..connect(name) };
-    send(world, link, &Packet::Connect(Box::new(connect)));
+    send(driver, link, &Packet::Connect(Box::new(connect)));
     link
 }
 
 /// Publishes one byte, so many times over, to `t` at QoS 1. `expiry`: in seconds.
-fn publish(world: &mut World, link: LinkId, byte: u8, times: usize, expiry: Option<u32>) {
+fn publish(driver: &mut MemoryDriver, link: LinkId, byte: u8, times: usize, expiry: Option<u32>) {
     let properties = PublishProperties { message_expiry: expiry, ..Default::default() };
     let payload = vec![byte; times];
     let publish = Publish {
@@ -36,15 +36,15 @@ fn publish(world: &mut World, link: LinkId, byte: u8, times: usize, expiry: Opti
         properties,
         ..publication("t", &payload)
     };
-    send(world, link, &Packet::Publish(publish));
+    send(driver, link, &Packet::Publish(publish));
 }
 
 /// The first bytes of the messages that came since the last call, and the PUBACKs. Messages are
 /// acknowledged.
-fn take(world: &mut World, link: LinkId) -> (Vec<u8>, Vec<ReasonCode>) {
+fn take(driver: &mut MemoryDriver, link: LinkId) -> (Vec<u8>, Vec<ReasonCode>) {
     let (mut messages, mut pubacks) = (Vec::new(), Vec::new());
     loop {
-        let received = std::mem::take(&mut world.links[link].received);
+        let received = std::mem::take(&mut driver.links[link].received);
         let (mut at, mut ids) = (0, Vec::new());
         while let Ok(Decoded::Packet { packet, length }) = codec::decode(&received[at..], V5, u32::MAX) {
             at += length;
@@ -61,7 +61,7 @@ fn take(world: &mut World, link: LinkId) -> (Vec<u8>, Vec<ReasonCode>) {
             return (messages, pubacks);
         }
         for id in ids {
-            send(world, link, &Packet::Puback(Acknowledgement::success(id)));
+            send(driver, link, &Packet::Puback(Acknowledgement::success(id)));
         }
     }
 }
@@ -69,58 +69,58 @@ fn take(world: &mut World, link: LinkId) -> (Vec<u8>, Vec<ReasonCode>) {
 // Seed 131; the mutation `late_will_is_dropped`.
 #[test]
 fn a_will_is_published_whose_client_returns_after_the_delay_and_before_the_expired_deadline() {
-    let mut world = World::new(&world::settings(), 1);
-    let receiver = client(&mut world, "receiver", 10);
-    subscribe(&mut world, receiver, &["t"], QoS::AtLeastOnce);
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    let receiver = client(&mut driver, "receiver", 10);
+    subscribe(&mut driver, receiver, &["t"], QoS::AtLeastOnce);
     for (seconds, expected) in [(4, &b""[..]), (6, b"w")] {
-        let link = returning(&mut world, "client", usize::MAX, Some(5));
-        world.close(link);
+        let link = returning(&mut driver, "client", usize::MAX, Some(5));
+        driver.close(link);
         // No expired deadline is reported.
-        world.now = world.now + Duration::from_secs(seconds);
-        let back = returning(&mut world, "client", usize::MAX, None);
-        assert_eq!(take(&mut world, receiver).0, expected, "after {seconds} of 5 s");
-        world.close(back);
+        driver.now = driver.now + Duration::from_secs(seconds);
+        let back = returning(&mut driver, "client", usize::MAX, None);
+        assert_eq!(take(&mut driver, receiver).0, expected, "after {seconds} of 5 s");
+        driver.close(back);
     }
 }
 
 // The mutation `new_before_carried_over`.
 #[test]
 fn a_new_message_waits_for_what_is_still_to_be_sent_again() {
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.session.send.outbox = 1_000;
-    let mut world = World::new(&settings, 1);
-    let publisher = client(&mut world, "publisher", 10);
-    let link = returning(&mut world, "receiver", usize::MAX, None);
-    subscribe(&mut world, link, &["t"], QoS::AtLeastOnce);
-    (1..=3).for_each(|n| publish(&mut world, publisher, n, 600, None));
-    world.close(link);
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let publisher = client(&mut driver, "publisher", 10);
+    let link = returning(&mut driver, "receiver", usize::MAX, None);
+    subscribe(&mut driver, link, &["t"], QoS::AtLeastOnce);
+    (1..=3).for_each(|n| publish(&mut driver, publisher, n, 600, None));
+    driver.close(link);
     // Two messages fill the outbox, and the socket takes less than half of it: there is room, and
     // no message follows yet.
-    let back = returning(&mut world, "receiver", 0, None);
-    world.make_room(back, 500);
-    publish(&mut world, publisher, 4, 600, None);
-    world.make_room(back, usize::MAX);
-    assert_eq!(take(&mut world, back).0, [1, 2, 3, 4]);
+    let back = returning(&mut driver, "receiver", 0, None);
+    driver.make_room(back, 500);
+    publish(&mut driver, publisher, 4, 600, None);
+    driver.make_room(back, usize::MAX);
+    assert_eq!(take(&mut driver, back).0, [1, 2, 3, 4]);
 }
 
 // Seed 21410; the mutation `held_message_is_overtaken`.
 #[test]
 fn a_message_of_the_receiver_does_not_pass_one_that_is_held_into_room_that_an_expired_one_left() {
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.session.send.queue.messages = 1;
     settings.session.send.queue.policy = QueuePolicy::Hold;
-    let mut world = World::new(&settings, 1);
-    let publisher = client(&mut world, "publisher", 10);
-    let receiver = client(&mut world, "receiver", 1);
-    subscribe(&mut world, receiver, &["t"], QoS::AtLeastOnce);
-    world.links[receiver].received.clear();
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let publisher = client(&mut driver, "publisher", 10);
+    let receiver = client(&mut driver, "receiver", 1);
+    subscribe(&mut driver, receiver, &["t"], QoS::AtLeastOnce);
+    driver.links[receiver].received.clear();
     // One in flight, one in the queue, one held.
-    publish(&mut world, publisher, 1, 1, None);
-    publish(&mut world, publisher, 2, 1, Some(1));
-    publish(&mut world, publisher, 3, 1, None);
-    assert_eq!(take(&mut world, publisher).1.len(), 2, "the third waits for room");
-    world.now = world.now + Duration::from_secs(2);
-    publish(&mut world, receiver, 4, 1, None);
-    let (messages, pubacks) = take(&mut world, receiver);
+    publish(&mut driver, publisher, 1, 1, None);
+    publish(&mut driver, publisher, 2, 1, Some(1));
+    publish(&mut driver, publisher, 3, 1, None);
+    assert_eq!(take(&mut driver, publisher).1.len(), 2, "the third waits for room");
+    driver.now = driver.now + Duration::from_secs(2);
+    publish(&mut driver, receiver, 4, 1, None);
+    let (messages, pubacks) = take(&mut driver, receiver);
     assert_eq!((&messages[..], &pubacks[..]), (&[1, 3][..], &[ReasonCode::QUOTA_EXCEEDED][..]));
 }

@@ -1,7 +1,7 @@
 //! The failures that fuzzing found, as named cases, and the seeds of fuzzing.
 
 use crate::cases::{FIRST_PACKETS, LATER_PACKETS};
-use crate::world::{self, World};
+use crate::driver::{self, MemoryDriver};
 use crate::{decoder, script};
 
 #[test]
@@ -17,15 +17,15 @@ fn a_connect_that_is_not_awaited_does_not_settle_the_version_of_the_tokio_codec(
 // 5.0 [MQTT-3.1.0-2]
 #[test]
 fn v5_a_second_connect_of_another_protocol_is_a_protocol_error() {
-    let mut world = World::new(&world::settings(), 1);
-    let client = world.open();
-    world.send(client, b"\x10\x0E\0\x04MQTT\x05\x02\0\x3C\0\0\x01a");
-    let connack = world.links[client].received.len();
-    assert!(connack > 0 && world.is_open(client));
-    world.send(client, b"\x10\x05\0\x01t\x02\x01");
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    let client = driver.open();
+    driver.send(client, b"\x10\x0E\0\x04MQTT\x05\x02\0\x3C\0\0\x01a");
+    let connack = driver.links[client].received.len();
+    assert!(connack > 0 && driver.is_open(client));
+    driver.send(client, b"\x10\x05\0\x01t\x02\x01");
     // DISCONNECT with 0x84 is none that 5.0 [MQTT-3.14.2-1] knows.
-    assert!(matches!(world.links[client].received[connack..], [0xE0, _, 0x82, ..]));
-    assert!(!world.is_open(client));
+    assert!(matches!(driver.links[client].received[connack..], [0xE0, _, 0x82, ..]));
+    assert!(!driver.is_open(client));
 }
 
 #[test]
@@ -40,17 +40,17 @@ fn a_connection_that_lingers_beyond_its_keep_alive_ends() {
 /// the message.
 #[test]
 fn a_publisher_is_answered_after_its_messages_were_written_to_their_receivers() {
-    let mut world = World::new(&world::settings(), 1);
-    let [publisher, a, b] = [(); 3].map(|()| world.open());
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    let [publisher, a, b] = [(); 3].map(|()| driver.open());
     for (link, id) in [(publisher, b"p"), (a, b"a"), (b, b"b")] {
-        world.send(link, &[b"\x10\x0D\0\x04MQTT\x04\x02\0\x3C\0\x01", &id[..]].concat());
+        driver.send(link, &[b"\x10\x0D\0\x04MQTT\x04\x02\0\x3C\0\x01", &id[..]].concat());
     }
-    world.send(a, b"\x82\x06\0\x01\0\x01a\x01");
-    world.send(b, b"\x82\x06\0\x01\0\x01b\x01");
-    world.writes.clear();
+    driver.send(a, b"\x82\x06\0\x01\0\x01a\x01");
+    driver.send(b, b"\x82\x06\0\x01\0\x01b\x01");
+    driver.writes.clear();
     // QoS 1, to a, then to b, in one read.
-    world.send(publisher, b"\x32\x06\0\x01a\0\x01x\x32\x06\0\x01b\0\x02x");
-    assert_eq!(world.writes, [a, b, publisher]);
+    driver.send(publisher, b"\x32\x06\0\x01a\0\x01x\x32\x06\0\x01b\0\x02x");
+    assert_eq!(driver.writes, [a, b, publisher]);
 }
 
 #[test]

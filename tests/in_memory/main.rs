@@ -16,7 +16,7 @@
 //! | `peers` | publishers that wait for other shards |
 //! | `suspend` | a machine that was suspended |
 //!
-//! `world` drives the shards. `client` has the packets and sessions of the clients.
+//! `driver` drives the shards. `client` has the packets and sessions of the clients.
 
 mod admission;
 #[path = "../../src/mqtt/codec/cases.rs"]
@@ -27,6 +27,7 @@ mod codec_allocations;
 mod decoder;
 mod differential;
 mod directed;
+mod driver;
 mod findings;
 mod gates;
 mod memory;
@@ -37,7 +38,6 @@ mod splits;
 mod stored;
 mod suspend;
 mod turns;
-mod world;
 
 #[global_allocator]
 static JEMALLOC: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -2,7 +2,7 @@
 //! packets.
 
 use crate::client::{V5, connect, encoded, enter, publication, will};
-use crate::world::{self, LinkId, World};
+use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{Connect, ConnectProperties, Packet, Publish, WillMessage};
 use homing::persistence::records::Record;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::time::Duration;
 const KIB: usize = 1024;
 
 /// A client whose session lives so many seconds without it.
-fn client(world: &mut World, name: &str, expiry: u32, will: Option<WillMessage<'_>>) -> LinkId {
+fn client(driver: &mut MemoryDriver, name: &str, expiry: u32, will: Option<WillMessage<'_>>) -> LinkId {
     let properties = ConnectProperties { session_expiry: Some(expiry), ..Default::default() };
-    enter(world, Connect { properties, will, ..connect(name) })
+    enter(driver, Connect { properties, will, ..connect(name) })
 }
 
 fn publish(topic: &str, payload: &[u8], retain: bool, out: &mut Vec<u8>) {
@@ -30,79 +30,79 @@ fn begun(bytes: usize) -> Vec<u8> {
 
 #[test]
 fn a_packet_that_was_begun_has_a_deadline_though_there_is_no_keep_alive() {
-    let mut world = World::new(&world::settings(), 1);
-    let [slow, stuck] = ["slow", "stuck"].map(|name| client(&mut world, name, 0, None));
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    let [slow, stuck] = ["slow", "stuck"].map(|name| client(&mut driver, name, 0, None));
     let whole = begun(usize::MAX);
     for link in [slow, stuck] {
-        world.send(link, &whole[..100 * KIB]);
+        driver.send(link, &whole[..100 * KIB]);
     }
     // A byte now and then is enough.
     for at in 0..3 {
-        world.advance(Duration::from_secs(20));
-        world.send(slow, &whole[100 * KIB + at..][..1]);
+        driver.advance(Duration::from_secs(20));
+        driver.send(slow, &whole[100 * KIB + at..][..1]);
     }
-    assert_eq!((world.is_open(slow), world.is_open(stuck)), (true, false));
-    world.send(slow, &whole[100 * KIB + 3..]);
-    world.advance(Duration::from_secs(3_600));
-    assert!(world.is_open(slow), "it waits for nothing");
+    assert_eq!((driver.is_open(slow), driver.is_open(stuck)), (true, false));
+    driver.send(slow, &whole[100 * KIB + 3..]);
+    driver.advance(Duration::from_secs(3_600));
+    assert!(driver.is_open(slow), "it waits for nothing");
 }
 
 #[test]
 fn who_holds_most_of_an_unfinished_packet_is_disconnected_and_not_who_reads_next() {
-    let mut world = World::new(&world::settings(), 1);
-    world.shared.partial.limit(400 * KIB as u64);
-    let hoarders = ["a", "b", "c", "d"].map(|name| client(&mut world, name, 0, None));
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    driver.shared.partial.limit(400 * KIB as u64);
+    let hoarders = ["a", "b", "c", "d"].map(|name| client(&mut driver, name, 0, None));
     for hoarder in hoarders {
-        world.send(hoarder, &begun(100 * KIB - 1));
+        driver.send(hoarder, &begun(100 * KIB - 1));
     }
-    assert!(hoarders.iter().all(|link| world.is_open(*link)));
-    let honest = client(&mut world, "honest", 0, None);
+    assert!(hoarders.iter().all(|link| driver.is_open(*link)));
+    let honest = client(&mut driver, "honest", 0, None);
     let whole = begun(usize::MAX);
-    world.send(honest, &whole[..60 * KIB]);
-    assert!(world.is_open(honest));
-    assert_eq!(hoarders.iter().filter(|link| !world.is_open(**link)).count(), 1);
-    world.send(honest, &whole[60 * KIB..90 * KIB]);
-    world.send(honest, &whole[90 * KIB..]);
-    assert!(world.is_open(honest));
-    assert_eq!(hoarders.iter().filter(|link| !world.is_open(**link)).count(), 1, "one made room enough");
+    driver.send(honest, &whole[..60 * KIB]);
+    assert!(driver.is_open(honest));
+    assert_eq!(hoarders.iter().filter(|link| !driver.is_open(**link)).count(), 1);
+    driver.send(honest, &whole[60 * KIB..90 * KIB]);
+    driver.send(honest, &whole[90 * KIB..]);
+    assert!(driver.is_open(honest));
+    assert_eq!(hoarders.iter().filter(|link| !driver.is_open(**link)).count(), 1, "one made room enough");
 }
 
 #[test]
 fn the_bound_of_memory_holds_within_one_read_of_many_packets() {
-    let mut world = World::new(&world::settings(), 1);
-    let publisher = client(&mut world, "p", 0, None);
-    let limit = world.shared.budget.held() + 2 * KIB as u64;
-    world.shared.budget.limit(limit);
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    let publisher = client(&mut driver, "p", 0, None);
+    let limit = driver.shared.budget.held() + 2 * KIB as u64;
+    driver.shared.budget.limit(limit);
     let mut packets = Vec::new();
     for n in 0..50 {
         publish(&format!("t/{n}"), &[0; 500], true, &mut packets);
     }
     // All in one turn: the driver updates the total only at its end.
-    world.send(publisher, &packets);
-    let held = world.shared.budget.held();
+    driver.send(publisher, &packets);
+    let held = driver.shared.budget.held();
     assert!(held < limit + 2 * KIB as u64, "{held} bytes of {limit}");
-    assert!((2..5).contains(&world.shared.retained().len()));
+    assert!((2..5).contains(&driver.shared.retained().len()));
 }
 
 #[test]
 fn redelivery_requests_without_end_are_one_record_of_the_session_in_each_batch_and_share_its_will() {
-    let mut world = World::new(&world::settings(), 1);
-    world.keep_in_store();
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    driver.keep_in_store();
     let payload = vec![0; 60 * KIB];
     let will = will("w", &payload, 0);
-    let requester = client(&mut world, "c", 3_600, Some(will));
-    let before = world.shared.budget.held();
+    let requester = client(&mut driver, "c", 3_600, Some(will));
+    let before = driver.shared.budget.held();
     assert!(before > 60 * KIB as u64, "its will is on the account");
     let mut packets = Vec::new();
     for n in 0..500 {
         let text = format!("{}s", 5 + n % 2);
         publish("$homing/session/ack-timeout", text.as_bytes(), false, &mut packets);
     }
-    world.batches.clear();
-    world.send(requester, &packets);
+    driver.batches.clear();
+    driver.send(requester, &packets);
     let sessions =
-        world.batches.iter().map(|b| b.records.iter().filter(|r| matches!(r, Record::Session(_))).count());
+        driver.batches.iter().map(|b| b.records.iter().filter(|r| matches!(r, Record::Session(_))).count());
     assert!(sessions.clone().max() == Some(1), "{:?}", sessions.collect::<Vec<_>>());
-    let grown = world.shared.budget.held() - before;
+    let grown = driver.shared.budget.held() - before;
     assert!(grown < 50 * KIB as u64, "{grown} bytes");
 }

@@ -14,7 +14,7 @@
 //! | 6, 7 | send one packet of a table |
 
 use crate::cases::{Expected, FIRST_PACKETS, LATER_PACKETS, WireCase};
-use crate::world::{self, LinkId, World};
+use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::codec::{AckKind, Decoded, decode, put_acknowledgement};
 use homing::mqtt::packet::{Packet, PacketId, ProtocolVersion, QoS, ReasonCode};
 use homing::session::drops::DropReason;
@@ -34,22 +34,22 @@ const STEPS: usize = 400;
 pub fn run(script: &[u8]) {
     let [first, second, steps @ ..] = script else { return };
     let (settings, shards) = settings(*first, *second);
-    let mut stage = Stage::new(World::new(&settings, shards));
+    let mut stage = Stage::new(MemoryDriver::new(&settings, shards));
     let mut steps = steps.iter().copied();
     for _ in 0..STEPS {
         let Some(step) = steps.next() else { break };
         stage.step(step, &mut steps);
-        stage.observer.keeps_the_rules(&mut stage.world);
+        stage.observer.keeps_the_rules(&mut stage.driver);
         stage.check_written();
     }
     if first & 8 != 0 {
-        stage.world.stop();
+        stage.driver.stop();
     }
     stage.everything_ends();
 }
 
 fn settings(first: u8, second: u8) -> (ShardSettings, u8) {
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.session.send.queue.policy =
         [QueuePolicy::Refuse, QueuePolicy::DropOldest, QueuePolicy::Disconnect, QueuePolicy::Hold]
             [usize::from(first >> 1 & 3)];
@@ -94,7 +94,7 @@ fn settings(first: u8, second: u8) -> (ShardSettings, u8) {
 
 /// The broker, the three and the one.
 struct Stage {
-    world: World,
+    driver: MemoryDriver,
     clients: [LinkId; CLIENTS],
     observer: Observer,
     /// Bytes checked of what each connection was written, and whether its CONNACK was among them.
@@ -102,10 +102,10 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(mut world: World) -> Stage {
-        let observer = Observer::new(&mut world);
-        let clients = std::array::from_fn(|_| world.open());
-        Stage { world, clients, observer, checked: Vec::new() }
+    fn new(mut driver: MemoryDriver) -> Stage {
+        let observer = Observer::new(&mut driver);
+        let clients = std::array::from_fn(|_| driver.open());
+        Stage { driver, clients, observer, checked: Vec::new() }
     }
 
     fn step(&mut self, step: u8, operands: &mut impl Iterator<Item = u8>) {
@@ -115,26 +115,26 @@ impl Stage {
             0 => {
                 let count = operands.next().unwrap_or(0);
                 let bytes: Vec<u8> = operands.take(count.into()).collect();
-                self.world.send(link, &bytes);
+                self.driver.send(link, &bytes);
             }
             1 => {
-                self.world.close(link);
-                self.clients[client] = self.world.open();
+                self.driver.close(link);
+                self.clients[client] = self.driver.open();
             }
             2 => {
                 let seconds = [0, 1, 5, 25, 60, 400, 1_000, 4_000][usize::from(step >> 2 & 7)];
-                self.world.advance(Duration::from_secs(seconds) + Duration::from_millis(100));
+                self.driver.advance(Duration::from_secs(seconds) + Duration::from_millis(100));
             }
             3 => {
                 let room = usize::from(operands.next().unwrap_or(0));
-                self.world.make_room(link, if room == 255 { usize::MAX } else { room });
+                self.driver.make_room(link, if room == 255 { usize::MAX } else { room });
             }
             4 => {
-                self.world.holds_peer_batches = step & 4 != 0;
-                self.world.settle();
+                self.driver.holds_peer_batches = step & 4 != 0;
+                self.driver.settle();
             }
             5 => {
-                let shared = &self.world.shared;
+                let shared = &self.driver.shared;
                 shared.budget.limit(if step & 4 != 0 { 0 } else { u64::MAX });
                 shared.partial.limit(if step & 8 != 0 { 0 } else { u64::MAX });
             }
@@ -143,7 +143,7 @@ impl Stage {
                 let cases: &[WireCase] = if step & 4 != 0 { FIRST_PACKETS } else { LATER_PACKETS };
                 let mut whole = cases.iter().filter(|c| !matches!(c.expected, Expected::Incomplete(_)));
                 if let Some(case) = whole.nth(at % cases.len()) {
-                    self.world.send(link, case.bytes);
+                    self.driver.send(link, case.bytes);
                 }
             }
         }
@@ -153,8 +153,8 @@ impl Stage {
     /// first and once.
     // 3.1.1 and 5.0 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-2]
     fn check_written(&mut self) {
-        self.checked.resize(self.world.links.len(), (0, false));
-        for (link, (checked, connack)) in self.world.links.iter().zip(&mut self.checked) {
+        self.checked.resize(self.driver.links.len(), (0, false));
+        for (link, (checked, connack)) in self.driver.links.iter().zip(&mut self.checked) {
             loop {
                 let rest = &link.received[*checked..];
                 // A CONNACK that refuses a 3.x client has no properties.
@@ -178,15 +178,15 @@ impl Stage {
 
     /// All leave, time passes, and nothing is left.
     fn everything_ends(mut self) {
-        self.world.holds_peer_batches = false;
-        self.world.shared.budget.limit(u64::MAX);
-        self.world.settle();
-        for link in 0..self.world.links.len() {
-            self.world.close(link);
+        self.driver.holds_peer_batches = false;
+        self.driver.shared.budget.limit(u64::MAX);
+        self.driver.settle();
+        for link in 0..self.driver.links.len() {
+            self.driver.close(link);
         }
         // The longest session, a will that begins another's, and what waits for room.
-        self.world.advance(Duration::from_secs(3_601));
-        for shard in &self.world.shards {
+        self.driver.advance(Duration::from_secs(3_601));
+        for shard in &self.driver.shards {
             let snapshot = shard.snapshot();
             assert_eq!((snapshot.connected, snapshot.sessions), (0, 0));
             assert_eq!((snapshot.subscriptions, snapshot.partial_bytes), (0, 0));
@@ -215,21 +215,21 @@ struct Observer {
 }
 
 impl Observer {
-    fn new(world: &mut World) -> Observer {
-        let link = world.open();
+    fn new(driver: &mut MemoryDriver) -> Observer {
+        let link = driver.open();
         // Receive Maximum 5, Maximum Packet Size 1,000, Topic Alias Maximum 2, client id "obs".
-        world.send(link, b"\x10\x1B\0\x04MQTT\x05\x02\0\0\x0B\x21\0\x05\x27\0\0\x03\xE8\x22\0\x02\0\x03obs");
+        driver.send(link, b"\x10\x1B\0\x04MQTT\x05\x02\0\0\x0B\x21\0\x05\x27\0\0\x03\xE8\x22\0\x02\0\x03obs");
         // "#" with QoS 2 and Subscription Identifier 1; "$share/g/#" with QoS 1.
-        world.send(link, b"\x82\x17\0\x01\x02\x0B\x01\0\x01#\x02\0\x0A$share/g/#\x01");
-        assert_eq!(world.links[link].version, Some(ProtocolVersion::V5), "the observer is connected");
-        assert!(world.is_open(link));
+        driver.send(link, b"\x82\x17\0\x01\x02\x0B\x01\0\x01#\x02\0\x0A$share/g/#\x01");
+        assert_eq!(driver.links[link].version, Some(ProtocolVersion::V5), "the observer is connected");
+        assert!(driver.is_open(link));
         Observer { link, read: 0, unreleased: BTreeSet::new() }
     }
 
-    fn keeps_the_rules(&mut self, world: &mut World) {
-        while world.is_open(self.link) {
+    fn keeps_the_rules(&mut self, driver: &mut MemoryDriver) {
+        while driver.is_open(self.link) {
             let mut answer = Vec::new();
-            let link = &world.links[self.link];
+            let link = &driver.links[self.link];
             while let Ok(Decoded::Packet { packet, length }) =
                 decode(&link.received[self.read..], ProtocolVersion::V5, u32::MAX)
             {
@@ -240,7 +240,7 @@ impl Observer {
             if answer.is_empty() {
                 return;
             }
-            world.send(self.link, &answer);
+            driver.send(self.link, &answer);
         }
     }
 

@@ -2,7 +2,7 @@
 //! members that cannot take more.
 
 use crate::client::{client, publish, send, subscribe};
-use crate::world::{self, LinkId, World};
+use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
@@ -18,17 +18,17 @@ const PUBLISHERS: usize = 3;
 /// By each publisher.
 const MESSAGES: usize = 400;
 
-fn member(world: &mut World, n: usize) -> LinkId {
-    let link = client(world, &format!("member {n}"), 1);
-    subscribe(world, link, &["$share/group/t"], QoS::AtLeastOnce);
+fn member(driver: &mut MemoryDriver, n: usize) -> LinkId {
+    let link = client(driver, &format!("member {n}"), 1);
+    subscribe(driver, link, &["$share/group/t"], QoS::AtLeastOnce);
     link
 }
 
 /// Returns how many PUBLISHes came since the last call, and acknowledges them if asked to.
-fn take(world: &mut World, link: LinkId, acknowledges: bool) -> usize {
+fn take(driver: &mut MemoryDriver, link: LinkId, acknowledges: bool) -> usize {
     let mut taken = 0;
     loop {
-        let received = std::mem::take(&mut world.links[link].received);
+        let received = std::mem::take(&mut driver.links[link].received);
         let (mut at, mut ids) = (0, Vec::new());
         while let Ok(Decoded::Packet { packet, length }) =
             codec::decode(&received[at..], ProtocolVersion::V5, u32::MAX)
@@ -43,25 +43,25 @@ fn take(world: &mut World, link: LinkId, acknowledges: bool) -> usize {
         }
         taken += ids.len();
         for id in ids.into_iter().filter(|_| acknowledges) {
-            send(world, link, &Packet::Puback(Acknowledgement::success(id)));
+            send(driver, link, &Packet::Puback(Acknowledgement::success(id)));
         }
     }
 }
 
 /// Returns how many messages each member got. The member `stuck` acknowledges nothing.
 fn shares(shards: u8, stuck: Option<usize>) -> Vec<usize> {
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.session.send.queue.messages = 2;
-    let mut world = World::new(&settings, shards);
-    let members: Vec<LinkId> = (0..MEMBERS).map(|n| member(&mut world, n)).collect();
+    let mut driver = MemoryDriver::new(&settings, shards);
+    let members: Vec<LinkId> = (0..MEMBERS).map(|n| member(&mut driver, n)).collect();
     let publishers: Vec<LinkId> =
-        (0..PUBLISHERS).map(|n| client(&mut world, &format!("publisher {n}"), 100)).collect();
+        (0..PUBLISHERS).map(|n| client(&mut driver, &format!("publisher {n}"), 100)).collect();
     let mut counts = vec![0; MEMBERS];
     for n in 0..MESSAGES {
         for publisher in &publishers {
-            publish(&mut world, *publisher, "t", QoS::AtLeastOnce, n as u16 + 1);
+            publish(&mut driver, *publisher, "t", QoS::AtLeastOnce, n as u16 + 1);
             for (n, link) in members.iter().enumerate() {
-                counts[n] += take(&mut world, *link, Some(n) != stuck);
+                counts[n] += take(&mut driver, *link, Some(n) != stuck);
             }
         }
     }
@@ -97,19 +97,19 @@ fn a_member_that_cannot_take_more_is_passed_over_and_the_others_share_evenly() {
 #[test]
 fn what_was_on_its_way_to_a_session_goes_to_the_one_that_takes_its_place() {
     for shards in [2, 3] {
-        let mut world = World::new(&world::settings(), shards);
+        let mut driver = MemoryDriver::new(&driver::settings(), shards);
         // A member that lives in another shard than the publisher.
         let names: Vec<_> = (0..50).map(|n| format!("member {n}")).collect();
         let here = shard_of("publisher 0", shards);
         let far = names.iter().position(|name| shard_of(name, shards) != here).expect("some live elsewhere");
-        member(&mut world, far);
-        let publisher = client(&mut world, "publisher 0", 100);
-        world.holds_peer_batches = true;
-        publish(&mut world, publisher, "t", QoS::AtLeastOnce, 1);
-        let afresh = member(&mut world, far);
-        world.holds_peer_batches = false;
-        world.settle();
-        assert_eq!(take(&mut world, afresh, true), 1);
+        member(&mut driver, far);
+        let publisher = client(&mut driver, "publisher 0", 100);
+        driver.holds_peer_batches = true;
+        publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
+        let afresh = member(&mut driver, far);
+        driver.holds_peer_batches = false;
+        driver.settle();
+        assert_eq!(take(&mut driver, afresh, true), 1);
     }
 }
 
@@ -121,7 +121,7 @@ fn shared_filters(n: usize) -> Vec<String> {
 #[test]
 fn a_start_tells_peers_of_a_restored_shared_subscription_once() {
     const FILTERS: usize = 1_000;
-    let mut world = World::new(&world::settings(), 2);
+    let mut driver = MemoryDriver::new(&driver::settings(), 2);
     let name =
         (0..).map(|n| format!("member {n}")).find(|name| shard_of(name, 2).0 == 0).expect("some live there");
     let session = StoredSession {
@@ -145,27 +145,27 @@ fn a_start_tells_peers_of_a_restored_shared_subscription_once() {
     let subscriptions = shared_filters(FILTERS).iter().map(stored).collect();
     let recovered = RecoveredSession { session, subscriptions, incoming: Vec::new(), entries: Vec::new() };
     let share = RecoveredShard { next_number: 10, sessions: vec![recovered], ..RecoveredShard::default() };
-    world.shards[0].take_up(Instant::ZERO, share);
-    world.settle();
-    assert_eq!(world.sent_items, FILTERS);
+    driver.shards[0].take_up(Instant::ZERO, share);
+    driver.settle();
+    assert_eq!(driver.sent_items, FILTERS);
     // It is chosen only as one that is away, and no more so once it is back.
-    let publisher = client(&mut world, "publisher", 100);
-    publish(&mut world, publisher, "filter/7", QoS::AtMostOnce, 0);
-    assert_eq!(world.shards[0].snapshot().counters.drops.total(), 0);
-    publish(&mut world, publisher, "filter/7", QoS::AtLeastOnce, 1);
-    assert_eq!(world.shards[0].usage().longest_queue, 1);
+    let publisher = client(&mut driver, "publisher", 100);
+    publish(&mut driver, publisher, "filter/7", QoS::AtMostOnce, 0);
+    assert_eq!(driver.shards[0].snapshot().counters.drops.total(), 0);
+    publish(&mut driver, publisher, "filter/7", QoS::AtLeastOnce, 1);
+    assert_eq!(driver.shards[0].usage().longest_queue, 1);
 }
 
 #[test]
 fn a_client_with_many_shared_subscriptions_comes_and_goes_with_one_item_to_each_peer() {
     const FILTERS: usize = 1_000;
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.session.subscriptions.filters = FILTERS;
-    let mut world = World::new(&settings, 3);
+    let mut driver = MemoryDriver::new(&settings, 3);
     let filters = shared_filters(FILTERS);
     let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
-    let stays = |world: &mut World, clean_start| {
-        let link = world.open();
+    let stays = |driver: &mut MemoryDriver, clean_start| {
+        let link = driver.open();
         let connect = Connect {
             version: ProtocolVersion::V3_1_1,
             clean_start,
@@ -179,10 +179,10 @@ fn a_client_with_many_shared_subscriptions_comes_and_goes_with_one_item_to_each_
         let mut bytes = Vec::new();
         let connect = Packet::Connect(Box::new(connect));
         codec::encode(&connect, ProtocolVersion::V3_1_1, &mut bytes).expect("a lawful packet");
-        world.send(link, &bytes);
+        driver.send(link, &bytes);
         link
     };
-    let mut link = stays(&mut world, false);
+    let mut link = stays(&mut driver, false);
     let mut bytes = Vec::new();
     let options = SubscriptionOptions { qos: QoS::AtLeastOnce, ..Default::default() };
     let subscribe = Packet::Subscribe(Subscribe {
@@ -192,73 +192,73 @@ fn a_client_with_many_shared_subscriptions_comes_and_goes_with_one_item_to_each_
         filters: filters.iter().map(|filter| SubscribeFilter { filter, options }).collect(),
     });
     codec::encode(&subscribe, ProtocolVersion::V3_1_1, &mut bytes).expect("a lawful packet");
-    world.send(link, &bytes);
-    world.sent_items = 0;
+    driver.send(link, &bytes);
+    driver.sent_items = 0;
     for _ in 0..10 {
-        world.close(link);
-        link = stays(&mut world, false);
+        driver.close(link);
+        link = stays(&mut driver, false);
     }
-    assert_eq!(world.sent_items, 10 * 2 * 2);
+    assert_eq!(driver.sent_items, 10 * 2 * 2);
     // Every group knows: it is chosen before one that is away, and not while it is away itself.
-    let publisher = client(&mut world, "publisher", 100);
-    world.links[link].received.clear();
-    publish(&mut world, publisher, "filter/999", QoS::AtMostOnce, 0);
-    assert!(!world.links[link].received.is_empty());
-    world.close(link);
-    publish(&mut world, publisher, "filter/999", QoS::AtLeastOnce, 1);
-    assert_eq!(world.shards.iter().map(|s| s.usage().longest_queue).sum::<usize>(), 1);
+    let publisher = client(&mut driver, "publisher", 100);
+    driver.links[link].received.clear();
+    publish(&mut driver, publisher, "filter/999", QoS::AtMostOnce, 0);
+    assert!(!driver.links[link].received.is_empty());
+    driver.close(link);
+    publish(&mut driver, publisher, "filter/999", QoS::AtLeastOnce, 1);
+    assert_eq!(driver.shards.iter().map(|s| s.usage().longest_queue).sum::<usize>(), 1);
     // Its session ends: nothing is kept of it.
-    let link = stays(&mut world, true);
-    world.close(link);
-    assert!(world.shards.iter().all(|s| s.usage().index_entries == 0));
+    let link = stays(&mut driver, true);
+    driver.close(link);
+    assert!(driver.shards.iter().all(|s| s.usage().index_entries == 0));
 }
 
 /// A group of connected members with a message in flight and one in the queue each, who can take no
 /// more.
-fn full_group(shards: u8, members: usize) -> (World, Vec<LinkId>, LinkId) {
-    let mut settings = world::settings();
+fn full_group(shards: u8, members: usize) -> (MemoryDriver, Vec<LinkId>, LinkId) {
+    let mut settings = driver::settings();
     settings.session.send.queue.messages = 1;
     settings.session.receive_maximum = 65_535;
-    let mut world = World::new(&settings, shards);
-    let links: Vec<LinkId> = (0..members).map(|n| member(&mut world, n)).collect();
-    let publisher = client(&mut world, "publisher", 100);
+    let mut driver = MemoryDriver::new(&settings, shards);
+    let links: Vec<LinkId> = (0..members).map(|n| member(&mut driver, n)).collect();
+    let publisher = client(&mut driver, "publisher", 100);
     for (n, link) in links.iter().enumerate() {
         let own = format!("own/{n}");
-        subscribe(&mut world, *link, &[&own], QoS::AtLeastOnce);
-        publish(&mut world, publisher, &own, QoS::AtLeastOnce, n as u16 + 1);
-        publish(&mut world, publisher, &own, QoS::AtLeastOnce, n as u16 + 1);
+        subscribe(&mut driver, *link, &[&own], QoS::AtLeastOnce);
+        publish(&mut driver, publisher, &own, QoS::AtLeastOnce, n as u16 + 1);
+        publish(&mut driver, publisher, &own, QoS::AtLeastOnce, n as u16 + 1);
     }
-    (world, links, publisher)
+    (driver, links, publisher)
 }
 
 #[test]
 fn a_message_to_a_group_of_full_members_is_on_its_way_a_bounded_number_of_times() {
     for (members, at_most) in [(4, 4), (100, 16 + 3 * 4), (400, 16 + 3 * 4)] {
-        let (mut world, _, publisher) = full_group(4, members);
-        world.links[publisher].received.clear();
+        let (mut driver, _, publisher) = full_group(4, members);
+        driver.links[publisher].received.clear();
         for (qos, id) in [(QoS::AtMostOnce, 0), (QoS::AtLeastOnce, 1)] {
-            world.passed_on = 0;
-            publish(&mut world, publisher, "t", qos, id);
-            assert!(world.passed_on <= at_most, "{} times, {members} members", world.passed_on);
+            driver.passed_on = 0;
+            publish(&mut driver, publisher, "t", qos, id);
+            assert!(driver.passed_on <= at_most, "{} times, {members} members", driver.passed_on);
         }
         // 0x97, once and for all.
-        assert!(world.links[publisher].received.ends_with(&[0x40, 3, 0, 1, 0x97]));
+        assert!(driver.links[publisher].received.ends_with(&[0x40, 3, 0, 1, 0x97]));
     }
 }
 
 #[test]
 fn the_one_of_many_members_that_can_take_more_is_found_wherever_it_is() {
     for shards in [1, 4] {
-        let (mut world, links, publisher) = full_group(shards, 60);
+        let (mut driver, links, publisher) = full_group(shards, 60);
         for free in [0, 17, 30, 59] {
             // It takes what waits for it, and what is published then.
-            while take(&mut world, links[free], true) > 0 {}
-            publish(&mut world, publisher, "t", QoS::AtLeastOnce, 1);
-            assert_eq!(take(&mut world, links[free], false), 1, "{shards} shards, member {free}");
+            while take(&mut driver, links[free], true) > 0 {}
+            publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
+            assert_eq!(take(&mut driver, links[free], false), 1, "{shards} shards, member {free}");
             // And fills up: one in flight, one in the queue.
-            publish(&mut world, publisher, "t", QoS::AtLeastOnce, 1);
+            publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 1);
         }
-        let dropped: u64 = world.shards.iter().map(|s| s.snapshot().counters.drops.total()).sum();
+        let dropped: u64 = driver.shards.iter().map(|s| s.snapshot().counters.drops.total()).sum();
         assert_eq!(dropped, 0);
     }
 }
@@ -266,11 +266,11 @@ fn the_one_of_many_members_that_can_take_more_is_found_wherever_it_is() {
 #[test]
 fn a_message_to_a_group_of_full_members_costs_steps_in_proportion_to_them() {
     for members in [100, 400] {
-        let (mut world, _, publisher) = full_group(1, members);
+        let (mut driver, _, publisher) = full_group(1, members);
         for (qos, id) in [(QoS::AtMostOnce, 0), (QoS::AtLeastOnce, 1)] {
-            world.shards[0].take_longest_turn();
-            publish(&mut world, publisher, "t", qos, id);
-            let (longest, _) = world.shards[0].take_longest_turn();
+            driver.shards[0].take_longest_turn();
+            publish(&mut driver, publisher, "t", qos, id);
+            let (longest, _) = driver.shards[0].take_longest_turn();
             assert!(longest <= 5 * members as u32, "{longest} steps, {members} members");
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::cases::{Expected, FIRST_PACKETS, LATER_PACKETS};
 use crate::decoder::{self, Entry, allocated, pieces, split_packets};
-use crate::world::{self, LinkId, World};
+use crate::driver::{self, LinkId, MemoryDriver};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -79,21 +79,21 @@ proptest! {
 /// Returns the bytes for the client, if it is still connected, and the bytes for a subscriber of
 /// `#`.
 fn what_follows<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, bool, Vec<u8>) {
-    let mut world = World::new(&world::settings(), 1);
-    let observer = observer(&mut world);
-    let client = world.open();
+    let mut driver = MemoryDriver::new(&driver::settings(), 1);
+    let observer = observer(&mut driver);
+    let client = driver.open();
     for piece in pieces {
-        world.send(client, piece);
+        driver.send(client, piece);
     }
-    let connected = world.is_open(client);
-    (world.links[client].received.clone(), connected, world.links[observer].received.clone())
+    let connected = driver.is_open(client);
+    (driver.links[client].received.clone(), connected, driver.links[observer].received.clone())
 }
 
-fn observer(world: &mut World) -> LinkId {
-    let link = world.open();
-    world.send(link, b"\x10\x0F\0\x04MQTT\x04\x02\0\0\0\x03obs");
-    world.send(link, b"\x82\x06\0\x01\0\x01#\x02");
-    assert_eq!(world.links[link].received, b"\x20\x02\0\0\x90\x03\0\x01\x02");
+fn observer(driver: &mut MemoryDriver) -> LinkId {
+    let link = driver.open();
+    driver.send(link, b"\x10\x0F\0\x04MQTT\x04\x02\0\0\0\x03obs");
+    driver.send(link, b"\x82\x06\0\x01\0\x01#\x02");
+    assert_eq!(driver.links[link].received, b"\x20\x02\0\0\x90\x03\0\x01\x02");
     link
 }
 
@@ -125,13 +125,13 @@ fn the_longest_lists_stay_within_what_a_byte_may_allocate() {
 
 #[test]
 fn a_claimed_length_makes_a_shard_keep_only_what_came() {
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.session.connect.packet_size = u32::MAX;
-    let mut world = World::new(&settings, 1);
-    let client = world.open();
-    world.send(client, b"\x10\x0D\0\x04MQTT\x04\x02\0\x3C\0\x01a");
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let client = driver.open();
+    driver.send(client, b"\x10\x0D\0\x04MQTT\x04\x02\0\x3C\0\x01a");
     let claim = b"\x30\xFF\xFF\xFF\x7F\0\x01t";
-    let bytes_allocated = allocated(|| world.send(client, claim));
+    let bytes_allocated = allocated(|| driver.send(client, claim));
     assert!(bytes_allocated < 16 * 1024, "{bytes_allocated}");
-    assert_eq!(world.shards[0].usage().partial_bytes, claim.len());
+    assert_eq!(driver.shards[0].usage().partial_bytes, claim.len());
 }

@@ -2,7 +2,7 @@
 //! of its dead letter, and the steps of a shared message from member to member.
 
 use crate::client::{connect, enter, named_at, publish, send, subscribe};
-use crate::world::{self, LinkId, World};
+use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::outcome::Outcome;
@@ -18,28 +18,28 @@ use homing::time::Instant;
 const FIRST: PacketId = PacketId::new(1).expect("not 0");
 
 /// A client whose session is stored, with a subscription to each filter.
-fn subscriber(world: &mut World, name: &str, filters: &[&str]) -> LinkId {
+fn subscriber(driver: &mut MemoryDriver, name: &str, filters: &[&str]) -> LinkId {
     let properties =
         ConnectProperties { session_expiry: Some(3600), receive_maximum: Some(1), ..Default::default() };
-    let link = enter(world, Connect { properties, ..connect(name) });
-    subscribe(world, link, filters, QoS::ExactlyOnce);
+    let link = enter(driver, Connect { properties, ..connect(name) });
+    subscribe(driver, link, filters, QoS::ExactlyOnce);
     link
 }
 
 /// The batches that follow from a negative acknowledgement: by a receiver in the first shard, of a
 /// message whose dead letter somebody in the last is to get.
 fn refused(shards: u8) -> Vec<Batch> {
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.session.send.redelivery.negative_ack = true;
-    let mut world = World::new(&settings, shards);
-    world.keep_in_store();
-    subscriber(&mut world, &named_at("watcher", shards - 1, shards), &["$dead/#"]);
-    let receiver = subscriber(&mut world, &named_at("receiver", 0, shards), &["t"]);
-    publish(&mut world, receiver, "t", QoS::AtLeastOnce, 1);
-    world.batches.clear();
+    let mut driver = MemoryDriver::new(&settings, shards);
+    driver.keep_in_store();
+    subscriber(&mut driver, &named_at("watcher", shards - 1, shards), &["$dead/#"]);
+    let receiver = subscriber(&mut driver, &named_at("receiver", 0, shards), &["t"]);
+    publish(&mut driver, receiver, "t", QoS::AtLeastOnce, 1);
+    driver.batches.clear();
     let refused = Acknowledgement { reason: ReasonCode::QUOTA_EXCEEDED, ..Acknowledgement::success(FIRST) };
-    send(&mut world, receiver, &Packet::Puback(refused));
-    world.batches
+    send(&mut driver, receiver, &Packet::Puback(refused));
+    driver.batches
 }
 
 fn is_letter(record: &Record) -> bool {
@@ -67,30 +67,30 @@ fn a_dead_letter_for_another_shard_commits_in_one_transaction_with_the_end_of_it
 /// member in each of the others, of which so many can take no more; and the reason in the answer to
 /// the publisher.
 fn shared_past(full: usize) -> (Vec<Batch>, ReasonCode) {
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.session.send.queue.messages = 1;
-    let mut world = World::new(&settings, 3);
-    world.keep_in_store();
-    let publisher = subscriber(&mut world, &named_at("publisher", 0, 3), &["none"]);
+    let mut driver = MemoryDriver::new(&settings, 3);
+    driver.keep_in_store();
+    let publisher = subscriber(&mut driver, &named_at("publisher", 0, 3), &["none"]);
     for (shard, own) in [(1, "1"), (2, "2")] {
-        subscriber(&mut world, &named_at("member", shard, 3), &[own, "$share/group/t"]);
+        subscriber(&mut driver, &named_at("member", shard, 3), &[own, "$share/group/t"]);
     }
     // One each in flight, and one in the queue. The first choice is the member that joined first.
     for n in 0..full as u16 {
         let own = ["1", "2"][usize::from(n)];
-        publish(&mut world, publisher, own, QoS::AtLeastOnce, 10 + n);
-        publish(&mut world, publisher, own, QoS::AtLeastOnce, 20 + n);
+        publish(&mut driver, publisher, own, QoS::AtLeastOnce, 10 + n);
+        publish(&mut driver, publisher, own, QoS::AtLeastOnce, 20 + n);
     }
-    world.batches.clear();
-    world.links[publisher].received.clear();
-    publish(&mut world, publisher, "t", QoS::ExactlyOnce, 1);
-    let received = &world.links[publisher].received;
+    driver.batches.clear();
+    driver.links[publisher].received.clear();
+    publish(&mut driver, publisher, "t", QoS::ExactlyOnce, 1);
+    let received = &driver.links[publisher].received;
     let Ok(Decoded::Packet { packet: Packet::Pubrec(answer), .. }) =
         codec::decode(received, ProtocolVersion::V5, u32::MAX)
     else {
         panic!("{received:?}")
     };
-    (world.batches, answer.reason)
+    (driver.batches, answer.reason)
 }
 
 /// For each participant of the one transaction: its entries, how many more participants it names,

@@ -1,7 +1,7 @@
 //! The work of one turn is bounded, counted in steps. Later turns do the rest.
 
 use crate::client::{connect_3_1_1, packet, string};
-use crate::world::{self, LinkId, World};
+use crate::driver::{self, LinkId, MemoryDriver};
 use homing::expiry::deadline::DeadlineKind;
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::QoS;
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 const STEPS: u32 = 100;
 
-fn world() -> World {
-    let mut settings = world::settings();
+fn driver() -> MemoryDriver {
+    let mut settings = driver::settings();
     settings.steps_per_turn = STEPS;
-    World::new(&settings, 1)
+    MemoryDriver::new(&settings, 1)
 }
 
-fn client(world: &mut World, name: u8) -> LinkId {
-    named(world, &char::from(name).to_string())
+fn client(driver: &mut MemoryDriver, name: u8) -> LinkId {
+    named(driver, &char::from(name).to_string())
 }
 
 /// QoS 0 to `t`, without a payload.
@@ -31,20 +31,20 @@ const PINGRESP: [u8; 2] = [0xD0, 0];
 
 #[test]
 fn packets_beyond_the_steps_of_a_turn_are_handled_in_later_turns() {
-    let mut world = world();
-    let (flood, other) = (client(&mut world, b'f'), client(&mut world, b'o'));
-    let flooded = world.id(flood);
+    let mut driver = driver();
+    let (flood, other) = (client(&mut driver, b'f'), client(&mut driver, b'o'));
+    let flooded = driver.id(flood);
     let bytes = PUBLISH.repeat(10 * STEPS as usize);
-    let (now, shard) = (world.now, &mut world.shards[0]);
+    let (now, shard) = (driver.now, &mut driver.shards[0]);
     shard.begin_turn();
     assert_eq!(shard.receive(now, flooded, &bytes), ReadProgress::Paused);
     assert_eq!(shard.snapshot().received, u64::from(STEPS));
     assert!(!shard.reads(flooded), "it is not read before it has had its next turn");
     // Another client has its turn in between.
-    world.send(other, &PINGREQ);
-    assert_eq!(world.links[other].received, PINGRESP);
-    world.settle();
-    let shard = &mut world.shards[0];
+    driver.send(other, &PINGREQ);
+    assert_eq!(driver.links[other].received, PINGRESP);
+    driver.settle();
+    let shard = &mut driver.shards[0];
     assert_eq!(shard.snapshot().received, u64::from(10 * STEPS));
     assert!(shard.reads(flooded) && !shard.has_jobs());
     let (longest, late) = shard.take_longest_turn();
@@ -65,30 +65,30 @@ fn publishes(mut received: &[u8]) -> usize {
 fn delayed_messages_that_are_due_together_are_published_in_one_tick_over_several_turns() {
     const MESSAGES: usize = 3_000;
     for shards in [1, 2] {
-        let mut settings = world::settings();
+        let mut settings = driver::settings();
         settings.steps_per_turn = STEPS;
         settings.delayed.messages = MESSAGES;
-        let mut world = World::new(&settings, shards);
+        let mut driver = MemoryDriver::new(&settings, shards);
         // "s" and "x" live in different ones of two shards.
-        let (publisher, subscriber) = (client(&mut world, b'p'), client(&mut world, b's'));
-        let other = client(&mut world, b'x');
+        let (publisher, subscriber) = (client(&mut driver, b'p'), client(&mut driver, b's'));
+        let other = client(&mut driver, b'x');
         for link in [subscriber, other] {
-            world.send(link, &[0x82, 6, 0, 1, 0, 1, b't', 0]);
-            world.links[link].received.clear();
+            driver.send(link, &[0x82, 6, 0, 1, 0, 1, b't', 0]);
+            driver.links[link].received.clear();
         }
         let later = b"\x30\x0E\0\x0C$delayed/1/t";
         for _ in 0..MESSAGES {
-            world.send(publisher, later);
+            driver.send(publisher, later);
         }
-        for shard in &mut world.shards {
+        for shard in &mut driver.shards {
             shard.take_longest_turn();
         }
         // One second, and a tick of 250 ms.
-        world.advance(Duration::from_millis(1_250));
+        driver.advance(Duration::from_millis(1_250));
         for link in [subscriber, other] {
-            assert_eq!(publishes(&world.links[link].received), MESSAGES);
+            assert_eq!(publishes(&driver.links[link].received), MESSAGES);
         }
-        for shard in &mut world.shards {
+        for shard in &mut driver.shards {
             let (longest, _) = shard.take_longest_turn();
             assert!(longest <= STEPS + 20, "a turn of {longest} steps, {shards} shards");
         }
@@ -98,26 +98,27 @@ fn delayed_messages_that_are_due_together_are_published_in_one_tick_over_several
 #[test]
 fn delayed_messages_wait_while_a_peer_has_as_much_as_it_should_and_then_go_on() {
     const MESSAGES: usize = 10_000;
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.delayed.messages = MESSAGES;
-    let mut world = World::new(&settings, 2);
+    let mut driver = MemoryDriver::new(&settings, 2);
     // One of them lives in another shard than the publisher.
-    let [publisher, one, other] = [b'p', b's', b'x'].map(|name| client(&mut world, name));
+    let [publisher, one, other] = [b'p', b's', b'x'].map(|name| client(&mut driver, name));
     for link in [one, other] {
-        world.send(link, &[0x82, 6, 0, 1, 0, 1, b't', 0]);
-        world.links[link].received.clear();
+        driver.send(link, &[0x82, 6, 0, 1, 0, 1, b't', 0]);
+        driver.links[link].received.clear();
     }
-    world.send(publisher, &b"\x30\x0E\0\x0C$delayed/1/t".repeat(MESSAGES));
-    world.holds_peer_batches = true;
-    world.advance(Duration::from_millis(1_250));
-    let outstanding = |world: &World| world.shards.iter().map(|s| s.usage().outstanding).sum::<usize>();
-    assert!((1_000..MESSAGES).contains(&outstanding(&world)), "{}", outstanding(&world));
-    world.holds_peer_batches = false;
-    world.settle();
+    driver.send(publisher, &b"\x30\x0E\0\x0C$delayed/1/t".repeat(MESSAGES));
+    driver.holds_peer_batches = true;
+    driver.advance(Duration::from_millis(1_250));
+    let outstanding =
+        |driver: &MemoryDriver| driver.shards.iter().map(|s| s.usage().outstanding).sum::<usize>();
+    assert!((1_000..MESSAGES).contains(&outstanding(&driver)), "{}", outstanding(&driver));
+    driver.holds_peer_batches = false;
+    driver.settle();
     for link in [one, other] {
-        assert_eq!(publishes(&world.links[link].received), MESSAGES);
+        assert_eq!(publishes(&driver.links[link].received), MESSAGES);
     }
-    assert!(world.shards.iter().all(|s| s.usage().jobs == 0));
+    assert!(driver.shards.iter().all(|s| s.usage().jobs == 0));
 }
 
 /// SUBSCRIBE at QoS 1 (0x82), or UNSUBSCRIBE (0xA2).
@@ -145,8 +146,8 @@ fn first_packet(received: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// So many messages are retained, of QoS 0 or 1.
-fn retain(world: &mut World, messages: usize, qos: QoS) {
-    let mut retained = world.shared.retained();
+fn retain(driver: &mut MemoryDriver, messages: usize, qos: QoS) {
+    let mut retained = driver.shared.retained();
     *retained = Retained::new(RetainedLimits::UNLIMITED);
     for n in 0..messages {
         let topic = format!("retained/{n}");
@@ -162,15 +163,15 @@ fn retain(world: &mut World, messages: usize, qos: QoS) {
     }
 }
 
-fn short_turns(shards: u8) -> World {
-    let mut settings = world::settings();
+fn short_turns(shards: u8) -> MemoryDriver {
+    let mut settings = driver::settings();
     settings.steps_per_turn = STEPS;
     settings.session.subscriptions.filters = 3_000;
-    World::new(&settings, shards)
+    MemoryDriver::new(&settings, shards)
 }
 
-fn assert_no_long_turn(world: &mut World) {
-    for shard in &mut world.shards {
+fn assert_no_long_turn(driver: &mut MemoryDriver) {
+    for shard in &mut driver.shards {
         let (longest, late) = shard.take_longest_turn();
         assert!(longest <= 2 * STEPS && late == 0, "a turn of {longest} steps, {late} packets late");
     }
@@ -181,26 +182,26 @@ fn assert_no_long_turn(world: &mut World) {
 fn v5_filters_beyond_the_steps_of_a_turn_are_entered_and_taken_out_in_later_turns() {
     const FILTERS: usize = 2_500;
     for shards in [1, 2] {
-        let mut world = short_turns(shards);
-        let [subscriber, publisher] = [b's', b'p'].map(|name| client(&mut world, name));
+        let mut driver = short_turns(shards);
+        let [subscriber, publisher] = [b's', b'p'].map(|name| client(&mut driver, name));
         let filters: Vec<String> = (0..FILTERS).map(|n| format!("f/{n}")).collect();
-        world.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
+        driver.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
         // A packet behind it is answered behind it.
-        world.send(subscriber, &[&naming(0x82, &filters)[..], &PINGREQ].concat());
-        let (suback, behind) = first_packet(&world.links[subscriber].received);
+        driver.send(subscriber, &[&naming(0x82, &filters)[..], &PINGREQ].concat());
+        let (suback, behind) = first_packet(&driver.links[subscriber].received);
         assert_eq!(suback, [&[0, 1][..], &[1; FILTERS]].concat());
         assert_eq!(behind, PINGRESP);
-        world.links[subscriber].received.clear();
+        driver.links[subscriber].received.clear();
         for n in [0, FILTERS - 1] {
             let topic = format!("f/{n}");
-            world.send(publisher, &packet(0x30, &[&[0, topic.len() as u8], topic.as_bytes()].concat()));
+            driver.send(publisher, &packet(0x30, &[&[0, topic.len() as u8], topic.as_bytes()].concat()));
         }
-        assert_eq!(publishes(&world.links[subscriber].received), 2);
-        world.links[subscriber].received.clear();
-        world.send(subscriber, &[&naming(0xA2, &filters)[..], &PINGREQ].concat());
-        assert_eq!(world.links[subscriber].received, [&[0xB0, 2, 0, 1][..], &PINGRESP].concat());
-        assert!(world.shards.iter().all(|s| s.usage().index_entries == 0 && s.usage().jobs == 0));
-        assert_no_long_turn(&mut world);
+        assert_eq!(publishes(&driver.links[subscriber].received), 2);
+        driver.links[subscriber].received.clear();
+        driver.send(subscriber, &[&naming(0xA2, &filters)[..], &PINGREQ].concat());
+        assert_eq!(driver.links[subscriber].received, [&[0xB0, 2, 0, 1][..], &PINGRESP].concat());
+        assert!(driver.shards.iter().all(|s| s.usage().index_entries == 0 && s.usage().jobs == 0));
+        assert_no_long_turn(&mut driver);
     }
 }
 
@@ -208,98 +209,102 @@ fn v5_filters_beyond_the_steps_of_a_turn_are_entered_and_taken_out_in_later_turn
 fn a_filter_that_a_subscribe_names_many_times_is_sent_its_retained_messages_once() {
     const RETAINED: usize = 50;
     for shards in [1, 2] {
-        let mut world = short_turns(shards);
-        let subscriber = client(&mut world, b's');
-        retain(&mut world, RETAINED, QoS::AtMostOnce);
-        world.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
-        world.send(subscriber, &naming(0x82, &vec!["#".to_owned(); 5_000]));
-        let (suback, behind) = first_packet(&world.links[subscriber].received);
+        let mut driver = short_turns(shards);
+        let subscriber = client(&mut driver, b's');
+        retain(&mut driver, RETAINED, QoS::AtMostOnce);
+        driver.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
+        driver.send(subscriber, &naming(0x82, &vec!["#".to_owned(); 5_000]));
+        let (suback, behind) = first_packet(&driver.links[subscriber].received);
         // No more are looked at than there can be different ones.
         assert_eq!(suback, [&[0, 1][..], &[1; 3_000], &[0x80; 2_000]].concat());
         assert_eq!(publishes(behind), RETAINED);
-        assert_no_long_turn(&mut world);
+        assert_no_long_turn(&mut driver);
     }
 }
 
 #[test]
 fn retained_messages_beyond_the_steps_of_a_turn_are_sent_in_later_turns_and_others_have_theirs() {
     const RETAINED: usize = 3_000;
-    let mut world = short_turns(1);
-    let (subscriber, other) = (client(&mut world, b's'), client(&mut world, b'o'));
-    retain(&mut world, RETAINED, QoS::AtMostOnce);
-    let (now, id) = (world.now, world.id(subscriber));
-    let shard = &mut world.shards[0];
+    let mut driver = short_turns(1);
+    let (subscriber, other) = (client(&mut driver, b's'), client(&mut driver, b'o'));
+    retain(&mut driver, RETAINED, QoS::AtMostOnce);
+    let (now, id) = (driver.now, driver.id(subscriber));
+    let shard = &mut driver.shards[0];
     shard.take_longest_turn();
     shard.begin_turn();
     shard.receive(now, id, &[&naming(0x82, &["#".to_owned()])[..], &PINGREQ].concat());
     assert!(!shard.reads(id), "what it pipelined behind waits");
-    world.turn();
+    driver.turn();
     // Retained in the meantime, ahead and behind: it comes once, live or read.
     for topic in [b"\x0Aretained/!", b"\x0Aretained/~"] {
-        world.send_unsettled(other, &packet(0x31, &[&[0], &topic[..], b"x"].concat()));
+        driver.send_unsettled(other, &packet(0x31, &[&[0], &topic[..], b"x"].concat()));
     }
-    world.send_unsettled(other, &PINGREQ);
-    world.turn();
-    assert_eq!(world.links[other].received, PINGRESP);
-    let so_far = publishes(first_packet(&world.links[subscriber].received).1);
+    driver.send_unsettled(other, &PINGREQ);
+    driver.turn();
+    assert_eq!(driver.links[other].received, PINGRESP);
+    let so_far = publishes(first_packet(&driver.links[subscriber].received).1);
     assert!(so_far < RETAINED, "{so_far}");
-    world.settle();
-    let received = &world.links[subscriber].received;
+    driver.settle();
+    let received = &driver.links[subscriber].received;
     let (suback, behind) = first_packet(received);
     assert_eq!(suback, [0, 1, 1]);
     // One is read as well: it was ahead.
     assert_eq!(publishes(behind), RETAINED + 3);
     assert!(behind.ends_with(&PINGRESP));
-    assert!(world.shards[0].reads(id) && world.shards[0].usage().jobs == 0);
-    assert_no_long_turn(&mut world);
+    assert!(driver.shards[0].reads(id) && driver.shards[0].usage().jobs == 0);
+    assert_no_long_turn(&mut driver);
 }
 
 #[test]
 fn a_stored_session_has_its_suback_when_all_that_is_retained_is_committed() {
     const RETAINED: usize = 500;
     for shards in [1, 2] {
-        let mut world = short_turns(shards);
-        world.keep_in_store();
-        let subscriber = world.open();
+        let mut driver = short_turns(shards);
+        driver.keep_in_store();
+        let subscriber = driver.open();
         // 3.1.1 without Clean Session.
-        world.send(subscriber, &[0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 0, 0, 0, 0, 1, b's']);
-        world.links[subscriber].received.clear();
-        retain(&mut world, RETAINED, QoS::AtLeastOnce);
-        world.batches.clear();
-        world.send_unsettled(subscriber, &naming(0x82, &["#".to_owned()]));
+        driver.send(subscriber, &[0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 0, 0, 0, 0, 1, b's']);
+        driver.links[subscriber].received.clear();
+        retain(&mut driver, RETAINED, QoS::AtLeastOnce);
+        driver.batches.clear();
+        driver.send_unsettled(subscriber, &naming(0x82, &["#".to_owned()]));
         let is_entry = |r: &&Record| matches!(r, Record::Entry(_));
-        while world.links[subscriber].received.is_empty() {
-            let owed: usize = world.batches.iter().map(|b| b.records.iter().filter(is_entry).count()).sum();
-            world.turn();
-            world.deliver_peer_batches();
-            assert!(world.links[subscriber].received.is_empty() || owed == RETAINED, "{owed} are committed");
+        while driver.links[subscriber].received.is_empty() {
+            let owed: usize = driver.batches.iter().map(|b| b.records.iter().filter(is_entry).count()).sum();
+            driver.turn();
+            driver.deliver_peer_batches();
+            assert!(driver.links[subscriber].received.is_empty() || owed == RETAINED, "{owed} are committed");
         }
-        assert!(world.batches.len() > 3, "it took several turns");
+        assert!(driver.batches.len() > 3, "it took several turns");
         // Gone in the midst of it: the session is owed all of it all the same.
-        world.settle();
-        world.send_unsettled(subscriber, &naming(0x82, &["#".to_owned()]));
+        driver.settle();
+        driver.send_unsettled(subscriber, &naming(0x82, &["#".to_owned()]));
         for _ in 0..3 {
-            world.turn();
-            world.deliver_peer_batches();
+            driver.turn();
+            driver.deliver_peer_batches();
         }
-        world.close(subscriber);
-        let queued: usize =
-            world.shards.iter().map(|s| s.usage().longest_queue + s.usage().widest_window).max().unwrap_or(0);
+        driver.close(subscriber);
+        let queued: usize = driver
+            .shards
+            .iter()
+            .map(|s| s.usage().longest_queue + s.usage().widest_window)
+            .max()
+            .unwrap_or(0);
         assert_eq!(queued, 2 * RETAINED);
-        assert!(world.shards.iter().all(|s| s.usage().jobs == 0));
+        assert!(driver.shards.iter().all(|s| s.usage().jobs == 0));
     }
 }
 
 /// Subscribes to a filter at QoS 1.
-fn subscribe(world: &mut World, link: LinkId, filter: &str) {
-    world.send(link, &packet(0x82, &[&[0, 1], &string(filter)[..], &[1]].concat()));
-    world.links[link].received.clear();
+fn subscribe(driver: &mut MemoryDriver, link: LinkId, filter: &str) {
+    driver.send(link, &packet(0x82, &[&[0, 1], &string(filter)[..], &[1]].concat()));
+    driver.links[link].received.clear();
 }
 
-fn named(world: &mut World, name: &str) -> LinkId {
-    let link = world.open();
-    world.send(link, &connect_3_1_1(name));
-    world.links[link].received.clear();
+fn named(driver: &mut MemoryDriver, name: &str) -> LinkId {
+    let link = driver.open();
+    driver.send(link, &connect_3_1_1(name));
+    driver.links[link].received.clear();
     link
 }
 
@@ -308,36 +313,36 @@ fn at_least_once(id: u8, payload: u8) -> [u8; 8] {
     [0x32, 6, 0, 1, b't', 0, id, payload]
 }
 
-fn assert_turns_are_short(world: &mut World) {
-    let (longest, late) = world.shards[0].take_longest_turn();
+fn assert_turns_are_short(driver: &mut MemoryDriver) {
+    let (longest, late) = driver.shards[0].take_longest_turn();
     // The last thing that is begun, and what it writes.
     assert!(longest <= STEPS + 40 && late == 0, "a turn of {longest} steps, {late} packets late");
 }
 
-/// A world with subscribers to `t`, and the turn that has a PUBLISH to them.
-fn fan(receivers: usize) -> (World, LinkId, Vec<LinkId>) {
+/// A driver with subscribers to `t`, and the turn that has a PUBLISH to them.
+fn fan(receivers: usize) -> (MemoryDriver, LinkId, Vec<LinkId>) {
     fan_to(receivers, |_| "t".to_owned())
 }
 
 /// The same, with the filter of each subscriber.
-fn fan_to(receivers: usize, filter: impl Fn(usize) -> String) -> (World, LinkId, Vec<LinkId>) {
-    let mut world = world();
-    let links: Vec<_> = (0..receivers).map(|n| named(&mut world, &format!("r{n}"))).collect();
+fn fan_to(receivers: usize, filter: impl Fn(usize) -> String) -> (MemoryDriver, LinkId, Vec<LinkId>) {
+    let mut driver = driver();
+    let links: Vec<_> = (0..receivers).map(|n| named(&mut driver, &format!("r{n}"))).collect();
     for (n, link) in links.iter().enumerate() {
-        subscribe(&mut world, *link, &filter(n));
+        subscribe(&mut driver, *link, &filter(n));
     }
-    let publisher = named(&mut world, "publisher");
-    world.shards[0].take_longest_turn();
-    (world, publisher, links)
+    let publisher = named(&mut driver, "publisher");
+    driver.shards[0].take_longest_turn();
+    (driver, publisher, links)
 }
 
 #[test]
 fn a_publish_to_very_many_is_delivered_in_portions_and_acknowledged_after_the_last() {
     const RECEIVERS: usize = 950;
-    let (mut world, publisher, receivers) = fan(RECEIVERS);
-    let (other, second) = (named(&mut world, "other"), named(&mut world, "second"));
-    let (now, ids) = (world.now, [world.id(publisher), world.id(second)]);
-    let shard = &mut world.shards[0];
+    let (mut driver, publisher, receivers) = fan(RECEIVERS);
+    let (other, second) = (named(&mut driver, "other"), named(&mut driver, "second"));
+    let (now, ids) = (driver.now, [driver.id(publisher), driver.id(second)]);
+    let shard = &mut driver.shards[0];
     for (id, payload) in ids.iter().zip([b'1', b'3']) {
         shard.begin_turn();
         let bytes = [at_least_once(1, payload), at_least_once(2, payload + 1)].concat();
@@ -346,31 +351,31 @@ fn a_publish_to_very_many_is_delivered_in_portions_and_acknowledged_after_the_la
     // Another client has its turn in the midst of it.
     shard.begin_turn();
     shard.work(now);
-    let id = world.id(other);
-    let shard = &mut world.shards[0];
+    let id = driver.id(other);
+    let shard = &mut driver.shards[0];
     shard.begin_turn();
     assert_eq!(shard.receive(now, id, &PINGREQ), ReadProgress::All);
     let sent = shard.snapshot().counters.sent;
     assert!((50..=u64::from(STEPS)).contains(&sent), "{sent} deliveries in one turn");
-    assert!(world.links[publisher].received.is_empty(), "it is not acknowledged before all have it");
-    world.settle();
-    assert_eq!(world.links[publisher].received, [0x40, 2, 0, 1, 0x40, 2, 0, 2]);
-    assert_eq!(world.links[second].received, [0x40, 2, 0, 1, 0x40, 2, 0, 2]);
-    assert_eq!(world.links[other].received, PINGRESP);
+    assert!(driver.links[publisher].received.is_empty(), "it is not acknowledged before all have it");
+    driver.settle();
+    assert_eq!(driver.links[publisher].received, [0x40, 2, 0, 1, 0x40, 2, 0, 2]);
+    assert_eq!(driver.links[second].received, [0x40, 2, 0, 1, 0x40, 2, 0, 2]);
+    assert_eq!(driver.links[other].received, PINGRESP);
     for link in receivers {
-        let payloads: Vec<_> = world.links[link].received.chunks(8).map(|publish| publish[7]).collect();
+        let payloads: Vec<_> = driver.links[link].received.chunks(8).map(|publish| publish[7]).collect();
         let of = |from: &[u8]| payloads.iter().copied().filter(|p| from.contains(p)).collect::<Vec<_>>();
         assert_eq!((of(b"12"), of(b"34"), payloads.len()), (b"12".to_vec(), b"34".to_vec(), 4));
     }
-    assert_turns_are_short(&mut world);
+    assert_turns_are_short(&mut driver);
 }
 
 #[test]
 fn a_publish_to_very_many_groups_is_shared_in_portions_and_acknowledged_after_the_last() {
     const GROUPS: usize = 950;
-    let (mut world, publisher, members) = fan_to(GROUPS, |n| format!("$share/g{n}/t"));
-    let (now, id) = (world.now, world.id(publisher));
-    let shard = &mut world.shards[0];
+    let (mut driver, publisher, members) = fan_to(GROUPS, |n| format!("$share/g{n}/t"));
+    let (now, id) = (driver.now, driver.id(publisher));
+    let shard = &mut driver.shards[0];
     shard.begin_turn();
     assert_eq!(shard.receive(now, id, &at_least_once(1, b'1')), ReadProgress::All);
     shard.begin_turn();
@@ -378,26 +383,26 @@ fn a_publish_to_very_many_groups_is_shared_in_portions_and_acknowledged_after_th
     let sent = shard.snapshot().counters.sent;
     assert!((20..=u64::from(STEPS)).contains(&sent), "{sent} deliveries in one turn");
     assert!(shard.is_fanning() && shard.outbox(id).is_none_or(|outbox| outbox.is_empty()));
-    world.settle();
-    assert_eq!(world.links[publisher].received, [0x40, 2, 0, 1]);
+    driver.settle();
+    assert_eq!(driver.links[publisher].received, [0x40, 2, 0, 1]);
     for link in members {
-        assert_eq!(world.links[link].received, at_least_once(1, b'1'), "once");
+        assert_eq!(driver.links[link].received, at_least_once(1, b'1'), "once");
     }
-    assert_turns_are_short(&mut world);
+    assert_turns_are_short(&mut driver);
 }
 
 #[test]
 fn a_session_that_begins_in_the_slot_of_one_that_ended_gets_nothing_of_what_was_on_its_way() {
     const RECEIVERS: usize = 950;
-    let (mut world, publisher, receivers) = fan(RECEIVERS);
-    let (now, id) = (world.now, world.id(publisher));
-    let shard = &mut world.shards[0];
+    let (mut driver, publisher, receivers) = fan(RECEIVERS);
+    let (now, id) = (driver.now, driver.id(publisher));
+    let shard = &mut driver.shards[0];
     shard.begin_turn();
     assert_eq!(shard.receive(now, id, &at_least_once(1, b'1')), ReadProgress::All);
     assert!(!shard.reads(id) && shard.is_fanning());
-    // Straight to the shard, for the world settles after whatever it does.
-    let last = world.id(receivers[RECEIVERS - 1]);
-    let shard = &mut world.shards[0];
+    // Straight to the shard, for the driver settles after whatever it does.
+    let last = driver.id(receivers[RECEIVERS - 1]);
+    let shard = &mut driver.shards[0];
     shard.closed(now, last, "closed");
     let new = shard.accept(now);
     shard.begin_turn();
@@ -415,48 +420,48 @@ fn a_session_that_begins_in_the_slot_of_one_that_ended_gets_nothing_of_what_was_
 #[test]
 fn a_publish_into_a_wildcard_bomb_is_matched_in_portions() {
     const LEVELS: u32 = 11;
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.steps_per_turn = STEPS;
     settings.session.subscriptions.filters = 1 << LEVELS;
-    let mut world = World::new(&settings, 1);
+    let mut driver = MemoryDriver::new(&settings, 1);
     let (bomb, publisher, receiver) =
-        (named(&mut world, "bomb"), named(&mut world, "publisher"), named(&mut world, "receiver"));
+        (named(&mut driver, "bomb"), named(&mut driver, "publisher"), named(&mut driver, "receiver"));
     for n in 0..1 << LEVELS {
         let level = |at: u32| if n >> at & 1 == 0 { "a/" } else { "+/" };
         let filter: String = (0..LEVELS).map(level).chain(["b"]).collect();
-        subscribe(&mut world, bomb, &filter);
+        subscribe(&mut driver, bomb, &filter);
     }
-    subscribe(&mut world, receiver, "a/#");
-    world.shards[0].take_longest_turn();
+    subscribe(&mut driver, receiver, "a/#");
+    driver.shards[0].take_longest_turn();
     let topic = ["a"; LEVELS as usize + 1].join("/");
     let mut publish = vec![0x30, 2 + topic.len() as u8, 0, topic.len() as u8];
     publish.extend(topic.bytes());
-    world.send(publisher, &publish);
-    assert_eq!(world.links[receiver].received, publish);
-    assert_turns_are_short(&mut world);
+    driver.send(publisher, &publish);
+    assert_eq!(driver.links[receiver].received, publish);
+    assert_turns_are_short(&mut driver);
 }
 
 #[test]
 fn filters_with_wildcards_of_more_levels_than_a_session_may_have_are_refused() {
     const LEVELS: usize = 256;
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     (settings.session.topic_levels, settings.session.subscriptions.filters) = (LEVELS, 1_000);
     settings.session.subscriptions.wildcard_levels = 64 * 1024;
-    let mut world = World::new(&settings, 1);
-    let link = named(&mut world, "bomb");
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let link = named(&mut driver, "bomb");
     let filter = |n: usize| format!("{n}/{}", vec!["+"; LEVELS - 1].join("/"));
     let filters: Vec<String> = (0..600).map(filter).collect();
-    world.send(link, &naming(0x82, &filters));
-    let (suback, _) = first_packet(&world.links[link].received);
+    driver.send(link, &naming(0x82, &filters));
+    let (suback, _) = first_packet(&driver.links[link].received);
     let granted = suback[2..].iter().filter(|code| **code == 1).count();
     assert_eq!((granted, suback.len()), (64 * 1024 / LEVELS, 2 + 600));
     assert!(suback[2 + granted..].iter().all(|code| *code == 0x80));
     // A removed filter makes room, and a filter without a wildcard needs none.
-    world.links[link].received.clear();
-    world.send(link, &naming(0xA2, &filters[..1]));
-    world.links[link].received.clear();
-    world.send(link, &naming(0x82, &[filter(600), filter(601), "a/b".into()]));
-    let (suback, _) = first_packet(&world.links[link].received);
+    driver.links[link].received.clear();
+    driver.send(link, &naming(0xA2, &filters[..1]));
+    driver.links[link].received.clear();
+    driver.send(link, &naming(0x82, &[filter(600), filter(601), "a/b".into()]));
+    let (suback, _) = first_packet(&driver.links[link].received);
     assert_eq!(suback[2..], [1, 0x80, 1]);
 }
 
@@ -473,92 +478,92 @@ const QUEUED: usize = 2_000;
 
 /// A session that its client has left, with [`FILTERS`] filters and [`QUEUED`] messages to `t`, and
 /// a publisher.
-fn with_much(world: &mut World, shared: bool) -> LinkId {
-    let (gone, publisher) = (world.open(), named(world, "publisher"));
-    world.send(gone, &connect("s", false));
+fn with_much(driver: &mut MemoryDriver, shared: bool) -> LinkId {
+    let (gone, publisher) = (driver.open(), named(driver, "publisher"));
+    driver.send(gone, &connect("s", false));
     let share = if shared { "$share/g/" } else { "" };
     let filters = (0..FILTERS).map(|n| if n == 0 { format!("{share}t") } else { format!("{share}f/{n}") });
-    world.send(gone, &naming(0x82, &filters.collect::<Vec<_>>()));
-    world.close(gone);
+    driver.send(gone, &naming(0x82, &filters.collect::<Vec<_>>()));
+    driver.close(gone);
     for n in 0..QUEUED {
         let payload = if n == 0 { b'f' } else { b'm' };
-        world.send(publisher, &at_least_once((n % 200) as u8 + 1, payload));
+        driver.send(publisher, &at_least_once((n % 200) as u8 + 1, payload));
     }
-    world.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
+    driver.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
     publisher
 }
 
-fn with_long_queues(shards: u8, stored: bool) -> World {
-    let mut settings = world::settings();
+fn with_long_queues(shards: u8, stored: bool) -> MemoryDriver {
+    let mut settings = driver::settings();
     settings.steps_per_turn = STEPS;
     settings.session.subscriptions.filters = FILTERS;
     settings.session.send.queue.messages = QUEUED;
-    let mut world = World::new(&settings, shards);
+    let mut driver = MemoryDriver::new(&settings, shards);
     if stored {
-        world.keep_in_store();
+        driver.keep_in_store();
     }
-    world
+    driver
 }
 
 // 5.0 [MQTT-3.1.2-4]
 #[test]
 fn v5_a_session_with_much_ends_in_portions_and_its_client_begins_anew_at_once() {
     for (shards, stored) in [(1, false), (1, true), (2, true)] {
-        let mut world = with_long_queues(shards, stored);
-        let publisher = with_much(&mut world, false);
-        let other = named(&mut world, "other");
-        let again = world.open();
-        world.send_unsettled(again, &connect("s", true));
-        let snapshot = |world: &World| {
-            world
+        let mut driver = with_long_queues(shards, stored);
+        let publisher = with_much(&mut driver, false);
+        let other = named(&mut driver, "other");
+        let again = driver.open();
+        driver.send_unsettled(again, &connect("s", true));
+        let snapshot = |driver: &MemoryDriver| {
+            driver
                 .shards
                 .iter()
                 .map(Shard::snapshot)
                 .fold((0, 0), |(a, b), f| (a + f.sessions, b + f.subscriptions))
         };
-        let (sessions, filters) = snapshot(&world);
+        let (sessions, filters) = snapshot(&driver);
         assert!(sessions == 3 && filters > 0, "{sessions} sessions, {filters} filters: it goes on");
         // Others have their turns in between, and what was of the old session is not of the new
         // one.
-        world.send_unsettled(other, &PINGREQ);
-        world.turn();
-        assert_eq!(world.links[other].received, PINGRESP);
-        world.send(publisher, &at_least_once(250, b'n'));
-        assert_eq!(world.links[again].received, [0x20, 2, 0, 0], "a session that is not present");
-        assert_eq!(snapshot(&world), (3, 0));
+        driver.send_unsettled(other, &PINGREQ);
+        driver.turn();
+        assert_eq!(driver.links[other].received, PINGRESP);
+        driver.send(publisher, &at_least_once(250, b'n'));
+        assert_eq!(driver.links[again].received, [0x20, 2, 0, 0], "a session that is not present");
+        assert_eq!(snapshot(&driver), (3, 0));
         let dropped: u64 =
-            world.shards.iter().map(|s| s.snapshot().counters.drops.of(DropReason::SessionEnded)).sum();
+            driver.shards.iter().map(|s| s.snapshot().counters.drops.of(DropReason::SessionEnded)).sum();
         assert_eq!(dropped, QUEUED as u64);
-        assert!(world.shards.iter().all(|s| s.usage().jobs == 0 && s.recount().is_ok()));
-        assert_no_long_turn(&mut world);
+        assert!(driver.shards.iter().all(|s| s.usage().jobs == 0 && s.recount().is_ok()));
+        assert_no_long_turn(&mut driver);
     }
 }
 
 #[test]
 fn a_session_that_begins_while_another_ends_gets_nothing_by_its_filters() {
-    let mut world = with_long_queues(1, false);
-    let publisher = with_much(&mut world, false);
-    let again = world.open();
-    world.send_unsettled(again, &connect("s", true));
+    let mut driver = with_long_queues(1, false);
+    let publisher = with_much(&mut driver, false);
+    let again = driver.open();
+    driver.send_unsettled(again, &connect("s", true));
     // Whichever slot these have, the filters of the one that ended do not lead to them.
-    let others: Vec<LinkId> = (0..3).map(|_| world.open()).collect();
+    let others: Vec<LinkId> = (0..3).map(|_| driver.open()).collect();
     for (link, name) in others.iter().zip(["a", "b", "c"]) {
-        world.send_unsettled(*link, &connect(name, true));
+        driver.send_unsettled(*link, &connect(name, true));
     }
-    world.links[publisher].received.clear();
+    driver.links[publisher].received.clear();
     for n in 0..FILTERS {
         let topic = format!("f/{n}");
         let publish = packet(0x30, &[&[0, topic.len() as u8], topic.as_bytes()].concat());
-        world.send_unsettled(publisher, &publish);
+        driver.send_unsettled(publisher, &publish);
         if n % 10 == 0 {
-            world.turn();
+            driver.turn();
         }
     }
-    world.settle();
+    driver.settle();
     for link in others.into_iter().chain([again]) {
-        assert_eq!(world.links[link].received, [0x20, 2, 0, 0]);
+        assert_eq!(driver.links[link].received, [0x20, 2, 0, 0]);
     }
-    assert_no_long_turn(&mut world);
+    assert_no_long_turn(&mut driver);
 }
 
 // 5.0 [MQTT-4.8.2-5]
@@ -566,29 +571,29 @@ fn a_session_that_begins_while_another_ends_gets_nothing_by_its_filters() {
 fn v5_shared_messages_of_a_session_that_ends_in_portions_go_to_other_members_in_order() {
     // Nothing is read back from a store here.
     for shards in [1, 2] {
-        let mut world = with_long_queues(shards, false);
+        let mut driver = with_long_queues(shards, false);
         // Its member is the only one when they are queued.
-        with_much(&mut world, true);
-        let member = named(&mut world, "member");
-        subscribe(&mut world, member, "$share/g/t");
-        world.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
-        let again = world.open();
-        world.send(again, &connect("s", true));
-        assert_eq!(world.links[again].received, [0x20, 2, 0, 0]);
+        with_much(&mut driver, true);
+        let member = named(&mut driver, "member");
+        subscribe(&mut driver, member, "$share/g/t");
+        driver.shards.iter_mut().for_each(|shard| _ = shard.take_longest_turn());
+        let again = driver.open();
+        driver.send(again, &connect("s", true));
+        assert_eq!(driver.links[again].received, [0x20, 2, 0, 0]);
         let mut taken = 0;
-        while !world.links[member].received.is_empty() {
-            let received = std::mem::take(&mut world.links[member].received);
+        while !driver.links[member].received.is_empty() {
+            let received = std::mem::take(&mut driver.links[member].received);
             let mut acks = Vec::new();
             for publish in received.chunks(8) {
                 assert_eq!(publish[7] == b'f', taken == 0, "message {taken}");
                 acks.extend([0x40, 2, publish[5], publish[6]]);
                 taken += 1;
             }
-            world.send(member, &acks);
+            driver.send(member, &acks);
         }
         assert_eq!(taken, QUEUED);
-        assert!(world.shards.iter().all(|s| s.usage().jobs == 0 && s.usage().orphaned_queues == 0));
-        assert_no_long_turn(&mut world);
+        assert!(driver.shards.iter().all(|s| s.usage().jobs == 0 && s.usage().orphaned_queues == 0));
+        assert_no_long_turn(&mut driver);
     }
 }
 
@@ -605,55 +610,57 @@ fn connect_with_will(name: &str, topic: &str, delay: u8) -> Vec<u8> {
 fn what_the_broker_publishes_to_very_many_is_delivered_in_portions() {
     const RECEIVERS: usize = 950;
     for stored in [false, true] {
-        let mut settings = world::settings();
+        let mut settings = driver::settings();
         settings.steps_per_turn = STEPS;
-        let mut world = World::new(&settings, 1);
+        let mut driver = MemoryDriver::new(&settings, 1);
         if stored {
-            world.keep_in_store();
+            driver.keep_in_store();
         }
-        let receivers: Vec<_> = (0..RECEIVERS).map(|n| named(&mut world, &format!("r{n}"))).collect();
-        receivers.iter().for_each(|link| subscribe(&mut world, *link, "t"));
-        let (gone, publisher) = (world.open(), named(&mut world, "publisher"));
-        world.send(gone, &connect_with_will("gone", "t", 0));
-        world.send(publisher, b"\x30\x0E\0\x0C$delayed/1/t");
-        world.shards[0].take_longest_turn();
-        let all_have = |world: &mut World, times: usize| {
-            receivers.iter().all(|link| publishes(&std::mem::take(&mut world.links[*link].received)) == times)
+        let receivers: Vec<_> = (0..RECEIVERS).map(|n| named(&mut driver, &format!("r{n}"))).collect();
+        receivers.iter().for_each(|link| subscribe(&mut driver, *link, "t"));
+        let (gone, publisher) = (driver.open(), named(&mut driver, "publisher"));
+        driver.send(gone, &connect_with_will("gone", "t", 0));
+        driver.send(publisher, b"\x30\x0E\0\x0C$delayed/1/t");
+        driver.shards[0].take_longest_turn();
+        let all_have = |driver: &mut MemoryDriver, times: usize| {
+            receivers
+                .iter()
+                .all(|link| publishes(&std::mem::take(&mut driver.links[*link].received)) == times)
         };
-        world.close(gone);
-        assert!(all_have(&mut world, 1), "a will");
-        let now = world.now;
-        world.shards[0].begin_turn();
+        driver.close(gone);
+        assert!(all_have(&mut driver, 1), "a will");
+        let now = driver.now;
+        driver.shards[0].begin_turn();
         for _ in 0..3 {
-            world.shards[0].announce(now, "t", b"x");
+            driver.shards[0].announce(now, "t", b"x");
         }
         // Whoever publishes has its turn between them.
-        world.send(publisher, &PUBLISH);
-        assert!(all_have(&mut world, 4), "events");
-        world.advance(Duration::from_millis(1_250));
-        assert!(all_have(&mut world, 1), "a delayed message");
-        assert!(world.shards[0].usage().jobs + world.shards[0].usage().put_off == 0);
-        assert_turns_are_short(&mut world);
+        driver.send(publisher, &PUBLISH);
+        assert!(all_have(&mut driver, 4), "events");
+        driver.advance(Duration::from_millis(1_250));
+        assert!(all_have(&mut driver, 1), "a delayed message");
+        assert!(driver.shards[0].usage().jobs + driver.shards[0].usage().put_off == 0);
+        assert_turns_are_short(&mut driver);
     }
 }
 
 #[test]
 fn wills_that_are_due_together_go_out_over_several_turns() {
     const WILLS: u32 = 300;
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.steps_per_turn = STEPS;
-    let mut world = World::new(&settings, 1);
-    world.keep_in_store();
-    let receiver = named(&mut world, "receiver");
-    subscribe(&mut world, receiver, "t");
+    let mut driver = MemoryDriver::new(&settings, 1);
+    driver.keep_in_store();
+    let receiver = named(&mut driver, "receiver");
+    subscribe(&mut driver, receiver, "t");
     for n in 0..WILLS {
-        let link = world.open();
-        world.send(link, &connect_with_will(&format!("w{n:03}"), "t", 1));
-        world.close(link);
+        let link = driver.open();
+        driver.send(link, &connect_with_will(&format!("w{n:03}"), "t", 1));
+        driver.close(link);
     }
-    world.now = world.now + Duration::from_secs(2);
-    let now = world.now;
-    let shard = &mut world.shards[0];
+    driver.now = driver.now + Duration::from_secs(2);
+    let now = driver.now;
+    let shard = &mut driver.shards[0];
     shard.take_longest_turn();
     shard.begin_turn();
     for slot in 1..=WILLS {
@@ -661,26 +668,26 @@ fn wills_that_are_due_together_go_out_over_several_turns() {
     }
     assert!(shard.snapshot().counters.sent <= u64::from(STEPS));
     // The will of a client that is back before its turn goes out all the same, and once.
-    let back = world.open();
-    world.send_unsettled(back, &connect_with_will("w299", "other", 1));
-    world.settle();
-    assert_eq!(publishes(&world.links[receiver].received), WILLS as usize);
-    assert_turns_are_short(&mut world);
+    let back = driver.open();
+    driver.send_unsettled(back, &connect_with_will("w299", "other", 1));
+    driver.settle();
+    assert_eq!(publishes(&driver.links[receiver].received), WILLS as usize);
+    assert_turns_are_short(&mut driver);
 }
 
 #[test]
 fn a_publication_goes_on_in_portions_when_its_publisher_is_gone_and_its_will_comes_behind_it() {
     const RECEIVERS: usize = 950;
     for clean in [true, false] {
-        let (mut world, _, receivers) = fan(RECEIVERS);
+        let (mut driver, _, receivers) = fan(RECEIVERS);
         let mut will = connect("w", clean);
         will[1] += 6;
         will[9] |= 0x0C;
         will.extend([0, 1, b't', 0, 1, b'w']);
-        let publisher = world.open();
-        world.send(publisher, &will);
-        let (now, id) = (world.now, world.id(publisher));
-        let shard = &mut world.shards[0];
+        let publisher = driver.open();
+        driver.send(publisher, &will);
+        let (now, id) = (driver.now, driver.id(publisher));
+        let shard = &mut driver.shards[0];
         shard.take_longest_turn();
         shard.begin_turn();
         shard.receive(now, id, &at_least_once(1, b'1'));
@@ -690,34 +697,34 @@ fn a_publication_goes_on_in_portions_when_its_publisher_is_gone_and_its_will_com
         shard.closed(now, id, "closed");
         assert!(shard.is_fanning() && shard.snapshot().counters.sent < RECEIVERS as u64);
         // A message that it publishes after its return comes behind both.
-        let back = world.open();
-        world.send(back, &[&connect("w", clean)[..], &at_least_once(1, b'2')].concat());
+        let back = driver.open();
+        driver.send(back, &[&connect("w", clean)[..], &at_least_once(1, b'2')].concat());
         for link in receivers {
-            let payloads: Vec<u8> = world.links[link].received.chunks(8).map(|publish| publish[7]).collect();
+            let payloads: Vec<u8> = driver.links[link].received.chunks(8).map(|publish| publish[7]).collect();
             assert_eq!(payloads, b"1w2", "clean: {clean}");
         }
-        assert_turns_are_short(&mut world);
+        assert_turns_are_short(&mut driver);
     }
 }
 
 #[test]
 fn dead_letters_of_a_session_with_much_are_posted_in_portions_and_each_batch_waits_for_its_own() {
     const WATCHERS: usize = 20;
-    let mut settings = world::settings();
+    let mut settings = driver::settings();
     settings.steps_per_turn = STEPS;
     settings.session.subscriptions.filters = FILTERS;
     settings.session.send.queue.messages = QUEUED;
     settings.session.send.redelivery.dead_letters = DropReasons::from_iter([DropReason::SessionEnded]);
     settings.session.send.in_flight = 3_000;
-    let mut world = World::new(&settings, 1);
-    let watchers: Vec<_> = (0..WATCHERS).map(|n| named(&mut world, &format!("w{n}"))).collect();
-    watchers.iter().for_each(|link| subscribe(&mut world, *link, "$dead/#"));
-    with_much(&mut world, false);
-    let again = world.open();
-    world.send(again, &connect("s", true));
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let watchers: Vec<_> = (0..WATCHERS).map(|n| named(&mut driver, &format!("w{n}"))).collect();
+    watchers.iter().for_each(|link| subscribe(&mut driver, *link, "$dead/#"));
+    with_much(&mut driver, false);
+    let again = driver.open();
+    driver.send(again, &connect("s", true));
     for link in watchers {
-        assert_eq!(publishes(&world.links[link].received), QUEUED);
-        world.links[link].received.clear();
+        assert_eq!(publishes(&driver.links[link].received), QUEUED);
+        driver.links[link].received.clear();
     }
-    assert_turns_are_short(&mut world);
+    assert_turns_are_short(&mut driver);
 }

@@ -6,7 +6,7 @@
 mod cases;
 #[path = "../../in_memory/script.rs"]
 mod script;
-#[path = "../../in_memory/world.rs"]
-mod world;
+#[path = "../../in_memory/driver.rs"]
+mod driver;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| script::run(input));

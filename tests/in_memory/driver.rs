@@ -1,4 +1,4 @@
-//! The driver of shards, in memory and in virtual time: sockets of any room, the expiry queue, the
+//! Drives shards in memory and in virtual time: sockets of any room, the expiry queue, the
 //! way between shards.
 //!
 //! It does for [`Shard::turn`] what `homing::broker`'s driver does, one thing after the other.
@@ -93,7 +93,7 @@ pub fn settings() -> ShardSettings {
     }
 }
 
-/// A client's end of a connection, by its place in [`World::links`].
+/// A client's end of a connection, by its place in [`MemoryDriver::links`].
 pub type LinkId = usize;
 
 /// One connection and its socket.
@@ -113,7 +113,7 @@ pub struct Link {
 }
 
 /// Shards with their sockets, their expiry queue and the ways between them.
-pub struct World {
+pub struct MemoryDriver {
     pub now: Instant,
     pub shared: Arc<SharedState>,
     pub shards: Vec<Shard>,
@@ -131,16 +131,16 @@ pub struct World {
     pub writes: Vec<LinkId>,
     /// The batches that the shards asked the store to commit.
     pub batches: Vec<Batch>,
-    /// If true, commits wait for [`World::commit`]. Otherwise they are made at once.
+    /// If true, commits wait for [`MemoryDriver::commit`]. Otherwise they are made at once.
     pub holds_commits: bool,
     uncommitted: Vec<(usize, Lsn)>,
     /// The pages that the shards requested and do not have yet.
     pages: Vec<(usize, PageRequest)>,
 }
 
-impl World {
+impl MemoryDriver {
     /// Stored queues have the same bounds as others.
-    pub fn new(settings: &ShardSettings, shards: u8) -> World {
+    pub fn new(settings: &ShardSettings, shards: u8) -> MemoryDriver {
         let mut settings = settings.clone();
         settings.session.send.stored_queue = settings.session.send.queue.clone();
         let shared = Arc::new(SharedState {
@@ -153,7 +153,7 @@ impl World {
         });
         let shard =
             |here| Shard::new(ShardId(here), shards, settings.clone(), Arc::clone(&shared), here.into());
-        World {
+        MemoryDriver {
             now: Instant::ZERO,
             shards: (0..shards).map(shard).collect(),
             shared: Arc::clone(&shared),
@@ -408,7 +408,7 @@ impl World {
         call: impl FnOnce(&mut Shard, Instant, &mut ShardIo<'_>) -> T,
     ) -> T {
         let now = self.now;
-        let World { shards, links, peer_batches, pages, writes, batches, .. } = self;
+        let MemoryDriver { shards, links, peer_batches, pages, writes, batches, .. } = self;
         let later = Later::default();
         let mut io = ShardIo { shard: at, links, peer_batches, pages, writes, batches, later };
         let result = call(&mut shards[at], now, &mut io);
