@@ -1,20 +1,23 @@
 //! What the unit tests of this folder start from.
 
+use super::settings::settings;
 use super::statistics::BrokerStatistics;
+use crate::config::Config;
 use crate::mqtt::charge::Budget;
 use crate::routing::retained::{Retained, RetainedLimits};
+use crate::routing::subscription_tree::ShardId;
 use crate::shard::totals::Totals;
-use crate::shard::{PartialShare, SharedState};
+use crate::shard::{PartialShare, Shard, SharedState};
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 
-/// Returns the state that shards share, without a bound on memory.
+/// Returns the state that shards share, with 1 GiB of memory.
 pub fn shared() -> Arc<SharedState> {
     let retained = RetainedLimits { messages: 1_000, bytes: 1 << 20 };
     Arc::new(SharedState {
         retained: Mutex::new(Retained::new(retained)),
-        budget: Arc::new(Budget::new(0)),
-        partial: PartialShare::new(0),
+        budget: Arc::new(Budget::new(1 << 30)),
+        partial: PartialShare::new(1 << 28),
         store_full: AtomicBool::new(false),
         totals: Totals::default(),
         store_room: AtomicI64::new(i64::MAX),
@@ -22,6 +25,11 @@ pub fn shared() -> Arc<SharedState> {
 }
 
 /// Returns counters at zero, for one shard.
-pub fn statistics() -> Arc<BrokerStatistics> {
-    Arc::new(BrokerStatistics::new(1, shared()))
+pub fn statistics(shared: &Arc<SharedState>) -> Arc<BrokerStatistics> {
+    Arc::new(BrokerStatistics::new(1, Arc::clone(shared)))
+}
+
+/// Returns shard 0 of `shards`, with the settings of an empty configuration file.
+pub fn shard(shards: u8, shared: Arc<SharedState>) -> Shard {
+    Shard::new(ShardId(0), shards, settings(&Config::default()), shared, 1)
 }

@@ -1,13 +1,12 @@
 //! Listening sockets, and the task that accepts connections.
 
-use super::StartError;
 use super::message::{Adopt, Incoming};
 use super::rate_limit::{Rate, RateLimiter};
+use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
-use crate::broker::shard_actor::ShardActor;
 use crate::clock;
 use crate::time::Instant;
-use actix::Addr;
+use actix::Recipient;
 use rustix::io::retry_on_intr;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -56,7 +55,7 @@ pub fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAdd
 /// Accepts connections of one listener and spreads them over the shards in turn.
 pub struct Acceptor {
     listener: AsyncFd<TcpListener>,
-    shards: Vec<Addr<ShardActor>>,
+    shards: Vec<Recipient<Adopt>>,
     /// The sockets accepted in this turn, by shard.
     batches: Vec<Vec<Incoming>>,
     next: usize,
@@ -77,7 +76,7 @@ impl Acceptor {
     /// The reactor refuses the listener.
     pub fn new(
         listener: TcpListener,
-        shards: Vec<Addr<ShardActor>>,
+        shards: Vec<Recipient<Adopt>>,
         statistics: Arc<BrokerStatistics>,
         limit: usize,
     ) -> io::Result<Acceptor> {
@@ -203,7 +202,12 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::broker::fixture;
+    use actix::{Actor, Handler};
+    use std::cell::RefCell;
     use std::io::Read;
+    use std::rc::Rc;
+    use tokio::io::AsyncReadExt;
 
     #[test]
     fn refused_connections_make_one_line_a_second_with_their_number() {
@@ -224,5 +228,43 @@ mod tests {
         assert!(socket.nodelay().expect("a TCP socket"));
         let nothing_yet = socket.read(&mut [0]).expect_err("it does not block");
         assert_eq!(nothing_yet.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// Keeps the sockets that an acceptor hands out.
+    #[derive(Clone, Default)]
+    struct Adopter(Rc<RefCell<Vec<Incoming>>>);
+
+    impl Actor for Adopter {
+        type Context = actix::Context<Adopter>;
+    }
+
+    impl Handler<Adopt> for Adopter {
+        type Result = ();
+
+        fn handle(&mut self, adopt: Adopt, _: &mut actix::Context<Adopter>) {
+            self.0.borrow_mut().extend(adopt.0);
+        }
+    }
+
+    #[test]
+    fn sockets_go_to_the_shards_in_turn_until_the_limit_is_reached() {
+        actix_rt::System::new().block_on(async {
+            let (listener, address) = bind(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
+            let shards = [Adopter::default(), Adopter::default()];
+            let ways = shards.iter().map(|shard| shard.clone().start().recipient()).collect();
+            let acceptor =
+                Acceptor::new(listener, ways, fixture::statistics(&fixture::shared()), 4).expect("a reactor");
+            actix_rt::spawn(acceptor.run());
+            let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+            let refused = TcpStream::connect(address).expect("it listens");
+            refused.set_nonblocking(true).expect("a socket");
+            let mut refused = tokio::net::TcpStream::from_std(refused).expect("a reactor");
+            assert_eq!(refused.read(&mut [0]).await.expect("no reset"), 0);
+            while shards.iter().map(|shard| shard.0.borrow().len()).sum::<usize>() < 4 {
+                tokio::task::yield_now().await;
+            }
+            assert!(shards.iter().all(|shard| shard.0.borrow().len() == 2));
+            drop(clients);
+        });
     }
 }

@@ -1,6 +1,5 @@
 //! The messages between actors, except those of the expiry actor (`crate::expiry::message`).
 
-use crate::broker::shard_actor::ShardActor;
 use crate::expiry::actor::ExpiryActor;
 use crate::mqtt::charge::Charge;
 use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
@@ -8,7 +7,7 @@ use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::store::writer::ToStore;
-use actix::{Addr, Message};
+use actix::{Addr, Message, Recipient};
 use std::net::{SocketAddr, TcpStream};
 
 /// A socket on its way to a shard: just accepted, or from the shard that read its CONNECT.
@@ -49,10 +48,19 @@ impl Message for Adopt {
     type Result = ();
 }
 
-/// The addresses of all shards, sent once all have started.
+/// The ways to one shard.
+#[derive(Clone)]
+pub struct PeerAddresses {
+    /// For sockets whose session lives in the shard.
+    pub sockets: Recipient<Adopt>,
+    /// For the batches of other shards.
+    pub batches: Recipient<PeerBatch>,
+}
+
+/// The ways to all shards, sent once all have started.
 pub struct ConnectPeers {
     /// All shards by number, the receiver included.
-    pub shards: Vec<Addr<ShardActor>>,
+    pub peers: Vec<PeerAddresses>,
     /// The way to the committing thread; `None` without a store.
     pub store: Option<ToStore>,
 }

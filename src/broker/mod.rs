@@ -41,6 +41,7 @@
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | `sys`, `dump` | the counters of `$SYS`; the text of SIGUSR1 |
+//! | `signals` | signals that stop the broker or ask for a dump |
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
 //! | `statistics` | counters that the threads share |
 
@@ -55,6 +56,8 @@ pub mod message;
 mod rate_limit;
 mod settings;
 pub mod shard_actor;
+mod signals;
+mod start_error;
 mod statistics;
 pub mod stderr;
 mod storage;
@@ -64,14 +67,14 @@ mod sys;
 use crate::config::Config;
 use crate::mqtt::keyed;
 use crate::store::{Store, StoreError};
+use signals::DumpRequests;
+pub use signals::Signals;
+pub use start_error::StartError;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
 use supervisor::Supervisor;
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
@@ -79,35 +82,9 @@ use tracing::{error, info, warn};
 pub struct Broker {
     addresses: Vec<SocketAddr>,
     /// Requests for dumps. When this sender is dropped, the broker stops.
-    requests: Option<Requests>,
+    requests: Option<DumpRequests>,
     thread: Option<JoinHandle<()>>,
     failed: Option<oneshot::Receiver<StoreError>>,
-}
-
-/// Sends requests for dumps. Each request carries the sender for its text.
-type Requests = mpsc::Sender<oneshot::Sender<String>>;
-
-/// The reason why a broker does not start, in one line that names the address or the configuration
-/// key.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The system refuses a listener.
-    #[error("cannot listen on {address}: {cause} (network.listen, or --listen)")]
-    Bind {
-        /// The address as configured.
-        address: SocketAddr,
-        /// The system's reason.
-        cause: io::Error,
-    },
-    /// The system refuses a thread or an event loop.
-    #[error("cannot start a thread or its event loop: {0} (runtime.threads sets how many there are)")]
-    Thread(#[from] io::Error),
-    /// The store cannot be opened or read.
-    #[error("the store cannot be used: {0} (store.path, or --data-dir)")]
-    Store(#[from] StoreError),
-    /// A thread ended while the broker started. The log has the reason.
-    #[error("a thread of the broker ended while it started; the log has the reason")]
-    Died,
 }
 
 impl Broker {
@@ -206,7 +183,7 @@ impl Broker {
     /// A second signal exits at once with code 1, and so does a failed store. SIGHUP is ignored
     /// with a log line; SIGUSR1 writes [`Self::dump`] to standard error.
     pub fn run(mut self, signals: Signals) -> ExitCode {
-        let Signals { runtime, mut caught } = signals;
+        let (runtime, mut caught) = signals.into_parts();
         let failed = self.failed.take();
         runtime.block_on(async {
             let mut failure = std::pin::pin!(Broker::store_failure(failed));
@@ -245,70 +222,5 @@ fn exit_for(cause: &StoreError) -> ! {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.shutdown();
-    }
-}
-
-/// Catches the signals that the broker handles. Make the value before the broker starts: a signal
-/// that arrives earlier ends the process at once.
-pub struct Signals {
-    runtime: Runtime,
-    caught: Caught,
-}
-
-struct Caught {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-    user_1: Signal,
-}
-
-impl Signals {
-    /// Installs the signal handlers.
-    ///
-    /// # Errors
-    /// The system refuses an event loop or a signal handler.
-    pub fn catch() -> io::Result<Signals> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        let guard = runtime.enter();
-        let caught = Caught {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-            user_1: signal(SignalKind::user_defined1())?,
-        };
-        drop(guard);
-        Ok(Signals { runtime, caught })
-    }
-}
-
-impl Caught {
-    /// Waits for the next signal to stop at and returns its name. Meanwhile writes a dump at each
-    /// SIGUSR1.
-    async fn next(&mut self, dumps: Option<&Requests>) -> &'static str {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return "SIGTERM",
-                _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hang_up.recv() => {
-                    warn!("SIGHUP ignored: the configuration is read at start only");
-                }
-                _ = self.user_1.recv() => {
-                    if let Some(dumps) = dumps {
-                        write_dump(dumps).await;
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Writes a dump to standard error. The log level does not matter, since the operator asked for the
-/// dump.
-async fn write_dump(dumps: &Requests) {
-    let (answer, text) = oneshot::channel();
-    if dumps.send(answer).await.is_ok()
-        && let Ok(text) = text.await
-    {
-        stderr::say(&text);
     }
 }

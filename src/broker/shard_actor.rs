@@ -17,7 +17,6 @@ use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::time::Instant;
 use actix::{Actor, Context, Handler, MessageResult, ResponseFuture};
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +53,7 @@ impl ShardActor {
                 self.sys_due = now + interval;
                 // The answer is shown the next time.
                 self.driver.survey_deadlines();
-                sys::publish(shard, now, &self.driver.statistics, &self.shared);
+                sys::publish(shard, now, self.driver.statistics(), &self.shared);
             }
         });
     }
@@ -64,17 +63,9 @@ impl Actor for ShardActor {
     type Context = Context<ShardActor>;
 
     fn started(&mut self, _: &mut Context<ShardActor>) {
-        let driver = Rc::clone(&self.driver);
         // The flusher writes to every dirty socket. Tokio's budget of operations per poll would
         // stop it midway.
-        actix_rt::spawn(unconstrained(async move {
-            loop {
-                poll_fn(|cx| driver.flusher_turn(cx.waker())).await;
-                // Unlike a plain wake-up, this lets the reactor poll the sockets and other tasks
-                // run first.
-                tokio::task::yield_now().await;
-            }
-        }));
+        actix_rt::spawn(unconstrained(Rc::clone(&self.driver).run_flusher()));
     }
 }
 
@@ -108,9 +99,8 @@ impl Handler<ExpiredDeadlines> for ShardActor {
         let driver = &self.driver;
         let mut is_housekeeping_due = false;
         driver.in_new_turn(|shard, now| {
-            driver.notice_suspend(shard, now);
-            driver.tick_late.set(now.since(message.tick));
-            driver.statistics.expiry.expired_lag.add(now.since(message.sent), 1);
+            driver.notice_tick(shard, now, now.since(message.tick));
+            driver.statistics().expiry.expired_lag.add(now.since(message.sent), 1);
             for ExpiredDeadline { kind, slot, generation } in message.batch {
                 if kind == DeadlineKind::Housekeeping {
                     match slot {
@@ -188,9 +178,7 @@ impl Handler<Stop> for ShardActor {
         self.driver.stop();
         let driver = Rc::clone(&self.driver);
         Box::pin(async move {
-            while driver.open() > 0 {
-                driver.emptied.notified().await;
-            }
+            driver.emptied().await;
             // The last records go to the store.
             driver.finish();
         })

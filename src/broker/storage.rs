@@ -1,8 +1,8 @@
 //! The store at the start: its contents are shared out among the shards, and its threads are
 //! started.
 
-use super::StartError;
 use super::message::{Looked, Page};
+use super::start_error::StartError;
 use crate::broker::shard_actor::ShardActor;
 use crate::mqtt::message::Message;
 use crate::shard::SharedState;

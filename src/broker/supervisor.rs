@@ -1,11 +1,11 @@
 //! Starts and stops the parts of the broker, in order.
 
-use super::StartError;
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog, EventTopics};
 use super::listener::Acceptor;
-use super::message::{ConnectPeers, StartTimers, Stop};
+use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
 use super::settings::settings;
+use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use super::storage;
 use crate::broker::driver::ShardDriver;
@@ -78,42 +78,20 @@ impl Supervisor {
     ) -> Result<Supervisor, StartError> {
         let count = config.runtime.thread_count().clamp(1, 64);
         let mut opened = store.map(|store| storage::open(store, count as u8)).transpose()?;
-        let limits = &config.limits;
-        let retained = RetainedLimits {
-            messages: limits.retained_messages as usize,
-            bytes: limits.retained_bytes.as_usize(),
-        };
-        let shared = Arc::new(SharedState {
-            retained: Mutex::new(Retained::new(retained)),
-            budget: Arc::new(Budget::new(limits.memory.bytes())),
-            partial: PartialShare::new(limits.memory.bytes() / PARTIAL_SHARE),
-            store_full: AtomicBool::new(false),
-            totals: Totals::default(),
-            store_room: AtomicI64::new(i64::MAX),
-        });
+        let shared = shared_state(config);
         let statistics = Arc::new(BrokerStatistics::new(count, Arc::clone(&shared)));
+        let log = Arc::new(EventLog::new(config.log.events_per_second));
+        let mut shares = Vec::new();
         if let Some(opened) = &mut opened {
             take_up_retained(&shared, std::mem::take(&mut opened.retained));
+            shares = std::mem::take(&mut opened.shares);
         }
         // This thread made all that was recovered, so its charges are settled here.
         shared.budget.settle();
-        let mut shares = opened.as_mut().map_or_else(Vec::new, |o| std::mem::take(&mut o.shares)).into_iter();
-        let log = Arc::new(EventLog::new(config.log.events_per_second));
-        let mut arbiters = Vec::new();
-        let mut shards = Vec::new();
-        for number in 0..count {
-            let arbiter = arbiter(Driver::Sockets)?;
-            let share = shares.next();
-            shards.push(start_shard(config, &arbiter, (number, count), &shared, &statistics, share, &log));
-            arbiters.push(arbiter);
-        }
-        let recipients = shards.iter().map(|s| s.clone().recipient()).collect();
+        let parts = SharedParts { shared: &shared, statistics: &statistics, log: &log };
+        let (mut arbiters, shards) = start_shards(config, count, &parts, shares)?;
         let expiry_arbiter = arbiter(Driver::Clock)?;
-        let interval = config.expiry.tick;
-        let snapshot = Arc::clone(&statistics.expiry);
-        let expiry = ExpiryActor::start_in_arbiter(&expiry_arbiter.handle(), move |_| {
-            ExpiryActor::new(interval, recipients, snapshot)
-        });
+        let expiry = start_expiry(config, &expiry_arbiter, &shards, &statistics);
         arbiters.push(expiry_arbiter);
         let options = WriterOptions { sync: config.store.synced_every(), ..WriterOptions::default() };
         let writer = match opened {
@@ -123,23 +101,8 @@ impl Supervisor {
         if let Some(writer) = &writer {
             statistics.set_store(writer.statistics());
         }
-        for shard in &shards {
-            let store = writer.as_ref().map(Writer::to_store);
-            let connect_peers = ConnectPeers { shards: shards.clone(), store };
-            shard.send(connect_peers).await.map_err(|_| StartError::Died)?;
-        }
-        // Every shard must know the subscriptions of the recovered sessions before the first
-        // message is published, by a client or because a delayed message is due.
-        for shard in &shards {
-            shard.send(StartTimers { expiry: expiry.clone() }).await.map_err(|_| StartError::Died)?;
-        }
-        let limit = connection_limit(limits.connections);
-        let mut acceptors = Vec::new();
-        for listener in listeners {
-            let statistics = Arc::clone(&statistics);
-            let acceptor = Acceptor::new(listener, shards.clone(), statistics, limit)?;
-            acceptors.push(actix_rt::spawn(acceptor.run()));
-        }
+        connect(&shards, writer.as_ref(), &expiry).await?;
+        let acceptors = start_acceptors(config, listeners, &shards, &statistics)?;
         Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, statistics, log })
     }
 
@@ -224,21 +187,59 @@ fn arbiter(driver: Driver) -> io::Result<Arbiter> {
     })
 }
 
+/// Returns the state that all shards share, without any message.
+fn shared_state(config: &Config) -> Arc<SharedState> {
+    let limits = &config.limits;
+    let retained = RetainedLimits {
+        messages: limits.retained_messages as usize,
+        bytes: limits.retained_bytes.as_usize(),
+    };
+    Arc::new(SharedState {
+        retained: Mutex::new(Retained::new(retained)),
+        budget: Arc::new(Budget::new(limits.memory.bytes())),
+        partial: PartialShare::new(limits.memory.bytes() / PARTIAL_SHARE),
+        store_full: AtomicBool::new(false),
+        totals: Totals::default(),
+        store_room: AtomicI64::new(i64::MAX),
+    })
+}
+
+/// The parts of the broker that every shard gets.
+struct SharedParts<'a> {
+    shared: &'a Arc<SharedState>,
+    statistics: &'a Arc<BrokerStatistics>,
+    log: &'a Arc<EventLog>,
+}
+
+/// Starts `count` shards, each on a thread of its own. Shard *n* takes up the `n`-th of `shares`.
+fn start_shards(
+    config: &Config,
+    count: usize,
+    parts: &SharedParts<'_>,
+    shares: Vec<RecoveredShard>,
+) -> io::Result<(Vec<Arbiter>, Vec<Addr<ShardActor>>)> {
+    let (mut arbiters, mut shards, mut shares) = (Vec::new(), Vec::new(), shares.into_iter());
+    for number in 0..count {
+        let arbiter = arbiter(Driver::Sockets)?;
+        shards.push(start_shard(config, &arbiter, (number, count), parts, shares.next()));
+        arbiters.push(arbiter);
+    }
+    Ok((arbiters, shards))
+}
+
 fn start_shard(
     config: &Config,
     arbiter: &Arbiter,
     (number, count): (usize, usize),
-    shared: &Arc<SharedState>,
-    statistics: &Arc<BrokerStatistics>,
+    parts: &SharedParts<'_>,
     share: Option<RecoveredShard>,
-    log: &Arc<EventLog>,
 ) -> Addr<ShardActor> {
     let settings = settings(config);
-    let (shared, statistics) = (Arc::clone(shared), Arc::clone(statistics));
+    let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
     let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);
     let per_second = config.sys.events_per_second.div_ceil(count.max(1) as u32);
     let topics = config.sys.events.then(|| EventTopics::new(per_second, config.sys.events_per_client));
-    let listeners = EventListeners::new(Arc::clone(log), topics, Arc::clone(&statistics));
+    let listeners = EventListeners::new(Arc::clone(parts.log), topics, Arc::clone(&statistics));
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), random_seed());
@@ -248,6 +249,59 @@ fn start_shard(
         let driver = ShardDriver::new(core, statistics, listeners);
         ShardActor::new(driver, shared, sys)
     })
+}
+
+fn start_expiry(
+    config: &Config,
+    arbiter: &Arbiter,
+    shards: &[Addr<ShardActor>],
+    statistics: &BrokerStatistics,
+) -> Addr<ExpiryActor> {
+    let recipients = shards.iter().map(|shard| shard.clone().recipient()).collect();
+    let (tick, statistics) = (config.expiry.tick, Arc::clone(&statistics.expiry));
+    ExpiryActor::start_in_arbiter(&arbiter.handle(), move |_| ExpiryActor::new(tick, recipients, statistics))
+}
+
+/// Connects the shards with each other and with the store, and then starts their deadlines.
+///
+/// # Errors
+/// [`StartError::Died`] if a thread ended.
+async fn connect(
+    shards: &[Addr<ShardActor>],
+    writer: Option<&Writer>,
+    expiry: &Addr<ExpiryActor>,
+) -> Result<(), StartError> {
+    let peer = |shard: &Addr<ShardActor>| PeerAddresses {
+        sockets: shard.clone().recipient(),
+        batches: shard.clone().recipient(),
+    };
+    let peers: Vec<PeerAddresses> = shards.iter().map(peer).collect();
+    for shard in shards {
+        let connect_peers = ConnectPeers { peers: peers.clone(), store: writer.map(Writer::to_store) };
+        shard.send(connect_peers).await.map_err(|_| StartError::Died)?;
+    }
+    // Every shard must know the subscriptions of the recovered sessions before the first message is
+    // published, by a client or because a delayed message is due.
+    for shard in shards {
+        shard.send(StartTimers { expiry: expiry.clone() }).await.map_err(|_| StartError::Died)?;
+    }
+    Ok(())
+}
+
+fn start_acceptors(
+    config: &Config,
+    listeners: Vec<TcpListener>,
+    shards: &[Addr<ShardActor>],
+    statistics: &Arc<BrokerStatistics>,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let limit = connection_limit(config.limits.connections);
+    let mut acceptors = Vec::new();
+    for listener in listeners {
+        let shards = shards.iter().map(|shard| shard.clone().recipient()).collect();
+        let acceptor = Acceptor::new(listener, shards, Arc::clone(statistics), limit)?;
+        acceptors.push(actix_rt::spawn(acceptor.run()));
+    }
+    Ok(acceptors)
 }
 
 /// Sets the retained messages of the store. From here on, changes to retained messages are

@@ -1,27 +1,55 @@
-//! What a connection's actor and its shard's driver share: the socket, and the flag that says that
-//! the mailbox has notices.
+//! What a connection's actor and its shard's driver share: the socket, and the flag that the
+//! mailbox has notices.
 //!
 //! The flag is private to this file. [`ConnectionHandle::notify`] is the only way to send a notice,
-//! so no notice comes without the flag. [`Endpoint::take_noticed`] is the only way to clear it, and
-//! the actor's task then polls the mailbox. The flag exists because notices are rare: to ask the
-//! mailbox itself in each poll costs some two hundred instructions and four places in memory.
+//! so no notice comes without the flag. [`Endpoint::take_noticed`] is the only way to clear the
+//! flag, and the actor's task then polls the mailbox. The flag exists because notices are rare: to
+//! ask the mailbox itself in each poll costs some two hundred instructions and four places in
+//! memory.
 
-use super::{ConnectionActor, ConnectionNotice, Transport};
+use super::actor::{ConnectionActor, ConnectionDriver};
+use super::context;
+use super::transport::Transport;
 use crate::shard::ConnectionId;
-use actix::WeakAddr;
+use actix::{Message, WeakAddr};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// A connection's socket, and whether its mailbox may hold notices. Shared by actor and driver,
-/// which live on one thread.
+/// A message to a connection actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionNotice {
+    /// Bytes came with the socket from another shard, or reading continues after a pause.
+    Read,
+    /// The socket did not take the whole outbox: wait until it takes more.
+    AwaitWritable,
+    /// The last bytes are written: wait for the client to close.
+    Linger,
+    /// The last bytes are written, and the client has sent DISCONNECT.
+    Close,
+    /// A write failed for good.
+    Broken,
+    /// From the expiry actor: unacknowledged packets are due.
+    Retransmit,
+    /// From the expiry actor: the client was silent, or took no bytes, for too long.
+    Disconnect,
+}
+
+impl Message for ConnectionNotice {
+    type Result = ();
+}
+
+/// A connection's socket, and the flag that its mailbox may hold notices. Actor and driver share
+/// it, and live on one thread.
+#[derive(Debug)]
 pub struct Endpoint {
     transport: Transport,
     noticed: Cell<bool>,
 }
 
 impl Endpoint {
-    /// The flag is set at first, so that the first poll registers the task with its mailbox.
+    /// Returns an endpoint whose flag is set, so that the first poll registers the task with its
+    /// mailbox.
     pub fn new(transport: Transport) -> Rc<Endpoint> {
         Rc::new(Endpoint { transport, noticed: Cell::new(true) })
     }
@@ -44,21 +72,25 @@ impl Endpoint {
 }
 
 /// The driver's way to one connection.
-pub struct ConnectionHandle {
+pub struct ConnectionHandle<D: ConnectionDriver> {
+    /// The connection in its shard.
     pub id: ConnectionId,
     /// The client's address.
     pub peer: SocketAddr,
     endpoint: Rc<Endpoint>,
-    actor: WeakAddr<ConnectionActor>,
+    actor: WeakAddr<ConnectionActor<D>>,
 }
 
-impl ConnectionHandle {
-    pub(super) fn new(
+impl<D: ConnectionDriver> ConnectionHandle<D> {
+    /// Starts the actor of a connection on the current thread, and returns the way to it.
+    pub fn start(
+        driver: Rc<D>,
         id: ConnectionId,
         peer: SocketAddr,
-        endpoint: Rc<Endpoint>,
-        actor: WeakAddr<ConnectionActor>,
-    ) -> ConnectionHandle {
+        transport: Transport,
+    ) -> ConnectionHandle<D> {
+        let endpoint = Endpoint::new(transport);
+        let actor = context::spawn(ConnectionActor::new(driver, id, Rc::clone(&endpoint)));
         ConnectionHandle { id, peer, endpoint, actor }
     }
 

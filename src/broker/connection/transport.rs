@@ -1,9 +1,9 @@
 //! The byte stream of a connection: today a TCP socket.
 //!
-//! Reads and writes are tried, never awaited: who owns the connection polls for readiness. A short
-//! read says that the socket is empty, so readiness is cleared without the system call that would
-//! only answer "would block". The two calls of every message go past the C library, whose own are
-//! cancellation points with some work before and after.
+//! Reads and writes are tried and never awaited: the owner of the connection polls for readiness. A
+//! short read shows that the socket is empty. Readiness is then cleared without the system call
+//! that would only answer "would block". The two calls of every message go past the C library,
+//! whose own calls are cancellation points with work before and after.
 
 use crate::session::outbound::stall::SocketView;
 use rustix::io::retry_on_intr;
@@ -15,14 +15,14 @@ use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// A socket registered with its arbiter's reactor.
+/// A socket that is registered with the reactor of its thread.
 #[derive(Debug)]
 pub struct Transport(TcpStream);
 
-/// What a try to read found.
+/// The result of trying to read.
 #[derive(Debug)]
 pub enum SocketRead {
-    /// The reactor has heard of nothing.
+    /// The reactor has reported nothing since the socket was last empty.
     Nothing,
     /// Some bytes; there may be more.
     Some(usize),
@@ -34,22 +34,31 @@ pub enum SocketRead {
 
 impl Transport {
     /// Registers a non-blocking socket with the current reactor.
+    ///
+    /// # Errors
+    /// The reactor refuses the socket.
     pub fn new(socket: std::net::TcpStream) -> io::Result<Transport> {
         TcpStream::from_std(socket).map(Transport)
     }
 
-    /// Takes it from its reactor, to move to another arbiter.
+    /// Takes the socket from its reactor, so that it can move to another thread.
+    ///
+    /// # Errors
+    /// The reactor refuses to release the socket.
     pub fn into_std(self) -> io::Result<std::net::TcpStream> {
         self.0.into_std()
     }
 
-    /// Reads what the reactor says is there; nothing, and no system call, where it has heard of
-    /// nothing since the socket was last found empty.
+    /// Reads, if the reactor has reported bytes since the socket was last empty. Makes no system
+    /// call otherwise.
+    ///
+    /// # Errors
+    /// The system's, if the connection failed. "Would block" is [`SocketRead::Nothing`].
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
         let mut read = SocketRead::Nothing;
-        // A short read says that the socket is empty. Edge-triggered: what comes after it raises a
-        // new event, and on this thread none is taken in between; so readiness is let go of as if
-        // the next read had been tried.
+        // A short read shows that the socket is empty. The reactor is edge-triggered: later bytes
+        // raise a new event, and this thread takes no event in between. So readiness can be cleared
+        // as if the next read had been tried.
         let empty = || Err(io::ErrorKind::WouldBlock.into());
         let result = self.0.try_io(Interest::READABLE, || {
             read = self.read_now(buffer)?;
@@ -61,13 +70,16 @@ impl Transport {
         }
     }
 
-    /// Whether there may be something to read, or arranges to be woken when there is.
+    /// Returns `Ready` if there may be bytes to read; else arranges to be woken when there are.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.poll_read_ready(cx)
     }
 
-    /// Reads what the kernel has now, whether or not the reactor has heard of it: after a pause of
-    /// the whole process it has not, though the bytes have long been there.
+    /// Reads the bytes that the kernel has now, even if the reactor has not reported them. After a
+    /// pause of the whole process the reactor has not, though the bytes came long ago.
+    ///
+    /// # Errors
+    /// The system's, "would block" among them.
     pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
         match retry_on_intr(|| rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())) {
             Ok((0, _)) => Ok(SocketRead::End),
@@ -77,33 +89,41 @@ impl Transport {
         }
     }
 
-    /// Bytes that the kernel has for it now.
+    /// Returns the number of bytes that the kernel has for the socket now.
     pub fn unread(&self) -> usize {
         rustix::io::ioctl_fionread(&self.0).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// Whether the socket takes bytes, or arranges to be woken when it does.
+    /// Returns `Ready` if the socket may take bytes; else arranges to be woken when it does.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.poll_write_ready(cx)
     }
 
+    /// Writes some of the bytes, and returns their number.
+    ///
+    /// # Errors
+    /// "Would block" if the socket takes none; else the system's, if the connection failed.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let write = || rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL);
         self.0.try_io(Interest::WRITABLE, || Ok(retry_on_intr(write)?))
     }
 
+    /// Writes some bytes of several pieces, and returns their number.
+    ///
+    /// # Errors
+    /// As [`Transport::try_write`].
     pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.0.try_write_vectored(pieces)
     }
 
-    /// Says that nothing more will be written; the peer's bytes are still read.
+    /// Closes the writing side. The peer's bytes are still read.
     pub fn shut_down_writing(&self) {
-        // A socket that the peer has reset is not connected any more: nothing to shut.
+        // A socket that the peer has reset is not connected, so there is nothing to close.
         let _ = socket2::SockRef::from(&self.0).shutdown(Shutdown::Write);
     }
 
-    /// What became of the bytes that were written: one system call, and a second one where some are
-    /// not with the peer's kernel.
+    /// Returns how many written bytes the peer's kernel does not have, and why. Costs one system
+    /// call, and a second one if there are such bytes.
     pub fn view(&self) -> SocketView {
         match self.unsent() {
             0 => SocketView::default(),
@@ -114,16 +134,16 @@ impl Transport {
         }
     }
 
-    /// Segments that the peer's kernel has yet to acknowledge, and how often the oldest was sent
-    /// again.
+    /// Returns the number of segments that the peer's kernel has not acknowledged, and how often
+    /// TCP sent the oldest of them again. Both are 0 if the system does not say.
     fn segments(&self) -> (u32, u32) {
-        // SAFETY: a plain structure of integers, for which all zeroes is a value.
+        // SAFETY: `tcp_info` is a plain structure of integers, for which all zeroes is a value.
         #[expect(unsafe_code, reason = "the structure has no constructor")]
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
         let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: `fd` is this socket's, open as long as `self` lives; the kernel writes at most
-        // `len` bytes, the size of the live local that the pointer is to, and the number it wrote
-        // to `len`.
+        // SAFETY: `fd` is this socket's, and open as long as `self` lives. The kernel writes at
+        // most `len` bytes, which is the size of the live local behind the pointer. It writes their
+        // number to `len`.
         #[expect(unsafe_code, reason = "no safe wrapper for TCP_INFO in the crates at hand")]
         let answer = unsafe {
             let (fd, to) = (self.0.as_raw_fd(), (&raw mut info).cast());
@@ -132,11 +152,11 @@ impl Transport {
         if answer == 0 { (info.tcpi_unacked, info.tcpi_retransmits.into()) } else { (0, 0) }
     }
 
-    /// Bytes that were written and that the peer's kernel has not acknowledged.
+    /// Returns the number of written bytes that the peer's kernel has not acknowledged.
     fn unsent(&self) -> usize {
         let mut bytes: libc::c_int = 0;
-        // SAFETY: `fd` is this socket's, open as long as `self` lives; TIOCOUTQ writes one `int` to
-        // the pointer, which is to a live local of that type.
+        // SAFETY: `fd` is this socket's, and open as long as `self` lives. TIOCOUTQ writes one
+        // `int` to the pointer, which leads to a live local of that type.
         #[expect(unsafe_code, reason = "no safe wrapper for TIOCOUTQ in the crates at hand")]
         let answer = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
         if answer == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }

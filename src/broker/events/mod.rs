@@ -5,34 +5,31 @@
 //! made in this folder. It imports the rate limiter and the counters of the broker, and nothing of
 //! actors or sockets.
 //!
+//! `fields` has the form of values that stand in topics and in JSON.
+//!
 //! | file | listener | bounded by |
 //! |---|---|---|
 //! | `log` | a line on standard error | `log.events_per_second`, for all threads together |
 //! | `topics` | JSON on `$SYS/broker/events/...`, for subscribers only | `sys.events_per_second`, `sys.events_per_client` |
 //! | `last_disconnect` | retained JSON, one for each client | `sys.last_disconnects`, in number |
 
+mod fields;
 mod last_disconnect;
 mod log;
 mod topics;
 
 use super::statistics::BrokerStatistics;
 use crate::clock;
-use crate::mqtt::topic::escape_level;
 use crate::shard::io::EventMessages;
 use crate::shard::observe::client_events::ClientEvent;
 use crate::time::Instant;
 pub use last_disconnect::record;
 pub use log::{ClientText, EventLog};
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 pub use topics::EventTopics;
 use topics::Scene;
-
-/// Maximum length of a client id in a topic, in bytes. A longer one would leave no room in the
-/// topic once it is escaped.
-const LONGEST_CLIENT_ID: usize = 1024;
 
 /// The listeners of one thread's events.
 #[derive(Debug)]
@@ -80,16 +77,6 @@ impl EventListeners {
     pub fn report_suppressed_lines(&self) {
         self.log.report_suppressed();
     }
-}
-
-/// Returns a client id as one level of a topic of the broker's own; `None` if the id is too long.
-fn client_level(client_id: &str) -> Option<Cow<'_, str>> {
-    (client_id.len() <= LONGEST_CLIENT_ID).then(|| escape_level(client_id))
-}
-
-/// Returns a duration in whole milliseconds, rounded down.
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The tables of the listeners: every event, every cause and every field stands in
 //! `docs/monitoring.md`, and nothing stands there twice.
 
+use super::fields::LONGEST_CLIENT_ID;
 use super::topics::{Composed, EventKind, is_late};
 use super::*;
 use crate::broker::fixture;
@@ -235,7 +236,7 @@ fn the_packet_of_an_event_says_what_is_overdue() {
 
 #[test]
 fn the_listeners_count_an_event_that_a_rate_suppresses() {
-    let statistics = fixture::statistics();
+    let statistics = fixture::statistics(&fixture::shared());
     let log = Arc::new(EventLog::new(0));
     let topics = Some(EventTopics::new(1_000, 1));
     let mut listeners = EventListeners::new(log, topics, Arc::clone(&statistics));

@@ -5,7 +5,7 @@
 //! topics are off by default (`sys.events`): then nothing here runs.
 
 use super::super::rate_limit::{Rate, RateLimiter};
-use super::{client_level, ms};
+use super::fields::{client_level, ms};
 use crate::mqtt::charge::Charge;
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::client_events::{

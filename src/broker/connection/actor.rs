@@ -1,0 +1,270 @@
+//! The actor of one connection: reads its socket, handles notices, and says when it is gone.
+
+use super::context::{ConnectionContext, Polled};
+use super::handle::{ConnectionNotice, Endpoint};
+use super::transport::SocketRead;
+use crate::broker::message::Incoming;
+use crate::routing::subscription_tree::ShardId;
+use crate::session::outbound::stall::SocketView;
+use crate::shard::deadlines::OverdueConnection;
+use crate::shard::{ConnectionId, ReadProgress};
+use actix::{Actor, Handler};
+use std::cell::RefMut;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{self, Poll};
+
+/// Maximum number of reads of one connection in one turn, so that a fast publisher does not keep
+/// others waiting.
+const READS_PER_TURN: usize = 2;
+
+/// What a connection calls in the driver of its shard. Dispatch is static.
+pub trait ConnectionDriver: 'static {
+    /// Begins a turn of the shard.
+    fn begin_turn(&self);
+
+    /// Lends the read buffer of all connections of this thread.
+    fn read_buffer(&self) -> RefMut<'_, Vec<u8>>;
+
+    /// Returns true if the shard takes bytes of this connection now.
+    fn reads(&self, id: ConnectionId) -> bool;
+
+    /// Returns true if the shard reads this connection, and would disconnect it for its silence
+    /// alone.
+    fn is_silent(&self, id: ConnectionId) -> bool;
+
+    /// Returns true if the shard keeps bytes of this connection that are not handled.
+    fn has_unread(&self, id: ConnectionId) -> bool;
+
+    /// Passes bytes to the shard, behind the bytes that the shard keeps.
+    fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress;
+
+    /// Writes the outbox of this connection.
+    fn flush_connection(&self, id: ConnectionId);
+
+    /// Unacknowledged packets are due. `view` is the state of the socket.
+    fn acknowledgement_due(&self, id: ConnectionId, view: SocketView);
+
+    /// Disconnects the client if a deadline has passed.
+    fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection;
+
+    /// Forgets a connection whose socket moves to another shard, and drops its handle. Returns the
+    /// client's address.
+    fn release(&self, id: ConnectionId) -> Option<SocketAddr>;
+
+    /// Sends a released socket to its shard; `None` if the socket failed meanwhile.
+    fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>);
+
+    /// The socket of this connection is closed. Called once.
+    fn closed(&self, id: ConnectionId, why: &str);
+}
+
+/// The actor of one connection. It owns the reading side of the socket.
+pub struct ConnectionActor<D> {
+    driver: Rc<D>,
+    id: ConnectionId,
+    /// `None` once the socket is closed, or has moved to another shard.
+    endpoint: Option<Rc<Endpoint>>,
+    state: SocketState,
+    /// True while the socket takes no bytes, and some are pending.
+    awaits_writable: bool,
+    /// True if an expired deadline reported that the client was silent, or took no bytes, for too
+    /// long.
+    overdue: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SocketState {
+    Open,
+    /// The last bytes are written. The client's bytes are read and discarded until it closes.
+    Lingering,
+    Gone,
+}
+
+impl<D: ConnectionDriver> ConnectionActor<D> {
+    pub(super) fn new(driver: Rc<D>, id: ConnectionId, endpoint: Rc<Endpoint>) -> ConnectionActor<D> {
+        ConnectionActor {
+            driver,
+            id,
+            endpoint: Some(endpoint),
+            state: SocketState::Open,
+            awaits_writable: false,
+            overdue: false,
+        }
+    }
+
+    /// Takes in the bytes that the kernel has of a client that seems silent, until a whole packet
+    /// shows that the client is not silent. Bytes that come during this call are not read, because
+    /// a client that never stops would hold the thread.
+    fn read_what_came(&mut self) {
+        let driver = Rc::clone(&self.driver);
+        let mut left = self.endpoint.as_ref().map_or(0, |endpoint| endpoint.transport().unread());
+        while left > 0 && self.state == SocketState::Open && driver.is_silent(self.id) {
+            let Some(endpoint) = &self.endpoint else { return };
+            let mut buffer = driver.read_buffer();
+            let read = match endpoint.transport().read_now(&mut buffer) {
+                Ok(SocketRead::Some(n) | SocketRead::Last(n)) => n,
+                // The next regular read meets the same and ends the connection.
+                Ok(SocketRead::Nothing | SocketRead::End) | Err(_) => return,
+            };
+            left = left.saturating_sub(read);
+            self.take_in(buffer.get(..read).unwrap_or_default());
+        }
+    }
+
+    /// Reads until the socket is empty, the turn is used up, or reading is paused.
+    fn read(&mut self, cx: &mut task::Context<'_>) {
+        let driver = Rc::clone(&self.driver);
+        for reads in 0.. {
+            let reading = match self.state {
+                SocketState::Open => driver.reads(self.id),
+                SocketState::Lingering => true,
+                SocketState::Gone => false,
+            };
+            let Some(endpoint) = self.endpoint.as_ref().filter(|_| reading) else { return };
+            let transport = endpoint.transport();
+            let mut buffer = driver.read_buffer();
+            let read = match transport.try_read(&mut buffer) {
+                Ok(SocketRead::Nothing) => match transport.poll_read_ready(cx) {
+                    Poll::Pending => return,
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(error)) => return self.gone(&error.to_string()),
+                },
+                Ok(SocketRead::Some(n)) if reads < READS_PER_TURN => n,
+                // There may be more, which is read after the other connections had their turn.
+                Ok(SocketRead::Some(n)) => {
+                    yield_to_all(cx);
+                    self.take_in(buffer.get(..n).unwrap_or_default());
+                    return;
+                }
+                Ok(SocketRead::Last(n)) => n,
+                Ok(SocketRead::End) => {
+                    // The client may have closed its side alone, and still read the answers.
+                    driver.flush_connection(self.id);
+                    return self.gone("closed by the peer");
+                }
+                Err(error) => return self.gone(&error.to_string()),
+            };
+            self.take_in(buffer.get(..read).unwrap_or_default());
+        }
+    }
+
+    /// Passes bytes to the shard, and moves the socket if its session lives in another shard.
+    fn take_in(&mut self, bytes: &[u8]) {
+        if self.state != SocketState::Open {
+            return;
+        }
+        if let ReadProgress::Home { shard, unread } = self.driver.take_in(self.id, bytes) {
+            self.move_to_shard(shard, unread);
+        }
+    }
+
+    fn move_to_shard(&mut self, shard: ShardId, unread: Vec<u8>) {
+        let peer = self.driver.release(self.id);
+        self.state = SocketState::Gone;
+        let transport = self.endpoint.take().and_then(Endpoint::into_transport);
+        let socket = transport.and_then(|transport| transport.into_std().ok());
+        let incoming = socket.zip(peer).map(|(socket, peer)| Incoming::moved(socket, peer, unread));
+        self.driver.move_to_shard(shard, incoming);
+    }
+
+    /// Closes the socket and reports it, once.
+    fn gone(&mut self, why: &str) {
+        if self.state == SocketState::Gone {
+            return;
+        }
+        self.state = SocketState::Gone;
+        self.endpoint = None;
+        self.driver.closed(self.id, why);
+    }
+
+    /// Disconnects the client if its deadline has passed. The socket was read empty before, and
+    /// these bytes count as in time.
+    fn disconnect_if_due(&mut self) {
+        if self.state != SocketState::Gone
+            && self.driver.disconnect_if_due(self.id) == OverdueConnection::Abandon
+        {
+            self.gone("takes no bytes");
+        }
+    }
+}
+
+impl<D: ConnectionDriver> Polled for ConnectionActor<D> {
+    fn begin_turn(&mut self) {
+        self.driver.begin_turn();
+    }
+
+    fn has_mail(&mut self) -> bool {
+        self.endpoint.as_ref().is_none_or(|endpoint| endpoint.take_noticed())
+    }
+
+    /// Does what the socket allows now.
+    fn drive(&mut self, cx: &mut task::Context<'_>) {
+        if self.awaits_writable
+            && let Some(endpoint) = &self.endpoint
+            && endpoint.transport().poll_write_ready(cx).is_ready()
+        {
+            self.awaits_writable = false;
+            self.driver.flush_connection(self.id);
+        }
+        if std::mem::take(&mut self.overdue) {
+            self.read_what_came();
+            self.disconnect_if_due();
+        }
+        self.read(cx);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.state == SocketState::Gone
+    }
+}
+
+/// Arranges to be polled again after the other tasks and the reactor. A plain wake-up would come
+/// before the reactor, which runs after up to 61 polls. A socket that always has bytes would use
+/// all of them.
+fn yield_to_all(cx: &mut task::Context<'_>) {
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
+}
+
+impl<D: ConnectionDriver> Actor for ConnectionActor<D> {
+    type Context = ConnectionContext<ConnectionActor<D>>;
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.gone("the thread stops");
+    }
+}
+
+impl<D: ConnectionDriver> Handler<ConnectionNotice> for ConnectionActor<D> {
+    type Result = ();
+
+    /// The socket is polled after the mailbox in the same turn. A notice that needs the readiness
+    /// of the socket only sets a flag.
+    fn handle(&mut self, notice: ConnectionNotice, _: &mut Self::Context) {
+        match notice {
+            ConnectionNotice::Read => {
+                if self.driver.has_unread(self.id) {
+                    self.take_in(&[]);
+                }
+            }
+            ConnectionNotice::AwaitWritable => self.awaits_writable = true,
+            ConnectionNotice::Linger => {
+                if self.state == SocketState::Open
+                    && let Some(endpoint) = &self.endpoint
+                {
+                    endpoint.transport().shut_down_writing();
+                    self.state = SocketState::Lingering;
+                }
+            }
+            ConnectionNotice::Close => self.gone("closed"),
+            ConnectionNotice::Broken => self.gone("cannot be written to"),
+            ConnectionNotice::Retransmit => {
+                if let Some(endpoint) = &self.endpoint {
+                    self.driver.acknowledgement_due(self.id, endpoint.transport().view());
+                }
+            }
+            ConnectionNotice::Disconnect => self.overdue = true,
+        }
+    }
+}

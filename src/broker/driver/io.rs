@@ -1,0 +1,133 @@
+//! The I/O of one shard under actix: writes to sockets, and messages to the other parts.
+
+use super::destinations::Destinations;
+use super::handles::Handles;
+use crate::broker::connection::{ConnectionDriver, ConnectionNotice, Transport};
+use crate::broker::events::EventListeners;
+use crate::expiry::deadline::Registration;
+use crate::persistence::records::{Batch, RetainedRecord};
+use crate::routing::subscription_tree::ShardId;
+use crate::session::outbox::Outbox;
+use crate::shard::ConnectionId;
+use crate::shard::connection::Leaves;
+use crate::shard::durability::gates::PageRequest;
+use crate::shard::exchange::outbound::PeerBatch;
+use crate::shard::features::delayed::DelayedRequest;
+use crate::shard::io::{EventMessages, Io};
+use crate::shard::observe::client_events::ClientEvent;
+use crate::store::writer::{SessionToken, StorePageRequest, ToStore};
+use crate::time::Instant;
+use std::cell::{Ref, RefCell};
+use std::io;
+use std::time::Duration;
+
+/// The I/O of one shard. Each method sends or tries and none waits, so no other code of the thread
+/// runs during a turn.
+pub struct DriverIo<'a, D: ConnectionDriver> {
+    destinations: &'a Destinations,
+    handles: Ref<'a, Handles<D>>,
+    listeners: &'a RefCell<EventListeners>,
+    tick_late: Duration,
+}
+
+impl<'a, D: ConnectionDriver> DriverIo<'a, D> {
+    /// Returns the I/O for one use. `tick_late` is the delay of the latest batch of expired
+    /// deadlines.
+    pub fn new(
+        destinations: &'a Destinations,
+        handles: Ref<'a, Handles<D>>,
+        listeners: &'a RefCell<EventListeners>,
+        tick_late: Duration,
+    ) -> DriverIo<'a, D> {
+        DriverIo { destinations, handles, listeners, tick_late }
+    }
+
+    fn store(&self, send: impl FnOnce(&ToStore)) {
+        if let Some(store) = self.destinations.store() {
+            send(store);
+        }
+    }
+}
+
+impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
+    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<usize> {
+        let handle = self.handles.find(id)?;
+        let wrote = write(handle.transport(), outbox);
+        if wrote.is_err() {
+            // The reading side would meet the same error, but need not be read now.
+            handle.notify(ConnectionNotice::Broken);
+        }
+        wrote.ok()
+    }
+
+    fn await_writable(&mut self, id: ConnectionId) {
+        self.handles.notify(id, ConnectionNotice::AwaitWritable);
+    }
+
+    fn finish(&mut self, id: ConnectionId, leaves: Leaves) {
+        let notice = match leaves {
+            Leaves::Client => ConnectionNotice::Close,
+            Leaves::Broker => ConnectionNotice::Linger,
+        };
+        self.handles.notify(id, notice);
+    }
+
+    fn store_retained(&mut self, changes: Vec<RetainedRecord>) {
+        self.store(|store| store.retained(changes));
+    }
+
+    fn commit(&mut self, batch: Batch) {
+        self.store(|store| store.send(batch));
+    }
+
+    fn read_page(&mut self, request: PageRequest) {
+        let PageRequest { session, wanted } = request;
+        let session = SessionToken { slot: session.slot, generation: session.generation };
+        let shard = self.destinations.here().0;
+        self.store(|store| store.read(StorePageRequest { shard, session, wanted }));
+    }
+
+    fn read_delayed(&mut self, request: DelayedRequest) {
+        self.store(|store| store.read_delayed(self.destinations.here().0, request));
+    }
+
+    fn send_to_peer(&mut self, to: ShardId, batch: PeerBatch) {
+        self.destinations.send_to_peer(to, batch);
+    }
+
+    fn register(&mut self, now: Instant, batch: Vec<Registration>) {
+        self.destinations.register(now, batch);
+    }
+
+    fn resume(&mut self, id: ConnectionId) {
+        self.handles.notify(id, ConnectionNotice::Read);
+    }
+
+    fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages {
+        let handle = event.connection.and_then(|id| self.handles.find(id));
+        let address = handle.map(|handle| handle.peer);
+        self.listeners.borrow_mut().report(now, event, address, self.tick_late)
+    }
+}
+
+/// Writes as much as the socket takes, and returns the number of bytes.
+fn write(transport: &Transport, outbox: &mut Outbox) -> io::Result<usize> {
+    let mut wrote = 0;
+    while outbox.writable() > 0 {
+        let result = if outbox.is_contiguous() {
+            transport.try_write(outbox.front())
+        } else {
+            transport.try_write_vectored(&outbox.pieces())
+        };
+        match result {
+            Ok(n) => {
+                outbox.advance(n);
+                wrote += n;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(wrote)
+}

@@ -1,0 +1,382 @@
+//! The driver of one shard on its thread: it passes inputs in with the time, and carries out the
+//! effects.
+//!
+//! The shard is private. Every change goes through one door, [`ShardDriver::with_shard`], which
+//! takes the time, runs, and wakes the flusher if the shard has work. [`ShardDriver::look`] only
+//! reads and needs no time. The flusher runs [`Shard::turn`] after all connections that were ready
+//! with the first of them. So a turn makes one write for each connection, one message to each peer
+//! and one to the expiry actor.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `io` | carries out the effects of a turn |
+//! | `handles` | the open connections, by slot |
+//! | `destinations` | peers, expiry actor and store |
+//! | `flusher` | wakes the task that runs the turns |
+
+mod destinations;
+mod flusher;
+mod handles;
+mod io;
+#[cfg(test)]
+mod tests;
+
+use crate::broker::connection::{ConnectionDriver, ConnectionHandle, ConnectionNotice, Transport};
+use crate::broker::dump::{DumpRequest, SESSIONS, ShardInspection};
+use crate::broker::events::EventListeners;
+use crate::broker::message::{ConnectPeers, Incoming};
+use crate::broker::statistics::BrokerStatistics;
+use crate::clock;
+use crate::expiry::actor::ExpiryActor;
+use crate::routing::subscription_tree::ShardId;
+use crate::session::outbound::stall::SocketView;
+use crate::shard::deadlines::OverdueConnection;
+use crate::shard::{ConnectionId, ReadProgress, Shard};
+use crate::time::Instant;
+use actix::Addr;
+use destinations::Destinations;
+use flusher::FlusherWaker;
+use handles::Handles;
+use io::DriverIo;
+use std::cell::{Cell, RefCell, RefMut};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tracing::info;
+
+/// Bytes read from a socket at once.
+const READ_SIZE: usize = 64 * 1024;
+
+/// Bytes of partial packets that a shard may have taken in before the broker's total includes them.
+const PARTIAL_GROWTH: i64 = 1024 * 1024;
+
+/// Runs one shard, and owns its connections' handles.
+pub struct ShardDriver {
+    shard: RefCell<Shard>,
+    here: ShardId,
+    /// The read buffer of all connections of this thread, so that an idle connection owns none.
+    read_buffer: RefCell<Vec<u8>>,
+    handles: RefCell<Handles<ShardDriver>>,
+    destinations: Destinations,
+    flusher: FlusherWaker,
+    listeners: RefCell<EventListeners>,
+    statistics: Arc<BrokerStatistics>,
+    /// True once the broker stops: sockets that come now are closed.
+    stopping: Cell<bool>,
+    /// Notified when the last connection is closed.
+    emptied: Notify,
+    /// Delay of the latest batch of expired deadlines, from the end of its bucket to its arrival.
+    tick_late: Cell<Duration>,
+    /// Total time that the machine was suspended, as last reported to the shard.
+    suspended: Cell<Duration>,
+}
+
+impl ShardDriver {
+    /// Returns the driver of `shard`. Called on the thread that will run it.
+    pub fn new(
+        shard: Shard,
+        statistics: Arc<BrokerStatistics>,
+        listeners: EventListeners,
+    ) -> Rc<ShardDriver> {
+        let here = shard.here();
+        Rc::new(ShardDriver {
+            shard: RefCell::new(shard),
+            here,
+            read_buffer: RefCell::new(vec![0; READ_SIZE]),
+            handles: RefCell::default(),
+            destinations: Destinations::new(here),
+            flusher: FlusherWaker::default(),
+            listeners: RefCell::new(listeners),
+            statistics,
+            stopping: Cell::new(false),
+            emptied: Notify::new(),
+            tick_late: Cell::default(),
+            suspended: Cell::new(clock::suspended()),
+        })
+    }
+
+    /// Runs `f` on the shard with the time, then wakes the flusher if there is work. The only way
+    /// to change the shard.
+    ///
+    /// `f` continues the present turn, because a connection's task does several things in one turn.
+    pub fn with_shard<T>(&self, f: impl FnOnce(&mut Shard, Instant) -> T) -> T {
+        let now = clock::now();
+        let mut shard = self.shard.borrow_mut();
+        let result = f(&mut shard, now);
+        if !self.flusher.is_awake() && shard.has_work() {
+            self.flusher.wake();
+        }
+        result
+    }
+
+    /// Does the same in a new turn: for a message to the shard.
+    pub fn in_new_turn<T>(&self, f: impl FnOnce(&mut Shard, Instant) -> T) -> T {
+        self.with_shard(|shard, now| {
+            shard.begin_turn();
+            f(shard, now)
+        })
+    }
+
+    /// Reads from the shard. Costs no clock and wakes nobody.
+    pub fn look<T>(&self, f: impl FnOnce(&Shard) -> T) -> T {
+        f(&self.shard.borrow())
+    }
+
+    /// Takes the ways to all shards, and to the store. Until then the flusher sends nothing.
+    pub fn connect_peers(&self, all: ConnectPeers) {
+        self.destinations.connect(all.peers, all.store);
+        self.with_shard(|_, _| ());
+    }
+
+    /// Registers the deadlines that were held back until every shard was connected to its peers.
+    pub fn start_timers(&self, expiry: Addr<ExpiryActor>) {
+        self.destinations.start_timers(expiry);
+    }
+
+    /// Takes a socket in and starts its actor. Closes the socket if the broker stops.
+    pub fn adopt(self: &Rc<ShardDriver>, incoming: Incoming) {
+        let Incoming { socket, peer, unread, .. } = incoming;
+        if self.stopping.get() {
+            self.statistics.connection_closed();
+            return;
+        }
+        let Ok(transport) = Transport::new(socket) else {
+            self.statistics.connection_closed();
+            return;
+        };
+        let has_unread = !unread.is_empty();
+        let id = self.with_shard(|shard, now| {
+            let id = shard.accept(now);
+            if has_unread {
+                shard.keep_unread(id, unread);
+            }
+            id
+        });
+        let handle = ConnectionHandle::start(Rc::clone(self), id, peer, transport);
+        if has_unread {
+            handle.notify(ConnectionNotice::Read);
+        }
+        self.handles.borrow_mut().insert(handle);
+    }
+
+    /// A batch of expired deadlines arrived. Reports it to the shard if the machine was suspended
+    /// since the last batch. Call this before any deadline is compared.
+    ///
+    /// `tick_late` is the time from the end of the batch's bucket to its arrival.
+    pub fn notice_tick(&self, shard: &mut Shard, now: Instant, tick_late: Duration) {
+        const SHORT: Duration = Duration::from_secs(1);
+        self.tick_late.set(tick_late);
+        let suspended = clock::suspended();
+        let before = self.suspended.get();
+        if suspended >= before + SHORT {
+            self.suspended.set(suspended);
+            shard.woke(now);
+            if self.here.0 == 0 {
+                let slept_ms = (suspended - before).as_millis() as u64;
+                info!(slept_ms, "the machine was suspended: clients have their whole keep alive again");
+            }
+        }
+    }
+
+    /// Removes the handle of a connection that is closed or moves. Returns the client's address, or
+    /// `None` if there is no such connection.
+    fn forget(&self, id: ConnectionId) -> Option<SocketAddr> {
+        let mut handles = self.handles.borrow_mut();
+        let handle = handles.remove(id)?;
+        if handles.open() == 0 {
+            self.emptied.notify_waiters();
+        }
+        Some(handle.peer)
+    }
+
+    /// Waits until no connection is open.
+    pub async fn emptied(&self) {
+        while self.handles.borrow().open() > 0 {
+            self.emptied.notified().await;
+        }
+    }
+
+    /// Sends a notice to a connection, if the connection is still open.
+    pub fn notify(&self, id: ConnectionId, notice: ConnectionNotice) {
+        self.handles.borrow().notify(id, notice);
+    }
+
+    /// Runs turns whenever the shard has work, for ever. This is the flusher.
+    pub async fn run_flusher(self: Rc<ShardDriver>) {
+        loop {
+            poll_fn(|cx| self.flusher_turn(cx.waker())).await;
+            // Unlike a plain wake-up, this lets the reactor poll the sockets and other tasks run
+            // first.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Runs the flusher's turn. Keeps `waker` for the next one. Returns `Ready` if the shard has
+    /// more work, which the caller does after the reactor has polled the sockets.
+    fn flusher_turn(&self, waker: &Waker) -> Poll<()> {
+        self.flusher.begin_run(waker);
+        if !self.destinations.is_connected() {
+            // The peers are not known yet, and recovered messages wait in the peer batches.
+            // `connect_peers` wakes the flusher.
+            return Poll::Pending;
+        }
+        if !self.run_turn() {
+            return Poll::Pending;
+        }
+        self.flusher.stay_awake();
+        Poll::Ready(())
+    }
+
+    /// Runs one turn. Returns true if the shard has work for another.
+    fn run_turn(&self) -> bool {
+        let mut shard = self.shard.borrow_mut();
+        let has_work = shard.turn(clock::now(), &mut self.io());
+        self.account(&mut shard);
+        has_work
+    }
+
+    /// Runs turns until nothing is left to write or to continue, at start and stop.
+    pub fn finish(&self) {
+        self.run_turn();
+        while self.look(Shard::is_unfinished) {
+            self.run_turn();
+        }
+    }
+
+    /// Returns the I/O of this shard. The handles are borrowed once for everything that is carried
+    /// out.
+    fn io(&self) -> DriverIo<'_, ShardDriver> {
+        DriverIo::new(&self.destinations, self.handles.borrow(), &self.listeners, self.tick_late.get())
+    }
+
+    /// Adds the bytes that this thread charged and released to the broker's account.
+    fn account(&self, shard: &mut Shard) {
+        shard.report_partial();
+        self.statistics.settle();
+    }
+
+    /// Does the shard's housekeeping, and arranges the next one after `every`.
+    pub fn housekeeping(&self, every: Duration) {
+        let snapshot = self.with_shard(|shard, now| {
+            // An operator may set the wall clock at any time.
+            shard.set_wall_clock(now, clock::unix_millis());
+            shard.housekeeping(now, now + every);
+            shard.snapshot()
+        });
+        self.statistics.report(usize::from(self.here.0), snapshot);
+        if self.here == ShardId(0) {
+            self.listeners.borrow().report_suppressed_lines();
+        }
+    }
+
+    /// Returns the part of a dump that is about this shard. Asks the socket of each listed session
+    /// which side holds its oldest message: one or two system calls each, for [`SESSIONS`] sessions
+    /// at most.
+    pub fn inspect(&self) -> ShardInspection {
+        let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
+        let mut waiting = Vec::new();
+        for mut found in shard.waiting(now, SESSIONS) {
+            let handle = found.connection.and_then(|(id, _)| handles.find(id));
+            let stall = handle.and_then(|handle| shard.diagnose(now, handle.id, handle.transport().view()));
+            let asked = if stall.is_some() { DumpRequest::Yes } else { DumpRequest::No };
+            found.stall = stall.unwrap_or(found.stall);
+            waiting.push((found, asked));
+        }
+        ShardInspection { snapshot: shard.snapshot(), open: handles.open(), waiting }
+    }
+
+    /// Returns the counters of the broker.
+    pub fn statistics(&self) -> &BrokerStatistics {
+        &self.statistics
+    }
+
+    /// Asks the expiry actor to count the deadlines that are due soon.
+    pub fn survey_deadlines(&self) {
+        self.destinations.survey_deadlines();
+    }
+
+    /// Disconnects every client in order, and accepts no more.
+    pub fn stop(&self) {
+        self.stopping.set(true);
+        self.with_shard(|shard, now| {
+            shard.begin_to_stop();
+            for id in shard.connection_ids() {
+                shard.shut_down(now, id);
+            }
+        });
+    }
+}
+
+impl ConnectionDriver for ShardDriver {
+    fn begin_turn(&self) {
+        self.shard.borrow_mut().begin_turn();
+    }
+
+    fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
+        self.read_buffer.borrow_mut()
+    }
+
+    fn reads(&self, id: ConnectionId) -> bool {
+        self.look(|shard| shard.reads(id))
+    }
+
+    fn is_silent(&self, id: ConnectionId) -> bool {
+        self.look(|shard| shard.reads(id) && shard.is_silent(clock::now(), id))
+    }
+
+    fn has_unread(&self, id: ConnectionId) -> bool {
+        self.look(|shard| shard.has_unread(id))
+    }
+
+    fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress {
+        self.with_shard(|shard, now| {
+            let progress = shard.take_in(now, id, bytes, &mut self.io());
+            // Parts of packets alone do not wake the flusher, which reports them otherwise.
+            if shard.unreported_partial() > PARTIAL_GROWTH {
+                self.account(shard);
+            }
+            progress
+        })
+    }
+
+    fn flush_connection(&self, id: ConnectionId) {
+        self.with_shard(|shard, now| shard.flush_connection(now, id, &mut self.io()));
+    }
+
+    fn acknowledgement_due(&self, id: ConnectionId, view: SocketView) {
+        self.with_shard(|shard, now| shard.acknowledgement_due(now, id, view));
+    }
+
+    fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection {
+        self.with_shard(|shard, now| shard.disconnect_if_due(now, id))
+    }
+
+    fn release(&self, id: ConnectionId) -> Option<SocketAddr> {
+        let peer = self.forget(id);
+        self.with_shard(|shard, _| shard.moved(id));
+        peer
+    }
+
+    fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>) {
+        match socket {
+            Some(incoming) => self.destinations.send_socket(shard, incoming),
+            None => self.statistics.connection_closed(),
+        }
+    }
+
+    /// Reports the event at once, while the driver knows the client's address.
+    fn closed(&self, id: ConnectionId, why: &str) {
+        self.with_shard(|shard, now| {
+            shard.closed(now, id, why);
+            shard.report_events(now, &mut self.io());
+        });
+        // Counted before the handle is dropped, because a client that sees the close may take the
+        // free place at once.
+        self.statistics.connection_closed();
+        self.forget(id);
+    }
+}

@@ -1,0 +1,28 @@
+//! The reasons why a broker does not start.
+
+use crate::store::StoreError;
+use std::io;
+use std::net::SocketAddr;
+
+/// The reason why a broker does not start, in one line that names the address or the configuration
+/// key.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system refuses a listener.
+    #[error("cannot listen on {address}: {cause} (network.listen, or --listen)")]
+    Bind {
+        /// The address as configured.
+        address: SocketAddr,
+        /// The system's reason.
+        cause: io::Error,
+    },
+    /// The system refuses a thread or an event loop.
+    #[error("cannot start a thread or its event loop: {0} (runtime.threads sets how many there are)")]
+    Thread(#[from] io::Error),
+    /// The store cannot be opened or read.
+    #[error("the store cannot be used: {0} (store.path, or --data-dir)")]
+    Store(#[from] StoreError),
+    /// A thread ended while the broker started. The log has the reason.
+    #[error("a thread of the broker ended while it started; the log has the reason")]
+    Died,
+}
