@@ -131,7 +131,7 @@ pub(crate) enum Want {
 
 impl Want {
     /// As messages are counted that are refused for it.
-    pub fn cause(self) -> DropReason {
+    pub(crate) fn cause(self) -> DropReason {
         match self {
             Want::Memory => DropReason::MemoryBudget,
             Want::Disk => DropReason::StoreFull,
@@ -139,7 +139,7 @@ impl Want {
     }
 
     /// For the log, and the Reason String.
-    pub fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Want::Memory => "the broker's memory budget is used up (limits.memory)",
             Want::Disk => "the store has no room (store.size_limit, or the disk)",
@@ -147,7 +147,7 @@ impl Want {
     }
 
     /// For a connection that cannot go on without it.
-    pub fn violation(self) -> Violation {
+    pub(crate) fn violation(self) -> Violation {
         Violation { reason: ReasonCode::QUOTA_EXCEEDED, what: self.text() }
     }
 }
@@ -218,7 +218,7 @@ impl Change {
     ///
     /// # Errors
     /// The resource that is short. Memory is named first if both are.
-    pub fn check(
+    pub(crate) fn check(
         &self,
         shared: &SharedState,
         durability: &Durability,

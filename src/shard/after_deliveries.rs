@@ -14,7 +14,7 @@ pub(crate) struct AfterDeliveries {
 
 impl AfterDeliveries {
     /// Returns true if there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.overfull.is_empty() && self.to_admit.is_empty()
     }
 }

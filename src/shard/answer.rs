@@ -27,7 +27,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// Returns an answer without reason codes, for a packet with this number of filters.
-    pub fn new(kind: AnswerKind, packet_id: PacketId, filters: usize) -> Answer {
+    pub(crate) fn new(kind: AnswerKind, packet_id: PacketId, filters: usize) -> Answer {
         Answer {
             packet_id,
             kind,
@@ -58,7 +58,7 @@ pub(crate) struct RetainedRequests {
 
 impl RetainedRequests {
     /// Adds a filter if `wanted`. A filter that stands there already gets these options.
-    pub fn add(&mut self, filter: &str, qos: QoS, subscription_id: u32, wanted: bool) {
+    pub(crate) fn add(&mut self, filter: &str, qos: QoS, subscription_id: u32, wanted: bool) {
         if let Some(request) = self.find(filter) {
             (request.qos, request.subscription_id) = (qos, subscription_id);
             return;
@@ -90,7 +90,7 @@ impl RetainedRequests {
     }
 
     /// Returns the bytes of the requests, on the heap.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.requests.capacity() * size_of::<RetainedRequest>()
             + self.requests.iter().map(|w| w.filter.len()).sum::<usize>()
     }

@@ -33,31 +33,31 @@ pub(crate) fn hash(client_id: &str) -> u64 {
     Keyed.hash_one(client_id)
 }
 
-/// Returns the hash within a table. A table tells its entries apart by the upper bits, too, which half a
-/// hash does not have.
+/// Returns the hash within a table. A table tells its entries apart by the upper bits, too, which
+/// half a hash does not have.
 fn spread(half: u32) -> u64 {
     u64::from(half).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 impl ClientTable {
-    pub fn new() -> ClientTable {
+    pub(super) fn new() -> ClientTable {
         ClientTable { tables: (0..TABLES).map(|_| HashTable::new()).collect(), len: 0 }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Returns the slot of a client's session. `is_it` returns true for the slot of a session that
     /// has this client identifier.
-    pub fn find(&self, client_id: &str, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(super) fn find(&self, client_id: &str, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let hash = hash(client_id);
         let is_it = |place: &Place| place.hash == hash as u32 && is_it(place.slot);
         self.tables.get(table(hash))?.find(spread(hash as u32), is_it).map(|place| place.slot)
     }
 
     /// Adds the session of a client that has none.
-    pub fn insert(&mut self, client_id: &str, id: SessionId) {
+    pub(super) fn insert(&mut self, client_id: &str, id: SessionId) {
         let hash = hash(client_id);
         if let Some(table) = self.tables.get_mut(table(hash)) {
             let place = Place { slot: id.slot, hash: hash as u32 };
@@ -67,7 +67,7 @@ impl ClientTable {
     }
 
     /// Removes the session of a client.
-    pub fn remove(&mut self, client_id: &str, id: SessionId) {
+    pub(super) fn remove(&mut self, client_id: &str, id: SessionId) {
         let hash = hash(client_id);
         if let Some(table) = self.tables.get_mut(table(hash))
             && let Ok(entry) = table.find_entry(spread(hash as u32), |place| place.slot == id.slot)

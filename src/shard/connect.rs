@@ -43,7 +43,7 @@ pub(crate) struct ConnectRequest<'a> {
 
 impl<'a> ConnectRequest<'a> {
     /// Handles the CONNECT of a new connection.
-    pub fn handle(
+    pub(super) fn handle(
         now: Instant,
         id: ConnectionId,
         connect: &'a Connect<'a>,

@@ -51,7 +51,7 @@ struct Partials {
 
 impl Connections {
     /// Returns the connections of a shard that has none yet.
-    pub fn new(settings: &ShardSettings) -> Connections {
+    pub(crate) fn new(settings: &ShardSettings) -> Connections {
         Connections {
             slots: Slots::default(),
             established: 0,
@@ -64,56 +64,56 @@ impl Connections {
     }
 
     /// Adds a connection that was just accepted. `seed` determines its jitter.
-    pub fn accept(&mut self, now: Instant, seed: u64, effects: &mut Effects) -> ConnectionId {
+    pub(crate) fn accept(&mut self, now: Instant, seed: u64, effects: &mut Effects) -> ConnectionId {
         let id = self.slots.insert(Connection::accepted(now, self.connect_timeout, seed));
         self.register_read_idle(id, effects);
         id
     }
 
     /// Removes a connection, and returns it.
-    pub fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
         let connection = self.slots.remove(id)?;
         self.partials.bytes -= connection.partial_len();
         Some(connection)
     }
 
     #[inline]
-    pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
         self.slots.get(id)
     }
 
     #[inline]
-    pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.slots.get_mut(id)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
         self.slots.iter()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
     /// Returns how many connections have a session.
-    pub fn established(&self) -> usize {
+    pub(crate) fn established(&self) -> usize {
         self.established
     }
 
     /// Counts one more connection that has a session.
-    pub fn count_established(&mut self) {
+    pub(crate) fn count_established(&mut self) {
         self.established += 1;
     }
 
     /// Takes the session away from a connection, and returns it.
-    pub fn detach_session(&mut self, id: ConnectionId) -> Option<SessionId> {
+    pub(crate) fn detach_session(&mut self, id: ConnectionId) -> Option<SessionId> {
         let session = self.slots.get_mut(id)?.session.take()?;
         self.established -= 1;
         Some(session)
     }
 
     /// Adds a connection to the dirty list if it has something to write, or is closing.
-    pub fn touch(&mut self, id: ConnectionId, effects: &mut Effects) {
+    pub(crate) fn touch(&mut self, id: ConnectionId, effects: &mut Effects) {
         let Some(connection) = self.slots.get_mut(id) else { return };
         if !connection.wire.outbox.is_empty() || connection.is_closing() {
             connection.mark_dirty(id, &mut effects.dirty);
@@ -122,23 +122,23 @@ impl Connections {
 
     /// Stops reading a connection for `cause`. Returns false if it was paused for this cause
     /// already, or is gone.
-    pub fn pause(&mut self, id: ConnectionId, cause: Pause, now: Instant) -> bool {
+    pub(crate) fn pause(&mut self, id: ConnectionId, cause: Pause, now: Instant) -> bool {
         let Some(connection) = self.slots.get_mut(id).filter(|c| !c.pauses.has(cause)) else { return false };
         connection.pause(cause, now);
         true
     }
 
     /// Ends one cause not to read a connection. Reading continues after the last one.
-    pub fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause, effects: &mut Effects) {
+    pub(crate) fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause, effects: &mut Effects) {
         if self.slots.get_mut(id).is_some_and(|c| c.unpause(cause, now)) {
             self.register_read_idle(id, effects);
             effects.resume.push(id);
         }
     }
 
-    /// Notes that everything up to `lsn` is committed. Returns false if the outbox waits for a later
-    /// commit.
-    pub fn release_committed(
+    /// Notes that everything up to `lsn` is committed. Returns false if the outbox waits for a
+    /// later commit.
+    pub(crate) fn release_committed(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -158,7 +158,7 @@ impl Connections {
 
     /// Writes DISCONNECT to a 5.0 client.
     // 5.0 [MQTT-3.14.0-1]
-    pub fn write_disconnect(
+    pub(crate) fn write_disconnect(
         &mut self,
         id: ConnectionId,
         reason: ReasonCode,
@@ -176,7 +176,13 @@ impl Connections {
     /// Begins to close a connection: nothing more is read, the outbox is written, then the socket
     /// is closed.
     // 5.0 [MQTT-3.14.4-1], [MQTT-3.14.4-2]
-    pub fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves, effects: &mut Effects) {
+    pub(crate) fn begin_closing(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        leaves: Leaves,
+        effects: &mut Effects,
+    ) {
         if let Some(connection) = self.slots.get_mut(id) {
             let until = now + LINGER.min(self.write_timeout);
             connection.phase = Phase::Closing { until, leaves };
@@ -191,31 +197,31 @@ impl Connections {
 /// Deadlines.
 impl Connections {
     /// Notes that the machine was suspended until now. Deadlines of peers begin anew.
-    pub fn woke(&mut self, now: Instant) {
+    pub(crate) fn woke(&mut self, now: Instant) {
         self.awake_since = now;
     }
 
     /// Returns the time at which a silent client is disconnected; [`Instant::NEVER`] if the
     /// connection is gone.
-    pub fn read_deadline(&self, id: ConnectionId) -> Instant {
+    pub(crate) fn read_deadline(&self, id: ConnectionId) -> Instant {
         self.get(id).map_or(Instant::NEVER, |c| c.read_deadline(self.awake_since))
     }
 
     /// Returns the time at which a socket that takes no bytes is closed; [`Instant::NEVER`] if the
     /// connection is gone.
-    pub fn write_deadline(&self, id: ConnectionId) -> Instant {
+    pub(crate) fn write_deadline(&self, id: ConnectionId) -> Instant {
         self.get(id).map_or(Instant::NEVER, |c| c.write_deadline(self.write_timeout, self.awake_since))
     }
 
     /// Returns the time at which Keep Alive runs out; [`Instant::NEVER`] if the connection is gone.
-    pub fn keep_alive_deadline(&self, id: ConnectionId) -> Instant {
+    pub(crate) fn keep_alive_deadline(&self, id: ConnectionId) -> Instant {
         self.get(id).map_or(Instant::NEVER, |c| c.keep_alive.deadline(self.awake_since))
     }
 
     /// Returns the true deadline of a kind that the expiry actor reports as expired, or `None` if
     /// the connection is gone. `unacknowledged` is the time at which the session's first packet is
     /// due.
-    pub fn expired(
+    pub(crate) fn expired(
         &mut self,
         kind: DeadlineKind,
         id: ConnectionId,
@@ -242,17 +248,17 @@ impl Connections {
     }
 
     /// Registers the deadline of the next byte from the client.
-    pub fn register_read_idle(&mut self, id: ConnectionId, effects: &mut Effects) {
+    pub(crate) fn register_read_idle(&mut self, id: ConnectionId, effects: &mut Effects) {
         self.register(DeadlineKind::ReadIdle, id, self.read_deadline(id), effects);
     }
 
     /// Registers the deadline until which the socket has to take bytes.
-    pub fn register_write_idle(&mut self, id: ConnectionId, effects: &mut Effects) {
+    pub(crate) fn register_write_idle(&mut self, id: ConnectionId, effects: &mut Effects) {
         self.register(DeadlineKind::WriteIdle, id, self.write_deadline(id), effects);
     }
 
     /// Registers a deadline, unless the expiry actor looks at this connection early enough.
-    pub fn register(
+    pub(crate) fn register(
         &mut self,
         kind: DeadlineKind,
         id: ConnectionId,
@@ -275,7 +281,7 @@ impl Connections {
 /// Partial packets.
 impl Connections {
     /// Takes out the bytes that were read from a connection and not handled.
-    pub fn take_partial(&mut self, id: ConnectionId) -> Option<Vec<u8>> {
+    pub(crate) fn take_partial(&mut self, id: ConnectionId) -> Option<Vec<u8>> {
         let bytes = self.slots.get_mut(id)?.rare_mut().partial.take();
         self.partials.bytes -= bytes.len();
         Some(bytes)
@@ -284,7 +290,7 @@ impl Connections {
     /// Keeps bytes that were read from a connection and not handled. `has_begun` is true if they
     /// are the front of a packet whose rest has to come; then a deadline is registered for it.
     /// Returns true if the bytes are more than a small partial packet.
-    pub fn keep_partial(
+    pub(crate) fn keep_partial(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -312,7 +318,7 @@ impl Connections {
     }
 
     /// Keeps bytes that came with a connection from another shard.
-    pub fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
+    pub(crate) fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
         if let Some(connection) = self.slots.get_mut(id) {
             self.partials.bytes += unread.len();
             connection.rare_mut().partial.keep(unread);
@@ -321,7 +327,7 @@ impl Connections {
 
     /// Returns the connection with the largest partial packet, if one is more than small. Costs a
     /// look at each connection with a large one.
-    pub fn largest_partial(&mut self) -> Option<ConnectionId> {
+    pub(crate) fn largest_partial(&mut self) -> Option<ConnectionId> {
         let mut largest = (0, None);
         let slots = &mut self.slots;
         self.partials.large.retain(|id| {
@@ -338,18 +344,18 @@ impl Connections {
     }
 
     /// Returns the bytes of all partial packets.
-    pub fn partial_bytes(&self) -> usize {
+    pub(crate) fn partial_bytes(&self) -> usize {
         self.partials.bytes
     }
 
     /// Returns the growth of the partial packets, in bytes, since [`Self::report_partial`]. May be
     /// negative.
-    pub fn unreported_partial(&self) -> i64 {
+    pub(crate) fn unreported_partial(&self) -> i64 {
         self.partials.bytes as i64 - self.partials.reported
     }
 
     /// Adds the growth of the partial packets to the total of all shards.
-    pub fn report_partial(&mut self, total: &PartialShare) {
+    pub(crate) fn report_partial(&mut self, total: &PartialShare) {
         let grown = self.unreported_partial();
         if grown != 0 {
             self.partials.reported += grown;

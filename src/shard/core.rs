@@ -69,7 +69,7 @@ pub(crate) struct RetainedUpdate {
 
 impl Core {
     /// Returns the core of the shard `here` of `shards`. `seed` determines all random numbers.
-    pub fn new(
+    pub(crate) fn new(
         here: ShardId,
         shards: u8,
         settings: ShardSettings,
@@ -98,7 +98,7 @@ impl Core {
     }
 
     /// Returns the next random number.
-    pub fn random(&mut self) -> u64 {
+    pub(crate) fn random(&mut self) -> u64 {
         splitmix64(&mut self.seed)
     }
 
@@ -106,19 +106,19 @@ impl Core {
     ///
     /// # Errors
     /// The resource that is short.
-    pub fn admits(&self, change: Change) -> Result<(), Want> {
+    pub(crate) fn admits(&self, change: Change) -> Result<(), Want> {
         change.check(&self.shared, &self.durability, &self.exchange)
     }
 
     /// Returns true if neither a batch nor a peer batch may be sealed, because a dead letter of a
     /// stored message is not published yet.
-    pub fn dead_letters_hold_seals(&self) -> bool {
+    pub(crate) fn dead_letters_hold_seals(&self) -> bool {
         self.durability.is_on() && !self.dead_letters.is_empty()
     }
 
     /// Returns true if dead letters wait for the end of this turn and there is a store. They are
     /// committed with the present batch, so whoever waits for that batch waits for them.
-    pub fn has_dead_letters(&self) -> bool {
+    pub(crate) fn has_dead_letters(&self) -> bool {
         if !self.dead_letters_hold_seals() {
             return false;
         }
@@ -128,7 +128,7 @@ impl Core {
 
     /// Returns the client identifier of a publisher if messages keep it, else an empty string. The
     /// string is lent: the caller puts it back into `scratch.publisher`.
-    pub fn publisher_name(&mut self, session: SessionId) -> String {
+    pub(crate) fn publisher_name(&mut self, session: SessionId) -> String {
         let mut name = std::mem::take(&mut self.scratch.publisher);
         name.clear();
         if self.dead_letters.keep_publisher()
@@ -145,7 +145,7 @@ impl Core {
     /// erased: no value is better than a value that is known to be wrong.
     // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
     // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
-    pub fn retain(&mut self, now: Instant, publication: &mut Publication<'_>) -> RetainedUpdate {
+    pub(crate) fn retain(&mut self, now: Instant, publication: &mut Publication<'_>) -> RetainedUpdate {
         let topic = publication.parts.topic;
         let stored = self.durability.is_on() && retained::is_kept(topic);
         let refused = if publication.parts.payload.is_empty() {
@@ -188,7 +188,7 @@ impl Core {
 impl Core {
     /// Reports the drops that the last call to this session recorded, if there are any.
     #[inline]
-    pub fn report_drops(&mut self, id: SessionId) {
+    pub(crate) fn report_drops(&mut self, id: SessionId) {
         if self.counters.drops.are_unreported() {
             self.report_drops_of(id);
         }
@@ -209,9 +209,9 @@ impl Core {
         self.counters.drops.give_back(drops);
     }
 
-    /// Reports a message that was dropped because its session ended. `stored` is true if the session
-    /// was stored.
-    pub fn drop_with_session(
+    /// Reports a message that was dropped because its session ended. `stored` is true if the
+    /// session was stored.
+    pub(crate) fn drop_with_session(
         &mut self,
         client_id: &str,
         redelivery: &SessionRedelivery,
@@ -224,14 +224,20 @@ impl Core {
     }
 
     /// Reports a message that was dropped of a client that is not known any more.
-    pub fn drop_of_unknown(&mut self, cause: DropReason) {
+    pub(crate) fn drop_of_unknown(&mut self, cause: DropReason) {
         self.counters.drops.count(cause);
         self.drop_reports.note_unknown(cause);
     }
 
     /// Reports a message that no member of a shared group took. `share` is the full filter of the
     /// group. `stored` is true if the message comes from a record of the present batch.
-    pub fn drop_of_group(&mut self, share: &str, cause: DropReason, message: Option<Message>, stored: bool) {
+    pub(crate) fn drop_of_group(
+        &mut self,
+        share: &str,
+        cause: DropReason,
+        message: Option<Message>,
+        stored: bool,
+    ) {
         let name = TopicFilter::parse(share, usize::MAX).ok().and_then(|filter| filter.share_name);
         let whose = format!("$share/{}", name.unwrap_or_default());
         self.counters.drops.count(cause);
@@ -244,29 +250,29 @@ impl Core {
 /// One connection and its session.
 impl Core {
     /// Adds a connection to the dirty list if it has something to write.
-    pub fn touch(&mut self, id: ConnectionId) {
+    pub(crate) fn touch(&mut self, id: ConnectionId) {
         self.connections.touch(id, &mut self.effects);
     }
 
     /// Ends one cause not to read a connection.
-    pub fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause) {
+    pub(crate) fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause) {
         self.connections.unpause(now, id, cause, &mut self.effects);
     }
 
     /// Lets a publisher wait until each of the peers that its message found full has room.
-    pub fn wait_for_peers(&mut self, now: Instant, id: ConnectionId, full: ShardSet) {
+    pub(crate) fn wait_for_peers(&mut self, now: Instant, id: ConnectionId, full: ShardSet) {
         if self.connections.pause(id, Pause::Peer, now) {
             self.exchange.wait_for(id, full);
         }
     }
 
     /// Writes DISCONNECT to a 5.0 client.
-    pub fn write_disconnect(&mut self, id: ConnectionId, reason: ReasonCode, text: Option<&str>) {
+    pub(crate) fn write_disconnect(&mut self, id: ConnectionId, reason: ReasonCode, text: Option<&str>) {
         self.connections.write_disconnect(id, reason, text, &mut self.scratch.pool);
     }
 
     /// Begins to close a connection.
-    pub fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
+    pub(crate) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
         self.connections.begin_closing(now, id, leaves, &mut self.effects);
     }
 
@@ -274,7 +280,7 @@ impl Core {
     ///
     /// While a registration stands, only a packet that was just sent can be due earlier than what
     /// it was made for: with backoff, the older ones may be due much later.
-    pub fn register_retransmit(&mut self, now: Instant, id: ConnectionId) {
+    pub(crate) fn register_retransmit(&mut self, now: Instant, id: ConnectionId) {
         let Some(connection) = self.connections.get(id) else { return };
         let Some(session) = connection.session.and_then(|s| self.sessions.get(s)) else { return };
         let sender = &session.session.sender;
@@ -295,19 +301,19 @@ impl Core {
     }
 
     /// Returns when the first unacknowledged packet of a connection is due, or [`Instant::NEVER`].
-    pub fn earliest_due(&self, id: ConnectionId) -> Instant {
+    pub(crate) fn earliest_due(&self, id: ConnectionId) -> Instant {
         let session = self.connections.get(id).and_then(|c| c.session).and_then(|s| self.sessions.get(s));
         session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due())
     }
 
     /// Records a session that outlives its connection.
-    pub fn record_session(&mut self, id: SessionId) {
+    pub(crate) fn record_session(&mut self, id: SessionId) {
         self.sessions.record(id, self.durability.write_buffer());
     }
 
     /// Holds everything that is written to a connection from here on until all records so far are
     /// committed.
-    pub fn hold_until_commit(&mut self, id: ConnectionId) {
+    pub(crate) fn hold_until_commit(&mut self, id: ConnectionId) {
         if let (Some(lsn), Some(connection)) = (self.durability.pending(), self.connections.get_mut(id)) {
             connection.wire.outbox.hold_until_commit(lsn);
         }
@@ -319,7 +325,7 @@ impl Core {
     /// While the store has no room, the promise is only the session's row, which a known session
     /// has: a client whose acknowledgements make room must not wait for room. If the broker dies
     /// before there is any, the client's absence may count from before this connection.
-    pub fn hold_connack(&mut self, id: ConnectionId, session: SessionId) {
+    pub(crate) fn hold_connack(&mut self, id: ConnectionId, session: SessionId) {
         if !self.shared.is_store_full() {
             return self.hold_until_commit(id);
         }
@@ -333,7 +339,7 @@ impl Core {
     }
 
     /// Requests the next page of a session's queue, if the queue wants one.
-    pub fn fetch(&mut self, id: SessionId) {
+    pub(crate) fn fetch(&mut self, id: SessionId) {
         if self.durability.is_on()
             && let Some(session_entry) = self.sessions.get_mut(id)
         {

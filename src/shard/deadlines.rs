@@ -14,7 +14,7 @@ use crate::shard::observe::client_events::{DisconnectCause, ExhaustedAction, Occ
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
-pub use crate::shard::settings::{OWN_CHORE, OWN_DELAYED};
+pub use crate::shard::settings::{OWN_DELAYED, OWN_HOUSEKEEPING};
 
 /// The action of a connection's actor when a deadline has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) struct OverdueAcknowledgement {
 impl OverdueAcknowledgement {
     /// Handles them: a 3.x client gets the packets again that its kernel has. A 5.0 client is
     /// reported or disconnected.
-    pub fn handle(&self, life: &mut Lifecycle<'_>) {
+    pub(crate) fn handle(&self, life: &mut Lifecycle<'_>) {
         match life.core.connections.get(self.connection) {
             Some(connection) if connection.version().is_v5() => self.ack_timeout(life),
             Some(_) => self.retransmit(life),

@@ -17,8 +17,8 @@ const QUIET: Duration = Duration::from_secs(10);
 /// Maximum number of clients of one shard that are reported one by one.
 const CLIENTS: usize = 1_000;
 
-/// Longest client identifier, in bytes, that is reported by itself. So 16 shards hold 6 MiB, which are
-/// not on the account.
+/// Longest client identifier, in bytes, that is reported by itself. So 16 shards hold 6 MiB, which
+/// are not on the account.
 const LONGEST_CLIENT_ID: usize = 256;
 
 /// The drops since the last report, by client.
@@ -49,7 +49,7 @@ impl Since {
 
 impl DropReports {
     /// Counts a drop for a client, or a shared group by its name.
-    pub fn note(&mut self, client_id: &str, cause: DropReason) {
+    pub(crate) fn note(&mut self, client_id: &str, cause: DropReason) {
         let no_place = self.clients.len() >= CLIENTS || client_id.len() > LONGEST_CLIENT_ID;
         let since = match self.clients.get_mut(client_id) {
             Some(since) => since,
@@ -60,12 +60,12 @@ impl DropReports {
     }
 
     /// Counts a drop of a client that is not known any more.
-    pub fn note_unknown(&mut self, cause: DropReason) {
+    pub(crate) fn note_unknown(&mut self, cause: DropReason) {
         self.others.counts.add(cause, 1);
     }
 
     /// Notes an event for each client that has one due.
-    pub fn report(&mut self, now: Instant, effects: &mut Effects) {
+    pub(crate) fn report(&mut self, now: Instant, effects: &mut Effects) {
         self.take_due(now, |client_id, counts| {
             effects.events.push(ClientEvent {
                 connection: None,

@@ -89,14 +89,18 @@ impl Effects {
 /// A request for entries of a session's queue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PageRequest {
+    /// The session.
     pub session: SessionId,
+    /// The entries, in the order of the queue, with their bodies.
     pub wanted: Vec<(EntryNumber, BodyNumber)>,
 }
 
 /// A request for delayed messages that are due from `from` on and before `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayedRequest {
+    /// The time and number of the first message.
     pub from: (Instant, DelayedNumber),
+    /// The end of the time span, exclusive.
     pub until: Instant,
     /// Maximum number of messages.
     pub most: usize,

@@ -44,7 +44,7 @@ pub(crate) struct EndedSession {
 
 impl EndedSession {
     /// Takes apart an entry whose session has ended.
-    pub fn new(id: SessionId, session_entry: SessionEntry) -> EndedSession {
+    pub(crate) fn new(id: SessionId, session_entry: SessionEntry) -> EndedSession {
         let (session, held) = session_entry.into_parts();
         let stored = session.row().is_some();
         let Session { client_id, sender, subscriptions, .. } = session;

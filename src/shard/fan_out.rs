@@ -2,13 +2,13 @@
 //! very many nodes of the index.
 //!
 //! It goes on from turn to turn, in portions: first it is matched, then delivered, and then its
-//! shared groups are served. There is one at a time in a shard. Its publisher is paused, and no other client's
-//! PUBLISH is begun meanwhile, so the order of what each publisher sends to each receiver is what it would be
-//! without. Other packets are handled as ever. Batches of peers wait behind it, in their order.
-//! What the broker itself publishes (wills, delayed messages, dead letters, `$SYS`) passes if it is
-//! done within a turn, and waits if it is not. The will of the publisher's own session waits too:
-//! its connection may end in between, but its client takes that session over, and a deadline ends
-//! it, when the publication is through.
+//! shared groups are served. There is one at a time in a shard. Its publisher is paused, and no
+//! other client's PUBLISH is begun meanwhile, so the order of what each publisher sends to each
+//! receiver is what it would be without. Other packets are handled as ever. Batches of peers wait
+//! behind it, in their order. What the broker itself publishes (wills, delayed messages, dead
+//! letters, `$SYS`) passes if it is done within a turn, and waits if it is not. The will of the
+//! publisher's own session waits too: its connection may end in between, but its client takes that
+//! session over, and a deadline ends it, when the publication is through.
 //!
 //! Wills that wait are published before any client's next PUBLISH: whoever returns does not pass
 //! its own will.
@@ -38,7 +38,7 @@ const COPIES: usize = 64;
 
 impl Fan {
     /// Runs one portion. Returns the publication if it is not complete.
-    pub fn go_on(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) -> Option<Box<Fan>> {
+    pub(crate) fn go_on(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) -> Option<Box<Fan>> {
         if !self.match_portion(&mut life.routing()) {
             return Some(self);
         }
@@ -98,8 +98,8 @@ impl Fan {
         life.work.read_later(life.fans.take_waiting());
     }
 
-    /// Visits as many nodes of the subscription tree as this turn has steps for. Returns true if all
-    /// receivers are known.
+    /// Visits as many nodes of the subscription tree as this turn has steps for. Returns true if
+    /// all receivers are known.
     fn match_portion(&mut self, routing: &mut Routing<'_>) -> bool {
         let Some(walk) = &mut self.walk else { return true };
         let most = routing.core.turn.left().max(1).saturating_mul(2);
@@ -170,7 +170,7 @@ impl Fan {
 
 impl OwnPublication {
     /// Routes the next of the broker's own publications. No large publication is present.
-    pub fn go_on(self, now: Instant, life: &mut Lifecycle<'_>) {
+    pub(crate) fn go_on(self, now: Instant, life: &mut Lifecycle<'_>) {
         let here = life.core.here;
         let of = self.of.filter(|id| life.core.sessions.get(*id).is_some());
         let mut publication = Publication::of(&self.message, of.map(|id| publisher(here, id)));
@@ -192,9 +192,10 @@ fn same_session(subscribers: &[Subscriber]) -> &[Subscriber] {
     subscribers.chunk_by(|a, b| a.session == b.session).next().unwrap_or_default()
 }
 
-/// Moves the sessions with the lowest slots to the front, in order, with all of their subscriptions.
-/// Returns the number of these subscriptions. These are all of them if they are in order already or
-/// not many. A sort of 16,384 entries takes 0.5 ms, and a partition of a million takes 2 ms.
+/// Moves the sessions with the lowest slots to the front, in order, with all of their
+/// subscriptions. Returns the number of these subscriptions. These are all of them if they are in
+/// order already or not many. A sort of 16,384 entries takes 0.5 ms, and a partition of a million
+/// takes 2 ms.
 fn order(subscribers: &mut [Subscriber]) -> usize {
     if subscribers.is_sorted_by(|a, b| a.session.0 <= b.session.0) {
         return subscribers.len();

@@ -87,12 +87,12 @@ pub(crate) struct Fans {
 
 impl Fans {
     /// Returns true if there is something to continue.
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.len() > 0
     }
 
     /// Returns how many publications and batches are to be continued.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         usize::from(self.present.is_some())
             + usize::from(self.underway.is_some())
             + self.peer_batches.len()
@@ -100,109 +100,109 @@ impl Fans {
     }
 
     /// Returns true if a large publication is not complete.
-    pub fn is_fanning(&self) -> bool {
+    pub(crate) fn is_fanning(&self) -> bool {
         self.present.is_some()
     }
 
     /// Returns true if no client's PUBLISH may begin.
-    pub fn holds_publishes(&self) -> bool {
+    pub(crate) fn holds_publishes(&self) -> bool {
         self.present.is_some() || self.wills > 0
     }
 
     /// Returns true if publications of the broker, and what leads to them, have to wait.
-    pub fn holds_own(&self) -> bool {
+    pub(crate) fn holds_own(&self) -> bool {
         self.present.is_some() || !self.own.is_empty()
     }
 
     /// Returns true if neither a batch nor a peer batch may be sealed.
-    pub fn holds_seals(&self) -> bool {
+    pub(crate) fn holds_seals(&self) -> bool {
         self.own_atomic > 0 || self.present.as_ref().is_some_and(|fan| fan.atomic)
     }
 
     /// Returns true if the present publication is one of this session.
-    pub fn is_publisher(&self, publisher: Publisher) -> bool {
+    pub(crate) fn is_publisher(&self, publisher: Publisher) -> bool {
         self.present.as_ref().is_some_and(|fan| fan.publisher == Some(publisher))
     }
 
     /// Begins a large publication. There is none yet.
-    pub fn begin(&mut self, fan: Fan) {
+    pub(crate) fn begin(&mut self, fan: Fan) {
         debug_assert!(self.present.is_none(), "there is one at a time");
         self.gone.clear();
         self.present = Some(Box::new(fan));
     }
 
     /// Takes out the present publication, to continue it.
-    pub fn take_present(&mut self) -> Option<Box<Fan>> {
+    pub(crate) fn take_present(&mut self) -> Option<Box<Fan>> {
         self.present.take()
     }
 
     /// Puts the present publication back, to continue it later.
-    pub fn put_back(&mut self, fan: Box<Fan>) {
+    pub(crate) fn put_back(&mut self, fan: Box<Fan>) {
         self.present = Some(fan);
     }
 
     /// Notes that a session ended. The present publication leaves out its slot.
-    pub fn session_ended(&mut self, slot: u32) {
+    pub(crate) fn session_ended(&mut self, slot: u32) {
         if self.present.is_some() {
             self.gone.insert(slot);
         }
     }
 
     /// Returns true if the session in this slot ended since the present publication began.
-    pub fn is_gone(&self, session: SessionSlot) -> bool {
+    pub(crate) fn is_gone(&self, session: SessionSlot) -> bool {
         self.gone.contains(&session.0)
     }
 
     /// Lets a client wait until a PUBLISH may begin.
-    pub fn wait(&mut self, id: ConnectionId) {
+    pub(crate) fn wait(&mut self, id: ConnectionId) {
         self.waiting.push(id);
     }
 
     /// Returns true if a client waits.
-    pub fn has_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// Takes out the clients that wait.
-    pub fn take_waiting(&mut self) -> impl Iterator<Item = ConnectionId> {
+    pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = ConnectionId> {
         self.waiting.drain(..)
     }
 
     /// Lets the batch that is taken apart wait for a later turn.
-    pub fn put_off_batch(&mut self, underway: Box<Underway>) {
+    pub(crate) fn put_off_batch(&mut self, underway: Box<Underway>) {
         self.underway = Some(underway);
     }
 
     /// Takes out the batch that is taken apart.
-    pub fn take_underway(&mut self) -> Option<Box<Underway>> {
+    pub(crate) fn take_underway(&mut self) -> Option<Box<Underway>> {
         self.underway.take()
     }
 
     /// Lets a batch of a peer wait behind the others.
-    pub fn push_batch(&mut self, peer_batch: PeerBatch) {
+    pub(crate) fn push_batch(&mut self, peer_batch: PeerBatch) {
         self.peer_batches.push_back(peer_batch);
     }
 
     /// Takes out the next batch to continue with.
-    pub fn pop_batch(&mut self) -> Option<Box<Underway>> {
+    pub(crate) fn pop_batch(&mut self) -> Option<Box<Underway>> {
         let next = |fans: &mut Fans| Some(Box::new(Underway::new(fans.peer_batches.pop_front()?)));
         self.underway.take().or_else(|| next(self))
     }
 
     /// Returns the number of the broker's own publications that wait.
-    pub fn own(&self) -> usize {
+    pub(crate) fn own(&self) -> usize {
         self.own.len()
     }
 
     /// Lets a publication of the broker's own wait.
-    pub fn push_own(&mut self, own: OwnPublication) {
+    pub(crate) fn push_own(&mut self, own: OwnPublication) {
         self.own_atomic += usize::from(own.atomic);
         self.wills += usize::from(own.of.is_some());
         self.own.push_back(own);
     }
 
     /// Takes out the next of the broker's own publications.
-    pub fn pop_own(&mut self) -> Option<OwnPublication> {
+    pub(crate) fn pop_own(&mut self) -> Option<OwnPublication> {
         let own = self.own.pop_front()?;
         self.own_atomic -= usize::from(own.atomic);
         self.wills -= usize::from(own.of.is_some());

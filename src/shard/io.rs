@@ -91,8 +91,8 @@ pub struct EventMessages {
 }
 
 impl Shard {
-    /// Begins a turn. The driver calls this before it polls a connection, before it passes a message
-    /// in, and in the flusher.
+    /// Begins a turn. The driver calls this before it polls a connection, before it passes a
+    /// message in, and in the flusher.
     pub fn begin_turn(&mut self) {
         self.core.turn.begin();
     }
@@ -308,8 +308,8 @@ impl Shard {
         self.core.durability.seal(self.core.shared.is_store_full())
     }
 
-    /// Returns true if neither a batch nor a peer batch may be sealed, because a publication that is
-    /// committed as a whole continues in a later turn.
+    /// Returns true if neither a batch nor a peer batch may be sealed, because a publication that
+    /// is committed as a whole continues in a later turn.
     fn holds_seals(&self) -> bool {
         self.fans.holds_seals() || self.core.dead_letters_hold_seals()
     }

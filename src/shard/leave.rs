@@ -52,7 +52,7 @@ impl Lifecycle<'_> {
     }
 
     /// Detaches the session of a connection whose socket is gone.
-    pub fn socket_closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
+    pub(crate) fn socket_closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
         if self.core.connections.get(id).is_some_and(|c| c.session.is_some()) {
             self.core.note_disconnected(now, id, DisconnectCause::Network(network.into()));
             self.note_unwritten(id);
@@ -61,7 +61,7 @@ impl Lifecycle<'_> {
     }
 
     /// Ends a connection from this side; `reason` is for DISCONNECT, where the version has one.
-    pub fn disconnect(
+    pub(crate) fn disconnect(
         &mut self,
         now: Instant,
         id: ConnectionId,

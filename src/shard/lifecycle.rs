@@ -41,7 +41,7 @@ pub(crate) struct Lifecycle<'a> {
 impl Lifecycle<'_> {
     /// Returns the middle layer.
     #[inline]
-    pub fn routing(&mut self) -> Routing<'_> {
+    pub(crate) fn routing(&mut self) -> Routing<'_> {
         Routing { core: self.core, routes: self.routes }
     }
 
@@ -121,7 +121,7 @@ impl Lifecycle<'_> {
     }
 
     /// Continues the work that waited for bytes to leave a connection's outbox.
-    pub fn outbox_has_room(&mut self, now: Instant, id: ConnectionId) {
+    pub(crate) fn outbox_has_room(&mut self, now: Instant, id: ConnectionId) {
         let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(session) = connection.session else { return };
@@ -146,14 +146,14 @@ impl Lifecycle<'_> {
     }
 
     /// Lets a client wait until a large publication is complete, before it begins its next PUBLISH.
-    pub fn read_behind_fan(&mut self, now: Instant, id: ConnectionId) {
+    pub(crate) fn read_behind_fan(&mut self, now: Instant, id: ConnectionId) {
         if self.core.connections.pause(id, Pause::Turn, now) {
             self.fans.wait(id);
         }
     }
 
     /// Pauses a connection whose packet continues in a later turn, if a job is left.
-    pub fn pause_for(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) {
+    pub(crate) fn pause_for(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) {
         let Some(job) = left else { return };
         if let Some(connection) = self.core.connections.get_mut(id) {
             connection.pause(Pause::Work, now);
@@ -163,16 +163,16 @@ impl Lifecycle<'_> {
 
     /// Reads a connection again if nothing is left of the work that it waits for. Returns the rest
     /// of the work.
-    pub fn end_pause(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) -> Option<Job> {
+    pub(crate) fn end_pause(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) -> Option<Job> {
         if left.is_none() {
             self.core.unpause(now, id, Pause::Work);
         }
         left
     }
 
-    /// Handles as many sessions with an expired deadline as this turn has steps for. Returns the job
-    /// that is left. If one of them leads to a large publication, the others wait for it.
-    pub fn go_on_with_due(&mut self, now: Instant) -> Option<Job> {
+    /// Handles as many sessions with an expired deadline as this turn has steps for. Returns the
+    /// job that is left. If one of them leads to a large publication, the others wait for it.
+    pub(crate) fn go_on_with_due(&mut self, now: Instant) -> Option<Job> {
         while self.work.has_due() {
             if self.core.turn.is_over() || self.fans.holds_own() {
                 return Some(Job::Due);
@@ -186,7 +186,7 @@ impl Lifecycle<'_> {
     }
 
     /// Answers a gate: a publisher's acknowledgement, an orphaned queue, or a peer.
-    pub fn answer_gate(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
+    pub(crate) fn answer_gate(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
         match gate {
             Gate::Here { session, token } => self.gate_answered(now, session, token, outcome),
             Gate::OrphanedQueue => self.routing().orphaned_queue_answered(now, outcome),
@@ -199,14 +199,14 @@ impl Lifecycle<'_> {
     }
 
     /// Answers a gate when all records so far are committed.
-    pub fn answer_when_committed(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
+    pub(crate) fn answer_when_committed(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
         if !self.core.durability.gate_answer(gate, outcome) {
             self.answer_gate(now, gate, outcome);
         }
     }
 
     /// Releases what waited for the commit of this batch and of those before it.
-    pub fn committed(&mut self, now: Instant, lsn: Lsn) {
+    pub(crate) fn committed(&mut self, now: Instant, lsn: Lsn) {
         let core = &mut *self.core;
         let opened = core.durability.committed(lsn, &mut core.effects);
         for id in opened.connections {
@@ -224,7 +224,7 @@ impl Lifecycle<'_> {
     }
 
     /// Answers those who wait only for messages that every receiver has acknowledged meanwhile.
-    pub fn release_finished(&mut self, now: Instant) {
+    pub(crate) fn release_finished(&mut self, now: Instant) {
         for waits in self.core.durability.take_finished() {
             match waits {
                 Waits::Publisher { gate, outcome } => self.answer_gate(now, gate, outcome),
@@ -238,7 +238,7 @@ impl Lifecycle<'_> {
     }
 
     /// Takes in a page that was read back, and fetches the pages that waited for it.
-    pub fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
+    pub(crate) fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
         self.core.durability.page_came();
         self.take_in_page(now, request, read);
         // Each session either requests its page, or waits again behind the others.
@@ -269,7 +269,7 @@ impl Lifecycle<'_> {
     }
 
     /// Publishes a message of the broker's own, retained.
-    pub fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
+    pub(crate) fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload, true), None, self.core.here);
         self.core.retain(now, &mut publication);
         self.fans.route_own(
@@ -282,7 +282,7 @@ impl Lifecycle<'_> {
 
     /// Publishes a message of the broker's own at QoS 0, not retained. A receiver that leaves it
     /// unacknowledged must not cause another message.
-    pub fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
+    pub(crate) fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload, false), None, self.core.here);
         self.fans.route_own(
             now,
@@ -292,10 +292,10 @@ impl Lifecycle<'_> {
         );
     }
 
-    /// Publishes dead letters before the batch of this turn is sealed: as many as the turn has steps
-    /// for, and one at least. The batch waits for those that are left. A drop of a dead letter makes
-    /// no other one.
-    pub fn publish_dead_letters(&mut self, now: Instant) {
+    /// Publishes dead letters before the batch of this turn is sealed: as many as the turn has
+    /// steps for, and one at least. The batch waits for those that are left. A drop of a dead
+    /// letter makes no other one.
+    pub(crate) fn publish_dead_letters(&mut self, now: Instant) {
         while let Some(dead_letter) = self.core.dead_letters.pop() {
             if !self.publish_dead_letter(now, &dead_letter) {
                 return self.core.dead_letters.put_back(dead_letter);
@@ -353,7 +353,7 @@ impl Lifecycle<'_> {
     }
 
     /// Handles a session of which a deadline has come: will, held messages, session expiry.
-    pub fn session_deadline_expired(&mut self, now: Instant, id: SessionId) {
+    pub(crate) fn session_deadline_expired(&mut self, now: Instant, id: SessionId) {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         session_entry.registered.fired();
         if session_entry.will_due <= now {
@@ -377,7 +377,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Disconnects receivers whose queue is full, under the policy `disconnect`. Their sessions stay.
+    /// Disconnects receivers whose queue is full, under the policy `disconnect`. Their sessions
+    /// stay.
     pub(crate) fn disconnect_overfull(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.core.after_deliveries.overfull) {
             self.disconnect(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::QueueFull);

@@ -116,7 +116,7 @@ use observe::usage::{self, ResourceUsage};
 pub use receive::ReadProgress;
 use route::{Routes, Routing};
 pub use session_entry::SessionEntry;
-pub use settings::{DelayedLimits, OWN_CHORE, ShardSettings};
+pub use settings::{DelayedLimits, OWN_HOUSEKEEPING, ShardSettings};
 pub use shared_state::{PartialShare, SharedState};
 use slots::Id;
 pub use slots::{ConnectionId, SessionId};
@@ -140,15 +140,22 @@ pub struct Shard {
 /// Figures of one shard, for `$SYS`.
 #[derive(Clone, Debug, Default)]
 pub struct ShardSnapshot {
+    /// Established connections.
     pub connected: u64,
+    /// Sessions, connected or not.
     pub sessions: u64,
+    /// Subscriptions of all sessions.
     pub subscriptions: u64,
+    /// PUBLISH packets received since the start.
     pub received: u64,
+    /// Bytes that were read and not handled.
     pub partial_bytes: u64,
+    /// Counts since the start.
     pub counters: Counters,
 }
 
 impl ShardSnapshot {
+    /// Adds the figures of another shard.
     pub fn add(&mut self, other: &ShardSnapshot) {
         self.connected += other.connected;
         self.sessions += other.sessions;
@@ -318,7 +325,7 @@ impl Shard {
         drop_reports.report(now, effects);
         effects.registrations.push(Registration {
             kind: DeadlineKind::Housekeeping,
-            slot: OWN_CHORE,
+            slot: OWN_HOUSEKEEPING,
             generation: 0,
             deadline: next,
         });
@@ -430,8 +437,8 @@ impl Shard {
         connections.write_deadline(id) > now && connections.read_deadline(id) <= now
     }
 
-    /// Returns the growth of this shard's partial packets, in bytes, since [`Self::report_partial`].
-    /// May be negative.
+    /// Returns the growth of this shard's partial packets, in bytes, since
+    /// [`Self::report_partial`]. May be negative.
     pub fn unreported_partial(&self) -> i64 {
         self.core.connections.unreported_partial()
     }
@@ -459,8 +466,8 @@ impl Shard {
         Arc::clone(&self.core.shared)
     }
 
-    /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first, at
-    /// most `most`. Costs a walk over every session: never for a turn's work.
+    /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first,
+    /// at most `most`. Costs a walk over every session: never for a turn's work.
     pub fn waiting(&self, now: Instant, most: usize) -> Vec<LongestWait> {
         LongestWait::find(now, most, &self.core.sessions, &self.core.connections)
     }

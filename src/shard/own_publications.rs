@@ -27,20 +27,20 @@ pub(crate) fn publisher(here: ShardId, id: SessionId) -> Publisher {
 
 impl Fans {
     /// Returns true if the present publication is one of this session.
-    pub fn fans_out_for(&self, here: ShardId, id: SessionId) -> bool {
+    pub(crate) fn fans_out_for(&self, here: ShardId, id: SessionId) -> bool {
         self.is_publisher(publisher(here, id))
     }
 
     /// Returns true if the broker's next publication has to wait for a later turn. `of` is the
     /// session whose will it is.
-    pub fn own_waits(&self, of: Option<SessionId>, core: &Core) -> bool {
+    pub(crate) fn own_waits(&self, of: Option<SessionId>, core: &Core) -> bool {
         core.turn.is_over() || self.own() > 0 || of.is_some_and(|id| self.fans_out_for(core.here, id))
     }
 
     /// Routes a publication of the broker's own. `of` is the session whose will it is. The
     /// publication waits for a later turn if this one is over, if others wait, or if the session's
     /// last PUBLISH is not complete.
-    pub fn route_own(
+    pub(crate) fn route_own(
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
@@ -60,7 +60,7 @@ impl Fans {
 
     /// Routes a publication of the broker's own at once, in portions if it takes more than this
     /// turn. Returns false if it would, and another publication does.
-    pub fn route_own_now(
+    pub(crate) fn route_own_now(
         &mut self,
         now: Instant,
         publication: &mut Publication<'_>,
@@ -81,7 +81,7 @@ impl Fans {
     }
 
     /// Begins a publication that continues in later turns.
-    pub fn fan_out(
+    pub(crate) fn fan_out(
         &mut self,
         publication: &mut Publication<'_>,
         matched: MatchedReceivers,

@@ -53,7 +53,7 @@ pub(crate) enum Framed {
 }
 
 impl<'a> Publication<'a> {
-    pub fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
+    pub(crate) fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
         let publisher = publisher.map(|session| Publisher { shard: here, session });
         Publication {
             parts,
@@ -71,7 +71,7 @@ impl<'a> Publication<'a> {
     }
 
     /// Of a message that exists.
-    pub fn of(message: &'a Message, publisher: Option<Publisher>) -> Publication<'a> {
+    pub(crate) fn of(message: &'a Message, publisher: Option<Publisher>) -> Publication<'a> {
         let header = message.header();
         let parts = Parts {
             qos: header.qos,
@@ -89,18 +89,18 @@ impl<'a> Publication<'a> {
     }
 
     /// The body that its receivers share; made when first asked for.
-    pub fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
+    pub(crate) fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
         let Publication { parts, publisher_name, message, .. } = self;
         message.get_or_insert_with(|| Message::published_by(publisher_name, *parts, scratch))
     }
 
-    pub fn existing(&self) -> Option<&Message> {
+    pub(crate) fn existing(&self) -> Option<&Message> {
         self.message.as_ref()
     }
 
     /// What there is to say of a delivery that had this outcome, as far as the store goes: what is
     /// held is in there.
-    pub fn taken_over(&self, outcome: Outcome) -> Outcome {
+    pub(crate) fn taken_over(&self, outcome: Outcome) -> Outcome {
         if self.held > 0 { Outcome::Taken } else { outcome }
     }
 }
@@ -127,7 +127,11 @@ pub(crate) struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// As [`merge`] of one subscription.
-    pub fn of(only: &'a Subscriber, publisher: Option<Publisher>, here: ShardId) -> Option<Target<'a>> {
+    pub(crate) fn of(
+        only: &'a Subscriber,
+        publisher: Option<Publisher>,
+        here: ShardId,
+    ) -> Option<Target<'a>> {
         let Subscriber { session, options, subscription_id } = only;
         if options.no_local() && publisher == Some(Publisher { shard: here, session: *session }) {
             return None;

@@ -40,7 +40,7 @@ fn message_bytes(publish: &Publish<'_>, topic: &str) -> usize {
 
 impl<'a> ClientPublish<'a> {
     /// Handles a PUBLISH of an established connection.
-    pub fn handle(
+    pub(super) fn handle(
         now: Instant,
         id: ConnectionId,
         publish: &'a Publish<'a>,
@@ -370,7 +370,7 @@ fn resolve_topic_alias(id: ConnectionId, publish: &Publish<'_>, core: &mut Core)
 
 impl Published {
     /// Lets the acknowledgement wait for more gates.
-    pub fn expect(&self, gates: u32, core: &mut Core) {
+    pub(crate) fn expect(&self, gates: u32, core: &mut Core) {
         if let Some((session, token)) = self.token
             && let Some(session_entry) = core.sessions.get_mut(session)
         {
@@ -380,7 +380,7 @@ impl Published {
 
     /// Ends a PUBLISH that took more than one turn. `known` is the number of gates that the
     /// acknowledgement waits for already.
-    pub fn end(
+    pub(crate) fn end(
         &self,
         now: Instant,
         publication: &mut Publication<'_>,

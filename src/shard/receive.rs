@@ -36,7 +36,12 @@ pub enum ReadProgress {
     Paused,
     /// The session lives in another shard. The caller sends the socket there, with these unread
     /// bytes.
-    Home { shard: ShardId, unread: Vec<u8> },
+    Home {
+        /// The shard in which the session lives.
+        shard: ShardId,
+        /// The bytes from CONNECT on, which no shard has handled.
+        unread: Vec<u8>,
+    },
     /// The connection ends, and nothing more is read.
     Closed,
 }
@@ -78,8 +83,8 @@ impl Shard {
     }
 
     /// Keeps bytes that were not handled, unless the connection closes or takes them to another
-    /// shard. If partial packets then use up their share of the memory, the connection of this shard
-    /// with the largest one is disconnected.
+    /// shard. If partial packets then use up their share of the memory, the connection of this
+    /// shard with the largest one is disconnected.
     fn keep(
         &mut self,
         now: Instant,

@@ -31,7 +31,7 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// Returns the routes of the shard `here`, without subscriptions.
-    pub fn new(here: ShardId) -> Routes {
+    pub(crate) fn new(here: ShardId) -> Routes {
         Routes { router: Router::new(here), orphaned_queues: OrphanedQueues::default() }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Router {
 
 impl Router {
     /// The routing of the shard `here`, without subscriptions.
-    pub fn new(here: ShardId) -> Router {
+    pub(crate) fn new(here: ShardId) -> Router {
         Router {
             tree: SubscriptionTree::new(here),
             full_filters: HashMap::default(),
@@ -43,39 +43,39 @@ impl Router {
 
     /// The tree, for reading.
     #[inline]
-    pub fn tree(&self) -> &SubscriptionTree {
+    pub(crate) fn tree(&self) -> &SubscriptionTree {
         &self.tree
     }
 
     /// Takes out the matches that publications use in turn. They are empty.
     #[inline]
-    pub fn take_matches(&mut self) -> Box<Matches> {
+    pub(crate) fn take_matches(&mut self) -> Box<Matches> {
         self.matches.take().unwrap_or_default()
     }
 
     /// Puts the matches back.
     #[inline]
-    pub fn give_back_matches(&mut self, matches: Box<Matches>) {
+    pub(crate) fn give_back_matches(&mut self, matches: Box<Matches>) {
         self.matches = Some(matches);
     }
 
     /// Enters a plain filter of a session of this shard.
-    pub fn subscribe(&mut self, filter: &str, subscriber: Subscriber) -> Subscribed {
+    pub(crate) fn subscribe(&mut self, filter: &str, subscriber: Subscriber) -> Subscribed {
         self.tree.subscribe(filter, subscriber)
     }
 
     /// Takes out a plain filter of a session of this shard.
-    pub fn unsubscribe(&mut self, filter: &str, session: SessionSlot) -> Unsubscribed {
+    pub(crate) fn unsubscribe(&mut self, filter: &str, session: SessionSlot) -> Unsubscribed {
         self.tree.unsubscribe(filter, session)
     }
 
     /// Notes that a peer has subscribers to a filter, or none any more.
-    pub fn set_peer_interest(&mut self, filter: &str, shard: ShardId, interest: Interest) {
+    pub(crate) fn set_peer_interest(&mut self, filter: &str, shard: ShardId, interest: Interest) {
         self.tree.set_peer_interest(filter, shard, interest);
     }
 
     /// Enters a member into a group, or changes its options.
-    pub fn join(&mut self, group: &str, filter: &str, member: Member) -> Subscribed {
+    pub(crate) fn join(&mut self, group: &str, filter: &str, member: Member) -> Subscribed {
         let joined = self.tree.join(group, filter, member);
         if let Some(id) = self.tree.group_id(group, filter) {
             let charge = &mut self.charge;
@@ -89,7 +89,7 @@ impl Router {
     }
 
     /// Takes a member out of a group. Returns false if it was not in there.
-    pub fn leave(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
+    pub(crate) fn leave(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
         let id = self.tree.group_id(group, filter);
         let Unsubscribed::Removed { last_here } = self.tree.leave(group, filter, address) else {
             return false;
@@ -104,39 +104,39 @@ impl Router {
     }
 
     /// Notes that a session is connected, or not. Returns false if it is in no group.
-    pub fn set_presence(&mut self, address: MemberAddress, presence: Presence) -> bool {
+    pub(crate) fn set_presence(&mut self, address: MemberAddress, presence: Presence) -> bool {
         self.tree.set_presence(address, presence)
     }
 
     /// Returns the group with this full filter, `$share/...`; `None` if it has no member in any
     /// shard.
-    pub fn group_of(&self, full: &str) -> Option<GroupId> {
+    pub(crate) fn group_of(&self, full: &str) -> Option<GroupId> {
         let filter = TopicFilter::parse(full, usize::MAX).ok()?;
         self.tree.group_id(filter.share_name?, filter.filter)
     }
 
     /// Returns the full filter of a group.
-    pub fn full_filter(&self, group: GroupId) -> Option<&Arc<Box<str>>> {
+    pub(crate) fn full_filter(&self, group: GroupId) -> Option<&Arc<Box<str>>> {
         self.full_filters.get(&group)
     }
 
     /// Returns the members of a group.
-    pub fn group(&self, group: GroupId) -> Option<&SharedGroup> {
+    pub(crate) fn group(&self, group: GroupId) -> Option<&SharedGroup> {
         self.tree.group(group)
     }
 
     /// Returns the members of a group, to move their turn on.
-    pub fn group_mut(&mut self, group: GroupId) -> Option<&mut SharedGroup> {
+    pub(crate) fn group_mut(&mut self, group: GroupId) -> Option<&mut SharedGroup> {
         self.tree.group_mut(group)
     }
 
     /// Returns the members of a group with their presence up to date, and how many steps that took.
-    pub fn group_caught_up(&mut self, group: GroupId) -> Option<(&mut SharedGroup, usize)> {
+    pub(crate) fn group_caught_up(&mut self, group: GroupId) -> Option<(&mut SharedGroup, usize)> {
         self.tree.group_caught_up(group)
     }
 
     /// Returns how many shared groups have a member in any shard.
-    pub fn groups(&self) -> usize {
+    pub(crate) fn groups(&self) -> usize {
         self.full_filters.len()
     }
 }

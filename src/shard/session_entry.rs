@@ -17,7 +17,9 @@ use std::hash::BuildHasher;
 /// A session that lives in this shard, with its connection if it has one.
 #[derive(Debug)]
 pub struct SessionEntry {
+    /// The session.
     pub session: Session,
+    /// The connection; `None` while the client is away.
     pub connection: Option<ConnectionId>,
     /// The time at which the session ends; [`Instant::NEVER`] while connected.
     pub ends: Instant,

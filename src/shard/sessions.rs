@@ -32,7 +32,7 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     /// Returns the sessions of a shard that has none yet.
-    pub fn new(settings: &ShardSettings) -> Sessions {
+    pub(crate) fn new(settings: &ShardSettings) -> Sessions {
         Sessions {
             slots: Slots::default(),
             clients: ClientTable::new(),
@@ -42,7 +42,7 @@ impl Sessions {
     }
 
     /// Adds a session whose client has none here.
-    pub fn insert(&mut self, session_entry: SessionEntry) -> SessionId {
+    pub(crate) fn insert(&mut self, session_entry: SessionEntry) -> SessionId {
         let id = self.slots.insert(session_entry);
         if let Some(session_entry) = self.slots.get(id) {
             self.clients.insert(&session_entry.session.client_id, id);
@@ -52,76 +52,80 @@ impl Sessions {
 
     /// Takes out a session that ends. Its client identifier is free at once, and its slot after
     /// [`Self::release`].
-    pub fn retire(&mut self, id: SessionId) -> Option<Box<SessionEntry>> {
+    pub(crate) fn retire(&mut self, id: SessionId) -> Option<Box<SessionEntry>> {
         let session_entry = self.slots.retire(id)?;
         self.clients.remove(&session_entry.session.client_id, id);
         Some(session_entry)
     }
 
     /// Frees the slot of a session that was taken out. Call it once for each.
-    pub fn release(&mut self, slot: u32) {
+    pub(crate) fn release(&mut self, slot: u32) {
         self.slots.release(slot);
     }
 
     /// Returns the session of a client.
-    pub fn find(&self, client_id: &str) -> Option<SessionId> {
+    pub(crate) fn find(&self, client_id: &str) -> Option<SessionId> {
         let slots = &self.slots;
         let is_it = |slot| slots.at(slot).is_some_and(|(_, r)| &*r.session.client_id == client_id);
         self.clients.find(client_id, is_it).and_then(|slot| Some(slots.at(slot)?.0))
     }
 
     #[inline]
-    pub fn get(&self, id: SessionId) -> Option<&SessionEntry> {
+    pub(crate) fn get(&self, id: SessionId) -> Option<&SessionEntry> {
         self.slots.get(id)
     }
 
     #[inline]
-    pub fn get_mut(&mut self, id: SessionId) -> Option<&mut SessionEntry> {
+    pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut SessionEntry> {
         self.slots.get_mut(id)
     }
 
     /// Returns the session that is in a slot now.
     #[inline]
-    pub fn at(&self, slot: u32) -> Option<(SessionId, &SessionEntry)> {
+    pub(crate) fn at(&self, slot: u32) -> Option<(SessionId, &SessionEntry)> {
         self.slots.at(slot)
     }
 
     /// Returns the session that is in a slot now.
     #[inline]
-    pub fn at_mut(&mut self, slot: u32) -> Option<(SessionId, &mut SessionEntry)> {
+    pub(crate) fn at_mut(&mut self, slot: u32) -> Option<(SessionId, &mut SessionEntry)> {
         self.slots.at_mut(slot)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &SessionEntry)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &SessionEntry)> {
         self.slots.iter()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
     /// Returns the number of entries of the table of client identifiers.
-    pub fn clients(&self) -> usize {
+    pub(crate) fn clients(&self) -> usize {
         self.clients.len()
     }
 
     /// Returns the redelivery policies.
-    pub fn rules(&self) -> &Rules {
+    pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
 
     /// Returns the redelivery policy of a client. `user_name` is `None` if it is not known.
-    pub fn redelivery_of(&mut self, client_id: &str, user_name: Option<&str>) -> Arc<SessionRedelivery> {
+    pub(crate) fn redelivery_of(
+        &mut self,
+        client_id: &str,
+        user_name: Option<&str>,
+    ) -> Arc<SessionRedelivery> {
         self.rules.resolve(client_id, user_name)
     }
 
     /// Returns true if the session is stored.
-    pub fn is_stored(&self, id: SessionId) -> bool {
+    pub(crate) fn is_stored(&self, id: SessionId) -> bool {
         self.get(id).is_some_and(|r| r.session.row().is_some())
     }
 
     /// Registers session expiry, will delay or the end of a hold, whichever is first.
-    pub fn register(&mut self, id: SessionId, effects: &mut Effects) {
+    pub(crate) fn register(&mut self, id: SessionId, effects: &mut Effects) {
         let Some(session_entry) = self.slots.get_mut(id) else { return };
         let deadline = session_entry.deadline();
         if session_entry.registered.needs(deadline, self.expiry_interval) {
@@ -132,7 +136,7 @@ impl Sessions {
     }
 
     /// Records a session that outlives its connection. Gives it a row in the store if it has none.
-    pub fn record(&mut self, id: SessionId, write_buffer: Option<&Rc<WriteBuffer>>) {
+    pub(crate) fn record(&mut self, id: SessionId, write_buffer: Option<&Rc<WriteBuffer>>) {
         let (Some(write_buffer), Some(session_entry)) = (write_buffer, self.slots.get_mut(id)) else {
             return;
         };
@@ -153,7 +157,7 @@ impl Sessions {
     }
 
     /// Records a subscription, if the session is stored.
-    pub fn record_subscription(
+    pub(crate) fn record_subscription(
         &self,
         id: SessionId,
         filter: &str,
@@ -170,7 +174,7 @@ impl Sessions {
     }
 
     /// Records the end of a subscription, if the session is stored.
-    pub fn record_unsubscription(&self, id: SessionId, filter: &str) {
+    pub(crate) fn record_unsubscription(&self, id: SessionId, filter: &str) {
         let Some(row) = self.get(id).and_then(|r| r.session.row()) else { return };
         row.write_buffer.record(Record::Unsubscribed { session: row.key, filter: filter.into() });
     }

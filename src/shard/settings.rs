@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Slot of the deadline of a shard's regular work, of the kind
 /// [`DeadlineKind::Housekeeping`](crate::expiry::deadline::DeadlineKind).
-pub const OWN_CHORE: u32 = 0;
+pub const OWN_HOUSEKEEPING: u32 = 0;
 
 /// Slot of the deadline of the earliest delayed message, of the same kind.
 pub const OWN_DELAYED: u32 = 1;
@@ -16,16 +16,21 @@ pub const OWN_DELAYED: u32 = 1;
 /// The settings of one shard. All shards of a broker have the same.
 #[derive(Clone, Debug)]
 pub struct ShardSettings {
+    /// The settings of the sessions.
     pub session: SessionPolicy,
+    /// The time from the connection to the end of CONNECT.
     pub connect_timeout: Duration,
+    /// The time that a connection may make no progress while bytes wait.
     pub write_timeout: Duration,
     /// Maximum number of sessions in all shards.
     pub sessions: usize,
-    /// How long a publisher's acknowledgement waits for room under the policy `hold`.
+    /// The time that a publisher's acknowledgement waits for room under the policy `hold`.
     pub hold_timeout: Duration,
+    /// The width of a bucket of the expiry queue.
     pub expiry_interval: Duration,
     /// Steps of one turn. The default is [`crate::shard::turn::STEPS_PER_TURN`].
     pub steps_per_turn: u32,
+    /// The limits of delayed messages.
     pub delayed: DelayedLimits,
     /// Maximum number of last-disconnect records, in all shards.
     pub last_disconnects: usize,
@@ -58,7 +63,9 @@ impl ShardSettings {
 /// Limits of the messages that wait for their delay to end, in all shards.
 #[derive(Clone, Copy, Debug)]
 pub struct DelayedLimits {
+    /// Maximum number of messages.
     pub messages: usize,
+    /// Maximum bytes.
     pub bytes: usize,
     /// The longest delay, in seconds.
     pub horizon: u32,

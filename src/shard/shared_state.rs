@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Their lock is taken for retained publishes and for SUBSCRIBE only.
 #[derive(Debug)]
 pub struct SharedState {
+    /// The retained messages.
     pub retained: Mutex<Retained>,
     /// The bytes that clients make the broker hold, and their limit.
     pub budget: Arc<Budget>,
@@ -17,6 +18,7 @@ pub struct SharedState {
     pub partial: PartialShare,
     /// True while the store has no room. Changes that need the store are refused then.
     pub store_full: AtomicBool,
+    /// Counts with a limit for the whole broker.
     pub totals: Totals,
     /// Bytes that may be on their way to the store before it is full. Negative beyond that, and
     /// `i64::MAX` while there is plenty.
@@ -79,8 +81,8 @@ impl SharedState {
         self.store_full.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of the retained message that an erasing PUBLISH to `topic` frees. Returns 0
-    /// while nothing is short; then the lock is left alone.
+    /// Returns the bytes of the retained message that an erasing PUBLISH to `topic` frees. Returns
+    /// 0 while nothing is short; then the lock is left alone.
     pub(crate) fn frees(&self, topic: &str) -> usize {
         if self.is_short() { self.retained().size_of(topic) } else { 0 }
     }

@@ -30,9 +30,9 @@ const AT_ONCE: usize = 1_000;
 const SENT_BYTES: usize = 64;
 
 impl Answer {
-    /// Writes SUBACK or UNSUBACK, then the retained messages. A connection that is gone gets none of
-    /// them; its session keeps the subscription. Returns the job that is left.
-    pub fn send(
+    /// Writes SUBACK or UNSUBACK, then the retained messages. A connection that is gone gets none
+    /// of them; its session keeps the subscription. Returns the job that is left.
+    pub(crate) fn send(
         self,
         now: Instant,
         id: ConnectionId,
@@ -73,9 +73,10 @@ impl Answer {
 }
 
 impl RetainedDelivery {
-    /// Continues with the retained messages of a SUBSCRIBE. Returns the job that is left. The session
-    /// gets all of them, even if its connection is gone or another one: a SUBACK may have been read.
-    pub fn go_on(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) -> Option<Job> {
+    /// Continues with the retained messages of a SUBSCRIBE. Returns the job that is left. The
+    /// session gets all of them, even if its connection is gone or another one: a SUBACK may have
+    /// been read.
+    pub(crate) fn go_on(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) -> Option<Job> {
         let is_left = |this: &RetainedDelivery, life: &Lifecycle<'_>| {
             this.next < this.requests.len() && life.core.sessions.get(this.session).is_some()
         };

@@ -43,7 +43,7 @@ pub(crate) struct FilterChange {
 
 impl FilterChange {
     /// Handles a SUBSCRIBE.
-    pub fn subscribe(&self, subscribe: &Subscribe<'_>, life: &mut Lifecycle<'_>) -> Flow {
+    pub(super) fn subscribe(&self, subscribe: &Subscribe<'_>, life: &mut Lifecycle<'_>) -> Flow {
         let FilterChange { now, connection: id, session } = *self;
         let subscription_id = subscribe.subscription_id.unwrap_or(0);
         let mut answer = Answer::new(AnswerKind::Suback, subscribe.packet_id, subscribe.filters.len());
@@ -67,7 +67,11 @@ impl FilterChange {
 
     /// Continues with the filters of a packet. Returns the job that is left. If the connection is
     /// gone, the rest is dropped: no answer promised it.
-    pub fn go_on(now: Instant, mut request: Box<SubscribeRequest>, life: &mut Lifecycle<'_>) -> Option<Job> {
+    pub(super) fn go_on(
+        now: Instant,
+        mut request: Box<SubscribeRequest>,
+        life: &mut Lifecycle<'_>,
+    ) -> Option<Job> {
         let SubscribeRequest {
             connection,
             session,
@@ -169,7 +173,7 @@ impl FilterChange {
     }
 
     /// Handles an UNSUBSCRIBE.
-    pub fn unsubscribe(&self, unsubscribe: &Unsubscribe<'_>, life: &mut Lifecycle<'_>) -> Flow {
+    pub(super) fn unsubscribe(&self, unsubscribe: &Unsubscribe<'_>, life: &mut Lifecycle<'_>) -> Flow {
         let FilterChange { now, connection: id, session } = *self;
         let mut answer = Answer::new(AnswerKind::Unsuback, unsubscribe.packet_id, unsubscribe.filters.len());
         for (at, filter) in unsubscribe.filters.iter().enumerate() {

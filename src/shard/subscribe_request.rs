@@ -21,7 +21,7 @@ pub(crate) struct SubscribeRequest {
 impl SubscribeRequest {
     /// Returns the request, with its bytes on the account. In a SUBSCRIBE each filter has its
     /// options. An UNSUBSCRIBE has none, and no Subscription Identifier.
-    pub fn new(
+    pub(crate) fn new(
         connection: ConnectionId,
         session: SessionId,
         (filters, options): (Names, Vec<SubscriptionOptions>),
@@ -44,14 +44,14 @@ pub(crate) struct Names {
 
 impl Names {
     /// Adds a name.
-    pub fn add(&mut self, name: &str) {
+    pub(crate) fn add(&mut self, name: &str) {
         self.text.push_str(name);
         // Of one packet, so fewer than 2^28 bytes.
         self.ends.push(self.text.len() as u32);
     }
 
     /// Returns the next name and its position.
-    pub fn next(&mut self) -> Option<(usize, &str)> {
+    pub(crate) fn next(&mut self) -> Option<(usize, &str)> {
         let at = self.next;
         let end = *self.ends.get(at)? as usize;
         let begin = at.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |end| *end as usize);

@@ -7,38 +7,43 @@ use crate::shard::observe::last_disconnect::LastDisconnects;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One count.
+/// A count of all shards together.
 #[derive(Debug, Default)]
 pub struct Total(AtomicUsize);
 
 impl Total {
-    /// Counts `n` more if the limit allows as many. Returns whether it does.
+    /// Counts `n` more if the limit allows it. Returns false, and counts nothing, if not.
     pub fn take(&self, n: usize, limit: usize) -> bool {
         let more = |count: usize| count.checked_add(n).filter(|count| *count <= limit);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Counts `n` more, whatever the limit: what was there before a restart, or takes the place of
-    /// another.
+    /// Counts `n` more, whatever the limit: for values that a restart recovered, or that replace
+    /// others.
     pub fn add(&self, n: usize) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// Counts `n` less. `n` must have been counted before.
     pub fn give_back(&self, n: usize) {
         let before = self.0.fetch_sub(n, Ordering::Relaxed);
         debug_assert!(before >= n, "{n} given back of {before}");
     }
 
+    /// Returns the count.
     pub fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// All of them.
+/// The counts that have a limit for the whole broker.
 #[derive(Debug, Default)]
 pub struct Totals {
+    /// Sessions.
     pub sessions: Total,
+    /// Delayed messages.
     pub delayed_messages: Total,
+    /// Bytes of delayed messages.
     pub delayed_bytes: Total,
     last_disconnects: Mutex<LastDisconnects>,
 }

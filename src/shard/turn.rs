@@ -2,10 +2,10 @@
 //!
 //! A turn is what a thread does without polling its sockets. One turn handles one connection's
 //! task, one message to the shard, or one run of the flusher. The driver begins each turn
-//! ([`crate::shard::Shard::begin_turn`]). All work that a client can make grow charges steps to the turn. When
-//! the steps are used up, no further packet is begun, and loops over many things stop. The rest
-//! becomes a `Job` (`work.rs`), which continues in the next run of the flusher. `io.rs` has the order
-//! in which a turn carries out its effects.
+//! ([`crate::shard::Shard::begin_turn`]). All work that a client can make grow charges steps to the
+//! turn. When the steps are used up, no further packet is begun, and loops over many things stop.
+//! The rest becomes a `Job` (`work.rs`), which continues in the next run of the flusher. `io.rs`
+//! has the order in which a turn carries out its effects.
 
 /// Steps of a turn. One step handles a small packet, delivers a message, visits a node of the
 /// subscription tree, or inserts a filter. A step took 20 to 250 ns on the machines of the
@@ -92,8 +92,8 @@ impl Turn {
         self.until = (self.steps + self.most.div_ceil(PORTIONS)).min(self.most);
     }
 
-    /// Begins the portion of a large publication, which gets what the jobs leave. `has_jobs` is true
-    /// if there are any.
+    /// Begins the portion of a large publication, which gets what the jobs leave. `has_jobs` is
+    /// true if there are any.
     pub(crate) fn begin_publication(&mut self, has_jobs: bool) {
         let others = self.most.div_ceil(PORTIONS) * u32::from(has_jobs);
         self.until = (self.most - others).max(1);

@@ -47,17 +47,18 @@ pub(crate) struct Work {
 
 impl Work {
     /// Puts off a job to a later turn.
-    pub fn later(&mut self, job: Job) {
+    pub(crate) fn later(&mut self, job: Job) {
         self.jobs.push_back(job);
     }
 
     /// Puts off reading these connections to a later turn.
-    pub fn read_later(&mut self, connections: impl Iterator<Item = ConnectionId>) {
+    pub(crate) fn read_later(&mut self, connections: impl Iterator<Item = ConnectionId>) {
         self.jobs.extend(connections.map(Job::Read));
     }
 
-    /// Puts off a session with an expired deadline. Until then it stays as it was, in the store too.
-    pub fn session_due(&mut self, id: SessionId) {
+    /// Puts off a session with an expired deadline. Until then it stays as it was, in the store
+    /// too.
+    pub(crate) fn session_due(&mut self, id: SessionId) {
         if self.due.is_empty() {
             self.later(Job::Due);
         }
@@ -65,27 +66,27 @@ impl Work {
     }
 
     /// Returns true if a session with an expired deadline waits.
-    pub fn has_due(&self) -> bool {
+    pub(crate) fn has_due(&self) -> bool {
         !self.due.is_empty()
     }
 
     /// Takes out the first session with an expired deadline.
-    pub fn pop_due(&mut self) -> Option<SessionId> {
+    pub(crate) fn pop_due(&mut self) -> Option<SessionId> {
         self.due.pop_front()
     }
 
     /// Takes out the first job.
-    pub fn pop(&mut self) -> Option<Job> {
+    pub(crate) fn pop(&mut self) -> Option<Job> {
         self.jobs.pop_front()
     }
 
     /// Returns the number of jobs.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.jobs.len()
     }
 
     /// Returns true if there is no job.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 }

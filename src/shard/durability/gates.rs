@@ -99,7 +99,7 @@ pub(crate) struct Opened {
 impl Durability {
     /// Stores sessions that outlive their connections from here on. `next_number` is above every
     /// number that the store has seen.
-    pub fn keep_in_store(&mut self, here: ShardId, next_number: u64) {
+    pub(crate) fn keep_in_store(&mut self, here: ShardId, next_number: u64) {
         self.stored = Some(Box::new(Stored {
             write_buffer: WriteBuffer::new(here.0, next_number),
             first: 1,
@@ -116,23 +116,23 @@ impl Durability {
 
     /// Returns true if there is a store.
     #[inline]
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.stored.is_some()
     }
 
     /// Returns the write buffer, if there is a store.
     #[inline]
-    pub fn write_buffer(&self) -> Option<&Rc<WriteBuffer>> {
+    pub(crate) fn write_buffer(&self) -> Option<&Rc<WriteBuffer>> {
         self.stored.as_ref().map(|s| &s.write_buffer)
     }
 
     /// Returns true if the broker stops.
-    pub fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stopping
     }
 
     /// Notes that the broker stops: records go to the store at once from here on.
-    pub fn begin_to_stop(&mut self) {
+    pub(crate) fn begin_to_stop(&mut self) {
         self.stopping = true;
         if let Some(write_buffer) = self.write_buffer() {
             write_buffer.set_eager(true);
@@ -141,7 +141,7 @@ impl Durability {
 
     /// Seals the batch of this turn, if it has to be committed. `hurry` is true if the store has no
     /// room: then records that free some go at once.
-    pub fn seal(&self, hurry: bool) -> Option<Batch> {
+    pub(crate) fn seal(&self, hurry: bool) -> Option<Batch> {
         let write_buffer = self.write_buffer()?;
         write_buffer.set_eager(hurry || self.stopping);
         write_buffer.seal()
@@ -149,31 +149,31 @@ impl Durability {
 
     /// Returns the batch that everything recorded so far is in; `None` if all is committed.
     #[inline]
-    pub fn pending(&self) -> Option<Lsn> {
+    pub(crate) fn pending(&self) -> Option<Lsn> {
         self.write_buffer()?.pending()
     }
 
     /// Makes the present batch one that is sealed, even if nothing else is recorded in it.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         if let Some(write_buffer) = self.write_buffer() {
             write_buffer.begin();
         }
     }
 
     /// Notes that a session of this client ends in the present batch.
-    pub fn session_ended(&mut self, client: u64) {
+    pub(crate) fn session_ended(&mut self, client: u64) {
         if let Some(stored) = &mut self.stored {
             stored.ended.insert(client, stored.write_buffer.lsn());
         }
     }
 
     /// Returns true if the end of a session of this client may not be committed yet.
-    pub fn is_ending(&self, client: u64) -> bool {
+    pub(crate) fn is_ending(&self, client: u64) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.ended.contains_key(&client))
     }
 
     /// Notes a connection whose outbox waits for a commit.
-    pub fn hold(&mut self, id: ConnectionId) {
+    pub(crate) fn hold(&mut self, id: ConnectionId) {
         if let Some(stored) = &mut self.stored {
             stored.held_until_commit.push(id);
         }
@@ -182,7 +182,11 @@ impl Durability {
     /// Lets a publisher wait until the records so far are committed; `early`: or until every
     /// receiver of this message has acknowledged it. Returns the number of gates that it waits for
     /// more: 1, or 0 where nothing waits.
-    pub fn gate_publisher(&mut self, token: Option<(SessionId, AckToken)>, early: Option<&Rc<Body>>) -> u32 {
+    pub(crate) fn gate_publisher(
+        &mut self,
+        token: Option<(SessionId, AckToken)>,
+        early: Option<&Rc<Body>>,
+    ) -> u32 {
         let (Some((session, token)), Some(stored)) = (token, &mut self.stored) else { return 0 };
         let (gate, outcome) = (Gate::Here { session, token }, Outcome::Unmatched);
         stored.gate(Waits::Publisher { gate, outcome }, early);
@@ -191,7 +195,7 @@ impl Durability {
 
     /// Lets a gate wait until the records so far are committed. Returns false if all of them are:
     /// then the caller answers the gate.
-    pub fn gate_answer(&mut self, gate: Gate, outcome: Outcome) -> bool {
+    pub(crate) fn gate_answer(&mut self, gate: Gate, outcome: Outcome) -> bool {
         let Some(stored) = &mut self.stored else { return false };
         if stored.write_buffer.pending().is_none() {
             return false;
@@ -203,7 +207,13 @@ impl Durability {
 
     /// Returns how far the ticket for a peer's batch has to wait for a stored message that it led
     /// to.
-    pub fn gate_ticket(&mut self, peer: ShardId, number: u64, body: &Rc<Body>, early: Early) -> Readiness {
+    pub(crate) fn gate_ticket(
+        &mut self,
+        peer: ShardId,
+        number: u64,
+        body: &Rc<Body>,
+        early: Early,
+    ) -> Readiness {
         let Some(stored) = &mut self.stored else { return Readiness::Now };
         if early == Early::No {
             return Readiness::Committed(stored.write_buffer.lsn());
@@ -214,7 +224,7 @@ impl Durability {
 
     /// Notes that everything up to this batch is committed. Requests that waited for it go into the
     /// effects. Returns the gates that open.
-    pub fn committed(&mut self, lsn: Lsn, effects: &mut Effects) -> Opened {
+    pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) -> Opened {
         let Some(stored) = &mut self.stored else { return Opened::default() };
         stored.write_buffer.committed(lsn);
         let open = stored.gates.iter().take_while(|(waits, _)| *waits <= lsn).count();
@@ -234,7 +244,7 @@ impl Durability {
     }
 
     /// Returns those who wait for a message that every receiver has acknowledged meanwhile.
-    pub fn take_finished(&mut self) -> Vec<Waits> {
+    pub(crate) fn take_finished(&mut self) -> Vec<Waits> {
         match &mut self.stored {
             Some(stored) if stored.write_buffer.has_finished() => {
                 let finished = stored.write_buffer.take_finished();
@@ -246,7 +256,13 @@ impl Durability {
 
     /// Requests the next page of a session's queue, if the queue wants one. Over the memory budget
     /// one page is read at a time, and only for a client that acknowledges.
-    pub fn fetch(&mut self, id: SessionId, sender: &mut Sender, budget: &Budget, effects: &mut Effects) {
+    pub(crate) fn fetch(
+        &mut self,
+        id: SessionId,
+        sender: &mut Sender,
+        budget: &Budget,
+        effects: &mut Effects,
+    ) {
         let Some(stored) = &mut self.stored else { return };
         if !sender.wants_page() {
             return;
@@ -269,7 +285,7 @@ impl Durability {
     }
 
     /// Requests a page, once all records so far are committed.
-    pub fn read_back(&mut self, request: PageRequest, effects: &mut Effects) {
+    pub(crate) fn read_back(&mut self, request: PageRequest, effects: &mut Effects) {
         let Some(stored) = &mut self.stored else { return };
         stored.pages_requested += 1;
         match stored.write_buffer.pending() {
@@ -279,7 +295,7 @@ impl Durability {
     }
 
     /// Requests delayed messages, once all records so far are committed.
-    pub fn look_up(&mut self, request: DelayedRequest, effects: &mut Effects) {
+    pub(crate) fn look_up(&mut self, request: DelayedRequest, effects: &mut Effects) {
         let Some(stored) = &mut self.stored else { return };
         match stored.write_buffer.pending() {
             Some(lsn) => stored.look_up = Some((lsn, request)),
@@ -288,24 +304,24 @@ impl Durability {
     }
 
     /// Notes that a page came.
-    pub fn page_came(&mut self) {
+    pub(crate) fn page_came(&mut self) {
         if let Some(stored) = &mut self.stored {
             stored.pages_requested = stored.pages_requested.saturating_sub(1);
         }
     }
 
     /// Returns true if a page request has no answer yet.
-    pub fn is_reading(&self) -> bool {
+    pub(crate) fn is_reading(&self) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.pages_requested > 0)
     }
 
     /// Returns the number of sessions that wait for a page of another one.
-    pub fn waiting_to_fetch(&self) -> usize {
+    pub(crate) fn waiting_to_fetch(&self) -> usize {
         self.stored.as_ref().map_or(0, |stored| stored.to_fetch.len())
     }
 
     /// Takes out the first session that waits for a page of another one.
-    pub fn next_to_fetch(&mut self) -> Option<SessionId> {
+    pub(crate) fn next_to_fetch(&mut self) -> Option<SessionId> {
         self.stored.as_mut()?.to_fetch.pop_front()
     }
 }

@@ -13,23 +13,30 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::time::Duration;
 
-/// What one shard starts with.
+/// The recovered state of one shard.
 #[derive(Debug, Default)]
 pub struct RecoveredShard {
+    /// As in [`Recovered`].
     pub next_number: u64,
+    /// The time that the broker was down.
     pub down: Duration,
+    /// The sessions that live in this shard.
     pub sessions: Vec<RecoveredSession>,
+    /// This shard's part of the unsent deliveries of ended sessions.
     pub orphaned: Vec<RecoveredEntry>,
+    /// The messages of deliveries in flight, which are in memory from the start.
     pub in_flight: InFlightRead,
+    /// The delayed messages that are due before `read_until`.
     pub delayed: Vec<StoredDelayed>,
-    /// Messages and bytes of all that are delayed, those due later among them.
+    /// Number and bytes of all delayed messages of this shard, with those that are due later.
     pub delayed_in_all: (usize, usize),
-    /// All that is due before this is among `delayed`.
+    /// The time before which all delayed messages are in `delayed`.
     pub read_until: Instant,
 }
 
-/// A body belongs to one shard. Where sessions of several now share one, all but the first get
-/// their own: what the store has to copy, before anything of that is read.
+/// Gives each shard bodies of its own, and returns the copies that the store must make before any
+/// of these bodies is read. If sessions of several shards now share a body, all shards but the
+/// first get a copy.
 pub fn repartition(recovered: &mut Recovered, shards: u8) -> Vec<BodyCopy> {
     let mut owners: HashMap<BodyNumber, u8, FixedState> = HashMap::default();
     let mut copies: HashMap<(BodyNumber, u8), BodyCopy, FixedState> = HashMap::default();

@@ -35,7 +35,7 @@ pub(crate) enum AfterBarrier {
 
 impl Barriers {
     /// Raises a barrier before `peers` peers, one at least. Returns its token.
-    pub fn raise(&mut self, peers: usize, then: AfterBarrier) -> u64 {
+    pub(crate) fn raise(&mut self, peers: usize, then: AfterBarrier) -> u64 {
         self.last += 1;
         self.raised.insert(self.last, PeerBarrier { remaining: peers, then });
         self.last
@@ -43,7 +43,7 @@ impl Barriers {
 
     /// Notes that one peer more has passed a barrier. Returns what waits for it if that was the
     /// last peer.
-    pub fn pass(&mut self, token: u64) -> Option<AfterBarrier> {
+    pub(crate) fn pass(&mut self, token: u64) -> Option<AfterBarrier> {
         let barrier = self.raised.get_mut(&token)?;
         barrier.remaining = barrier.remaining.saturating_sub(1);
         if barrier.remaining > 0 {
@@ -53,7 +53,7 @@ impl Barriers {
     }
 
     /// Returns how many barriers stand.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.raised.len()
     }
 }

@@ -15,10 +15,10 @@ use crate::shard::share::SharedDelivery;
 use crate::time::Instant;
 
 impl Underway {
-    /// Takes the batch apart as far as this turn goes. First come the publications and their ticket,
-    /// so that the ticket precedes every late answer to one of them. The other items follow in their
-    /// order, which the publications do not depend on.
-    pub fn take_up(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) {
+    /// Takes the batch apart as far as this turn goes. First come the publications and their
+    /// ticket, so that the ticket precedes every late answer to one of them. The other items follow
+    /// in their order, which the publications do not depend on.
+    pub(crate) fn take_up(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) {
         while let Some(item) = self.items.next() {
             match item {
                 Item::Publish { message, publisher, transaction } => {
@@ -72,7 +72,7 @@ impl Underway {
     }
 
     /// Ends a publication of the batch. `held` is the number of answers that follow its ticket.
-    pub fn end_publication(
+    pub(crate) fn end_publication(
         &mut self,
         publication: &mut Publication<'_>,
         outcome: Outcome,

@@ -36,7 +36,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// The exchange of the shard `here` of `shards`.
-    pub fn new(here: ShardId, shards: u8) -> Exchange {
+    pub(crate) fn new(here: ShardId, shards: u8) -> Exchange {
         Exchange {
             here,
             peers: (0..shards).map(|_| Peer::default()).collect(),
@@ -46,34 +46,34 @@ impl Exchange {
     }
 
     /// Returns how many shards the broker has, this one included.
-    pub fn shards(&self) -> u8 {
+    pub(crate) fn shards(&self) -> u8 {
         self.peers.len() as u8
     }
 
     /// Returns what is exchanged with one shard; `None` if the broker has no such shard.
     #[inline]
-    pub fn peer(&mut self, shard: ShardId) -> Option<&mut Peer> {
+    pub(crate) fn peer(&mut self, shard: ShardId) -> Option<&mut Peer> {
         self.peers.get_mut(usize::from(shard.0))
     }
 
     /// The shards other than this one.
-    pub fn others(&mut self) -> impl Iterator<Item = &mut Peer> {
+    pub(crate) fn others(&mut self) -> impl Iterator<Item = &mut Peer> {
         let here = usize::from(self.here.0);
         self.peers.iter_mut().enumerate().filter(move |(at, _)| *at != here).map(|(_, peer)| peer)
     }
 
     /// True if something is there for the next batches.
-    pub fn has_outgoing(&self) -> bool {
+    pub(crate) fn has_outgoing(&self) -> bool {
         self.peers.iter().any(Peer::has_outgoing)
     }
 
     /// True if some peer has as much from here as it should.
-    pub fn is_any_full(&self) -> bool {
+    pub(crate) fn is_any_full(&self) -> bool {
         self.peers.iter().any(Peer::is_full)
     }
 
     /// Ends the turn: adds the batch for each peer that is sent one.
-    pub fn seal(&mut self, batches: &mut Vec<(ShardId, PeerBatch)>) {
+    pub(crate) fn seal(&mut self, batches: &mut Vec<(ShardId, PeerBatch)>) {
         for (at, peer) in self.peers.iter_mut().enumerate() {
             batches.extend(peer.seal(self.here).map(|batch| (ShardId(at as u8), batch)));
         }
@@ -81,33 +81,33 @@ impl Exchange {
 
     /// Ends the turn where nothing may be sealed: what waits grows from turn to turn, and is
     /// charged.
-    pub fn account(&mut self) {
+    pub(crate) fn account(&mut self) {
         self.peers.iter_mut().for_each(Peer::account);
     }
 
     /// Notes that everything up to this batch is committed.
-    pub fn committed(&mut self, lsn: Lsn) {
+    pub(crate) fn committed(&mut self, lsn: Lsn) {
         self.peers.iter_mut().for_each(|peer| peer.committed(lsn));
     }
 
     /// Returns the bytes that peers may have to store of publications that they have not answered.
-    pub fn unsettled_bytes(&self) -> usize {
+    pub(crate) fn unsettled_bytes(&self) -> usize {
         self.peers.iter().map(Peer::unsettled_bytes).sum()
     }
 
     /// Returns how many publications peers have not answered, or hold.
-    pub fn unsettled(&self) -> usize {
+    pub(crate) fn unsettled(&self) -> usize {
         self.peers.iter().map(Peer::unsettled).sum()
     }
 
     /// Notes a publisher that waits until each of these peers has room.
-    pub fn wait_for(&mut self, id: ConnectionId, full: ShardSet) {
+    pub(crate) fn wait_for(&mut self, id: ConnectionId, full: ShardSet) {
         self.waiting_for_peer.push((id, full));
     }
 
     /// Returns the publishers that wait for nobody any more, now that this peer has room, if it
     /// has. A publisher that waits for one peer does not wait for others.
-    pub fn freed_by(&mut self, shard: ShardId) -> Vec<ConnectionId> {
+    pub(crate) fn freed_by(&mut self, shard: ShardId) -> Vec<ConnectionId> {
         if !self.peers.get(usize::from(shard.0)).is_some_and(Peer::has_room) {
             return Vec::new();
         }
@@ -116,12 +116,12 @@ impl Exchange {
     }
 
     /// Returns how many publishers wait for peers.
-    pub fn waiting_for_peer(&self) -> usize {
+    pub(crate) fn waiting_for_peer(&self) -> usize {
         self.waiting_for_peer.len()
     }
 
     /// Raises a barrier before all peers, of which there is one at least.
-    pub fn raise_barrier(&mut self, then: AfterBarrier) {
+    pub(crate) fn raise_barrier(&mut self, then: AfterBarrier) {
         let token = self.barriers.raise(self.peers.len() - 1, then);
         for peer in self.others() {
             peer.send(Item::PeerBarrier { token });
@@ -130,17 +130,17 @@ impl Exchange {
 
     /// Notes that one peer more has passed a barrier. Returns what waits for it if that was the
     /// last peer.
-    pub fn pass_barrier(&mut self, token: u64) -> Option<AfterBarrier> {
+    pub(crate) fn pass_barrier(&mut self, token: u64) -> Option<AfterBarrier> {
         self.barriers.pass(token)
     }
 
     /// Returns how many barriers some peer has not passed.
-    pub fn barriers(&self) -> usize {
+    pub(crate) fn barriers(&self) -> usize {
         self.barriers.len()
     }
 
     /// Recounts what each peer has on the account.
-    pub fn recount(&self) -> impl Iterator<Item = Recounted> {
+    pub(crate) fn recount(&self) -> impl Iterator<Item = Recounted> {
         self.peers.iter().map(crate::mqtt::charge::Recount::recount)
     }
 }

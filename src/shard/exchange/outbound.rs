@@ -27,88 +27,128 @@ const MOST_OUTSTANDING_BYTES: usize = 16 * 1024 * 1024;
 /// Rows that a table keeps once it is empty.
 const KEPT_ROWS: usize = 256;
 
-/// Who published, for No Local: shard and session.
+/// The session that published a message, for No Local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publisher {
+    /// The shard in which the session lives.
     pub shard: ShardId,
+    /// The slot of the session in that shard.
     pub session: SessionSlot,
 }
 
-/// Who waits for what becomes of a publication.
+/// The place to which the outcome of a publication is reported.
 #[derive(Clone, Copy, Debug)]
 pub enum Gate {
     /// A publisher of this shard.
-    Here { session: SessionId, token: AckToken },
-    /// What an ended session left, of this shard.
+    Here {
+        /// The publisher's session.
+        session: SessionId,
+        /// The pending acknowledgement of the PUBLISH.
+        token: AckToken,
+    },
+    /// An orphaned queue of this shard.
     OrphanedQueue,
-    /// A publication in a peer's peer batch.
-    Peer { shard: ShardId, number: u64, index: u32 },
+    /// A publication in a peer's batch.
+    Peer {
+        /// The peer that sent the batch.
+        shard: ShardId,
+        /// The number of the batch.
+        number: u64,
+        /// The index of the publication among those of the batch.
+        index: u32,
+    },
 }
 
-/// All that one shard has for another in one turn.
+/// Everything that one shard has for another in one turn.
 #[derive(Debug)]
 pub struct PeerBatch {
+    /// The shard that sends the batch.
     pub from: ShardId,
-    /// Counts up per pair of shards.
+    /// The number of the batch. Counts up per pair of shards.
     pub number: u64,
+    /// The items, in the order in which they arose.
     pub items: Vec<Item>,
-    /// For `items` and their texts, until the receiver is through with the batch. Messages are on
-    /// the account by themselves.
+    /// The charge of `items` and their texts, until the receiver has handled the batch. Messages
+    /// have charges of their own.
     pub charge: Charge,
 }
 
-/// One thing in a peer batch.
+/// One item of a peer batch.
 #[derive(Debug)]
 pub enum Item {
-    /// For every local subscriber there.
+    /// A publication for every subscriber that the peer finds.
     Publish {
+        /// The message.
         message: Message,
+        /// The publisher; `None` for a message that no session published, such as a will.
         publisher: Option<Publisher>,
-        /// What it leads to there is committed with what it leads to elsewhere, and nothing of it
-        /// leaves before.
+        /// The transaction of which the deliveries are a part. No packet of a transaction leaves
+        /// before its commit.
         transaction: Option<TransactionNumber>,
     },
-    /// For the one member of a shared group that was chosen.
+    /// A publication for one member of a shared group.
     Share(SharedMessage),
-    /// Answers the peer batch of this number: what was not taken, by its place among that peer
-    /// batch's publications, and what is held or was passed on, with how many answers are to come.
+    /// The answer to the peer batch of this number.
     Ticket {
+        /// The number of the peer batch.
         number: u64,
+        /// The publications that no receiver took: their index in the peer batch, and the outcome.
         not_taken: Vec<(u32, Outcome)>,
+        /// The publications that are held or were passed on: their index, and the number of
+        /// deferred answers ([`Item::Late`]) that follow.
         held: Vec<(u32, u32)>,
     },
-    /// One of those answers.
+    /// A deferred answer to one publication.
     Late {
+        /// The number of the peer batch.
         number: u64,
+        /// The index of the publication among those of the batch.
         index: u32,
+        /// The outcome.
         outcome: Outcome,
     },
-    /// The sender has subscribers to this filter, or none any more.
+    /// The sender has subscribers to this filter, or has none any more.
     Interest {
+        /// The Topic Filter.
         filter: Box<str>,
+        /// Says if there are subscribers.
         interest: Interest,
     },
     /// A member joined a shared group, or changed its options.
     Join {
+        /// The name of the group.
         group: Box<str>,
+        /// The Topic Filter, without `$share/...`.
         filter: Box<str>,
+        /// The member.
         member: Member,
     },
+    /// A member left a shared group.
     Leave {
+        /// The name of the group.
         group: Box<str>,
+        /// The Topic Filter, without `$share/...`.
         filter: Box<str>,
+        /// The member's session.
         address: MemberAddress,
     },
-    /// A session that is in some group connected or left: once, in however many it is.
+    /// A session with shared subscriptions connected or disconnected. Sent once, for all its
+    /// groups.
     Presence {
+        /// The session.
         address: MemberAddress,
+        /// The new presence.
         presence: Presence,
     },
-    /// Answer when everything before it is in force.
+    /// A peer barrier. The receiver answers with [`Item::Passed`] when everything before it is in
+    /// force.
     PeerBarrier {
+        /// The number of the barrier.
         token: u64,
     },
+    /// The answer to a peer barrier.
     Passed {
+        /// The number of the barrier.
         token: u64,
     },
 }
@@ -138,12 +178,13 @@ impl Item {
 /// A message on its way to a member of a shared group.
 #[derive(Debug)]
 pub struct SharedMessage {
+    /// The message.
     pub message: Message,
     /// The full filter, `$share/...`.
     pub filter: Arc<Box<str>>,
-    /// The members that it was offered to: who refuses it passes it on to another.
+    /// The members to which the message was offered. A member that refuses it passes it on.
     pub offered: Offered,
-    /// A member had it before, whose session ended.
+    /// True if an ended session of another member had the message before.
     pub owed: bool,
     /// The member that was chosen; `None` leaves the choice to the shard.
     pub chosen: Option<Chosen>,
@@ -154,51 +195,59 @@ pub struct SharedMessage {
 /// A member that was chosen in another shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen {
+    /// The slot of the member's session.
     pub session: SessionSlot,
+    /// The generation of the slot.
     pub generation: u32,
-    /// The lower of publish and granted QoS.
+    /// The lower of published and granted QoS.
     pub qos: QoS,
+    /// The RETAIN flag of the delivery.
     pub retain: bool,
+    /// The Subscription Identifier; 0 is none.
     pub subscription_id: u32,
 }
 
-/// Whom a shared message was offered to.
+/// The members to which a shared message was offered.
 #[derive(Clone, Debug)]
 pub enum Offered {
-    /// To these in turn, the last of them the one that was chosen: a few at most.
+    /// These members in turn, a few at most. The last one is the chosen member.
     InTurn(Vec<MemberAddress>),
-    /// To too many for that: one shard after the other sees to its own members.
+    /// More members than a list can hold. One shard after the other offers the message to its own
+    /// members.
     ByShard {
+        /// The present round.
         round: Round,
-        /// The shards where this round is over.
+        /// The shards that have finished this round.
         seen: ShardSet,
     },
-    /// To all, and all have refused it: one of the shard holds it, under the policy `hold`, or it
-    /// is refused.
+    /// All members, and all have refused the message. It is refused, or one of this shard's members
+    /// holds it under the policy `hold`.
     ToAll,
 }
 
-/// Which members are asked; they are asked in this order.
+/// The members to which a message is offered in one round. The rounds have this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
-    /// Online and can take more.
+    /// Online members that can take more.
     Ready,
-    /// The other ones online, whose queue decides.
+    /// The other online members, whose queue decides.
     Online,
-    /// Those whose session waits for them.
+    /// Offline members, whose session outlives the connection.
     Offline,
 }
 
-/// Who waits for the answer to one publication: nobody at QoS 0, for wills, and where the publisher
-/// was answered; for what was passed on, the shard that it came from.
+/// A gate that waits for the answer to one publication. A publication at QoS 0 has none, nor has a
+/// will, nor a publication whose publisher was answered. For a message that was passed on, the gate
+/// is the shard from which it came.
 #[derive(Debug)]
 pub struct Waiter {
-    /// Its place among the peer batch's publications.
+    /// The index of the publication among those of the peer batch.
     pub index: u32,
+    /// The gate.
     pub gate: Gate,
 }
 
-/// What this shard exchanges with one peer.
+/// The exchange of this shard with one peer.
 #[derive(Debug, Default)]
 pub struct Peer {
     outgoing: Vec<Item>,
@@ -210,46 +259,48 @@ pub struct Peer {
     outstanding: VecDeque<Outstanding>,
     load: usize,
     load_bytes: usize,
-    /// Answers that wait until what they answer is committed, in their order.
+    /// Answers that wait for the commit of their deliveries, in order.
     held_back: VecDeque<HeldBack>,
-    /// Publications that the peer holds or has passed on, with the answers that are to come.
+    /// Publications that the peer holds or has passed on, with the number of deferred answers.
     late: VecDeque<Late>,
     /// Heap bytes of the items in `outgoing`.
     outgoing_heap: usize,
-    /// The same of `held_back`.
+    /// Heap bytes of the items in `held_back`.
     held_back_heap: usize,
     /// Room for waiters in `outstanding`.
     outstanding_waiters: usize,
-    /// For all of these but `outgoing` within a turn, whose steps bound it. A batch takes its part
-    /// along.
+    /// The charge of all fields. `outgoing` is charged at the end of a turn, because the steps of a
+    /// turn bound it. A batch takes its part of the charge along.
     charge: Charge,
 }
 
-/// How far the answer to a publication has to wait for the store.
+/// The commit for which the answer to a publication must wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
+    /// The answer does not wait.
     Now,
-    /// Until this is committed.
+    /// The answer waits for this commit.
     Committed(Lsn),
-    /// Until then, or until every receiver is done with the message.
+    /// The answer waits for this commit, or until every receiver is done with the message.
     Finished(Lsn),
 }
 
-/// What all publications of a peer batch need together.
+/// The conditions of all publications of a peer batch together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
     lsn: Option<Lsn>,
     unfinished: u32,
-    /// Whether it takes the commit, though all is finished.
+    /// True if the answer must wait for the commit even when all messages are finished.
     commit: bool,
 }
 
 impl Needs {
-    /// More than there will ever be.
+    /// Returns conditions that are never met.
     fn never() -> Needs {
         Needs { lsn: Some(Lsn(u64::MAX)), unfinished: 0, commit: true }
     }
 
+    /// Adds the condition of one publication.
     pub fn add(&mut self, one: Readiness) {
         match one {
             Readiness::Now => {}

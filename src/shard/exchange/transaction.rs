@@ -52,8 +52,8 @@ impl Durability {
     }
 
     /// Ends what a publication of a peer leads to here. Returns how far the ticket of the peer's
-    /// batch `number` has to wait. `has_dead_letters` is true if dead letters are to be committed with
-    /// the present batch.
+    /// batch `number` has to wait. `has_dead_letters` is true if dead letters are to be committed
+    /// with the present batch.
     pub(crate) fn end_participation(
         &mut self,
         publication: &mut Publication<'_>,

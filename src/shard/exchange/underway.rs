@@ -26,7 +26,7 @@ pub(crate) struct Underway {
 
 impl Underway {
     /// Begins to take a batch apart.
-    pub fn new(peer_batch: PeerBatch) -> Underway {
+    pub(crate) fn new(peer_batch: PeerBatch) -> Underway {
         Underway {
             from: peer_batch.from,
             number: peer_batch.number,
@@ -43,7 +43,7 @@ impl Underway {
 
     /// Notes that the next publication was delivered. `held` is the number of answers that follow
     /// its ticket.
-    pub fn delivered(&mut self, outcome: Outcome, held: u32, readiness: Readiness) {
+    pub(crate) fn delivered(&mut self, outcome: Outcome, held: u32, readiness: Readiness) {
         self.needs.add(readiness);
         if held > 0 {
             self.held.push((self.publications, held));

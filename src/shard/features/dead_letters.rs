@@ -34,7 +34,7 @@ impl DeadLetter {
     /// The dead letter that a loss makes, if it makes one: never of what is the broker's own, dead
     /// letters among it. `stored`: whether that session is in the store, and with it all it was
     /// owed above QoS 0.
-    pub fn of(
+    pub(crate) fn of(
         lost: Dropped,
         client_id: &str,
         redelivery: &SessionRedelivery,
@@ -54,7 +54,7 @@ impl DeadLetter {
     }
 
     /// The properties of the message, then what there is to say of its end.
-    pub fn properties(&self, wall: WallClock) -> Vec<u8> {
+    pub(crate) fn properties(&self, wall: WallClock) -> Vec<u8> {
         let mut out = self.message.forwarded().to_vec();
         let mut say = |name: &str, value: &str| {
             // Each value is shorter than the protocol's bound on a string.
@@ -98,44 +98,44 @@ pub(crate) struct DeadLetters {
 
 impl DeadLetters {
     /// `keep_publisher`: true if some rule asks for dead letters.
-    pub fn new(keep_publisher: bool) -> DeadLetters {
+    pub(crate) fn new(keep_publisher: bool) -> DeadLetters {
         DeadLetters { waiting: VecDeque::new(), wall: WallClock::default(), keep_publisher }
     }
 
     /// True if a message keeps who published it, for its dead letter.
     #[inline]
-    pub fn keep_publisher(&self) -> bool {
+    pub(crate) fn keep_publisher(&self) -> bool {
         self.keep_publisher
     }
 
     /// True if none waits.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Adds the dead letter that a drop makes, if it makes one.
-    pub fn add(&mut self, dead_letter: Option<DeadLetter>) {
+    pub(crate) fn add(&mut self, dead_letter: Option<DeadLetter>) {
         self.waiting.extend(dead_letter);
     }
 
     /// Sets the time of day, in milliseconds since 1970. For readers, never for a deadline.
-    pub fn set_wall_clock(&mut self, now: Instant, unix_millis: u64) {
+    pub(crate) fn set_wall_clock(&mut self, now: Instant, unix_millis: u64) {
         self.wall = WallClock(unix_millis.saturating_sub(now.as_millis()));
     }
 
     /// Returns the time of day.
-    pub fn wall(&self) -> WallClock {
+    pub(crate) fn wall(&self) -> WallClock {
         self.wall
     }
 
     /// Takes out the oldest dead letter.
-    pub fn pop(&mut self) -> Option<DeadLetter> {
+    pub(crate) fn pop(&mut self) -> Option<DeadLetter> {
         self.waiting.pop_front()
     }
 
     /// Puts the oldest dead letter back.
-    pub fn put_back(&mut self, dead_letter: DeadLetter) {
+    pub(crate) fn put_back(&mut self, dead_letter: DeadLetter) {
         self.waiting.push_front(dead_letter);
     }
 }

@@ -120,7 +120,7 @@ impl Delayed {
     ///
     /// # Errors
     /// Why the message is refused, for a 5.0 client and for the counters.
-    pub fn keep(
+    pub(crate) fn keep(
         &mut self,
         now: Instant,
         publish: &Publish<'_>,
@@ -165,7 +165,12 @@ impl Delayed {
 
     /// Publishes messages whose time has come, oldest first. Returns the job if they take more than
     /// this turn. The precision is the expiry actor's interval.
-    pub fn expired(&mut self, now: Instant, fans: &mut Fans, routing: &mut Routing<'_>) -> Option<Job> {
+    pub(crate) fn expired(
+        &mut self,
+        now: Instant,
+        fans: &mut Fans,
+        routing: &mut Routing<'_>,
+    ) -> Option<Job> {
         self.registered.fired();
         if self.progress != DelayedProgress::Idle {
             return None;
@@ -176,7 +181,12 @@ impl Delayed {
 
     /// Publishes as many messages as this turn allows. Returns the job that is left. If a peer's
     /// batch is full, the messages wait for its room.
-    pub fn publish_due(&mut self, now: Instant, fans: &mut Fans, routing: &mut Routing<'_>) -> Option<Job> {
+    pub(crate) fn publish_due(
+        &mut self,
+        now: Instant,
+        fans: &mut Fans,
+        routing: &mut Routing<'_>,
+    ) -> Option<Job> {
         while self.near.first_key_value().is_some_and(|((due, _), _)| *due <= now) {
             if routing.core.exchange.is_any_full() {
                 self.progress = DelayedProgress::WaitsForPeer;
@@ -203,7 +213,7 @@ impl Delayed {
     }
 
     /// Returns the job if messages waited for a peer's room, and no peer's batch is full any more.
-    pub fn peers_have_room(&mut self, exchange: &Exchange) -> Option<Job> {
+    pub(crate) fn peers_have_room(&mut self, exchange: &Exchange) -> Option<Job> {
         if self.progress != DelayedProgress::WaitsForPeer || exchange.is_any_full() {
             return None;
         }
@@ -227,7 +237,7 @@ impl Delayed {
 
     /// Takes up the messages of the store. `near` is all that is due before `read_until`. `all` is
     /// the number of all messages, and their bytes.
-    pub fn recover(
+    pub(crate) fn recover(
         &mut self,
         now: Instant,
         read_until: Instant,
@@ -243,7 +253,7 @@ impl Delayed {
     }
 
     /// Moves the horizon on when half of it is used up. Part of the shard's regular work.
-    pub fn look_ahead(&mut self, now: Instant, core: &mut Core) {
+    pub(crate) fn look_ahead(&mut self, now: Instant, core: &mut Core) {
         let until = now + HORIZON;
         if self.asked || self.read_until >= now + HORIZON / 2 || !core.durability.is_on() {
             return;
@@ -262,7 +272,7 @@ impl Delayed {
     }
 
     /// Takes in messages that were read from the store. Those of other shards are among them.
-    pub fn take_read(
+    pub(crate) fn take_read(
         &mut self,
         now: Instant,
         request: DelayedRequest,

@@ -153,18 +153,18 @@ pub(crate) struct OrphanedQueues {
 
 impl OrphanedQueues {
     /// Deliveries that are not settled.
-    pub fn unsettled(&self) -> usize {
+    pub(crate) fn unsettled(&self) -> usize {
         let waiting =
             self.waiting.iter().map(|orphaned_queue| orphaned_queue.kept.len() + orphaned_queue.left.len());
         waiting.sum::<usize>() + self.underway as usize
     }
 
     /// Whether nothing waits: all that most calls have to ask.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    pub fn is_nudged(&self) -> bool {
+    pub(crate) fn is_nudged(&self) -> bool {
         self.nudged && !self.asked && !self.held_until_commit && self.underway == 0
     }
 
@@ -176,7 +176,7 @@ impl OrphanedQueues {
 
     /// Some group has lost a member: the last of this shard, maybe, that would tell of its room, or
     /// the last of all.
-    pub fn member_left(&mut self) {
+    pub(crate) fn member_left(&mut self) {
         self.ask_peers();
         self.nudge();
     }

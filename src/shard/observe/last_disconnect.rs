@@ -23,8 +23,9 @@ pub(crate) struct LastDisconnects {
 const TOPIC: usize = 96;
 
 impl LastDisconnects {
-    /// Adds a topic. Returns the oldest topic, which is removed, if there are then more than `most`.
-    pub fn keep(&mut self, topic: &str, most: usize) -> Option<Arc<str>> {
+    /// Adds a topic. Returns the oldest topic, which is removed, if there are then more than
+    /// `most`.
+    pub(crate) fn keep(&mut self, topic: &str, most: usize) -> Option<Arc<str>> {
         if !self.known.contains(topic) {
             let topic: Arc<str> = topic.into();
             self.known.insert(Arc::clone(&topic));

@@ -10,19 +10,23 @@ use crate::shard::sessions::Sessions;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
-/// One session with something unacknowledged.
+/// A session with an unacknowledged packet.
 #[derive(Clone, Debug)]
 pub struct LongestWait {
+    /// The Client Identifier.
     pub client_id: Box<str>,
-    /// Its connection and that one's version; `None` while the client is away.
+    /// The connection and its protocol version; `None` while the client is away.
     pub connection: Option<(ConnectionId, ProtocolVersion)>,
-    /// The oldest.
+    /// The oldest unacknowledged packet.
     pub stall: Stall,
-    /// `None` where it is a PUBREL.
+    /// The message of that packet; `None` for a PUBREL.
     pub message: Option<Addressed>,
-    /// When its first packet is sent again or found overdue; [`Instant::NEVER`] if none is.
+    /// The time at which the first packet is sent again or overdue; [`Instant::NEVER`] if there is
+    /// none.
     pub due: Instant,
+    /// Messages in flight.
     pub in_flight: usize,
+    /// Messages in the queue.
     pub queued: usize,
 }
 

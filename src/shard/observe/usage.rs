@@ -10,13 +10,15 @@ use crate::shard::features::delayed::Delayed;
 use crate::shard::route::Routes;
 use crate::shard::work::Work;
 
-/// The resources that a shard holds, counted. After every client has left and every session has ended, all of it is
-/// zero, and equal to the default.
+/// The resources that a shard holds, counted. After every client has left and every session has
+/// ended, all of it is zero, and equal to the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceUsage {
+    /// Connections, established or not.
     pub connections: usize,
     /// Connections that are established.
     pub connected: usize,
+    /// Sessions, connected or not.
     pub sessions: usize,
     /// Entries of the table of client ids.
     pub clients: usize,
@@ -24,8 +26,7 @@ pub struct ResourceUsage {
     pub index_entries: usize,
     /// Shared groups whose filter is kept.
     pub shares: usize,
-    /// What waits until every peer has passed: SUBACKs and UNSUBACKs, and at the start what ended
-    /// sessions left.
+    /// SUBACKs, UNSUBACKs and orphaned queues that wait for a peer barrier.
     pub barriers: usize,
     /// Work that goes on in a later turn.
     pub jobs: usize,
@@ -39,11 +40,13 @@ pub struct ResourceUsage {
     pub held: usize,
     /// Deliveries that ended sessions left in the store, and nobody has read yet.
     pub orphaned_queues: usize,
-    /// What takes more than a turn: a publication, and peer batches behind it.
+    /// Publications that take more than one turn, and the peer batches behind them.
     pub put_off: usize,
+    /// Bytes that were read and not handled.
     pub partial_bytes: usize,
-    /// The most messages in one session's queue, and their bytes.
+    /// The most messages in one session's queue.
     pub longest_queue: usize,
+    /// The most bytes in one session's queue.
     pub largest_queue: usize,
     /// The most unfinished deliveries of one session.
     pub widest_window: usize,
