@@ -45,7 +45,7 @@ pub struct Node {
     /// When the last thing sent arrives: to each peer, to the expiry actor.
     peer_batch_arrival: Vec<u64>,
     register_arrival: u64,
-    /// Deadlines that the expiry actor is told of once the broker has settled.
+    /// Deadlines that the expiry actor receives once the broker has settled.
     early: Vec<Registration>,
 }
 
@@ -164,9 +164,9 @@ pub struct Expiry {
     queue: ExpiryQueue,
     slots: SlotSpace,
     wake: Option<u64>,
-    verdict_arrival: Vec<u64>,
-    /// How many verdicts each owner had in the interval named.
-    verdicts: BTreeMap<(usize, u8, u32, u32), (u64, u32)>,
+    expired_arrival: Vec<u64>,
+    /// The number of expired deadlines that each owner had in the interval named.
+    expired_deadlines: BTreeMap<(usize, u8, u32, u32), (u64, u32)>,
 }
 
 impl Expiry {
@@ -175,8 +175,8 @@ impl Expiry {
             queue: ExpiryQueue::new(interval, now),
             slots: SlotSpace::new(shards.into()),
             wake: None,
-            verdict_arrival: vec![0; usize::from(shards)],
-            verdicts: BTreeMap::new(),
+            expired_arrival: vec![0; usize::from(shards)],
+            expired_deadlines: BTreeMap::new(),
         }
     }
 
@@ -364,7 +364,10 @@ impl World {
         // `heard` and `took` are kept only at turns, so they may be too early by one, and too late
         // by what passed between a read and the turn in which its answer was found to wait.
         if self.now + self.plan.turn_ms < since + limit {
-            return Err(format!("socket {socket} was cut after {} of {limit} ms: {why:?}", self.now - since));
+            return Err(format!(
+                "socket {socket} was disconnected after {} of {limit} ms: {why:?}",
+                self.now - since
+            ));
         }
         Ok(())
     }
@@ -444,7 +447,7 @@ impl World {
     pub fn adopt(&mut self, shard: usize, socket: usize, unread: Vec<u8>) {
         let now = self.instant();
         let id = self.nodes[shard].core.accept(now);
-        self.sockets[socket].home = Some((shard, id));
+        self.sockets[socket].place = Some((shard, id));
         let s = &mut self.sockets[socket];
         (s.accepted, s.heard, s.took) = (self.now, self.now, self.now);
         let links = &mut self.nodes[shard].links;
@@ -464,7 +467,7 @@ impl World {
 
     pub fn readable(&mut self, socket: usize) {
         self.sockets[socket].read_scheduled = false;
-        let Some((shard, id)) = self.sockets[socket].home else { return };
+        let Some((shard, id)) = self.sockets[socket].place else { return };
         let lingering = self.nodes[shard].link(id).is_some_and(|l| l.lingering);
         if !lingering && !self.nodes[shard].core.reads(id) {
             return;
@@ -487,18 +490,18 @@ impl World {
         self.nodes[shard].core.begin_turn();
         let (progress, later) = self.with_shard(shard, |core, now, io| core.take_in(now, id, bytes, io));
         self.sockets[socket].takes_in(bytes.len(), self.now);
-        if let ReadProgress::Home { shard: home, unread } = progress {
+        if let ReadProgress::Home { shard: to, unread } = progress {
             self.nodes[shard].links[id.slot as usize] = None;
             self.nodes[shard].core.moved(id);
-            self.sockets[socket].home = None;
+            self.sockets[socket].place = None;
             let at = self.now + self.rng.below(self.plan.peer_batch_ms);
-            self.schedule(at, Event::Adopt { shard: usize::from(home.0), socket, unread });
+            self.schedule(at, Event::Adopt { shard: usize::from(to.0), socket, unread });
         }
         self.follow(shard, later);
     }
 
     pub fn writable(&mut self, socket: usize) {
-        let Some((shard, id)) = self.sockets[socket].home else { return };
+        let Some((shard, id)) = self.sockets[socket].place else { return };
         if let Some(link) = self.nodes[shard].link(id)
             && link.awaits_writable
         {
@@ -517,7 +520,7 @@ impl World {
         self.after_core(shard);
         self.nodes[shard].links[id.slot as usize] = None;
         let s = &mut self.sockets[socket];
-        (s.home, s.closed, s.finished) = (None, true, true);
+        (s.place, s.closed, s.finished) = (None, true, true);
         s.up.clear();
         self.wake_sender(socket);
         self.wake_client(socket);
@@ -555,13 +558,13 @@ impl World {
         let mut batches = vec![Vec::new(); self.nodes.len()];
         for DeadlineKey { slot, generation } in polled {
             let (shard, kind, slot) = self.expiry.slots.local(slot);
-            self.count_verdict(usize::from(shard), kind, slot, generation);
+            self.count_expired(usize::from(shard), kind, slot, generation);
             batches[usize::from(shard)].push((kind, slot, generation));
         }
         for (shard, batch) in batches.into_iter().enumerate().filter(|(_, b)| !b.is_empty()) {
             let at =
-                (self.now + self.rng.below(self.plan.verdict_ms)).max(self.expiry.verdict_arrival[shard]);
-            self.expiry.verdict_arrival[shard] = at;
+                (self.now + self.rng.below(self.plan.expired_ms)).max(self.expiry.expired_arrival[shard]);
+            self.expiry.expired_arrival[shard] = at;
             self.schedule(at, Event::ExpiredDeadlines { shard, batch });
         }
         self.expiry.wake = match more {
@@ -571,10 +574,10 @@ impl World {
         self.sleep();
     }
 
-    /// An owner that has a verdict again and again keeps two threads busy for nothing.
-    fn count_verdict(&mut self, shard: usize, kind: DeadlineKind, slot: u32, generation: u32) {
+    /// An owner whose deadline expires again and again keeps two threads busy for nothing.
+    fn count_expired(&mut self, shard: usize, kind: DeadlineKind, slot: u32, generation: u32) {
         let interval = self.now / self.plan.interval_ms();
-        let count = self.expiry.verdicts.entry((shard, kind as u8, slot, generation)).or_default();
+        let count = self.expiry.expired_deadlines.entry((shard, kind as u8, slot, generation)).or_default();
         *count = if count.0 == interval { (interval, count.1 + 1) } else { (interval, 1) };
         if count.1 > VERDICTS_PER_INTERVAL {
             let what = format!("{kind:?} of {slot}.{generation} at shard {shard} fires over and over");
@@ -582,7 +585,7 @@ impl World {
         }
     }
 
-    pub fn verdicts(&mut self, shard: usize, batch: &[(DeadlineKind, u32, u32)]) {
+    pub fn expired_deadlines(&mut self, shard: usize, batch: &[(DeadlineKind, u32, u32)]) {
         for (kind, slot, generation) in batch {
             let now = self.instant();
             if *kind == DeadlineKind::Housekeeping {
@@ -595,7 +598,7 @@ impl World {
                 continue;
             }
             let action = self.nodes[shard].core.expired_deadline(now, *kind, *slot, *generation);
-            trace!(self, "shard {shard}: verdict {kind:?} {slot}.{generation}: {action:?}");
+            trace!(self, "shard {shard}: expired deadline {kind:?} {slot}.{generation}: {action:?}");
             self.after_core(shard);
             match action {
                 Some(DeadlineAction::Retransmit(id)) => self.retransmit(shard, id),
@@ -619,14 +622,14 @@ impl World {
         let Some(link) = self.nodes[shard].link(id) else { return };
         let (socket, lingering) = (link.socket, link.lingering);
         while !lingering
-            && self.sockets[socket].home == Some((shard, id))
+            && self.sockets[socket].place == Some((shard, id))
             && self.nodes[shard].core.reads(id)
             && !self.sockets[socket].up.is_empty()
         {
             let bytes = std::mem::take(&mut self.sockets[socket].up);
             self.take_in(shard, id, socket, &bytes);
         }
-        if self.sockets[socket].home != Some((shard, id)) {
+        if self.sockets[socket].place != Some((shard, id)) {
             return;
         }
         let now = self.instant();
@@ -643,7 +646,7 @@ impl World {
         let write_timeout = self.plan.settings.write_timeout.as_millis() as u64;
         for socket in 0..self.sockets.len() {
             let s = &self.sockets[socket];
-            let Some((shard, id)) = s.home else { continue };
+            let Some((shard, id)) = s.place else { continue };
             let keep_alive = match self.oracle.joined.contains_key(&socket) {
                 true => u64::from(s.offer.keep_alive) * 1_500,
                 false => self.plan.settings.connect_timeout.as_millis() as u64,

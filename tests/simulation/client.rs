@@ -344,7 +344,7 @@ impl World {
     fn leave_for_good(&mut self, client: usize) {
         let c = &mut self.clients[client];
         if c.connection.is_none() && c.said_goodbye.is_some_and(|when| self.now < when + PATIENCE_MS) {
-            // What it said may have come too late: its connection was cut, and its session goes on.
+            // Its packets may have come too late: the connection was closed, and the session goes on.
             c.left = !self.oracle.has_session(client);
             return;
         }

@@ -47,11 +47,11 @@ impl World {
         // What the sessions are subscribed to is known to every shard before anybody can publish.
         self.up_at = back_at + self.plan.under_way_ms();
         let late = self.plan.late_ms() + 8 * self.plan.store_ms();
-        let untold = self.clocks.down(back_at);
-        if untold > 0 {
-            self.saw("no clock tells how long the broker was down");
+        let unmeasured = self.clocks.down(back_at);
+        if unmeasured > 0 {
+            self.saw("no clock shows how long the broker was down");
         }
-        self.oracle.untold += untold;
+        self.oracle.unmeasured += unmeasured;
         self.oracle.crashed(self.now, self.up_at, late, Survival::Committed);
         if self.oracle.was_short(self.now.saturating_sub(UNSETTLED_MS), self.now) {
             // That a session is connected may not be stored: its end counts from an earlier
@@ -105,7 +105,7 @@ impl Oracle {
             let ghost = self.ghosts.remove(&client);
             let left = match self.live[client].take() {
                 Some(live) if kept && live.stored_expiry.1 > 0 => {
-                    Some(survivor(live, now, up_at, self.untold, ghost))
+                    Some(survivor(live, now, up_at, self.unmeasured, ghost))
                 }
                 Some(Live { number, .. }) => {
                     self.sessions[number].ended = Some(now);
@@ -134,12 +134,14 @@ impl Oracle {
             let Some(routed) = message.acknowledged.filter(|at| at + late >= now) else { continue };
             match survival {
                 Survival::Nothing => message.acknowledged = None,
-                Survival::Committed => message.acknowledged = Some(routed.max(up_at) + late + self.untold),
+                Survival::Committed => {
+                    message.acknowledged = Some(routed.max(up_at) + late + self.unmeasured)
+                }
             }
         }
     }
 
-    /// What a member had whose session is not stored is lost with it, though others are in its
+    /// The messages of a member whose session is not stored are dropped with it, though others are in its
     /// group.
     fn lose_shares(&mut self, now: u64, late: u64) {
         let Oracle { sessions, messages, astray, .. } = self;
@@ -178,14 +180,14 @@ impl Oracle {
 }
 
 /// A session of which at least something was stored.
-/// `untold`: how much longer it may live.
-fn survivor(live: Live, now: u64, up_at: u64, untold: u64, ghost: Option<usize>) -> Live {
+/// `unmeasured`: time by which it may live longer.
+fn survivor(live: Live, now: u64, up_at: u64, unmeasured: u64, ghost: Option<usize>) -> Live {
     let (least, most) = live.stored_expiry;
     let ends = if live.connected.is_some() { 0 } else { live.ends };
     Live {
         connected: None,
         may_end: live.may_end.min(now.saturating_sub(HEARTBEAT_MS) + least),
-        ends: ends.max(up_at.saturating_add(most)).saturating_add(untold),
+        ends: ends.max(up_at.saturating_add(most)).saturating_add(unmeasured),
         doubtful: !live.known || least == 0 || ghost.is_some(),
         ..live
     }

@@ -1,6 +1,6 @@
 //! Deterministic simulation of the pure core in virtual time: shards with their sessions, routing,
 //! peer batches and tickets, the expiry queue, and between them mailboxes that take their time, a
-//! network that delays, splits and cuts, sockets that take only part, and clients that crash, come
+//! network that delays, splits and breaks, sockets that take only part, and clients that crash, come
 //! back, keep acknowledgements to themselves and take over one another. Now and then the broker
 //! crashes.
 //!
@@ -73,14 +73,14 @@ const FOUND: &[(u64, &str)] = &[
     (16, "a PUBLISH of an earlier connection was acknowledged on the next"),
     (44, "a shared message was dropped because its only member's outbox was full"),
     (83, "a shared message that had expired with one member was sent to the next"),
-    (131, "a will was lost whose client came back after its delay and before the verdict"),
+    (131, "a will was dropped whose client came back after its delay and before the expired deadline"),
     (1_041, "a retained message that every receiver refused was acknowledged before it was committed"),
     (1_404, "a shared message came back after a crash to members that had refused it"),
     (
         2_340,
         "a younger delivery had its place in the window after a crash, and the older ones before it had not",
     ),
-    (3_448, "a CONNECT that came in parts was cut before network.connect_timeout"),
+    (3_448, "a CONNECT that came in pieces was disconnected before network.connect_timeout"),
     (4_764, "SUBACK left before it was recorded that what is retained is owed"),
     (
         12_183,
@@ -93,7 +93,7 @@ const FOUND: &[(u64, &str)] = &[
     ),
     (
         32_301,
-        "a message that was put off, taken before a crash and sent again after it: the oracle forgot what no clock tells",
+        "a message that was put off, taken before a crash and sent again after it: the oracle forgot the time that no clock measures",
     ),
     (21_410, "a message passed one that was held, into room that an expired one had left"),
     (

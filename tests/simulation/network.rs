@@ -13,8 +13,8 @@ pub struct Socket {
     pub client: usize,
     /// What its CONNECT says.
     pub offer: Offer,
-    /// Where it is in the broker: none while it moves, and once it is closed.
-    pub home: Option<(usize, ConnectionId)>,
+    /// The shard and connection that it belongs to: none while it is handed over, and once it is closed.
+    pub place: Option<(usize, ConnectionId)>,
     pub closed: bool,
     /// Since when the broker is closing it.
     pub closing: Option<u64>,
@@ -38,12 +38,12 @@ pub struct Socket {
     /// When a crash of the broker broke it.
     pub broken: Option<u64>,
     /// Nothing passes any more, either way.
-    pub cut: bool,
+    pub severed: bool,
     /// Where the broker's stream ended when; each time it grew.
     pub appended: Vec<(u64, u64)>,
     /// Where it ended in the client's kernel when.
     arrived: Vec<(u64, u64)>,
-    /// When its present home took it in.
+    /// The time at which its present shard took it in.
     pub accepted: u64,
     /// When the broker last took in the end of a packet from it, or was not reading it.
     pub heard: u64,
@@ -62,7 +62,7 @@ impl Socket {
         Socket {
             client,
             offer,
-            home: None,
+            place: None,
             closed: false,
             closing: None,
             up: Vec::new(),
@@ -77,7 +77,7 @@ impl Socket {
             finished: false,
             end_seen: false,
             broken: None,
-            cut: false,
+            severed: false,
             appended: Vec::new(),
             arrived: Vec::new(),
             accepted: now,
@@ -153,7 +153,7 @@ impl World {
             if s.closed {
                 continue;
             }
-            (s.home, s.closed, s.finished) = (None, true, true);
+            (s.place, s.closed, s.finished) = (None, true, true);
             s.broken = Some(self.now);
             s.up.clear();
             if lost {
@@ -190,19 +190,19 @@ impl World {
 
     /// The connection breaks, with what is under way; the broker learns of it.
     pub fn reset(&mut self, socket: usize) {
-        self.sockets[socket].cut = true;
+        self.sockets[socket].severed = true;
         let at = self.now + self.delay();
         self.schedule(at, Event::UpEnds { socket });
     }
 
-    /// The connection breaks, and nobody is told.
+    /// The connection breaks, and neither end notices.
     pub fn vanish(&mut self, socket: usize) {
-        self.sockets[socket].cut = true;
+        self.sockets[socket].severed = true;
     }
 
     pub fn up_arrives(&mut self, socket: usize, bytes: &[u8]) {
         let s = &mut self.sockets[socket];
-        if s.cut || s.closed {
+        if s.severed || s.closed {
             return;
         }
         s.up.extend_from_slice(bytes);
@@ -216,7 +216,7 @@ impl World {
 
     pub fn wake_reader(&mut self, socket: usize) {
         let s = &mut self.sockets[socket];
-        if !s.read_scheduled && s.home.is_some() && (!s.up.is_empty() || s.up_ended) {
+        if !s.read_scheduled && s.place.is_some() && (!s.up.is_empty() || s.up_ended) {
             s.read_scheduled = true;
             self.schedule(self.now, Event::Readable { socket });
         }
@@ -225,7 +225,7 @@ impl World {
     /// The broker's kernel has bytes for the client, or an end.
     pub fn wake_sender(&mut self, socket: usize) {
         let s = &mut self.sockets[socket];
-        if !s.moving && !s.cut && (!s.send_queue.is_empty() || s.finished) {
+        if !s.moving && !s.severed && (!s.send_queue.is_empty() || s.finished) {
             s.moving = true;
             let at = self.now + self.delay();
             self.schedule(at, Event::DownMoves { socket });
@@ -236,7 +236,7 @@ impl World {
         let capacity = self.plan.receive_buffer;
         let s = &mut self.sockets[socket];
         s.moving = false;
-        if s.cut {
+        if s.severed {
             return;
         }
         let room = capacity.saturating_sub(s.receive_queue.len()).min(s.send_queue.len());
@@ -260,7 +260,7 @@ impl World {
     pub fn wake_client(&mut self, socket: usize) {
         let s = &mut self.sockets[socket];
         let readable = !s.receive_queue.is_empty() || s.finished && s.send_queue.is_empty();
-        if readable && !s.client_read_scheduled && !s.cut {
+        if readable && !s.client_read_scheduled && !s.severed {
             s.client_read_scheduled = true;
             let at = self.now + self.rng.below(2);
             self.schedule(at, Event::ClientReads { socket });
@@ -270,7 +270,7 @@ impl World {
     pub fn client_reads(&mut self, socket: usize) {
         let s = &mut self.sockets[socket];
         s.client_read_scheduled = false;
-        if s.cut || s.end_seen {
+        if s.severed || s.end_seen {
             return;
         }
         let client = s.client;

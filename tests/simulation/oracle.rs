@@ -184,8 +184,8 @@ pub struct Oracle {
     pub astray: BTreeSet<usize>,
     /// A queue became longer than what of it is kept in memory.
     pub paged: bool,
-    /// For how much of the time that the broker was down no clock could tell that it passed.
-    pub untold: u64,
+    /// Time for which the broker was down and that no clock measured.
+    pub unmeasured: u64,
     /// When a broker with a store crashed.
     pub crashes: Vec<u64>,
     /// When there was too little memory or disk.
@@ -209,7 +209,7 @@ impl Oracle {
             forgotten: BTreeMap::new(),
             astray: BTreeSet::new(),
             paged: false,
-            untold: 0,
+            unmeasured: 0,
             crashes: Vec::new(),
             shortages: Vec::new(),
         }

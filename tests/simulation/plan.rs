@@ -25,7 +25,7 @@ pub struct Plan {
     /// The most that each takes, in milliseconds.
     pub peer_batch_ms: u64,
     pub register_ms: u64,
-    pub verdict_ms: u64,
+    pub expired_ms: u64,
     pub turn_ms: u64,
     pub network_ms: u64,
     /// Bytes in the kernel's buffers, at most.
@@ -47,7 +47,7 @@ pub struct Plan {
     pub work: Option<Work>,
 }
 
-/// A work queue: client 0 publishes, and is told of what is given up, client 1 is a member that stays, the others are members
+/// A work queue: client 0 publishes, and gets the dead letters, client 1 is a member that stays, the others are members
 /// that end their sessions.
 #[derive(Clone, Copy)]
 pub struct Work {
@@ -283,7 +283,7 @@ impl Plan {
             crashes: (0..crashes).map(|_| rng.below(chaos_ms)).collect(),
             peer_batch_ms: rng.pick(&[1, 5, 40, 200]),
             register_ms: rng.pick(&[1, 10, 80]),
-            verdict_ms: rng.pick(&[1, 10, 80]),
+            expired_ms: rng.pick(&[1, 10, 80]),
             turn_ms: rng.pick(&[1, 2, 4]),
             network_ms: slow,
             send_buffer: rng.pick(&[64, 200, 1_000, 16_000]),
@@ -300,10 +300,10 @@ impl Plan {
         }
     }
 
-    /// How much later than its bucket a verdict may be acted on: twice the ways there and back, since a deadline that
+    /// How much later than its bucket an expired deadline may be handled: twice the ways there and back, since a deadline that
     /// moved is registered again, and rounds of the poll between.
     pub fn lateness_ms(&self) -> u64 {
-        2 * (self.register_ms + self.verdict_ms) + 4 * self.turn_ms + 100
+        2 * (self.register_ms + self.expired_ms) + 4 * self.turn_ms + 100
     }
 
     /// How much later than it could the broker does something that it does at a deadline and that has a way to other shards.
@@ -406,7 +406,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         on_exhausted: rng.pick(&[OnExhausted::Disconnect, OnExhausted::Keep]),
         resends_per_tick: rng.pick(&[1, 2, 100]),
     };
-    // A verdict on the application is the policy's own; here a live 5.0 connection is left alone.
+    // The action against an application is the policy's own; here a live 5.0 connection is left alone.
     let ack =
         AckPolicy { timeout: Duration::ZERO, max_timeout: Duration::ZERO, on_timeout: OnAckTimeout::Auto };
     let send = SendPolicy {

@@ -241,11 +241,11 @@ impl World {
         }
         let c = &mut self.clients[client];
         let message = &mut self.oracle.messages[number];
-        // What a process before had taken is due as much later as no clock tells.
+        // A message that an earlier process took may be late by the time that no clock measured.
         let first = message.first_sent.saturating_sub(message.delay.unwrap_or(0));
         let before = self.oracle.crashes.iter().any(|at| *at >= first);
-        let untold = if before { self.oracle.untold } else { 0 };
-        let routed = message.delay.map_or(now, |delay| now + delay + late + untold);
+        let unmeasured = if before { self.oracle.unmeasured } else { 0 };
+        let routed = message.delay.map_or(now, |delay| now + delay + late + unmeasured);
         message.acknowledged.get_or_insert(routed);
         message.refused |= reason.is_error() || forgot && message.delay.is_some();
         if qos == QoS::ExactlyOnce && !reason.is_error() {
@@ -534,7 +534,7 @@ impl World {
                 let due = (self.resend_ms(i.receptions - 1) as f64 * jitter) as u64;
                 self.now > i.received.max(c.stalled_until) + due + ack_wait
             });
-            if let Some(forgotten) = forgotten.filter(|_| !self.sockets[connection.socket].cut) {
+            if let Some(forgotten) = forgotten.filter(|_| !self.sockets[connection.socket].severed) {
                 let what = format!("client {client} waits in vain for another copy of {forgotten:?}");
                 self.fail(what);
                 return;

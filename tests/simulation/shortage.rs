@@ -13,7 +13,7 @@
 //!
 //! The oracle looks at both sides. What was sent and answered within a shortage must have been
 //! refused, unless it needs no room; and whoever is refused must have asked in one. A known session
-//! is never refused. The other oracles go on: nothing is lost that was acknowledged, and when there
+//! is never refused. The other oracles go on: nothing acknowledged is dropped, and when there
 //! is room again all comes to rest.
 
 use crate::oracle::Oracle;

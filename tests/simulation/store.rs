@@ -39,7 +39,7 @@ struct Writer {
     busy: bool,
     /// There was no room for the group.
     blocked: bool,
-    moves: Moves,
+    transactions: Transactions,
     /// When the last thing sent arrives: at each shard, at the reading thread.
     arrival: Vec<u64>,
     read_arrival: u64,
@@ -73,7 +73,7 @@ impl Writer {
             waiters: Vec::new(),
             busy: false,
             blocked: false,
-            moves: Moves::default(),
+            transactions: Transactions::default(),
             arrival: vec![0; usize::from(shards)],
             read_arrival: 0,
         }
@@ -82,14 +82,14 @@ impl Writer {
 
 /// What is committed of messages that several shards take over at once.
 #[derive(Default)]
-struct Moves {
+struct Transactions {
     committed: BTreeMap<u8, Lsn>,
     /// The batch that each began in, and those with a part of it.
     begun: HashMap<TransactionNumber, (u8, Lsn)>,
     parts: Vec<(TransactionNumber, u8, Lsn)>,
 }
 
-impl Moves {
+impl Transactions {
     fn came(&mut self, batch: &Batch) {
         let at = (batch.shard, batch.lsn);
         self.begun.extend(batch.transactions.iter().map(|m| (m.number, at)));
@@ -98,7 +98,7 @@ impl Moves {
 
     fn committed(&mut self, upto: &[Committed]) {
         self.committed.extend(upto.iter().map(|c| (c.shard, c.lsn)));
-        let Moves { committed, parts, .. } = self;
+        let Transactions { committed, parts, .. } = self;
         parts.retain(|(_, shard, lsn)| committed.get(shard).is_none_or(|upto| lsn > upto));
     }
 
@@ -192,7 +192,7 @@ impl World {
         for request in writer.queued.drain(..came) {
             match request {
                 Request::Batch(batch) => {
-                    writer.moves.came(&batch);
+                    writer.transactions.came(&batch);
                     writer.backlog.push(batch);
                 }
                 Request::Retained(changes) => changes.into_iter().for_each(|c| writer.group.retain(c)),
@@ -228,8 +228,8 @@ impl World {
         }
         writer.group.clear();
         let waiters = std::mem::take(&mut writer.waiters);
-        writer.moves.committed(&waiters);
-        let apart = writer.moves.are_apart() && self.phase == Phase::Chaos;
+        writer.transactions.committed(&waiters);
+        let apart = writer.transactions.are_apart() && self.phase == Phase::Chaos;
         trace!(self, "committed {waiters:?}");
         if apart && self.plan.crashes_apart > 0 && self.rng.percent(50) {
             self.plan.crashes_apart -= 1;

@@ -34,7 +34,7 @@ impl Oracle {
         if message.first_sent > copy.appended {
             return Err(format!("message {} came too early: {message:?}", copy.message));
         }
-        check_expiry(message, copy, self.untold)?;
+        check_expiry(message, copy, self.unmeasured)?;
         let log = &self.sessions[session];
         let own = message.publisher == log.client;
         let live: Vec<&Subscription> = log
@@ -276,9 +276,9 @@ fn check_options(message: &Message, copy: &Arrival, live: &[&Subscription]) -> R
 }
 
 /// Nothing is sent for the first time once it has expired, and what is sent carries what remains.
-/// `untold`: time that passed and that the broker could not know of.
+/// `unmeasured`: time that passed and that no clock measured.
 // 5.0 [MQTT-3.3.2-5], [MQTT-3.3.2-6]
-fn check_expiry(message: &Message, copy: &Arrival, untold: u64) -> Result<(), String> {
+fn check_expiry(message: &Message, copy: &Arrival, unmeasured: u64) -> Result<(), String> {
     let Some(secs) = message.expiry else {
         return match copy.expiry {
             None => Ok(()),
@@ -289,7 +289,7 @@ fn check_expiry(message: &Message, copy: &Arrival, untold: u64) -> Result<(), St
     let routed = message.acknowledged.unwrap_or(u64::MAX);
     // What was in flight on an earlier connection does not expire.
     let begins = !copy.dup && message.first_sent >= copy.since;
-    if begins && copy.appended > routed.saturating_add(life + untold) {
+    if begins && copy.appended > routed.saturating_add(life + unmeasured) {
         return Err(format!("{copy:?} is sent though it has expired: {message:?}"));
     }
     if !copy.v5 {
@@ -298,7 +298,7 @@ fn check_expiry(message: &Message, copy: &Arrival, untold: u64) -> Result<(), St
     let remained = |since: u64, more: u64| {
         (life + more).saturating_sub(copy.appended.saturating_sub(since)).div_ceil(1_000)
     };
-    let (least, most) = (remained(message.first_sent, 0), remained(routed, untold));
+    let (least, most) = (remained(message.first_sent, 0), remained(routed, unmeasured));
     if copy.expiry.is_none_or(|secs| u64::from(secs) < least || u64::from(secs) > most) {
         return Err(format!("{copy:?} should have {least} to {most} s left: {message:?}"));
     }

@@ -95,12 +95,12 @@ impl Oracle {
 
     /// The broker crashed: it forgot those that had not gone out, or brings them out when it is back at `back_at`.
     pub fn wills_crash(&mut self, now: u64, back_at: u64, late: u64, survival: Survival) {
-        // What is on its way to other shards, or not committed, may be lost.
+        // What is on its way to other shards, or not committed, may be dropped.
         let settled = now - if survival == Survival::Nothing { 0 } else { late.min(now) };
         for message in self.messages.iter_mut().filter(|m| m.is_will) {
             message.acknowledged = message.acknowledged.filter(|at| *at <= settled);
         }
-        // Nobody was told that they would not.
+        // Nothing promised that they would not.
         for (message, at) in std::mem::take(&mut self.wills.dropped) {
             if survival == Survival::Committed && at + late >= now {
                 let message = &mut self.messages[message];
@@ -134,7 +134,7 @@ impl Oracle {
                     continue;
                 }
             };
-            self.publish_will(message, first_sent, until + late + self.untold);
+            self.publish_will(message, first_sent, until + late + self.unmeasured);
             self.wills.live[at] = Some(Will { message, delay, fate });
         }
     }

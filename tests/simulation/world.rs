@@ -172,7 +172,7 @@ impl Ord for Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Chaos,
-    /// Everybody comes back, reads and acknowledges; nothing is cut.
+    /// Everybody comes back, reads and acknowledges; no connection breaks.
     Settling,
     /// Every session is ended in order.
     Leaving,
@@ -217,7 +217,7 @@ const SWEEP_MS: u64 = 500;
 /// Deliveries of a client that is away that are kept in memory, where there is a store; well below.
 const HEAD: usize = 50;
 /// Regular work of a shard: seldom, so that the long end costs few events.
-pub const CHORE_MS: u64 = 500_000;
+pub const HOUSEKEEPING_MS: u64 = 500_000;
 const LEAVING_MS: u64 = 15_000;
 /// After a suspend: beyond what a Keep Alive of 3 s allows.
 const AWAKE_MS: u64 = 6_000;
@@ -275,7 +275,7 @@ impl World {
         self.schedule(SWEEP_MS, Event::Sweep);
         self.run_until(self.plan.chaos_ms)?;
         self.begin(Phase::Settling);
-        self.run_until(self.now + self.plan.settling_ms + self.oracle.untold)?;
+        self.run_until(self.now + self.plan.settling_ms + self.oracle.unmeasured)?;
         // A window of one message and a slow disk may take longer, as long as something becomes of
         // it.
         let mut before = usize::MAX;
@@ -299,7 +299,7 @@ impl World {
     }
 
     /// The machine sleeps and wakes, with everybody on it, while all are connected and nobody owes
-    /// anything. All deadlines of the broker have passed then, and who could not speak is not cut.
+    /// anything. All deadlines of the broker have passed then, and a client that could not send is not disconnected.
     fn suspend(&mut self) -> Result<(), String> {
         let Some(slept) = self.clocks.suspend() else { return Ok(()) };
         let away = |node: &Node| node.core.snapshot().sessions > node.core.snapshot().connected;
@@ -354,7 +354,8 @@ impl World {
     /// A shard's regular work.
     pub fn housekeeping(&mut self, shard: usize) {
         let now = self.instant();
-        let every = if self.plan.store.is_some() && self.phase < Phase::Leaving { 4_000 } else { CHORE_MS };
+        let every =
+            if self.plan.store.is_some() && self.phase < Phase::Leaving { 4_000 } else { HOUSEKEEPING_MS };
         self.nodes[shard].core.housekeeping(now, now + Duration::from_millis(every));
         self.after_core(shard);
     }
@@ -426,7 +427,7 @@ impl World {
             Event::PeerBatch { to, peer_batch } => self.peer_batch(to, peer_batch),
             Event::Register { shard, batch } => self.register(shard, &batch),
             Event::Poll { wake } => self.poll(wake),
-            Event::ExpiredDeadlines { shard, batch } => self.verdicts(shard, &batch),
+            Event::ExpiredDeadlines { shard, batch } => self.expired_deadlines(shard, &batch),
             Event::Gather => self.gather(),
             Event::Commit => self.commit(),
             Event::Committed(committed) => self.committed(committed),
