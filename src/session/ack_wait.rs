@@ -80,8 +80,8 @@ impl AckWait {
         self.disconnects
     }
 
-    /// Begins a connection. The disconnects are forgotten if their message is finished, which
-    /// `is_unfinished` tells by its running number.
+    /// Begins a connection. The disconnects are forgotten if their message is finished.
+    /// `is_unfinished` returns true for the running number of a message that is not.
     pub fn begin_connection(&mut self, is_unfinished: impl Fn(u64) -> bool) {
         if !is_unfinished(self.disconnected_for) {
             self.disconnects = 0;

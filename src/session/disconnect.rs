@@ -36,8 +36,8 @@ impl Session {
         if normal { Ending::Normal } else { Ending::Abnormal }
     }
 
-    /// Ends the connection of the session. Returns when the Will Message is published. If it never
-    /// is, it is discarded.
+    /// Ends the connection of the session. Returns when the Will Message is published. A will
+    /// that is never published is discarded.
     // 3.1.1 and 5.0 [MQTT-3.1.2-10]
     pub fn end_connection(&mut self, ending: Ending) -> WillTime {
         self.receiver.end_connection();

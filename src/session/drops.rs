@@ -194,9 +194,9 @@ impl Drops {
 
     /// Counts a message that the current session loses, and keeps the drop until the shard reports
     /// it.
-    pub fn lose(&mut self, lost: Dropped) {
-        self.count(lost.cause);
-        self.unreported.0.push(lost);
+    pub fn lose(&mut self, dropped: Dropped) {
+        self.count(dropped.cause);
+        self.unreported.0.push(dropped);
     }
 
     /// True if the current session has drops that are not yet reported.
@@ -210,10 +210,10 @@ impl Drops {
     }
 
     /// Returns the empty list for reuse, so that it is allocated once.
-    pub fn give_back(&mut self, mut told: Vec<Dropped>) {
-        told.clear();
+    pub fn give_back(&mut self, mut reported: Vec<Dropped>) {
+        reported.clear();
         if self.unreported.0.is_empty() {
-            self.unreported.0 = told;
+            self.unreported.0 = reported;
         }
     }
 

@@ -121,8 +121,8 @@ pub struct Receiver {
     /// QoS 2 identifiers of this connection between PUBLISH and PUBREL. `None` for a client that
     /// never used QoS 2.
     exactly_once: Option<Box<IdSet>>,
-    /// QoS 2 identifiers of earlier connections. They do not count against Receive Maximum, whose
-    /// count begins anew with each connection.
+    /// QoS 2 identifiers of earlier connections. Receive Maximum counts anew with each
+    /// connection, so these do not count.
     carried_over: Option<Box<IdSet>>,
     /// Pending acknowledgements; the first has the token `first`. `None` if none was ever pending.
     pending: Option<Box<Row>>,
@@ -241,7 +241,7 @@ impl Receiver {
         None
     }
 
-    /// Adds a pending acknowledgement that waits for `gates` answers, at least one. If `told` is
+    /// Adds a pending acknowledgement that waits for `gates` answers, at least one. If `reason` is
     /// given, the publisher is sent this reason code, whatever the answers are.
     pub fn wait(
         &mut self,
@@ -249,10 +249,10 @@ impl Receiver {
         qos: QoS,
         outcome: Outcome,
         gates: u32,
-        told: Option<ReasonCode>,
+        reason: Option<ReasonCode>,
     ) -> AckToken {
         let token = self.next_token();
-        let (refused, ack_state) = (told, AckState::Current);
+        let (refused, ack_state) = (reason, AckState::Current);
         self.push(Pending { packet_id, qos, gates, outcome, refused, ack_state, again: 0 });
         token
     }

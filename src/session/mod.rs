@@ -214,23 +214,7 @@ impl Session {
                 self.sender.pump(now, wire, &policy.send, counters);
                 Action::None
             }
-            Packet::Pubrec(ack) => {
-                let drops = &mut counters.drops;
-                if !self.sender.receive(now, ack.packet_id, ack.reason, wire, drops) {
-                    if let Some(awaited) = self.sender.contradicts(AckKind::Pubrec, ack.packet_id) {
-                        return contradiction(AckKind::Pubrec, awaited, ack.packet_id, counters);
-                    }
-                    if !ack.reason.is_error() {
-                        // 3.x has no reason code for this. The PUBREL still lets the client finish.
-                        let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
-                        wire.put_acknowledgement(AckKind::Pubrel, ack.packet_id, reason);
-                    }
-                }
-                if ack.reason.is_error() {
-                    self.sender.pump(now, wire, &policy.send, counters);
-                }
-                Action::None
-            }
+            Packet::Pubrec(ack) => self.received(now, &ack, wire, policy, counters),
             Packet::Pubrel(ack) => self.release(ack, wire),
             Packet::Pubcomp(ack) => {
                 if !self.sender.complete(ack.packet_id)
@@ -268,6 +252,32 @@ impl Session {
                 violation(ReasonCode::PROTOCOL_ERROR, "a packet that only a server sends")
             }
         }
+    }
+
+    /// Handles a PUBREC.
+    #[inline]
+    fn received<'a>(
+        &mut self,
+        now: Instant,
+        ack: &Acknowledgement<'_>,
+        wire: &mut Wire,
+        policy: &SessionPolicy,
+        counters: &mut Counters,
+    ) -> Action<'a> {
+        if !self.sender.receive(now, ack.packet_id, ack.reason, wire, &mut counters.drops) {
+            if let Some(awaited) = self.sender.contradicts(AckKind::Pubrec, ack.packet_id) {
+                return contradiction(AckKind::Pubrec, awaited, ack.packet_id, counters);
+            }
+            if !ack.reason.is_error() {
+                // 3.x has no reason code for this. The PUBREL still lets the client finish.
+                let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
+                wire.put_acknowledgement(AckKind::Pubrel, ack.packet_id, reason);
+            }
+        }
+        if ack.reason.is_error() {
+            self.sender.pump(now, wire, &policy.send, counters);
+        }
+        Action::None
     }
 
     /// Decides about an incoming PUBLISH. The packet is passed by reference because it is large and

@@ -24,8 +24,8 @@ const HELD: Lsn = Lsn(u64::MAX);
 /// Buffers that drained outboxes leave behind, for the next outbox that has something to write.
 ///
 /// Not charged, because the pool could not make room by giving buffers back. A shard has one pool
-/// of at most 1 MiB, so 16 threads hold 16 MiB. That is part of the 64 MiB that the process may
-/// take beside `limits.memory`.
+/// of at most 1 MiB, so 16 threads hold 16 MiB. This memory is part of the 64 MiB that
+/// the process may take beside `limits.memory`.
 #[derive(Debug, Default)]
 pub struct Pool {
     buffers: Vec<Vec<u8>>,
@@ -131,7 +131,8 @@ impl Outbox {
     }
 
     /// Holds back the bytes that are appended from now on until [`Self::release`] names their
-    /// commit. Everything behind those bytes waits too. Only one such hold may exist at a time.
+    /// commit. Everything behind those bytes waits too. An outbox has at most one such hold at a
+    /// time.
     pub fn hold(&mut self) {
         self.hold_until_commit(HELD);
     }

@@ -8,9 +8,9 @@ use crate::session::violation::Violation;
 
 /// Returns the violation that ends a 3.x connection whose PUBLISH is not routed for `cause`.
 ///
-/// PUBACK and PUBREC of 3.x have no reason code. If the broker has no room for the message, an
-/// acknowledgement would lose it, so the connection is closed. For other causes the message is
-/// acknowledged and dropped. Returns `None` then, and for a 5.0 connection.
+/// PUBACK and PUBREC of 3.x have no reason code. If the broker has no room for the message, it
+/// closes the connection, because the client would discard an acknowledged message. For other
+/// causes the message is acknowledged and dropped. Returns `None` then, and for a 5.0 connection.
 // 3.1.1 [MQTT-3.3.5-2]
 pub fn ends_connection(
     version: ProtocolVersion,

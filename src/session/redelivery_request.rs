@@ -61,8 +61,11 @@ impl Session {
         Ok(())
     }
 
-    /// Takes a request of a 5.0 CONNECT. Returns the granted time as text for CONNACK, and an error
-    /// if the text is not a duration. A retry interval is always off.
+    /// Takes a request of a 5.0 CONNECT. Returns the granted time as text for CONNACK. A retry
+    /// interval is always off.
+    ///
+    /// # Errors
+    /// [`InvalidRequest`] beside the granted time, if the text is not a duration.
     // 5.0 [MQTT-4.4.0-1]
     pub fn request_time_at_connect(
         &mut self,

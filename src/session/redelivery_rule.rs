@@ -1,4 +1,4 @@
-//! One rule of the operator: which redelivery settings it sets, for which client, user and topic.
+//! One rule of the operator: conditions on client, user and topic, and redelivery settings.
 
 use crate::session::drops::DropReasons;
 use crate::session::outbound::retry::{OnAckTimeout, OnExhausted};
@@ -102,6 +102,8 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// True if the rule may hold for messages of this client: its conditions on client and user
+    /// match.
     pub(super) fn concerns(&self, client_id: &str, user_name: Option<&str>) -> bool {
         self.client_id.as_ref().is_none_or(|p| p.matches(client_id))
             && self.user_name.as_ref().is_none_or(|p| user_name.is_some_and(|name| p.matches(name)))

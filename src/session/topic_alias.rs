@@ -1,4 +1,4 @@
-//! Topic Aliases (5.0) in both directions. They end with their connection [MQTT-3.3.2-7].
+//! Topic Aliases (5.0) in both directions. Aliases end with their connection [MQTT-3.3.2-7].
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;

@@ -1,4 +1,4 @@
-//! When the Will Message of a session is published.
+//! The time at which the Will Message of a session is published.
 
 use crate::mqtt::will::Will;
 use crate::session::Session;

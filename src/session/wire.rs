@@ -91,7 +91,7 @@ impl Wire {
         }
     }
 
-    /// Sets the limits that CONNECT announced. They hold for the answer to the CONNECT already.
+    /// Sets the limits that CONNECT announced. The limits hold from CONNACK on.
     pub fn set_limits(&mut self, limits: &ClientLimits) {
         let ClientLimits { version, window, maximum_packet_size, alias_maximum, problem_information } =
             *limits;

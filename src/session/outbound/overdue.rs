@@ -38,8 +38,8 @@ impl OverdueAck {
 }
 
 impl Sender {
-    /// Finds the overdue acknowledgements of a 5.0 connection. Each of them is due again one ack
-    /// timeout from now, except messages that were sent as often as allowed: those are dropped.
+    /// Finds the overdue acknowledgements of a 5.0 connection. Each packet is due again one ack
+    /// timeout from now. A message that was sent as often as allowed is dropped instead.
     // 5.0 [MQTT-4.4.0-1]: nothing is written.
     pub fn overdue(
         &mut self,
@@ -73,8 +73,8 @@ impl Sender {
         found
     }
 
-    /// Returns the unacknowledged packet that was sent first. The socket is not asked, so the cause
-    /// is always the application.
+    /// Returns the unacknowledged packet that was sent first. The state of the socket is not known
+    /// here, so the cause is always the application.
     pub fn oldest_unacknowledged(&self, now: Instant) -> Option<Stall> {
         self.window.as_ref()?.oldest(now, |_| StallCause::Application)
     }

@@ -89,7 +89,7 @@ impl ParkedEntries {
         self.entries.push_back(entry);
     }
 
-    /// Removes the oldest entry. Returns it with the bytes that it had in the queue.
+    /// Removes the oldest entry. Returns the entry, and the bytes that it had in the queue.
     pub fn pop(&mut self) -> Option<(Parked, usize)> {
         let oldest = self.entries.pop_front()?;
         let bytes = self.forget(&oldest);

@@ -182,9 +182,9 @@ impl Queue {
         self.make_room(now, size, limits, drops);
         if limits.policy == QueuePolicy::DropOldest && size <= limits.bytes {
             while !self.has_room(size, limits)
-                && let Some(lost) = self.drop_oldest()
+                && let Some(oldest) = self.drop_oldest()
             {
-                drops.lose(lost);
+                drops.lose(oldest);
             }
         }
         if !self.has_room(size, limits) {
@@ -250,8 +250,8 @@ impl Queue {
         self.parked.has_next_page() && is_short && self.has_less_than_a_page()
     }
 
-    /// Returns true if the messages in memory take less than a page. Looks at 32 deliveries at most,
-    /// because the caller checks their number first.
+    /// Returns true if the messages in memory take less than a page. Looks at 32 deliveries at
+    /// most, because the caller checks their number first.
     fn has_less_than_a_page(&self) -> bool {
         self.entries.iter().map(Delivery::size).sum::<usize>() < PAGE_BYTES
     }

@@ -67,7 +67,7 @@ fn what_the_store_alone_has_is_dropped_and_told_of_without_its_message() {
     let l = limits(QueuePolicy::DropOldest);
     assert_eq!(q.push(Instant::ZERO, waiting, Head::Offline, &l, &mut drops), Ok(()));
     assert_eq!((q.len(), drops.of(DropReason::QueueOverflow)), (3, 1));
-    assert!(drops.take_unreported().iter().all(|lost| lost.message.is_none()));
+    assert!(drops.take_unreported().iter().all(|dropped| dropped.message.is_none()));
 }
 
 #[test]

@@ -61,7 +61,7 @@ enum Decision {
 }
 
 /// One pass over the packets of a connection.
-struct Round {
+struct ResendRound {
     look: Look,
     outlives: Outlives,
     /// Bytes in the outbox after which nothing is resent.
@@ -76,7 +76,7 @@ struct Round {
     done: Retransmission,
 }
 
-impl Round {
+impl ResendRound {
     fn decide(
         &mut self,
         packet: &mut InFlightPacket<'_>,
@@ -105,8 +105,8 @@ impl Round {
         let floor = self.floors[row(packet)];
         let transmission = packet.transmission_mut();
         if floor <= transmission.attempts {
-            // An older packet with a longer interval is not due yet. It may still be acknowledged
-            // within one more interval.
+            // An older packet with a longer interval is not due yet. The client may still
+            // acknowledge the older one within one more interval.
             transmission.wait_again(self.look.now, policy, wire);
             return Decision::Wait;
         }
@@ -158,7 +158,7 @@ impl Sender {
         drops: &mut Drops,
     ) -> Retransmission {
         let Sender { window: Some(window), redelivery, .. } = self else { return Retransmission::default() };
-        let mut round = Round {
+        let mut round = ResendRound {
             look: Look::new(now, view, wire),
             outlives,
             outbox: policy.outbox,

@@ -13,8 +13,9 @@ pub struct RetryPolicy {
     pub min_interval: Duration,
     /// Longest interval, without jitter.
     pub max_interval: Duration,
-    /// Random share that is added to an interval, 0 to 1. It is drawn once per connection and
-    /// round. So it spreads connections, and cannot reorder the messages of one connection.
+    /// Random share that is added to an interval, 0 to 1. The share is drawn once per connection
+    /// and round. So the share spreads connections, and cannot reorder the messages of one
+    /// connection.
     pub jitter: f64,
     /// Resends of one packet on one connection before the packet is exhausted; 0 for no limit.
     pub attempts: u16,
@@ -119,7 +120,7 @@ const SPLITMIX64_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Returns the next number of the splitmix64 sequence and advances `state`, which begins as the
 /// seed.
 ///
-/// The numbers are evenly distributed. They are not secret: one number reveals all later ones.
+/// The numbers are evenly distributed, but not secret: one number reveals all later ones.
 pub fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(SPLITMIX64_STEP);
     let mut z = *state;

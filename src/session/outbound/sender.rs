@@ -32,6 +32,7 @@ pub struct Sender {
     pub(super) window: Option<Box<InFlight>>,
     /// `None` until a message is queued.
     queue: Option<Box<Queue>>,
+    /// The redelivery settings of the session.
     pub(super) redelivery: Arc<SessionRedelivery>,
 }
 
@@ -46,8 +47,8 @@ impl Sender {
         &self.redelivery
     }
 
-    /// Sets the redelivery settings once the client is known. They also hold for messages in
-    /// flight.
+    /// Sets the redelivery settings once the client is known. The settings also hold for
+    /// messages in flight.
     pub fn set_terms(&mut self, redelivery: Arc<SessionRedelivery>) {
         if !Arc::ptr_eq(&self.redelivery, &redelivery)
             && let Some(window) = &mut self.window
@@ -317,8 +318,8 @@ impl Sender {
         self.window.as_deref().map_or(Instant::NEVER, InFlight::earliest_due)
     }
 
-    /// Returns the due time of the packets sent last. It is an upper bound for the change that
-    /// these packets made to [`Self::earliest_due`].
+    /// Returns the due time of the packets sent last. This time is an upper bound for the change
+    /// that these packets made to [`Self::earliest_due`].
     pub fn newest_due(&self) -> Instant {
         self.window.as_deref().map_or(Instant::NEVER, InFlight::newest_due)
     }

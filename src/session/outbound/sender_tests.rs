@@ -205,7 +205,7 @@ fn mqtt5_what_has_just_arrived_is_given_its_whole_ack_timeout() {
     };
     let whole = b.wire.outbox.written();
     assert!(look(&mut b, 60, 0).network.is_some());
-    // It came a moment ago: neither stalled nor a reason to cut.
+    // It came a moment ago: neither stalled nor a reason to disconnect.
     assert_eq!(look(&mut b, 120, whole), OverdueAck::default());
     assert_eq!(b.sender.earliest_due(), at(180 * SECOND));
     assert!(look(&mut b, 180, whole).application.is_some());
@@ -318,10 +318,10 @@ fn mqtt311_a_message_sent_as_often_as_allowed_is_given_up_and_the_others_go_on()
     assert_eq!((done.drop_reports, done.publishes, done.exhausted), (2, 1, None));
     assert_eq!(b.written(), ["DUP 3 three"]);
     assert_eq!(b.sender.in_flight(), 1);
-    let lost = b.counters.drops.take_unreported();
-    let told: Vec<_> = lost.iter().map(|l| (l.cause, l.sent)).collect();
+    let dropped = b.counters.drops.take_unreported();
+    let reported: Vec<_> = dropped.iter().map(|l| (l.cause, l.sent)).collect();
     let sent = crate::session::drops::Sent { times: 3, first: at(0), last: at(3_000) };
-    assert_eq!(told, [(DropReason::Exhausted, sent), (DropReason::Exhausted, sent)]);
+    assert_eq!(reported, [(DropReason::Exhausted, sent), (DropReason::Exhausted, sent)]);
 }
 
 #[test]

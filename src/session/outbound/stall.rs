@@ -91,7 +91,7 @@ pub struct Stall {
     pub number: u64,
     /// Time from the packet's deadline until it was found; zero before the deadline.
     pub late: Duration,
-    /// The state of the socket; the default if the socket was not asked.
+    /// The state of the socket; the default if the state is not known.
     pub view: SocketView,
 }
 

@@ -23,10 +23,10 @@ pub(super) fn packet_id(number: u64) -> PacketId {
 /// is due.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmission {
-    /// When the packet is resent on this connection, or is overdue (5.0); [`Instant::NEVER`] if
-    /// neither.
+    /// The time at which the packet is resent on this connection (3.x) or overdue (5.0);
+    /// [`Instant::NEVER`] for neither.
     pub due: Instant,
-    /// When the message was first sent.
+    /// The time at which the message was first sent.
     pub first_sent: Instant,
     /// The offset of the packet's end in the connection's stream.
     pub end_offset: u64,
