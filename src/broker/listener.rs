@@ -31,7 +31,7 @@ const LINES: Rate = Rate::per_second(1);
 ///
 /// # Errors
 /// The system refuses the address: [`StartError::Bind`].
-pub fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
+pub(super) fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         if address.is_ipv6() {
@@ -53,7 +53,7 @@ pub fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAdd
 }
 
 /// Accepts connections of one listener and spreads them over the shards in turn.
-pub struct Acceptor {
+pub(super) struct Acceptor {
     listener: AsyncFd<TcpListener>,
     shards: Vec<Recipient<Adopt>>,
     /// The sockets accepted in this turn, by shard.
@@ -74,7 +74,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// The reactor refuses the listener.
-    pub fn new(
+    pub(super) fn new(
         listener: TcpListener,
         shards: Vec<Recipient<Adopt>>,
         statistics: Arc<BrokerStatistics>,
@@ -100,7 +100,7 @@ impl Acceptor {
     }
 
     /// Accepts until the task is aborted.
-    pub async fn run(mut self) {
+    pub(super) async fn run(mut self) {
         poll_fn(|cx| -> Poll<()> {
             for _ in 0..AT_ONCE {
                 match self.poll_accept(cx) {

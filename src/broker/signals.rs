@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
 /// Sends requests for dumps. Each request carries the sender for its text.
-pub type DumpRequests = mpsc::Sender<oneshot::Sender<String>>;
+pub(super) type DumpRequests = mpsc::Sender<oneshot::Sender<String>>;
 
 /// Catches the signals that the broker handles. Make the value before the broker starts: a signal
 /// that arrives earlier ends the process at once.

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 /// A store that was read and whose threads do not run yet.
-pub struct Opened {
+pub(super) struct Opened {
     store: Box<dyn Store>,
     /// The recovered sessions and messages, one share for each shard.
     pub shares: Vec<RecoveredShard>,
@@ -34,7 +34,7 @@ pub struct Opened {
 ///
 /// # Errors
 /// The store cannot be read, or has no room for the changes of the start.
-pub fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError> {
+pub(super) fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, StoreError> {
     let now = Moment::now();
     let mut recovered = twice_if_full(|| store.recover(now, HORIZON))?;
     let copies = repartition(&mut recovered, shards);
@@ -78,7 +78,7 @@ impl Opened {
     ///
     /// # Errors
     /// The store cannot be read from a second thread, or the system refuses a thread.
-    pub fn start(
+    pub(super) fn start(
         self,
         options: WriterOptions,
         shards: Vec<Addr<ShardActor>>,

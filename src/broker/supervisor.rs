@@ -52,7 +52,7 @@ const JOIN: Duration = Duration::from_secs(10);
 const OTHER_DESCRIPTORS: u64 = 64;
 
 /// The running parts of a broker.
-pub struct Supervisor {
+pub(super) struct Supervisor {
     acceptors: Vec<JoinHandle<()>>,
     shards: Vec<Addr<ShardActor>>,
     expiry: Addr<ExpiryActor>,
@@ -70,7 +70,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// The store cannot be read, the system refuses a thread, or a thread ends at the start.
-    pub async fn start(
+    pub(super) async fn start(
         config: &Config,
         listeners: Vec<TcpListener>,
         store: Option<Box<dyn Store>>,
@@ -107,7 +107,7 @@ impl Supervisor {
     }
 
     /// Returns the text of a dump, or one line that says why there is none.
-    pub async fn dump(&self) -> String {
+    pub(super) async fn dump(&self) -> String {
         match tokio::time::timeout(DUMP, self.inspect()).await {
             Ok(Some(text)) => text,
             Ok(None) | Err(_) => format!(
@@ -127,7 +127,7 @@ impl Supervisor {
 
     /// Stops the listeners, then the shards, then their threads. Takes at most `STOP` and `JOIN`
     /// together.
-    pub async fn stop(self) {
+    pub(super) async fn stop(self) {
         for acceptor in &self.acceptors {
             acceptor.abort();
         }

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// An actor whose task polls it besides its mailbox.
-pub trait Polled: Actor<Context = ConnectionContext<Self>> {
+pub(super) trait Polled: Actor<Context = ConnectionContext<Self>> {
     /// Called first in each poll.
     fn begin_turn(&mut self);
 
@@ -99,7 +99,7 @@ struct Task<A: Polled> {
 }
 
 /// Starts an actor on the current thread, and returns its address.
-pub fn spawn<A: Polled>(actor: A) -> WeakAddr<A> {
+pub(super) fn spawn<A: Polled>(actor: A) -> WeakAddr<A> {
     let mailbox = Mailbox::default();
     let address = mailbox.address().downgrade();
     let context = ConnectionContext { address: address.clone(), state: ActorState::Running };

@@ -17,7 +17,7 @@ use actix::Addr;
 use std::cell::{OnceCell, RefCell};
 
 /// The ways out of one shard's thread.
-pub struct Destinations {
+pub(super) struct Destinations {
     here: ShardId,
     /// By number, this shard included. Empty until the supervisor has connected the shards.
     peers: OnceCell<Vec<PeerAddresses>>,
@@ -30,7 +30,7 @@ pub struct Destinations {
 
 impl Destinations {
     /// Returns the destinations of a shard that knows none yet.
-    pub fn new(here: ShardId) -> Destinations {
+    pub(super) fn new(here: ShardId) -> Destinations {
         Destinations {
             here,
             peers: OnceCell::new(),
@@ -41,12 +41,12 @@ impl Destinations {
     }
 
     /// Returns the number of the shard that sends.
-    pub fn here(&self) -> ShardId {
+    pub(super) fn here(&self) -> ShardId {
         self.here
     }
 
     /// Sets the peers, and the store if there is one.
-    pub fn connect(&self, peers: Vec<PeerAddresses>, store: Option<ToStore>) {
+    pub(super) fn connect(&self, peers: Vec<PeerAddresses>, store: Option<ToStore>) {
         let _ = self.peers.set(peers);
         if let Some(store) = store {
             let _ = self.store.set(store);
@@ -54,12 +54,12 @@ impl Destinations {
     }
 
     /// Returns true once the peers are known.
-    pub fn is_connected(&self) -> bool {
+    pub(super) fn is_connected(&self) -> bool {
         self.peers.get().is_some()
     }
 
     /// Sets the expiry actor, and registers the deadlines that were held back.
-    pub fn start_timers(&self, expiry: Addr<ExpiryActor>) {
+    pub(super) fn start_timers(&self, expiry: Addr<ExpiryActor>) {
         let batch = self.early.take();
         let _ = self.expiry.set(expiry);
         if !batch.is_empty() {
@@ -68,7 +68,7 @@ impl Destinations {
     }
 
     /// Registers deadlines, or holds them back until the expiry actor is known.
-    pub fn register(&self, now: Instant, batch: Vec<Registration>) {
+    pub(super) fn register(&self, now: Instant, batch: Vec<Registration>) {
         match self.expiry.get() {
             Some(expiry) => expiry.do_send(Register { shard: u16::from(self.here.0), batch, sent: now }),
             None => self.early.borrow_mut().extend(batch),
@@ -76,28 +76,28 @@ impl Destinations {
     }
 
     /// Asks the expiry actor to count the deadlines that are due soon.
-    pub fn survey_deadlines(&self) {
+    pub(super) fn survey_deadlines(&self) {
         if let Some(expiry) = self.expiry.get() {
             expiry.do_send(Survey);
         }
     }
 
     /// Sends a batch to a peer.
-    pub fn send_to_peer(&self, to: ShardId, batch: PeerBatch) {
+    pub(super) fn send_to_peer(&self, to: ShardId, batch: PeerBatch) {
         if let Some(peer) = self.peer(to) {
             peer.batches.do_send(batch);
         }
     }
 
     /// Sends a socket to the shard of its session.
-    pub fn send_socket(&self, to: ShardId, incoming: Incoming) {
+    pub(super) fn send_socket(&self, to: ShardId, incoming: Incoming) {
         if let Some(peer) = self.peer(to) {
             peer.sockets.do_send(Adopt(vec![incoming]));
         }
     }
 
     /// Returns the way to the store; `None` without one.
-    pub fn store(&self) -> Option<&ToStore> {
+    pub(super) fn store(&self) -> Option<&ToStore> {
         self.store.get()
     }
 

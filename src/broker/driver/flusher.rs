@@ -5,7 +5,7 @@ use std::task::Waker;
 
 /// Wakes the flusher at most once for each of its runs.
 #[derive(Debug, Default)]
-pub struct FlusherWaker {
+pub(super) struct FlusherWaker {
     /// `None` until the flusher's first poll.
     waker: RefCell<Option<Waker>>,
     /// True if the flusher was woken and has not run since.
@@ -14,12 +14,12 @@ pub struct FlusherWaker {
 
 impl FlusherWaker {
     /// Returns true if the flusher was woken and has not run since.
-    pub fn is_awake(&self) -> bool {
+    pub(super) fn is_awake(&self) -> bool {
         self.is_awake.get()
     }
 
     /// Wakes the flusher, unless it is awake. Before its first poll it runs anyway.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         if !self.is_awake.replace(true)
             && let Some(waker) = &*self.waker.borrow()
         {
@@ -28,7 +28,7 @@ impl FlusherWaker {
     }
 
     /// The flusher runs now. Keeps `waker` for the next wake-up.
-    pub fn begin_run(&self, waker: &Waker) {
+    pub(super) fn begin_run(&self, waker: &Waker) {
         let is_known = self.waker.borrow().as_ref().is_some_and(|known| known.will_wake(waker));
         if !is_known {
             *self.waker.borrow_mut() = Some(waker.clone());
@@ -37,7 +37,7 @@ impl FlusherWaker {
     }
 
     /// The flusher runs again by itself, so nobody need wake it.
-    pub fn stay_awake(&self) {
+    pub(super) fn stay_awake(&self) {
         self.is_awake.set(true);
     }
 }

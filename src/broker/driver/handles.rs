@@ -4,7 +4,7 @@ use crate::broker::connection::{ConnectionDriver, ConnectionHandle, ConnectionNo
 use crate::shard::ConnectionId;
 
 /// The handles of the open connections of one shard.
-pub struct Handles<D: ConnectionDriver> {
+pub(super) struct Handles<D: ConnectionDriver> {
     /// By slot of the connection. A slot may belong to another connection than the one asked for.
     slots: Vec<Option<ConnectionHandle<D>>>,
     /// Slots that are not `None`.
@@ -19,7 +19,7 @@ impl<D: ConnectionDriver> Default for Handles<D> {
 
 impl<D: ConnectionDriver> Handles<D> {
     /// Adds the handle of a new connection, whose slot is free.
-    pub fn insert(&mut self, handle: ConnectionHandle<D>) {
+    pub(super) fn insert(&mut self, handle: ConnectionHandle<D>) {
         let at = handle.id.slot as usize;
         if self.slots.len() <= at {
             self.slots.resize_with(at + 1, || None);
@@ -32,26 +32,26 @@ impl<D: ConnectionDriver> Handles<D> {
     }
 
     /// Returns the handle of a connection, or `None` if the connection is closed.
-    pub fn find(&self, id: ConnectionId) -> Option<&ConnectionHandle<D>> {
+    pub(super) fn find(&self, id: ConnectionId) -> Option<&ConnectionHandle<D>> {
         self.slots.get(id.slot as usize)?.as_ref().filter(|handle| handle.id == id)
     }
 
     /// Removes the handle of a connection, and returns it; `None` if the connection is closed.
-    pub fn remove(&mut self, id: ConnectionId) -> Option<ConnectionHandle<D>> {
+    pub(super) fn remove(&mut self, id: ConnectionId) -> Option<ConnectionHandle<D>> {
         let handle = self.slots.get_mut(id.slot as usize)?.take_if(|handle| handle.id == id)?;
         self.open -= 1;
         Some(handle)
     }
 
     /// Sends a notice to a connection, if the connection is still open.
-    pub fn notify(&self, id: ConnectionId, notice: ConnectionNotice) {
+    pub(super) fn notify(&self, id: ConnectionId, notice: ConnectionNotice) {
         if let Some(handle) = self.find(id) {
             handle.notify(notice);
         }
     }
 
     /// Returns the number of open connections.
-    pub fn open(&self) -> usize {
+    pub(super) fn open(&self) -> usize {
         self.open
     }
 }

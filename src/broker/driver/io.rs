@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// The I/O of one shard. Each method sends or tries and none waits, so no other code of the thread
 /// runs during a turn.
-pub struct DriverIo<'a, D: ConnectionDriver> {
+pub(super) struct DriverIo<'a, D: ConnectionDriver> {
     destinations: &'a Destinations,
     handles: Ref<'a, Handles<D>>,
     listeners: &'a RefCell<EventListeners>,
@@ -33,7 +33,7 @@ pub struct DriverIo<'a, D: ConnectionDriver> {
 impl<'a, D: ConnectionDriver> DriverIo<'a, D> {
     /// Returns the I/O for one use. `tick_late` is the delay of the latest batch of expired
     /// deadlines.
-    pub fn new(
+    pub(super) fn new(
         destinations: &'a Destinations,
         handles: Ref<'a, Handles<D>>,
         listeners: &'a RefCell<EventListeners>,

@@ -32,7 +32,7 @@ pub(super) struct FilterWalk<'a> {
 
 impl<'a> FilterWalk<'a> {
     /// Splits a filter.
-    pub fn new(filter: &'a str) -> FilterWalk<'a> {
+    pub(super) fn new(filter: &'a str) -> FilterWalk<'a> {
         let level = |level: &'a str| match level {
             "+" => Level::Single,
             "#" => Level::Multi,
@@ -42,7 +42,7 @@ impl<'a> FilterWalk<'a> {
     }
 
     /// Writes the least key that can match to `at`: the levels before the first wildcard.
-    pub fn start(&self, at: &mut Vec<u8>) {
+    pub(super) fn start(&self, at: &mut Vec<u8>) {
         at.clear();
         for (i, level) in self.levels.iter().enumerate() {
             let Level::Literal(literal) = level else { break };
@@ -55,7 +55,7 @@ impl<'a> FilterWalk<'a> {
 
     /// Compares a topic with the filter. If the result is [`Step::Seek`], writes the next key to
     /// `next`.
-    pub fn step(&self, topic: &[u8], next: &mut Vec<u8>) -> Step {
+    pub(super) fn step(&self, topic: &[u8], next: &mut Vec<u8>) -> Step {
         // 5.0 and 3.1.1 [MQTT-4.7.2-1]: skips all topics that begin with `$`.
         if topic.first() == Some(&b'$') && !matches!(self.levels.first(), Some(Level::Literal(_))) {
             return seek(next, &[], &[b'$' + 1]);

@@ -92,12 +92,12 @@ pub(super) enum Subscribers {
 
 impl Subscribers {
     /// Returns true if there is no subscriber.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         matches!(self, Subscribers::None)
     }
 
     /// Adds a session's subscription. Returns the one that it replaces, if the session had one.
-    pub fn put(&mut self, subscriber: Subscriber) -> Option<Subscriber> {
+    pub(super) fn put(&mut self, subscriber: Subscriber) -> Option<Subscriber> {
         match self {
             Subscribers::None => {
                 *self = Subscribers::One(subscriber);
@@ -124,7 +124,7 @@ impl Subscribers {
     }
 
     /// Removes a session's subscription and returns it.
-    pub fn remove(&mut self, session: SessionSlot) -> Option<Subscriber> {
+    pub(super) fn remove(&mut self, session: SessionSlot) -> Option<Subscriber> {
         let removed = match self {
             Subscribers::One(one) if one.session == session => Some(*one),
             Subscribers::None | Subscribers::One(_) => None,
@@ -158,7 +158,7 @@ impl Subscribers {
     }
 
     /// Appends all subscribers in ascending order of their slots.
-    pub fn copy_to(&self, out: &mut Vec<Subscriber>) {
+    pub(super) fn copy_to(&self, out: &mut Vec<Subscriber>) {
         match self {
             Subscribers::None => {}
             Subscribers::One(one) => out.push(*one),
@@ -168,7 +168,7 @@ impl Subscribers {
     }
 
     /// Returns the bytes on the heap.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         match self {
             Subscribers::None | Subscribers::One(_) => 0,
             Subscribers::Few(run) => size_of::<Run>() + run.memory(),

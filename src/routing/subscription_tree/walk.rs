@@ -26,7 +26,7 @@ impl Trie {
     /// Continues a walk: visits at most `most` nodes, but at least one, and appends the receivers
     /// of the filters that match. Returns true if the walk is complete. Each call also costs one
     /// look-up for each level of the topic.
-    pub fn go_on(&self, topic: &str, walk: &mut Walk, most: u32, out: &mut Matches) -> bool {
+    pub(super) fn go_on(&self, topic: &str, walk: &mut Walk, most: u32, out: &mut Matches) -> bool {
         walk.begun = true;
         if self.is_empty() {
             return true;
