@@ -80,7 +80,7 @@ pub(crate) enum Change {
     /// The Packet Identifier of a QoS 2 PUBLISH that leads to nothing else. A session may have
     /// 65,535 of them, in 8 KiB.
     Identifier,
-    /// What a client asks for about its own redelivery, by a publish.
+    /// A time that a client requests for its own redelivery.
     RequestedTime {
         stored: bool,
     },
@@ -95,17 +95,17 @@ pub(crate) struct Entrant {
     pub client_id: usize,
     /// Bytes of its will; 0 without one.
     pub will: usize,
-    /// Whether its session would outlive its connection, and be in the store.
+    /// True if its session would outlive its connection, and if it would be stored.
     pub kept: bool,
     pub stored: bool,
     /// The session it returns to.
     pub held: Option<HeldMemory>,
 }
 
-/// What the broker has of a client that returns.
+/// The session of a client that returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldMemory {
-    /// Whether it outlives its connection, and is in the store.
+    /// True if it outlives its connection, and if it is stored.
     pub kept: bool,
     pub stored: bool,
     /// Bytes of its will; 0 without one.
@@ -122,7 +122,7 @@ enum Disk {
     Wanted(usize),
 }
 
-/// What there is too little of.
+/// The resource that is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     Memory,

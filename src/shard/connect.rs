@@ -22,7 +22,7 @@ use crate::time::Instant;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// The shard where sessions of this client live, of `shards`.
+/// Returns the shard, of `shards`, where sessions of this client live.
 pub fn shard_of(client_id: &str, shards: u8) -> ShardId {
     if shards <= 1 {
         return ShardId(0);
@@ -88,7 +88,7 @@ impl<'a> ConnectRequest<'a> {
         Flow::Continue
     }
 
-    /// A client id that no session has, of a session that lives here.
+    /// Returns a client identifier that no session has, and whose session lives in this shard.
     // 3.1.1 [MQTT-3.1.3-6]; 5.0 [MQTT-3.1.3-6], [MQTT-3.2.2-16]
     fn assign_client_id(&self, core: &mut Core) -> String {
         loop {
@@ -99,8 +99,8 @@ impl<'a> ConnectRequest<'a> {
         }
     }
 
-    /// The session of a client; one whose time is up is ended first, though its expired deadline
-    /// has not come yet.
+    /// Returns the session of a client. A session whose expiry has passed is ended first, even if
+    /// its expired deadline has not come yet.
     // 5.0 [MQTT-4.1.0-2]
     fn find_client(&self, client_id: &str, life: &mut Lifecycle<'_>) -> Option<SessionId> {
         let ConnectRequest { now, .. } = *self;
@@ -112,7 +112,7 @@ impl<'a> ConnectRequest<'a> {
         Some(id)
     }
 
-    /// Whether a client gets in. Where it has no session, a place for one is taken.
+    /// Checks that a client may connect. If it has no session, takes a place for one.
     fn admit(
         &self,
         negotiated: &Negotiated,
@@ -146,8 +146,8 @@ impl<'a> ConnectRequest<'a> {
         Ok(())
     }
 
-    /// Parts a session from the connection it has, and ends it where it is to begin afresh. Answers
-    /// the session to resume, if any.
+    /// Detaches a session from its old connection, and ends it if the client begins afresh. Returns
+    /// the session to resume, if there is one.
     fn take_over(&self, session: SessionId, life: &mut Lifecycle<'_>) -> Option<SessionId> {
         let ConnectRequest { now, connect, .. } = *self;
         let session_entry = life.core.sessions.get(session)?;
@@ -163,8 +163,8 @@ impl<'a> ConnectRequest<'a> {
             life.core.begin_closing(now, old, Leaves::Broker);
         }
         if ending == Ending::TakenOverAfresh {
-            // The place of the session that begins, before that of this one is free: nobody else
-            // gets it in between.
+            // Takes the place of the new session before the place of this one is free, so that no
+            // other client gets it in between.
             life.core.shared.totals.sessions.add(1);
             life.end_session(now, session);
             return None;
@@ -182,7 +182,7 @@ impl<'a> ConnectRequest<'a> {
         core.sessions.insert(SessionEntry::new(session, Instant::NEVER, Instant::NEVER))
     }
 
-    /// Joins connection and session, answers CONNACK, and sends what waited.
+    /// Joins connection and session, writes CONNACK, and sends the packets that waited.
     fn establish(
         &self,
         session_id: SessionId,
@@ -244,8 +244,9 @@ impl<'a> ConnectRequest<'a> {
         session_entry.session.connect(negotiated, connect, wire);
     }
 
-    /// Sends again what was in flight before this connection, then what the window and the outbox
-    /// take of the queue. Returns how many PUBLISH and PUBREL packets went out again.
+    /// Sends the packets again that were in flight before this connection, then as much of the
+    /// queue as the window and the outbox take. Returns how many PUBLISH and PUBREL packets were
+    /// sent again.
     fn resume(&self, session_id: SessionId, core: &mut Core) -> (u64, u64) {
         let ConnectRequest { now, connection: id, .. } = *self;
         let Core { connections, sessions, settings, counters, .. } = &mut *core;
@@ -258,7 +259,7 @@ impl<'a> ConnectRequest<'a> {
         (counters.redelivered - before - releases, releases)
     }
 
-    /// Answers a CONNECT that is not accepted, and closes.
+    /// Refuses a CONNECT, and closes the connection.
     fn refuse(&self, client_id: &str, refusal: &ConnectRefusal, core: &mut Core) {
         let ConnectRequest { now, connection: id, .. } = *self;
         let Core { connections, scratch, .. } = &mut *core;

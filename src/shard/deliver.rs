@@ -23,13 +23,13 @@ use crate::time::Instant;
 use std::sync::Arc;
 
 /// Bytes in an outbox beyond which a receiver gets no more QoS 0 while the memory is used up: a
-/// message is admitted once, and fanned out to many. What was appended since the last flush is not
-/// on the account yet.
+/// message is admitted once, and fanned out to many. Bytes that were appended since the last flush
+/// are not on the account yet.
 const SLOW: usize = 16 * 1024;
 
 impl Core {
-    /// Delivers a publication to a session. One that has ended may be in the index still, and gets
-    /// nothing.
+    /// Delivers a publication to a session. A session that has ended gets nothing, though the
+    /// subscription tree may still name it.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
@@ -39,7 +39,7 @@ impl Core {
         self.deliver_shared(now, target, publication, None)
     }
 
-    /// The same; `share` is the shared subscription that it goes by, if any.
+    /// Does the same. `share` is the shared subscription that the message goes by, if any.
     pub(crate) fn deliver_shared(
         &mut self,
         now: Instant,

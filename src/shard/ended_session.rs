@@ -1,9 +1,9 @@
 //! Sessions that have ended and still have something to hand on, as data. `leave.rs` hands it on.
 //!
-//! A session ends at once: its client id is free, the store is told, its will goes out, and nothing
-//! reaches it any more. What it leaves may be very much: filters in the index, messages that
-//! publishers wait with, unfinished messages, a queue. That is worked off in portions, over several
-//! turns where one does not do. The order is the one of the steps below.
+//! A session ends at once: its client identifier is free, its end is recorded, its will is
+//! published, and no message reaches it any more. Its remains may be very many: filters in the
+//! subscription tree, held messages, unfinished messages, a queue. They are worked off in portions,
+//! over several turns if one is not enough. The order is the one of the steps below.
 //!
 //! The index names a session by its slot. So the slot is free when its last filter has left the
 //! index, and not before: no session that begins in between is taken for this one.

@@ -10,17 +10,17 @@
 //! publisher's own session waits too: its connection may end in between, but its client takes that
 //! session over, and a deadline ends it, when the publication is through.
 //!
-//! Wills that wait are published before any client's next PUBLISH: whoever returns does not pass
-//! its own will.
+//! Wills that wait are published before any client's next PUBLISH, so that a client that returns
+//! does not pass its own will.
 //!
-//! The publisher's acknowledgement waits for the last portion, as for one gate more. Where all that
-//! the publication leads to is committed at once (QoS 2 of a stored session, a part of a peer's
-//! transaction) neither a batch nor a peer batch is sealed until it is through: one transaction has
-//! it all, as ever. That holds back commits for as long as the deliveries take, and not longer:
-//! what one publication holds back is sealed before the next begins.
+//! The publisher's acknowledgement waits for the last portion, as for one gate more. If the
+//! publication is committed as a whole (QoS 2 of a stored session, a part of a peer's transaction),
+//! neither a batch nor a peer batch is sealed until it is complete, so that one transaction has all
+//! of it. Commits are held back for as long as the deliveries take: the records that one
+//! publication holds back are sealed before the next one begins.
 //!
-//! A session that ends in between gets no more, nor does one that takes its slot. Who unsubscribes
-//! in between may still get this one: it was on its way.
+//! A session that ends in between gets no more, nor does one that takes its slot. A client that
+//! unsubscribes in between may still get this publication, which was on its way.
 
 use crate::routing::subscription_tree::Subscriber;
 use crate::shard::fans::{Fan, Fans, OwnPublication, PublicationOrigin};

@@ -235,3 +235,47 @@ pub(crate) enum MatchedReceivers {
     /// Matching visits more nodes than the turn allows.
     InPart,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::charge::Charge;
+    use crate::mqtt::message::Parts;
+    use crate::time::Instant;
+
+    fn message() -> Message {
+        let parts = Parts {
+            qos: QoS::AtMostOnce,
+            retain: false,
+            expires: Instant::NEVER,
+            topic: "t",
+            forwarded: &[],
+            payload: b"p",
+        };
+        Message::new(parts, &mut Vec::new())
+    }
+
+    fn own(of: Option<SessionId>, atomic: bool) -> OwnPublication {
+        OwnPublication { message: message(), of, atomic, _charge: Charge::NONE }
+    }
+
+    #[test]
+    fn a_will_that_waits_holds_publishes_and_an_atomic_one_holds_seals() {
+        let mut fans = Fans::default();
+        fans.push_own(own(None, false));
+        assert!(fans.holds_own() && !fans.holds_publishes() && !fans.holds_seals());
+        fans.push_own(own(Some(SessionId::new(1, 0)), true));
+        assert!(fans.holds_publishes() && fans.holds_seals());
+        assert!(fans.pop_own().is_some_and(|own| own.of.is_none()));
+        assert!(fans.holds_publishes());
+        assert!(fans.pop_own().is_some_and(|own| own.of.is_some()));
+        assert!(!fans.any() && !fans.holds_publishes() && !fans.holds_seals());
+    }
+
+    #[test]
+    fn a_session_that_ends_is_gone_only_for_a_present_publication() {
+        let mut fans = Fans::default();
+        fans.session_ended(7);
+        assert!(!fans.is_gone(SessionSlot(7)));
+    }
+}

@@ -401,7 +401,7 @@ enum Flushed {
     Drained,
     /// The socket takes no more for now.
     Blocked,
-    /// What waits may not leave before it is committed.
+    /// The rest may not leave before it is committed.
     HeldUntilCommit,
     /// Nothing waits, and the connection is to be closed.
     Finished(Leaves),

@@ -41,8 +41,8 @@ impl Lifecycle<'_> {
         self.disconnect(now, id, Some(violation.reason), why);
     }
 
-    /// The socket is gone with bytes that it never took. Not said where the broker ends a
-    /// connection: what waits then is still written.
+    /// Notes which bytes the socket never took. Not called if the broker ends the connection,
+    /// because the rest is still written then.
     fn note_unwritten(&mut self, id: ConnectionId) {
         let Some(connection) = self.core.connections.get(id) else { return };
         let written = connection.wire.outbox.written();
@@ -101,7 +101,7 @@ impl Lifecycle<'_> {
         self.core.begin_closing(now, id, Leaves::Client);
     }
 
-    /// Takes connection and session apart: will, waiting acknowledgements, expiry.
+    /// Detaches the session from a connection that ends: will, waiting acknowledgements, expiry.
     pub(crate) fn detach_session(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
         let Some(session_id) = self.core.connections.detach_session(id) else { return };
         let waits = self.fans.own_waits(Some(session_id), self.core);
@@ -129,7 +129,7 @@ impl Lifecycle<'_> {
             self.end_session(now, session_id);
         } else {
             // At a stop it stays as it was: to the store it ends as in a crash, and its will waits
-            // for the restart. Who takes it over records it in the same batch.
+            // for the restart. The code that takes it over records it in the same batch.
             if ending != Ending::Shutdown && !taken_over {
                 self.core.record_session(session_id);
             }
@@ -140,8 +140,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Ends a session: its client id is free, the store is told, its will goes out. What it leaves
-    /// is handed on in portions ([`crate::shard::ended`]).
+    /// Ends a session: its client identifier is free, its end is recorded, its will is published.
+    /// Its remains are handed on in portions (`ended_session.rs`).
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId) {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
@@ -181,7 +181,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// The same of a session that may be gone; `stored`: it was in the store.
+    /// Publishes the will of a session that may be gone. `stored` is true if the session was
+    /// stored.
     fn publish_will_of(
         &mut self,
         now: Instant,
@@ -213,8 +214,8 @@ impl Lifecycle<'_> {
         publication.publisher_name = publisher;
         publication.atomic = stored;
         if let (true, Some(write_buffer)) = (publication.atomic, self.core.durability.write_buffer()) {
-            // That it goes out is recorded with what it leads to, in this batch, if not yet:
-            // nothing of it leaves before.
+            // The end of the will is recorded in this batch, with its deliveries. Nothing of it
+            // leaves before.
             write_buffer.begin();
         }
         if will.retain {
@@ -306,8 +307,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// What is in the store alone: all of it at once becomes an orphaned queue where it has to be
-    /// read, else it is lost one by one.
+    /// Ends the entries that are in the store only. If they have to be read, all of them become an
+    /// orphaned queue at once. Otherwise each is dropped.
     fn hand_on_unread(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
         let reads = ended.sender.has_shared_unread() || ended.redelivery.keep_what_waits();
         if !reads && let Some(_ends) = ended.sender.pop_unread() {

@@ -22,31 +22,32 @@ pub(crate) struct Publication<'a> {
     /// The client id of the publisher, where messages keep it.
     pub publisher_name: &'a str,
     message: Option<Message>,
-    /// Whom to tell of a message that is held; none where nobody waits: then it is refused instead.
+    /// Who waits for the outcome of a held message. Without a gate a message is refused instead of
+    /// held.
     pub gate: Option<Gate>,
-    /// How often it is held.
+    /// Number of receivers for which it is held.
     pub held: u32,
     /// Its row in the store, once a receiver here is in there.
     pub body: Option<Rc<Body>>,
-    /// What it leads to, in all shards, is committed at once, with what this shard has recorded of
-    /// where it comes from; and nothing of it leaves before.
+    /// True if its deliveries in all shards are committed at once, together with the record of its
+    /// origin in this shard. Nothing of it leaves before.
     pub atomic: bool,
-    /// A member of a shared group had it before, whose session ended: it is lost if nobody takes it
-    /// now.
+    /// True if a member of a shared group had it before, and its session ended. The message is
+    /// dropped if no other member takes it.
     pub owed: bool,
-    /// The transaction that it begins, or is a part of.
+    /// The transaction that it begins, or has a part in.
     pub transaction: Option<TransactionNumber>,
-    /// How far it is with each of the shard's frames.
+    /// The state of each of the shard's frames.
     pub framed: [Framed; FrameKind::COUNT],
 }
 
-/// How far a publication is with the packet that all receivers of one kind get.
+/// The state of the packet that all receivers of one kind get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framed {
-    /// Nobody had it.
+    /// No receiver had it.
     Unsent,
-    /// One had it, written straight into its outbox: most messages have one receiver, and a frame
-    /// would be copied once for it.
+    /// One receiver had it, written straight into its outbox. Most messages have one receiver, and
+    /// a frame would be copied once for it.
     Once,
     /// The frame is laid out.
     LaidOut,
@@ -105,14 +106,14 @@ impl<'a> Publication<'a> {
     }
 }
 
-/// Where a publication went.
+/// The result of routing a publication.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Routed {
-    /// What is known already.
+    /// The outcome so far.
     pub outcome: Outcome,
-    /// Answers that are still to come.
+    /// Number of answers that are still to come.
     pub gates: u32,
-    /// The peers that have as much from here as they should.
+    /// Peers whose batch is full.
     pub full: ShardSet,
 }
 
@@ -142,7 +143,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// One session's matching subscriptions as one; `None` where No Local leaves none.
+/// Merges the matching subscriptions of one session. Returns `None` if No Local leaves none.
 // 3.1.1 [MQTT-3.3.5-1]; 5.0 [MQTT-3.3.4-2], [MQTT-3.3.4-3], [MQTT-3.3.4-4], [MQTT-3.8.3-3]
 pub(crate) fn merge<'a>(
     subscriptions: &[Subscriber],

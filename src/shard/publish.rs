@@ -130,7 +130,7 @@ impl<'a> ClientPublish<'a> {
         }
         let mut routed = life.routing().route_matched(now, publication, &mut matches);
         life.routes.router.give_back_matches(matches);
-        // Nearly always nothing of it was recorded, and nothing ends.
+        // Nearly always it led to no record, and there is nothing to end.
         if waits
             || publication.body.is_some()
             || publication.transaction.is_some()
@@ -141,7 +141,7 @@ impl<'a> ClientPublish<'a> {
         if !routed.full.is_empty() {
             life.core.wait_for_peers(now, id, routed.full);
         }
-        // Its own message may have ended the publisher's connection.
+        // The message may have ended its publisher's connection.
         let parted = life.core.connections.get(id).is_none_or(|c| c.session != Some(session));
         if parted {
             return Flow::Closed;
@@ -150,8 +150,8 @@ impl<'a> ClientPublish<'a> {
         Flow::Continue
     }
 
-    /// The PUBLISH goes on in later turns: its acknowledgement waits for that as for a gate, and
-    /// its connection is not read.
+    /// Lets a PUBLISH continue in later turns. Its acknowledgement waits for the end as for a gate,
+    /// and its connection is not read.
     fn publish_on(&self, life: &mut Lifecycle<'_>, told: Option<ReasonCode>) {
         let ClientPublish { now, connection: id, session: _, publish } = *self;
         if let Some(packet_id) = publish.packet_id {
@@ -165,15 +165,15 @@ impl<'a> ClientPublish<'a> {
         }
     }
 
-    /// Which of the publisher's acknowledgements this one's will be, if it gets one.
+    /// Returns the token of the acknowledgement, if the PUBLISH gets one.
     fn next_token(&self, core: &Core) -> Option<(SessionId, AckToken)> {
         let ClientPublish { session, publish, .. } = *self;
         publish.packet_id?;
         Some((session, core.sessions.get(session)?.session.receiver.next_token()))
     }
 
-    /// Acknowledges a PUBLISH, now or when its gates have answered. `told`: what it is told in
-    /// place of what became of it.
+    /// Acknowledges a PUBLISH, now or when its gates have answered. `told` is a reason code that
+    /// replaces the outcome.
     fn answer_publisher(&self, life: &mut Lifecycle<'_>, routed: Routed, told: Option<ReasonCode>) {
         let ClientPublish { now: _, connection: _id, session: _, publish } = *self;
         let Some(packet_id) = publish.packet_id else { return };
@@ -188,8 +188,8 @@ impl<'a> ClientPublish<'a> {
         self.acknowledge(life, due);
     }
 
-    /// A QoS 2 PUBLISH from a stored session: its identifier is recorded with all that it leads to.
-    /// Answers which.
+    /// Records the identifier of a QoS 2 PUBLISH from a stored session, with all deliveries that it
+    /// leads to. Returns the identifier.
     fn take_over_incoming(&self, core: &Core) -> Option<(SessionKey, PacketId)> {
         let ClientPublish { session, publish, .. } = *self;
         let packet_id = publish.packet_id.filter(|_| publish.qos == QoS::ExactlyOnce)?;
@@ -198,7 +198,8 @@ impl<'a> ClientPublish<'a> {
         Some((row.key, packet_id))
     }
 
-    /// Tells the receiving half what became of a PUBLISH; pauses a client with too many unanswered.
+    /// Applies the outcome of a PUBLISH to the receiving half of the session. Pauses a client that
+    /// has too many unanswered ones.
     fn settle(
         &self,
         life: &mut Lifecycle<'_>,
@@ -207,7 +208,7 @@ impl<'a> ClientPublish<'a> {
         let ClientPublish { now, connection: id, session, .. } = *self;
         let receiver = &mut life.core.sessions.get_mut(session)?.session.receiver;
         let due = change(receiver);
-        // 5.0 is told by Receive Maximum; 3.x, which has none, is not read.
+        // A 5.0 client knows its Receive Maximum. A 3.x client has none, so it is not read.
         if due.is_none()
             && receiver.unanswered() >= usize::from(life.core.settings.session.receive_maximum)
             && let Some(connection) = life.core.connections.get_mut(id)
@@ -250,8 +251,8 @@ impl<'a> ClientPublish<'a> {
         self.refuse_publish(life, reason, cause)
     }
 
-    /// Why a PUBLISH is not routed, if so: what a 5.0 client is told, and the cause that is
-    /// counted.
+    /// Returns why a PUBLISH is not routed, if it is not: the reason code for a 5.0 client, and the
+    /// reason that is counted.
     fn refusal(&self, core: &Core, topic: &str) -> Option<(ReasonCode, DropReason)> {
         let ClientPublish { publish, .. } = *self;
         if let Some(cause) = core.settings.topic_refusal(topic) {
@@ -269,16 +270,16 @@ impl<'a> ClientPublish<'a> {
         Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
     }
 
-    /// Whether there is room for the identifier of a PUBLISH that is nobody's: 3.x is told that it
-    /// is taken.
+    /// Checks that there is room for the identifier of a PUBLISH that is not routed: a 3.x client
+    /// gets a positive acknowledgement for it.
     fn admits_identifier(&self, core: &Core, qos: QoS) -> Result<(), Want> {
         if qos == QoS::ExactlyOnce { core.admits(Change::Identifier) } else { Ok(()) }
     }
 
-    /// A PUBLISH to `$delayed/...`: acknowledged when it is kept.
+    /// Keeps a PUBLISH to `$delayed/...`, and acknowledges it.
     fn publish_later(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
         let ClientPublish { now, connection: _id, session: _, publish } = *self;
-        // It is kept whatever its QoS, and frees nothing.
+        // The message is kept whatever its QoS, and frees no memory.
         let bytes = message_bytes(publish, topic);
         let kept = match life.core.admits(Change::Delayed { bytes }) {
             Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
@@ -348,9 +349,9 @@ fn end_unrouted(
     Flow::Continue
 }
 
-/// Resolves or sets the Topic Alias, of a PUBLISH that will not be routed too: a repeated one
-/// may be the first on its connection to set it. The shard's `topic` is filled where the packet
-/// has none.
+/// Resolves or sets the Topic Alias, also of a PUBLISH that is not routed: a repeated one may be
+/// the first on its connection that sets the alias. If the packet has no topic, the topic goes into
+/// `scratch.topic`.
 fn resolve_topic_alias(id: ConnectionId, publish: &Publish<'_>, core: &mut Core) -> Result<(), Violation> {
     let Some(alias) = publish.properties.topic_alias else { return Ok(()) };
     let own = core.connections.get(id).and_then(|c| c.rare()).and_then(|rare| rare.aliases.as_deref());
@@ -408,12 +409,12 @@ impl Published {
     /// acknowledgement waits for in addition.
     fn end_transaction(&self, publication: &mut Publication<'_>, routed: &Routed, core: &mut Core) -> u32 {
         core.durability.end_transaction(publication, routed.outcome, self.incoming);
-        // Refused by all, and nobody is asked any more: nothing is taken over, so its identifier is
-        // not either. It ends in the batch that it began in.
+        // All receivers refused it, and no answer is to come. So no message is stored, and its
+        // identifier is not either: it ends in the batch that it began in.
         let refused = routed.gates == 0 && routed.outcome.reason().is_error();
         // A refused message may be a dead letter now, which goes out with this batch.
         let dead_letters = self.incoming.is_none() && (self.dead_letters || core.has_dead_letters());
-        // What is retained of it stays so, though nobody took it.
+        // The retained message stays, even if no receiver took it.
         let retained = self.waits && self.incoming.is_none();
         if !dead_letters && !retained && (refused || !(self.waits || publication.body.is_some())) {
             return 0;

@@ -44,7 +44,8 @@ pub(crate) struct Routing<'a> {
 }
 
 impl Routing<'_> {
-    /// Hands a publication to everybody whom it matched; `publication.gate` is the publisher's.
+    /// Hands a publication to every receiver that it matched. `publication.gate` is the
+    /// publisher's.
     pub(crate) fn route_matched(
         &mut self,
         now: Instant,
@@ -59,7 +60,7 @@ impl Routing<'_> {
         routed
     }
 
-    /// What comes after the receivers here: peers and shared groups.
+    /// Continues after the receivers of this shard: with peers and shared groups.
     fn route_on(
         &mut self,
         now: Instant,
@@ -238,8 +239,8 @@ impl Routing<'_> {
         }
     }
 
-    /// Matches a publication within this turn; false if it is to become a [`Fan`]. Then the matches
-    /// have nothing, or all.
+    /// Matches a publication within this turn. If the result is not `All`, the publication continues
+    /// in later turns, as a [`Fan`](crate::shard::fans::Fan). Then the matches have nothing, or all.
     pub(crate) fn match_at_once(&mut self, topic: &str, matches: &mut Matches) -> MatchedReceivers {
         let most = self.core.turn.at_once();
         // Two nodes are a step.

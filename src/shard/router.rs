@@ -2,8 +2,8 @@
 //!
 //! The subscription tree names a shared group by a number. The router keeps the full filter of each
 //! group beside it, for deliveries that may have to go to another member, so groups are joined and
-//! left here and not at the tree. It also lends out the one [`Matches`] that publications are
-//! matched into, so that none of them allocates.
+//! left here and not at the tree. The router also lends the one [`Matches`] that publications are
+//! matched into, so that no publication allocates.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::topic::TopicFilter;

@@ -12,7 +12,7 @@ use crate::session::wire::{Frame, FrameKind};
 pub(crate) struct Scratch {
     /// One PUBLISH of each kind, laid out once for all receivers that get the same bytes.
     pub frames: [Frame; FrameKind::COUNT],
-    /// Where a message is put together.
+    /// A message is put together here.
     pub bytes: Vec<u8>,
     /// The Topic Name that the Topic Alias of the present PUBLISH stands for.
     pub topic: String,

@@ -52,13 +52,13 @@ pub(crate) enum Asks {
     Nobody,
 }
 
-/// How far a shared delivery has come.
+/// The state of a shared delivery.
 pub(crate) enum SharedDelivery {
-    /// It is settled here.
+    /// The outcome is known.
     Settled(Outcome),
-    /// It waits for room with a member here, which the gate hears of in time.
+    /// The message is held with a member of this shard. The gate is answered later.
     Held,
-    /// It is on its way to another shard, whose ticket or late answer tells.
+    /// The message is on its way to another shard, whose ticket or late answer has the outcome.
     Underway { full: ShardSet },
 }
 
@@ -83,7 +83,7 @@ impl Routing<'_> {
         }
     }
 
-    /// Tries members until one takes the message or it is underway to one elsewhere.
+    /// Offers the message to members until one takes it or it is on its way to another shard.
     fn share_to_next(
         &mut self,
         now: Instant,
@@ -148,8 +148,8 @@ impl Routing<'_> {
         }
     }
 
-    /// All have refused it: it waits for the first that has room, if a member had it before, or is
-    /// held for its publisher.
+    /// Ends a message that all members refused. If a member had it before, it waits for the first
+    /// that has room. Otherwise it is held for its publisher, or dropped.
     fn nobody_takes(
         &mut self,
         now: Instant,
@@ -255,7 +255,8 @@ impl Routing<'_> {
         }
     }
 
-    /// Whether a member here is connected and has room in its outbox and its queue.
+    /// Returns true if a member of this shard is connected and has room in its outbox and its
+    /// queue.
     fn takes_more(&self, member: &Member) -> bool {
         let policy = &self.core.settings.session.send;
         let Some((_, session_entry)) = self.core.sessions.at(member.session.0) else { return false };
@@ -263,7 +264,7 @@ impl Routing<'_> {
             .takes_more(session_entry.connection.and_then(|id| self.core.connections.get(id)), policy)
     }
 
-    /// Whether a member here may take a message above QoS 0.
+    /// Returns true if the queue of a member of this shard has room.
     fn has_room_in_queue(&self, member: &Member) -> bool {
         let policy = &self.core.settings.session.send;
         let session_entry = self.core.sessions.at(member.session.0).map(|(_, session_entry)| session_entry);
@@ -308,7 +309,7 @@ impl Routing<'_> {
         let (members, caught_up) = router.group_caught_up(group)?;
         turn.charge(caught_up as u32);
         let unasked = |m: &Member| !refused.contains(&m.address());
-        // One whose session has ended may not have left the group yet.
+        // A member whose session has ended may not have left the group yet.
         let untried = |m: &Member| unasked(m) && (m.shard != *here || sessions.at(m.session.0).is_some());
         let takes_more = |m: &Member| {
             turn.charge(1);
@@ -371,11 +372,11 @@ impl Routing<'_> {
         self.share_by_name(now, &share.filter, publication, (offered, cause), gate)
     }
 
-    /// A member's session ended with a message that it had not acknowledged: another member gets
-    /// it.
+    /// Gives a message to another member of its group, because the session of a member ended that
+    /// had not acknowledged it.
     // 5.0 [MQTT-4.8.2-5] forbids it for QoS 2 alone.
-    /// `stored`: that it is no longer this one's is recorded with who has it now. `gate`: whom
-    /// another shard tells, if one gets it.
+    /// `stored` is true if the message was stored for that member: its end is recorded with its new
+    /// owner. `gate` is answered by another shard, if one gets the message.
     pub(crate) fn share_again(
         &mut self,
         now: Instant,
@@ -424,7 +425,7 @@ impl Routing<'_> {
             Some(group) => self.share_to_next(now, group, publication, offered, gate),
             None => SharedDelivery::Settled(Outcome::Unmatched),
         };
-        // What was refused is counted already.
+        // A refused message is counted already.
         if publication.owed && matches!(went, SharedDelivery::Settled(Outcome::Unmatched)) {
             let message = publication.message(&mut self.core.scratch.bytes).clone();
             self.core.drop_of_group(share, DropReason::SessionEnded, Some(message), publication.atomic);
@@ -546,7 +547,7 @@ impl Routing<'_> {
     }
 }
 
-/// Where the members of a round are.
+/// Returns the presence of the members of a round.
 fn presence_in(round: Round) -> Presence {
     if round == Round::Offline { Presence::Offline } else { Presence::Online }
 }

@@ -1,10 +1,11 @@
 //! SUBACK and UNSUBACK, and the retained messages behind a SUBACK.
 //!
 //! The retained messages that a SUBSCRIBE asks for are walked and queued in portions, in later
-//! turns where one does not do for them, with the connection paused meanwhile. What changes in
-//! between is seen if it is ahead; else it arrives live, because the subscription is in force. To a
-//! session that is in the store SUBACK promises what is retained, so SUBACK leaves when the last
-//! portion is committed: until then the outbox is held behind it.
+//! turns where one does not do for them, with the connection paused meanwhile. A message that
+//! changes in between is found if the walk has not passed it. Otherwise the change arrives live,
+//! because the subscription is in force. To a session that is in the store SUBACK promises what is
+//! retained, so SUBACK leaves when the last portion is committed: until then the outbox is held
+//! behind it.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;

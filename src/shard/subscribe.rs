@@ -1,9 +1,9 @@
 //! SUBSCRIBE and UNSUBSCRIBE, and when they are in force everywhere.
 //!
-//! The index of this shard is changed at once. Where there are other shards, a barrier follows what
-//! they must know, and the answer waits until each has passed it; then the retained messages are
-//! read ([`crate::shard::suback`]). So what is published after the SUBACK reaches the subscriber
-//! live, and what was retained before it is read: nothing falls between.
+//! The index of this shard is changed at once. If there are other shards, they are informed, and a
+//! barrier follows. The answer waits until each shard has passed the barrier; then the retained
+//! messages are read ([`crate::shard::suback`]). So what is published after the SUBACK reaches the
+//! subscriber live, and what was retained before it is read: nothing falls between.
 //!
 //! A packet may name so many filters that a turn does not do for them. Then the connection is
 //! paused, and the rest is a [`SubscribeRequest`] that goes on in later turns; the barrier follows

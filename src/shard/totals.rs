@@ -1,4 +1,4 @@
-//! What all shards of a broker have together, where a limit is the whole broker's: one count each.
+//! Counts for the limits that hold for all shards of a broker together.
 //!
 //! A shard changes a count for each session or delayed message that comes or goes, never for a
 //! message that is delivered.

@@ -91,7 +91,7 @@ pub(crate) fn early(qos: QoS) -> Early {
 
 /// Gates that a commit opened, and connections whose outbox it may release.
 #[derive(Debug, Default)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedGates {
     pub gates: Vec<Waits>,
     pub connections: Vec<ConnectionId>,
 }
@@ -224,8 +224,8 @@ impl Durability {
 
     /// Notes that everything up to this batch is committed. Requests that waited for it go into the
     /// effects. Returns the gates that open.
-    pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) -> Opened {
-        let Some(stored) = &mut self.stored else { return Opened::default() };
+    pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) -> OpenedGates {
+        let Some(stored) = &mut self.stored else { return OpenedGates::default() };
         stored.write_buffer.committed(lsn);
         let open = stored.gates.iter().take_while(|(waits, _)| *waits <= lsn).count();
         let gates: Vec<Waits> = stored.gates.drain(..open).filter_map(|(_, waits)| waits).collect();
@@ -240,7 +240,7 @@ impl Durability {
         if let Some((_, request)) = stored.look_up.take_if(|(waits, _)| *waits <= lsn) {
             effects.delayed.push(request);
         }
-        Opened { gates, connections: std::mem::take(&mut stored.held_until_commit) }
+        OpenedGates { gates, connections: std::mem::take(&mut stored.held_until_commit) }
     }
 
     /// Returns those who wait for a message that every receiver has acknowledged meanwhile.

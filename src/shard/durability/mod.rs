@@ -1,4 +1,4 @@
-//! What of a shard outlives the process: it is recorded, and what depends on it waits for the
+//! The durable state of a shard: changes are recorded, and whatever depends on them waits for the
 //! commit.
 //!
 //! | file | concern |

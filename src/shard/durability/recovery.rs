@@ -27,7 +27,7 @@ pub type InFlightRead = HashMap<EntryNumber, ReadEntry, FixedState>;
 type Bodies = HashMap<BodyNumber, Rc<Body>, FixedState>;
 
 /// The recovery of one shard, which its sessions have in common.
-struct Recovery<'a> {
+struct SessionRecovery<'a> {
     now: Instant,
     /// How long the broker was down, as far as that is known.
     down: Duration,
@@ -53,7 +53,7 @@ pub(crate) fn recover(
 ) {
     let Some(write_buffer) = routing.core.durability.write_buffer().cloned() else { return };
     let bodies = Bodies::default();
-    let mut recovery = Recovery { now, down, write_buffer: &write_buffer, bodies, in_flight };
+    let mut recovery = SessionRecovery { now, down, write_buffer: &write_buffer, bodies, in_flight };
     let left = orphaned.into_iter().filter_map(|entry| {
         let body = body(&write_buffer, &mut recovery.bodies, entry.body?);
         write_buffer.known_entry(entry.number, Some(body)).park()
@@ -65,9 +65,9 @@ pub(crate) fn recover(
     }
 }
 
-impl Recovery<'_> {
+impl SessionRecovery<'_> {
     fn session(&mut self, recovered: RecoveredSession, routing: &mut Routing<'_>) {
-        let Recovery { now, down, write_buffer, ref mut bodies, ref mut in_flight } = *self;
+        let SessionRecovery { now, down, write_buffer, ref mut bodies, ref mut in_flight } = *self;
         let core = &mut *routing.core;
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
         // The user is not in the store. Rules that name one hold again from the next CONNECT, and

@@ -1,4 +1,4 @@
-//! What shards say to each other: one peer batch per peer and turn, answered by one ticket.
+//! The messages between shards: one peer batch per peer and turn, answered by one ticket.
 //!
 //! A peer batch carries publications, changes to what a shard is interested in, and answers, all in
 //! the order they arose; between two shards peer batches arrive in order. The sender keeps what it
@@ -348,8 +348,8 @@ impl Peer {
 
     /// Adds the ticket of a peer batch, when what it answers is safe.
     pub fn answer(&mut self, ticket: Item, needs: Needs) {
-        // One that needs no commit passes those that do: what waits for room in the store must not
-        // stop QoS 0.
+        // A ticket that needs no commit passes those that do, so that a full store does not stop
+        // QoS 0.
         if needs.lsn.is_none() {
             return self.send(ticket);
         }
@@ -362,7 +362,7 @@ impl Peer {
         self.account();
     }
 
-    /// The ticket of a peer batch comes later, and no answer before it.
+    /// Promises the ticket of a peer batch. No late answer to the batch passes it.
     pub fn promise(&mut self, number: u64) {
         let ticket = Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() };
         self.hold_back(HeldBack { needs: Needs::never(), item: ticket });
@@ -464,7 +464,7 @@ impl Peer {
         self.load + self.publications as usize + self.late.len()
     }
 
-    /// Whether there is something for the next peer batch.
+    /// Returns true if there is an item for the next peer batch.
     pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()
     }
@@ -476,13 +476,13 @@ impl Peer {
         bytes + bytes.min(8192 * messages) + 256 * messages
     }
 
-    /// Whether more publications should wait.
+    /// Returns true if further publications should wait.
     pub fn is_full(&self) -> bool {
         self.load + self.publications as usize >= MOST_OUTSTANDING
             || self.load_bytes + self.bytes >= MOST_OUTSTANDING_BYTES
     }
 
-    /// Whether those that waited may go on.
+    /// Returns true if publishers that waited may continue.
     pub fn has_room(&self) -> bool {
         self.load + (self.publications as usize) < MOST_OUTSTANDING / 2
             && self.load_bytes + self.bytes < MOST_OUTSTANDING_BYTES / 2
@@ -512,7 +512,8 @@ impl Peer {
         Some(PeerBatch { from, number: self.number, items, charge })
     }
 
-    /// A ticket came: those who waited for it. Most come in the order of their peer batches.
+    /// Takes in a ticket. Returns those who waited for it. Most tickets come in the order of their
+    /// peer batches.
     pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
         let at = self.outstanding.binary_search_by_key(&number, |o| o.number);
         let Some(front) = at.ok().and_then(|at| self.outstanding.remove(at)) else { return Vec::new() };
@@ -526,14 +527,14 @@ impl Peer {
         front.waiters
     }
 
-    /// A waiter's publication is held or was passed on: `answers` more are to come.
+    /// Notes that a waiter's publication is held or was passed on: `answers` more answers follow.
     pub fn hold(&mut self, number: u64, waiter: &Waiter, answers: u32, outcome: Outcome) {
         let Waiter { index, gate } = *waiter;
         self.late.push_back(Late { number, index, answers, outcome, gate });
         self.account();
     }
 
-    /// One of those answers: with the last, who waits for it and what it says.
+    /// Takes in a late answer. Returns who waits and the outcome, if this was the last answer.
     pub fn late(&mut self, number: u64, index: u32, outcome: Outcome) -> Option<(Gate, Outcome)> {
         let at = self.late.iter().position(|l| (l.number, l.index) == (number, index))?;
         let late = self.late.get_mut(at)?;

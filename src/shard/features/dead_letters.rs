@@ -77,8 +77,7 @@ impl DeadLetter {
     }
 }
 
-/// What time it is outside: milliseconds since 1970 at [`Instant::ZERO`], as far as the shard was
-/// told.
+/// The time of day: milliseconds since 1970 at [`Instant::ZERO`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WallClock(u64);
 

@@ -22,7 +22,7 @@ use crate::time::Instant;
 use std::sync::Arc;
 
 impl Lifecycle<'_> {
-    /// The queue may have room: takes in, in order, what waits for it.
+    /// Moves held messages into the queue, in order, as long as there is room.
     pub(crate) fn admit_held(&mut self, now: Instant, id: SessionId) {
         loop {
             let Core { connections, sessions, settings, counters, .. } = &mut *self.core;
@@ -49,7 +49,7 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// What has waited long enough is refused.
+    /// Refuses messages that have been held long enough.
     pub(crate) fn refuse_overdue_held(&mut self, now: Instant, id: SessionId) {
         while let Some(session_entry) = self.core.sessions.get_mut(id)
             && session_entry.held_until() <= now
@@ -61,7 +61,7 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// The session has ended: nothing more gets into its queue.
+    /// Ends a held message of a session that has ended.
     pub(crate) fn refuse_held(&mut self, now: Instant, held: HeldMessage, ended: &EndedSession) {
         let HeldMessage { gate, delivery, .. } = held;
         if let Some(share) = &delivery.share {
@@ -72,8 +72,8 @@ impl Lifecycle<'_> {
         self.answer_when_committed(now, gate, Outcome::Refused);
     }
 
-    /// Another member of the group gets what one held whose session ends, or holds it in turn. Its
-    /// row ends with it, in the batch that says who has it now.
+    /// Gives a held message to another member of the group, or lets that member hold it. Its entry
+    /// ends in the batch that records its new owner.
     fn pass_on_held(&mut self, now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate) {
         let mut publication = Publication::of(&held.message, None);
         publication.atomic = held.stored.is_some();

@@ -58,7 +58,7 @@ const ASKED_FOR: usize = 8;
 /// Maximum number of orphaned queues that one turn looks at.
 const LOOKED_AT: usize = 64;
 
-/// What one session left, or what a group could not take.
+/// The messages that one session left, or that a group could not take.
 #[derive(Debug)]
 pub(crate) struct OrphanedQueue {
     /// Which session it was; nothing has its slot and generation any more.
@@ -259,7 +259,7 @@ impl Routing<'_> {
         self.settle_orphaned_queues(now);
     }
 
-    /// Every peer has told.
+    /// Notes that the members of every group are known.
     pub(crate) fn members_are_known(&mut self, now: Instant) {
         self.routes.orphaned_queues.held_until_commit = false;
         self.settle_orphaned_queues(now);
@@ -315,7 +315,7 @@ impl Routing<'_> {
         true
     }
 
-    /// Of the regular work: members in other shards are asked again.
+    /// Offers messages to members in other shards again. Part of the regular work.
     pub(crate) fn ask_for_orphaned_queues(&mut self, now: Instant) {
         self.routes.orphaned_queues.ask_peers();
         self.settle_orphaned_queues(now);
@@ -335,7 +335,7 @@ impl Routing<'_> {
         self.routes.orphaned_queues.nudged |= may;
     }
 
-    /// Gives away what there is room for, as far as that goes at once.
+    /// Gives messages to members that have room, as many as this turn allows.
     pub(crate) fn settle_orphaned_queues(&mut self, now: Instant) {
         self.routes.orphaned_queues.nudged = false;
         for at in 0..LOOKED_AT.min(self.routes.orphaned_queues.waiting.len()) {
@@ -383,7 +383,7 @@ impl Routing<'_> {
         }
     }
 
-    /// Whether a shared message has nobody now who may take it.
+    /// Returns true if no member may take a shared message now.
     pub(crate) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
         let size = message.size();
         size <= self.core.settings.largest_queue_bytes(&self.core.durability)
@@ -391,8 +391,9 @@ impl Routing<'_> {
             && !self.may_offer(now, share, size, Peers::Freely)
     }
 
-    /// Whether somebody may take a shared message of this size: a member here has room, or those of
-    /// peers are to be asked. Of a group that is gone there is nothing to wait for.
+    /// Returns true if a shared message of this size may be offered: a member of this shard has
+    /// room, or those of peers may have. Also true for a group that is gone, because there is
+    /// nothing to wait for.
     pub(crate) fn may_offer(&mut self, now: Instant, share: &str, size: usize, peers: Peers) -> bool {
         match self.room_in_group(now, share, size) {
             // Without a member here, whose room would be known, it is better off with a shard that
@@ -457,7 +458,7 @@ impl Routing<'_> {
         }
     }
 
-    /// Another shard says what became of a message of the first orphaned queue.
+    /// Takes in another shard's answer to a message of the first orphaned queue.
     pub(crate) fn orphaned_queue_answered(&mut self, now: Instant, outcome: Outcome) {
         let OrphanedQueues { waiting, underway, refused, .. } = &mut self.routes.orphaned_queues;
         *underway = underway.saturating_sub(1);
@@ -546,7 +547,7 @@ impl Routing<'_> {
     }
 }
 
-/// Who of a group may take a message.
+/// The members of a group that may take a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoomAtPeers {
     /// A member of this shard has room.
