@@ -233,7 +233,7 @@ impl Handover<'_, '_> {
             if let Some(packet_id) = packet_id {
                 session_entry.session.sender.undo(packet_id);
             }
-            lose(session_entry, DropReason::TooLarge, publication, scratch, counters);
+            drop_message(session_entry, DropReason::TooLarge, publication, scratch, counters);
             return (Outcome::Taken, FollowUp::None);
         }
         counters.sent += 1;
@@ -326,7 +326,7 @@ impl Handover<'_, '_> {
     #[cold]
     fn refuse(&mut self, cause: DropReason, publication: &mut Publication<'_>) -> Outcome {
         if self.share.is_none() {
-            lose(self.session_entry, cause, publication, self.scratch, self.counters);
+            drop_message(self.session_entry, cause, publication, self.scratch, self.counters);
         }
         Outcome::Refused
     }
@@ -381,7 +381,7 @@ fn write(
 /// Drops the message for this session. Not inlined, so that it stays out of the way of deliveries.
 /// The message gets a body only if a dead letter needs one.
 #[cold]
-fn lose(
+fn drop_message(
     session_entry: &SessionEntry,
     cause: DropReason,
     publication: &mut Publication<'_>,

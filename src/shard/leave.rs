@@ -291,7 +291,7 @@ impl Lifecycle<'_> {
             Some(share) if *qos == QoS::AtLeastOnce => {
                 self.routing().share_again_or_keep(now, message.clone(), share, stored.is_some());
             }
-            _ => self.lose_with_end(ended, unfinished.into_drop(DropReason::SessionEnded, None)),
+            _ => self.drop_with_end(ended, unfinished.into_drop(DropReason::SessionEnded, None)),
         }
     }
 
@@ -303,7 +303,7 @@ impl Lifecycle<'_> {
                 ended.parked.extend(entry.park());
             }
             (Some(share), entry) => self.routing().share_again_or_keep(now, message, &share, entry.is_some()),
-            (None, _entry) => self.lose_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message)),
+            (None, _entry) => self.drop_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message)),
         }
     }
 
@@ -313,7 +313,7 @@ impl Lifecycle<'_> {
         let reads = ended.sender.has_shared_unread() || ended.redelivery.keep_what_waits();
         if !reads && let Some(_ends) = ended.sender.pop_unread() {
             self.core.turn.charge(2);
-            self.lose_with_end(ended, Dropped::new(DropReason::SessionEnded, None));
+            self.drop_with_end(ended, Dropped::new(DropReason::SessionEnded, None));
             return true;
         }
         let (parked, unread) = (std::mem::take(&mut ended.parked), ended.sender.take_unread());
@@ -322,7 +322,7 @@ impl Lifecycle<'_> {
         false
     }
 
-    pub(crate) fn lose_with_end(&mut self, ended: &EndedSession, lost: Dropped) {
+    pub(crate) fn drop_with_end(&mut self, ended: &EndedSession, lost: Dropped) {
         self.core.drop_with_session(&ended.client_id, &ended.redelivery, lost, ended.stored);
     }
 }

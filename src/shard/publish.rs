@@ -74,7 +74,7 @@ impl<'a> ClientPublish<'a> {
         flow
     }
     fn publish_named(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
-        let ClientPublish { now, connection: _id, session, publish } = *self;
+        let ClientPublish { now, session, publish, .. } = *self;
         if is_delayed(topic) {
             return self.publish_later(life, topic);
         }
@@ -109,8 +109,9 @@ impl<'a> ClientPublish<'a> {
         if publish.retain {
             let retaining = life.core.retain(now, publication);
             waits |= retaining.waits;
-            let tells = !retaining.kept && life.core.connections.get(id).is_some_and(|c| c.version().is_v5());
-            refused = tells.then_some(ReasonCode::QUOTA_EXCEEDED);
+            let is_informed =
+                !retaining.kept && life.core.connections.get(id).is_some_and(|c| c.version().is_v5());
+            refused = is_informed.then_some(ReasonCode::QUOTA_EXCEEDED);
             // An error in PUBREC says that nobody has the message: it may come again under another
             // identifier, and must not reach anybody twice. At QoS 1 it may, and whoever is
             // subscribed has it now.
@@ -152,11 +153,11 @@ impl<'a> ClientPublish<'a> {
 
     /// Lets a PUBLISH continue in later turns. Its acknowledgement waits for the end as for a gate,
     /// and its connection is not read.
-    fn publish_on(&self, life: &mut Lifecycle<'_>, told: Option<ReasonCode>) {
-        let ClientPublish { now, connection: id, session: _, publish } = *self;
+    fn publish_on(&self, life: &mut Lifecycle<'_>, reason: Option<ReasonCode>) {
+        let ClientPublish { now, connection: id, publish, .. } = *self;
         if let Some(packet_id) = publish.packet_id {
             self.settle(life, |receiver| {
-                receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1, told);
+                receiver.wait(packet_id, publish.qos, Outcome::Unmatched, 1, reason);
                 None
             });
         }
@@ -172,16 +173,16 @@ impl<'a> ClientPublish<'a> {
         Some((session, core.sessions.get(session)?.session.receiver.next_token()))
     }
 
-    /// Acknowledges a PUBLISH, now or when its gates have answered. `told` is a reason code that
+    /// Acknowledges a PUBLISH, now or when its gates have answered. `reason` is a reason code that
     /// replaces the outcome.
-    fn answer_publisher(&self, life: &mut Lifecycle<'_>, routed: Routed, told: Option<ReasonCode>) {
-        let ClientPublish { now: _, connection: _id, session: _, publish } = *self;
+    fn answer_publisher(&self, life: &mut Lifecycle<'_>, routed: Routed, reason: Option<ReasonCode>) {
+        let ClientPublish { publish, .. } = *self;
         let Some(packet_id) = publish.packet_id else { return };
-        let due = self.settle(life, |receiver| match (routed, told) {
+        let due = self.settle(life, |receiver| match (routed, reason) {
             (Routed { gates: 0, .. }, Some(reason)) => receiver.refuse(packet_id, publish.qos, reason),
             (Routed { gates: 0, outcome, .. }, None) => receiver.routed(packet_id, publish.qos, outcome),
-            (Routed { gates, outcome, .. }, told) => {
-                receiver.wait(packet_id, publish.qos, outcome, gates, told);
+            (Routed { gates, outcome, .. }, reason) => {
+                receiver.wait(packet_id, publish.qos, outcome, gates, reason);
                 None
             }
         });
@@ -278,7 +279,7 @@ impl<'a> ClientPublish<'a> {
 
     /// Keeps a PUBLISH to `$delayed/...`, and acknowledges it.
     fn publish_later(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
-        let ClientPublish { now, connection: _id, session: _, publish } = *self;
+        let ClientPublish { now, publish, .. } = *self;
         // The message is kept whatever its QoS, and frees no memory.
         let bytes = message_bytes(publish, topic);
         let kept = match life.core.admits(Change::Delayed { bytes }) {

@@ -88,8 +88,8 @@ impl FilterChange {
         while let Some((at, filter)) = filters.next() {
             match options.get(at) {
                 Some(options) => {
-                    let asked = SubscribeFilter { filter, options: *options };
-                    this.enter(&asked, subscription_id, answer, life);
+                    let requested = SubscribeFilter { filter, options: *options };
+                    this.enter(&requested, subscription_id, answer, life);
                 }
                 None => this.leave(filter, answer, life),
             }
@@ -104,22 +104,21 @@ impl FilterChange {
     /// answer.
     fn enter(
         &self,
-        asked: &SubscribeFilter<'_>,
+        requested: &SubscribeFilter<'_>,
         subscription_id: u32,
         answer: &mut Answer,
         life: &mut Lifecycle<'_>,
     ) {
-        let FilterChange { session: _, .. } = *self;
-        life.core.turn.charge(1 + (asked.filter.len() / FILTER_BYTES) as u32);
+        life.core.turn.charge(1 + (requested.filter.len() / FILTER_BYTES) as u32);
         let most = life.core.settings.session.subscriptions.filters.max(NAMED);
         let entered = if answer.reasons.len() < most {
-            self.enter_one(asked, subscription_id, answer, life)
+            self.enter_one(requested, subscription_id, answer, life)
         } else {
             let what = "more filters in a SUBSCRIBE than limits.subscriptions_per_client";
             Err(FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what })
         };
         answer.reasons.push(match entered {
-            Ok(()) => asked.options.qos.into(),
+            Ok(()) => requested.options.qos.into(),
             Err(FilterRefusal { reason, what }) => {
                 if reason == ReasonCode::QUOTA_EXCEEDED {
                     (answer.refused, answer.what) = (answer.refused + 1, what);
@@ -131,7 +130,7 @@ impl FilterChange {
 
     fn enter_one(
         &self,
-        asked: &SubscribeFilter<'_>,
+        requested: &SubscribeFilter<'_>,
         subscription_id: u32,
         answer: &mut Answer,
         life: &mut Lifecycle<'_>,
@@ -140,11 +139,11 @@ impl FilterChange {
         let gone = FilterRefusal { reason: ReasonCode::UNSPECIFIED_ERROR, what: "no session" };
         let own = &life.core.sessions.get(session).ok_or(gone)?.session.subscriptions;
         let CheckedFilter { filter, known, sends_retained } =
-            own.check(asked, &life.core.settings.session)?;
+            own.check(requested, &life.core.settings.session)?;
         // Each level may be a node of the index, and two nodes are a step.
-        life.core.turn.charge(u32::try_from(asked.filter.len() / 8).unwrap_or(u32::MAX));
+        life.core.turn.charge(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
         let change = Change::Subscribe {
-            bytes: asked.filter.len(),
+            bytes: requested.filter.len(),
             known,
             stored: life.core.sessions.is_stored(session),
         };
@@ -152,10 +151,15 @@ impl FilterChange {
             .admits(change)
             .map_err(|want| FilterRefusal { reason: ReasonCode::QUOTA_EXCEEDED, what: want.text() })?;
         if let Some(session_entry) = life.core.sessions.get_mut(session).filter(|_| !known) {
-            session_entry.session.subscriptions.insert(asked.filter);
+            session_entry.session.subscriptions.insert(requested.filter);
         }
-        life.core.sessions.record_subscription(session, asked.filter, &asked.options, subscription_id);
-        let options = PackedOptions::new(&asked.options);
+        life.core.sessions.record_subscription(
+            session,
+            requested.filter,
+            &requested.options,
+            subscription_id,
+        );
+        let options = PackedOptions::new(&requested.options);
         if let Some(group) = filter.share_name {
             life.routing().enter_group(
                 session,
@@ -168,7 +172,7 @@ impl FilterChange {
             return Ok(());
         }
         life.routing().enter_index(session, filter.filter, options, subscription_id);
-        answer.retained.add(filter.filter, asked.options.qos, subscription_id, sends_retained);
+        answer.retained.add(filter.filter, requested.options.qos, subscription_id, sends_retained);
         Ok(())
     }
 

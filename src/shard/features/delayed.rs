@@ -43,7 +43,7 @@ pub(crate) struct Delayed {
     /// Every message that is due before this time is in `near`.
     read_until: Instant,
     /// True if a look-up has no answer yet.
-    asked: bool,
+    is_reading: bool,
     /// Number of all messages, in memory and in the store.
     messages: usize,
     /// The last number, if no store gives numbers.
@@ -73,7 +73,7 @@ impl Default for Delayed {
         Delayed {
             near: BTreeMap::new(),
             read_until: Instant::NEVER,
-            asked: false,
+            is_reading: false,
             messages: 0,
             next: 0,
             registered: Registered::default(),
@@ -255,7 +255,7 @@ impl Delayed {
     /// Moves the horizon on when half of it is used up. Part of the shard's regular work.
     pub(crate) fn look_ahead(&mut self, now: Instant, core: &mut Core) {
         let until = now + HORIZON;
-        if self.asked || self.read_until >= now + HORIZON / 2 || !core.durability.is_on() {
+        if self.is_reading || self.read_until >= now + HORIZON / 2 || !core.durability.is_on() {
             return;
         }
         if self.messages == self.near.len() {
@@ -266,7 +266,7 @@ impl Delayed {
         // A message that is delayed from here on into that time is in memory, whether the look-up
         // finds it too or not. An earlier one has to be committed to be found.
         let from = (std::mem::replace(&mut self.read_until, until), DelayedNumber(0));
-        self.asked = true;
+        self.is_reading = true;
         let request = DelayedRequest { from, until, most: AT_ONCE };
         core.durability.look_up(request, &mut core.effects);
     }
@@ -288,7 +288,7 @@ impl Delayed {
                 let from = (due, DelayedNumber(number.0 + 1));
                 core.effects.delayed.push(DelayedRequest { from, ..request });
             }
-            None => self.asked = false,
+            None => self.is_reading = false,
         }
         self.register(now, core);
     }

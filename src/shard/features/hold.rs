@@ -68,7 +68,7 @@ impl Lifecycle<'_> {
             return self.pass_on_held(now, &delivery, share, gate);
         }
         let Delivery { message, stored: _ends, .. } = delivery;
-        self.lose_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message));
+        self.drop_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message));
         self.answer_when_committed(now, gate, Outcome::Refused);
     }
 

@@ -136,11 +136,11 @@ pub(crate) enum Peers {
 pub(crate) struct OrphanedQueues {
     waiting: VecDeque<OrphanedQueue>,
     /// Whether a page of the first was asked for.
-    asked: bool,
+    is_reading: bool,
     /// Of its messages.
     reserved: Charge,
     /// Whether peers have yet to tell, at the start, which of their sessions are in which group.
-    held_until_commit: bool,
+    members_are_unknown: bool,
     /// Messages of the first that other shards have yet to answer for.
     underway: u32,
     /// Whether one of them was refused.
@@ -165,7 +165,7 @@ impl OrphanedQueues {
     }
 
     pub(crate) fn is_nudged(&self) -> bool {
-        self.nudged && !self.asked && !self.held_until_commit && self.underway == 0
+        self.nudged && !self.is_reading && !self.members_are_unknown && self.underway == 0
     }
 
     /// Something has changed that an orphaned queue may wait for: it is looked at when the turn
@@ -252,8 +252,8 @@ impl Routing<'_> {
         let orphaned_queue = self.routes.orphaned_queues.last_of(BEFORE_THE_START, &nobody, Peers::Freely);
         orphaned_queue.left.extend(left);
         orphaned_queue.account();
-        self.routes.orphaned_queues.held_until_commit = self.core.exchange.shards() > 1;
-        if self.routes.orphaned_queues.held_until_commit {
+        self.routes.orphaned_queues.members_are_unknown = self.core.exchange.shards() > 1;
+        if self.routes.orphaned_queues.members_are_unknown {
             self.core.exchange.raise_barrier(AfterBarrier::ReadOrphanedQueues);
         }
         self.settle_orphaned_queues(now);
@@ -261,7 +261,7 @@ impl Routing<'_> {
 
     /// Notes that the members of every group are known.
     pub(crate) fn members_are_known(&mut self, now: Instant) {
-        self.routes.orphaned_queues.held_until_commit = false;
+        self.routes.orphaned_queues.members_are_unknown = false;
         self.settle_orphaned_queues(now);
     }
 
@@ -286,9 +286,9 @@ impl Routing<'_> {
         let key = write_buffer
             .as_ref()
             .map(|l| *self.routes.orphaned_queues.key.get_or_insert_with(|| l.session_key()));
-        // Who refused last is of this shard, and tells when it has room. Where nobody here is in
+        // Who refused last is of this shard, and is_known_here when it has room. Where nobody here is in
         // the group any more, it goes on.
-        let tells = self.room_in_group(now, share, size).is_some_and(|room| room.members_here);
+        let is_known_here = self.room_in_group(now, share, size).is_some_and(|room| room.members_here);
         let orphaned_queue = self.routes.orphaned_queues.last_of(REFUSED_BY_ALL, &nobody, Peers::No);
         if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
             let expires = message.header().expires;
@@ -309,7 +309,7 @@ impl Routing<'_> {
                 .push_back(WaitingOrphans { message: message.clone(), share: Arc::clone(share) });
         }
         orphaned_queue.account();
-        if !tells {
+        if !is_known_here {
             self.routes.orphaned_queues.nudge();
         }
         true
@@ -343,9 +343,9 @@ impl Routing<'_> {
                 // The others in another turn.
                 return self.routes.orphaned_queues.nudge();
             }
-            let OrphanedQueues { waiting, asked, held_until_commit, underway, .. } =
+            let OrphanedQueues { waiting, is_reading, members_are_unknown, underway, .. } =
                 &mut self.routes.orphaned_queues;
-            if *asked || *held_until_commit || self.core.durability.is_stopping() || *underway > 0 {
+            if *is_reading || *members_are_unknown || self.core.durability.is_stopping() || *underway > 0 {
                 return;
             }
             let Some(mut orphaned_queue) = waiting.pop_front() else { return };
@@ -378,7 +378,7 @@ impl Routing<'_> {
             let request = PageRequest { session: orphaned_queue.session, wanted };
             self.routes.orphaned_queues.reserved.set(bytes);
             self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
-            self.routes.orphaned_queues.asked = true;
+            self.routes.orphaned_queues.is_reading = true;
             return self.core.durability.read_back(request, &mut self.core.effects);
         }
     }
@@ -488,16 +488,16 @@ impl Routing<'_> {
         // While a page is on its way, what is refused by all may join the orphaned queue in memory.
         // Nothing was there when the page was asked for. A page that the session had asked for
         // itself does not pass what is older, in memory.
-        let asked = self.routes.orphaned_queues.asked;
+        let is_reading = self.routes.orphaned_queues.is_reading;
         let is_its = |e: &mut OrphanedQueue| {
             e.session == request.session
-                && (asked || e.kept.is_empty())
+                && (is_reading || e.kept.is_empty())
                 && e.left.front().map(Parked::number) == wanted
         };
         let Some(mut orphaned_queue) = self.routes.orphaned_queues.waiting.pop_front_if(is_its) else {
             return;
         };
-        self.routes.orphaned_queues.asked = false;
+        self.routes.orphaned_queues.is_reading = false;
         self.routes.orphaned_queues.reserved.set(0);
         if let Some(write_buffer) = self.core.durability.write_buffer() {
             // Nothing leaves before it is recorded whose it was.

@@ -47,14 +47,14 @@ pub(crate) fn take_connect_requests(
     connect: &Connect<'_>,
     core: &mut Core,
 ) -> Vec<(&'static str, String)> {
-    let mut asked = [None; 2];
+    let mut requested = [None; 2];
     for (name, text) in &connect.properties.user_properties {
         if let Some(time) = RequestedTime::from_name(name) {
-            asked[time as usize] = Some((time, *text));
+            requested[time as usize] = Some((time, *text));
         }
     }
     let mut answers = Vec::new();
-    for (time, text) in asked.into_iter().flatten() {
+    for (time, text) in requested.into_iter().flatten() {
         let Some(session_entry) = core.sessions.get_mut(id) else { continue };
         let session = &mut session_entry.session;
         let (read, granted) = session.request_time_at_connect(time, text);
