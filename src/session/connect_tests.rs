@@ -37,16 +37,18 @@ fn mqtt3_1_3_7_an_empty_client_id_needs_a_clean_session_of_3_1_1() {
     }
 }
 
+// 5.0 [MQTT-4.12.0-1]
 #[test]
-fn mqtt5_4_12_0_1_an_authentication_method_is_refused() {
+fn an_authentication_method_is_refused() {
     let mut connect = connect(V5);
     connect.properties.authentication_method = Some("SCRAM");
     let refused = check(&connect).map_err(|refusal| refusal.reason);
     assert_eq!(refused, Err(ReasonCode::BAD_AUTHENTICATION_METHOD));
 }
 
+// 5.0 [MQTT-3.2.2-22]
 #[test]
-fn mqtt5_3_2_2_22_keep_alive_is_bounded_where_the_client_can_be_told() {
+fn keep_alive_is_bounded_where_the_client_can_be_told() {
     for version in [V3_1, V3_1_1, V5] {
         assert_eq!(keep_alive(version, 30, 60, true), 30);
         assert_eq!(keep_alive(version, 0, 0, false), 0, "no maximum");
@@ -98,8 +100,9 @@ fn connack_tells_a_5_0_client_what_differs_from_its_request() {
     assert_eq!((connack.session_present, connack.properties), (true, ConnackProperties::default()));
 }
 
+// 5.0 [MQTT-3.1.2-4]
 #[test]
-fn mqtt5_3_1_2_4_a_session_begins_afresh_on_request_or_if_it_ends_with_its_connection() {
+fn a_session_begins_afresh_on_request_or_if_it_ends_with_its_connection() {
     let resumes = Connect { clean_start: false, ..connect(V5) };
     assert_eq!(take_over(&connect(V5), Outlives::Yes), Ending::TakenOverAfresh);
     assert_eq!(take_over(&resumes, Outlives::No), Ending::TakenOverAfresh);
@@ -115,8 +118,9 @@ fn wire(version: ProtocolVersion, maximum_packet_size: u32) -> Wire {
     wire
 }
 
+// 5.0 [MQTT-3.2.2-20]
 #[test]
-fn mqtt5_3_2_2_20_connack_leaves_out_user_properties_that_the_client_cannot_take() {
+fn connack_leaves_out_user_properties_that_the_client_cannot_take() {
     let mut properties = ConnackProperties::default();
     properties.user_properties.push(("name", "a long value that does not fit"));
     let connack = Connack { session_present: false, reason: ReasonCode::SUCCESS, properties };
@@ -126,8 +130,9 @@ fn mqtt5_3_2_2_20_connack_leaves_out_user_properties_that_the_client_cannot_take
     }
 }
 
+// 5.0 [MQTT-3.2.2-19]
 #[test]
-fn mqtt5_3_2_2_19_a_refusal_leaves_out_the_reason_string_that_the_client_cannot_take() {
+fn a_refusal_leaves_out_the_reason_string_that_the_client_cannot_take() {
     let refusal = ConnectRefusal { reason: ReasonCode::BAD_AUTHENTICATION_METHOD, what: "no such method" };
     for (version, size, len) in [(V5, 1_000, 22), (V5, 10, 5), (V5, 4, 0), (V3_1_1, 1_000, 0)] {
         let mut wire = wire(version, size);

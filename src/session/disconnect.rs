@@ -134,8 +134,9 @@ mod tests {
         }
     }
 
+    // 5.0 [MQTT-3.14.4-3]
     #[test]
-    fn mqtt5_3_14_4_3_only_a_normal_disconnection_discards_the_will() {
+    fn only_a_normal_disconnection_discards_the_will() {
         for (reason, when) in [
             (ReasonCode::NORMAL_DISCONNECTION, WillTime::Never),
             (ReasonCode::DISCONNECT_WITH_WILL_MESSAGE, WillTime::Now),
@@ -147,8 +148,9 @@ mod tests {
         }
     }
 
+    // 5.0 [MQTT-3.14.2-3]
     #[test]
-    fn mqtt5_3_14_2_3_disconnect_leaves_out_a_reason_string_that_the_client_cannot_take() {
+    fn disconnect_leaves_out_a_reason_string_that_the_client_cannot_take() {
         for (maximum_packet_size, len) in [(100, 13), (10, 3), (2, 0)] {
             let mut wire = Wire::new(ProtocolVersion::V5, 0);
             let limits = crate::session::wire::ClientLimits {

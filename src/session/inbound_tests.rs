@@ -31,8 +31,9 @@ fn what_waits_and_what_is_known_is_on_the_account() {
     assert!(balanced(&r) < 1024);
 }
 
+// 5.0 [MQTT-4.3.3-10]
 #[test]
-fn mqtt5_4_3_3_10_repeated_publish_is_known_until_its_pubrel() {
+fn repeated_publish_is_known_until_its_pubrel() {
     let mut r = Receiver::default();
     for n in 1..=1000 {
         assert_eq!(r.admit(id(n)), Admission::New);
@@ -90,8 +91,9 @@ fn qos_2_repeated_on_the_next_connection_waits_for_the_same_gates() {
     assert_eq!(r.admit(id(1)), Admission::New);
 }
 
+// 5.0 [MQTT-4.3.3-8]
 #[test]
-fn mqtt5_4_3_3_8_each_copy_that_comes_while_the_first_waits_gets_a_pubrec_of_its_own() {
+fn each_copy_that_comes_while_the_first_waits_gets_a_pubrec_of_its_own() {
     let mut r = Receiver::default();
     assert_eq!(r.admit(id(1)), Admission::New);
     let token = r.wait(id(1), QoS::ExactlyOnce, Outcome::Unmatched, 1, None);
@@ -134,8 +136,9 @@ fn silent_acknowledgements_keep_later_ones_waiting_neither_before_nor_after_thei
     assert!(r.pending.as_ref().is_none_or(|row| row.pending.is_empty()));
 }
 
+// 5.0 [MQTT-4.3.3-9]
 #[test]
-fn mqtt5_4_3_3_9_refused_qos_2_identifier_denotes_a_new_message() {
+fn refused_qos_2_identifier_denotes_a_new_message() {
     let mut r = Receiver::default();
     assert_eq!(r.admit(id(5)), Admission::New);
     let due = r.routed(id(5), QoS::ExactlyOnce, Outcome::Refused);

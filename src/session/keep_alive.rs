@@ -79,8 +79,9 @@ mod tests {
         Instant::from_millis(ms)
     }
 
+    // 5.0 [MQTT-3.1.2-22]
     #[test]
-    fn mqtt5_3_1_2_22_limit_is_one_and_a_half_times_even_at_the_largest_value() {
+    fn limit_is_one_and_a_half_times_even_at_the_largest_value() {
         let mut k = KeepAlive::awaiting_connect(Duration::from_secs(10), at(0));
         assert_eq!(k.deadline(Instant::ZERO), at(10_000));
         k.start(65_535, at(0));

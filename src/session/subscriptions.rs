@@ -284,8 +284,9 @@ mod tests {
         SubscribeFilter { filter, options }
     }
 
+    // 5.0 [MQTT-3.8.3-4]
     #[test]
-    fn mqtt5_3_8_3_4_no_local_on_a_shared_subscription_is_a_protocol_error() {
+    fn no_local_on_a_shared_subscription_is_a_protocol_error() {
         for (filter, no_local, allowed) in
             [("$share/g/a", true, false), ("$share/g/a", false, true), ("a", true, true)]
         {
@@ -302,8 +303,9 @@ mod tests {
         }
     }
 
+    // 5.0 [MQTT-3.3.1-10]
     #[test]
-    fn mqtt5_3_3_1_10_retained_messages_are_sent_by_retain_handling_and_never_to_a_share() {
+    fn retained_messages_are_sent_by_retain_handling_and_never_to_a_share() {
         let mut s = Subscriptions::default();
         assert!(s.insert("known") && s.insert("$share/g/known"));
         let sends =
@@ -334,8 +336,9 @@ mod tests {
         assert_eq!((check(&s, "d"), check(&s, "b")), (Err(ReasonCode::QUOTA_EXCEEDED), Ok(true)));
     }
 
+    // 5.0 [MQTT-3.10.4-1]
     #[test]
-    fn mqtt5_3_10_4_1_a_filter_is_removed_character_by_character() {
+    fn a_filter_is_removed_character_by_character() {
         let mut s = Subscriptions::default();
         assert!(s.insert("a/+"));
         assert_eq!(s.unsubscribe("a/b"), ReasonCode::NO_SUBSCRIPTION_EXISTED);

@@ -176,8 +176,9 @@ mod tests {
         NonZeroU16::new(n).unwrap_or(NonZeroU16::MIN)
     }
 
+    // 5.0 [MQTT-3.3.2-12]
     #[test]
-    fn mqtt5_3_3_2_12_every_alias_up_to_the_maximum_is_taken_and_none_beyond() {
+    fn every_alias_up_to_the_maximum_is_taken_and_none_beyond() {
         let mut a = IncomingAliases::new(2);
         assert_eq!(a.set(alias(2), "x"), Ok(()));
         assert_eq!(a.topic(alias(2)), Ok(Some("x")));
@@ -188,8 +189,9 @@ mod tests {
         assert_eq!(a.topic(alias(2)), Ok(Some("y")));
     }
 
+    // 5.0 [MQTT-3.3.2-8]
     #[test]
-    fn mqtt5_3_3_2_8_an_alias_stands_for_its_last_topic_and_for_none_before_it_is_set() {
+    fn an_alias_stands_for_its_last_topic_and_for_none_before_it_is_set() {
         let mut a = IncomingAliases::new(2);
         let reason = |v: Violation| v.reason;
         assert_eq!(a.resolve(alias(1), "").map_err(reason), Err(ReasonCode::PROTOCOL_ERROR));
@@ -225,8 +227,9 @@ mod tests {
         assert!(matches!(a.name("short"), Naming::TopicSettingAlias(_)));
     }
 
+    // 5.0 [MQTT-3.1.2-26]
     #[test]
-    fn mqtt5_3_1_2_26_no_alias_is_sent_beyond_what_the_client_allows() {
+    fn no_alias_is_sent_beyond_what_the_client_allows() {
         let mut a = OutgoingAliases::new(1);
         assert_eq!(a.name("x"), Naming::TopicSettingAlias(alias(1)));
         a.is_set("x", alias(1));

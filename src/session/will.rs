@@ -68,8 +68,9 @@ mod tests {
 
     const S: fn(u64) -> Duration = Duration::from_secs;
 
+    // 5.0 [MQTT-3.1.2-8]
     #[test]
-    fn mqtt5_3_1_2_8_will_goes_out_at_its_delay_or_the_end_of_the_session() {
+    fn will_goes_out_at_its_delay_or_the_end_of_the_session() {
         assert_eq!(will_time(S(5), S(60), Ending::Abnormal), WillTime::After(S(5)));
         assert_eq!(will_time(S(60), S(5), Ending::Abnormal), WillTime::After(S(5)));
         assert_eq!(will_time(S(5), S(0), Ending::Abnormal), WillTime::Now);
@@ -77,8 +78,9 @@ mod tests {
         assert_eq!(will_time(S(0), S(60), Ending::Normal), WillTime::Never);
     }
 
+    // 5.0 [MQTT-3.1.3-9]
     #[test]
-    fn mqtt5_3_1_3_9_take_over_within_the_delay_cancels_it_unless_the_session_begins_afresh() {
+    fn take_over_within_the_delay_cancels_it_unless_the_session_begins_afresh() {
         assert_eq!(will_time(S(5), S(60), Ending::TakenOverResumed), WillTime::Never);
         assert_eq!(will_time(S(0), S(60), Ending::TakenOverResumed), WillTime::Now);
         assert_eq!(will_time(S(5), S(60), Ending::TakenOverAfresh), WillTime::Now);

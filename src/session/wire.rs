@@ -398,8 +398,9 @@ mod tests {
 
     /// Finding 24: accepted under an alias, a PUBLISH may be longer with its topic than Remaining
     /// Length can say.
+    // 5.0 section 1.5.5
     #[test]
-    fn mqtt5_1_5_5_a_publish_longer_than_remaining_length_can_say_is_too_large() {
+    fn a_publish_longer_than_remaining_length_can_say_is_too_large() {
         // Nobody reads or writes it: the kernel gives it no memory.
         let payload = vec![0; 268_435_455 - 100];
         let topic = "t".repeat(65_535);

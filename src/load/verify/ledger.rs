@@ -303,16 +303,18 @@ mod tests {
         assert_eq!(ledger.arrived(again), Verdict::Duplicated, "after PUBREL, DUP or not");
     }
 
+    // 3.1.1 [MQTT-3.3.1-1]
     #[test]
-    fn mqtt311_3_3_1_1_redelivery_without_dup_is_forbidden() {
+    fn redelivery_without_dup_is_forbidden() {
         let mut ledger = ledger(ProtocolVersion::V3_1_1, QoS::AtLeastOnce);
         ledger.arrived(arrival(0, QoS::AtLeastOnce, 1));
         assert_eq!(ledger.arrived(arrival(0, QoS::AtLeastOnce, 1)), Verdict::Redelivered);
         assert_eq!(ledger.counts().unmarked, 1);
     }
 
+    // 5.0 [MQTT-4.4.0-1]
     #[test]
-    fn mqtt5_4_4_0_1_redelivery_is_for_another_connection() {
+    fn redelivery_is_for_another_connection() {
         for version in [ProtocolVersion::V3_1_1, ProtocolVersion::V5] {
             let mut ledger = ledger(version, QoS::AtLeastOnce);
             let again = Arrival { dup: true, ..arrival(0, QoS::AtLeastOnce, 1) };

@@ -128,8 +128,9 @@ fn every_beginning_of_a_packet_is_incomplete_and_asks_for_no_more_than_the_packe
     }
 }
 
+// 5.0 [MQTT-3.2.2-15]
 #[test]
-fn mqtt5_3_2_2_15_a_packet_too_large_is_refused_by_its_length_alone() {
+fn a_packet_too_large_is_refused_by_its_length_alone() {
     let too_large = DecodeError::PacketTooLarge { length: 103, maximum: 102 };
     for bytes in [&b"\x30\x65"[..], b"\x30\x65\0\x01t"] {
         assert_eq!(decode(bytes, ProtocolVersion::V5, 102), Err(too_large));
@@ -139,8 +140,9 @@ fn mqtt5_3_2_2_15_a_packet_too_large_is_refused_by_its_length_alone() {
     assert_eq!(decode_connect(b"\x10\x65", 102), Err(too_large));
 }
 
+// 3.1.1 [MQTT-3.1.2-2]
 #[test]
-fn mqtt311_3_1_2_2_an_unknown_level_is_answered_and_an_unknown_name_is_not() {
+fn an_unknown_level_is_answered_and_an_unknown_name_is_not() {
     assert_eq!(refusal(b"\x10\x0D\0\x04MQTT\x03"), Some(&b"\x20\x02\0\x01"[..]));
     assert_eq!(refusal(b"\x10\x0D\0\x06MQIsdp\x05"), Some(&b"\x20\x02\0\x01"[..]));
     assert_eq!(refusal(b"\x10\x0D\0\x04AMQP\x00"), None);
@@ -151,8 +153,9 @@ fn refusal(bytes: &[u8]) -> Option<&'static [u8]> {
     decode_connect(bytes, NO_LIMIT).expect_err("unsupported").connack()
 }
 
+// 5.0 [MQTT-3.1.2-2]
 #[test]
-fn mqtt5_3_1_2_2_a_later_level_is_answered_in_the_form_of_5_0() {
+fn a_later_level_is_answered_in_the_form_of_5_0() {
     for connect in [b"\x10\x0D\0\x04MQTT\x06", b"\x10\x0D\0\x04MQTT\xFF"] {
         assert_eq!(refusal(connect), Some(&b"\x20\x03\0\x84\0"[..]));
     }
@@ -160,8 +163,9 @@ fn mqtt5_3_1_2_2_a_later_level_is_answered_in_the_form_of_5_0() {
     assert_eq!(refusal(b"\x10\x0D\0\x04MQTT\x84"), Some(&b"\x20\x02\0\x01"[..]));
 }
 
+// 3.1.1 [MQTT-4.7.3-1]; 5.0 [MQTT-4.7.3-1]
 #[test]
-fn mqtt311_4_7_3_1_mqtt5_4_7_3_1_an_empty_topic_filter_is_malformed() {
+fn an_empty_topic_filter_is_malformed() {
     let empty: [(&[u8], _); 4] = [
         (b"\x82\x05\0\x01\0\0\0", ProtocolVersion::V3_1_1),
         (b"\x82\x06\0\x01\0\0\0\0", ProtocolVersion::V5),
@@ -314,8 +318,9 @@ fn a_publish_head_knows_its_length_and_where_its_packet_identifier_lies() {
     }
 }
 
+// 3.1.1 [MQTT-3.2.2-6]
 #[test]
-fn mqtt311_3_2_2_6_a_refusal_without_return_code_is_not_encoded() {
+fn a_refusal_without_return_code_is_not_encoded() {
     let refusal = Connack {
         session_present: false,
         reason: ReasonCode::MALFORMED_PACKET,

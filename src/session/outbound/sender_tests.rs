@@ -144,8 +144,9 @@ impl Bench {
     }
 }
 
+// 3.1.1 [MQTT-4.6.0-1]
 #[test]
-fn mqtt311_4_6_0_1_resends_keep_the_order_of_the_first_sending() {
+fn resends_keep_the_order_of_the_first_sending() {
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     b.deliver(at(0), "a", QoS::AtLeastOnce);
     b.deliver(at(400), "b", QoS::AtLeastOnce);
@@ -161,8 +162,9 @@ fn mqtt311_4_6_0_1_resends_keep_the_order_of_the_first_sending() {
     assert_eq!(b.written(), ["DUP 1 a", "DUP 2 b"]);
 }
 
+// 5.0 [MQTT-4.4.0-1]
 #[test]
-fn mqtt5_4_4_0_1_nothing_is_ever_resent_on_a_live_connection() {
+fn nothing_is_ever_resent_on_a_live_connection() {
     let mut b = Bench::new(ProtocolVersion::V5);
     b.deliver(at(0), "a", QoS::AtLeastOnce);
     b.deliver(at(0), "b", QoS::ExactlyOnce);
@@ -194,7 +196,7 @@ fn what_the_peers_kernel_has_not_got_is_not_resent_and_counts_no_attempt() {
 }
 
 #[test]
-fn mqtt5_what_has_just_arrived_is_given_its_whole_ack_timeout() {
+fn what_has_just_arrived_is_given_its_whole_ack_timeout() {
     let mut b = Bench::new(ProtocolVersion::V5);
     b.deliver(at(0), "a", QoS::AtLeastOnce);
     b.written();
@@ -211,8 +213,9 @@ fn mqtt5_what_has_just_arrived_is_given_its_whole_ack_timeout() {
     assert!(look(&mut b, 180, whole).application.is_some());
 }
 
+// 3.1.1 [MQTT-4.3.3-1]
 #[test]
-fn mqtt311_4_3_3_1_after_pubrec_only_the_pubrel_is_resent() {
+fn after_pubrec_only_the_pubrel_is_resent() {
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     b.deliver(at(0), "a", QoS::ExactlyOnce);
     b.written();
@@ -260,8 +263,9 @@ fn a_tick_resends_a_bounded_number_oldest_first() {
     assert_eq!(b.written(), ["DUP 3 c"]);
 }
 
+// 3.1.1 [MQTT-4.4.0-1]
 #[test]
-fn mqtt311_4_4_0_1_reconnect_sends_pubrels_and_what_was_in_flight_before_anything_new() {
+fn reconnect_sends_pubrels_and_what_was_in_flight_before_anything_new() {
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     for (text, qos) in [("a", QoS::ExactlyOnce), ("b", QoS::AtLeastOnce), ("c", QoS::AtLeastOnce)] {
         b.deliver(at(0), text, qos);
@@ -302,7 +306,7 @@ fn giving_up(attempts: u16) -> RedeliveryPolicy {
 }
 
 #[test]
-fn mqtt311_a_message_sent_as_often_as_allowed_is_given_up_and_the_others_go_on() {
+fn a_message_sent_as_often_as_allowed_is_given_up_and_the_others_go_on() {
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     b.sender = sender(giving_up(2));
     b.deliver(at(0), "one", QoS::AtLeastOnce);
@@ -324,8 +328,9 @@ fn mqtt311_a_message_sent_as_often_as_allowed_is_given_up_and_the_others_go_on()
     assert_eq!(reported, [(DropReason::Exhausted, sent), (DropReason::Exhausted, sent)]);
 }
 
+// 5.0 [MQTT-3.3.4-9]
 #[test]
-fn mqtt5_3_3_4_9_a_message_given_up_holds_its_quota_until_the_connection_ends() {
+fn a_message_given_up_holds_its_quota_until_the_connection_ends() {
     let mut b = Bench::new(ProtocolVersion::V5);
     b.wire = fresh_wire(ProtocolVersion::V5, 1);
     b.sender = sender(giving_up(1));
@@ -354,8 +359,9 @@ fn mqtt5_3_3_4_9_a_message_given_up_holds_its_quota_until_the_connection_ends() 
     assert_eq!(b.written(), ["2 two"]);
 }
 
+// 3.1.1 [MQTT-4.6.0-1]
 #[test]
-fn mqtt311_4_6_0_1_a_topic_with_a_shorter_interval_waits_for_its_elders() {
+fn a_topic_with_a_shorter_interval_waits_for_its_elders() {
     let rule = |topic: &str, ms| Rule {
         topic: Some(topic.into()),
         interval: Some(Duration::from_millis(ms)),

@@ -20,8 +20,9 @@ fn push(w: &mut InFlight, qos: QoS) -> PacketId {
     w.push(Instant::ZERO, delivery, Instant::NEVER).packet_id()
 }
 
+// 5.0 [MQTT-2.2.1-4]
 #[test]
-fn mqtt5_2_2_1_4_identifier_in_use_is_passed_over_when_the_numbers_come_round() {
+fn identifier_in_use_is_passed_over_when_the_numbers_come_round() {
     let mut w = InFlight::default();
     let stuck = push(&mut w, QoS::AtLeastOnce);
     let released = push(&mut w, QoS::ExactlyOnce);
@@ -49,8 +50,9 @@ fn acknowledgements_in_any_order_find_their_message() {
     assert_eq!(w.quota_used(), 0);
 }
 
+// 3.1.1 [MQTT-4.6.0-4]
 #[test]
-fn mqtt311_4_6_0_4_releases_stand_in_the_order_of_their_pubrecs() {
+fn releases_stand_in_the_order_of_their_pubrecs() {
     let mut w = InFlight::default();
     let (a, b, c) =
         (push(&mut w, QoS::ExactlyOnce), push(&mut w, QoS::ExactlyOnce), push(&mut w, QoS::ExactlyOnce));
@@ -61,8 +63,9 @@ fn mqtt311_4_6_0_4_releases_stand_in_the_order_of_their_pubrecs() {
     assert_eq!(w.quota_used(), 3);
 }
 
+// 5.0 [MQTT-4.9.0-2]
 #[test]
-fn mqtt5_4_9_0_2_carried_over_pubrels_hold_no_quota_and_publishes_only_once_sent() {
+fn carried_over_pubrels_hold_no_quota_and_publishes_only_once_sent() {
     let mut w = InFlight::default();
     let ids: Vec<_> = (0..4).map(|_| push(&mut w, QoS::ExactlyOnce)).collect();
     assert_eq!(w.receive(ids[0]), Received::Release);
