@@ -1,8 +1,10 @@
 //! The subscription index and the retained store: cost of a match and of a change, bytes per subscription.
 //!
 //! `cargo bench --bench subscription_index`; bytes are jemalloc's own count, printed first.
+//! `cargo bench --bench subscription_index -- longest` prints the longest single change of each
+//! table instead, while 1,000,000 entries come and go.
 
-use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, criterion_group};
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::QoS;
 use homing::routing::retained::{Retained, RetainedLimits};
@@ -11,13 +13,14 @@ use homing::routing::subscription_tree::{
     Matches, PackedOptions, SessionSlot, ShardId, Subscriber, SubscriptionTree,
 };
 use homing::time::Instant;
+use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-const SIZES: [u32; 3] = [1, 1_000, 100_000];
+const SIZES: [u32; 4] = [1, 1_000, 100_000, 1_000_000];
 
 fn subscriber(session: u32) -> Subscriber {
     Subscriber { session: SessionSlot(session), options: PackedOptions::default(), subscription_id: 0 }
@@ -125,14 +128,24 @@ fn matching(c: &mut Criterion) {
             });
         });
     }
+    for (name, filter) in filters {
+        for n in [1_000, 1_000_000] {
+            let tree = tree(n, filter);
+            // Topics of the same shape that no filter has.
+            let topics: Vec<_> = (0..1_024_u32).map(|i| exact(n + i)).collect();
+            let mut out = Matches::default();
+            let mut next = topics.iter().cycle();
+            group.bench_function(BenchmarkId::new(format!("nothing, among {name}"), n), |b| {
+                b.iter(|| {
+                    out.clear();
+                    tree.matches(next.next().unwrap(), &mut out);
+                    assert!(out.is_empty());
+                });
+            });
+        }
+    }
     let mut tree = tree(100_000, early);
     let mut out = Matches::default();
-    group.bench_function("nothing, among 100000 with +", |b| {
-        b.iter(|| {
-            out.clear();
-            tree.matches(black_box("site/00/dev/none/state"), &mut out);
-        });
-    });
     // A burst to one topic.
     group.bench_function("the topic before, 100000 with +", |b| {
         b.iter(|| tree.matches(black_box("site/17/dev/0004217/state"), &mut out));
@@ -229,6 +242,101 @@ fn retaining(c: &mut Criterion) {
     group.finish();
 }
 
+/// The CPU time of this thread. The time of other programs on the same core is not in it.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
+}
+
+/// Entries of a table whose longest change is measured.
+const MANY: u32 = 1_000_000;
+
+/// Returns the longest of `MANY` changes, and the time of all of them.
+fn longest_of(mut change: impl FnMut(u32)) -> (Duration, Duration) {
+    let begin = cpu_time();
+    let (mut longest, mut before) = (Duration::ZERO, begin);
+    for i in 0..MANY {
+        change(i);
+        let now = cpu_time();
+        longest = longest.max(now - before);
+        before = now;
+    }
+    (longest, before - begin)
+}
+
+/// Prints the longest insertion and the longest removal while `MANY` entries come and go. Of three
+/// rounds the shortest counts, because an interrupt can fall into one.
+fn longest_of_table<T>(
+    name: &str,
+    new: impl Fn() -> T,
+    insert: impl Fn(&mut T, u32),
+    remove: impl Fn(&mut T, u32),
+) {
+    let rounds = (0..3).map(|_| {
+        let mut table = new();
+        let insertion = longest_of(|i| insert(&mut table, i));
+        // In an order that is not that of the insertions.
+        let removal = longest_of(|i| remove(&mut table, (u64::from(i) * 7_919 % u64::from(MANY)) as u32));
+        [insertion, removal]
+    });
+    let least = |best: [(Duration, Duration); 2], round: [(Duration, Duration); 2]| {
+        [0, 1].map(|i| (best[i].0.min(round[i].0), best[i].1.min(round[i].1)))
+    };
+    let best = rounds.reduce(least).unwrap();
+    for (what, (longest, all)) in ["insertion", "removal"].into_iter().zip(best) {
+        let mean = all.as_secs_f64() * 1e9 / f64::from(MANY);
+        println!(
+            "{name:<24} {what:<10} longest {:>9.3} ms, mean {mean:>6.0} ns",
+            longest.as_secs_f64() * 1e3
+        );
+    }
+}
+
+/// A filter of 1 to 8 levels. Two of three have a wildcard.
+fn deep(i: u32) -> String {
+    let mut filter = format!("{i:07}");
+    for level in 0..i % 8 {
+        match (i / 8 + level) % 3 {
+            0 => filter.push_str("/+"),
+            _ => filter.push_str(&format!("/{:02}", (i >> level) % 100)),
+        }
+    }
+    filter
+}
+
+fn longest_of_filters(name: &str, filter: NameFilter) {
+    longest_of_table(
+        name,
+        || SubscriptionTree::new(ShardId(0)),
+        |tree, i| _ = tree.subscribe(&filter(i), subscriber(i)),
+        |tree, i| _ = tree.unsubscribe(&filter(i), SessionSlot(i)),
+    );
+}
+
+fn longest_of_members(name: &str, group: NameFilter, filter: NameFilter) {
+    longest_of_table(
+        name,
+        || SubscriptionTree::new(ShardId(0)),
+        |tree, i| _ = tree.join(&group(i), &filter(i), member(i)),
+        |tree, i| _ = tree.leave(&group(i), &filter(i), member(i).address()),
+    );
+}
+
+fn longest(_: &mut Criterion) {
+    longest_of_filters("exact filters", exact);
+    longest_of_filters("filters with +", single);
+    longest_of_filters("filters of 1 to 8 levels", deep);
+    longest_of_filters("subscribers of a filter", |_| "all".to_string());
+    longest_of_members("groups", |_| "group".to_string(), exact);
+    longest_of_members("members of a group", |_| "group".to_string(), |_| "jobs".to_string());
+    longest_of_members("groups of a filter", |i| format!("{i:07}"), |_| "jobs".to_string());
+    longest_of_table(
+        "retained topics",
+        || Retained::new(RetainedLimits::UNLIMITED),
+        |store, i| _ = store.set(message(&exact(i)), Instant::ZERO),
+        |store, i| _ = store.remove(&exact(i)),
+    );
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
@@ -238,4 +346,12 @@ criterion_group! {
         .without_plots();
     targets = memory, matching, changing, retaining
 }
-criterion_main!(benches);
+criterion_group!(changes, longest);
+
+fn main() {
+    if std::env::args().any(|argument| argument == "longest") {
+        changes();
+    } else {
+        benches();
+    }
+}
