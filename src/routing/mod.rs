@@ -8,10 +8,14 @@
 //! | [`subscription_tree`] | finds the subscriptions that match a Topic Name |
 //! | [`retained`] | finds the retained messages that match a Topic Filter |
 //! | [`shared_group`] | keeps the members of one shared subscription and chooses among them |
+//! | [`split_table`] | a hash table whose changes take a bounded time |
+//! | [`paged_slab`] | values in numbered places, whose changes take a bounded time |
 //! | [`presence`] | knows which members of shared subscriptions are connected, in all shards |
 
 pub use crate::mqtt::message;
+mod paged_slab;
 pub mod presence;
 pub mod retained;
 pub mod shared_group;
+mod split_table;
 pub mod subscription_tree;

@@ -6,17 +6,16 @@
 //! the changes when a member is chosen from it.
 
 use crate::routing::shared_group::{MemberAddress, Presence};
+use crate::routing::split_table::SplitTable;
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use std::collections::BTreeMap;
-
-/// Capacity up to which a hash table is not shrunk.
-const SMALL_TABLE: usize = 64;
+use std::hash::BuildHasher;
 
 /// The sessions of all shards that are members of at least one group.
 #[derive(Debug, Default)]
 pub struct Presences {
-    sessions: HashMap<MemberAddress, Known, RandomState>,
+    sessions: SplitTable<Known>,
+    hasher: RandomState,
     /// The last change of each session, by number. Each session has one, so this is no longer than
     /// `sessions`.
     changes: BTreeMap<u64, MemberAddress>,
@@ -27,6 +26,7 @@ pub struct Presences {
 /// The presence of one session.
 #[derive(Debug)]
 struct Known {
+    address: MemberAddress,
     presence: Presence,
     /// The number of the session's last change.
     changed: u64,
@@ -37,46 +37,55 @@ struct Known {
 impl Presences {
     /// Records that a session joined one more group.
     pub fn join(&mut self, address: MemberAddress, presence: Presence) {
-        let Presences { sessions, changes, latest } = self;
-        let known = sessions.entry(address).or_insert_with(|| {
-            *latest += 1;
-            changes.insert(*latest, address);
-            Known { presence, changed: *latest, groups: 0 }
-        });
-        known.groups += 1;
-        self.set(address, presence);
+        if let Some(known) = self.known_mut(address) {
+            known.groups += 1;
+            self.set(address, presence);
+            return;
+        }
+        self.latest += 1;
+        self.changes.insert(self.latest, address);
+        let known = Known { address, presence, changed: self.latest, groups: 1 };
+        let hasher = &self.hasher;
+        self.sessions.insert_unique(hasher.hash_one(address), known, |known| hasher.hash_one(known.address));
     }
 
     /// Records that a session left one of its groups.
     pub fn leave(&mut self, address: MemberAddress) {
-        let Some(known) = self.sessions.get_mut(&address) else { return };
+        let Some(known) = self.known_mut(address) else { return };
         known.groups -= 1;
         if known.groups > 0 {
             return;
         }
-        self.changes.remove(&known.changed);
-        self.sessions.remove(&address);
-        if self.sessions.capacity() > SMALL_TABLE && self.sessions.len() * 4 <= self.sessions.capacity() {
-            self.sessions.shrink_to(self.sessions.len() * 2);
-        }
+        let changed = known.changed;
+        self.changes.remove(&changed);
+        let hasher = &self.hasher;
+        let hash = |known: &Known| hasher.hash_one(known.address);
+        self.sessions.remove(hasher.hash_one(address), |known| known.address == address, hash);
     }
 
     /// Notes that the session got or lost its Network Connection. Returns true if it is in any
     /// group.
     pub fn set(&mut self, address: MemberAddress, presence: Presence) -> bool {
-        let Some(known) = self.sessions.get_mut(&address) else { return false };
+        let number = self.latest + 1;
+        let Some(known) = self.known_mut(address) else { return false };
         if known.presence != presence {
-            self.latest += 1;
-            self.changes.remove(&known.changed);
-            self.changes.insert(self.latest, address);
-            (known.presence, known.changed) = (presence, self.latest);
+            let before = std::mem::replace(&mut known.changed, number);
+            known.presence = presence;
+            self.latest = number;
+            self.changes.remove(&before);
+            self.changes.insert(number, address);
         }
         true
     }
 
     /// Returns the presence of a session. A session in no group counts as offline.
     pub fn of(&self, address: MemberAddress) -> Presence {
-        self.sessions.get(&address).map_or(Presence::Offline, |known| known.presence)
+        let known = self.sessions.find(self.hasher.hash_one(address), |known| known.address == address);
+        known.map_or(Presence::Offline, |known| known.presence)
+    }
+
+    fn known_mut(&mut self, address: MemberAddress) -> Option<&mut Known> {
+        self.sessions.find_mut(self.hasher.hash_one(address), |known| known.address == address)
     }
 
     /// Returns the number of the last change.
@@ -102,6 +111,6 @@ impl Presences {
 
     /// Returns the approximate number of bytes on the heap.
     pub fn memory(&self) -> usize {
-        self.sessions.allocation_size() + self.changes.len() * size_of::<(u64, MemberAddress)>()
+        self.sessions.memory() + self.changes.len() * size_of::<(u64, MemberAddress)>()
     }
 }

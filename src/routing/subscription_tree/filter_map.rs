@@ -9,11 +9,9 @@ use super::trie::Trie;
 use super::walk::Walk;
 use super::{GroupId, Matches, ShardSet};
 use crate::mqtt::topic;
+use crate::routing::split_table::SplitTable;
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
-
-/// Hash tables no larger than this are not worth shrinking.
-pub(super) const SMALL_TABLE: usize = 64;
+use std::hash::BuildHasher;
 
 /// The receivers of one filter.
 #[derive(Debug, Default)]
@@ -62,12 +60,18 @@ impl Receivers {
     }
 }
 
+/// A filter without wildcards.
+#[derive(Debug)]
+struct ExactFilter {
+    filter: Box<str>,
+    receivers: Receivers,
+}
+
 /// All filters.
 #[derive(Debug, Default)]
 pub(super) struct FilterMap {
-    /// Grows in one step, which hashes each filter anew. At 1,000,000 filters the step takes 270 ms of
-    /// CPU, which is longer than a turn should take.
-    exact: HashMap<Box<str>, Receivers, RandomState>,
+    exact: SplitTable<ExactFilter>,
+    hasher: RandomState,
     /// The bytes of the texts of all exact filters.
     text: usize,
     wildcards: Trie,
@@ -82,36 +86,43 @@ impl FilterMap {
     /// Returns the receivers of a filter, and adds the filter if it is new. The caller adds a
     /// receiver, or calls [`prune`](Self::prune).
     pub fn entry(&mut self, filter: &str) -> &mut Receivers {
-        if topic::has_wildcard(filter) {
-            self.wildcards.entry(filter)
-        } else {
-            let text_of_all = &mut self.text;
-            self.exact.entry(filter.into()).or_insert_with(|| {
-                *text_of_all += text(filter);
-                Receivers::default()
-            })
-        }
+        if topic::has_wildcard(filter) { self.wildcards.entry(filter) } else { self.exact_entry(filter) }
+    }
+
+    fn exact_entry(&mut self, filter: &str) -> &mut Receivers {
+        let FilterMap { exact, hasher, text: text_of_all, .. } = self;
+        let new = || {
+            *text_of_all += text(filter);
+            ExactFilter { filter: filter.into(), receivers: Receivers::default() }
+        };
+        let hash = |exact: &ExactFilter| hasher.hash_one(&*exact.filter);
+        let is_it = |exact: &ExactFilter| *exact.filter == *filter;
+        &mut exact.entry(hasher.hash_one(filter), is_it, hash, new).receivers
     }
 
     /// Returns the receivers of exactly this filter.
     pub fn find(&self, filter: &str) -> Option<&Receivers> {
-        if topic::has_wildcard(filter) { self.wildcards.find(filter) } else { self.exact.get(filter) }
+        if topic::has_wildcard(filter) { self.wildcards.find(filter) } else { self.find_exact(filter) }
     }
 
     /// Returns the same to change them.
     pub fn find_mut(&mut self, filter: &str) -> Option<&mut Receivers> {
-        if topic::has_wildcard(filter) { self.wildcards.find_mut(filter) } else { self.exact.get_mut(filter) }
+        if topic::has_wildcard(filter) {
+            return self.wildcards.find_mut(filter);
+        }
+        let is_it = |exact: &ExactFilter| *exact.filter == *filter;
+        self.exact.find_mut(self.hasher.hash_one(filter), is_it).map(|exact| &mut exact.receivers)
     }
 
     /// Removes a filter if it has no receiver.
     pub fn prune(&mut self, filter: &str) {
         if topic::has_wildcard(filter) {
             self.wildcards.prune(filter);
-        } else if self.exact.get(filter).is_some_and(Receivers::is_empty) {
-            self.exact.remove(filter);
-            self.text -= text(filter);
-            if self.exact.capacity() > SMALL_TABLE && self.exact.len() * 4 <= self.exact.capacity() {
-                self.exact.shrink_to(self.exact.len() * 2);
+        } else {
+            let hash = |exact: &ExactFilter| self.hasher.hash_one(&*exact.filter);
+            let is_it = |exact: &ExactFilter| *exact.filter == *filter && exact.receivers.is_empty();
+            if self.exact.remove(self.hasher.hash_one(filter), is_it, hash).is_some() {
+                self.text -= text(filter);
             }
         }
     }
@@ -124,9 +135,17 @@ impl FilterMap {
     }
 
     fn exact_matches(&self, topic: &str, out: &mut Matches) {
-        if let Some(receivers) = self.exact.get(topic) {
+        if let Some(receivers) = self.find_exact(topic) {
             receivers.copy_to(out);
         }
+    }
+
+    fn find_exact(&self, filter: &str) -> Option<&Receivers> {
+        if self.exact.is_empty() {
+            return None; // Saves the hash of the topic.
+        }
+        let is_it = |exact: &ExactFilter| *exact.filter == *filter;
+        self.exact.find(self.hasher.hash_one(filter), is_it).map(|exact| &exact.receivers)
     }
 
     /// Continues a walk over at most `most` nodes. Returns true if the walk is complete.
@@ -144,20 +163,21 @@ impl FilterMap {
 
     /// Returns the bytes on the heap without those of the receivers. Costs nothing.
     pub fn held(&self) -> usize {
-        self.exact.allocation_size() + self.text + self.wildcards.held()
+        self.exact.memory() + self.text + self.wildcards.held()
     }
 
     /// Counts the same bytes anew, and the subscriptions of this shard. Looks at every filter.
     pub fn recount(&self) -> (usize, usize) {
-        let texts = self.exact.keys().map(|filter| text(filter)).sum::<usize>();
-        let exact = self.exact.values().map(Receivers::subscriptions).sum::<usize>();
+        let texts = self.exact.iter().map(|exact| text(&exact.filter)).sum::<usize>();
+        let exact = self.exact.iter().map(|exact| exact.receivers.subscriptions()).sum::<usize>();
         let (wildcards, subscriptions) = self.wildcards.recount();
-        (self.exact.allocation_size() + texts + wildcards, exact + subscriptions)
+        (self.exact.recount() + texts + wildcards, exact + subscriptions)
     }
 
     /// Returns the bytes on the heap. Looks at every filter.
     pub fn memory(&self) -> usize {
-        let entries = self.exact.iter().map(|(filter, r)| filter.len() + r.memory()).sum::<usize>();
-        self.exact.allocation_size() + entries + self.wildcards.memory()
+        let entry = |exact: &ExactFilter| exact.filter.len() + exact.receivers.memory();
+        let entries = self.exact.iter().map(entry).sum::<usize>();
+        self.exact.memory() + entries + self.wildcards.memory()
     }
 }

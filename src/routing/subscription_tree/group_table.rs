@@ -1,6 +1,7 @@
 //! The groups of shared subscriptions by number. A match names a group in eight bytes.
 
 use super::filter_map::Groups;
+use crate::routing::paged_slab::PagedSlab;
 use crate::routing::shared_group::{Member, SharedGroup};
 
 /// The number of a group in this tree. An id that is kept over several turns never names a later
@@ -27,8 +28,7 @@ const GROUP: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct GroupTable {
     /// `None` in a free place.
-    places: Vec<Option<Box<Named>>>,
-    free: Vec<u32>,
+    places: PagedSlab<Option<Box<Named>>>,
     serial: u32,
     /// Bytes of all names.
     text: usize,
@@ -56,27 +56,18 @@ impl GroupTable {
 
     /// Makes an empty group, and returns its id.
     pub fn add(&mut self, name: &str) -> GroupId {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            (self.places.len() - 1) as u32
-        });
         self.serial = self.serial.wrapping_add(1);
         self.text += name.len();
         let named = Named { serial: self.serial, name: name.into(), group: SharedGroup::default() };
-        self.places[index as usize] = Some(Box::new(named));
+        let index = self.places.insert(Some(Box::new(named)));
         GroupId { index, serial: self.serial }
     }
 
-    /// Removes a group. Its place costs 12 bytes until the last group is removed.
+    /// Removes a group.
     pub fn remove(&mut self, id: GroupId) {
         let Some(named) = self.named(id) else { return };
         self.text -= named.name.len();
-        self.places[id.index as usize] = None;
-        self.free.push(id.index);
-        if self.len() == 0 {
-            self.places = Vec::new();
-            self.free = Vec::new();
-        }
+        self.places.remove(id.index);
     }
 
     /// Returns the group of an id, or `None` if the group was removed.
@@ -86,13 +77,13 @@ impl GroupTable {
 
     /// Returns the same to change it.
     pub fn find_mut(&mut self, id: GroupId) -> Option<&mut SharedGroup> {
-        let named = self.places.get_mut(id.index as usize)?.as_deref_mut()?;
+        let named = self.places.get_mut(id.index)?.as_deref_mut()?;
         (named.serial == id.serial).then_some(&mut named.group)
     }
 
     /// Returns the number of groups.
     pub fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.places.len()
     }
 
     /// Returns the bytes on the heap without those of the members. Costs nothing.
@@ -108,13 +99,12 @@ impl GroupTable {
     /// Returns the bytes on the heap. Looks at every group.
     pub fn memory(&self) -> usize {
         let named = |named: &Named| size_of::<Named>() + named.name.len() + named.group.memory();
-        self.places.capacity() * size_of::<Option<Box<Named>>>()
-            + self.free.capacity() * size_of::<u32>()
+        self.places.memory()
             + self.places.iter().filter_map(|place| place.as_deref()).map(named).sum::<usize>()
     }
 
     fn named(&self, id: GroupId) -> Option<&Named> {
-        let named = self.places.get(id.index as usize)?.as_deref()?;
+        let named = self.places.get(id.index)?.as_deref()?;
         (named.serial == id.serial).then_some(named)
     }
 }

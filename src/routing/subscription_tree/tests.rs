@@ -409,6 +409,33 @@ fn memory_returns_when_most_or_all_is_removed() {
 }
 
 #[test]
+fn the_account_of_a_large_tree_is_exact_while_it_grows_and_shrinks() {
+    let mut tree = SubscriptionTree::new(HERE);
+    let change = |tree: &mut SubscriptionTree, i: u32, comes: bool| {
+        let filters = [format!("a/{i}/+"), format!("a/{i}/b"), format!("{i}/#")];
+        for filter in &filters {
+            match comes {
+                true => _ = tree.subscribe(filter, subscriber(i)),
+                false => _ = tree.unsubscribe(filter, SessionSlot(i)),
+            }
+        }
+        match comes {
+            true => _ = tree.join("g", &filters[0], member(HERE, i)),
+            false => _ = tree.leave("g", &filters[0], member(HERE, i).address()),
+        }
+        if i.is_multiple_of(997) {
+            let Recounted { held, charged } = tree.recount();
+            assert_eq!(held, charged);
+        }
+    };
+    (0..20_000).for_each(|i| change(&mut tree, i, true));
+    assert_eq!(matched(&tree, "a/19999/b"), [19_999, 19_999]);
+    (0..20_000).for_each(|i| change(&mut tree, i, false));
+    let Recounted { held, charged } = tree.recount();
+    assert!(held == charged && held < 8_192, "{held} B, {charged} B");
+}
+
+#[test]
 fn the_deepest_filter_and_topic_are_walked_without_recursion() {
     let mut tree = SubscriptionTree::new(HERE);
     let topic = "/".repeat(65_535);

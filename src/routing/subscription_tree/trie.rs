@@ -1,6 +1,6 @@
 //! Filters with wildcards, as a tree of topic levels.
 //!
-//! All nodes stand in one vector and name each other by index. All literal edges stand in one hash
+//! All nodes stand in one slab and name each other by number. All literal edges stand in one hash
 //! table, keyed by parent and level. This has two advantages. A node without literal children owns
 //! no map, and most nodes are `+` or `#`. A publish hashes each level once, however many nodes look
 //! the level up.
@@ -9,13 +9,14 @@
 //! nodes that match, and no depth of topic or filter can exhaust a stack.
 
 use super::Matches;
-use super::filter_map::{Receivers, SMALL_TABLE};
+use super::filter_map::Receivers;
 use crate::mqtt::topic;
+use crate::routing::paged_slab::PagedSlab;
+use crate::routing::split_table::SplitTable;
 use foldhash::fast::RandomState;
-use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-/// The index of a node.
+/// The number of a node.
 pub(super) type NodeId = u32;
 
 const NONE: NodeId = NodeId::MAX;
@@ -26,20 +27,21 @@ pub(super) const ROOT: NodeId = 0;
 struct Node {
     /// The receivers of the filter that ends here.
     receivers: Receivers,
-    /// The child `+`. In a free node: the next free node.
+    /// The child `+`.
     plus: NodeId,
     /// The child `#`.
     hash: NodeId,
     /// The number of literal children.
     literals: u32,
-    is_free: bool,
+}
+
+impl Default for Node {
+    fn default() -> Node {
+        Node { receivers: Receivers::default(), plus: NONE, hash: NONE, literals: 0 }
+    }
 }
 
 impl Node {
-    fn new() -> Node {
-        Node { receivers: Receivers::default(), plus: NONE, hash: NONE, literals: 0, is_free: false }
-    }
-
     /// Returns true if no filter ends here or below.
     fn is_vacant(&self) -> bool {
         self.receivers.is_empty() && self.plus == NONE && self.hash == NONE && self.literals == 0
@@ -54,15 +56,18 @@ struct Edge {
     child: NodeId,
 }
 
+impl Edge {
+    fn hash(&self, hasher: &RandomState) -> u64 {
+        edge_hash(self.parent, hasher.hash_one(&*self.level))
+    }
+}
+
 /// All filters with wildcards.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Trie {
     /// The root is the first. Empty while there is no filter.
-    nodes: Vec<Node>,
-    /// The first free node, or [`NONE`].
-    free: NodeId,
-    free_nodes: usize,
-    edges: HashTable<Edge>,
+    nodes: PagedSlab<Node>,
+    edges: SplitTable<Edge>,
     /// The bytes of the levels of all edges.
     text: usize,
     hasher: RandomState,
@@ -71,19 +76,6 @@ pub(super) struct Trie {
 /// Returns the bytes of an edge's level, with the allocator's rounding.
 fn text(level: &[u8]) -> usize {
     level.len() + 8
-}
-
-impl Default for Trie {
-    fn default() -> Trie {
-        Trie {
-            nodes: Vec::new(),
-            free: NONE,
-            free_nodes: 0,
-            edges: HashTable::new(),
-            text: 0,
-            hasher: RandomState::default(),
-        }
-    }
 }
 
 /// The two lists of a walk. The caller keeps them, so that they are allocated once.
@@ -107,13 +99,13 @@ impl Trie {
 
     /// Returns the number of nodes in use.
     pub fn len(&self) -> usize {
-        self.nodes.len() - self.free_nodes
+        self.nodes.len()
     }
 
     /// Returns the receivers of a filter, and adds the filter if it is new.
     pub fn entry(&mut self, filter: &str) -> &mut Receivers {
         if self.nodes.is_empty() {
-            self.nodes.push(Node::new());
+            self.nodes.insert(Node::default());
         }
         let mut at = ROOT;
         for level in filter.split('/') {
@@ -239,31 +231,30 @@ impl Trie {
 
     /// Returns the bytes on the heap. Looks at every node.
     pub fn memory(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>()
+        self.nodes.memory()
             + self.nodes.iter().map(|node| node.receivers.memory()).sum::<usize>()
-            + self.edges.allocation_size()
+            + self.edges.memory()
             + self.edges.iter().map(|edge| edge.level.len()).sum::<usize>()
     }
 
     /// Returns the bytes on the heap without those of the receivers. Costs nothing.
     pub fn held(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>() + self.edges.allocation_size() + self.text
+        self.nodes.memory() + self.edges.memory() + self.text
     }
 
     /// Counts the same bytes anew, and the subscriptions of this shard. Looks at every node.
     pub fn recount(&self) -> (usize, usize) {
         let text = self.edges.iter().map(|edge| text(&edge.level)).sum::<usize>();
-        let nodes = self.nodes.capacity() * size_of::<Node>();
         let subscriptions = self.nodes.iter().map(|node| node.receivers.subscriptions()).sum();
-        (nodes + self.edges.allocation_size() + text, subscriptions)
+        (self.nodes.recount() + self.edges.recount() + text, subscriptions)
     }
 
     fn node(&self, id: NodeId) -> &Node {
-        &self.nodes[id as usize]
+        &self.nodes[id]
     }
 
     fn node_mut(&mut self, id: NodeId) -> &mut Node {
-        &mut self.nodes[id as usize]
+        &mut self.nodes[id]
     }
 
     fn node_of(&self, filter: &str) -> Option<NodeId> {
@@ -288,7 +279,7 @@ impl Trie {
     }
 
     fn add_child(&mut self, parent: NodeId, level: &str) -> NodeId {
-        let child = self.take_node();
+        let child = self.nodes.insert(Node::default());
         match level {
             "+" => self.node_mut(parent).plus = child,
             "#" => self.node_mut(parent).hash = child,
@@ -302,7 +293,7 @@ impl Trie {
     }
 
     fn add_edge(&mut self, edge: Edge) {
-        let hash = |edge: &Edge| edge_hash(edge.parent, self.hasher.hash_one(&*edge.level));
+        let hash = |edge: &Edge| edge.hash(&self.hasher);
         self.edges.insert_unique(hash(&edge), edge, hash);
     }
 
@@ -312,70 +303,21 @@ impl Trie {
             "#" => self.node_mut(parent).hash = NONE,
             _ => {
                 let hash = edge_hash(parent, self.hasher.hash_one(level.as_bytes()));
-                if let Ok(edge) = self.edges.find_entry(hash, |edge| edge.child == child) {
-                    edge.remove();
+                let is_it = |edge: &Edge| edge.child == child;
+                if self.edges.remove(hash, is_it, |edge| edge.hash(&self.hasher)).is_some() {
                     self.text -= text(level.as_bytes());
                 }
                 self.node_mut(parent).literals -= 1;
             }
         }
-        let free = self.free;
-        *self.node_mut(child) = Node { plus: free, is_free: true, ..Node::new() };
-        self.free = child;
-        self.free_nodes += 1;
+        self.nodes.remove(child);
     }
 
-    fn take_node(&mut self) -> NodeId {
-        if self.free == NONE {
-            self.nodes.push(Node::new());
-            // There are fewer than 2^32 nodes: each takes 48 bytes, and subscriptions are bounded.
-            return (self.nodes.len() - 1) as NodeId;
-        }
-        let id = self.free;
-        self.free = self.node(id).plus;
-        self.free_nodes -= 1;
-        *self.node_mut(id) = Node::new();
-        id
-    }
-
-    /// Frees memory once most nodes are unused. The work is in proportion to the removals before
-    /// it.
+    /// Frees the root with the last filter.
     fn give_back(&mut self) {
         if self.len() == 1 && self.node(ROOT).is_vacant() {
-            self.nodes = Vec::new();
-            self.edges = HashTable::new();
-            self.free = NONE;
-            self.free_nodes = 0;
-        } else if self.nodes.len() > SMALL_TABLE && self.len() * 4 <= self.nodes.len() {
-            self.compact();
-        }
-    }
-
-    /// Moves the nodes in use together and gives them new ids.
-    ///
-    /// This is one step. If 250,000 of 1,000,000 nodes are left, it takes 20 ms of CPU, which is
-    /// longer than a turn should take. So does the growth of `edges` to 1,000,000.
-    fn compact(&mut self) {
-        let mut moved = vec![NONE; self.nodes.len()];
-        let mut kept = Vec::with_capacity(self.len());
-        for (old, node) in std::mem::take(&mut self.nodes).into_iter().enumerate() {
-            if !node.is_free {
-                moved[old] = kept.len() as NodeId;
-                kept.push(node);
-            }
-        }
-        let renamed = |id: NodeId| if id == NONE { NONE } else { moved[id as usize] };
-        for node in &mut kept {
-            node.plus = renamed(node.plus);
-            node.hash = renamed(node.hash);
-        }
-        self.nodes = kept;
-        self.free = NONE;
-        self.free_nodes = 0;
-        let edges = std::mem::replace(&mut self.edges, HashTable::new());
-        self.edges = HashTable::with_capacity(edges.len());
-        for edge in edges {
-            self.add_edge(Edge { parent: renamed(edge.parent), child: renamed(edge.child), ..edge });
+            self.nodes = PagedSlab::default();
+            self.edges = SplitTable::default();
         }
     }
 }
