@@ -11,7 +11,8 @@ use crate::persistence::records::{
     RecoveredSession, RetainedRecord, SessionKey, StoredDelayed, StoredEntry, StoredSession,
     StoredSubscription,
 };
-use crate::store::coalesce::{CommitGroup, Operation};
+use crate::store::coalesce::CommitGroup;
+use crate::store::operation::Operation;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -12,6 +12,7 @@
 //! | file | concern |
 //! |---|---|
 //! | [`coalesce`] | folds the records of several batches into one commit group |
+//! | [`operation`] | one change of the database |
 //! | [`commit_queue`] | decides which batches may be committed together |
 //! | [`writer`] | the committing thread and the reading thread |
 //! | [`sqlite`] | the store in a file |
@@ -28,6 +29,7 @@ pub mod coalesce;
 pub mod commit_queue;
 pub mod fault;
 pub mod memory;
+pub mod operation;
 pub mod sqlite;
 mod wall;
 pub mod writer;

@@ -1,7 +1,10 @@
 //! What several batches come to in one commit.
 
+use crate::mqtt::message::Message;
+use crate::mqtt::packet::PacketId;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::persistence::records::*;
 use crate::store::coalesce::*;
 use crate::time::Instant;
 use proptest::prelude::*;

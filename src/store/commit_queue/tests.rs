@@ -2,8 +2,8 @@
 
 use crate::mqtt::packet::PacketId;
 use crate::persistence::records::{BodyNumber, Lsn, Record, SessionKey, Transaction};
-use crate::store::coalesce::Operation;
 use crate::store::commit_queue::*;
+use crate::store::operation::Operation;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,8 +3,9 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::subscription_ids::SubscriptionIds;
-use crate::persistence::records::{RetainedRecord, StoredEntry, StoredSession};
-use crate::store::coalesce::{CommitGroup, Operation};
+use crate::persistence::records::{BodyNumber, RetainedRecord, StoredDelayed, StoredEntry, StoredSession};
+use crate::store::coalesce::CommitGroup;
+use crate::store::operation::Operation;
 use crate::store::wall::{FAR, FileTime};
 use crate::time::Instant;
 use rusqlite::{CachedStatement, Connection, Result, params};
@@ -142,18 +143,7 @@ impl<'c> Statements<'c> {
             Operation::Unsubscribed { session, filter } => {
                 self.unsubscribed.execute(params![session.0 as i64, filter])?
             }
-            Operation::Body { number, message: m } => self.body.execute(params![
-                number.0 as i64,
-                m.size() as i64,
-                self.opened.expiry(m),
-                self.now,
-                m.header().qos.bits(),
-                m.header().retain,
-                m.topic(),
-                m.forwarded(),
-                m.payload(),
-                Some(m.publisher()).filter(|name| !name.is_empty()),
-            ])?,
+            Operation::Body { number, message } => self.put_body(*number, message)?,
             Operation::BodyDone(number) | Operation::BodyReleased(number) => {
                 self.body_done.execute([number.0 as i64])?
             }
@@ -173,19 +163,7 @@ impl<'c> Statements<'c> {
             Operation::IncomingDone { session, packet_id, .. } => {
                 self.incoming_done.execute(params![session.0 as i64, packet_id.get()])?
             }
-            Operation::Delayed(delayed) => {
-                let m = &delayed.message;
-                self.delayed.execute(params![
-                    delayed.number.0 as i64,
-                    self.opened.to_file(delayed.due) as i64,
-                    self.opened.expiry(m),
-                    m.header().qos.bits(),
-                    m.header().retain,
-                    m.topic(),
-                    m.forwarded(),
-                    m.payload(),
-                ])?
-            }
+            Operation::Delayed(delayed) => self.put_delayed(delayed)?,
             Operation::DelayedDone(number) => self.delayed_done.execute([number.0 as i64])?,
         };
         Ok(())
@@ -215,6 +193,35 @@ impl<'c> Statements<'c> {
             will.and_then(|w| w.message_expiry),
             will.map(|w| &w.forwarded),
             will.map(|w| &w.payload),
+        ])
+    }
+
+    fn put_body(&mut self, number: BodyNumber, message: &Message) -> Result<usize> {
+        self.body.execute(params![
+            number.0 as i64,
+            message.size() as i64,
+            self.opened.expiry(message),
+            self.now,
+            message.header().qos.bits(),
+            message.header().retain,
+            message.topic(),
+            message.forwarded(),
+            message.payload(),
+            Some(message.publisher()).filter(|name| !name.is_empty()),
+        ])
+    }
+
+    fn put_delayed(&mut self, delayed: &StoredDelayed) -> Result<usize> {
+        let message = &delayed.message;
+        self.delayed.execute(params![
+            delayed.number.0 as i64,
+            self.opened.to_file(delayed.due) as i64,
+            self.opened.expiry(message),
+            message.header().qos.bits(),
+            message.header().retain,
+            message.topic(),
+            message.forwarded(),
+            message.payload(),
         ])
     }
 
