@@ -394,7 +394,7 @@ fn a_session_with_much_ends(name: &str, end: impl FnOnce(SocketAddr)) {
         // The messages of the ended session are dropped in portions. The count shows when that is
         // finished.
         let mut watcher = patient(address, &calm("count"));
-        watcher.subscribe(&[("$SYS/broker/messages/dropped/session_ended", 0)]);
+        watcher.subscribe(&[("$SYS/broker/publish/messages/dropped/session_ended", 0)]);
         while watcher.expect_publish().text().parse() != Ok(QUEUED) {}
     });
 }

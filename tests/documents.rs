@@ -1,7 +1,8 @@
 //! The documents as a test: their links lead somewhere, and the files, functions and topics that
 //! they name exist.
 //!
-//! The tests of the configuration check the names of keys in the same documents.
+//! The tests of the configuration check the names of keys in the same documents. A unit test of
+//! `src/broker/sys.rs` checks the `$SYS` topics, and one of `src/broker/events` the events.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -133,21 +134,6 @@ fn every_function_that_a_document_names_exists() {
         }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
-}
-
-#[test]
-fn every_figure_of_the_broker_is_in_the_monitoring_page() {
-    let sys = fs::read_to_string(root().join("src/broker/sys.rs")).expect("src/broker/sys.rs");
-    let page = fs::read_to_string(root().join("docs/monitoring.md")).expect("docs/monitoring.md");
-    let spans: BTreeSet<&str> = code_spans(&page).collect();
-    // Of the tables in that file: `("clients/total", ...)` at the start of a line.
-    let names = sys.lines().filter_map(|line| line.trim_start().strip_prefix("(\"")?.split('"').next());
-    let names: Vec<&str> = names.collect();
-    assert!(names.len() > 20, "{names:?}");
-    let is_named =
-        |name: &str| spans.iter().any(|span| *span == name || span.starts_with(&format!("{name}/")));
-    let missing: Vec<&&str> = names.iter().filter(|name| !is_named(name)).collect();
-    assert!(missing.is_empty(), "docs/monitoring.md does not name {missing:?}");
 }
 
 /// The checks themselves, on texts that break their rules.

@@ -19,8 +19,24 @@ pub struct BrokerStatistics {
     store: OnceLock<Arc<WriterStatistics>>,
     /// Events that the rates did not admit.
     suppressed_events: AtomicU64,
+    /// Sessions whose Session Expiry Interval ran out.
+    expired_sessions: AtomicU64,
+    /// Bytes read from sockets and written to them, as the shards last reported.
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+    /// By [`Maximum`].
+    maxima: [AtomicU64; 2],
     /// The snapshot that each shard took in its last housekeeping.
     shards: Vec<Mutex<ShardSnapshot>>,
+}
+
+/// A figure whose largest value is published, too.
+#[derive(Clone, Copy, Debug)]
+pub enum Maximum {
+    /// Connected clients.
+    Connected,
+    /// Bytes that the allocator has handed out.
+    Heap,
 }
 
 impl BrokerStatistics {
@@ -32,6 +48,10 @@ impl BrokerStatistics {
             expiry: Arc::default(),
             store: OnceLock::new(),
             suppressed_events: AtomicU64::new(0),
+            expired_sessions: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            maxima: Default::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }
@@ -83,6 +103,37 @@ impl BrokerStatistics {
     /// Returns the number of events that the rates did not admit, since the start.
     pub fn suppressed_events(&self) -> u64 {
         self.suppressed_events.load(Ordering::Relaxed)
+    }
+
+    /// Counts one session whose Session Expiry Interval ran out.
+    pub fn session_expired(&self) {
+        self.expired_sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of sessions whose Session Expiry Interval ran out, since the start.
+    pub fn expired_sessions(&self) -> u64 {
+        self.expired_sessions.load(Ordering::Relaxed)
+    }
+
+    /// Adds bytes that one shard read and wrote since its last report.
+    pub fn add_bytes(&self, received: u64, sent: u64) {
+        self.received_bytes.fetch_add(received, Ordering::Relaxed);
+        self.sent_bytes.fetch_add(sent, Ordering::Relaxed);
+    }
+
+    /// Returns the number of bytes read from sockets since the start, up to the last reports.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of bytes written to sockets since the start, up to the last reports.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Records a figure that is published now, and returns the largest one so far.
+    pub fn largest(&self, of: Maximum, now: u64) -> u64 {
+        self.maxima[of as usize].fetch_max(now, Ordering::Relaxed).max(now)
     }
 
     /// Replaces the snapshot of one shard.

@@ -1,90 +1,115 @@
 //! Publishes the counters of the broker on `$SYS/broker/...`, for an operator with any MQTT client.
 //!
-//! Topics that mosquitto has, too, have the same names. All values are retained and written in
-//! decimal.
+//! A figure that mosquitto has, too, has mosquitto's name. All values are retained and written in
+//! decimal. A test holds the topics against `docs/monitoring.md`.
 
-use super::statistics::BrokerStatistics;
+use super::statistics::{BrokerStatistics, Maximum};
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
-use crate::session::drops::DropReason;
+use crate::session::drops::{DropReason, Drops};
 use crate::shard::{Shard, SharedState};
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Publishes every counter, retained. The first shard does so for the whole broker, every
+/// One topic below `$SYS/broker/`, and its value.
+type Figure = (String, String);
+
+/// Publishes every figure, retained. The first shard does so for the whole broker, every
 /// `sys.publish_interval`.
 pub(super) fn publish(shard: &mut Shard, now: Instant, statistics: &BrokerStatistics, shared: &SharedState) {
-    let total = statistics.total();
     let retained = shared.retained().len();
-    let counters = &total.counters;
-    let uptime = now.since(Instant::ZERO).as_secs();
-    let snapshot = [
-        ("uptime", format!("{uptime} seconds")),
-        ("version", concat!("homing version ", env!("CARGO_PKG_VERSION")).to_owned()),
-        ("clients/connected", total.connected.to_string()),
-        ("clients/total", total.sessions.to_string()),
-        ("clients/refused", counters.refused_connects.to_string()),
-        ("messages/received", total.received.to_string()),
-        ("messages/sent", counters.sent.to_string()),
-        ("messages/dropped", counters.drops.total().to_string()),
-        ("messages/redelivered", counters.redelivered.to_string()),
-        ("messages/dead_letters", counters.dead_letters.to_string()),
-        ("redelivery/stalled", counters.stalled.to_string()),
-        ("redelivery/disconnected", counters.disconnected.to_string()),
-        ("log/dropped", super::stderr::dropped().to_string()),
-        ("redelivery/contradictions", counters.contradictions.to_string()),
-        ("events/suppressed", statistics.suppressed_events().to_string()),
-        ("subscriptions/count", total.subscriptions.to_string()),
-        ("subscriptions/refused", counters.refused_subscriptions.to_string()),
-        ("retained messages/count", retained.to_string()),
-        ("memory/held", statistics.memory().to_string()),
-        ("memory/limit", statistics.memory_limit().to_string()),
-        ("heap/current", heap().to_string()),
-    ];
-    for (name, value) in snapshot {
+    for (name, value) in figures(now, statistics, retained) {
         shard.publish_own(now, &format!("$SYS/broker/{name}"), value.as_bytes());
-    }
-    publish_expiry(shard, now, &statistics.expiry);
-    if let Some(store) = statistics.store() {
-        publish_store(shard, now, store);
-    }
-    for cause in DropReason::ALL {
-        let topic = format!("$SYS/broker/messages/dropped/{}", cause.name());
-        shard.publish_own(now, &topic, counters.drops.of(cause).to_string().as_bytes());
     }
 }
 
-/// Publishes the contents of the expiry queue and its lateness: `$SYS/broker/expiry/...`.
-fn publish_expiry(shard: &mut Shard, now: Instant, expiry: &ExpiryStatistics) {
-    let mut put = |name: &str, value: u64| {
-        shard.publish_own(now, &format!("$SYS/broker/expiry/{name}"), value.to_string().as_bytes());
+/// Returns every figure of the broker. `retained` is the number of retained messages.
+fn figures(now: Instant, statistics: &BrokerStatistics, retained: usize) -> Vec<Figure> {
+    let mut all = broker_figures(now, statistics, retained);
+    all.extend(drop_figures(&statistics.total().counters.drops));
+    all.extend(expiry_figures(&statistics.expiry));
+    all.extend(statistics.store().into_iter().flat_map(store_figures));
+    all
+}
+
+fn figure(name: &str, value: impl ToString) -> Figure {
+    (name.to_owned(), value.to_string())
+}
+
+fn broker_figures(now: Instant, statistics: &BrokerStatistics, retained: usize) -> Vec<Figure> {
+    let total = statistics.total();
+    let (counters, heap) = (&total.counters, heap() as u64);
+    let uptime = now.since(Instant::ZERO).as_secs();
+    vec![
+        figure("uptime", format!("{uptime} seconds")),
+        figure("version", concat!("homing version ", env!("CARGO_PKG_VERSION"))),
+        figure("clients/connected", total.connected),
+        figure("clients/disconnected", total.sessions.saturating_sub(total.connected)),
+        figure("clients/total", total.sessions),
+        figure("clients/maximum", statistics.largest(Maximum::Connected, total.connected)),
+        figure("clients/expired", statistics.expired_sessions()),
+        figure("clients/refused", counters.refused_connects),
+        figure("bytes/received", statistics.received_bytes()),
+        figure("bytes/sent", statistics.sent_bytes()),
+        figure("publish/messages/received", total.received),
+        figure("publish/messages/sent", counters.sent),
+        figure("messages/redelivered", counters.redelivered),
+        figure("messages/dead_letters", counters.dead_letters),
+        figure("redelivery/stalled", counters.stalled),
+        figure("redelivery/disconnected", counters.disconnected),
+        figure("redelivery/contradictions", counters.contradictions),
+        figure("subscriptions/count", total.subscriptions),
+        figure("subscriptions/refused", counters.refused_subscriptions),
+        figure("retained messages/count", retained),
+        figure("memory/held", statistics.memory()),
+        figure("memory/limit", statistics.memory_limit()),
+        figure("heap/current", heap),
+        figure("heap/maximum", statistics.largest(Maximum::Heap, heap)),
+        figure("events/suppressed", statistics.suppressed_events()),
+        figure("log/dropped", super::stderr::dropped()),
+    ]
+}
+
+/// Returns the counters of dropped messages: all, and each cause.
+fn drop_figures(drops: &Drops) -> Vec<Figure> {
+    let all = figure("publish/messages/dropped", drops.total());
+    let of = |cause: DropReason| {
+        (format!("publish/messages/dropped/{}", cause.name()), drops.of(cause).to_string())
     };
+    std::iter::once(all).chain(DropReason::ALL.into_iter().map(of)).collect()
+}
+
+/// Returns the contents of the expiry queue and its lateness.
+fn expiry_figures(expiry: &ExpiryStatistics) -> Vec<Figure> {
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    put("keys", expiry.keys());
-    put("buckets", expiry.buckets_in_use());
-    put("ticks", expiry.ticks());
+    let mut all = vec![
+        figure("expiry/keys", expiry.keys()),
+        figure("expiry/buckets", expiry.buckets_in_use()),
+        figure("expiry/ticks", expiry.ticks()),
+    ];
     let late = [
         ("lateness", &expiry.lateness),
         ("mailbox/expired", &expiry.expired_lag),
         ("mailbox/registrations", &expiry.registration_lag),
     ];
     for (name, late) in late {
-        put(&format!("{name}/max_ms"), ms(late.max()));
-        put(&format!("{name}/p99_ms"), ms(late.p99()));
+        all.push((format!("expiry/{name}/max_ms"), ms(late.max()).to_string()));
+        all.push((format!("expiry/{name}/p99_ms"), ms(late.p99()).to_string()));
     }
     for (secs, keys) in AHEAD.into_iter().zip(expiry.due()) {
-        put(&format!("due/{secs}s"), keys);
+        all.push((format!("expiry/due/{secs}s"), keys.to_string()));
     }
     for kind in DeadlineKind::ALL {
-        put(&format!("fired/{}", kind.name()), expiry.fired(kind));
+        all.push((format!("expiry/fired/{}", kind.name()), expiry.fired(kind).to_string()));
     }
+    all
 }
 
-/// Publishes the counters of the store: `$SYS/broker/store/...`.
-fn publish_store(shard: &mut Shard, now: Instant, store: &WriterStatistics) {
-    let snapshot = [
+/// Returns the counters of the store.
+fn store_figures(store: &WriterStatistics) -> Vec<Figure> {
+    let counters = [
         ("commits", &store.commits),
         ("records", &store.records),
         ("records/cancelled", &store.cancelled),
@@ -94,10 +119,10 @@ fn publish_store(shard: &mut Shard, now: Instant, store: &WriterStatistics) {
         ("commit/max_us", &store.longest_commit),
         ("messages/read", &store.read),
     ];
-    for (name, figure) in snapshot {
-        let value = figure.load(Ordering::Relaxed).to_string();
-        shard.publish_own(now, &format!("$SYS/broker/store/{name}"), value.as_bytes());
-    }
+    let value = |(name, counter): (&str, &std::sync::atomic::AtomicU64)| {
+        (format!("store/{name}"), counter.load(Ordering::Relaxed).to_string())
+    };
+    counters.into_iter().map(value).collect()
 }
 
 /// Returns the allocated bytes. They are 0 unless jemalloc is the allocator, as in the `homing`
@@ -105,4 +130,63 @@ fn publish_store(shard: &mut Shard, now: Instant, store: &WriterStatistics) {
 fn heap() -> usize {
     let _ = tikv_jemalloc_ctl::epoch::advance();
     tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::fixture;
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    /// Returns the topics that the tables of `docs/monitoring.md` name, without `$SYS/broker/`.
+    fn documented() -> BTreeSet<String> {
+        let text = include_str!("../../docs/monitoring.md");
+        let (_, text) = text.split_once("\n## `$SYS` topics\n").expect("the section");
+        let (tables, _) = text.split_once("\n### Topics of mosquitto").expect("the end of the tables");
+        let mut topics = BTreeSet::new();
+        let mut prefix = "";
+        for line in tables.lines() {
+            match line {
+                _ if line.starts_with("### The expiry queue") => prefix = "expiry/",
+                _ if line.starts_with("### The store") => prefix = "store/",
+                _ if line.starts_with("### Causes of drops") => prefix = "publish/messages/dropped/",
+                _ => {}
+            }
+            let row = line.strip_prefix("| ").filter(|row| !row.starts_with("below "));
+            let Some(cell) = row.and_then(|row| row.split(" | ").next()) else { continue };
+            topics.extend(cell.split('`').skip(1).step_by(2).map(|name| format!("{prefix}{name}")));
+        }
+        topics
+    }
+
+    #[test]
+    fn every_topic_is_documented_and_every_documented_topic_is_published() {
+        let statistics = fixture::statistics(&fixture::shared());
+        statistics.set_store(Arc::default());
+        let figures = figures(Instant::ZERO, &statistics, 0);
+        let mut published = BTreeSet::new();
+        for (name, _) in figures {
+            assert!(published.insert(name.clone()), "{name} is published twice");
+        }
+        let mut documented = documented();
+        for (pattern, names) in [
+            ("publish/messages/dropped/<cause>", Vec::new()),
+            ("expiry/fired/<kind>", DeadlineKind::ALL.map(DeadlineKind::name).to_vec()),
+        ] {
+            assert!(documented.remove(pattern), "{pattern}");
+            documented.extend(names.into_iter().map(|name| pattern.replace("<kind>", name)));
+        }
+        let missing: Vec<_> = published.difference(&documented).collect();
+        let unknown: Vec<_> = documented.difference(&published).collect();
+        assert!(missing.is_empty() && unknown.is_empty(), "missing: {missing:?}, unknown: {unknown:?}");
+    }
+
+    #[test]
+    fn a_maximum_keeps_the_largest_figure_that_was_published() {
+        let statistics = fixture::statistics(&fixture::shared());
+        let maximum = [3, 7, 2].map(|connected| statistics.largest(Maximum::Connected, connected));
+        assert_eq!(maximum, [3, 7, 7]);
+        assert_eq!(statistics.largest(Maximum::Heap, 1), 1);
+    }
 }

@@ -159,7 +159,7 @@ fn v5_negative_acknowledgement_is_a_dead_letter_where_that_is_asked_for() {
         subscriber.settle();
         subscriber.vanish();
         broker.persistent(V5, "s").settle();
-        figure(broker, "messages/dropped/negatively_acknowledged", |n| n == 4);
+        figure(broker, "publish/messages/dropped/negatively_acknowledged", |n| n == 4);
         figure(broker, "messages/dead_letters", |n| n == 2);
         watcher.settle();
     });
@@ -339,7 +339,7 @@ fn a_dead_letter_makes_no_other() {
         for text in ["1", "2", "3", "4"] {
             publisher.deliver(&Message::new("t", text).qos(1));
         }
-        figure(broker, "messages/dropped/queue_refused", |n| n == 5);
+        figure(broker, "publish/messages/dropped/queue_refused", |n| n == 5);
         figure(broker, "messages/dead_letters", |n| n == 3);
         // 3.1.1 has no properties; topic and payload are there.
         let mut away = broker.persistent(V311, "away");
@@ -378,7 +378,7 @@ fn dead_letters_are_off_by_default() {
         for _ in 0..3 {
             publisher.deliver(&Message::new("t", "x").qos(1));
         }
-        figure(broker, "messages/dropped/queue_refused", |n| n == 2);
+        figure(broker, "publish/messages/dropped/queue_refused", |n| n == 2);
         watcher.settle();
     });
 }

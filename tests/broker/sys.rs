@@ -5,14 +5,19 @@ use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V311, Version, n
 use std::collections::HashMap;
 use std::time::Duration;
 
-const TOPICS: [&str; 10] = [
+const TOPICS: [&str; 15] = [
     "version",
     "uptime",
     "clients/connected",
     "clients/total",
-    "messages/received",
-    "messages/sent",
-    "messages/dropped",
+    "clients/disconnected",
+    "clients/maximum",
+    "clients/expired",
+    "bytes/received",
+    "bytes/sent",
+    "publish/messages/received",
+    "publish/messages/sent",
+    "publish/messages/dropped",
     "messages/redelivered",
     "subscriptions/count",
     "retained messages/count",

@@ -17,31 +17,50 @@ use crate::shard::io::{EventMessages, Io};
 use crate::shard::observe::client_events::ClientEvent;
 use crate::store::writer::{SessionToken, StorePageRequest, ToStore};
 use crate::time::Instant;
-use std::cell::{Ref, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::io;
 use std::time::Duration;
 
 /// The I/O of one shard. Each method sends or tries and none waits, so no other code of the thread
 /// runs during a turn.
 pub(super) struct DriverIo<'a, D: ConnectionDriver> {
-    destinations: &'a Destinations,
-    handles: Ref<'a, Handles<D>>,
-    listeners: &'a RefCell<EventListeners>,
-    tick_late: Duration,
+    /// Peers, expiry actor and store.
+    pub(super) destinations: &'a Destinations,
+    /// The open connections, borrowed for the whole use.
+    pub(super) handles: Ref<'a, Handles<D>>,
+    /// The listeners of client events.
+    pub(super) listeners: &'a RefCell<EventListeners>,
+    /// Counts the bytes that are written.
+    pub(super) traffic: &'a Traffic,
+    /// Delay of the latest batch of expired deadlines.
+    pub(super) tick_late: Duration,
 }
 
-impl<'a, D: ConnectionDriver> DriverIo<'a, D> {
-    /// Returns the I/O for one use. `tick_late` is the delay of the latest batch of expired
-    /// deadlines.
-    pub(super) fn new(
-        destinations: &'a Destinations,
-        handles: Ref<'a, Handles<D>>,
-        listeners: &'a RefCell<EventListeners>,
-        tick_late: Duration,
-    ) -> DriverIo<'a, D> {
-        DriverIo { destinations, handles, listeners, tick_late }
+/// Bytes that one thread read from sockets and wrote to them. Counted once for each system call.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    received: Cell<u64>,
+    sent: Cell<u64>,
+}
+
+impl Traffic {
+    /// Counts bytes that were read.
+    pub(super) fn add_received(&self, bytes: usize) {
+        self.received.set(self.received.get() + bytes as u64);
     }
 
+    /// Counts bytes that were written.
+    pub(super) fn add_sent(&self, bytes: usize) {
+        self.sent.set(self.sent.get() + bytes as u64);
+    }
+
+    /// Returns the bytes received and sent since the last call.
+    pub(super) fn take(&self) -> (u64, u64) {
+        (self.received.take(), self.sent.take())
+    }
+}
+
+impl<D: ConnectionDriver> DriverIo<'_, D> {
     fn store(&self, send: impl FnOnce(&ToStore)) {
         if let Some(store) = self.destinations.store() {
             send(store);
@@ -57,7 +76,9 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
             // The reading side would meet the same error, but need not be read now.
             handle.notify(ConnectionNotice::Broken);
         }
-        wrote.ok()
+        let wrote = wrote.ok()?;
+        self.traffic.add_sent(wrote);
+        Some(wrote)
     }
 
     fn await_writable(&mut self, id: ConnectionId) {

@@ -37,7 +37,7 @@ use actix::Addr;
 use destinations::Destinations;
 use flusher::FlusherWaker;
 use handles::Handles;
-use io::DriverIo;
+use io::{DriverIo, Traffic};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -65,6 +65,7 @@ pub struct ShardDriver {
     flusher: FlusherWaker,
     listeners: RefCell<EventListeners>,
     statistics: Arc<BrokerStatistics>,
+    traffic: Traffic,
     /// True once the broker stops: sockets that come now are closed.
     stopping: Cell<bool>,
     /// Notified when the last connection is closed.
@@ -92,6 +93,7 @@ impl ShardDriver {
             flusher: FlusherWaker::default(),
             listeners: RefCell::new(listeners),
             statistics,
+            traffic: Traffic::default(),
             stopping: Cell::new(false),
             emptied: Notify::new(),
             tick_late: Cell::default(),
@@ -250,7 +252,13 @@ impl ShardDriver {
     /// Returns the I/O of this shard. The handles are borrowed once for everything that is carried
     /// out.
     fn io(&self) -> DriverIo<'_, ShardDriver> {
-        DriverIo::new(&self.destinations, self.handles.borrow(), &self.listeners, self.tick_late.get())
+        DriverIo {
+            destinations: &self.destinations,
+            handles: self.handles.borrow(),
+            listeners: &self.listeners,
+            traffic: &self.traffic,
+            tick_late: self.tick_late.get(),
+        }
     }
 
     /// Adds the bytes that this thread charged and released to the broker's account.
@@ -268,6 +276,8 @@ impl ShardDriver {
             shard.snapshot()
         });
         self.statistics.report(usize::from(self.here.0), snapshot);
+        let (received, sent) = self.traffic.take();
+        self.statistics.add_bytes(received, sent);
         if self.here == ShardId(0) {
             self.listeners.borrow().report_suppressed_lines();
         }
@@ -333,6 +343,7 @@ impl ConnectionDriver for ShardDriver {
     }
 
     fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress {
+        self.traffic.add_received(bytes.len());
         self.with_shard(|shard, now| {
             let progress = shard.take_in(now, id, bytes, &mut self.io());
             // Parts of packets alone do not wake the flusher, which reports them otherwise.

@@ -128,6 +128,9 @@ fn housekeeping_reports_the_clients_of_this_thread() {
         driver.housekeeping(Duration::from_secs(1));
         assert_eq!(driver.statistics.total().connected, 1);
         assert_eq!(driver.inspect().open, 1);
+        let statistics = &driver.statistics;
+        let bytes = (statistics.received_bytes(), statistics.sent_bytes());
+        assert_eq!(bytes, (CONNECT.len() as u64, CONNACK.len() as u64));
     });
 }
 

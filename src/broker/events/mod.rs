@@ -21,7 +21,7 @@ mod topics;
 use super::statistics::BrokerStatistics;
 use crate::clock;
 use crate::shard::io::EventMessages;
-use crate::shard::observe::client_events::ClientEvent;
+use crate::shard::observe::client_events::{ClientEvent, Occurrence};
 use crate::time::Instant;
 pub use last_disconnect::record;
 pub use log::{ClientText, EventLog};
@@ -62,6 +62,9 @@ impl EventListeners {
         tick_late: Duration,
     ) -> EventMessages {
         self.log.write(now, event, address);
+        if matches!(event.occurrence, Occurrence::SessionExpired { .. }) {
+            self.statistics.session_expired();
+        }
         let published = self.topics.as_mut().and_then(|topics| {
             let scene = Scene { unix_ms: clock::unix_millis(), address, tick_late };
             let composed = topics.compose(now, event, scene);
