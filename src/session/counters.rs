@@ -28,14 +28,26 @@ pub struct Counters {
 impl Counters {
     /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Counters) {
-        self.sent += other.sent;
-        self.redelivered += other.redelivered;
-        self.stalled += other.stalled;
-        self.disconnected += other.disconnected;
-        self.contradictions += other.contradictions;
-        self.dead_letters += other.dead_letters;
-        self.refused_connects += other.refused_connects;
-        self.refused_subscriptions += other.refused_subscriptions;
-        self.drops.merge(&other.drops);
+        // Without `..`: a new count that is not added does not compile.
+        let Counters {
+            sent,
+            redelivered,
+            stalled,
+            disconnected,
+            contradictions,
+            dead_letters,
+            refused_connects,
+            refused_subscriptions,
+            drops,
+        } = other;
+        self.sent += sent;
+        self.redelivered += redelivered;
+        self.stalled += stalled;
+        self.disconnected += disconnected;
+        self.contradictions += contradictions;
+        self.dead_letters += dead_letters;
+        self.refused_connects += refused_connects;
+        self.refused_subscriptions += refused_subscriptions;
+        self.drops.merge(drops);
     }
 }

@@ -63,7 +63,7 @@ use crate::mqtt::will::Will;
 use crate::persistence::rows::SessionRow;
 use crate::session::ack_wait::AckWait;
 use crate::session::counters::Counters;
-use crate::session::inbound::{Admission, Due, Receiver};
+use crate::session::inbound::{AckToken, Admission, Due, Receiver};
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::sender::Sender;
@@ -136,8 +136,9 @@ pub enum Action<'a> {
 /// The decision about an incoming PUBLISH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted {
-    /// The message is new. Route it, then report the outcome to the [`Receiver`].
-    ToRoute,
+    /// The message is new. Route it, then report the outcome to the [`Receiver`]. The token names
+    /// the acknowledgement, if the PUBLISH gets one.
+    ToRoute(Option<AckToken>),
     /// The message came before. The response, if one is due, is in the outbox.
     Known,
     /// The client broke a rule.
@@ -291,7 +292,7 @@ impl Session {
                 what: "a Subscription Identifier in a PUBLISH from a client",
             });
         }
-        let Some(id) = publish.packet_id else { return Admitted::ToRoute };
+        let Some(id) = publish.packet_id else { return Admitted::ToRoute(None) };
         let known = || publish.qos == QoS::ExactlyOnce && self.receiver.is_known(id);
         if wire.version.is_v5()
             && self.receiver.unfinished() >= usize::from(policy.receive_maximum)
@@ -319,7 +320,7 @@ impl Session {
                 }
             }
         }
-        Admitted::ToRoute
+        Admitted::ToRoute(Some(self.receiver.next_token()))
     }
 
     fn release<'a>(&mut self, ack: Acknowledgement<'_>, wire: &mut Wire) -> Action<'a> {

@@ -157,12 +157,14 @@ pub struct ShardSnapshot {
 impl ShardSnapshot {
     /// Adds the figures of another shard.
     pub fn add(&mut self, other: &ShardSnapshot) {
-        self.connected += other.connected;
-        self.sessions += other.sessions;
-        self.subscriptions += other.subscriptions;
-        self.received += other.received;
-        self.partial_bytes += other.partial_bytes;
-        self.counters.add(&other.counters);
+        // Without `..`: a new figure that is not added does not compile.
+        let ShardSnapshot { connected, sessions, subscriptions, received, partial_bytes, counters } = other;
+        self.connected += connected;
+        self.sessions += sessions;
+        self.subscriptions += subscriptions;
+        self.received += received;
+        self.partial_bytes += partial_bytes;
+        self.counters.add(counters);
     }
 }
 

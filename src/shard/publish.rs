@@ -30,6 +30,8 @@ pub(crate) struct ClientPublish<'a> {
     connection: ConnectionId,
     session: SessionId,
     publish: &'a Publish<'a>,
+    /// The acknowledgement, if the PUBLISH gets one.
+    token: Option<(SessionId, AckToken)>,
 }
 
 /// Returns the bytes of the message that a PUBLISH to `topic` makes: topic, payload and forwarded
@@ -60,11 +62,12 @@ impl<'a> ClientPublish<'a> {
         connection.wire.outbox.lend(&mut scratch.pool);
         let before = connection.wire.outbox.len();
         let admitted = session_entry.session.admit(publish, &mut connection.wire, &settings.session);
-        if admitted != Admitted::ToRoute {
+        let Admitted::ToRoute(token) = admitted else {
             return end_unrouted(now, id, admitted, before, life);
-        }
+        };
         life.core.received += 1;
-        let this = ClientPublish { now, connection: id, session, publish };
+        let token = token.map(|token| (session, token));
+        let this = ClientPublish { now, connection: id, session, publish, token };
         if !publish.topic.is_empty() {
             return this.publish_named(life, publish.topic);
         }
@@ -101,7 +104,7 @@ impl<'a> ClientPublish<'a> {
 
     /// Retains it, routes it, and answers its publisher.
     fn publish_admitted(&self, life: &mut Lifecycle<'_>, publication: &mut Publication<'_>) -> Flow {
-        let ClientPublish { now, connection: id, session, publish } = *self;
+        let ClientPublish { now, connection: id, session, publish, token } = *self;
         let incoming = self.take_over_incoming(life.core);
         let mut waits = incoming.is_some();
         publication.atomic = waits;
@@ -119,7 +122,6 @@ impl<'a> ClientPublish<'a> {
                 return self.refuse_publish(life, reason, None);
             }
         }
-        let token = self.next_token(life.core);
         publication.gate = token.map(|(session, token)| Gate::Here { session, token });
         let mut matches = life.routes.router.take_matches();
         let matched = life.routing().match_at_once(publication.parts.topic, &mut matches);
@@ -164,13 +166,6 @@ impl<'a> ClientPublish<'a> {
         if let Some(connection) = life.core.connections.get_mut(id) {
             connection.pause(Pause::Work, now);
         }
-    }
-
-    /// Returns the token of the acknowledgement, if the PUBLISH gets one.
-    fn next_token(&self, core: &Core) -> Option<(SessionId, AckToken)> {
-        let ClientPublish { session, publish, .. } = *self;
-        publish.packet_id?;
-        Some((session, core.sessions.get(session)?.session.receiver.next_token()))
     }
 
     /// Acknowledges a PUBLISH, now or when its gates have answered. `reason` is a reason code that
@@ -239,7 +234,7 @@ impl<'a> ClientPublish<'a> {
         topic: &str,
         (reason, cause): (ReasonCode, DropReason),
     ) -> Flow {
-        let ClientPublish { now, connection: id, session, publish } = *self;
+        let ClientPublish { now, connection: id, session, publish, .. } = *self;
         let (reason, cause) = match request_time(now, (id, session), topic, publish.payload, life.core) {
             RequestedTimes::NotRequested => match self.admits_identifier(life.core, publish.qos) {
                 Ok(()) => (reason, Some(cause)),
@@ -290,8 +285,7 @@ impl<'a> ClientPublish<'a> {
             return self.refuse_publish(life, reason, Some(cause));
         }
         self.take_over_incoming(life.core);
-        let token = self.next_token(life.core);
-        let gates = life.core.durability.gate_publisher(token, None);
+        let gates = life.core.durability.gate_publisher(self.token, None);
         let routed = Routed { outcome: Outcome::Taken, gates, full: ShardSet::EMPTY };
         self.answer_publisher(life, routed, None);
         Flow::Continue
@@ -305,7 +299,7 @@ impl<'a> ClientPublish<'a> {
         reason: ReasonCode,
         cause: Option<DropReason>,
     ) -> Flow {
-        let ClientPublish { now, connection: id, session, publish } = *self;
+        let ClientPublish { now, connection: id, session, publish, .. } = *self;
         if let Some(cause) = cause {
             life.core.counters.drops.count(cause);
         }

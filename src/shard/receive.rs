@@ -57,29 +57,36 @@ impl Shard {
         if connection.is_closing() {
             return ReadProgress::Closed;
         }
-        if connection.partial_len() == 0 {
-            let (progress, taken) = self.packets(now, id, input);
-            return self.keep_rest(now, id, progress, &input[taken..]);
+        let joined = (connection.partial_len() > 0).then(|| {
+            let mut joined = self.core.connections.take_partial(id).unwrap_or_default();
+            joined.extend_from_slice(input);
+            joined
+        });
+        let bytes = joined.as_deref().unwrap_or(input);
+        let others = self.core.effects.dirty.len();
+        let was_dirty = self.core.connections.get(id).is_some_and(|c| c.dirty);
+        let (progress, taken) = self.handle_packets(now, id, bytes);
+        if !was_dirty {
+            self.core.effects.flush_last(id, others);
         }
-        let mut joined = self.core.connections.take_partial(id).unwrap_or_default();
-        joined.extend_from_slice(input);
-        let (progress, taken) = self.packets(now, id, &joined);
-        if taken == 0 && matches!(progress, ReadProgress::All | ReadProgress::Paused) {
+        // Whole packets count, not bytes.
+        if taken > 0
+            && let Some(connection) = self.core.connections.get_mut(id)
+        {
+            connection.keep_alive.heard(now);
+        }
+        match joined {
+            None if taken == input.len() => progress,
+            None => self.keep(now, id, progress, input[taken..].to_vec()),
             // A long packet grows in place, whatever number of reads it takes.
-            return self.keep(now, id, progress, joined);
+            Some(joined) if taken == 0 && matches!(progress, ReadProgress::All | ReadProgress::Paused) => {
+                self.keep(now, id, progress, joined)
+            }
+            Some(mut joined) => {
+                let rest = joined.split_off(taken);
+                self.keep(now, id, progress, rest)
+            }
         }
-        let rest = joined.split_off(taken);
-        self.keep(now, id, progress, rest)
-    }
-
-    fn keep_rest(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        progress: ReadProgress,
-        rest: &[u8],
-    ) -> ReadProgress {
-        if rest.is_empty() { progress } else { self.keep(now, id, progress, rest.to_vec()) }
     }
 
     /// Keeps bytes that were not handled, unless the connection closes or takes them to another
@@ -118,22 +125,6 @@ impl Shard {
     }
 
     /// Handles whole packets. Returns how far it came, and the number of bytes that it handled.
-    fn packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (ReadProgress, usize) {
-        let others = self.core.effects.dirty.len();
-        let was_dirty = self.core.connections.get(id).is_some_and(|c| c.dirty);
-        let (progress, taken) = self.handle_packets(now, id, input);
-        if !was_dirty {
-            self.core.effects.flush_last(id, others);
-        }
-        // Whole packets count, not bytes.
-        if taken > 0
-            && let Some(connection) = self.core.connections.get_mut(id)
-        {
-            connection.keep_alive.heard(now);
-        }
-        (progress, taken)
-    }
-
     fn handle_packets(&mut self, now: Instant, id: ConnectionId, input: &[u8]) -> (ReadProgress, usize) {
         let (mut taken, mut topic) = (0, "");
         while taken < input.len() {

@@ -8,7 +8,7 @@ use crate::mqtt::packet::ProtocolVersion;
 
 /// Returns the packet type of the first byte, after a check of its flags by the rules of `version`.
 #[inline]
-pub(super) fn check_first_byte(first: u8, version: ProtocolVersion) -> Result<PacketType, DecodeError> {
+fn check_first_byte(first: u8, version: ProtocolVersion) -> Result<PacketType, DecodeError> {
     let reserved = DecodeError::ReservedPacketType { packet_type: first >> 4, version };
     let packet = PacketType::from_first_byte(first).ok_or(reserved)?;
     if packet == PacketType::Publish {
@@ -43,8 +43,12 @@ fn check_publish_flags(first: u8) -> Result<(), DecodeError> {
     }
 }
 
-/// The sizes of a packet, as its fixed header states them.
-pub(super) struct Lengths {
+/// The Fixed Header of a packet.
+pub(super) struct FixedHeader {
+    /// The first byte: packet type and flags, which are checked.
+    pub first: u8,
+    /// The packet type.
+    pub packet_type: PacketType,
     /// Bytes of the fixed header.
     pub header: usize,
     /// Bytes of the whole packet: header and body.
@@ -53,15 +57,20 @@ pub(super) struct Lengths {
     pub shortest: bool,
 }
 
-/// Reads the length of the packet at the front of `buf`, which begins with its first byte. Returns
-/// `None` if the length is not complete.
+/// Reads the fixed header of the packet at the front of `buf`. Returns `None` if it is not complete.
 ///
-/// A packet over `max_packet_size` is refused here, before any byte of its body is awaited.
+/// The type and its flags are checked as soon as the first byte has come. A packet over
+/// `max_packet_size` is refused here, before any byte of its body is awaited.
 #[inline]
-pub(super) fn lengths(buf: &[u8], max_packet_size: u32) -> Result<Option<Lengths>, DecodeError> {
+pub(super) fn fixed_header(
+    buf: &[u8],
+    version: ProtocolVersion,
+    max_packet_size: u32,
+) -> Result<Option<FixedHeader>, DecodeError> {
     const FIELD: &str = "Remaining Length";
-    let Some((remaining, size)) = primitive::variable_byte_integer(buf.get(1..).unwrap_or(&[]), FIELD)?
-    else {
+    let Some((&first, rest)) = buf.split_first() else { return Ok(None) };
+    let packet_type = check_first_byte(first, version)?;
+    let Some((remaining, size)) = primitive::variable_byte_integer(rest, FIELD)? else {
         return Ok(None);
     };
     let header = 1 + size;
@@ -72,7 +81,7 @@ pub(super) fn lengths(buf: &[u8], max_packet_size: u32) -> Result<Option<Lengths
         return Err(DecodeError::PacketTooLarge { length: total, maximum: max_packet_size });
     }
     let shortest = size == primitive::variable_byte_integer_len(remaining);
-    Ok(Some(Lengths { header, total: total as usize, shortest }))
+    Ok(Some(FixedHeader { first, packet_type, header, total: total as usize, shortest }))
 }
 
 /// Appends a packet with the body that `put_body` writes. On an error nothing is appended.

@@ -90,30 +90,26 @@ pub fn decode_next<'a>(
     max_packet_size: u32,
     known: &'a str,
 ) -> Result<Decoded<'a>, DecodeError> {
-    let Some(&first) = buf.first() else {
-        return Ok(Decoded::Incomplete { needed: 2 });
-    };
-    let packet_type = frame::check_first_byte(first, version)?;
-    let Some(lengths) = frame::lengths(buf, max_packet_size)? else {
-        return Ok(Decoded::Incomplete { needed: buf.len() + 1 });
+    let Some(fixed) = frame::fixed_header(buf, version, max_packet_size)? else {
+        return Ok(incomplete_header(buf));
     };
     // 5.0 [MQTT-1.5.5-1]; 3.x does not ask for the shortest form
-    if !lengths.shortest && version.is_v5() {
+    if !fixed.shortest && version.is_v5() {
         return Err(DecodeError::VariableByteIntegerNotShortest { field: "Remaining Length" });
     }
-    let Some(body) = buf.get(lengths.header..lengths.total) else {
-        return Ok(Decoded::Incomplete { needed: lengths.total });
+    let Some(body) = buf.get(fixed.header..fixed.total) else {
+        return Ok(Decoded::Incomplete { needed: fixed.total });
     };
     // Built in each arm: a packet is large, and would be copied behind the match.
-    let whole = |packet| Ok(Decoded::Packet { packet, length: lengths.total });
+    let whole = |packet| Ok(Decoded::Packet { packet, length: fixed.total });
     let acknowledgement = |kind| acknowledgement::decode(kind, body, version);
-    match packet_type {
-        PacketType::Publish => whole(Packet::Publish(publish::decode(first, body, version, known)?)),
+    match fixed.packet_type {
+        PacketType::Publish => whole(Packet::Publish(publish::decode(fixed.first, body, version, known)?)),
         PacketType::Puback => whole(Packet::Puback(acknowledgement(AckKind::Puback)?)),
         PacketType::Pubrec => whole(Packet::Pubrec(acknowledgement(AckKind::Pubrec)?)),
         PacketType::Pubrel => whole(Packet::Pubrel(acknowledgement(AckKind::Pubrel)?)),
         PacketType::Pubcomp => whole(Packet::Pubcomp(acknowledgement(AckKind::Pubcomp)?)),
-        _ => whole(decode_rare(packet_type, body, version)?),
+        packet_type => whole(decode_rare(packet_type, body, version)?),
     }
 }
 
@@ -157,6 +153,12 @@ fn bodiless<'a>(packet: PacketType, body: &[u8], value: Packet<'a>) -> Result<Pa
     }
 }
 
+/// Returns the result for a packet whose fixed header is not complete. A fixed header has at least
+/// two bytes.
+fn incomplete_header(buf: &[u8]) -> Decoded<'_> {
+    Decoded::Incomplete { needed: buf.len().max(1) + 1 }
+}
+
 /// Decodes the first packet of a connection, which must be a CONNECT, and detects its version.
 ///
 /// Rules that the first bytes break are reported before the rest of the packet has come.
@@ -165,28 +167,26 @@ fn bodiless<'a>(packet: PacketType, body: &[u8], value: Packet<'a>) -> Result<Pa
 /// As [`decode`]; also [`DecodeError::FirstPacketNotConnect`], and
 /// [`DecodeError::UnsupportedProtocolVersion`] or [`DecodeError::LaterProtocolVersion`].
 pub fn decode_connect(buf: &[u8], max_packet_size: u32) -> Result<Decoded<'_>, DecodeError> {
-    let Some(&first) = buf.first() else {
-        return Ok(Decoded::Incomplete { needed: 2 });
-    };
     // 3.1.1 [MQTT-3.1.0-1], 5.0 [MQTT-3.1.0-1]
-    if first >> 4 != PacketType::Connect as u8 {
-        return Err(DecodeError::FirstPacketNotConnect { packet_type: first >> 4 });
+    if let Some(packet_type) = buf.first().map(|first| first >> 4)
+        && packet_type != PacketType::Connect as u8
+    {
+        return Err(DecodeError::FirstPacketNotConnect { packet_type });
     }
-    frame::check_first_byte(first, ProtocolVersion::V5)?;
-    let Some(lengths) = frame::lengths(buf, max_packet_size)? else {
-        return Ok(Decoded::Incomplete { needed: buf.len() + 1 });
+    let Some(fixed) = frame::fixed_header(buf, ProtocolVersion::V5, max_packet_size)? else {
+        return Ok(incomplete_header(buf));
     };
-    let here = lengths.total.min(buf.len());
-    let version = connect::version(buf.get(lengths.header..here).unwrap_or(&[]))?;
+    let here = fixed.total.min(buf.len());
+    let version = connect::version(buf.get(fixed.header..here).unwrap_or(&[]))?;
     // 5.0 [MQTT-1.5.5-1]
-    if !lengths.shortest && version.is_some_and(ProtocolVersion::is_v5) {
+    if !fixed.shortest && version.is_some_and(ProtocolVersion::is_v5) {
         return Err(DecodeError::VariableByteIntegerNotShortest { field: "Remaining Length" });
     }
-    let Some(body) = buf.get(lengths.header..lengths.total) else {
-        return Ok(Decoded::Incomplete { needed: lengths.total });
+    let Some(body) = buf.get(fixed.header..fixed.total) else {
+        return Ok(Decoded::Incomplete { needed: fixed.total });
     };
     let packet = Packet::Connect(Box::new(connect::decode(body)?));
-    Ok(Decoded::Packet { packet, length: lengths.total })
+    Ok(Decoded::Packet { packet, length: fixed.total })
 }
 
 /// Appends a packet to `out`, without the fields that `version` does not have.
