@@ -1,7 +1,7 @@
 //! The check of `homing health`: connects to a running broker as a client and expects answers.
 //!
-//! The check blocks and writes fixed MQTT 3.1.1 packets by hand. They need neither the codec nor a
-//! runtime, and a check that shares no code with the broker cannot share its mistakes.
+//! The check blocks, and writes two fixed MQTT 3.1.1 packets. Fixed packets need neither the codec
+//! nor a runtime. A check that shares no code with the broker cannot share its mistakes.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};

@@ -22,7 +22,7 @@ pub(super) const SESSIONS: usize = 20;
 /// Maximum number of buckets in a dump.
 const BUCKETS: usize = 10;
 
-/// Asks a shard for its part of a dump.
+/// Requests the part of a shard in a dump.
 #[derive(Debug)]
 pub struct InspectShard;
 
@@ -39,16 +39,16 @@ pub struct ShardInspection {
     pub open: usize,
     /// The sessions with the oldest unacknowledged messages, oldest first. Each says if its socket
     /// was diagnosed.
-    pub waiting: Vec<(LongestWait, DumpRequest)>,
+    pub waiting: Vec<(LongestWait, Diagnosis)>,
 }
 
-/// Says if the socket was asked who holds the message, so that the cause of the stall is known.
+/// Says if the socket of a session was diagnosed, so that the cause of the stall is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DumpRequest {
-    /// The socket was asked: the cause is known.
-    Yes,
-    /// There is no socket: the cause is not known.
-    No,
+pub enum Diagnosis {
+    /// The cause is known.
+    Done,
+    /// There is no socket, so the cause is not known.
+    NoSocket,
 }
 
 /// Returns the whole dump, as lines.
@@ -139,10 +139,10 @@ fn sessions(put: &mut String, shards: Vec<ShardInspection>, now: Instant) -> fmt
         return writeln!(put, "no session has anything unacknowledged");
     }
     writeln!(put, "sessions with the oldest unacknowledged messages, {SESSIONS} at most:")?;
-    waiting.iter().try_for_each(|(waiting, asked)| session(put, waiting, *asked, now))
+    waiting.iter().try_for_each(|(waiting, diagnosis)| session(put, waiting, *diagnosis, now))
 }
 
-fn session(put: &mut String, waiting: &LongestWait, asked: DumpRequest, now: Instant) -> fmt::Result {
+fn session(put: &mut String, waiting: &LongestWait, diagnosis: Diagnosis, now: Instant) -> fmt::Result {
     let Stall { packet_id, age, transmissions, cause, view, .. } = waiting.stall;
     let (client_id, age, id) = (ClientText(&waiting.client_id), seconds(age), packet_id.get());
     match &waiting.connection {
@@ -157,7 +157,7 @@ fn session(put: &mut String, waiting: &LongestWait, asked: DumpRequest, now: Ins
         None => write!(put, "PUBREL {id}")?,
     }
     write!(put, ", for {age}, sent {transmissions}x")?;
-    if asked == DumpRequest::Yes {
+    if diagnosis == Diagnosis::Done {
         write!(put, "; {}: {}", cause.name(), cause.detail())?;
         if view.unsent > 0 {
             write!(put, " ({} bytes unsent)", view.unsent)?;

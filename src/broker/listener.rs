@@ -146,7 +146,7 @@ impl Acceptor {
                 self.log_refused(&format!("{error}: raise the descriptor limit (ulimit -n)"));
                 self.shed();
             }
-            // The client has gone already.
+            // The client has closed the connection already.
             Err(_) => {}
         }
     }

@@ -12,8 +12,8 @@ use std::net::{SocketAddr, TcpStream};
 
 /// A socket on its way to a shard: just accepted, or from the shard that read its CONNECT.
 ///
-/// Takes less than 100 B without unread bytes. They are part of the 2 KiB that each connection may
-/// take beside `limits.memory`.
+/// Takes less than 100 B without unread bytes. The 2 KiB that each connection may take beside
+/// `limits.memory` include them.
 #[derive(Debug)]
 pub struct Incoming {
     /// The socket, in non-blocking mode.
@@ -40,7 +40,7 @@ impl Incoming {
     }
 }
 
-/// Sockets for a shard. The listener sends as one message what it accepted at once.
+/// Sockets for a shard. The listener sends all sockets that it accepted at once in one message.
 #[derive(Debug)]
 pub struct Adopt(pub Vec<Incoming>);
 
@@ -88,14 +88,14 @@ impl Message for Page {
 
 /// Stored delayed messages that a shard requested.
 #[derive(Debug)]
-pub struct Looked {
+pub struct DelayedPage {
     /// The request that this answers.
     pub request: DelayedRequest,
     /// The messages, by due time.
     pub delayed: Vec<StoredDelayed>,
 }
 
-impl Message for Looked {
+impl Message for DelayedPage {
     type Result = ();
 }
 

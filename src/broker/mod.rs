@@ -17,9 +17,9 @@
 //!
 //! | task | how many | thread | does |
 //! |---|---|---|---|
-//! | flusher (`shard_actor`) | one per shard | shard | runs the turns of a shard with work |
+//! | flusher (`driver`) | one per shard | shard | runs the turns of a shard with work |
 //! | acceptor (`listener`) | one per listener | main | sends sockets to the shards in turn |
-//! | supervisor (`supervisor`) | one | main | starts and stops everything, answers dumps |
+//! | supervisor (`supervisor`) | one | main | starts and stops everything, replies to dump requests |
 //!
 //! # Threads
 //!
@@ -37,11 +37,15 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | `supervisor`, `signals` | start and stop; signals that stop the broker or request a dump |
 //! | `settings` | configuration into shard settings |
 //! | `storage` | the store at the start: recovered sessions to their shards |
+//! | `listener` | accepted sockets to the shards |
+//! | [`connection`] | the actor of one connection |
+//! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
+//! | [`message`] | the messages between actors |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | `sys`, `dump` | the counters of `$SYS`; the text of SIGUSR1 |
-//! | `signals` | signals that stop the broker or ask for a dump |
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
 //! | `statistics` | counters that the threads share |
 
@@ -118,8 +122,8 @@ impl Broker {
                 match Supervisor::start(&config, listeners, store, fails).await {
                     Ok(supervisor) => {
                         let _ = ready.send(Ok(()));
-                        while let Some(answer) = requested.recv().await {
-                            let _ = answer.send(supervisor.dump().await);
+                        while let Some(reply) = requested.recv().await {
+                            let _ = reply.send(supervisor.dump().await);
                         }
                         supervisor.stop().await;
                     }
@@ -148,8 +152,8 @@ impl Broker {
     /// If called from within an async runtime.
     pub fn dump(&self) -> String {
         let Some(requests) = &self.requests else { return String::new() };
-        let (answer, text) = oneshot::channel();
-        if requests.blocking_send(answer).is_err() {
+        let (reply, text) = oneshot::channel();
+        if requests.blocking_send(reply).is_err() {
             return String::new();
         }
         text.blocking_recv().unwrap_or_default()

@@ -1,6 +1,6 @@
 //! One rate limiter, for log lines and for the event topics.
 //!
-//! Time is cut into periods of equal length, from the start of the process on. Each period admits a
+//! Time has periods of equal length, from the start of the process on. Each period admits a
 //! number of things; the limiter counts the rest, so that a later line or event can say how many
 //! are missing. So a limiter costs 16 bytes, needs no timer, and may admit twice its limit around
 //! the end of a period.

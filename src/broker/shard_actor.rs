@@ -1,13 +1,13 @@
-//! The shard actor: one per thread. It receives messages for the shard and passes them to the
-//! driver.
+//! The shard actor: one per thread. The actor receives messages for the shard and passes them to
+//! the driver.
 //!
-//! Its handlers are the ways into a shard, except for bytes: a connection reads these itself. It
-//! also starts the flusher, the task that runs [`crate::shard::Shard::turn`].
+//! The handlers of the actor are the ways into a shard, except for bytes: a connection reads bytes
+//! itself. The actor also starts the flusher, the task that runs [`crate::shard::Shard::turn`].
 
 use crate::broker::connection::ConnectionNotice;
 use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
-use crate::broker::message::{Adopt, ConnectPeers, Looked, Page, StartTimers, Stop};
+use crate::broker::message::{Adopt, ConnectPeers, DelayedPage, Page, StartTimers, Stop};
 use crate::broker::sys;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
@@ -36,7 +36,7 @@ pub struct ShardActor {
 }
 
 impl ShardActor {
-    /// Returns the actor of one shard; `sys_interval` makes it the one that publishes `$SYS`.
+    /// Returns the actor of one shard. An actor with a `sys_interval` publishes `$SYS`.
     pub fn new(
         driver: Rc<ShardDriver>,
         shared: Arc<SharedState>,
@@ -51,7 +51,7 @@ impl ShardActor {
         self.driver.with_shard(|shard, now| {
             if self.sys_due <= now {
                 self.sys_due = now + interval;
-                // The answer is shown the next time.
+                // The next publication has the result.
                 self.driver.survey_deadlines();
                 sys::publish(shard, now, self.driver.statistics(), &self.shared);
             }
@@ -75,7 +75,7 @@ impl Handler<ConnectPeers> for ShardActor {
     fn handle(&mut self, message: ConnectPeers, _: &mut Context<ShardActor>) {
         self.driver.connect_peers(message);
         self.housekeeping();
-        // Everything that peers must know is sent to them before the caller gets its answer.
+        // Peers get their messages before the caller gets its reply.
         self.driver.finish();
     }
 }
@@ -139,11 +139,11 @@ impl Handler<Committed> for ShardActor {
     }
 }
 
-impl Handler<Looked> for ShardActor {
+impl Handler<DelayedPage> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, looked: Looked, _: &mut Context<ShardActor>) {
-        self.driver.in_new_turn(|shard, now| shard.take_delayed(now, looked.request, looked.delayed));
+    fn handle(&mut self, page: DelayedPage, _: &mut Context<ShardActor>) {
+        self.driver.in_new_turn(|shard, now| shard.take_delayed(now, page.request, page.delayed));
     }
 }
 

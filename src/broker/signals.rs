@@ -1,4 +1,4 @@
-//! The signals of the process: which ones stop the broker, and which one asks for a dump.
+//! The signals of the process. SIGTERM and SIGINT stop the broker, and SIGUSR1 requests a dump.
 
 use super::stderr;
 use std::io;
@@ -70,11 +70,11 @@ impl Caught {
     }
 }
 
-/// Writes a dump to standard error. The log level does not matter, since the operator asked for the
+/// Writes a dump to standard error. The log level does not matter, since the operator requested the
 /// dump.
 async fn write_dump(dumps: &DumpRequests) {
-    let (answer, text) = oneshot::channel();
-    if dumps.send(answer).await.is_ok()
+    let (reply, text) = oneshot::channel();
+    if dumps.send(reply).await.is_ok()
         && let Ok(text) = text.await
     {
         stderr::say(&text);

@@ -13,8 +13,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
-/// Maximum number of pending bytes; the system may hold as many again. They are about 1,500 lines,
-/// or fifteen seconds of the default rate.
+/// Maximum number of pending bytes: about 1,500 lines, or fifteen seconds of the default rate. The
+/// system may hold as many again.
 const MOST: usize = 256 * 1024;
 
 /// Maximum time that the end of the process waits for its last lines.
@@ -126,9 +126,9 @@ impl Lines {
         let mut bytes = Vec::new();
         loop {
             self.take(&mut bytes);
-            if let Err(lost) = write_whole(&mut out, &bytes) {
-                // No line reports this: the line would be lost, too, and lead to the next.
-                self.dropped.fetch_add(lost, Ordering::Relaxed);
+            if let Err(dropped) = write_whole(&mut out, &bytes) {
+                // No line reports this, because that line would be dropped, too.
+                self.dropped.fetch_add(dropped, Ordering::Relaxed);
             }
             bytes.clear();
             let unreported = std::mem::take(&mut self.waiting().unreported);

@@ -1,7 +1,7 @@
 //! The store at the start: its contents are shared out among the shards, and its threads are
 //! started.
 
-use super::message::{Looked, Page};
+use super::message::{DelayedPage, Page};
 use super::start_error::StartError;
 use crate::broker::shard_actor::ShardActor;
 use crate::mqtt::message::Message;
@@ -102,7 +102,7 @@ impl Opened {
             }
             WriterNotice::Delayed { shard, request, delayed } => {
                 if let Some(shard) = shards.get(usize::from(shard)) {
-                    shard.do_send(Looked { request, delayed });
+                    shard.do_send(DelayedPage { request, delayed });
                 }
             }
             WriterNotice::Full(full) => shared.store_full.store(full, Ordering::Relaxed),

@@ -42,7 +42,7 @@ const PARTIAL_SHARE: u64 = 4;
 /// Maximum time for the shards to send DISCONNECT to their clients and close the connections.
 const STOP: Duration = Duration::from_secs(4);
 
-/// Maximum time for all threads together to answer a dump. A stop may wait behind a dump.
+/// Maximum time for all threads together to reply to a dump request. A stop may wait behind a dump.
 const DUMP: Duration = Duration::from_secs(2);
 
 /// Maximum time for the threads to end after that, with the last commits.

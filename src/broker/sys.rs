@@ -125,8 +125,7 @@ fn store_figures(store: &WriterStatistics) -> Vec<Figure> {
     counters.into_iter().map(value).collect()
 }
 
-/// Returns the allocated bytes. They are 0 unless jemalloc is the allocator, as in the `homing`
-/// binary.
+/// Returns the allocated bytes; 0 unless jemalloc is the allocator, as in the `homing` binary.
 fn heap() -> usize {
     let _ = tikv_jemalloc_ctl::epoch::advance();
     tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0)

@@ -173,8 +173,8 @@ impl CommitQueue {
         }
     }
 
-    /// Folds in the participants that stand in batches that stay. They come last, as their batches
-    /// would.
+    /// Folds in the participants that stand in batches that stay. These participants come last, as
+    /// their batches would.
     fn pull_participants(&mut self, group: &mut CommitGroup) {
         while let Some(gathering) = self.taken.pop() {
             for (shard, arrival) in gathering.participants {
@@ -198,7 +198,7 @@ fn records(batch: &Batch) -> usize {
         + batch.participants.iter().map(|participant| participant.records.len()).sum::<usize>()
 }
 
-/// Notes a batch as the last one of its shard. It stands for all earlier batches of this shard.
+/// Notes a batch as the last one of its shard, on behalf of all earlier batches of the shard.
 fn note(committed: &mut Vec<Committed>, next: Committed) {
     match committed.iter_mut().find(|before| before.shard == next.shard) {
         Some(before) => before.lsn = next.lsn,

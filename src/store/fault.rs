@@ -19,7 +19,7 @@ use std::time::Duration;
 pub enum Fault {
     /// The call fails and makes no change.
     Failed,
-    /// The call fails after it has made all changes. The caller cannot tell.
+    /// The call fails after it has made all changes. The caller does not know.
     FailedAfter,
     /// The call finds no room. From then on there is no room for new messages, until
     /// [`Faults::make_room`].

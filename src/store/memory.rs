@@ -203,7 +203,7 @@ pub struct Rows {
     pub incoming: usize,
     /// Messages that entries share.
     pub bodies: usize,
-    /// Deliveries that sessions are owed.
+    /// Deliveries that are pending.
     pub entries: usize,
     /// Delayed messages.
     pub delayed: usize,
@@ -246,9 +246,9 @@ impl Image {
         own.map(move |kept| (&kept.entry, message(kept).filter(|_| !kept.received)))
     }
 
-    /// Returns the messages that sessions are owed, and those of ended sessions that other members
-    /// of a group inherit. A QoS 2 message that an ended session had begun is left out.
-    pub fn owed(&self) -> impl Iterator<Item = &Message> {
+    /// Returns the messages of pending deliveries, and the messages that members of a group inherit
+    /// from ended sessions. A QoS 2 message that an ended session had begun is left out.
+    pub fn pending(&self) -> impl Iterator<Item = &Message> {
         let waits = |kept: &&KeptEntry| {
             !kept.received && (kept.is_inherited() || self.sessions.contains_key(&kept.entry.session))
         };
@@ -256,12 +256,12 @@ impl Image {
         bodies.map(|kept| &kept.message)
     }
 
-    /// Returns the number of entries of ended sessions that nobody inherits. A recovery drops such
-    /// entries: the broker died before it deleted them.
+    /// Returns the number of entries of ended sessions that nobody inherits. Such entries remain if
+    /// the broker died before their deletion, and a recovery drops them.
     pub fn ownerless(&self) -> usize {
-        let gone =
+        let is_ownerless =
             |kept: &&KeptEntry| !self.sessions.contains_key(&kept.entry.session) && !kept.is_inherited();
-        self.entries.values().filter(gone).count()
+        self.entries.values().filter(is_ownerless).count()
     }
 
     /// Returns all retained messages.

@@ -2,12 +2,12 @@
 //! SQLite.
 //!
 //! Shards record changes ([`crate::persistence`]). While one commit runs, the committing thread
-//! ([`writer`]) gathers the batches of all shards. They become the next transaction of a [`Store`];
-//! then the thread reports to each shard up to which batch it is safe. Reading back uses a
+//! ([`writer`]) gathers the batches of all shards. These batches become the next transaction of a
+//! [`Store`]. Then the thread reports to each shard the last batch that is safe. Reading back uses a
 //! [`StoreReader`] and a thread of its own, and sees committed rows only.
 //!
-//! The folder makes no decision about sessions or messages. `broker` and `main.rs` call it; it
-//! imports `persistence` and what is below.
+//! The folder makes no decision about sessions or messages. Its callers are `broker` and `main.rs`.
+//! The folder imports `persistence` and the modules below `persistence`.
 //!
 //! | file | concern |
 //! |---|---|
@@ -137,14 +137,14 @@ pub trait Store: Send {
     /// Called after each commit, and at intervals while there is no room.
     ///
     /// # Errors
-    /// The file system cannot be asked.
+    /// The file system does not report its room.
     fn has_room(&mut self) -> Result<bool, StoreError>;
 
     /// Returns the bytes that may be added before [`Store::has_room`] returns false; negative
     /// beyond that point, `i64::MAX` without a bound. Called after each commit.
     ///
     /// # Errors
-    /// The file system cannot be asked.
+    /// The file system does not report its room.
     fn room(&mut self) -> Result<i64, StoreError> {
         Ok(i64::MAX)
     }

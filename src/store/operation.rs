@@ -14,8 +14,8 @@ pub enum Operation {
     Session(Box<StoredSession>),
     /// The state of a session of an earlier group.
     SessionState(SessionState),
-    /// The end of a session, with its subscriptions and incoming identifiers. It stands behind all
-    /// changes to them.
+    /// The end of a session, with its subscriptions and incoming identifiers. The operation stands
+    /// behind all changes to these rows.
     SessionEnded(SessionKey),
     /// A new or changed subscription.
     Subscribed(Box<StoredSubscription>),

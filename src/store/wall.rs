@@ -2,7 +2,7 @@
 //!
 //! # Two clocks
 //!
-//! | clock | what it counts | what it does not tell |
+//! | clock | it counts | it does not know |
 //! |---|---|---|
 //! | since the boot | the time that passed, with suspends; nobody sets it | other boots |
 //! | the wall clock | time across boots and machines | the truth: people set it |
@@ -23,7 +23,7 @@
 //! the boot with the identifier of the boot. The next opening reads the clocks again and decides
 //! ([`resume`]), in this order:
 //!
-//! - In the same boot, the time since the boot tells exactly how much time passed. The wall clock
+//! - In the same boot, the time since the boot is exactly the time that passed. The wall clock
 //!   is ignored.
 //! - If the wall clock is credible, the difference of its two readings has passed. A reading before
 //!   [`SET_SINCE`] is not credible, because nobody set that clock. A step backwards is not credible
@@ -35,11 +35,11 @@
 //! heartbeat replaces the one before. So a clock that was once ten days behind, or in 2099, and was
 //! set since, leaves no trace.
 //!
-//! # What no clock can tell
+//! # Limits of both clocks
 //!
 //! - A machine boots with its clock ten days behind, and the clock is set while the broker runs.
-//!   Either the broker was down for ten days, or the clock was wrong before. The broker cannot tell
-//!   the two apart, so it uses the clock as it was when the store was opened. Start the broker
+//!   Either the broker was down for ten days, or the clock was wrong before. The broker cannot distinguish
+//!   the two, so it uses the clock as it was when the store was opened. Start the broker
 //!   after the clock is set (`time-sync.target`).
 //! - A virtual machine is paused and gets no notice. Its clock since the boot stands still with it.
 

@@ -56,22 +56,22 @@ impl Default for WriterOptions {
 pub enum WriterNotice {
     /// The batches of a shard up to this LSN are committed, with the configured durability.
     Committed(Committed),
-    /// The answer to [`ToStore::read`]: the entries in the requested order, without those that are
-    /// gone.
+    /// The reply to [`ToStore::read`]: the entries in the requested order, without those that were
+    /// deleted meanwhile.
     Page {
-        /// The shard that asked.
+        /// The shard that sent the request.
         shard: u8,
         /// The session whose queue waits for the page, as the shard named it.
         session: SessionToken,
-        /// The entries that were asked for, with their bodies.
+        /// The requested entries, with their bodies.
         wanted: Vec<(EntryNumber, BodyNumber)>,
         /// The entries that were found, in the same order.
         entries: Vec<ReadEntry>,
     },
-    /// The answer to [`ToStore::read_delayed`]. Fewer than the request's `most` means that there
+    /// The reply to [`ToStore::read_delayed`]. Fewer than the request's `most` means that there
     /// are no more before its `until`.
     Delayed {
-        /// The shard that asked.
+        /// The shard that sent the request.
         shard: u8,
         /// The request.
         request: DelayedRequest,
@@ -119,12 +119,12 @@ impl ToStore {
         let _ = self.requests.send(WriterRequest::Retained(records));
     }
 
-    /// Requests stored messages of a queue. The answer is [`WriterNotice::Page`].
+    /// Requests stored messages of a queue. The reply is [`WriterNotice::Page`].
     pub fn read(&self, request: StorePageRequest) {
         let _ = self.reads.send(PageRead::Page(request));
     }
 
-    /// Requests stored delayed messages of a range of times. The answer is
+    /// Requests stored delayed messages of a range of times. The reply is
     /// [`WriterNotice::Delayed`].
     pub fn read_delayed(&self, shard: u8, request: DelayedRequest) {
         let _ = self.reads.send(PageRead::Delayed { shard, request });
@@ -159,12 +159,12 @@ impl Writer {
         let statistics = Arc::new(WriterStatistics::default());
         let on = Arc::new(on);
         let (requests, queued) = mpsc::channel();
-        let (reads, asked) = mpsc::channel();
+        let (reads, requested) = mpsc::channel();
         let readers = Arc::clone(&budget);
         let (to_reader, for_reader) = (Arc::clone(&on), Arc::clone(&statistics));
         let reading = Builder::new()
             .name("homing-read".into())
-            .spawn(move || read::run(reader, &asked, &*to_reader, &for_reader, &readers))
+            .spawn(move || read::run(reader, &requested, &*to_reader, &for_reader, &readers))
             .map_err(refused)?;
         let for_commits = Arc::clone(&statistics);
         let committing = Builder::new()

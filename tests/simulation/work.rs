@@ -136,7 +136,7 @@ impl World {
         let is_it = |m: &homing::mqtt::message::Message| {
             m.payload().first_chunk().map(|n| u32::from_be_bytes(*n) as usize) == Some(number)
         };
-        if refused || had || image.owed().any(is_it) {
+        if refused || had || image.pending().any(is_it) {
             return Ok(());
         }
         Err(format!("work {number} is kept for nobody, and nobody has acknowledged it"))

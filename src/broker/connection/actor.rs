@@ -1,4 +1,4 @@
-//! The actor of one connection: reads its socket, handles notices, and says when it is gone.
+//! The actor of one connection: reads its socket, handles notices, and reports the end.
 
 use super::context::{ConnectionContext, Polled};
 use super::handle::{ConnectionNotice, Endpoint};
@@ -20,7 +20,7 @@ use std::task::{self, Poll};
 /// others waiting.
 const READS_PER_TURN: usize = 2;
 
-/// What a connection calls in the driver of its shard. Dispatch is static.
+/// The calls of a connection into the driver of its shard. Dispatch is static.
 pub trait ConnectionDriver: 'static {
     /// Begins a turn of the shard.
     fn begin_turn(&self);
@@ -61,7 +61,7 @@ pub trait ConnectionDriver: 'static {
     fn closed(&self, id: ConnectionId, why: &str);
 }
 
-/// The actor of one connection. It owns the reading side of the socket.
+/// The actor of one connection. The actor owns the reading side of the socket.
 pub struct ConnectionActor<D> {
     driver: Rc<D>,
     id: ConnectionId,
@@ -95,8 +95,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         }
     }
 
-    /// Takes in the bytes that the kernel has of a client that seems silent, until a whole packet
-    /// shows that the client is not silent. Bytes that come during this call are not read, because
+    /// Takes in bytes that the kernel has of a silent client. Stops at the first whole packet,
+    /// because then the client is not silent. Bytes that come during this call are not read, because
     /// a client that never stops would hold the thread.
     fn read_what_came(&mut self) {
         let driver = Rc::clone(&self.driver);

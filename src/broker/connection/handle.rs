@@ -1,5 +1,5 @@
-//! What a connection's actor and its shard's driver share: the socket, and the flag that the
-//! mailbox has notices.
+//! The socket and the flag that a connection's actor and its shard's driver share. The flag is set
+//! if the mailbox may hold notices.
 //!
 //! The flag is private to this file. [`ConnectionHandle::notify`] is the only way to send a notice,
 //! so no notice comes without the flag. [`Endpoint::take_noticed`] is the only way to clear the

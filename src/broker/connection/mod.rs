@@ -5,8 +5,8 @@
 //! notices: wake-ups of the driver, and expired deadlines that tell the actor to retransmit or to
 //! disconnect. The mailbox never gets messages of clients: the shard writes these into the outbox.
 //!
-//! This folder does not know the driver. It calls the trait [`ConnectionDriver`], so its tests run
-//! an actor on a real socket without a shard.
+//! This folder does not know the driver. The actor calls the trait [`ConnectionDriver`], so the
+//! tests run an actor on a real socket without a shard.
 //!
 //! # Its context cannot spawn or wait
 //!

@@ -142,14 +142,14 @@ impl Transport {
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
         let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
         // SAFETY: `fd` is this socket's, and open as long as `self` lives. The kernel writes at
-        // most `len` bytes, which is the size of the live local behind the pointer. It writes their
-        // number to `len`.
+        // most `len` bytes, which is the size of the live local behind the pointer. The kernel
+        // writes their number to `len`.
         #[expect(unsafe_code, reason = "no safe wrapper for TCP_INFO in the crates at hand")]
-        let answer = unsafe {
+        let result = unsafe {
             let (fd, to) = (self.0.as_raw_fd(), (&raw mut info).cast());
             libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut len)
         };
-        if answer == 0 { (info.tcpi_unacked, info.tcpi_retransmits.into()) } else { (0, 0) }
+        if result == 0 { (info.tcpi_unacked, info.tcpi_retransmits.into()) } else { (0, 0) }
     }
 
     /// Returns the number of written bytes that the peer's kernel has not acknowledged.
@@ -158,7 +158,7 @@ impl Transport {
         // SAFETY: `fd` is this socket's, and open as long as `self` lives. TIOCOUTQ writes one
         // `int` to the pointer, which leads to a live local of that type.
         #[expect(unsafe_code, reason = "no safe wrapper for TIOCOUTQ in the crates at hand")]
-        let answer = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-        if answer == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
     }
 }

@@ -75,7 +75,7 @@ impl Destinations {
         }
     }
 
-    /// Asks the expiry actor to count the deadlines that are due soon.
+    /// Requests that the expiry actor counts the deadlines that are due soon.
     pub(super) fn survey_deadlines(&self) {
         if let Some(expiry) = self.expiry.get() {
             expiry.do_send(Survey);

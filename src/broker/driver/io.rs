@@ -36,7 +36,7 @@ pub(super) struct DriverIo<'a, D: ConnectionDriver> {
     pub(super) tick_late: Duration,
 }
 
-/// Bytes that one thread read from sockets and wrote to them. Counted once for each system call.
+/// The bytes that one thread read from sockets and wrote to sockets. A system call costs one count.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     received: Cell<u64>,

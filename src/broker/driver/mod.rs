@@ -22,7 +22,7 @@ mod io;
 mod tests;
 
 use crate::broker::connection::{ConnectionDriver, ConnectionHandle, ConnectionNotice, Transport};
-use crate::broker::dump::{DumpRequest, SESSIONS, ShardInspection};
+use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::events::EventListeners;
 use crate::broker::message::{ConnectPeers, Incoming};
 use crate::broker::statistics::BrokerStatistics;
@@ -207,7 +207,7 @@ impl ShardDriver {
         self.handles.borrow().notify(id, notice);
     }
 
-    /// Runs turns whenever the shard has work, for ever. This is the flusher.
+    /// Runs turns whenever the shard has work, for ever. The flusher is the task of this future.
     pub async fn run_flusher(self: Rc<ShardDriver>) {
         loop {
             poll_fn(|cx| self.flusher_turn(cx.waker())).await;
@@ -283,18 +283,17 @@ impl ShardDriver {
         }
     }
 
-    /// Returns the part of a dump that is about this shard. Asks the socket of each listed session
-    /// which side holds its oldest message: one or two system calls each, for [`SESSIONS`] sessions
-    /// at most.
+    /// Returns the part of a dump that is about this shard. Diagnoses the socket of each listed
+    /// session: one or two system calls each, for [`SESSIONS`] sessions at most.
     pub fn inspect(&self) -> ShardInspection {
         let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
         let mut waiting = Vec::new();
         for mut found in shard.waiting(now, SESSIONS) {
             let handle = found.connection.and_then(|(id, _)| handles.find(id));
             let stall = handle.and_then(|handle| shard.diagnose(now, handle.id, handle.transport().view()));
-            let asked = if stall.is_some() { DumpRequest::Yes } else { DumpRequest::No };
+            let diagnosis = if stall.is_some() { Diagnosis::Done } else { Diagnosis::NoSocket };
             found.stall = stall.unwrap_or(found.stall);
-            waiting.push((found, asked));
+            waiting.push((found, diagnosis));
         }
         ShardInspection { snapshot: shard.snapshot(), open: handles.open(), waiting }
     }
@@ -304,7 +303,7 @@ impl ShardDriver {
         &self.statistics
     }
 
-    /// Asks the expiry actor to count the deadlines that are due soon.
+    /// Requests that the expiry actor counts the deadlines that are due soon.
     pub fn survey_deadlines(&self) {
         self.destinations.survey_deadlines();
     }

@@ -2,15 +2,15 @@
 //!
 //! The shard makes one [`ClientEvent`] for each thing that happens to a client. Its driver passes
 //! the event to [`EventListeners::report`], which is the only way in. All JSON of the broker is
-//! made in this folder. It imports the rate limiter and the counters of the broker, and nothing of
-//! actors or sockets.
+//! made in this folder. The folder imports the rate limiter and the counters of the broker, and
+//! nothing of actors or sockets.
 //!
 //! `fields` has the form of values that stand in topics and in JSON.
 //!
 //! | file | listener | bounded by |
 //! |---|---|---|
 //! | `log` | a line on standard error | `log.events_per_second`, for all threads together |
-//! | `topics` | JSON on `$SYS/broker/events/...`, for subscribers only | `sys.events_per_second`, `sys.events_per_client` |
+//! | `topics` | JSON on `$SYS/broker/events/...` | `sys.events_per_second`, `.events_per_client` |
 //! | `last_disconnect` | retained JSON, one for each client | `sys.last_disconnects`, in number |
 
 mod fields;

@@ -119,10 +119,10 @@ impl StoreInspection {
     /// # Errors
     /// Returns an error if the file cannot be read.
     pub fn dump(&self, now: Moment, mut line: impl FnMut(&str)) -> Result<(), StoreError> {
-        self.tell(now, &mut line).map_err(failed)
+        self.write_dump(now, &mut line).map_err(failed)
     }
 
-    fn tell(&self, now: Moment, line: &mut impl FnMut(&str)) -> Result<()> {
+    fn write_dump(&self, now: Moment, line: &mut impl FnMut(&str)) -> Result<()> {
         let transaction = self.connection.unchecked_transaction()?;
         line(&format!("version            {}", schema::VERSION));
         for (what, sql) in TOTALS {

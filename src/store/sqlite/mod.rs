@@ -39,8 +39,8 @@ use std::time::Duration;
 use tracing::warn;
 use write::Statements;
 
-/// Pages in the write-ahead log from which on the log is written back into the database, after
-/// those who waited were told. A larger number spreads the write-back over more commits, and costs
+/// Pages in the write-ahead log from which on the log is written back into the database, after the
+/// commit was reported. A larger number spreads the write-back over more commits, and costs
 /// more disk and a longer start after a crash.
 const CHECKPOINT_PAGES: i32 = 4096;
 /// Bytes to which the write-ahead log is truncated after it was longer: for a commit of many
@@ -222,14 +222,14 @@ impl Sqlite {
     /// Truncates the write-ahead log if it is as large as the reserve and no reader is in the way.
     /// Returns true if it did. A shorter log stays: records that free room are written there, even
     /// if others fill the disk.
-    fn cut_log(&self) -> Result<bool, StoreError> {
+    fn truncate_log(&self) -> Result<bool, StoreError> {
         if std::fs::metadata(self.directory.write_ahead_log()).map_or(0, |log| log.len()) < RESERVE {
             return Ok(false);
         }
         self.connection.busy_timeout(Duration::ZERO).map_err(failed)?;
-        let cut = self.write_back("TRUNCATE");
+        let result = self.write_back("TRUNCATE");
         self.connection.busy_timeout(BUSY_WRITING).map_err(failed)?;
-        match cut {
+        match result {
             Ok(()) => Ok(true),
             Err(StoreError::Full(_) | StoreError::Busy(_)) => Ok(false),
             Err(failure) => Err(failure),
@@ -338,7 +338,7 @@ impl Store for Sqlite {
             return Ok(true);
         }
         let restored =
-            self.directory.restore_reserve()? || self.cut_log()? && self.directory.restore_reserve()?;
+            self.directory.restore_reserve()? || self.truncate_log()? && self.directory.restore_reserve()?;
         self.is_relieved = !restored;
         Ok(!self.is_relieved)
     }
@@ -394,9 +394,9 @@ fn set_up(connection: &mut Connection, options: SqliteOptions) -> rusqlite::Resu
 
 /// Returns a figure of the file. Two are read after each commit, so the statements are cached.
 fn pragma(connection: &Connection, question: &str) -> Result<u64, StoreError> {
-    let asked =
+    let figure =
         connection.prepare_cached(question).and_then(|mut q| q.query_row([], |row| row::number(row, 0)));
-    asked.map_err(failed)
+    figure.map_err(failed)
 }
 
 /// Writes a heartbeat. An unknown boot has identifier 0.

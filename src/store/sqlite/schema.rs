@@ -114,7 +114,7 @@ CREATE TABLE delayed (
 CREATE INDEX delayed_due ON delayed (due_ms);
 ";
 
-/// The origin of a file, as its marks tell it.
+/// The origin of a file, according to its marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SchemaOrigin {
     Empty,

@@ -23,7 +23,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(10);
 /// the store at once.
 const PLENTY: i64 = 4 << 30;
 /// With less room than this, in bytes, the store counts as full. The shards' portions of the room
-/// are then too small for large messages, and the log must tell an operator why those are refused.
+/// are then too small for large messages, and the log must give an operator the reason of the refusals.
 const LOW: i64 = 4 << 20;
 /// Number of attempts of a stopping broker to write a group that has no room.
 const LAST_ATTEMPTS: u32 = 8;
@@ -80,7 +80,7 @@ struct Commits<'a, F> {
     next_sync: Instant,
     /// The time of the next attempt while there is no room.
     next_attempt: Instant,
-    /// True if the broker was told that there is no room for new messages.
+    /// True if the last report to the broker was that there is no room for new messages.
     is_full: bool,
     /// True if the last attempt to write the group failed for lack of room or for a lock.
     is_blocked: bool,
@@ -88,7 +88,7 @@ struct Commits<'a, F> {
     /// the next log line about it.
     busy: Option<(Instant, Instant)>,
     is_stopping: bool,
-    /// The value of [`Store::room`] that the broker was last told.
+    /// The value of [`Store::room`] in the last report to the broker.
     room: i64,
 }
 
@@ -124,7 +124,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             match queued.recv_timeout(until) {
                 Ok(request) => self.accept(request),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Every sender is gone, so nobody can send a stop any more.
+                // Every sender is dropped, so nobody can send a stop any more.
                 Err(RecvTimeoutError::Disconnected) => self.is_stopping = true,
             }
         }

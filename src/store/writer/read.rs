@@ -38,16 +38,16 @@ pub(super) enum PageRead {
     Stop,
 }
 
-/// Answers requests until [`PageRead::Stop`] or a failure.
+/// Serves requests until [`PageRead::Stop`] or a failure.
 pub(super) fn run(
     mut reader: Box<dyn StoreReader>,
-    asked: &Receiver<PageRead>,
+    requests: &Receiver<PageRead>,
     on: &impl Fn(WriterNotice),
     statistics: &WriterStatistics,
     budget: &Budget,
 ) {
-    for read in asked {
-        let answer = match read {
+    for request in requests {
+        let notice = match request {
             PageRead::Page(request) => page(&mut *reader, request, statistics),
             PageRead::Delayed { shard, request } => {
                 let delayed = patiently(|| reader.delayed(request.from, request.until, request.most));
@@ -57,7 +57,7 @@ pub(super) fn run(
         };
         // Before the shard gets the messages.
         budget.settle();
-        match answer {
+        match notice {
             Ok(notice) => on(notice),
             Err(error) => return on(WriterNotice::Failed(error)),
         }
