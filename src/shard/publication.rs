@@ -101,7 +101,7 @@ impl<'a> Publication<'a> {
 
     /// What there is to say of a delivery that had this outcome, as far as the store goes: what is
     /// held is in there.
-    pub(crate) fn taken_over(&self, outcome: Outcome) -> Outcome {
+    pub(crate) fn recorded_outcome(&self, outcome: Outcome) -> Outcome {
         if self.held > 0 { Outcome::Taken } else { outcome }
     }
 }

@@ -22,7 +22,7 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Round, SharedMessage};
-use crate::shard::features::orphaned_queues::{Peers, RoomAtPeers};
+use crate::shard::features::orphaned_queues::{GroupRoom, Peers};
 use crate::shard::publication::Publication;
 use crate::shard::publication::Routed;
 use crate::shard::publication::Target;
@@ -437,10 +437,10 @@ impl Routing<'_> {
     /// Who of a group may take a message above QoS 0 of this size; `None` where there is no such
     /// group. Looks at [`LOOKED_AT`] members at most, until one here has room; beyond that it says
     /// that some has.
-    pub(crate) fn room_in_group(&mut self, now: Instant, share: &str, size: usize) -> Option<RoomAtPeers> {
+    pub(crate) fn room_in_group(&mut self, now: Instant, share: &str, size: usize) -> Option<GroupRoom> {
         let members = self.routes.router.group_of(share).and_then(|id| self.routes.router.group(id))?;
         let policy = &self.core.settings.session.send;
-        let mut room = RoomAtPeers { here: members.len() > LOOKED_AT, ..RoomAtPeers::default() };
+        let mut room = GroupRoom { here: members.len() > LOOKED_AT, ..GroupRoom::default() };
         for m in members.members().take(LOOKED_AT) {
             self.core.turn.charge(1);
             if m.shard != self.core.here {

@@ -34,7 +34,7 @@ impl Durability {
         incoming: Option<(SessionKey, PacketId)>,
     ) {
         if let (Some(number), Some(write_buffer)) = (publication.transaction, self.write_buffer()) {
-            write_buffer.end_transaction(number, publication.taken_over(outcome), incoming);
+            write_buffer.end_transaction(number, publication.recorded_outcome(outcome), incoming);
         }
     }
 
@@ -67,7 +67,7 @@ impl Durability {
             // With the part, if nobody here has it.
             publication.body = None;
         }
-        write_buffer.end_participation(publication.taken_over(outcome));
+        write_buffer.end_participation(publication.recorded_outcome(outcome));
         if publication.atomic {
             return Readiness::Committed(write_buffer.lsn());
         }

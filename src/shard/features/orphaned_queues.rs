@@ -67,7 +67,7 @@ pub(crate) struct OrphanedQueue {
     client_id: Option<Box<str>>,
     redelivery: Arc<SessionRedelivery>,
     /// In memory. Older than what is `left`, unless several sessions left it.
-    kept: VecDeque<WaitingOrphans>,
+    kept: VecDeque<OrphanedMessage>,
     left: VecDeque<Parked>,
     /// What the first of them waits for.
     blocked: Option<Blocked>,
@@ -81,7 +81,7 @@ impl OrphanedQueue {
     fn account(&mut self) {
         let id = self.client_id.as_ref().map_or(0, |id| id.len());
         let rows =
-            self.left.capacity() * size_of::<Parked>() + self.kept.capacity() * size_of::<WaitingOrphans>();
+            self.left.capacity() * size_of::<Parked>() + self.kept.capacity() * size_of::<OrphanedMessage>();
         self.charge.set(size_of::<OrphanedQueue>() + id + rows);
     }
 }
@@ -96,7 +96,7 @@ impl Recount for OrphanedQueues {
             all.held += size_of::<OrphanedQueue>()
                 + id
                 + left
-                + orphaned_queue.kept.capacity() * size_of::<WaitingOrphans>();
+                + orphaned_queue.kept.capacity() * size_of::<OrphanedMessage>();
             all.charged += orphaned_queue.charge.bytes();
         }
         all
@@ -105,7 +105,7 @@ impl Recount for OrphanedQueues {
 
 /// A shared message that waits in memory.
 #[derive(Debug)]
-struct WaitingOrphans {
+struct OrphanedMessage {
     message: Message,
     /// The full filter, `$share/...`.
     share: Arc<Box<str>>,
@@ -286,9 +286,9 @@ impl Routing<'_> {
         let key = write_buffer
             .as_ref()
             .map(|l| *self.routes.orphaned_queues.key.get_or_insert_with(|| l.session_key()));
-        // Who refused last is of this shard, and is_known_here when it has room. Where nobody here is in
+        // Who refused last is of this shard, and tells when it has room. Where nobody here is in
         // the group any more, it goes on.
-        let is_known_here = self.room_in_group(now, share, size).is_some_and(|room| room.members_here);
+        let has_member_here = self.room_in_group(now, share, size).is_some_and(|room| room.members_here);
         let orphaned_queue = self.routes.orphaned_queues.last_of(REFUSED_BY_ALL, &nobody, Peers::No);
         if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
             let expires = message.header().expires;
@@ -306,10 +306,10 @@ impl Routing<'_> {
         } else {
             orphaned_queue
                 .kept
-                .push_back(WaitingOrphans { message: message.clone(), share: Arc::clone(share) });
+                .push_back(OrphanedMessage { message: message.clone(), share: Arc::clone(share) });
         }
         orphaned_queue.account();
-        if !is_known_here {
+        if !has_member_here {
             self.routes.orphaned_queues.nudge();
         }
         true
@@ -398,7 +398,7 @@ impl Routing<'_> {
         match self.room_in_group(now, share, size) {
             // Without a member here, whose room would be known, it is better off with a shard that
             // has one.
-            Some(RoomAtPeers { here, members_here, elsewhere }) => {
+            Some(GroupRoom { here, members_here, elsewhere }) => {
                 here || elsewhere && (peers != Peers::No || !members_here)
             }
             None => true,
@@ -411,12 +411,12 @@ impl Routing<'_> {
             if at > 0 && self.core.turn.is_over() {
                 return;
             }
-            let Some(WaitingOrphans { message, share }) = orphaned_queue.kept.front() else { return };
+            let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.front() else { return };
             if !self.is_to_be_offered(now, message, share, &mut orphaned_queue.blocked, orphaned_queue.peers)
             {
                 return;
             }
-            let Some(WaitingOrphans { message, share }) = orphaned_queue.kept.pop_front() else { return };
+            let Some(OrphanedMessage { message, share }) = orphaned_queue.kept.pop_front() else { return };
             self.core.turn.charge(1);
             self.offer_owed(now, message, &share, false, &mut orphaned_queue.peers);
         }
@@ -549,7 +549,7 @@ impl Routing<'_> {
 
 /// The members of a group that may take a message.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RoomAtPeers {
+pub(crate) struct GroupRoom {
     /// A member of this shard has room.
     pub here: bool,
     /// Members of this shard were among those that were looked at.
