@@ -1,6 +1,8 @@
-//! Publications that take more than one turn, and everything that waits behind one, as data.
+//! Large publications: publications that take more than one turn, and everything that waits behind
+//! them, as data.
 //!
-//! There is one such publication at a time in a shard (`fan_out.rs` says what may pass it).
+//! A shard has one large publication at a time. The module `fan_out` has the code, and tells what
+//! may pass a large publication.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
@@ -16,52 +18,56 @@ use crate::shard::slots::{ConnectionId, SessionId};
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 
-/// A publication that takes more than one turn, and its position.
+/// A large publication, and its position.
 #[derive(Debug)]
 pub(crate) struct Fan {
     pub message: Message,
     pub publisher: Option<Publisher>,
     pub gate: Option<Gate>,
     pub body: Option<Rc<Body>>,
+    /// True if one commit covers all deliveries
+    /// ([`Publication::atomic`](super::publication::Publication)).
     pub atomic: bool,
     pub transaction: Option<TransactionNumber>,
-    /// `None` once all receivers are known.
+    /// The position in the subscription tree; `None` once all receivers are known.
     pub walk: Option<Walk>,
     pub matches: Box<Matches>,
-    /// Number of subscribers that are delivered to, and that are in order.
+    /// Number of subscribers that were delivered to.
     pub at: usize,
+    /// Number of subscribers, from the first, that are in order.
     pub ordered: usize,
     pub outcome: Outcome,
-    /// True once it is in the peer batches.
+    /// True once the publication is in the peer batches.
     pub forwarded: bool,
-    /// Number of shared groups that are served.
+    /// Number of shared groups to which the publication was delivered.
     pub groups_served: usize,
-    /// Number of receivers for which it is held.
+    /// Number of receivers for which the message is held.
     pub held: u32,
-    /// Gates that the publisher's acknowledgement waits for, with those of held messages.
+    /// Number of answers that the publisher's acknowledgement waits for. Held messages count too.
     pub gates: u32,
-    /// Peers whose batch is full.
+    /// The peers whose batch is full.
     pub full: ShardSet,
     pub origin: PublicationOrigin,
 }
 
-/// The source of a publication, which is informed at its end.
+/// The source of a publication. It is informed when the publication is complete.
 #[derive(Debug)]
 pub(crate) enum PublicationOrigin {
-    /// A client of this shard. It is paused.
+    /// A client of this shard. The client's connection is paused meanwhile.
     Client(Published),
-    /// The batch of a peer that is taken apart.
+    /// The peer batch that is being taken apart.
     PeerBatch,
-    /// The broker. Nobody is informed.
+    /// The broker. Nothing is informed.
     Broker,
 }
 
-/// A publication of the broker's own that waits.
+/// A publication of the broker that waits for a later turn.
 #[derive(Debug)]
 pub(crate) struct OwnPublication {
     pub message: Message,
-    /// The session, if the message is its will.
+    /// The session of the will, if the message is a will.
     pub of: Option<SessionId>,
+    /// True if one commit covers all deliveries.
     pub atomic: bool,
     pub _charge: Charge,
 }
@@ -69,29 +75,31 @@ pub(crate) struct OwnPublication {
 /// The large publication of a shard, and everything that waits behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Fans {
+    /// The large publication, if there is one.
     present: Option<Box<Fan>>,
-    /// Slots of sessions that ended since the present publication began.
+    /// Slots of sessions that ended since the large publication began.
     gone: HashSet<u32, foldhash::fast::RandomState>,
-    /// Clients whose next packet is a PUBLISH.
+    /// Connections of which the next packet is a PUBLISH.
     waiting: Vec<ConnectionId>,
-    /// The batch of a peer that is taken apart, and those behind it.
+    /// The peer batch that is being taken apart.
     underway: Option<Box<Underway>>,
+    /// The peer batches behind it, in the order in which they came.
     peer_batches: VecDeque<PeerBatch>,
-    /// Publications of the broker's own, in their order.
+    /// Publications of the broker, in the order in which they arose.
     own: VecDeque<OwnPublication>,
-    /// Number of `own` that are committed as a whole.
+    /// Number of atomic publications among `own`.
     own_atomic: usize,
     /// Number of wills among `own`.
     wills: usize,
 }
 
 impl Fans {
-    /// Returns true if there is something to continue.
+    /// Returns true if a publication or a peer batch is to be continued.
     pub(crate) fn any(&self) -> bool {
         self.len() > 0
     }
 
-    /// Returns how many publications and batches are to be continued.
+    /// Returns the number of publications and peer batches that are to be continued.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.present.is_some())
             + usize::from(self.underway.is_some())
@@ -104,56 +112,60 @@ impl Fans {
         self.present.is_some()
     }
 
-    /// Returns true if no client's PUBLISH may begin.
+    /// Returns true if no client's PUBLISH may begin, because a large publication or a will must be
+    /// complete first.
     pub(crate) fn holds_publishes(&self) -> bool {
         self.present.is_some() || self.wills > 0
     }
 
-    /// Returns true if publications of the broker, and what leads to them, have to wait.
+    /// Returns true if the broker's publications must wait. Work that leads to such publications,
+    /// such as the end of a session, must wait too.
     pub(crate) fn holds_own(&self) -> bool {
         self.present.is_some() || !self.own.is_empty()
     }
 
-    /// Returns true if neither a batch nor a peer batch may be sealed.
+    /// Returns true if neither a batch nor a peer batch may be sealed, because an atomic
+    /// publication is not complete.
     pub(crate) fn holds_seals(&self) -> bool {
         self.own_atomic > 0 || self.present.as_ref().is_some_and(|fan| fan.atomic)
     }
 
-    /// Returns true if the present publication is one of this session.
+    /// Returns true if this session published the large publication.
     pub(crate) fn is_publisher(&self, publisher: Publisher) -> bool {
         self.present.as_ref().is_some_and(|fan| fan.publisher == Some(publisher))
     }
 
-    /// Begins a large publication. There is none yet.
+    /// Begins a large publication. The caller makes sure that there is none yet.
     pub(crate) fn begin(&mut self, fan: Fan) {
         debug_assert!(self.present.is_none(), "there is one at a time");
         self.gone.clear();
         self.present = Some(Box::new(fan));
     }
 
-    /// Takes out the present publication, to continue it.
+    /// Takes out the large publication, to continue it.
     pub(crate) fn take_present(&mut self) -> Option<Box<Fan>> {
         self.present.take()
     }
 
-    /// Puts the present publication back, to continue it later.
+    /// Puts the large publication back, to continue it in a later turn.
     pub(crate) fn put_back(&mut self, fan: Box<Fan>) {
         self.present = Some(fan);
     }
 
-    /// Notes that a session ended. The present publication leaves out its slot.
+    /// Notes that the session in this slot ended. The large publication then skips the slot, so
+    /// that a later session in the slot does not get the message.
     pub(crate) fn session_ended(&mut self, slot: u32) {
         if self.present.is_some() {
             self.gone.insert(slot);
         }
     }
 
-    /// Returns true if the session in this slot ended since the present publication began.
+    /// Returns true if the session in this slot ended since the large publication began.
     pub(crate) fn is_gone(&self, session: SessionSlot) -> bool {
         self.gone.contains(&session.0)
     }
 
-    /// Lets a client wait until a PUBLISH may begin.
+    /// Lets a client wait until its PUBLISH may begin.
     pub(crate) fn wait(&mut self, id: ConnectionId) {
         self.waiting.push(id);
     }
@@ -168,40 +180,41 @@ impl Fans {
         self.waiting.drain(..)
     }
 
-    /// Lets the batch that is taken apart wait for a later turn.
+    /// Puts back the peer batch that is being taken apart, for a later turn.
     pub(crate) fn put_off_batch(&mut self, underway: Box<Underway>) {
         self.underway = Some(underway);
     }
 
-    /// Takes out the batch that is taken apart.
+    /// Takes out the peer batch that is being taken apart.
     pub(crate) fn take_underway(&mut self) -> Option<Box<Underway>> {
         self.underway.take()
     }
 
-    /// Lets a batch of a peer wait behind the others.
+    /// Adds a peer batch behind the others.
     pub(crate) fn push_batch(&mut self, peer_batch: PeerBatch) {
         self.peer_batches.push_back(peer_batch);
     }
 
-    /// Takes out the next batch to continue with.
+    /// Takes out the peer batch to continue with: the one that is being taken apart, or else the
+    /// next.
     pub(crate) fn pop_batch(&mut self) -> Option<Box<Underway>> {
         let next = |fans: &mut Fans| Some(Box::new(Underway::new(fans.peer_batches.pop_front()?)));
         self.underway.take().or_else(|| next(self))
     }
 
-    /// Returns the number of the broker's own publications that wait.
+    /// Returns the number of the broker's publications that wait.
     pub(crate) fn own(&self) -> usize {
         self.own.len()
     }
 
-    /// Lets a publication of the broker's own wait.
+    /// Adds a publication of the broker behind the others.
     pub(crate) fn push_own(&mut self, own: OwnPublication) {
         self.own_atomic += usize::from(own.atomic);
         self.wills += usize::from(own.of.is_some());
         self.own.push_back(own);
     }
 
-    /// Takes out the next of the broker's own publications.
+    /// Takes out the next publication of the broker.
     pub(crate) fn pop_own(&mut self) -> Option<OwnPublication> {
         let own = self.own.pop_front()?;
         self.own_atomic -= usize::from(own.atomic);
@@ -214,14 +227,15 @@ impl Fans {
 #[derive(Debug)]
 pub(crate) struct Published {
     pub connection: ConnectionId,
-    /// Of its acknowledgement.
+    /// The session and the token of the pending acknowledgement; `None` at QoS 0.
     pub token: Option<(SessionId, AckToken)>,
-    /// The Packet Identifier that is recorded with it.
+    /// The Packet Identifier that is recorded with the publication. Only a QoS 2 PUBLISH of a
+    /// stored session has one.
     pub incoming: Option<(SessionKey, PacketId)>,
-    /// True if the acknowledgement waits for the store, whoever receives the message.
+    /// True if the acknowledgement waits for a commit even if no receiver is stored.
     pub waits: bool,
     pub qos: QoS,
-    /// True if it led to dead letters in an earlier turn.
+    /// True if the publication led to dead letters in an earlier turn.
     pub dead_letters: bool,
 }
 
@@ -230,9 +244,9 @@ pub(crate) struct Published {
 pub(crate) enum MatchedReceivers {
     /// All receivers are known.
     All,
-    /// All receivers are known, and they are more than the turn delivers to.
+    /// All receivers are known. They are more than this turn can deliver to.
     Many,
-    /// Matching visits more nodes than the turn allows.
+    /// The receivers are not known, because matching visits more nodes than this turn allows.
     InPart,
 }
 

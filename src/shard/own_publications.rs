@@ -1,7 +1,7 @@
-//! Publications of the broker's own: wills, delayed messages, dead letters, `$SYS`.
+//! Publications of the broker: wills, delayed messages, dead letters, `$SYS`.
 //!
-//! They are routed at once if that is done within the turn. Otherwise they wait in [`Fans`], in
-//! their order.
+//! Such a publication is routed at once if it fits into the turn. Otherwise it waits in [`Fans`],
+//! behind the others.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::outcome::Outcome;
@@ -15,31 +15,32 @@ use crate::shard::route::Routing;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
 
-/// Maximum number of the broker's own publications that wait, wills apart. Beyond that they are
-/// dropped, and counted as QoS 0 for a receiver that is too slow: each is a figure or an event, and
-/// the next of its kind follows.
+/// Maximum number of the broker's publications that wait. Wills are exempt. A publication beyond
+/// the bound is dropped, and counted like a QoS 0 message for a slow receiver. The loss is small:
+/// the message carries a figure or an event, and the next one of its kind follows.
 const OWN_AT_MOST: usize = 4_096;
 
-/// Returns the publisher that a session of this shard is.
+/// Returns a session of this shard as the publisher of a message.
 pub(crate) fn publisher(here: ShardId, id: SessionId) -> Publisher {
     Publisher { shard: here, session: SessionSlot(id.slot) }
 }
 
 impl Fans {
-    /// Returns true if the present publication is one of this session.
+    /// Returns true if this session published the large publication.
     pub(crate) fn fans_out_for(&self, here: ShardId, id: SessionId) -> bool {
         self.is_publisher(publisher(here, id))
     }
 
-    /// Returns true if the broker's next publication has to wait for a later turn. `of` is the
-    /// session whose will it is.
+    /// Returns true if the broker's next publication must wait for a later turn. `of` is the
+    /// session of the will, if the publication is a will.
     pub(crate) fn own_waits(&self, of: Option<SessionId>, core: &Core) -> bool {
         core.turn.is_over() || self.own() > 0 || of.is_some_and(|id| self.fans_out_for(core.here, id))
     }
 
-    /// Routes a publication of the broker's own. `of` is the session whose will it is. The
-    /// publication waits for a later turn if this one is over, if others wait, or if the session's
-    /// last PUBLISH is not complete.
+    /// Routes a publication of the broker, or lets it wait for a later turn. `of` is the session of
+    /// the will, if the publication is a will. The publication waits if this turn is over, if
+    /// others wait, if it needs several turns while another one does, or if the last PUBLISH of the
+    /// session is not complete.
     pub(crate) fn route_own(
         &mut self,
         now: Instant,
@@ -58,8 +59,9 @@ impl Fans {
         self.push_own(OwnPublication { message, of, atomic: publication.atomic, _charge });
     }
 
-    /// Routes a publication of the broker's own at once, in portions if it takes more than this
-    /// turn. Returns false if it would, and another publication does.
+    /// Routes a publication of the broker at once. If it takes more than this turn, it becomes the
+    /// large publication of the shard. Returns false if there is a large publication already. Then
+    /// nothing was routed.
     pub(crate) fn route_own_now(
         &mut self,
         now: Instant,
@@ -80,7 +82,8 @@ impl Fans {
         matched == MatchedReceivers::All
     }
 
-    /// Begins a publication that continues in later turns.
+    /// Begins a large publication, which continues in later turns. `matched` and `matches` tell how
+    /// far matching went.
     pub(crate) fn fan_out(
         &mut self,
         publication: &mut Publication<'_>,

@@ -1,5 +1,5 @@
-//! A publication on its way to its receivers: an immutable view of the message, and the state of
-//! its delivery.
+//! A publication on its way to its receivers: a read-only view of the message, and the state of its
+//! delivery.
 
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::outcome::Outcome;
@@ -13,47 +13,55 @@ use crate::time::Instant;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A message on its way, before and after it has a body of its own: at QoS 0, with receivers that
-/// take it at once, it never gets one.
+/// A message on its way to its receivers. It borrows the parts of the message from the PUBLISH, and
+/// makes a [`Message`] of its own only when a receiver needs one. A QoS 0 publication whose
+/// receivers all take it at once never needs one.
 #[derive(Debug)]
 pub(crate) struct Publication<'a> {
     pub parts: Parts<'a>,
+    /// The session that published the message; `None` for a message of the broker.
     pub publisher: Option<Publisher>,
-    /// The client id of the publisher, where messages keep it.
+    /// The client identifier of the publisher, or empty. Messages store it only if some redelivery
+    /// policy wants dead letters.
     pub publisher_name: &'a str,
     message: Option<Message>,
-    /// Who waits for the outcome of a held message. Without a gate a message is refused instead of
-    /// held.
+    /// The gate that is answered with the outcome of a held message. Without a gate, a message is
+    /// refused instead of held.
     pub gate: Option<Gate>,
-    /// Number of receivers for which it is held.
+    /// Number of receivers for which the message is held.
     pub held: u32,
-    /// Its row in the store, once a receiver here is in there.
+    /// The message's row in the store. `None` until a stored session of this shard receives the
+    /// message.
     pub body: Option<Rc<Body>>,
-    /// True if its deliveries in all shards are committed at once, together with the record of its
-    /// origin in this shard. Nothing of it leaves before.
+    /// True if one commit must cover the deliveries in all shards and the change that caused the
+    /// publication. Such a change is the Packet Identifier of a QoS 2 PUBLISH, the end of a will,
+    /// or the end of a delayed message. No packet of the message leaves a shard before that commit.
     pub atomic: bool,
-    /// True if a member of a shared group had it before, and its session ended. The message is
-    /// dropped if no other member takes it.
+    /// True if a member of a shared group had the message before, and the session of that member
+    /// ended. The message is dropped if no other member takes it.
     pub owed: bool,
-    /// The transaction that it begins, or has a part in.
+    /// The transaction that the publication began in this shard, or in which this shard
+    /// participates.
     pub transaction: Option<TransactionNumber>,
     /// The state of each of the shard's frames.
     pub framed: [Framed; FrameKind::COUNT],
 }
 
-/// The state of the packet that all receivers of one kind get.
+/// The state of the encoded packet that all receivers of one kind share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framed {
-    /// No receiver had it.
+    /// No receiver got the packet yet.
     Unsent,
-    /// One receiver had it, written straight into its outbox. Most messages have one receiver, and
-    /// a frame would be copied once for it.
+    /// One receiver got the packet, written straight into its outbox. Most messages have one
+    /// receiver, and a shared frame would cost an extra copy.
     Once,
-    /// The frame is laid out.
+    /// The shared frame is encoded.
     LaidOut,
 }
 
 impl<'a> Publication<'a> {
+    /// Returns the publication of a message that has no body yet. `publisher` is a session of the
+    /// shard `here`.
     pub(crate) fn new(parts: Parts<'a>, publisher: Option<SessionSlot>, here: ShardId) -> Publication<'a> {
         let publisher = publisher.map(|session| Publisher { shard: here, session });
         Publication {
@@ -71,7 +79,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// Of a message that exists.
+    /// Returns a publication of an existing message.
     pub(crate) fn of(message: &'a Message, publisher: Option<Publisher>) -> Publication<'a> {
         let header = message.header();
         let parts = Parts {
@@ -89,18 +97,19 @@ impl<'a> Publication<'a> {
         publication
     }
 
-    /// The body that its receivers share; made when first asked for.
+    /// Returns the message that its receivers share. The first call allocates it.
     pub(crate) fn message(&mut self, scratch: &mut Vec<u8>) -> &Message {
         let Publication { parts, publisher_name, message, .. } = self;
         message.get_or_insert_with(|| Message::published_by(publisher_name, *parts, scratch))
     }
 
+    /// Returns the message if it was allocated already.
     pub(crate) fn existing(&self) -> Option<&Message> {
         self.message.as_ref()
     }
 
-    /// What there is to say of a delivery that had this outcome, as far as the store goes: what is
-    /// held is in there.
+    /// Returns the outcome that the store records: `Taken` if the message is held for a receiver,
+    /// because a held message is stored too. Otherwise returns `outcome`.
     pub(crate) fn recorded_outcome(&self, outcome: Outcome) -> Outcome {
         if self.held > 0 { Outcome::Taken } else { outcome }
     }
@@ -111,23 +120,26 @@ impl<'a> Publication<'a> {
 pub(crate) struct Routed {
     /// The outcome so far.
     pub outcome: Outcome,
-    /// Number of answers that are still to come.
+    /// Number of answers that are pending.
     pub gates: u32,
-    /// Peers whose batch is full.
+    /// The peers whose batch is full. The publisher waits for them.
     pub full: ShardSet,
 }
 
-/// A receiver with its overlapping subscriptions merged.
+/// A receiver, with its overlapping subscriptions merged.
 pub(crate) struct Target<'a> {
+    /// The slot of the receiver's session.
     pub session: SessionSlot,
-    /// The highest granted.
+    /// The highest QoS that its subscriptions were granted.
     pub qos: QoS,
+    /// True if one of its subscriptions has Retain As Published.
     pub retain_as_published: bool,
+    /// The Subscription Identifiers of its subscriptions.
     pub ids: &'a [u32],
 }
 
 impl<'a> Target<'a> {
-    /// As [`merge`] of one subscription.
+    /// Does the same as [`merge`] for a session with one matching subscription. Needs no buffer.
     pub(crate) fn of(
         only: &'a Subscriber,
         publisher: Option<Publisher>,
@@ -143,7 +155,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Merges the matching subscriptions of one session. Returns `None` if No Local leaves none.
+/// Merges the matching subscriptions of one session. Returns `None` if No Local excludes all of
+/// them. `ids` is a buffer for the Subscription Identifiers.
 // 3.1.1 [MQTT-3.3.5-1]; 5.0 [MQTT-3.3.4-2], [MQTT-3.3.4-3], [MQTT-3.3.4-4], [MQTT-3.8.3-3]
 pub(crate) fn merge<'a>(
     subscriptions: &[Subscriber],
@@ -169,8 +182,8 @@ pub(crate) fn merge<'a>(
     Some(Target { session, qos, retain_as_published, ids })
 }
 
-/// Returns the time at which a message with this Message Expiry Interval, in seconds, expires;
-/// [`Instant::NEVER`] without one.
+/// Returns the time at which a message with this Message Expiry Interval, in seconds, expires.
+/// Returns [`Instant::NEVER`] if there is no interval.
 pub(crate) fn expires(now: Instant, secs: Option<u32>) -> Instant {
     secs.map_or(Instant::NEVER, |secs| now + Duration::from_secs(secs.into()))
 }

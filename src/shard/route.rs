@@ -1,4 +1,5 @@
-//! From a publication to its receivers.
+//! Routing: from a publication to its receivers in this shard, at the peers and in shared groups.
+//! The shard's subscriptions are entered and removed here too.
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::topic::TopicFilter;
@@ -22,7 +23,7 @@ use crate::shard::router::Router;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
 
-/// Subscriptions, shared groups, and the messages that wait for a member of a group.
+/// The subscriptions, the shared groups, and the messages that wait for a member of a group.
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub router: Router,
@@ -44,8 +45,9 @@ pub(crate) struct Routing<'a> {
 }
 
 impl Routing<'_> {
-    /// Hands a publication to every receiver that it matched. `publication.gate` is the
-    /// publisher's.
+    /// Delivers a publication to every receiver in `matches`: to the sessions of this shard, to the
+    /// peers, and to one member of each shared group. `publication.gate` is the gate of the
+    /// publisher. Returns the outcome so far, and the number of answers that are pending.
     pub(crate) fn route_matched(
         &mut self,
         now: Instant,
@@ -60,7 +62,7 @@ impl Routing<'_> {
         routed
     }
 
-    /// Continues after the receivers of this shard: with peers and shared groups.
+    /// Sends the publication to the peers and to the shared groups.
     fn route_on(
         &mut self,
         now: Instant,
@@ -68,7 +70,8 @@ impl Routing<'_> {
         matches: &Matches,
         routed: &mut Routed,
     ) {
-        // A shared message that one member has no room for goes to another: it is not held.
+        // The gate is taken out, because a message that one member of a group has no room for is
+        // offered to another member before it is held.
         let gate = publication.gate.take();
         if !matches.peers.is_empty() {
             self.forward(publication, matches, gate, routed);
@@ -78,7 +81,8 @@ impl Routing<'_> {
         }
     }
 
-    /// Delivers to the local sessions of a match, each once.
+    /// Delivers the publication to the sessions of this shard in `matches`, to each session once.
+    /// Charges one step for each subscriber.
     pub(crate) fn deliver_matches(
         &mut self,
         now: Instant,
@@ -87,8 +91,8 @@ impl Routing<'_> {
     ) -> Outcome {
         let subscribers = &matches.subscribers;
         self.core.turn.charge(u32::try_from(subscribers.len()).unwrap_or(u32::MAX));
-        // One filter's subscribers are in rising order; only overlapping filters name a session
-        // twice.
+        // The subscribers of one filter are in ascending order of their slots. Two filters that
+        // overlap may name a session twice, and then the order is broken.
         if !subscribers.is_sorted_by(|a, b| a.session.0 < b.session.0) {
             return self.deliver_merged(now, publication, matches);
         }
@@ -101,7 +105,8 @@ impl Routing<'_> {
         outcome
     }
 
-    /// The same where a session may be named more than once.
+    /// Does the same where overlapping filters may name a session more than once. Sorts the
+    /// subscribers and merges the subscriptions of each session.
     #[inline(never)]
     fn deliver_merged(
         &mut self,
@@ -120,7 +125,7 @@ impl Routing<'_> {
         outcome
     }
 
-    /// Puts the publication into the peer batch of every interested peer.
+    /// Adds the publication to the peer batch of every interested peer.
     pub(crate) fn forward(
         &mut self,
         publication: &mut Publication<'_>,
@@ -145,7 +150,8 @@ impl Routing<'_> {
 
 /// Subscriptions, here and at the peers.
 impl Routing<'_> {
-    /// Enters a plain filter into the index.
+    /// Adds a subscription without a shared group to the subscription tree. Tells the peers if the
+    /// filter had no subscriber in this shard.
     pub(crate) fn enter_index(
         &mut self,
         session: SessionId,
@@ -161,6 +167,7 @@ impl Routing<'_> {
         }
     }
 
+    /// Adds a member to a shared group, in this shard and at every peer.
     pub(crate) fn enter_group(
         &mut self,
         session: SessionId,
@@ -184,7 +191,9 @@ impl Routing<'_> {
         }
     }
 
-    /// Takes a plain filter of a session out of the index.
+    /// Removes a subscription without a shared group from the subscription tree. Tells the peers if
+    /// it was the last one of its filter in this shard. Returns false if there was no such
+    /// subscription.
     pub(crate) fn leave_index(&mut self, filter: &str, session: SessionId) -> bool {
         match self.routes.router.unsubscribe(filter, SessionSlot(session.slot)) {
             Unsubscribed::Removed { last_here } => {
@@ -199,7 +208,8 @@ impl Routing<'_> {
         }
     }
 
-    /// Takes one filter of a session out of the index, and tells the peers where they must know.
+    /// Removes one subscription of a session, shared or not, and tells the peers that have to know.
+    /// `full` is the filter as in SUBSCRIBE. Returns false if there was no such subscription.
     pub(crate) fn leave_filter(&mut self, id: SessionId, full: &str) -> bool {
         let Ok(filter) = TopicFilter::parse(full, usize::MAX) else { return false };
         match filter.share_name {
@@ -211,7 +221,8 @@ impl Routing<'_> {
         }
     }
 
-    /// A member of this shard leaves a group; whether it was in it.
+    /// Removes a member of this shard from a group, in this shard and at every peer. Returns false
+    /// if the session was not a member.
     pub(crate) fn leave_group(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
         let left = self.drop_member(group, filter, address);
         if left {
@@ -222,14 +233,16 @@ impl Routing<'_> {
         left
     }
 
-    /// A member of any shard leaves a group. Returns false if it was not in there.
+    /// Removes a member of any shard from a group in this shard's routing. Returns false if the
+    /// session was not a member.
     pub(crate) fn drop_member(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
         self.routes.orphaned_queues.member_left();
         self.routes.router.leave(group, filter, address)
     }
 
-    /// The session came or went: its groups choose accordingly, here and elsewhere. Costs the same
-    /// in however many it is.
+    /// Notes that a session connected or disconnected, in this shard and at every peer. The
+    /// session's groups then choose members accordingly. Costs one item for each peer, however many
+    /// groups the session is in.
     pub(crate) fn set_presence(&mut self, id: SessionId, presence: Presence) {
         let address = MemberAddress { shard: self.core.here, session: SessionSlot(id.slot) };
         if self.routes.router.set_presence(address, presence) {
@@ -239,11 +252,13 @@ impl Routing<'_> {
         }
     }
 
-    /// Matches a publication within this turn. If the result is not `All`, the publication continues
-    /// in later turns, as a [`Fan`](crate::shard::fans::Fan). Then the matches have nothing, or all.
+    /// Matches a topic within the steps of this turn, and returns how far that went. `All` means
+    /// that the caller can deliver to the receivers now. For `Many` and `InPart` the publication
+    /// continues in later turns, as a [`Fan`](crate::shard::fans::Fan). `matches` is complete for
+    /// `All` and `Many`, and empty for `InPart`.
     pub(crate) fn match_at_once(&mut self, topic: &str, matches: &mut Matches) -> MatchedReceivers {
         let most = self.core.turn.at_once();
-        // Two nodes are a step.
+        // A visit of two nodes costs one step.
         let all = self.routes.router.tree().matches_within(topic, most.saturating_mul(2), matches);
         self.core.turn.charge(matches.visited / 2);
         match all {

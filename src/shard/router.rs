@@ -1,9 +1,10 @@
-//! The routing of one shard: who is subscribed to what, here and, in outline, at the peers.
+//! The routing table of one shard: the subscriptions of its own sessions, the filters in which
+//! peers are interested, and the shared groups of all shards.
 //!
-//! The subscription tree names a shared group by a number. The router keeps the full filter of each
-//! group beside it, for deliveries that may have to go to another member, so groups are joined and
-//! left here and not at the tree. The router also lends the one [`Matches`] that publications are
-//! matched into, so that no publication allocates.
+//! The subscription tree names a shared group by a number. The router stores the full filter of
+//! each group beside the tree, because a delivery that goes to another member needs the filter. So
+//! callers join and leave groups through the router, and not through the tree. The router also
+//! lends out one [`Matches`] value, so that matching a publication allocates nothing.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::topic::TopicFilter;
@@ -14,24 +15,24 @@ use crate::routing::subscription_tree::{
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// Bytes of a group's full filter beside its text: its place in a table that is half full.
+/// Bytes of a group's full filter beside its text: its entry in a hash table that is half full.
 const FULL_FILTER: usize = 80;
 
 /// The subscriptions of one shard, and its shared groups in all shards.
 #[derive(Debug)]
 pub(crate) struct Router {
     tree: SubscriptionTree,
-    /// The full filter of each shared group, `$share/...`.
+    /// The full filter `$share/...` of each shared group.
     full_filters: HashMap<GroupId, Arc<Box<str>>, foldhash::fast::FixedState>,
-    /// For `full_filters`. The tree charges for itself.
+    /// The charge of `full_filters`. The tree has a charge of its own.
     charge: Charge,
-    /// Boxed, because each publication takes it out and puts it back. `None` before the first, and
-    /// while one has it.
+    /// The matches that are lent out. Boxed, because each publication takes the value out and puts
+    /// it back. `None` before the first publication, and while a publication has the value.
     matches: Option<Box<Matches>>,
 }
 
 impl Router {
-    /// The routing of the shard `here`, without subscriptions.
+    /// Returns the routing table of the shard `here`, without subscriptions.
     pub(crate) fn new(here: ShardId) -> Router {
         Router {
             tree: SubscriptionTree::new(here),
@@ -41,40 +42,42 @@ impl Router {
         }
     }
 
-    /// The tree, for reading.
+    /// Returns the subscription tree, for reading.
     #[inline]
     pub(crate) fn tree(&self) -> &SubscriptionTree {
         &self.tree
     }
 
-    /// Takes out the matches that publications use in turn. They are empty.
+    /// Takes out the matches that all publications use in turn. They remember the receivers of the
+    /// last topic, so a repeated topic needs no search. Allocates only at the first call, or if a
+    /// publication has the matches already.
     #[inline]
     pub(crate) fn take_matches(&mut self) -> Box<Matches> {
         self.matches.take().unwrap_or_default()
     }
 
-    /// Puts the matches back.
+    /// Puts the matches back for the next publication.
     #[inline]
     pub(crate) fn give_back_matches(&mut self, matches: Box<Matches>) {
         self.matches = Some(matches);
     }
 
-    /// Enters a plain filter of a session of this shard.
+    /// Adds a subscription of a session of this shard. The filter has no shared group.
     pub(crate) fn subscribe(&mut self, filter: &str, subscriber: Subscriber) -> Subscribed {
         self.tree.subscribe(filter, subscriber)
     }
 
-    /// Takes out a plain filter of a session of this shard.
+    /// Removes a subscription of a session of this shard. The filter has no shared group.
     pub(crate) fn unsubscribe(&mut self, filter: &str, session: SessionSlot) -> Unsubscribed {
         self.tree.unsubscribe(filter, session)
     }
 
-    /// Notes that a peer has subscribers to a filter, or none any more.
+    /// Notes that a peer has subscribers to a filter, or has none any more.
     pub(crate) fn set_peer_interest(&mut self, filter: &str, shard: ShardId, interest: Interest) {
         self.tree.set_peer_interest(filter, shard, interest);
     }
 
-    /// Enters a member into a group, or changes its options.
+    /// Adds a member to a group, or changes the options of a member.
     pub(crate) fn join(&mut self, group: &str, filter: &str, member: Member) -> Subscribed {
         let joined = self.tree.join(group, filter, member);
         if let Some(id) = self.tree.group_id(group, filter) {
@@ -88,7 +91,7 @@ impl Router {
         joined
     }
 
-    /// Takes a member out of a group. Returns false if it was not in there.
+    /// Removes a member from a group. Returns false if the session was not a member.
     pub(crate) fn leave(&mut self, group: &str, filter: &str, address: MemberAddress) -> bool {
         let id = self.tree.group_id(group, filter);
         let Unsubscribed::Removed { last_here } = self.tree.leave(group, filter, address) else {
@@ -103,13 +106,13 @@ impl Router {
         true
     }
 
-    /// Notes that a session is connected, or not. Returns false if it is in no group.
+    /// Notes that a session connected or disconnected. Returns false if the session is in no group.
     pub(crate) fn set_presence(&mut self, address: MemberAddress, presence: Presence) -> bool {
         self.tree.set_presence(address, presence)
     }
 
-    /// Returns the group with this full filter, `$share/...`; `None` if it has no member in any
-    /// shard.
+    /// Returns the group with the full filter `full`, which begins with `$share/`. Returns `None`
+    /// if the group has no member in any shard.
     pub(crate) fn group_of(&self, full: &str) -> Option<GroupId> {
         let filter = TopicFilter::parse(full, usize::MAX).ok()?;
         self.tree.group_id(filter.share_name?, filter.filter)
@@ -125,12 +128,13 @@ impl Router {
         self.tree.group(group)
     }
 
-    /// Returns the members of a group, to move their turn on.
+    /// Returns the members of a group, so that the caller can move the turn.
     pub(crate) fn group_mut(&mut self, group: GroupId) -> Option<&mut SharedGroup> {
         self.tree.group_mut(group)
     }
 
-    /// Returns the members of a group with their presence up to date, and how many steps that took.
+    /// Returns the members of a group after all known presence changes were applied to it, and the
+    /// number of look-ups that this took.
     pub(crate) fn group_caught_up(&mut self, group: GroupId) -> Option<(&mut SharedGroup, usize)> {
         self.tree.group_caught_up(group)
     }
@@ -141,7 +145,7 @@ impl Router {
     }
 }
 
-/// Both the tree and the full filters.
+/// Counts the tree and the full filters.
 impl Recount for Router {
     fn recount(&self) -> Recounted {
         let full_filters: usize = self.full_filters.values().map(|full| full.len() + FULL_FILTER).sum();

@@ -1,17 +1,32 @@
 //! Shared subscriptions: one member of the group gets the message.
 //!
-//! The publisher's shard chooses, among all members of all shards: those online in turn that can
-//! take more, then the other ones online, whose queue decides, then, for QoS 1 and 2, those whose
-//! session waits for them. The shard of a member that refuses chooses the next, and so it goes on,
-//! in the same transaction if it has one; only when all have refused it is it lost, and counted; or
-//! held, as the queue policy may say; or kept for whoever has room first, if a member had it
-//! before.
+//! The publisher's shard chooses a member among the members in all shards. It chooses in three
+//! rounds. Online members that can take more come first, in turn. The other online members come
+//! next, and the queue policy of each member decides. Offline members come last, and only for QoS 1
+//! and 2, because an offline session queues no QoS 0. A shard does not know the room of members in
+//! other shards, so it assumes that these members can take more.
 //!
-//! After [`IN_TURN`] refusals every shard sees to its own members in one go, round by round, so a
-//! message is on its way from shard to shard [`IN_TURN`] times and three times for each shard at
-//! most. A shard looks at [`LOOKED_AT`] members and asks [`ASKED`] that seem to have no room, for
-//! each round of a message: where more are connected and full, the message is refused by those, and
-//! the next one is offered to the others.
+//! If the chosen member refuses the message, the shard of that member chooses the next member. The
+//! message stays in its transaction, if it has one. If all members refuse the message, it goes one
+//! of three ways:
+//!
+//! - If a member had the message before and its session ended, the message waits in an orphaned
+//!   queue until a member has room.
+//! - Under the queue policy `hold`, a member holds the message, and the publisher's acknowledgement
+//!   waits.
+//! - Otherwise the message is dropped and counted.
+//!
+//! # Bounds
+//!
+//! A list of members would become too long, so after [`IN_TURN`] refusals the shards take over the
+//! search. In each round, each shard offers the message to its own members and then sends the
+//! message to the next shard. A message is therefore sent from shard to shard [`IN_TURN`] times at
+//! most, and three times more for each shard.
+//!
+//! In one round, a shard looks at [`LOOKED_AT`] members at most for one message. It offers the
+//! message to [`ASKED`] members at most that seem to have no room. If a shard has more full members
+//! than that, the remaining members do not get this message. The turn then passes to the remaining
+//! members, so they come first for the next message.
 
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
@@ -30,25 +45,26 @@ use crate::shard::route::Routing;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Members that one message is offered to in turn, whatever shard they are in.
+/// Maximum number of members, in any shard, to which one message is offered in turn.
 const IN_TURN: usize = 16;
 
-/// Members that a shard looks at for one message and round.
+/// Maximum number of members that a shard looks at for one message in one round.
 const LOOKED_AT: usize = 2_048;
 
-/// Members that a shard offers a message to in one round although they have no room, as it seems:
-/// something may have expired, or may be dropped for it.
+/// Maximum number of members without apparent room to which a shard offers a message in one round.
+/// Such a member may still take the message, because another message in its queue may have expired
+/// or may be dropped in favour of this one.
 const ASKED: usize = 64;
 
-/// Members of a group that are looked at for one to hold a message.
+/// Maximum number of members of this shard that are considered as the holder of a message.
 const HOLDERS_LOOKED_AT: usize = 64;
 
-/// Whether peers may hold a message that no member of this shard can hold.
+/// The shards whose members may hold a shared message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// Peers may.
+    /// Members of this shard, then members of another shard.
     Peers,
-    /// A peer passed the message on already.
+    /// Only members of this shard, because a peer sent the message here to be held.
     Nobody,
 }
 
@@ -56,14 +72,16 @@ pub(crate) enum Asks {
 pub(crate) enum SharedDelivery {
     /// The outcome is known.
     Settled(Outcome),
-    /// The message is held with a member of this shard. The gate is answered later.
+    /// A member of this shard holds the message. The gate is answered later.
     Held,
-    /// The message is on its way to another shard, whose ticket or late answer has the outcome.
+    /// The message is sent to another shard. The ticket of that shard, or its deferred answer, has
+    /// the outcome. `full` is that shard if its peer batch is full.
     Underway { full: ShardSet },
 }
 
 impl Routing<'_> {
-    /// Delivers a publication to one member of a group that matched.
+    /// Delivers a publication to one member of a shared group whose filter matched. Adds the
+    /// outcome, the pending gates and the full peers to `routed`.
     pub(crate) fn share(
         &mut self,
         now: Instant,
@@ -83,7 +101,9 @@ impl Routing<'_> {
         }
     }
 
-    /// Offers the message to members until one takes it or it is on its way to another shard.
+    /// Offers the message to the next members until one of this shard takes it or the message is
+    /// sent to another shard. `offered` tells which members refused it before. `cause` is the drop
+    /// reason that is counted if every member refuses.
     fn share_to_next(
         &mut self,
         now: Instant,
@@ -148,8 +168,9 @@ impl Routing<'_> {
         }
     }
 
-    /// Ends a message that all members refused. If a member had it before, it waits for the first
-    /// that has room. Otherwise it is held for its publisher, or dropped.
+    /// Ends a message that all members refused. A message that a member had before is kept until a
+    /// member has room. Any other message is held if `gate` and the queue policy allow it, and is
+    /// dropped otherwise.
     fn nobody_takes(
         &mut self,
         now: Instant,
@@ -168,18 +189,18 @@ impl Routing<'_> {
         {
             return held;
         }
-        // QoS 0 waits in no queue.
+        // The drop reason of QoS 0 is the full outbox, because QoS 0 waits in no queue.
         let at_most_once = publication.parts.qos == QoS::AtMostOnce;
         let cause = if at_most_once { DropReason::OutboxFull } else { cause };
         let wanted = self.core.sessions.rules().nobody().of(publication.parts.topic).wants_dead_letter(cause);
         let message = wanted.then(|| publication.message(&mut self.core.scratch.bytes).clone());
-        // Its publisher's acknowledgement waits for the dead letter, in whichever shard that is
-        // stored.
+        // The publisher's acknowledgement waits for the dead letter, in the shard that stores the
+        // dead letter.
         self.core.drop_of_group(share, cause, message, self.core.durability.is_on());
         SharedDelivery::Settled(Outcome::Refused)
     }
 
-    /// Offers a message to a member here.
+    /// Offers a message to a member of this shard.
     fn offer(
         &mut self,
         now: Instant,
@@ -190,6 +211,8 @@ impl Routing<'_> {
         self.offer_chosen(now, &chosen(member, publication), publication, share)
     }
 
+    /// Offers a message to a member that this shard or a peer chose. A message that an ended
+    /// session left is offered only if the member has room for it.
     fn offer_chosen(
         &mut self,
         now: Instant,
@@ -210,7 +233,8 @@ impl Routing<'_> {
         self.core.deliver_shared(now, &target, publication, Some(share))
     }
 
-    /// Offers a message to the members here, in one round.
+    /// Offers a message to the members of this shard in one round, in turn, within the bounds of
+    /// the module. Returns the first `Taken`, or `Refused` if no member takes the message.
     fn offer_here(
         &mut self,
         now: Instant,
@@ -249,6 +273,7 @@ impl Routing<'_> {
         Outcome::Refused
     }
 
+    /// Gives the turn of the group to the member at this place.
     fn set_turn_in_group(&mut self, group: GroupId, presence: Presence, place: usize) {
         if let Some(members) = self.routes.router.group_mut(group) {
             members.set_turn(presence, place);
@@ -264,13 +289,16 @@ impl Routing<'_> {
             .takes_more(session_entry.connection.and_then(|id| self.core.connections.get(id)), policy)
     }
 
-    /// Returns true if the queue of a member of this shard has room.
+    /// Returns true if the queue of a member of this shard has room for one more message.
     fn has_room_in_queue(&self, member: &Member) -> bool {
         let policy = &self.core.settings.session.send;
         let session_entry = self.core.sessions.at(member.session.0).map(|(_, session_entry)| session_entry);
         session_entry.is_some_and(|r| r.has_place(policy))
     }
 
+    /// Adds the message to the peer batch of another shard, for the chosen member or for a member
+    /// of that shard's choice. If the publication is atomic, that shard becomes a participant of
+    /// its transaction. The other shard answers `gate`.
     pub(crate) fn send_share(
         &mut self,
         (shard, chosen): (ShardId, Option<Chosen>),
@@ -294,8 +322,9 @@ impl Routing<'_> {
         SharedDelivery::Underway { full }
     }
 
-    /// The next member to offer a message to, in turn. Each `round` ends once, and is not begun
-    /// again for this message.
+    /// Returns the next member to which the message is offered. `refused` are the members that are
+    /// left out. `round` advances when the members of a round are used up, and never returns to an
+    /// earlier round for the same message. Looks at [`LOOKED_AT`] members at most in each round.
     fn choose(
         &mut self,
         group: GroupId,
@@ -309,7 +338,7 @@ impl Routing<'_> {
         let (members, caught_up) = router.group_caught_up(group)?;
         turn.charge(caught_up as u32);
         let unasked = |m: &Member| !refused.contains(&m.address());
-        // A member whose session has ended may not have left the group yet.
+        // The session of a member in this shard may have ended before the member leaves the group.
         let untried = |m: &Member| unasked(m) && (m.shard != *here || sessions.at(m.session.0).is_some());
         let takes_more = |m: &Member| {
             turn.charge(1);
@@ -337,8 +366,9 @@ impl Routing<'_> {
         if qos == QoS::AtMostOnce { None } else { members.choose_offline(LOOKED_AT, untried) }
     }
 
-    /// A share came for a session here, which has it, or another member does. `gate`: whom to tell,
-    /// if that is elsewhere.
+    /// Takes in a shared message that a peer sent here. Offers the message to the chosen member
+    /// first, then to other members of the group. `gate` is the peer's, and is answered if another
+    /// shard or a holder decides the outcome.
     pub(crate) fn take_share(
         &mut self,
         now: Instant,
@@ -363,7 +393,9 @@ impl Routing<'_> {
             } else {
                 cause = DropReason::SessionEnded;
                 if let Offered::InTurn(members) = &mut offered {
-                    // Who has the slot now was not asked, and may be a member too.
+                    // The session of the chosen member ended. A new session may have its slot and
+                    // be a member too, and was not offered the message. So the address is taken off
+                    // the list.
                     members.pop();
                 }
             }
@@ -372,11 +404,11 @@ impl Routing<'_> {
         self.share_by_name(now, &share.filter, publication, (offered, cause), gate)
     }
 
-    /// Gives a message to another member of its group, because the session of a member ended that
-    /// had not acknowledged it.
-    // 5.0 [MQTT-4.8.2-5] forbids it for QoS 2 alone.
-    /// `stored` is true if the message was stored for that member: its end is recorded with its new
-    /// owner. `gate` is answered by another shard, if one gets the message.
+    /// Offers a message to another member of its group, because the session of a member ended
+    /// before that session acknowledged the message. `stored` is true if the message was stored for
+    /// that session. The batch that records the end of the old delivery then records the new owner
+    /// too. `gate` is answered if another shard gets the message.
+    // 5.0 [MQTT-4.8.2-5] forbids this for QoS 2 alone.
     pub(crate) fn share_again(
         &mut self,
         now: Instant,
@@ -385,7 +417,8 @@ impl Routing<'_> {
         stored: bool,
         gate: Option<Gate>,
     ) -> SharedDelivery {
-        // 5.0 [MQTT-3.3.2-5]: delivery to that member has not begun, whatever this one had.
+        // 5.0 [MQTT-3.3.2-5]: delivery to the next member has not begun, so an expired message is
+        // dropped, even if the ended session had received it.
         if message.is_expired(now) {
             self.core.drop_of_group(share, DropReason::Expired, Some(message), stored);
             return SharedDelivery::Settled(Outcome::Refused);
@@ -396,8 +429,8 @@ impl Routing<'_> {
         self.share_by_name(now, share, &mut publication, nobody, gate)
     }
 
-    /// As [`Self::share_again`] at the end of a session; where no member has room now, the message
-    /// waits for one that has.
+    /// Does the same as [`Self::share_again`] at the end of a session, without a gate. If no member
+    /// has room now, the message is kept until one has.
     pub(crate) fn share_again_or_keep(
         &mut self,
         now: Instant,
@@ -411,8 +444,9 @@ impl Routing<'_> {
         }
     }
 
-    /// As [`Self::share_to_next`], of a group that may have gone with its last member: then nobody
-    /// is subscribed any more, and what was owed is lost.
+    /// Does the same as [`Self::share_to_next`], for the group with the full filter `share`.
+    /// Returns `Unmatched` if the group is gone because its last member left. A message that was
+    /// owed to the group is then dropped, and the result is `Refused`.
     pub(crate) fn share_by_name(
         &mut self,
         now: Instant,
@@ -425,7 +459,7 @@ impl Routing<'_> {
             Some(group) => self.share_to_next(now, group, publication, offered, gate),
             None => SharedDelivery::Settled(Outcome::Unmatched),
         };
-        // A refused message is counted already.
+        // Refused messages are counted already.
         if publication.owed && matches!(went, SharedDelivery::Settled(Outcome::Unmatched)) {
             let message = publication.message(&mut self.core.scratch.bytes).clone();
             self.core.drop_of_group(share, DropReason::SessionEnded, Some(message), publication.atomic);
@@ -434,9 +468,9 @@ impl Routing<'_> {
         went
     }
 
-    /// Who of a group may take a message above QoS 0 of this size; `None` where there is no such
-    /// group. Looks at [`LOOKED_AT`] members at most, until one here has room; beyond that it says
-    /// that some has.
+    /// Returns where members of a group may have room for a message of `size` bytes above QoS 0, or
+    /// `None` if there is no such group. Looks at [`LOOKED_AT`] members at most, and stops at the
+    /// first member of this shard that has room. A larger group counts as one with room here.
     pub(crate) fn room_in_group(&mut self, now: Instant, share: &str, size: usize) -> Option<GroupRoom> {
         let members = self.routes.router.group_of(share).and_then(|id| self.routes.router.group(id))?;
         let policy = &self.core.settings.session.send;
@@ -447,7 +481,7 @@ impl Routing<'_> {
                 room.elsewhere = true;
                 continue;
             }
-            // One whose session has ended may not have left the group yet.
+            // The session of a member may have ended before the member leaves the group.
             let Some((_, session_entry)) = self.core.sessions.at(m.session.0) else { continue };
             room.members_here = true;
             if session_entry.has_room_for_owed(now, size, policy) {
@@ -458,8 +492,9 @@ impl Routing<'_> {
         Some(room)
     }
 
-    /// Whether a member here has room for a message that an ended session leaves: one never pushes
-    /// out what others wait for.
+    /// Returns true if a member of this shard has room for a message that an ended session left.
+    /// Such a message never pushes other messages out of the member's queue. QoS 0 has no queue, so
+    /// the result is true.
     fn takes_owed(&mut self, now: Instant, member: SessionSlot, publication: &mut Publication<'_>) -> bool {
         let size = publication.message(&mut self.core.scratch.bytes).size();
         let policy = &self.core.settings.session.send;
@@ -469,10 +504,13 @@ impl Routing<'_> {
     }
 }
 
-/// Messages that wait for room, under the policy `hold`.
+/// Shared messages that are held under the queue policy `hold`.
 impl Routing<'_> {
-    /// Every member of a group has refused a message: one of them holds it, if the policy says so.
-    /// `None` if none can.
+    /// Lets a member of a group hold a message that every member refused. The queue policy must be
+    /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. The
+    /// members of this shard that hold the fewest messages are tried first. If none of them can
+    /// hold the message, it is sent to another shard, if `asks` allows that. Returns `None` if no
+    /// member can hold the message.
     pub(crate) fn hold_in_group(
         &mut self,
         now: Instant,
@@ -522,7 +560,8 @@ impl Routing<'_> {
         Some(self.send_share(to, Arc::clone(share), Offered::ToAll, publication, Some(gate)))
     }
 
-    /// A peer has nobody to hold a shared message; somebody here holds it, or it is refused.
+    /// Lets a member of this shard hold a shared message for which a peer found no holder. Drops
+    /// the message if no member of this shard can hold it.
     pub(crate) fn take_share_to_hold(
         &mut self,
         now: Instant,
@@ -547,12 +586,12 @@ impl Routing<'_> {
     }
 }
 
-/// Returns the presence of the members of a round.
+/// Returns the presence of the members to which a round offers the message.
 fn presence_in(round: Round) -> Presence {
     if round == Round::Offline { Presence::Offline } else { Presence::Online }
 }
 
-/// A member as its own shard needs it, for this publication.
+/// Returns the values that the member's own shard needs to deliver this publication.
 fn chosen(member: &Member, publication: &Publication<'_>) -> Chosen {
     Chosen {
         session: member.session,

@@ -1,8 +1,9 @@
-//! Barriers: points in the order between this shard and every other one.
+//! Peer barriers: points in the order between this shard and every other one.
 //!
-//! The shard sends a barrier to each peer behind everything that the peer must know. A peer answers
-//! in the order in which it took that in. When all have answered, what waits for the barrier is in
-//! force in every shard. Costs two items for each peer.
+//! The shard sends a barrier to each peer, behind all items that the peer must handle first. A peer
+//! answers the barrier after it has handled these items. When all peers have answered, the items
+//! are in force in every shard, and the work that waits for the barrier is done. A barrier costs
+//! two items for each peer.
 
 use crate::shard::answer::Answer;
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -12,13 +13,13 @@ use hashbrown::HashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Barriers {
     raised: HashMap<u64, PeerBarrier, foldhash::fast::FixedState>,
-    /// The token of the last one.
+    /// The token of the latest barrier.
     last: u64,
 }
 
 #[derive(Debug)]
 struct PeerBarrier {
-    /// Peers that have not passed it.
+    /// Number of peers that have not passed the barrier.
     remaining: usize,
     then: AfterBarrier,
 }
@@ -28,21 +29,21 @@ struct PeerBarrier {
 pub(crate) enum AfterBarrier {
     /// SUBACK or UNSUBACK is sent.
     Answer { connection: ConnectionId, session: SessionId, answer: Answer },
-    /// The queues that were orphaned before the start go to the members of groups, since all of
-    /// these are known now.
+    /// The messages that were left before the start are read and offered, because the members of
+    /// every group are known now.
     ReadOrphanedQueues,
 }
 
 impl Barriers {
-    /// Raises a barrier before `peers` peers, one at least. Returns its token.
+    /// Raises a barrier for `peers` peers, at least one. Returns the token of the barrier.
     pub(crate) fn raise(&mut self, peers: usize, then: AfterBarrier) -> u64 {
         self.last += 1;
         self.raised.insert(self.last, PeerBarrier { remaining: peers, then });
         self.last
     }
 
-    /// Notes that one peer more has passed a barrier. Returns what waits for it if that was the
-    /// last peer.
+    /// Notes that one more peer has passed a barrier. Returns the work that waits for the barrier
+    /// if that was the last peer.
     pub(crate) fn pass(&mut self, token: u64) -> Option<AfterBarrier> {
         let barrier = self.raised.get_mut(&token)?;
         barrier.remaining = barrier.remaining.saturating_sub(1);
@@ -52,7 +53,7 @@ impl Barriers {
         self.raised.remove(&token).map(|barrier| barrier.then)
     }
 
-    /// Returns how many barriers stand.
+    /// Returns the number of barriers that some peer has not passed.
     pub(crate) fn len(&self) -> usize {
         self.raised.len()
     }

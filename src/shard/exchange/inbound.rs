@@ -1,4 +1,4 @@
-//! A peer batch from another shard is taken apart here, and answered.
+//! Takes apart the peer batches that come from other shards, and answers them.
 
 use crate::mqtt::outcome::Outcome;
 use crate::persistence::records::Lsn;
@@ -15,9 +15,9 @@ use crate::shard::share::SharedDelivery;
 use crate::time::Instant;
 
 impl Underway {
-    /// Takes the batch apart as far as this turn goes. First come the publications and their
-    /// ticket, so that the ticket precedes every late answer to one of them. The other items follow
-    /// in their order, which the publications do not depend on.
+    /// Takes the batch apart as far as this turn allows. The publications and their ticket come
+    /// first, so that the ticket precedes every deferred answer to one of them. The other items
+    /// follow in their order. Publications do not depend on these items.
     pub(crate) fn take_up(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) {
         while let Some(item) = self.items.next() {
             match item {
@@ -54,13 +54,15 @@ impl Underway {
         self.end(now, life);
     }
 
+    /// Delivers a message of a shared subscription, or sends it on to another member.
     fn take_share(&mut self, now: Instant, share: &SharedMessage, life: &mut Lifecycle<'_>) {
         let mut publication = Publication::of(&share.message, None);
         life.core.durability.begin_participation(&mut publication, share.transaction);
         let gate = self.gate();
         let (outcome, held) = match life.routing().take_share(now, share, &mut publication, gate) {
             SharedDelivery::Settled(outcome) => (outcome, 0),
-            // The next member's shard answers, or the member that holds the message.
+            // The shard of the next member answers later, or the member that holds the message
+            // does.
             SharedDelivery::Underway { .. } | SharedDelivery::Held => (Outcome::Unmatched, 1),
         };
         self.end_publication(&mut publication, outcome, held, life.core);
@@ -71,7 +73,7 @@ impl Underway {
         Gate::Peer { shard: self.from, number: self.number, index: self.publications }
     }
 
-    /// Ends a publication of the batch. `held` is the number of answers that follow its ticket.
+    /// Ends a publication of the batch. `held` is the number of answers that follow the ticket.
     pub(crate) fn end_publication(
         &mut self,
         publication: &mut Publication<'_>,
@@ -85,7 +87,8 @@ impl Underway {
         self.delivered(outcome, held, readiness);
     }
 
-    /// Lets the rest of the batch wait for a later turn. No answer passes its ticket.
+    /// Lets the rest of the batch wait for a later turn. Promises the ticket, so that no deferred
+    /// answer precedes it.
     fn put_off(mut self: Box<Self>, life: &mut Lifecycle<'_>) {
         if !std::mem::replace(&mut self.put_off, true)
             && let Some(peer) = life.core.exchange.peer(self.from)
@@ -95,7 +98,7 @@ impl Underway {
         life.fans.put_off_batch(self);
     }
 
-    /// Answers the publications of the batch, then handles its other items.
+    /// Sends the ticket for the publications of the batch, then handles the other items.
     fn end(self, now: Instant, life: &mut Lifecycle<'_>) {
         let Underway { from, number, publications, not_taken, held, others, needs, put_off, .. } = self;
         let committed = life.core.durability.write_buffer().map_or(Lsn(0), |l| l.last_committed());
@@ -143,12 +146,12 @@ fn take_item(now: Instant, from: ShardId, item: Item, life: &mut Lifecycle<'_>) 
             }
         }
         Item::Passed { token } => pass_barrier(now, token, life),
-        // `Underway` handles these by itself.
+        // `Underway` handles publications by itself.
         Item::Publish { .. } | Item::Share(_) => {}
     }
 }
 
-/// Takes in a ticket: answers those who wait for it, and reads publishers again that waited for
+/// Takes in a ticket. Answers the gates that wait for it, and unpauses publishers that waited for
 /// room.
 fn take_ticket(
     now: Instant,
@@ -179,7 +182,8 @@ fn take_ticket(
     }
 }
 
-/// Notes that a peer passed a barrier, and does the work that waits for it.
+/// Notes that a peer passed a barrier. Does the work that waits for the barrier if that was the
+/// last peer.
 fn pass_barrier(now: Instant, token: u64, life: &mut Lifecycle<'_>) {
     match life.core.exchange.pass_barrier(token) {
         Some(AfterBarrier::Answer { connection, session, answer }) => {

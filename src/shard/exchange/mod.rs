@@ -1,12 +1,14 @@
-//! Messages between the shards of one broker: one batch per peer and turn, answered by one ticket.
+//! Messages between the shards of one broker: one peer batch per peer and turn, answered by one
+//! ticket.
 //!
-//! `Exchange` owns what this shard has for its peers and from them. It knows no session and no
-//! connection but by identifier.
+//! `Exchange` owns the items that this shard sends to its peers, and the answers that it waits for.
+//! It knows sessions and connections only by their identifiers.
 //!
 //! | file | concern |
 //! |---|---|
-//! | `outbound` | what a batch carries, what a peer has not answered yet, and when a publisher has to wait |
-//! | `underway`, `inbound` | a peer's batch that is taken apart, as data; the code that takes it apart |
+//! | `outbound` | the items of a peer batch, the unanswered batches, and the bound on them |
+//! | `underway` | a peer batch that is being taken apart, as data |
+//! | `inbound` | the code that takes a peer batch apart |
 //! | `barrier` | points in the order between shards, for SUBACK |
 //! | `transaction` | publications that several shards commit together or not at all |
 
@@ -23,19 +25,19 @@ use crate::shard::slots::ConnectionId;
 use barrier::{AfterBarrier, Barriers};
 use outbound::{Item, Peer, PeerBatch};
 
-/// What one shard exchanges with all others.
+/// The items that one shard exchanges with all its peers.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     here: ShardId,
-    /// By shard. The place of this shard stays empty.
+    /// The peers by shard number. The entry of this shard stays empty.
     peers: Vec<Peer>,
     barriers: Barriers,
-    /// Publishers that wait until peers have room, each once, with the peers.
+    /// The publishers that wait until peers have room, each once, with these peers.
     waiting_for_peer: Vec<(ConnectionId, ShardSet)>,
 }
 
 impl Exchange {
-    /// The exchange of the shard `here` of `shards`.
+    /// Returns the exchange of the shard `here`, in a broker of `shards` shards.
     pub(crate) fn new(here: ShardId, shards: u8) -> Exchange {
         Exchange {
             here,
@@ -45,68 +47,69 @@ impl Exchange {
         }
     }
 
-    /// Returns how many shards the broker has, this one included.
+    /// Returns the number of shards of the broker, with this one.
     pub(crate) fn shards(&self) -> u8 {
         self.peers.len() as u8
     }
 
-    /// Returns what is exchanged with one shard; `None` if the broker has no such shard.
+    /// Returns the exchange with one shard, or `None` if the broker has no such shard.
     #[inline]
     pub(crate) fn peer(&mut self, shard: ShardId) -> Option<&mut Peer> {
         self.peers.get_mut(usize::from(shard.0))
     }
 
-    /// The shards other than this one.
+    /// Returns the exchanges with all shards other than this one.
     pub(crate) fn others(&mut self) -> impl Iterator<Item = &mut Peer> {
         let here = usize::from(self.here.0);
         self.peers.iter_mut().enumerate().filter(move |(at, _)| *at != here).map(|(_, peer)| peer)
     }
 
-    /// True if something is there for the next batches.
+    /// Returns true if some peer has an item for its next batch.
     pub(crate) fn has_outgoing(&self) -> bool {
         self.peers.iter().any(Peer::has_outgoing)
     }
 
-    /// True if some peer has as much from here as it should.
+    /// Returns true if some peer has as many unanswered publications as it may have.
     pub(crate) fn is_any_full(&self) -> bool {
         self.peers.iter().any(Peer::is_full)
     }
 
-    /// Ends the turn: adds the batch for each peer that is sent one.
+    /// Ends the turn. Appends one batch to `batches` for each peer that has items.
     pub(crate) fn seal(&mut self, batches: &mut Vec<(ShardId, PeerBatch)>) {
         for (at, peer) in self.peers.iter_mut().enumerate() {
             batches.extend(peer.seal(self.here).map(|batch| (ShardId(at as u8), batch)));
         }
     }
 
-    /// Ends the turn where nothing may be sealed: what waits grows from turn to turn, and is
-    /// charged.
+    /// Ends a turn in which no batch may be sealed. The items stay here and grow from turn to turn,
+    /// so their charge is updated.
     pub(crate) fn account(&mut self) {
         self.peers.iter_mut().for_each(Peer::account);
     }
 
-    /// Notes that everything up to this batch is committed.
+    /// Notes that the batch `lsn` and all before it are committed. Answers that waited for this
+    /// commit are sent.
     pub(crate) fn committed(&mut self, lsn: Lsn) {
         self.peers.iter_mut().for_each(|peer| peer.committed(lsn));
     }
 
-    /// Returns the bytes that peers may have to store of publications that they have not answered.
+    /// Returns the bytes that peers may have to store for publications that they have not answered.
     pub(crate) fn unsettled_bytes(&self) -> usize {
         self.peers.iter().map(Peer::unsettled_bytes).sum()
     }
 
-    /// Returns how many publications peers have not answered, or hold.
+    /// Returns the number of publications that peers have not answered, or hold.
     pub(crate) fn unsettled(&self) -> usize {
         self.peers.iter().map(Peer::unsettled).sum()
     }
 
-    /// Notes a publisher that waits until each of these peers has room.
+    /// Adds a publisher that waits until each of the peers in `full` has room.
     pub(crate) fn wait_for(&mut self, id: ConnectionId, full: ShardSet) {
         self.waiting_for_peer.push((id, full));
     }
 
-    /// Returns the publishers that wait for nobody any more, now that this peer has room, if it
-    /// has. A publisher that waits for one peer does not wait for others.
+    /// Removes and returns the publishers that wait for no other peer, if the peer `shard` has room
+    /// now. Otherwise returns none. A publisher that also waits for other peers stays.
     pub(crate) fn freed_by(&mut self, shard: ShardId) -> Vec<ConnectionId> {
         if !self.peers.get(usize::from(shard.0)).is_some_and(Peer::has_room) {
             return Vec::new();
@@ -115,12 +118,13 @@ impl Exchange {
         self.waiting_for_peer.extract_if(.., freed).map(|(id, _)| id).collect()
     }
 
-    /// Returns how many publishers wait for peers.
+    /// Returns the number of publishers that wait for peers.
     pub(crate) fn waiting_for_peer(&self) -> usize {
         self.waiting_for_peer.len()
     }
 
-    /// Raises a barrier before all peers, of which there is one at least.
+    /// Sends a barrier to all peers. `then` is done when all of them have passed it. The broker
+    /// must have at least one peer.
     pub(crate) fn raise_barrier(&mut self, then: AfterBarrier) {
         let token = self.barriers.raise(self.peers.len() - 1, then);
         for peer in self.others() {
@@ -128,18 +132,18 @@ impl Exchange {
         }
     }
 
-    /// Notes that one peer more has passed a barrier. Returns what waits for it if that was the
-    /// last peer.
+    /// Notes that one more peer has passed a barrier. Returns the work that waits for the barrier
+    /// if that was the last peer.
     pub(crate) fn pass_barrier(&mut self, token: u64) -> Option<AfterBarrier> {
         self.barriers.pass(token)
     }
 
-    /// Returns how many barriers some peer has not passed.
+    /// Returns the number of barriers that some peer has not passed.
     pub(crate) fn barriers(&self) -> usize {
         self.barriers.len()
     }
 
-    /// Recounts what each peer has on the account.
+    /// Recounts the charge of each peer.
     pub(crate) fn recount(&self) -> impl Iterator<Item = Recounted> {
         self.peers.iter().map(crate::mqtt::charge::Recount::recount)
     }

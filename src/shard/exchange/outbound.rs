@@ -1,9 +1,10 @@
-//! The messages between shards: one peer batch per peer and turn, answered by one ticket.
+//! The exchange with one peer: the items of the next peer batch, the batches that the peer has not
+//! answered yet, and the bound on them.
 //!
-//! A peer batch carries publications, changes to what a shard is interested in, and answers, all in
-//! the order they arose; between two shards peer batches arrive in order. The sender keeps what it
-//! has not had a ticket for, and stops reading publishers while that is too much: nothing between
-//! shards is ever dropped.
+//! A peer batch carries publications, changes to subscriptions, and answers, in the order in which
+//! they arose. Between two shards, peer batches arrive in order. Nothing between shards is dropped.
+//! The sender remembers each batch with publications until its ticket comes, and stops reading
+//! publishers while too many publications have no ticket.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
@@ -17,14 +18,14 @@ use crate::shard::slots::SessionId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Publications to one peer without a ticket beyond which publishers wait. Those that a peer passes
-/// on count with it, and not here any more: above QoS 0 their publishers' Receive Maximum bounds
-/// them.
+/// Number of publications to one peer without a ticket from which on publishers wait. A publication
+/// that a peer forwards to another shard counts for that peer, and no longer for this one. Above
+/// QoS 0 the Receive Maximum of each publisher bounds such publications.
 const MOST_OUTSTANDING: usize = 8 * 1024;
-/// Their bytes, likewise.
+/// Bytes of the publications to one peer without a ticket from which on publishers wait.
 const MOST_OUTSTANDING_BYTES: usize = 16 * 1024 * 1024;
 
-/// Rows that a table keeps once it is empty.
+/// Maximum number of rows for which an empty table keeps its memory.
 const KEPT_ROWS: usize = 256;
 
 /// The session that published a message, for No Local.
@@ -59,7 +60,7 @@ pub enum Gate {
     },
 }
 
-/// Everything that one shard has for another in one turn.
+/// All items that one shard has for another in one turn.
 #[derive(Debug)]
 pub struct PeerBatch {
     /// The shard that sends the batch.
@@ -154,11 +155,12 @@ pub enum Item {
 }
 
 impl Item {
+    /// Returns true if the item is the ticket of this peer batch.
     fn is_ticket_of(&self, peer_batch: u64) -> bool {
         matches!(self, Item::Ticket { number, .. } if *number == peer_batch)
     }
 
-    /// Returns the bytes on the heap that no other owner has on the account.
+    /// Returns the bytes on the heap that nothing else charges.
     fn heap(&self) -> usize {
         match self {
             Item::Ticket { not_taken, held, .. } => {
@@ -168,7 +170,8 @@ impl Item {
             Item::Join { group, filter, .. } | Item::Leave { group, filter, .. } => {
                 group.len() + filter.len()
             }
-            // A share was offered to a few members at most, and its filter is its group's.
+            // A message has a charge of its own. The list of members in a share is short, and the
+            // group has the filter.
             Item::Publish { .. } | Item::Share(_) => 0,
             Item::Late { .. } | Item::Presence { .. } | Item::PeerBarrier { .. } | Item::Passed { .. } => 0,
         }
@@ -182,13 +185,14 @@ pub struct SharedMessage {
     pub message: Message,
     /// The full filter, `$share/...`.
     pub filter: Arc<Box<str>>,
-    /// The members to which the message was offered. A member that refuses it passes it on.
+    /// The members to which the message was offered. If the chosen member refuses the message, its
+    /// shard continues the list.
     pub offered: Offered,
     /// True if an ended session of another member had the message before.
     pub owed: bool,
-    /// The member that was chosen; `None` leaves the choice to the shard.
+    /// The member that was chosen. If `None`, the receiving shard chooses.
     pub chosen: Option<Chosen>,
-    /// As in [`Item::Publish`].
+    /// The transaction of which the delivery is a part, as in [`Item::Publish`].
     pub transaction: Option<TransactionNumber>,
 }
 
@@ -199,7 +203,7 @@ pub struct Chosen {
     pub session: SessionSlot,
     /// The generation of the slot.
     pub generation: u32,
-    /// The lower of published and granted QoS.
+    /// The lower one of the published QoS and the granted QoS.
     pub qos: QoS,
     /// The RETAIN flag of the delivery.
     pub retain: bool,
@@ -210,35 +214,35 @@ pub struct Chosen {
 /// The members to which a shared message was offered.
 #[derive(Clone, Debug)]
 pub enum Offered {
-    /// These members in turn, a few at most. The last one is the chosen member.
+    /// These members, a few at most, one after the other. The last one is the chosen member.
     InTurn(Vec<MemberAddress>),
-    /// More members than a list can hold. One shard after the other offers the message to its own
-    /// members.
+    /// More members than the list may have. The shards take turns, and each offers the message to
+    /// its own members.
     ByShard {
         /// The present round.
         round: Round,
         /// The shards that have finished this round.
         seen: ShardSet,
     },
-    /// All members, and all have refused the message. It is refused, or one of this shard's members
-    /// holds it under the policy `hold`.
+    /// All members, and all of them refused. Under the policy `hold`, a member of the receiving
+    /// shard holds the message. Otherwise the message is dropped.
     ToAll,
 }
 
-/// The members to which a message is offered in one round. The rounds have this order.
+/// The members to which a message is offered in one round. The rounds are in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     /// Online members that can take more.
     Ready,
-    /// The other online members, whose queue decides.
+    /// The other online members. The queue policy of each member decides.
     Online,
-    /// Offline members, whose session outlives the connection.
+    /// Offline members. The session of an offline member outlives its connection.
     Offline,
 }
 
-/// A gate that waits for the answer to one publication. A publication at QoS 0 has none, nor has a
-/// will, nor a publication whose publisher was answered. For a message that was passed on, the gate
-/// is the shard from which it came.
+/// A gate that waits for the answer to one publication. A publication at QoS 0 has no gate, nor has
+/// a will, nor a publication whose publisher was answered already. If a peer sent the message here
+/// and this shard forwards it, the gate is that peer.
 #[derive(Debug)]
 pub struct Waiter {
     /// The index of the publication among those of the peer batch.
@@ -250,45 +254,55 @@ pub struct Waiter {
 /// The exchange of this shard with one peer.
 #[derive(Debug, Default)]
 pub struct Peer {
+    /// The items of the next peer batch.
     outgoing: Vec<Item>,
-    /// Publications in `outgoing`, and their bytes.
+    /// Number of publications in `outgoing`.
     publications: u32,
+    /// Bytes of these publications.
     bytes: usize,
+    /// The gates that wait for these publications.
     waiters: Vec<Waiter>,
     number: u64,
+    /// The batches without a ticket, in order.
     outstanding: VecDeque<Outstanding>,
+    /// Number of publications in `outstanding`.
     load: usize,
+    /// Bytes of these publications.
     load_bytes: usize,
-    /// Answers that wait for the commit of their deliveries, in order.
+    /// Answers to the peer that wait for the commit of their deliveries, in order.
     held_back: VecDeque<HeldBack>,
-    /// Publications that the peer holds or has passed on, with the number of deferred answers.
+    /// Publications that the peer holds or has forwarded, with the number of deferred answers that
+    /// are to come.
     late: VecDeque<Late>,
     /// Heap bytes of the items in `outgoing`.
     outgoing_heap: usize,
     /// Heap bytes of the items in `held_back`.
     held_back_heap: usize,
-    /// Room for waiters in `outstanding`.
+    /// Capacity of the waiters in `outstanding`.
     outstanding_waiters: usize,
     /// The charge of all fields. `outgoing` is charged at the end of a turn, because the steps of a
     /// turn bound it. A batch takes its part of the charge along.
     charge: Charge,
 }
 
-/// The commit for which the answer to a publication must wait.
+/// The condition for the answer to one publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The answer does not wait.
+    /// The answer need not wait.
     Now,
     /// The answer waits for this commit.
     Committed(Lsn),
-    /// The answer waits for this commit, or until every receiver is done with the message.
+    /// The answer waits for this commit, or until every receiver has finished the message. The
+    /// earlier event counts.
     Finished(Lsn),
 }
 
-/// The conditions of all publications of a peer batch together.
+/// The combined conditions of all publications of a peer batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
+    /// The latest commit to wait for; `None` if the answer need not wait.
     lsn: Option<Lsn>,
+    /// Number of messages that some receiver has not finished.
     unfinished: u32,
     /// True if the answer must wait for the commit even when all messages are finished.
     commit: bool,
@@ -316,12 +330,14 @@ impl Needs {
     }
 }
 
+/// An answer that waits for its conditions.
 #[derive(Debug)]
 struct HeldBack {
     needs: Needs,
     item: Item,
 }
 
+/// A publication for which `answers` deferred answers are to come.
 #[derive(Debug)]
 struct Late {
     number: u64,
@@ -331,6 +347,7 @@ struct Late {
     gate: Gate,
 }
 
+/// A peer batch without a ticket.
 #[derive(Debug)]
 struct Outstanding {
     number: u64,
@@ -340,42 +357,45 @@ struct Outstanding {
 }
 
 impl Peer {
-    /// Adds something other than a publication.
+    /// Adds an item other than a publication to the next peer batch.
     pub fn send(&mut self, item: Item) {
         self.outgoing_heap += item.heap();
         self.outgoing.push(item);
     }
 
-    /// Adds the ticket of a peer batch, when what it answers is safe.
+    /// Adds the ticket of a peer batch, or holds the ticket back until its conditions are met.
     pub fn answer(&mut self, ticket: Item, needs: Needs) {
-        // A ticket that needs no commit passes those that do, so that a full store does not stop
-        // QoS 0.
+        // A ticket without a condition overtakes tickets that wait for a commit, so that a full
+        // store does not stop QoS 0.
         if needs.lsn.is_none() {
             return self.send(ticket);
         }
         self.hold_back(HeldBack { needs, item: ticket });
     }
 
+    /// Holds an answer back, behind the others.
     fn hold_back(&mut self, held: HeldBack) {
         self.held_back_heap += held.item.heap();
         self.held_back.push_back(held);
         self.account();
     }
 
-    /// Promises the ticket of a peer batch. No late answer to the batch passes it.
+    /// Reserves the place of a ticket that is added later, so that no deferred answer to its peer
+    /// batch overtakes it.
     pub fn promise(&mut self, number: u64) {
         let ticket = Item::Ticket { number, not_taken: Vec::new(), held: Vec::new() };
         self.hold_back(HeldBack { needs: Needs::never(), item: ticket });
     }
 
-    /// Adds the ticket that was promised. What it needs may be committed by now.
+    /// Adds a ticket that was promised. `committed` is the last commit, because the commit that the
+    /// ticket needs may be done already.
     pub fn answer_promised(&mut self, peer_batch: u64, ticket: Item, mut needs: Needs, committed: Lsn) {
         if needs.lsn.is_none_or(|lsn| lsn <= committed) {
             needs = Needs::default();
         }
         let same = |h: &&mut HeldBack| h.item.is_ticket_of(peer_batch);
         if let Some(held) = self.held_back.iter_mut().find(same) {
-            // What it replaces has nothing on the heap.
+            // The promised ticket, which is replaced, has nothing on the heap.
             self.held_back_heap += ticket.heap();
             *held = HeldBack { needs, item: ticket };
         }
@@ -383,7 +403,8 @@ impl Peer {
         self.account();
     }
 
-    /// Adds a late answer, behind the ticket of its peer batch if that waits.
+    /// Adds a deferred answer. If the ticket of its peer batch is held back, the answer waits
+    /// behind the ticket.
     pub fn send_late(&mut self, late: Item) {
         if let Item::Late { number, .. } = late
             && self.held_back.iter().any(|held| held.item.is_ticket_of(number))
@@ -393,7 +414,8 @@ impl Peer {
         self.send(late);
     }
 
-    /// Everything up to this is committed.
+    /// Notes that the batch `lsn` and all before it are committed. Sends the answers that waited
+    /// for this.
     pub fn committed(&mut self, lsn: Lsn) {
         for held in &mut self.held_back {
             if held.needs.lsn.is_some_and(|waits| waits <= lsn) {
@@ -403,7 +425,8 @@ impl Peer {
         self.let_go();
     }
 
-    /// A message of the peer batch of this number is done with.
+    /// Notes that every receiver has finished one message of this peer batch. Sends the ticket if
+    /// it needs nothing else.
     pub fn finished_one(&mut self, peer_batch: u64) {
         let same = |h: &&mut HeldBack| h.item.is_ticket_of(peer_batch);
         if let Some(held) = self.held_back.iter_mut().find(same) {
@@ -415,6 +438,8 @@ impl Peer {
         self.let_go();
     }
 
+    /// Sends the answers whose conditions are met. A deferred answer stays behind its ticket. Costs
+    /// a pass over all answers that are held back, if one can be sent.
     fn let_go(&mut self) {
         if self.held_back.iter().all(|held| held.needs.lsn.is_some()) {
             return;
@@ -435,12 +460,13 @@ impl Peer {
         self.account();
     }
 
-    /// Puts on the account what stays here from turn to turn. Called once for each batch that is
-    /// sent or answered, and where no batch may be sent for now.
+    /// Updates the charge of everything that stays here from turn to turn. Called once for each
+    /// batch that is sent or answered, and at the end of a turn in which no batch may be sent.
     pub fn account(&mut self) {
         self.charge.set(self.rows(self.outstanding_waiters));
     }
 
+    /// Returns the bytes of all rows and their texts, with `waiters` waiters in `outstanding`.
     fn rows(&self, waiters: usize) -> usize {
         let items = self.outgoing.capacity() * size_of::<Item>() + self.outgoing_heap + self.held_back_heap;
         items
@@ -450,7 +476,7 @@ impl Peer {
             + waiters * size_of::<Waiter>()
     }
 
-    /// Adds a publication, and who waits for the answer.
+    /// Adds a publication of `size` bytes, and the gate that waits for the answer.
     pub fn publish(&mut self, item: Item, size: usize, gate: Option<Gate>) {
         self.outgoing.push(item);
         self.waiters.extend(gate.map(|gate| Waiter { index: self.publications, gate }));
@@ -458,8 +484,8 @@ impl Peer {
         self.bytes += size;
     }
 
-    /// Publications without a ticket, and waiters whose publication the peer holds or has passed
-    /// on.
+    /// Returns the number of publications without a ticket, plus those that the peer holds or has
+    /// forwarded.
     pub fn unsettled(&self) -> usize {
         self.load + self.publications as usize + self.late.len()
     }
@@ -469,26 +495,26 @@ impl Peer {
         !self.outgoing.is_empty()
     }
 
-    /// Bytes that the peer may have to store of publications without a ticket, as `stored_bytes`
-    /// has it for each.
+    /// Returns the bytes that the peer may have to store for publications without a ticket. This is
+    /// the sum of `stored_bytes` over all of them, or more.
     pub fn unsettled_bytes(&self) -> usize {
         let (messages, bytes) = (self.load + self.publications as usize, self.load_bytes + self.bytes);
         bytes + bytes.min(8192 * messages) + 256 * messages
     }
 
-    /// Returns true if further publications should wait.
+    /// Returns true if no further publications should be added for now.
     pub fn is_full(&self) -> bool {
         self.load + self.publications as usize >= MOST_OUTSTANDING
             || self.load_bytes + self.bytes >= MOST_OUTSTANDING_BYTES
     }
 
-    /// Returns true if publishers that waited may continue.
+    /// Returns true if publishers that waited may continue: half of both bounds is free.
     pub fn has_room(&self) -> bool {
         self.load + (self.publications as usize) < MOST_OUTSTANDING / 2
             && self.load_bytes + self.bytes < MOST_OUTSTANDING_BYTES / 2
     }
 
-    /// Ends the turn: the peer batch to send, if there is anything in it.
+    /// Ends the turn. Returns the peer batch to send, or `None` if it has no items.
     pub fn seal(&mut self, from: ShardId) -> Option<PeerBatch> {
         if self.outgoing.is_empty() {
             return None;
@@ -512,8 +538,8 @@ impl Peer {
         Some(PeerBatch { from, number: self.number, items, charge })
     }
 
-    /// Takes in a ticket. Returns those who waited for it. Most tickets come in the order of their
-    /// peer batches.
+    /// Takes in a ticket. Returns the gates that waited for it. Most tickets come in the order of
+    /// their peer batches, but the search does not need that order.
     pub fn settle(&mut self, number: u64) -> Vec<Waiter> {
         let at = self.outstanding.binary_search_by_key(&number, |o| o.number);
         let Some(front) = at.ok().and_then(|at| self.outstanding.remove(at)) else { return Vec::new() };
@@ -527,14 +553,16 @@ impl Peer {
         front.waiters
     }
 
-    /// Notes that a waiter's publication is held or was passed on: `answers` more answers follow.
+    /// Notes that the peer holds or has forwarded the publication of a waiter. `answers` deferred
+    /// answers follow.
     pub fn hold(&mut self, number: u64, waiter: &Waiter, answers: u32, outcome: Outcome) {
         let Waiter { index, gate } = *waiter;
         self.late.push_back(Late { number, index, answers, outcome, gate });
         self.account();
     }
 
-    /// Takes in a late answer. Returns who waits and the outcome, if this was the last answer.
+    /// Takes in a deferred answer. Returns the gate and the combined outcome if this was the last
+    /// answer for the publication.
     pub fn late(&mut self, number: u64, index: u32, outcome: Outcome) -> Option<(Gate, Outcome)> {
         let at = self.late.iter().position(|l| (l.number, l.index) == (number, index))?;
         let late = self.late.get_mut(at)?;
@@ -552,8 +580,8 @@ impl Peer {
     }
 }
 
-/// Between two flushes nothing is compared: the steps of the turns since bound what waits for the
-/// next.
+/// While `outgoing` has items, the charge is out of date and nothing is compared. The steps of the
+/// turns since the last update bound the difference.
 impl Recount for Peer {
     fn recount(&self) -> Recounted {
         if self.has_outgoing() {
@@ -637,7 +665,8 @@ mod tests {
         Item::Late { number, index: 0, outcome: Outcome::Taken }
     }
 
-    /// Numbers of the tickets that leave; of late answers, plus 100.
+    /// Returns the numbers of the tickets that leave, and the numbers of the deferred answers plus
+    /// 100.
     fn leaving(peer: &mut Peer) -> Vec<u64> {
         let number = |item: &Item| match item {
             Item::Ticket { number, .. } => *number,

@@ -1,10 +1,10 @@
 //! Transactions: publications whose effects in several shards are committed together or not at all.
 //!
-//! The shard that routes the publication begins the transaction and lists its participants, one for
-//! each peer that it forwards the message to. A participant records what the message leads to in
-//! its shard under the same number. A participant that forwards the message again, for a shared
-//! group, adds a participant to the same transaction. The store commits the parts as one when all
-//! of them have come.
+//! The shard that routes the publication begins the transaction. It adds one participant for each
+//! peer to which it forwards the message. A participant records the deliveries in its shard under
+//! the number of the transaction. If a participant forwards the message again, for a shared group,
+//! it adds a participant to the same transaction. The store commits all parts as one when the last
+//! of them has come.
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::PacketId;
@@ -15,8 +15,10 @@ use crate::shard::exchange::outbound::Readiness;
 use crate::shard::publication::Publication;
 
 impl Durability {
-    /// Adds one more participant if the publication has to be committed at once. Returns the
-    /// transaction. A publication that is a peer's part here already stays in the same transaction.
+    /// Adds a participant to the transaction of an atomic publication, and returns the transaction.
+    /// Begins the transaction if there is none. Returns `None` if the publication is not atomic or
+    /// there is no store. If this shard is itself a participant, the new one joins the same
+    /// transaction.
     pub(crate) fn next_participant(&self, publication: &mut Publication<'_>) -> Option<TransactionNumber> {
         let write_buffer = self.write_buffer().filter(|_| publication.atomic)?;
         let number = *publication.transaction.get_or_insert_with(|| write_buffer.begin_transaction());
@@ -25,8 +27,8 @@ impl Durability {
     }
 
     /// Ends the transaction of a publication that was routed, if it has one. `outcome` is the
-    /// outcome in this shard. `incoming` is the publisher's identifier, if that is recorded; it
-    /// gets the outcome in all shards.
+    /// outcome in this shard. `incoming` is the publisher's Packet Identifier, if that is recorded.
+    /// The outcome in all shards is recorded with this identifier.
     pub(crate) fn end_transaction(
         &self,
         publication: &Publication<'_>,
@@ -38,7 +40,8 @@ impl Durability {
         }
     }
 
-    /// Begins what a publication of a peer leads to here: a part of `transaction`, if it is in one.
+    /// Begins the delivery of a peer's publication. If `transaction` is set, the records of the
+    /// delivery become a part of that transaction.
     pub(crate) fn begin_participation(
         &self,
         publication: &mut Publication<'_>,
@@ -51,9 +54,9 @@ impl Durability {
         }
     }
 
-    /// Ends what a publication of a peer leads to here. Returns how far the ticket of the peer's
-    /// batch `number` has to wait. `has_dead_letters` is true if dead letters are to be committed
-    /// with the present batch.
+    /// Ends the delivery of a peer's publication. Returns the commit that the ticket of the peer
+    /// batch `number` must wait for. `has_dead_letters` is true if dead letters are committed with
+    /// the open batch.
     pub(crate) fn end_participation(
         &mut self,
         publication: &mut Publication<'_>,
@@ -64,7 +67,8 @@ impl Durability {
     ) -> Readiness {
         let Some(write_buffer) = self.write_buffer() else { return Readiness::Now };
         if publication.atomic {
-            // With the part, if nobody here has it.
+            // The body is dropped before the part ends. If no receiver here refers to it, its
+            // record is then taken out of the part.
             publication.body = None;
         }
         write_buffer.end_participation(publication.recorded_outcome(outcome));

@@ -1,26 +1,32 @@
-//! A batch from a peer that is being taken apart, as data.
+//! A peer batch that is being taken apart, as data.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::outcome::Outcome;
 use crate::routing::subscription_tree::ShardId;
 use crate::shard::exchange::outbound::{Item, Needs, PeerBatch, Readiness};
 
-/// A batch from a peer, and how far it is.
+/// A peer batch that is being taken apart, and the position in it.
 #[derive(Debug)]
 pub(crate) struct Underway {
+    /// The shard that sent the batch.
     pub from: ShardId,
+    /// The number of the batch.
     pub number: u64,
+    /// The items that are not handled yet.
     pub items: std::vec::IntoIter<Item>,
-    /// Items other than publications. They are handled after all publications.
+    /// The items other than publications. They are handled after all publications.
     pub others: Vec<Item>,
-    /// Number of publications so far.
+    /// Number of publications that are complete.
     pub publications: u32,
+    /// As in [`Item::Ticket`].
     pub not_taken: Vec<(u32, Outcome)>,
+    /// As in [`Item::Ticket`].
     pub held: Vec<(u32, u32)>,
+    /// The commits that the ticket must wait for.
     pub needs: Needs,
-    /// True if the batch took more than one turn, so that its ticket is promised.
+    /// True if the batch takes more than one turn. Its ticket is then promised.
     pub put_off: bool,
-    /// Of `items`, and of those that move from there to `others`.
+    /// The charge of `items`, and of the items that move from there to `others`.
     _charge: Charge,
 }
 
@@ -41,8 +47,8 @@ impl Underway {
         }
     }
 
-    /// Notes that the next publication was delivered. `held` is the number of answers that follow
-    /// its ticket.
+    /// Notes the outcome of the next publication. `held` is the number of answers that follow the
+    /// ticket.
     pub(crate) fn delivered(&mut self, outcome: Outcome, held: u32, readiness: Readiness) {
         self.needs.add(readiness);
         if held > 0 {

@@ -1,10 +1,10 @@
 //! Dead letters: dropped messages that are published to `$dead/<client id>/<original topic>`, if
-//! the redelivery policy of their receiver says so.
+//! the receiver's redelivery policy asks for it.
 //!
-//! Off by default, and then a message does not even know its publisher. They are routed at the end
-//! of the turn, when nothing else is, or in later turns, to whoever subscribes to `$dead/...`; not
-//! retained, without the Message Expiry Interval, which would end those that expired at once. A
-//! dead letter never makes another.
+//! Dead letters are off by default, and then messages do not store their publisher. A dead letter
+//! is routed at the end of the turn, when no other publication is being routed, or in a later turn.
+//! It is not retained. It has no Message Expiry Interval, because a dead letter for an expired
+//! message would expire at once. A dropped dead letter makes no other dead letter.
 
 use crate::mqtt::codec::property;
 use crate::mqtt::message::Message;
@@ -24,16 +24,16 @@ pub(crate) struct DeadLetter {
     cause: DropReason,
     code: Option<ReasonCode>,
     sent: Sent,
-    /// Its message was in the store, and ends in the batch that is being filled. Of a message that
-    /// another shard sent here in a transaction, it ends in that transaction, which a crash may
-    /// leave without the dead letter.
+    /// True if the message was in the store, and its end is recorded in the open batch. The dead
+    /// letter is committed with that batch. If a peer sent the message in a transaction, that
+    /// transaction records the end, and a crash may then lose the dead letter.
     pub stored: bool,
 }
 
 impl DeadLetter {
-    /// The dead letter that a loss makes, if it makes one: never of what is the broker's own, dead
-    /// letters among it. `stored`: whether that session is in the store, and with it all it was
-    /// owed above QoS 0.
+    /// Returns the dead letter for a dropped message, or `None` if the redelivery policy does not
+    /// ask for one. A message of the broker makes no dead letter. `stored` is true if the
+    /// receiver's session is in the store, with all messages above QoS 0 for it.
     pub(crate) fn of(
         lost: Dropped,
         client_id: &str,
@@ -53,11 +53,12 @@ impl DeadLetter {
         Some(DeadLetter { topic, message, cause, code, sent, stored })
     }
 
-    /// The properties of the message, then what there is to say of its end.
+    /// Returns the properties of the dead letter: those of the message, then User Properties with
+    /// the reason of the drop and the attempts to deliver the message.
     pub(crate) fn properties(&self, wall: WallClock) -> Vec<u8> {
         let mut out = self.message.forwarded().to_vec();
         let mut say = |name: &str, value: &str| {
-            // Each value is shorter than the protocol's bound on a string.
+            // Cannot fail: each value is shorter than the protocol's bound on a string.
             let _ = property::put(&mut out, Property::UserProperty(name, value));
         };
         say("cause", self.cause.name());
@@ -77,11 +78,12 @@ impl DeadLetter {
     }
 }
 
-/// The time of day: milliseconds since 1970 at [`Instant::ZERO`].
+/// The time of day, as the milliseconds since 1970 at [`Instant::ZERO`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WallClock(u64);
 
 impl WallClock {
+    /// Returns the milliseconds since 1970 at `instant`.
     fn at(self, instant: Instant) -> u64 {
         self.0.saturating_add(instant.as_millis())
     }
@@ -96,29 +98,31 @@ pub(crate) struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// `keep_publisher`: true if some rule asks for dead letters.
+    /// Returns an empty collection. `keep_publisher` is true if some redelivery policy asks for
+    /// dead letters.
     pub(crate) fn new(keep_publisher: bool) -> DeadLetters {
         DeadLetters { waiting: VecDeque::new(), wall: WallClock::default(), keep_publisher }
     }
 
-    /// True if a message keeps who published it, for its dead letter.
+    /// Returns true if messages store their publisher, because a dead letter names the publisher.
     #[inline]
     pub(crate) fn keep_publisher(&self) -> bool {
         self.keep_publisher
     }
 
-    /// True if none waits.
+    /// Returns true if no dead letter waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Adds the dead letter that a drop makes, if it makes one.
+    /// Adds the dead letter of a drop, if there is one.
     pub(crate) fn add(&mut self, dead_letter: Option<DeadLetter>) {
         self.waiting.extend(dead_letter);
     }
 
-    /// Sets the time of day, in milliseconds since 1970. For readers, never for a deadline.
+    /// Sets the time of day, in milliseconds since 1970. It is shown to readers and never used for
+    /// a deadline.
     pub(crate) fn set_wall_clock(&mut self, now: Instant, unix_millis: u64) {
         self.wall = WallClock(unix_millis.saturating_sub(now.as_millis()));
     }

@@ -1,12 +1,12 @@
-//! Messages that are published later: `$delayed/<seconds>/<topic>`.
+//! Delayed messages: a PUBLISH to `$delayed/<seconds>/<topic>` is published to `<topic>` later.
 //!
-//! A shard keeps those that its own clients delayed. With a store, only the ones due before a
-//! horizon are in memory, and the horizon moves on with the time: the others stand in the store,
-//! found by when they are due. The earliest one in memory is known to the expiry actor. When its
-//! time comes, a message leaves the store in the same transaction in which it enters the queues of
-//! its receivers, in whatever shards they are.
+//! A shard owns the messages that its own clients delayed. Without a store, all of them are in
+//! memory. With a store, only the messages that are due before a horizon are in memory. The other
+//! messages stay in the store, sorted by due time, and are read as the horizon moves on. The expiry
+//! actor knows the due time of the earliest message in memory. One transaction removes a due
+//! message from the store and adds it to the queues of its receivers in all shards.
 //!
-//! A Message Expiry Interval counts from the publication, not from the delay.
+//! A Message Expiry Interval counts from the publication, and the delay does not count.
 
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::expiry::lazy::Registered;
@@ -30,42 +30,45 @@ use std::time::Duration;
 
 const PREFIX: &str = "$delayed/";
 
-/// How far ahead messages are read from the store.
+/// The time ahead for which messages are read from the store.
 pub const HORIZON: Duration = Duration::from_secs(60);
 
-/// Messages read at once.
+/// Maximum number of messages that one look-up reads.
 const AT_ONCE: usize = 1_000;
 
 /// The delayed messages of one shard.
 #[derive(Debug)]
 pub(crate) struct Delayed {
+    /// The messages in memory, by due time.
     near: BTreeMap<(Instant, DelayedNumber), Message>,
     /// Every message that is due before this time is in `near`.
     read_until: Instant,
-    /// True if a look-up has no answer yet.
+    /// True if a look-up is not answered yet.
     is_reading: bool,
-    /// Number of all messages, in memory and in the store.
+    /// Number of messages of this shard, in memory and in the store.
     messages: usize,
-    /// The last number, if no store gives numbers.
+    /// The last message number. Only used without a store, because a store gives the numbers
+    /// otherwise.
     next: u64,
     registered: Registered,
     progress: DelayedProgress,
-    /// Of `near`, beside the messages.
+    /// The charge of `near`, without the messages.
     charge: Charge,
 }
 
-/// Whether messages are being published.
+/// The progress of the job that publishes due messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum DelayedProgress {
+    /// No job exists.
     #[default]
     Idle,
     /// The job continues in later turns.
     GoesOn,
-    /// It continues as soon as peers have room.
+    /// The job continues when no peer batch is full any more.
     WaitsForPeer,
 }
 
-/// Bytes of a message's place in `near`, whose nodes are half full at the worst.
+/// Bytes of a message's entry in `near`, if each node of the tree is half full.
 const NEAR: usize = 64;
 
 impl Default for Delayed {
@@ -84,6 +87,7 @@ impl Default for Delayed {
 }
 
 impl Delayed {
+    /// Takes in the messages that were read at the start of the broker.
     fn restore(&mut self, read_until: Instant, near: Vec<StoredDelayed>, all: usize) {
         self.read_until = read_until;
         self.messages = all;
@@ -91,7 +95,7 @@ impl Delayed {
         self.account();
     }
 
-    /// Puts `near` on the account, after it has grown or shrunk.
+    /// Updates the charge after `near` has grown or shrunk.
     fn account(&mut self) {
         self.charge.set(self.near.len() * NEAR);
     }
@@ -103,23 +107,25 @@ impl Recount for Delayed {
     }
 }
 
-/// Returns delay and topic of a PUBLISH to `$delayed/...`; `None` if it does not name them.
+/// Returns the delay in seconds and the topic of a PUBLISH to `$delayed/...`, or `None` if the
+/// topic does not contain both.
 fn parse(topic: &str) -> Option<(u32, &str)> {
     let (seconds, topic) = topic.strip_prefix(PREFIX)?.split_once('/')?;
     let digits = !seconds.is_empty() && seconds.bytes().all(|b| b.is_ascii_digit());
     Some((seconds.parse().ok().filter(|_| digits)?, topic))
 }
 
-/// Returns true if a topic asks for a delay.
+/// Returns true if a PUBLISH to this topic asks for a delay.
 pub(crate) fn is_delayed(topic: &str) -> bool {
     topic.starts_with(PREFIX)
 }
 
 impl Delayed {
-    /// Keeps a PUBLISH to `$delayed/...` for later.
+    /// Stores a PUBLISH to `$delayed/...` until it is due.
     ///
     /// # Errors
-    /// Why the message is refused, for a 5.0 client and for the counters.
+    /// Returns the reason code for a 5.0 client and the drop reason for the counters, if the topic
+    /// is not valid or a bound on delayed messages is reached.
     pub(crate) fn keep(
         &mut self,
         now: Instant,
@@ -163,8 +169,8 @@ impl Delayed {
         Ok(())
     }
 
-    /// Publishes messages whose time has come, oldest first. Returns the job if they take more than
-    /// this turn. The precision is the expiry actor's interval.
+    /// Publishes the messages that are due, oldest first. Returns the job if they take more than
+    /// this turn. A message may be late by the interval of the expiry actor.
     pub(crate) fn expired(
         &mut self,
         now: Instant,
@@ -179,8 +185,8 @@ impl Delayed {
         self.publish_due(now, fans, routing)
     }
 
-    /// Publishes as many messages as this turn allows. Returns the job that is left. If a peer's
-    /// batch is full, the messages wait for its room.
+    /// Publishes as many due messages as this turn allows. Returns the job that is left. If a peer
+    /// batch is full, the rest waits until no peer batch is full.
     pub(crate) fn publish_due(
         &mut self,
         now: Instant,
@@ -212,7 +218,8 @@ impl Delayed {
         None
     }
 
-    /// Returns the job if messages waited for a peer's room, and no peer's batch is full any more.
+    /// Returns the job if due messages waited for room in a peer batch, and no peer batch is full
+    /// any more.
     pub(crate) fn peers_have_room(&mut self, exchange: &Exchange) -> Option<Job> {
         if self.progress != DelayedProgress::WaitsForPeer || exchange.is_any_full() {
             return None;
@@ -221,7 +228,8 @@ impl Delayed {
         Some(Job::Delayed)
     }
 
-    /// Registers the time of the earliest message in memory, unless messages are being published.
+    /// Registers the due time of the earliest message in memory, unless a job publishes messages
+    /// already.
     fn register(&mut self, now: Instant, core: &mut Core) {
         self.account();
         if self.progress != DelayedProgress::Idle {
@@ -235,8 +243,9 @@ impl Delayed {
         }
     }
 
-    /// Takes up the messages of the store. `near` is all that is due before `read_until`. `all` is
-    /// the number of all messages, and their bytes.
+    /// Takes in the messages of the store at the start of the broker. `near` are all messages of
+    /// this shard that are due before `read_until`. `all` is the number of all its messages and the
+    /// sum of their bytes.
     pub(crate) fn recover(
         &mut self,
         now: Instant,
@@ -252,26 +261,29 @@ impl Delayed {
         self.register(now, core);
     }
 
-    /// Moves the horizon on when half of it is used up. Part of the shard's regular work.
+    /// Moves the horizon on when half of it is used up, and looks up the messages before it. Part
+    /// of the housekeeping.
     pub(crate) fn look_ahead(&mut self, now: Instant, core: &mut Core) {
         let until = now + HORIZON;
         if self.is_reading || self.read_until >= now + HORIZON / 2 || !core.durability.is_on() {
             return;
         }
         if self.messages == self.near.len() {
-            // There is nothing else.
+            // All messages are in memory already.
             self.read_until = until;
             return;
         }
-        // A message that is delayed from here on into that time is in memory, whether the look-up
-        // finds it too or not. An earlier one has to be committed to be found.
+        // From now on, a new message that is due before `until` goes into memory, even if the
+        // look-up finds it too. The look-up finds only committed messages, so it waits for the
+        // commit of the earlier ones.
         let from = (std::mem::replace(&mut self.read_until, until), DelayedNumber(0));
         self.is_reading = true;
         let request = DelayedRequest { from, until, most: AT_ONCE };
         core.durability.look_up(request, &mut core.effects);
     }
 
-    /// Takes in messages that were read from the store. Those of other shards are among them.
+    /// Takes in messages that were read from the store. The store returns messages of all shards,
+    /// and this shard takes its own.
     pub(crate) fn take_read(
         &mut self,
         now: Instant,
@@ -294,7 +306,8 @@ impl Delayed {
     }
 }
 
-/// Counts one more delayed message of all shards, if the limits allow it.
+/// Counts one more message in the totals of all shards. Returns false if the delay, the number of
+/// messages or their bytes would exceed a limit.
 fn count_delayed(seconds: u32, bytes: usize, core: &Core) -> bool {
     let (limits, totals) = (&core.settings.delayed, &core.shared.totals);
     if seconds > limits.horizon || !totals.delayed_messages.take(1, limits.messages) {
@@ -307,6 +320,7 @@ fn count_delayed(seconds: u32, bytes: usize, core: &Core) -> bool {
     fits
 }
 
+/// Publishes a due message, and records its end.
 fn publish_one(
     now: Instant,
     number: DelayedNumber,
@@ -318,7 +332,7 @@ fn publish_one(
         write_buffer.record(Record::DelayedDone(number));
     }
     if message.is_expired(now) {
-        // The broker was down for longer than the message was to live.
+        // The broker was down beyond the end of the message's Message Expiry Interval.
         routing.core.counters.drops.count(DropReason::Expired);
         return;
     }
@@ -330,7 +344,7 @@ fn publish_one(
     fans.route_own_now(now, &mut publication, routing);
 }
 
-/// Returns the shard, of `shards`, that keeps a delayed message of the store.
+/// Returns the shard, of `shards` shards, that owns a delayed message of the store.
 pub fn owner(number: DelayedNumber, shards: u8) -> u8 {
     (number.0 % 64 % u64::from(shards.max(1))) as u8
 }

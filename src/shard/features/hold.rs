@@ -1,11 +1,13 @@
-//! The queue policy `hold`: a message that a full queue cannot take waits outside it, and its
-//! publisher's acknowledgement with it, until there is room or the time is up.
+//! The queue policy `hold`: a message for a full queue waits outside the queue until the queue has
+//! room or the time is up. The publisher's acknowledgement waits with the message.
 //!
-//! A shared message that every member refuses is held with one of them: with that of this shard
-//! that holds the fewest, or in the shard of another. It stays with that member until it has room,
-//! and goes to another only if the member's session ends.
+//! A shared message that every member refuses is held with one member. This shard chooses the
+//! member of its own that holds the fewest messages. If it has no such member, another shard does
+//! the same. The message stays with that member until its queue has room, and goes to another
+//! member only if the session ends.
 //!
-//! Bounded by the publishers: each has at most Receive Maximum unanswered.
+//! The number of held messages is bounded, because each publisher has at most Receive Maximum
+//! unacknowledged messages.
 
 use crate::mqtt::outcome::Outcome;
 use crate::session::drops::{DropReason, Dropped};
@@ -22,7 +24,8 @@ use crate::time::Instant;
 use std::sync::Arc;
 
 impl Lifecycle<'_> {
-    /// Moves held messages into the queue, in order, as long as there is room.
+    /// Moves held messages into the queue of a session, in order, as long as the queue has room.
+    /// Answers the gate of each message when the records so far are committed.
     pub(crate) fn admit_held(&mut self, now: Instant, id: SessionId) {
         loop {
             let Core { connections, sessions, settings, counters, .. } = &mut *self.core;
@@ -49,7 +52,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Refuses messages that have been held long enough.
+    /// Drops the held messages of a session whose time is up, and answers their gates with
+    /// `HeldTooLong`.
     pub(crate) fn refuse_overdue_held(&mut self, now: Instant, id: SessionId) {
         while let Some(session_entry) = self.core.sessions.get_mut(id)
             && session_entry.held_until() <= now
@@ -61,7 +65,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Ends a held message of a session that has ended.
+    /// Ends one held message of a session that ended. A shared message goes to another member of
+    /// the group; any other message is dropped.
     pub(crate) fn refuse_held(&mut self, now: Instant, held: HeldMessage, ended: &EndedSession) {
         let HeldMessage { gate, delivery, .. } = held;
         if let Some(share) = &delivery.share {
@@ -72,8 +77,8 @@ impl Lifecycle<'_> {
         self.answer_when_committed(now, gate, Outcome::Refused);
     }
 
-    /// Gives a held message to another member of the group, or lets that member hold it. Its entry
-    /// ends in the batch that records its new owner.
+    /// Gives a held message to another member of the group, or lets another member hold it. The
+    /// batch that records the new owner also ends the old entry.
     fn pass_on_held(&mut self, now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate) {
         let mut publication = Publication::of(&held.message, None);
         publication.atomic = held.stored.is_some();

@@ -3,10 +3,10 @@
 //! | file | concern |
 //! |---|---|
 //! | `delayed` | messages that are published at a later time |
-//! | `dead_letters` | messages that were dropped, published for whoever wants to know |
+//! | `dead_letters` | dropped messages that are published under `$dead/` |
 //! | `hold` | the queue policy `hold`: messages that wait for room in a full queue |
-//! | `orphaned_queues` | messages that an ended session of a shared group left in the store |
-//! | `redelivery_request` | what a client asks for about its own redelivery |
+//! | `orphaned_queues` | shared messages that an ended session left and another member may take |
+//! | `redelivery_request` | requests of a client about its own redelivery |
 
 pub(crate) mod dead_letters;
 pub mod delayed;

@@ -1,24 +1,29 @@
-//! Shared messages that no member has room for now, and the messages that ended sessions left in
-//! the store alone.
+//! Orphaned queues: shared messages of ended sessions that no member has room for now, and the
+//! messages that ended sessions left in the store.
 //!
-//! | where a message comes from | where it waits |
+//! | origin of the message | place where it waits |
 //! |---|---|
-//! | the head of a queue, in memory, of a session that ended | in memory, or in the store where it is stored |
-//! | the tail of that queue, in the store alone | in the store |
-//! | a peer, whose session ended, and all members refused it here | as above |
+//! | head of an ended session's queue, in memory | store if the message is stored, else memory |
+//! | tail of that queue, only in the store | store |
+//! | a peer whose session ended, if all members refused the message here | as the head of a queue |
 //!
-//! Another member gets it as soon as one of this shard has room in messages and in bytes. The room
-//! of members in other shards is not known here. Where this shard has members too, the others are
-//! asked with one message at each regular work, and with whole pages while they take them. Who
-//! refuses keeps the message in its own shard, where its members' room is known.
+//! Another member gets the message as soon as a member of this shard has room for it, in messages
+//! and in bytes. A shard does not know the room of members in other shards. If the group has
+//! members in this shard too, each housekeeping offers one message to the other shards. While the
+//! other shards take messages, this shard offers whole pages. If all members refuse a message, the
+//! last shard that was asked keeps it, because that shard knows when its own members have room.
 //!
-//! Dead letters may be due for what is in the store alone, so all of it is read back: one session's
-//! after the other's, a page at a time, however many end at once. Until then it stays in the store:
-//! after a crash, or a stop, it is taken up again, and what was not shared is counted.
+//! All messages that are only in the store are read back, because dead letters may be due for them.
+//! One page is read at a time, one queue after the other, even if many sessions end at once. Until
+//! then a message stays in the store, so a crash or a stop does not lose it. The broker takes the
+//! stored messages up again at its next start, and drops and counts those that no shared
+//! subscription delivered.
 //!
-//! Bounds: what waits in memory was in a queue before, within its bounds, and counts against
-//! `limits.memory` as it did there: publishes are refused while that is used up. What waits in the
-//! store takes some 110 B of memory each.
+//! # Bounds
+//!
+//! The messages in memory were in a queue before, within the bounds of that queue. They count
+//! against `limits.memory` as before, and publishes are refused while that is used up. A message
+//! that waits in the store takes some 110 B of memory.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::message::Message;
@@ -42,42 +47,49 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// In place of a session that ended before the broker started.
+/// The session of the queue whose messages were left before the broker started. No session has this
+/// slot.
 const BEFORE_THE_START: SessionId = Id::new(u32::MAX, u32::MAX);
 
-/// In place of a session, of messages that all members of their group refused.
+/// The session of queues whose messages were refused by all members of their group. No session has
+/// this slot.
 const REFUSED_BY_ALL: SessionId = Id::new(u32::MAX, u32::MAX - 1);
 
-/// Messages in memory that are offered in one turn at most.
+/// Maximum number of messages in memory that one turn offers from one queue.
 const OFFERED_AT_ONCE: usize = 256;
 
-/// Maximum number of orphaned queues that are compared with a session each time it has acknowledged
-/// something.
+/// Maximum number of orphaned queues that are compared with a session each time its client has
+/// acknowledged a packet.
 const ASKED_FOR: usize = 8;
 
 /// Maximum number of orphaned queues that one turn looks at.
 const LOOKED_AT: usize = 64;
 
-/// The messages that one session left, or that a group could not take.
+/// The messages that one session left, or that no member of their group took.
 #[derive(Debug)]
 pub(crate) struct OrphanedQueue {
-    /// Which session it was; nothing has its slot and generation any more.
+    /// The session that left the messages, or a placeholder. No live session has this slot and
+    /// generation.
     session: SessionId,
-    /// Not known of those that ended before the start, and of several.
+    /// `None` for messages that were left before the start, and for messages of several sessions.
     client_id: Option<Box<str>>,
     redelivery: Arc<SessionRedelivery>,
-    /// In memory. Older than what is `left`, unless several sessions left it.
+    /// The messages in memory. They are older than those in `left`, unless several sessions left
+    /// them.
     kept: VecDeque<OrphanedMessage>,
+    /// The messages in the store.
     left: VecDeque<Parked>,
-    /// What the first of them waits for.
+    /// The room that the first message waits for.
     blocked: Option<Blocked>,
+    /// The offers to members in other shards.
     peers: Peers,
-    /// Of the rows and the client id, as long as they were at most.
+    /// The charge of the client id, and of the rows at their largest.
     charge: Charge,
 }
 
 impl OrphanedQueue {
-    /// After the rows have grown. They keep their room until the orphaned queue is settled.
+    /// Updates the charge after the rows have grown. The rows keep their capacity until the queue
+    /// is settled, so no update is due when they shrink.
     fn account(&mut self) {
         let id = self.client_id.as_ref().map_or(0, |id| id.len());
         let rows =
@@ -86,7 +98,7 @@ impl OrphanedQueue {
     }
 }
 
-/// The rows keep their room until the orphaned queue is settled.
+/// Counts the capacity of the rows, because the rows keep it until the queue is settled.
 impl Recount for OrphanedQueues {
     fn recount(&self) -> Recounted {
         let mut all = Recounted { held: self.reserved.bytes(), charged: self.reserved.bytes() };
@@ -111,83 +123,87 @@ struct OrphanedMessage {
     share: Arc<Box<str>>,
 }
 
-/// The room that the first message waits for: in this group, for this size.
+/// The room that the first message of a queue waits for: room for this size in this group.
 #[derive(Debug)]
 struct Blocked {
     share: Arc<Box<str>>,
     size: usize,
-    /// When there is nothing to wait for any more.
+    /// The time at which the message expires. The wait ends then.
     expires: Instant,
 }
 
-/// Whether members in other shards are offered anything.
+/// The offers that an orphaned queue makes to members in other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peers {
-    /// They took the last.
+    /// Any number of messages, because the other shards took the last ones.
     Freely,
-    /// One message, to see.
+    /// One message, to find out if another shard has room.
     Once,
-    /// They refused the last: not before the next regular work.
+    /// None until the next housekeeping, because another shard refused the last message.
     No,
 }
 
-/// In the order in which their sessions ended, as long as there is room.
+/// The orphaned queues of one shard, in the order in which their sessions ended. A queue that no
+/// member has room for moves to the back.
 #[derive(Debug, Default)]
 pub(crate) struct OrphanedQueues {
     waiting: VecDeque<OrphanedQueue>,
-    /// Whether a page of the first was asked for.
+    /// True while a page of the first queue is being read.
     is_reading: bool,
-    /// Of its messages.
+    /// The charge of the messages of that page.
     reserved: Charge,
-    /// Whether peers have yet to tell, at the start, which of their sessions are in which group.
+    /// True at the start, until every peer has reported which of its sessions are in which group.
     members_are_unknown: bool,
-    /// Messages of the first that other shards have yet to answer for.
+    /// Number of messages of the first queue that other shards have not answered yet.
     underway: u32,
-    /// Whether one of them was refused.
+    /// True if another shard refused one of these messages.
     refused: bool,
-    /// Something may have room that had none.
+    /// True if something that had no room may have room now.
     nudged: bool,
-    /// Under which entries are stored that belong to no session.
+    /// The key under which entries are stored that belong to no session.
     key: Option<SessionKey>,
 }
 
 impl OrphanedQueues {
-    /// Deliveries that are not settled.
+    /// Returns the number of messages that wait, or that another shard has not answered.
     pub(crate) fn unsettled(&self) -> usize {
         let waiting =
             self.waiting.iter().map(|orphaned_queue| orphaned_queue.kept.len() + orphaned_queue.left.len());
         waiting.sum::<usize>() + self.underway as usize
     }
 
-    /// Whether nothing waits: all that most calls have to ask.
+    /// Returns true if no queue waits. Most callers need only this check.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
+    /// Returns true if the queues should be looked at when the turn ends.
     pub(crate) fn is_nudged(&self) -> bool {
         self.nudged && !self.is_reading && !self.members_are_unknown && self.underway == 0
     }
 
-    /// Something has changed that an orphaned queue may wait for: it is looked at when the turn
-    /// ends.
+    /// Marks the queues to be looked at when the turn ends, because something changed that a queue
+    /// may wait for.
     fn nudge(&mut self) {
         self.nudged = !self.waiting.is_empty();
     }
 
-    /// Some group has lost a member: the last of this shard, maybe, that would tell of its room, or
-    /// the last of all.
+    /// Notes that a group lost a member. That member may have been the last one of this shard,
+    /// which would have reported its room, or the last one of the group. So the queues are looked
+    /// at again, with peers included.
     pub(crate) fn member_left(&mut self) {
         self.ask_peers();
         self.nudge();
     }
 
+    /// Lets the first [`LOOKED_AT`] queues offer one message to peers that refused before.
     fn ask_peers(&mut self) {
         for orphaned_queue in self.waiting.iter_mut().take(LOOKED_AT).filter(|e| e.peers == Peers::No) {
             orphaned_queue.peers = Peers::Once;
         }
     }
 
-    /// The last orphaned queue, if it takes more of this kind; else a new one.
+    /// Returns the last queue if it belongs to the same session, else a new queue at the end.
     fn last_of(
         &mut self,
         session: SessionId,
@@ -215,9 +231,10 @@ impl OrphanedQueues {
 }
 
 impl Routing<'_> {
-    /// A session has ended. `parked`: shared messages of its queue's head for which nobody has room
-    /// now, older than what is `unread`, which is to be read back. Of that what is not shared is
-    /// counted as lost when it is read.
+    /// Takes in what an ended session left in the store. `parked` are shared messages from the head
+    /// of its queue for which no member has room now. They are older than `unread`, which is the
+    /// tail of the queue. Messages in `unread` that did not come by a shared subscription are
+    /// dropped and counted when they are read.
     pub(crate) fn leave_unread(
         &mut self,
         now: Instant,
@@ -242,8 +259,8 @@ impl Routing<'_> {
         self.settle_orphaned_queues(now);
     }
 
-    /// At the start: what sessions had left that ended before. It is read when the members of every
-    /// group are known.
+    /// Takes in, at the start of the broker, the messages of sessions that ended before. They are
+    /// read when the members of every group are known.
     pub(crate) fn leave_orphans(&mut self, now: Instant, left: VecDeque<Parked>) {
         if left.is_empty() {
             return;
@@ -265,10 +282,11 @@ impl Routing<'_> {
         self.settle_orphaned_queues(now);
     }
 
-    /// A message is owed to a group of which no member takes it now: it waits for one that does.
-    /// `stored`: it was in the store, and stays there, recorded in the batch or part in which it
-    /// left its session. `body`: what other entries of it here refer to. Returns false if it is to
-    /// be lost: no queue can ever take it.
+    /// Keeps a message that no member of its group takes now, until a member does. If `stored` is
+    /// true, the message was in the store and stays there: the batch or part that records the end
+    /// of its old entry records the new entry too. `body` is the body that other entries of the
+    /// message in this shard share. Returns false if no queue can ever take the message, because it
+    /// is too large or QoS 0. The caller then drops the message.
     pub(crate) fn keep_owed(
         &mut self,
         now: Instant,
@@ -286,8 +304,9 @@ impl Routing<'_> {
         let key = write_buffer
             .as_ref()
             .map(|l| *self.routes.orphaned_queues.key.get_or_insert_with(|| l.session_key()));
-        // Who refused last is of this shard, and tells when it has room. Where nobody here is in
-        // the group any more, it goes on.
+        // A member of this shard that refused the message reports when it has room. If the group
+        // has no member in this shard, no report would come. The queue is then looked at when the
+        // turn ends.
         let has_member_here = self.room_in_group(now, share, size).is_some_and(|room| room.members_here);
         let orphaned_queue = self.routes.orphaned_queues.last_of(REFUSED_BY_ALL, &nobody, Peers::No);
         if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
@@ -315,14 +334,14 @@ impl Routing<'_> {
         true
     }
 
-    /// Offers messages to members in other shards again. Part of the regular work.
+    /// Offers messages to members in other shards again. Part of the housekeeping.
     pub(crate) fn ask_for_orphaned_queues(&mut self, now: Instant) {
         self.routes.orphaned_queues.ask_peers();
         self.settle_orphaned_queues(now);
     }
 
-    /// A session of this shard may have room: is it what one of the first orphaned queues waits
-    /// for?
+    /// Notes that a session of this shard may have room. If the first message of one of the first
+    /// [`ASKED_FOR`] queues waits for this room, the queues are looked at when the turn ends.
     pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId) {
         let Some(session_entry) = self.core.sessions.get(id) else { return };
         let policy = &self.core.settings.session.send;
@@ -335,12 +354,13 @@ impl Routing<'_> {
         self.routes.orphaned_queues.nudged |= may;
     }
 
-    /// Gives messages to members that have room, as many as this turn allows.
+    /// Gives messages to members that have room, as many as this turn allows. Looks at
+    /// [`LOOKED_AT`] queues at most.
     pub(crate) fn settle_orphaned_queues(&mut self, now: Instant) {
         self.routes.orphaned_queues.nudged = false;
         for at in 0..LOOKED_AT.min(self.routes.orphaned_queues.waiting.len()) {
             if at > 0 && self.core.turn.is_over() {
-                // The others in another turn.
+                // A later turn looks at the other queues.
                 return self.routes.orphaned_queues.nudge();
             }
             let OrphanedQueues { waiting, is_reading, members_are_unknown, underway, .. } =
@@ -359,7 +379,8 @@ impl Routing<'_> {
             orphaned_queue.blocked = None;
             self.offer_kept(now, &mut orphaned_queue);
             if self.routes.orphaned_queues.underway > 0 {
-                // Even empty: the answers are for the first.
+                // The queue stays first even if it is empty, because the answers to come are
+                // for the first queue.
                 return self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
             }
             if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
@@ -370,7 +391,7 @@ impl Routing<'_> {
                 continue;
             }
             if !orphaned_queue.kept.is_empty() {
-                // The rest in another turn.
+                // A later turn offers the rest.
                 self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
                 return self.routes.orphaned_queues.nudge();
             }
@@ -383,7 +404,8 @@ impl Routing<'_> {
         }
     }
 
-    /// Returns true if no member may take a shared message now.
+    /// Returns true if the message must wait because no member of the group has room for it now. An
+    /// expired message does not wait, nor does one that is too large for every queue.
     pub(crate) fn must_wait(&mut self, now: Instant, message: &Message, share: &str) -> bool {
         let size = message.size();
         size <= self.core.settings.largest_queue_bytes(&self.core.durability)
@@ -392,12 +414,12 @@ impl Routing<'_> {
     }
 
     /// Returns true if a shared message of this size may be offered: a member of this shard has
-    /// room, or those of peers may have. Also true for a group that is gone, because there is
-    /// nothing to wait for.
+    /// room, or a member in another shard may have room. Also true if the group is gone, because
+    /// there is nothing to wait for.
     pub(crate) fn may_offer(&mut self, now: Instant, share: &str, size: usize, peers: Peers) -> bool {
         match self.room_in_group(now, share, size) {
-            // Without a member here, whose room would be known, it is better off with a shard that
-            // has one.
+            // If the group has no member in this shard, this shard never learns of room. A shard
+            // with a member does, so the message is sent there even after a refusal.
             Some(GroupRoom { here, members_here, elsewhere }) => {
                 here || elsewhere && (peers != Peers::No || !members_here)
             }
@@ -405,7 +427,8 @@ impl Routing<'_> {
         }
     }
 
-    /// Offers what an orphaned queue has in memory, a bounded number, until there is no room.
+    /// Offers the messages in memory of a queue until no member has room, [`OFFERED_AT_ONCE`] of
+    /// them at most.
     fn offer_kept(&mut self, now: Instant, orphaned_queue: &mut OrphanedQueue) {
         for at in 0..OFFERED_AT_ONCE {
             if at > 0 && self.core.turn.is_over() {
@@ -422,6 +445,8 @@ impl Routing<'_> {
         }
     }
 
+    /// Returns true if the message can be offered now, or has expired. Otherwise sets `blocked` to
+    /// the room that the message waits for.
     fn is_to_be_offered(
         &mut self,
         now: Instant,
@@ -438,6 +463,7 @@ impl Routing<'_> {
         false
     }
 
+    /// Offers a message to its group. Counts it as underway if another shard will answer for it.
     fn offer_owed(
         &mut self,
         now: Instant,
@@ -446,7 +472,7 @@ impl Routing<'_> {
         stored: bool,
         peers: &mut Peers,
     ) {
-        // QoS 0 is answered by nobody.
+        // No shard answers for a QoS 0 message.
         let gate = (message.header().qos != QoS::AtMostOnce).then_some(Gate::OrphanedQueue);
         if let SharedDelivery::Underway { .. } = self.share_again(now, message, share, stored, gate)
             && gate.is_some()
@@ -458,7 +484,8 @@ impl Routing<'_> {
         }
     }
 
-    /// Takes in another shard's answer to a message of the first orphaned queue.
+    /// Takes in another shard's answer for a message of the first queue. With the last answer, the
+    /// queues are settled again.
     pub(crate) fn orphaned_queue_answered(&mut self, now: Instant, outcome: Outcome) {
         let OrphanedQueues { waiting, underway, refused, .. } = &mut self.routes.orphaned_queues;
         *underway = underway.saturating_sub(1);
@@ -473,8 +500,8 @@ impl Routing<'_> {
         self.settle_orphaned_queues(now);
     }
 
-    /// A page came for no session that there is. One that was asked for before its session ended
-    /// may be of an orphaned queue, too.
+    /// Takes in a page that was read for a session that does not exist any more. Either the first
+    /// queue requested the page, or its session did so before it ended.
     pub(crate) fn take_page_of_orphaned_queue(
         &mut self,
         now: Instant,
@@ -489,6 +516,10 @@ impl Routing<'_> {
         // Nothing was there when the page was asked for. A page that the session had asked for
         // itself does not pass what is older, in memory.
         let is_reading = self.routes.orphaned_queues.is_reading;
+        // While a page is being read, messages that all members refused may join the queue in
+        // memory. They are newer, because nothing was in memory when this queue requested the page.
+        // If the session requested the page, the messages in memory are older, so the page must not
+        // pass them.
         let is_its = |e: &mut OrphanedQueue| {
             e.session == request.session
                 && (is_reading || e.kept.is_empty())
@@ -500,7 +531,8 @@ impl Routing<'_> {
         self.routes.orphaned_queues.is_reading = false;
         self.routes.orphaned_queues.reserved.set(0);
         if let Some(write_buffer) = self.core.durability.write_buffer() {
-            // Nothing leaves before it is recorded whose it was.
+            // The batch is begun, so that no packet leaves before the new owner of its message is
+            // recorded.
             write_buffer.begin();
         }
         let mut read = read.into_iter().peekable();
@@ -517,7 +549,8 @@ impl Routing<'_> {
             {
                 break;
             }
-            // It ends with this turn, in the batch that says who has it now.
+            // The old entry ends with this turn, in the batch that records the new owner of the
+            // message.
             let Some(_ends) = orphaned_queue.left.pop_front_if(|e| e.number() == *number) else { continue };
             let lost = match found {
                 Some(ReadEntry { message, share: Some(share), .. }) => {
@@ -540,20 +573,22 @@ impl Routing<'_> {
             || !orphaned_queue.left.is_empty()
             || self.routes.orphaned_queues.underway > 0
         {
-            // Even empty: the answers are for the first.
+            // The queue stays first even if it is empty, because the answers to come are for the
+            // first queue.
             self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
         }
         self.settle_orphaned_queues(now);
     }
 }
 
-/// The members of a group that may take a message.
+/// The room for one message in a group, as far as this shard knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GroupRoom {
-    /// A member of this shard has room.
+    /// True if a member of this shard has room.
     pub here: bool,
-    /// Members of this shard were among those that were looked at.
+    /// True if some of the members that were looked at are in this shard.
     pub members_here: bool,
-    /// There are members in other shards, of whom that is not known.
+    /// True if some of the members that were looked at are in other shards. Their room is not
+    /// known.
     pub elsewhere: bool,
 }

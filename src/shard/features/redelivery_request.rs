@@ -1,6 +1,5 @@
-//! Requests of a client about its own redelivery, in CONNECT or by a PUBLISH, and the answers.
-//!
-//! A publish to `$homing/session/...` acts on its publisher's session and is never routed.
+//! Requests of a client about its own redelivery, and the answers to them. A request comes in
+//! CONNECT or in a PUBLISH to `$homing/session/...`, which is never routed.
 
 use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{Connect, QoS};
@@ -17,31 +16,31 @@ const PREFIX: &str = "$homing/session/";
 /// The topic of the granted time.
 const GRANTED: &str = "$homing/session/granted";
 
-/// Characters of an unreadable request that are logged.
+/// Maximum number of characters of an unreadable request that are logged.
 const LOGGED: usize = 64;
 
-/// Characters of the client id that are logged with it.
+/// Maximum number of characters of the client identifier that are logged with it.
 const CLIENT_ID: usize = 256;
 
 fn shortened(client_id: &str) -> Box<str> {
     client_id.chars().take(CLIENT_ID).collect()
 }
 
-/// The result of a PUBLISH to the session's own topics.
+/// The result of a PUBLISH to a topic that is reserved for the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestedTimes {
-    /// The request holds.
+    /// The session has the requested time.
     Granted,
-    /// There is no room to remember the request.
+    /// The memory or the disk has no room to store the request.
     Refused(Want),
     /// The payload is not a time.
     InvalidRequest,
-    /// The topic is another one.
+    /// The topic is not one of a request.
     NotRequested,
 }
 
-/// Applies the requests of a 5.0 CONNECT to the session, before the connection's ack wait begins.
-/// Returns the answers, for CONNACK.
+/// Applies the requests in a 5.0 CONNECT to the session, before the ack wait of the connection
+/// begins. Returns the User Properties for CONNACK, which name the granted times.
 pub(crate) fn take_connect_requests(
     id: SessionId,
     connect: &Connect<'_>,
@@ -67,8 +66,8 @@ pub(crate) fn take_connect_requests(
     answers
 }
 
-/// Applies a PUBLISH to a topic of the broker's own, if it requests a time for its publisher's
-/// session. The time holds for packets that are sent from here on.
+/// Applies a PUBLISH to a reserved topic, if it requests a time for its publisher's session. The
+/// time holds for packets that are sent from now on.
 pub(crate) fn request_time(
     now: Instant,
     (id, session_id): (ConnectionId, SessionId),
@@ -91,7 +90,8 @@ pub(crate) fn request_time(
     let text = std::str::from_utf8(payload).unwrap_or("");
     let before = session.requested_times();
     if session.request_time(time, text).is_err() {
-        // One line for all that one read holds: thousands fit in it.
+        // One event covers all unreadable requests of one read, because thousands of them fit into
+        // a read.
         let rare = connection.rare_mut();
         if rare.unreadable != Some(now) {
             rare.unreadable = Some(now);
@@ -107,13 +107,13 @@ pub(crate) fn request_time(
     RequestedTimes::Granted
 }
 
-/// Returns the granted time as a retained message, if `filter` asks for it.
+/// Returns the granted time as a retained message, if `filter` is the topic of the granted time.
 pub(crate) fn granted_message(id: ConnectionId, filter: &str, core: &mut Core) -> Option<Message> {
     if filter != GRANTED {
         return None;
     }
     let wire = &core.connections.get(id)?.wire;
-    // Topics with a rule of their own may differ.
+    // This is the session's general ack wait. A topic with a rule of its own may have another one.
     let holds = wire.ack_wait();
     let time = RequestedTime::of(wire.version);
     let text = format!("{}={}", time.name(), ack_wait::format(holds));
