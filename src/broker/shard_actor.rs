@@ -93,8 +93,8 @@ impl Handler<Adopt> for ShardActor {
 impl Handler<ExpiredDeadlines> for ShardActor {
     type Result = ();
 
-    /// Sends a notice to each connection actor whose deadline expired. The shard handles sessions
-    /// without a connection.
+    /// Sends a notice to each connection actor whose deadline expired. The shard itself handles the
+    /// deadlines of sessions, connected or not.
     fn handle(&mut self, message: ExpiredDeadlines, _: &mut Context<ShardActor>) {
         let driver = &self.driver;
         let mut is_housekeeping_due = false;

@@ -12,7 +12,8 @@ pub enum DeadlineKind {
     WriteIdle,
     /// The earliest unacknowledged QoS 1 or 2 packet is due.
     Retransmit,
-    /// The Session Expiry Interval or Will Delay Interval of a session without a connection.
+    /// The earliest of three times of a session: the end of its Session Expiry Interval or Will
+    /// Delay Interval, and the end of a hold. Only the hold concerns a connected session too.
     Session,
     /// The regular housekeeping of the shard, such as figures and expired retained messages.
     Housekeeping,

@@ -1,27 +1,31 @@
-//! Admission: the one place that decides whether a change that needs memory or disk is taken.
+//! Admission decides if the broker has the memory and the disk for a change.
 //!
-//! Every kind of change asks here, and nothing else reads the two flags that all shards share. A
-//! refusal names what there is too little of; the caller tells its client and counts it.
+//! Every kind of change is checked here. The checks read values that all shards share: the memory
+//! budget, and the room in the store. A refusal names the resource that is short. The caller
+//! informs the client, and counts the refusal. Other files read the same values, but only for the
+//! pace of work that is admitted already: `deliver` (a slow receiver gets no more QoS 0),
+//! `durability::gates` (one page is read at a time), `io` (batches are sealed at once), `core`
+//! (CONNACK does not wait for room).
 //!
 //! | change | short of memory | short of disk |
 //! |---|---|---|
 //! | PUBLISH, will, dead letter | refused | refused at QoS 1 and 2 |
-//! | PUBLISH or will that erases | refused where it is larger than what it erases | the same at QoS 1 and 2 |
-//! | what of it is retained | | refused where it is larger than what it replaces |
+//! | PUBLISH or will that erases a retained message | refused if it is larger than the erased message | the same at QoS 1 and 2 |
+//! | retained copy of a message | | refused if it is larger than the message that it replaces |
 //! | PUBLISH to `$delayed` | refused | refused |
-//! | CONNECT without a session to return to | refused, but for a small one without a will that ends with its connection | refused where its session is stored |
-//! | CONNECT that returns | refused where its will is larger than the one held, and not small | the same |
-//! | SUBSCRIBE to a new filter | refused | refused where its session is stored |
-//! | retained message for a subscriber | dropped | dropped at QoS 1 and 2 where its session is stored |
+//! | CONNECT of a client without a session | refused, except for a session that ends with its connection, without a will and with a small client identifier | refused if its session is stored |
+//! | CONNECT of a client with a session | refused if its new will is larger than the old one and not small, or if its session newly outlives the connection | the same, if its session is stored |
+//! | SUBSCRIBE to a new filter | refused | refused if its session is stored |
+//! | retained message for a subscriber | dropped | dropped at QoS 1 and 2 if its session is stored |
 //! | Topic Alias that is new or longer | refused | |
 //! | PUBLISH at QoS 2 to a topic of the broker's own | refused | |
-//! | PUBLISH to `$homing` | refused | refused where its session is stored |
+//! | PUBLISH to `$homing` | refused | refused if its session is stored |
 //! | record of the broker's own | refused | |
 //!
-//! Always taken: acknowledgements, what ends something, PINGREQ, a subscription that is known. They
-//! need no room, or make some. A returning client is taken because its return makes room: it
-//! acknowledges what waits for it. A new connection is taken up to `limits.connections`, because
-//! nobody knows whose it is before its CONNECT.
+//! Always admitted: acknowledgements, packets that end something, PINGREQ, and a SUBSCRIBE to a
+//! known filter. These changes need no room, or make some. A returning client is admitted because
+//! it will acknowledge its messages, which makes room. A new connection is admitted up to
+//! `limits.connections`, because its client is unknown before CONNECT.
 
 use crate::mqtt::packet::{QoS, ReasonCode};
 use crate::persistence::records::stored_bytes;
@@ -32,83 +36,86 @@ use crate::shard::exchange::Exchange;
 use crate::shard::shared_state::SharedState;
 use std::sync::atomic::Ordering;
 
-/// Bytes of client id or will that are small: a client's own bytes below this never keep it from
-/// returning. An arbiter with 100,000 such wills holds 400 MiB of them at the very most, which
-/// `limits.sessions` bounds.
+/// Bytes of a will or client identifier that count as small. A small will never keeps a client from
+/// returning to its session. So a shard with 100,000 sessions may hold 400 MiB of small wills at
+/// most; `limits.sessions` bounds their number.
 pub(crate) const SMALL: usize = 4096;
 
 /// Bytes of the store's reserve that returning clients may use for new small wills. The rest is for
-/// what nobody can refuse: places in windows, identifiers, entries.
+/// records that cannot be refused: places in windows, Packet Identifiers, entries.
 const GOES_ON: i64 = 8 * 1024 * 1024;
 
-/// Something that the broker would have to hold.
+/// A change that needs memory or disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
-    /// A message of so many bytes for whoever is subscribed: from a client, of a will, a dead
-    /// letter. `frees`: bytes of the retained message that it erases. It is queued for subscribers
-    /// all the same, so it makes room only if it is smaller.
+    /// A message of `bytes` bytes for the subscribers: from a client, from a will, or a dead
+    /// letter. `frees` is the size of the retained message that it erases. The message is queued
+    /// for subscribers in any case, so it makes room only if it is smaller.
     Publish {
         qos: QoS,
         bytes: usize,
         frees: usize,
     },
-    /// A message that the store is to keep as retained, in place of one of so many bytes; 0: of
-    /// none.
+    /// A retained message of `bytes` bytes for the store. `replaces` is the size of the message
+    /// that it replaces, or 0 if there is none.
     Retain {
         bytes: usize,
         replaces: usize,
     },
-    /// Retained messages of so many bytes together for the queue of one subscriber. `stored`: the
-    /// store would have them.
+    /// Retained messages of `bytes` bytes together, for the queue of one subscriber. `stored` is
+    /// true if the deliveries are stored.
     Recall {
         bytes: usize,
         stored: bool,
     },
-    /// A message of so many bytes that is published later.
+    /// A delayed message of `bytes` bytes.
     Delayed {
         bytes: usize,
     },
     Connect(Entrant),
-    /// One filter. `known`: the session has it; `stored`: the session is in the store.
+    /// One filter of `bytes` bytes. `known` is true if the session is subscribed to it already.
+    /// `stored` is true if the session is stored.
     Subscribe {
         bytes: usize,
         known: bool,
         stored: bool,
     },
-    /// A Topic Alias that the connection does not have, or one for a longer topic.
+    /// A Topic Alias that is new on the connection, or that gets a longer topic.
     Alias,
-    /// The Packet Identifier of a QoS 2 PUBLISH that leads to nothing else. A session may have
-    /// 65,535 of them, in 8 KiB.
+    /// The Packet Identifier of a QoS 2 PUBLISH that is not routed. A session may have 65,535 of
+    /// them, in 8 KiB.
     Identifier,
-    /// A time that a client requests for its own redelivery.
+    /// A client's redelivery request. `stored` is true if its session is stored.
     RequestedTime {
         stored: bool,
     },
-    /// A record of the broker's own that can be left out.
+    /// A record of the broker's own that may be left out, such as a last-disconnect record.
     Record,
 }
 
-/// A client that asks to be let in.
+/// A client that sent CONNECT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entrant {
-    /// Bytes of its client id.
+    /// Bytes of the client identifier.
     pub client_id: usize,
-    /// Bytes of its will; 0 without one.
+    /// Bytes of the will in CONNECT; 0 without one.
     pub will: usize,
-    /// True if its session would outlive its connection, and if it would be stored.
+    /// True if the session will outlive its connection.
     pub kept: bool,
+    /// True if the session will be stored.
     pub stored: bool,
-    /// The session it returns to.
+    /// The session that the client returns to, if there is one.
     pub held: Option<HeldMemory>,
 }
 
-/// The session of a client that returns.
+/// The existing session of a client that sent CONNECT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldMemory {
-    /// True if it outlives its connection, and if it is stored.
+    /// True if the session outlives its connection.
     pub kept: bool,
+    /// True if the session is stored.
     pub stored: bool,
-    /// Bytes of its will; 0 without one.
+    /// Bytes of the session's will; 0 without one.
     pub will: usize,
 }
 
@@ -116,9 +123,9 @@ pub(crate) struct HeldMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disk {
     None,
-    /// So many bytes, for what goes on while the store is full.
+    /// Bytes that may come from the store's reserve, even while the store is full.
     Reserved(usize),
-    /// So many bytes, for something new.
+    /// Bytes of something new, which needs room outside the reserve.
     Wanted(usize),
 }
 
@@ -130,7 +137,7 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// As messages are counted that are refused for it.
+    /// Returns the reason under which messages are counted that are refused for this resource.
     pub(crate) fn cause(self) -> DropReason {
         match self {
             Want::Memory => DropReason::MemoryBudget,
@@ -138,7 +145,7 @@ impl Want {
         }
     }
 
-    /// For the log, and the Reason String.
+    /// Returns the text for the log and for the Reason String. It names the configuration key.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Want::Memory => "the broker's memory budget is used up (limits.memory)",
@@ -146,17 +153,18 @@ impl Want {
         }
     }
 
-    /// For a connection that cannot go on without it.
+    /// Returns the violation for a connection that cannot continue without this resource.
     pub(crate) fn violation(self) -> Violation {
         Violation { reason: ReasonCode::QUOTA_EXCEEDED, what: self.text() }
     }
 }
 
 impl Change {
+    /// Returns true if the change is refused while the memory budget is exceeded.
     fn needs_memory(&self) -> bool {
         match *self {
             Change::Publish { bytes, frees, .. } => bytes > frees,
-            // Its body was admitted with its PUBLISH.
+            // The message was admitted with its PUBLISH, and the retained copy shares its bytes.
             Change::Retain { .. } => false,
             Change::Connect(entrant) => entrant.needs_memory(),
             Change::Subscribe { known, .. } => !known,
@@ -169,11 +177,11 @@ impl Change {
         }
     }
 
-    /// Room in the store.
+    /// Returns the room that the change needs in the store.
     fn disk(&self) -> Disk {
         let wanted = |needed: bool, bytes: usize| if needed { Disk::Wanted(bytes) } else { Disk::None };
         match *self {
-            // What nobody has to keep needs no store.
+            // A QoS 0 message is never stored.
             Change::Publish { qos, bytes, frees } => wanted(qos != QoS::AtMostOnce && bytes > frees, bytes),
             Change::Retain { bytes, replaces } => wanted(bytes > replaces, bytes),
             Change::Connect(entrant) => entrant.disk(),
@@ -189,8 +197,8 @@ impl Change {
 impl Entrant {
     fn needs_memory(&self) -> bool {
         match self.held {
-            // Of a session that ends with its connection one that stays is made only where there is
-            // room for a new one.
+            // The old session ends with its connection, and the new one outlives it. The new
+            // session stays in memory, so it needs room like a first one.
             Some(held) => self.grows(held) || self.kept && !held.kept,
             None => self.kept || self.will > 0 || self.client_id > SMALL,
         }
@@ -208,6 +216,7 @@ impl Entrant {
         }
     }
 
+    /// Returns true if the new will is not small, and larger than the old one.
     fn grows(&self, held: HeldMemory) -> bool {
         self.will > held.will.max(SMALL)
     }
@@ -227,7 +236,7 @@ impl Change {
         if shared.budget.is_exceeded() && self.needs_memory() {
             return Err(Want::Memory);
         }
-        // Nearly always the store has plenty of room, or there is none.
+        // The store nearly always has plenty of room. A broker without a store ends here too.
         if !shared.store_is_short() {
             return Ok(());
         }
@@ -242,13 +251,14 @@ impl Change {
     }
 }
 
-/// Returns true if so many bytes more may be on their way to the store. `beyond` is added to the
+/// Returns true if `bytes` more bytes may be on their way to the store. `beyond` is added to the
 /// room.
 ///
-/// Each shard has an equal part of the room. It compares its part with the bytes that it has
-/// recorded, or handed to peers, and does not know to be committed. So a burst between two looks at
-/// the store cannot use up the reserve: a commit reduces both the room and the bytes on their way.
-/// An entry for each receiver comes on top. It takes some 100 bytes, which the reserve has to bear.
+/// Each shard has an equal part of the room. A shard compares its part with the bytes that it has
+/// recorded or handed to peers, and whose commit it has not seen yet. So a burst between two
+/// measurements of the store cannot use up the reserve: a commit reduces both the room and the
+/// bytes on their way. Each receiver also needs an entry of some 100 bytes, which the reserve has
+/// to bear.
 fn store_takes(
     bytes: usize,
     beyond: i64,

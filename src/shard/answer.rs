@@ -1,4 +1,4 @@
-//! The answer to a SUBSCRIBE or UNSUBSCRIBE, and the retained messages that it asks for, as data.
+//! SUBACK or UNSUBACK before it is sent, and the requests for retained messages, as data.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-/// Number of requests above which one is found by its hash.
+/// Number of requests above which a filter is found by its hash.
 const FEW_REQUESTS: usize = 8;
 
 /// The answer to one SUBSCRIBE or UNSUBSCRIBE.
@@ -20,7 +20,7 @@ pub(crate) struct Answer {
     pub reasons: Vec<ReasonCode>,
     /// Number of filters that were refused because a limit is reached.
     pub refused: usize,
-    /// The limit.
+    /// The text of the limit that was reached, for the event.
     pub what: &'static str,
     pub retained: RetainedRequests,
 }
@@ -39,7 +39,7 @@ impl Answer {
     }
 }
 
-/// Retained messages to send once a subscription is in force.
+/// A request for the retained messages that match one filter.
 #[derive(Debug)]
 pub(crate) struct RetainedRequest {
     pub filter: Box<str>,
@@ -47,17 +47,19 @@ pub(crate) struct RetainedRequest {
     pub subscription_id: u32,
 }
 
-/// The retained messages that a SUBSCRIBE asks for: each filter once, however often it is named.
+/// The requests of one SUBSCRIBE for retained messages. A filter has one request, even if the
+/// packet names it several times.
 #[derive(Debug, Default)]
 pub(crate) struct RetainedRequests {
     pub requests: Vec<RetainedRequest>,
-    /// Places in `requests`, by the hash of the filter; empty while there are few.
+    /// Positions in `requests`, by the hash of the filter. Empty if there are few requests.
     index: HashTable<u32>,
     hasher: RandomState,
 }
 
 impl RetainedRequests {
-    /// Adds a filter if `wanted`. A filter that stands there already gets these options.
+    /// Adds a request for a filter if `wanted`. If the filter has a request already, the request
+    /// gets these options, because the last subscription of a packet counts.
     pub(crate) fn add(&mut self, filter: &str, qos: QoS, subscription_id: u32, wanted: bool) {
         if let Some(request) = self.find(filter) {
             (request.qos, request.subscription_id) = (qos, subscription_id);
@@ -70,7 +72,7 @@ impl RetainedRequests {
         let RetainedRequests { requests, index, hasher } = self;
         let hash = |at: &u32| requests.get(*at as usize).map_or(0, |w| hasher.hash_one(&*w.filter));
         if requests.len() > FEW_REQUESTS {
-            // All of them when there are no longer few.
+            // The first time, all earlier requests are added to the index too.
             let first = if index.is_empty() { 0 } else { requests.len() - 1 };
             for at in first..requests.len() {
                 let at = at as u32;
@@ -89,21 +91,22 @@ impl RetainedRequests {
         requests.get_mut(at as usize)
     }
 
-    /// Returns the bytes of the requests, on the heap.
+    /// Returns the bytes that the requests take on the heap.
     pub(crate) fn memory(&self) -> usize {
         self.requests.capacity() * size_of::<RetainedRequest>()
             + self.requests.iter().map(|w| w.filter.len()).sum::<usize>()
     }
 }
 
-/// Retained messages on their way to a session.
+/// The work of queueing retained messages for a session, over several turns.
 #[derive(Debug)]
 pub(crate) struct RetainedDelivery {
     pub connection: ConnectionId,
     pub session: SessionId,
     pub requests: Vec<RetainedRequest>,
-    /// The first request that is not complete, and its position.
+    /// The position of the first request that is not complete.
     pub next: usize,
+    /// The progress of the search for that request.
     pub cursor: Cursor,
     /// True if SUBACK is held until the last portion is recorded.
     pub held: bool,

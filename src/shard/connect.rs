@@ -1,4 +1,4 @@
-//! CONNECT: refusal, take-over, the session it finds or begins, CONNACK.
+//! Handles CONNECT: checks it, takes over or begins the session, and writes CONNACK.
 
 use crate::mqtt::codec::DecodeError;
 use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
@@ -22,13 +22,13 @@ use crate::time::Instant;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// Returns the shard, of `shards`, where sessions of this client live.
+/// Returns the shard of a client's sessions, in a broker with `shards` shards.
 pub fn shard_of(client_id: &str, shards: u8) -> ShardId {
     if shards <= 1 {
         return ShardId(0);
     }
-    // The same in every run; who makes ids that live in one shard gains no more than that shard's
-    // clients lose.
+    // The seed is fixed, so that a client has the same shard after a restart. An attacker can
+    // choose client identifiers that all live in one shard, but then slows down only that shard.
     let hash = foldhash::quality::FixedState::with_seed(0x484F_4D49_4E47).hash_one(client_id);
     ShardId((hash % u64::from(shards)) as u8)
 }
@@ -63,8 +63,8 @@ impl<'a> ConnectRequest<'a> {
         if let Some(existing) = life.core.sessions.find(client_id)
             && life.fans.fans_out_for(life.core.here, existing)
         {
-            // The session is taken over when its last PUBLISH is complete, so that its will comes
-            // behind that.
+            // The session's last PUBLISH is still routed in portions. CONNECT waits for its end, so
+            // that the will follows that PUBLISH.
             life.read_behind_fan(now, id);
             return Flow::Wait;
         }
@@ -77,6 +77,9 @@ impl<'a> ConnectRequest<'a> {
             self.refuse(client_id, &refusal, life.core);
             return Flow::Closed;
         }
+        // A session of this client may have ended in a batch that is not committed yet. A CONNACK
+        // without Session Present promises that this session is gone, so CONNACK waits for that
+        // commit.
         let is_ending = life.core.durability.is_ending(hash(client_id));
         let was_stored = is_ending || existing.is_some_and(|session| life.core.sessions.is_stored(session));
         let resumed = existing.and_then(|session| self.take_over(session, life));
@@ -88,7 +91,7 @@ impl<'a> ConnectRequest<'a> {
         Flow::Continue
     }
 
-    /// Returns a client identifier that no session has, and whose session lives in this shard.
+    /// Returns a new client identifier. No session has it, and its sessions live in this shard.
     // 3.1.1 [MQTT-3.1.3-6]; 5.0 [MQTT-3.1.3-6], [MQTT-3.2.2-16]
     fn assign_client_id(&self, core: &mut Core) -> String {
         loop {
@@ -99,8 +102,8 @@ impl<'a> ConnectRequest<'a> {
         }
     }
 
-    /// Returns the session of a client. A session whose expiry has passed is ended first, even if
-    /// its expired deadline has not come yet.
+    /// Returns the session of a client, if there is one. Ends a session whose expiry has passed,
+    /// even if its expired deadline has not come yet.
     // 5.0 [MQTT-4.1.0-2]
     fn find_client(&self, client_id: &str, life: &mut Lifecycle<'_>) -> Option<SessionId> {
         let ConnectRequest { now, .. } = *self;
@@ -112,7 +115,11 @@ impl<'a> ConnectRequest<'a> {
         Some(id)
     }
 
-    /// Checks that a client may connect. If it has no session, takes a place for one.
+    /// Checks that a client may connect. If the client has no session, counts one more against
+    /// `limits.sessions`.
+    ///
+    /// # Errors
+    /// The reason code and the text of the refusal.
     fn admit(
         &self,
         negotiated: &Negotiated,
@@ -139,15 +146,17 @@ impl<'a> ConnectRequest<'a> {
         if let Err(want) = core.admits(Change::Connect(entrant)) {
             return refuse(ReasonCode::QUOTA_EXCEEDED, want.text());
         }
-        // Last: a place that is taken is used.
+        // This check comes last, because it counts the session, and nothing would give the count
+        // back.
         if existing.is_none() && !core.shared.totals.sessions.take(1, core.settings.sessions) {
             return refuse(ReasonCode::QUOTA_EXCEEDED, "limits.sessions is reached");
         }
         Ok(())
     }
 
-    /// Detaches a session from its old connection, and ends it if the client begins afresh. Returns
-    /// the session to resume, if there is one.
+    /// Takes over a session: closes its old connection, if there is one. Returns the session if it
+    /// is resumed. Returns `None` if it ended, because the client asked for a new one or because it
+    /// ended with its old connection.
     fn take_over(&self, session: SessionId, life: &mut Lifecycle<'_>) -> Option<SessionId> {
         let ConnectRequest { now, connect, .. } = *self;
         let session_entry = life.core.sessions.get(session)?;
@@ -163,13 +172,16 @@ impl<'a> ConnectRequest<'a> {
             life.core.begin_closing(now, old, Leaves::Broker);
         }
         if ending == Ending::TakenOverAfresh {
-            // Takes the place of the new session before the place of this one is free, so that no
-            // other client gets it in between.
+            // Counts the new session before the old one is given back. Otherwise another shard
+            // could take the place in between, and the client that was admitted would exceed
+            // `limits.sessions`.
             life.core.shared.totals.sessions.add(1);
             life.end_session(now, session);
             return None;
         }
         let session_entry = life.core.sessions.get_mut(session)?;
+        // The return discards a delayed will. A will that was due already is published, even if its
+        // expired deadline has not come yet.
         let will = session_entry.session.take_will_at_return(now, session_entry.will_due);
         session_entry.will_due = Instant::NEVER;
         session_entry.ends = Instant::NEVER;
@@ -177,12 +189,18 @@ impl<'a> ConnectRequest<'a> {
         Some(session)
     }
 
+    /// Adds an empty session without a connection. [`Self::establish`] sets its terms.
     fn begin_session(&self, client_id: &str, core: &mut Core) -> SessionId {
         let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
         core.sessions.insert(SessionEntry::new(session, Instant::NEVER, Instant::NEVER))
     }
 
-    /// Joins connection and session, writes CONNACK, and sends the packets that waited.
+    /// Joins connection and session, writes CONNACK, and sends the messages that were in flight or
+    /// queued.
+    ///
+    /// The order matters. The session is recorded first, so that the outbox can hold CONNACK until
+    /// that record is committed. CONNACK is put into the outbox before the resends, because it must
+    /// be the first packet that the client gets. Packets behind CONNACK wait with it.
     fn establish(
         &self,
         session_id: SessionId,
@@ -205,6 +223,8 @@ impl<'a> ConnectRequest<'a> {
         if life.core.sessions.is_stored(session_id) {
             life.core.hold_connack(id, session_id);
         }
+        // 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other packet. 3.1.1
+        // [MQTT-3.2.0-1]
         let fits = life.core.connections.get_mut(id).is_some_and(|c| c.wire.put_connack(connack));
         let (publishes, releases) = if fits { self.resume(session_id, life.core) } else { (0, 0) };
         life.core.connections.count_established();
@@ -229,7 +249,7 @@ impl<'a> ConnectRequest<'a> {
         }
     }
 
-    /// Joins connection and session: from here on each names the other.
+    /// Joins connection and session. From here on each has the identifier of the other.
     fn join(&self, session_id: SessionId, negotiated: &Negotiated, core: &mut Core) {
         let ConnectRequest { now, connection: id, connect } = *self;
         let Core { connections, sessions, scratch, .. } = &mut *core;
@@ -244,9 +264,9 @@ impl<'a> ConnectRequest<'a> {
         session_entry.session.connect(negotiated, connect, wire);
     }
 
-    /// Sends the packets again that were in flight before this connection, then as much of the
-    /// queue as the window and the outbox take. Returns how many PUBLISH and PUBREL packets were
-    /// sent again.
+    /// Sends the PUBREL packets again, then the PUBLISH packets that were in flight, then as much
+    /// of the queue as window and outbox take. Returns the numbers of PUBLISH and PUBREL packets
+    /// that were sent again.
     fn resume(&self, session_id: SessionId, core: &mut Core) -> (u64, u64) {
         let ConnectRequest { now, connection: id, .. } = *self;
         let Core { connections, sessions, settings, counters, .. } = &mut *core;
@@ -259,7 +279,7 @@ impl<'a> ConnectRequest<'a> {
         (counters.redelivered - before - releases, releases)
     }
 
-    /// Refuses a CONNECT, and closes the connection.
+    /// Writes the refusal of a CONNECT, and begins to close the connection.
     fn refuse(&self, client_id: &str, refusal: &ConnectRefusal, core: &mut Core) {
         let ConnectRequest { now, connection: id, .. } = *self;
         let Core { connections, scratch, .. } = &mut *core;
@@ -273,7 +293,7 @@ impl<'a> ConnectRequest<'a> {
     }
 }
 
-/// Refuses a connection whose first bytes are no CONNECT.
+/// Closes a connection whose first bytes are no valid CONNECT. Writes a CONNACK if `error` has one.
 pub(crate) fn refuse_undecodable(now: Instant, id: ConnectionId, error: &DecodeError, core: &mut Core) {
     if let Some(connack) = error.connack()
         && let Some(connection) = core.connections.get_mut(id)

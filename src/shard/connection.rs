@@ -1,9 +1,9 @@
-//! The pure part of one Network Connection: its partial packet, its outbox, its pauses and its
-//! deadlines.
+//! The part of one Network Connection that needs no I/O: its partial packet, its outbox, its pauses
+//! and its deadlines.
 //!
-//! The connection actor of [`crate::broker`] owns the socket; this record stands in the shard. A
-//! connection has no session before CONNECT is accepted, and none after a take-over. Keep Alive
-//! stands still while a connection is paused, because the broker does not read then.
+//! The connection actor of [`crate::broker`] owns the socket, and this value belongs to the shard.
+//! A connection has no session before CONNECT is accepted, and none after a take-over. The Keep
+//! Alive does not run while a connection is paused, because the broker does not read then.
 
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
@@ -31,12 +31,12 @@ pub struct Connection {
     pub keep_alive: KeepAlive,
     /// The reasons why the connection is not read.
     pub pauses: Pauses,
-    /// True if the connection stands in the shard's dirty list.
+    /// True if the connection is in the shard's dirty list.
     pub dirty: bool,
-    /// True if the connection stands in the list of those whose outbox waits for a commit.
+    /// True if the connection is in the list of connections whose outbox waits for a commit.
     pub held_until_commit: bool,
-    /// The time at which the socket first refused bytes that still wait. [`Instant::NEVER`] if
-    /// nothing waits for the socket.
+    /// The time at which the socket first refused the bytes that are still pending.
+    /// [`Instant::NEVER`] if no bytes wait for the socket.
     pub blocked: Instant,
     /// The registered deadline of kind `ReadIdle`.
     pub read_idle: Registered,
@@ -62,9 +62,10 @@ pub struct Rare {
 pub struct Partial {
     bytes: Vec<u8>,
     charge: Charge,
-    /// The time of the last byte of a partial packet, and the longest time until the next byte.
+    /// The time of the last byte of a partial packet, and the maximum time until the next byte.
+    /// `None` if no byte is expected.
     awaited: Option<(Instant, Duration)>,
-    /// True if the connection stands in the shard's list of large partial packets.
+    /// True if the connection is in the shard's list of large partial packets.
     pub listed: bool,
 }
 
@@ -93,7 +94,7 @@ impl Partial {
         self.awaited.map_or(Instant::NEVER, |(since, timeout)| since.max(awake_since) + timeout)
     }
 
-    /// Takes the bytes out, and stops waiting.
+    /// Removes and returns the bytes. No further byte is expected then.
     pub fn take(&mut self) -> Vec<u8> {
         self.charge.set(0);
         self.awaited = None;
@@ -114,9 +115,9 @@ pub enum Phase {
     AwaitingConnect,
     /// CONNECT was accepted.
     Established,
-    /// The outbox is written, then the connection is closed. Nothing more is read.
+    /// The outbox is written, and then the connection is closed. Nothing more is read.
     Closing {
-        /// The time at which the connection is closed at the latest.
+        /// The latest time at which the connection is closed.
         until: Instant,
         /// The side that ends the connection.
         leaves: Leaves,
@@ -126,25 +127,25 @@ pub enum Phase {
 /// The side that ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
-    /// The client sent DISCONNECT, and waits for nothing.
+    /// The client, by DISCONNECT. It expects nothing more.
     Client,
     /// The broker. The client gets time to read the reason.
     Broker,
 }
 
-/// The causes for which a connection is not read, as a set of bits. Each cause ends by itself.
+/// The causes of a pause, as a set of bits. The connection is read when the set is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pauses(u8);
 
-/// One cause not to read a connection.
+/// A cause of a pause: the broker does not read the connection while it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Pause {
-    /// The connection's outbox is full: the client asks for more than it takes.
+    /// The outbox is full, because the client requests more answers than it reads.
     Outbox = 1,
     /// The client has as many unacknowledged PUBLISH packets as it may have.
     Unanswered = 2,
-    /// The batch for a peer is full.
+    /// A peer has too many unanswered messages of this shard.
     Peer = 4,
     /// The client's SUBSCRIBE or UNSUBSCRIBE is not in force in every shard yet. The packets behind
     /// it wait.
@@ -203,7 +204,7 @@ impl Connection {
         self.rare.as_deref()
     }
 
-    /// Returns the same parts to change them. Allocates them if there are none.
+    /// Returns the parts of [`Self::rare`], to change them. Allocates them if there are none.
     pub fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -213,13 +214,13 @@ impl Connection {
         self.rare.as_ref().map_or(0, |rare| rare.partial.bytes.len())
     }
 
-    /// Drops the bytes that were read and not handled, and the client's topic aliases. Call it once
+    /// Drops the bytes that were read and not handled, and the client's topic aliases. Called when
     /// nothing more is read.
     pub fn forget_unread(&mut self) {
         self.rare = None;
     }
 
-    /// Adds the connection to the dirty list, if it does not stand there.
+    /// Adds the connection to the dirty list, if it is not there already.
     pub fn mark_dirty(&mut self, id: ConnectionId, list: &mut Vec<ConnectionId>) {
         if !self.dirty {
             self.dirty = true;
@@ -227,21 +228,23 @@ impl Connection {
         }
     }
 
-    /// Returns true if the expiry actor looks at this connection before the packet is due that
-    /// `sender` has just sent. Nearly always true. False if redelivery policies differ by topic,
-    /// because a newer packet may then be due before an older one.
+    /// Returns true if the registered `Retransmit` deadline is early enough for the newest packets
+    /// of `sender`. Then nothing has to be registered after a send. Nearly always true. Always
+    /// false if the redelivery policy depends on the topic, because another new packet may then be
+    /// due before the newest one.
     #[inline]
-    pub fn expects_acknowledgement(&self, sender: &Sender, interval: Duration) -> bool {
+    pub fn deadline_covers_newest(&self, sender: &Sender, interval: Duration) -> bool {
         !sender.redelivery().differ_by_topic() && self.retransmit.covers(sender.newest_due(), interval)
     }
 
-    /// Returns the time at which a silent client is disconnected, also one that is silent in the
-    /// midst of a packet. Returns [`Instant::NEVER`] for a connection that is closing.
+    /// Returns the time at which a silent client is disconnected. A client that stops in the midst
+    /// of a packet counts as silent too. Returns [`Instant::NEVER`] for a connection that is
+    /// closing.
     pub fn read_deadline(&self, awake_since: Instant) -> Instant {
         let keep_alive = self.keep_alive.deadline(awake_since);
         match self.phase {
-            // Until the whole CONNECT has come this is `network.connect_timeout`, which bounds a
-            // partial CONNECT too.
+            // Before CONNECT is complete, this deadline is `network.connect_timeout`. So it also
+            // bounds a partial CONNECT.
             Phase::AwaitingConnect => keep_alive,
             Phase::Established => match &self.rare {
                 Some(rare) => keep_alive.min(rare.partial.deadline(awake_since)),
@@ -252,7 +255,7 @@ impl Connection {
     }
 
     /// Returns the time at which a socket that takes no bytes is closed, or [`Instant::NEVER`] if
-    /// nothing waits for it.
+    /// no bytes wait for the socket.
     pub fn write_deadline(&self, timeout: Duration, awake_since: Instant) -> Instant {
         match (self.phase, self.blocked) {
             (Phase::Closing { until, .. }, _) => until,
@@ -271,13 +274,13 @@ impl Connection {
         self.wire.version
     }
 
-    /// Stops reading for `cause`. Keep Alive stands still meanwhile.
+    /// Pauses the connection for `cause`. The Keep Alive does not run while it is paused.
     pub fn pause(&mut self, cause: Pause, now: Instant) {
         self.pauses.set(cause);
         self.keep_alive.pause(now);
     }
 
-    /// Ends a cause. Returns true if reading continues.
+    /// Ends one cause of a pause. Returns true if it was the last one, so that reading continues.
     pub fn unpause(&mut self, cause: Pause, now: Instant) -> bool {
         let last = self.pauses.clear(cause);
         if last && !self.held_until_commit {
@@ -286,14 +289,14 @@ impl Connection {
         last
     }
 
-    /// Notes that nothing may be written before a commit. Keep Alive stands still, because a client
-    /// that waits for an answer, such as CONNACK, is not silent.
+    /// Notes that the outbox waits for a commit. The Keep Alive does not run meanwhile. A client
+    /// that waits for an answer, such as CONNACK, need not send anything.
     pub fn hold_until_commit(&mut self, now: Instant) {
         self.held_until_commit = true;
         self.keep_alive.pause(now);
     }
 
-    /// Notes that the commit is done. Keep Alive continues unless the connection is paused.
+    /// Notes that the commit is done. The Keep Alive continues unless the connection is paused.
     pub fn release_committed(&mut self, now: Instant) {
         self.held_until_commit = false;
         if !self.pauses.any() {

@@ -1,7 +1,6 @@
-//! The connections of one shard: their slots, their deadlines, their pauses and their partial
-//! packets.
+//! The connections of one shard: slots, deadlines, pauses and partial packets.
 //!
-//! `Connections` knows no session but by identifier. Whatever it has for the driver goes into the
+//! `Connections` has no sessions, only their identifiers. Requests to the driver go into the
 //! [`Effects`] that the caller passes in.
 
 use crate::expiry::deadline::{DeadlineKind, Registration};
@@ -17,12 +16,12 @@ use crate::shard::slots::{ConnectionId, OfConnection, SessionId, Slots};
 use crate::time::Instant;
 use std::time::Duration;
 
-/// Bytes of a partial packet that a connection may hold even when partial packets use up their
-/// share of the memory.
+/// Bytes of a partial packet that a connection may always hold, even if the partial packets of all
+/// connections exceed their share of the memory.
 const SMALL_PARTIAL: usize = 4096;
 
-/// How long a closing connection may take to read the reason and to close in turn. A close with
-/// unread input makes the kernel drop bytes that the peer has not read yet.
+/// Time for the client to read the reason and to close its side. If the broker closed a socket with
+/// unread input, the kernel would drop bytes that the client has not read yet.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The connections of one shard.
@@ -32,7 +31,8 @@ pub(crate) struct Connections {
     /// Connections that have a session.
     established: usize,
     partials: Partials,
-    /// The time at which the machine woke from its last suspend. Peers had no time to speak before.
+    /// The time at which the machine woke from its last suspend. Clients could send nothing during
+    /// the suspend, so deadlines count from here.
     awake_since: Instant,
     connect_timeout: Duration,
     write_timeout: Duration,
@@ -43,14 +43,15 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Partials {
     bytes: usize,
-    /// The bytes that the total of all shards knows.
+    /// The bytes that were last added to the total of all shards.
     reported: i64,
-    /// Connections with more than `SMALL_PARTIAL` bytes, and some that had more.
+    /// Connections with more than [`SMALL_PARTIAL`] bytes. Some may have fewer by now, because the
+    /// list is cleaned only when it is searched.
     large: Vec<ConnectionId>,
 }
 
 impl Connections {
-    /// Returns the connections of a shard that has none yet.
+    /// Returns an empty set of connections.
     pub(crate) fn new(settings: &ShardSettings) -> Connections {
         Connections {
             slots: Slots::default(),
@@ -105,14 +106,14 @@ impl Connections {
         self.established += 1;
     }
 
-    /// Takes the session away from a connection, and returns it.
+    /// Detaches the session from a connection, and returns the session.
     pub(crate) fn detach_session(&mut self, id: ConnectionId) -> Option<SessionId> {
         let session = self.slots.get_mut(id)?.session.take()?;
         self.established -= 1;
         Some(session)
     }
 
-    /// Adds a connection to the dirty list if it has something to write, or is closing.
+    /// Marks a connection as dirty if it has something to write, or is closing.
     pub(crate) fn touch(&mut self, id: ConnectionId, effects: &mut Effects) {
         let Some(connection) = self.slots.get_mut(id) else { return };
         if !connection.wire.outbox.is_empty() || connection.is_closing() {
@@ -120,15 +121,15 @@ impl Connections {
         }
     }
 
-    /// Stops reading a connection for `cause`. Returns false if it was paused for this cause
-    /// already, or is gone.
+    /// Pauses a connection for `cause`. Returns false if it is paused for this cause already, or
+    /// gone.
     pub(crate) fn pause(&mut self, id: ConnectionId, cause: Pause, now: Instant) -> bool {
         let Some(connection) = self.slots.get_mut(id).filter(|c| !c.pauses.has(cause)) else { return false };
         connection.pause(cause, now);
         true
     }
 
-    /// Ends one cause not to read a connection. Reading continues after the last one.
+    /// Ends one cause of a pause. Reading continues after the last one.
     pub(crate) fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause, effects: &mut Effects) {
         if self.slots.get_mut(id).is_some_and(|c| c.unpause(cause, now)) {
             self.register_read_idle(id, effects);
@@ -136,8 +137,8 @@ impl Connections {
         }
     }
 
-    /// Notes that everything up to `lsn` is committed. Returns false if the outbox waits for a
-    /// later commit.
+    /// Releases the bytes in an outbox that waited for the commit of `lsn`. Returns false if the
+    /// first bytes of the outbox wait for a later commit.
     pub(crate) fn release_committed(
         &mut self,
         now: Instant,
@@ -156,7 +157,8 @@ impl Connections {
         true
     }
 
-    /// Writes DISCONNECT to a 5.0 client.
+    /// Writes DISCONNECT to a 5.0 client. Writes nothing in 3.x, or if the connection is not
+    /// established.
     // 5.0 [MQTT-3.14.0-1]
     pub(crate) fn write_disconnect(
         &mut self,
@@ -173,8 +175,8 @@ impl Connections {
         connection.wire.put_disconnect(reason, text);
     }
 
-    /// Begins to close a connection: nothing more is read, the outbox is written, then the socket
-    /// is closed.
+    /// Begins to close a connection. Nothing more is read. The outbox is written, and then the
+    /// socket is closed.
     // 5.0 [MQTT-3.14.4-1], [MQTT-3.14.4-2]
     pub(crate) fn begin_closing(
         &mut self,
@@ -196,31 +198,32 @@ impl Connections {
 
 /// Deadlines.
 impl Connections {
-    /// Notes that the machine was suspended until now. Deadlines of peers begin anew.
+    /// Notes that the machine was suspended until now. Deadlines of clients count from `now` again.
     pub(crate) fn woke(&mut self, now: Instant) {
         self.awake_since = now;
     }
 
-    /// Returns the time at which a silent client is disconnected; [`Instant::NEVER`] if the
-    /// connection is gone.
+    /// Returns the time at which a silent client is disconnected, or [`Instant::NEVER`] if it is
+    /// gone.
     pub(crate) fn read_deadline(&self, id: ConnectionId) -> Instant {
         self.get(id).map_or(Instant::NEVER, |c| c.read_deadline(self.awake_since))
     }
 
-    /// Returns the time at which a socket that takes no bytes is closed; [`Instant::NEVER`] if the
-    /// connection is gone.
+    /// Returns the time at which a socket that takes no bytes is closed, or [`Instant::NEVER`] if
+    /// the connection is gone.
     pub(crate) fn write_deadline(&self, id: ConnectionId) -> Instant {
         self.get(id).map_or(Instant::NEVER, |c| c.write_deadline(self.write_timeout, self.awake_since))
     }
 
-    /// Returns the time at which Keep Alive runs out; [`Instant::NEVER`] if the connection is gone.
+    /// Returns the time at which Keep Alive runs out, or [`Instant::NEVER`] if the connection is
+    /// gone.
     pub(crate) fn keep_alive_deadline(&self, id: ConnectionId) -> Instant {
         self.get(id).map_or(Instant::NEVER, |c| c.keep_alive.deadline(self.awake_since))
     }
 
-    /// Returns the true deadline of a kind that the expiry actor reports as expired, or `None` if
-    /// the connection is gone. `unacknowledged` is the time at which the session's first packet is
-    /// due.
+    /// Handles an expired deadline, and returns the true deadline of its kind. Returns `None` if
+    /// the connection is gone. `unacknowledged` is the time at which the session's first
+    /// unacknowledged packet is due.
     pub(crate) fn expired(
         &mut self,
         kind: DeadlineKind,
@@ -247,17 +250,17 @@ impl Connections {
         })
     }
 
-    /// Registers the deadline of the next byte from the client.
+    /// Registers the time at which the client is disconnected if it stays silent.
     pub(crate) fn register_read_idle(&mut self, id: ConnectionId, effects: &mut Effects) {
         self.register(DeadlineKind::ReadIdle, id, self.read_deadline(id), effects);
     }
 
-    /// Registers the deadline until which the socket has to take bytes.
+    /// Registers the time at which the socket is closed if it takes no bytes.
     pub(crate) fn register_write_idle(&mut self, id: ConnectionId, effects: &mut Effects) {
         self.register(DeadlineKind::WriteIdle, id, self.write_deadline(id), effects);
     }
 
-    /// Registers a deadline, unless the expiry actor looks at this connection early enough.
+    /// Registers a deadline, unless the registered deadline of this kind is early enough.
     pub(crate) fn register(
         &mut self,
         kind: DeadlineKind,
@@ -280,16 +283,15 @@ impl Connections {
 
 /// Partial packets.
 impl Connections {
-    /// Takes out the bytes that were read from a connection and not handled.
+    /// Removes and returns the bytes that were read from a connection and not handled.
     pub(crate) fn take_partial(&mut self, id: ConnectionId) -> Option<Vec<u8>> {
         let bytes = self.slots.get_mut(id)?.rare_mut().partial.take();
         self.partials.bytes -= bytes.len();
         Some(bytes)
     }
 
-    /// Keeps bytes that were read from a connection and not handled. `has_begun` is true if they
-    /// are the front of a packet whose rest has to come; then a deadline is registered for it.
-    /// Returns true if the bytes are more than a small partial packet.
+    /// Keeps bytes that were read from a connection and not handled. The rest of a partial packet
+    /// gets a deadline. Returns true if the bytes are more than a small partial packet.
     pub(crate) fn keep_partial(
         &mut self,
         now: Instant,
@@ -304,7 +306,7 @@ impl Connections {
         let partial = &mut connection.rare_mut().partial;
         partial.keep(rest);
         if has_begun {
-            // Keep Alive counts whole packets and may be off, so the rest of a packet has a
+            // Keep Alive counts whole packets and may be off. So the rest of a partial packet has a
             // deadline of its own.
             partial.wait(now, self.write_timeout);
         }
@@ -317,7 +319,7 @@ impl Connections {
         is_large
     }
 
-    /// Keeps bytes that came with a connection from another shard.
+    /// Keeps unhandled bytes of a connection that moved here from another shard.
     pub(crate) fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
         if let Some(connection) = self.slots.get_mut(id) {
             self.partials.bytes += unread.len();
@@ -325,8 +327,8 @@ impl Connections {
         }
     }
 
-    /// Returns the connection with the largest partial packet, if one is more than small. Costs a
-    /// look at each connection with a large one.
+    /// Returns the connection with the largest partial packet, if there is one above
+    /// [`SMALL_PARTIAL`]. Costs a look at each connection in the list of large partial packets.
     pub(crate) fn largest_partial(&mut self) -> Option<ConnectionId> {
         let mut largest = (0, None);
         let slots = &mut self.slots;

@@ -1,8 +1,8 @@
-//! The clients of one shard: sessions, connections, and the components that every packet needs.
+//! The lowest layer of a shard: sessions, connections, and the components that every packet needs.
 //!
-//! `Core` is the lowest layer. It knows neither subscriptions nor shared groups. Each field has an
-//! owner, a type with private fields of its own; the methods here are those that need several of
-//! them. A message that `Core` cannot deliver by itself, such as a dead letter, waits in a list
+//! `Core` knows neither subscriptions nor shared groups. Each field is a type that owns its part of
+//! the state, with private fields. The methods here are those that need several fields. `Core`
+//! cannot publish. A message that follows from its work, such as a dead letter, waits in a list
 //! until an upper layer publishes it.
 
 use crate::expiry::deadline::DeadlineKind;
@@ -54,14 +54,14 @@ pub(crate) struct Core {
     pub turn: Turn,
     pub effects: Effects,
     pub scratch: Scratch,
-    /// State of the random numbers.
+    /// The state of the random number generator.
     seed: u64,
 }
 
 /// The result of retaining a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetainedUpdate {
-    /// True if the store has to commit the change, so that the publisher waits.
+    /// True if the store has to commit the change before the publisher is acknowledged.
     pub waits: bool,
     /// False if there was no room for the message.
     pub kept: bool,
@@ -116,8 +116,9 @@ impl Core {
         self.durability.is_on() && !self.dead_letters.is_empty()
     }
 
-    /// Returns true if dead letters wait for the end of this turn and there is a store. They are
-    /// committed with the present batch, so whoever waits for that batch waits for them.
+    /// Returns true if there is a store and dead letters wait to be published in this turn. They
+    /// are committed with the open batch, which is then sealed even if nothing else is recorded. An
+    /// acknowledgement that depends on a dead letter waits for that batch.
     pub(crate) fn has_dead_letters(&self) -> bool {
         if !self.dead_letters_hold_seals() {
             return false;
@@ -127,7 +128,7 @@ impl Core {
     }
 
     /// Returns the client identifier of a publisher if messages keep it, else an empty string. The
-    /// string is lent: the caller puts it back into `scratch.publisher`.
+    /// caller puts the string back into `scratch.publisher`, so that its buffer is used again.
     pub(crate) fn publisher_name(&mut self, session: SessionId) -> String {
         let mut name = std::mem::take(&mut self.scratch.publisher);
         name.clear();
@@ -141,8 +142,8 @@ impl Core {
 
     /// Sets, replaces or erases the retained message of a topic.
     ///
-    /// A message that there is no room for still takes the place of the one before, which is
-    /// erased: no value is better than a value that is known to be wrong.
+    /// If there is no room for the message, the old retained message is erased all the same. A
+    /// subscriber is better served with no value than with a value that is known to be old.
     // 3.1.1 [MQTT-3.3.1-5], [MQTT-3.3.1-7], [MQTT-3.3.1-10], [MQTT-3.3.1-11];
     // 5.0 [MQTT-3.3.1-5], [MQTT-3.3.1-6], [MQTT-3.3.1-7]
     pub(crate) fn retain(&mut self, now: Instant, publication: &mut Publication<'_>) -> RetainedUpdate {
@@ -172,8 +173,9 @@ impl Core {
             self.counters.drops.count(cause);
         }
         if stored && let Some(write_buffer) = self.durability.write_buffer() {
-            // The change itself is in an order that all shards share; this shard's batch follows
-            // it.
+            // The change is recorded in the list of retained changes, whose order all shards share.
+            // The open batch of this shard must be committed after it, so it is sealed even if it
+            // is empty.
             write_buffer.begin();
             if refused.is_none() {
                 write_buffer.weigh(stored_bytes(topic.len() + publication.parts.payload.len()));
@@ -186,7 +188,8 @@ impl Core {
 
 /// Drops.
 impl Core {
-    /// Reports the drops that the last call to this session recorded, if there are any.
+    /// Reports the drops that the last call to this session recorded: to the log and as dead
+    /// letters.
     #[inline]
     pub(crate) fn report_drops(&mut self, id: SessionId) {
         if self.counters.drops.are_unreported() {
@@ -223,7 +226,7 @@ impl Core {
         self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
     }
 
-    /// Reports a message that was dropped of a client that is not known any more.
+    /// Reports a dropped message whose client is not known any more.
     pub(crate) fn drop_of_unknown(&mut self, cause: DropReason) {
         self.counters.drops.count(cause);
         self.drop_reports.note_unknown(cause);
@@ -249,54 +252,59 @@ impl Core {
 
 /// One connection and its session.
 impl Core {
-    /// Adds a connection to the dirty list if it has something to write.
+    /// Marks a connection as dirty if it has something to write, or is closing. The turn flushes
+    /// it.
     pub(crate) fn touch(&mut self, id: ConnectionId) {
         self.connections.touch(id, &mut self.effects);
     }
 
-    /// Ends one cause not to read a connection.
+    /// Ends one cause of a pause. Reading continues after the last one.
     pub(crate) fn unpause(&mut self, now: Instant, id: ConnectionId, cause: Pause) {
         self.connections.unpause(now, id, cause, &mut self.effects);
     }
 
-    /// Lets a publisher wait until each of the peers that its message found full has room.
+    /// Pauses a publisher until every peer in `full` has room. Does nothing if it waits for peers
+    /// already.
     pub(crate) fn wait_for_peers(&mut self, now: Instant, id: ConnectionId, full: ShardSet) {
         if self.connections.pause(id, Pause::Peer, now) {
             self.exchange.wait_for(id, full);
         }
     }
 
-    /// Writes DISCONNECT to a 5.0 client.
+    /// Writes DISCONNECT to a 5.0 client. Writes nothing in 3.x or before CONNACK.
     pub(crate) fn write_disconnect(&mut self, id: ConnectionId, reason: ReasonCode, text: Option<&str>) {
         self.connections.write_disconnect(id, reason, text, &mut self.scratch.pool);
     }
 
-    /// Begins to close a connection.
+    /// Begins to close a connection. `leaves` is the side that ends it.
     pub(crate) fn begin_closing(&mut self, now: Instant, id: ConnectionId, leaves: Leaves) {
         self.connections.begin_closing(now, id, leaves, &mut self.effects);
     }
 
-    /// Registers when the first unacknowledged packet of a connection is due.
+    /// Registers the due time of the first unacknowledged packet of a connection.
     ///
-    /// While a registration stands, only a packet that was just sent can be due earlier than what
-    /// it was made for: with backoff, the older ones may be due much later.
+    /// Nearly every call ends at the first test, because the registered deadline is early enough.
+    /// If a deadline is registered, only the packets sent since then can be due before it. Their
+    /// due time is [`Sender::newest_due`](crate::session::outbound::sender::Sender::newest_due),
+    /// which costs no search. If nothing is registered, the whole window is searched, because
+    /// backoff may put older packets behind newer ones.
     pub(crate) fn register_retransmit(&mut self, now: Instant, id: ConnectionId) {
         let Some(connection) = self.connections.get(id) else { return };
         let Some(session) = connection.session.and_then(|s| self.sessions.get(s)) else { return };
         let sender = &session.session.sender;
-        if connection.expects_acknowledgement(sender, self.settings.expiry_interval) {
+        if connection.deadline_covers_newest(sender, self.settings.expiry_interval) {
             return;
         }
         let by_topic = sender.redelivery().differ_by_topic();
         if connection.wire.ack_wait().is_zero() && !by_topic {
             return;
         }
-        // With redelivery by topic, a packet that was sent earlier may be due earlier too: then the
-        // window is searched.
+        // If the redelivery policy depends on the topic, the newest packet may be due after another
+        // packet of the same turn. Then the window is always searched.
         let known = connection.retransmit.is_registered() && !by_topic;
         let deadline = if known { sender.newest_due() } else { sender.earliest_due() };
-        // Packets that a tick held back are due already. They wait for the next tick, or the tick
-        // would spread nothing.
+        // A tick resends a limited number of packets, so some may be overdue here. They wait for
+        // the next tick, because an immediate deadline would resend all of them at once.
         self.connections.register(DeadlineKind::Retransmit, id, deadline.max(now), &mut self.effects);
     }
 
@@ -306,25 +314,25 @@ impl Core {
         session.map_or(Instant::NEVER, |r| r.session.sender.earliest_due())
     }
 
-    /// Records a session that outlives its connection.
+    /// Records the session, if there is a store and the session outlives its connection.
     pub(crate) fn record_session(&mut self, id: SessionId) {
         self.sessions.record(id, self.durability.write_buffer());
     }
 
-    /// Holds everything that is written to a connection from here on until all records so far are
-    /// committed.
+    /// Holds back the bytes that are appended to a connection's outbox from now on, until
+    /// everything recorded so far is committed.
     pub(crate) fn hold_until_commit(&mut self, id: ConnectionId) {
         if let (Some(lsn), Some(connection)) = (self.durability.pending(), self.connections.get_mut(id)) {
             connection.wire.outbox.hold_until_commit(lsn);
         }
     }
 
-    /// Holds everything that is written to a connection from here on until the promise of its
-    /// CONNACK is committed.
+    /// Holds back CONNACK and the packets behind it until the session's records are committed.
     ///
-    /// While the store has no room, the promise is only the session's row, which a known session
-    /// has: a client whose acknowledgements make room must not wait for room. If the broker dies
-    /// before there is any, the client's absence may count from before this connection.
+    /// While the store has no room, CONNACK waits only for the last full record of the session,
+    /// which a known session has committed. A returning client must not wait for room, because its
+    /// acknowledgements make room. If the broker dies before there is room, Session Expiry may
+    /// count from a time before this connection.
     pub(crate) fn hold_connack(&mut self, id: ConnectionId, session: SessionId) {
         if !self.shared.is_store_full() {
             return self.hold_until_commit(id);
@@ -338,7 +346,7 @@ impl Core {
         }
     }
 
-    /// Requests the next page of a session's queue, if the queue wants one.
+    /// Requests the next page of a session's queue, if the queue needs one and there is a store.
     pub(crate) fn fetch(&mut self, id: SessionId) {
         if self.durability.is_on()
             && let Some(session_entry) = self.sessions.get_mut(id)

@@ -1,8 +1,8 @@
-//! Expired deadlines of connections.
+//! Handles expired deadlines of connections.
 //!
-//! An expired deadline is only a hint to look. The true deadline is in the connection or in its
-//! session, so a stale hint is harmless. A deadline that moved is registered again when its hint
-//! comes.
+//! The connection or its session has the true deadline. An expired deadline only says that it is
+//! time to compare, so a stale one does no harm. A deadline that has moved is registered again
+//! then.
 
 use crate::mqtt::packet::ReasonCode;
 use crate::session::outbound::retransmission::Retransmission;
@@ -38,8 +38,8 @@ pub(crate) struct OverdueAcknowledgement {
 }
 
 impl OverdueAcknowledgement {
-    /// Handles them: a 3.x client gets the packets again that its kernel has. A 5.0 client is
-    /// reported or disconnected.
+    /// Sends packets again to a 3.x client, if its host has received them. Reports or disconnects a
+    /// 5.0 client. Does nothing if the connection is gone.
     pub(crate) fn handle(&self, life: &mut Lifecycle<'_>) {
         match life.core.connections.get(self.connection) {
             Some(connection) if connection.version().is_v5() => self.ack_timeout(life),
@@ -75,7 +75,8 @@ impl OverdueAcknowledgement {
             life.core.counters.stalled += 1;
             life.core.note_of(session_id, Occurrence::Stalled(stall), Some(stall));
         }
-        // Nothing was sent and the identifiers stay in use, so there is no more to do than this.
+        // Nothing was sent and no Packet Identifier became free. So the other steps of
+        // `after_session_change` have nothing to do.
         life.core.report_drops(session_id);
         life.core.register_retransmit(now, id);
     }
@@ -113,20 +114,20 @@ impl OverdueAcknowledgement {
     }
 }
 
-/// The result of looking at a connection with an expired deadline.
+/// The result of checking a connection with an expired deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverdueConnection {
     /// Bytes came in the meantime, or the deadline had moved.
     NotYet,
-    /// The connection is flushed, then closed.
+    /// The connection is flushed and then closed.
     Disconnected,
     /// The socket takes no bytes, and is closed at once.
     Abandon,
 }
 
 impl OverdueConnection {
-    /// Disconnects a connection whose read or write deadline has passed by now. The caller has read
-    /// the bytes of a silent one.
+    /// Disconnects a connection whose read or write deadline has passed. Before the call, the
+    /// caller has read the bytes that came from a silent client.
     pub(crate) fn check(now: Instant, id: ConnectionId, life: &mut Lifecycle<'_>) -> OverdueConnection {
         let connections = &life.core.connections;
         let Some(connection) = connections.get(id) else { return OverdueConnection::Abandon };
@@ -155,6 +156,7 @@ impl OverdueConnection {
     }
 }
 
+/// Notes the events of one retransmission.
 fn note_retransmission(id: SessionId, done: &Retransmission, core: &mut Core) {
     let Retransmission { publishes, releases, resent, kept, network, .. } = *done;
     if publishes + releases > 0 {

@@ -1,4 +1,4 @@
-//! One message to one session: eligibility, then send now, queue, hold or drop.
+//! Delivers one message to one session: sends it now, queues it, holds it, or drops it.
 
 use crate::mqtt::charge::{Budget, Charge};
 use crate::mqtt::outcome::Outcome;
@@ -22,14 +22,14 @@ use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Bytes in an outbox beyond which a receiver gets no more QoS 0 while the memory is used up: a
-/// message is admitted once, and fanned out to many. Bytes that were appended since the last flush
-/// are not on the account yet.
+/// Bytes in an outbox from which on a receiver gets no more QoS 0 while the memory budget is
+/// exceeded. A message is admitted once, but may be copied for many receivers. Bytes appended since
+/// the last flush are not charged yet.
 const SLOW: usize = 16 * 1024;
 
 impl Core {
-    /// Delivers a publication to a session. A session that has ended gets nothing, though the
-    /// subscription tree may still name it.
+    /// Delivers a publication to a session. Returns the outcome for this receiver. A session that
+    /// has ended gets nothing, although the subscription tree may still have its filters.
     pub(crate) fn deliver(
         &mut self,
         now: Instant,
@@ -39,7 +39,8 @@ impl Core {
         self.deliver_shared(now, target, publication, None)
     }
 
-    /// Does the same. `share` is the shared subscription that the message goes by, if any.
+    /// Delivers as [`Self::deliver`] does. `share` is the shared subscription that the message goes
+    /// by, if any. Reports the drops that the delivery caused.
     pub(crate) fn deliver_shared(
         &mut self,
         now: Instant,
@@ -56,7 +57,8 @@ impl Core {
         outcome
     }
 
-    /// Hands a publication to one session: eligibility, then send now, queue, hold or drop.
+    /// Decides what happens to the message for one session, and does it: sends it now, queues it,
+    /// holds it or drops it.
     fn hand_over(
         &mut self,
         now: Instant,
@@ -64,8 +66,8 @@ impl Core {
         publication: &mut Publication<'_>,
         share: Option<&Arc<Box<str>>>,
     ) -> Outcome {
-        // The origin of the message is recorded already, and its receivers will be, both in the
-        // batch that is being filled.
+        // The open batch has the record of the message's origin, and gets the records of its
+        // receivers. So nothing of the message may leave before that batch is committed.
         let atomic = if publication.atomic { self.durability.pending() } else { None };
         let Core { connections, sessions, settings, counters, scratch: buffers, effects, .. } = self;
         let Scratch { pool, frames, bytes: scratch, .. } = buffers;
@@ -94,9 +96,10 @@ impl Core {
             }
             Eligibility::Queue => {
                 if handover.session_entry.holds() {
-                    // Messages that expired since may have made room, which is for the held ones.
-                    // They are admitted at the end of the turn: to answer their publishers may lead
-                    // to another publication in the midst of this one.
+                    // Messages that expired since the last look may have made room, and held
+                    // messages come first. They are admitted at the end of the turn. To answer
+                    // their publishers here could begin another publication in the midst of this
+                    // one.
                     self.after_deliveries.to_admit.push(id);
                 }
                 handover.queue_or_hold(now, publication, self.here)
@@ -106,33 +109,34 @@ impl Core {
             FollowUp::None => {}
             FollowUp::RegisterRetransmit(id) => self.register_retransmit(now, id),
             FollowUp::RegisterSession => self.sessions.register(id, &mut self.effects),
-            // At the end of the turn: its will would be routed in the midst of this publication.
+            // The connection is closed at the end of the turn. Otherwise its will would be routed
+            // in the midst of this publication.
             FollowUp::Disconnect(id) => self.after_deliveries.overfull.push(id),
         }
         outcome
     }
 }
 
-/// The decision about one receiver, before anything changes.
+/// The decision about one receiver. Nothing has changed when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Eligibility {
     /// The message goes into the outbox.
     SendNow,
     /// The message goes into the queue, or waits outside it under the policy `hold`.
     Queue,
-    /// The receiver is not connected, and QoS 0 is for those who are.
+    /// The receiver is not connected, and only a connected receiver gets QoS 0.
     Absent,
-    /// The receiver does not take its QoS 0 messages fast enough.
+    /// The outbox is full, because the receiver takes its bytes too slowly for QoS 0.
     OutboxFull,
 }
 
-/// A step that needs the whole shard, done once the receiver is no longer borrowed.
+/// A step that needs the whole shard. It follows when the borrow of the receiver has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FollowUp {
     None,
-    /// The packet may be due before the deadline that the expiry actor knows.
+    /// The packet may be due before the deadline that is registered for the connection.
     RegisterRetransmit(ConnectionId),
-    /// A message is held, for a limited time.
+    /// A message is held, so the end of its hold needs a deadline.
     RegisterSession,
     /// The queue is full, and the policy is to disconnect.
     Disconnect(ConnectionId),
@@ -149,14 +153,14 @@ struct Handover<'s, 't> {
     retain: bool,
     /// The shared subscription that the message goes by, if any.
     share: Option<&'t Arc<Box<str>>>,
-    /// Nothing of the message leaves before this batch is committed.
+    /// The batch that must be committed before any packet of the message leaves, if there is one.
     atomic: Option<Lsn>,
     settings: &'s ShardSettings,
     counters: &'s mut Counters,
     scratch: &'s mut Vec<u8>,
 }
 
-/// The parts of the shard that a PUBLISH in an outbox touches beside the receiver.
+/// The parts of the shard, besides the receiver, that a PUBLISH in an outbox changes.
 struct Out<'s> {
     pool: &'s mut Pool,
     frames: &'s mut [Frame; FrameKind::COUNT],
@@ -165,8 +169,8 @@ struct Out<'s> {
 }
 
 impl Handover<'_, '_> {
-    /// Decides what happens with the message. `unflushed` bytes are in outboxes and not on the
-    /// account yet.
+    /// Decides what happens to the message. `unflushed` is the number of bytes in outboxes that are
+    /// not charged to `budget` yet.
     #[inline]
     fn eligibility(&self, budget: &Budget, unflushed: usize) -> Eligibility {
         let sender = &self.session_entry.session.sender;
@@ -222,14 +226,16 @@ impl Handover<'_, '_> {
             let entry = record_delivery(row.as_ref(), &mut publication.body, &unacked.delivery, flight);
             unacked.delivery.stored = entry;
             if *qos == QoS::ExactlyOnce {
-                // Its identifier is recorded before it is shown.
+                // The identifier is committed before the client sees it. Otherwise a crash could
+                // give it to another message, which the client would discard as a repetition.
                 connection.wire.wait_for(unacked.delivery.stored.as_deref());
             }
             unacked.packet_id()
         });
         let sending = Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: target.ids };
         if let Err(TooLarge) = write(now, connection, sending, publication, out.frames, scratch) {
-            // The message counts as delivered. The drop is counted.
+            // The packet is larger than the client allows. The message counts as delivered for the
+            // publisher, and as a drop for the operator.
             if let Some(packet_id) = packet_id {
                 session_entry.session.sender.undo(packet_id);
             }
@@ -244,15 +250,15 @@ impl Handover<'_, '_> {
         }
         let sender = &mut session_entry.session.sender;
         sender.written(connection.wire.outbox.end_offset());
-        if connection.expects_acknowledgement(sender, settings.expiry_interval) {
+        if connection.deadline_covers_newest(sender, settings.expiry_interval) {
             (Outcome::Taken, FollowUp::None)
         } else {
             (Outcome::Taken, FollowUp::RegisterRetransmit(*id))
         }
     }
 
-    /// Puts the message into the queue, or beside it under the policy `hold`. Refuses it if there
-    /// is no room.
+    /// Puts the message into the queue. Under the policy `hold` a message without room waits
+    /// outside the queue. Under the other policies it is refused.
     fn queue_or_hold(
         &mut self,
         now: Instant,
@@ -281,14 +287,18 @@ impl Handover<'_, '_> {
         self.queue(now, delivery, limits, publication)
     }
 
-    /// True if the receiver is not read until its own PUBLISHes are answered. Such a client cannot
-    /// acknowledge the messages whose end would make room, so nothing is held for it.
+    /// Returns true if the receiver may be unable to make room, so that a hold could last until its
+    /// timeout. A client that is not read until its own PUBLISH packets are answered cannot
+    /// acknowledge anything. Nothing is held for such a client, or for the publisher of this
+    /// message.
     fn starves(&self, publication: &Publication<'_>, here: ShardId) -> bool {
         let waits = self.connection.as_ref().is_some_and(|(_, c)| c.pauses.has(Pause::Unanswered));
         let session = self.target.session;
         waits || publication.publisher.is_some_and(|p| p.session == session && p.shard == here)
     }
 
+    /// Puts the message into the queue, or refuses it if the queue has no room or if messages are
+    /// held before it.
     fn queue(
         &mut self,
         now: Instant,
@@ -298,8 +308,8 @@ impl Handover<'_, '_> {
     ) -> (Outcome, FollowUp) {
         let Handover { session_entry, qos, .. } = self;
         let is_acknowledged = *qos != QoS::AtMostOnce;
-        // A publisher's next message does not pass a held one. Wills and dead letters have no order
-        // with others.
+        // A message must not pass a held message, which may be an earlier one of the same
+        // publisher. Wills and dead letters have no order with other messages, so they may pass.
         let has_order = publication.gate.is_some() || self.share.is_some();
         let passes = is_acknowledged && has_order && session_entry.holds();
         let head = session_entry.head();
@@ -313,8 +323,8 @@ impl Handover<'_, '_> {
                 _ => (outcome, FollowUp::None),
             };
         }
-        // Without a row of its own, only the outbox holds the message back until its origin is
-        // recorded.
+        // A delivery with a stored entry waits for its commit by itself. For any other, the outbox
+        // waits until the origin of the message is committed.
         let has_row = is_acknowledged && session_entry.session.row().is_some();
         if let (Some(lsn), Some((_, connection)), false) = (self.atomic, &mut self.connection, has_row) {
             connection.wire.outbox.hold_until_commit(lsn);
@@ -322,7 +332,8 @@ impl Handover<'_, '_> {
         (Outcome::Taken, FollowUp::None)
     }
 
-    /// Refuses the message. A shared message is not dropped yet: another member may take it.
+    /// Refuses the message, and counts the drop. A shared message is not dropped yet, because
+    /// another member may take it.
     #[cold]
     fn refuse(&mut self, cause: DropReason, publication: &mut Publication<'_>) -> Outcome {
         if self.share.is_none() {
@@ -332,12 +343,16 @@ impl Handover<'_, '_> {
     }
 }
 
-/// Bytes of properties of a message that is laid out in a frame. The frames keep their room, and
-/// are not on the row: six kinds of less than 192 KiB are 17 MiB of 16 threads.
+/// Largest properties, in bytes, of a message that is laid out in a frame. A frame keeps its buffer
+/// for later messages, and the buffer is not charged. Six frames of less than 192 KiB each are 17
+/// MiB in 16 shards.
 const MOST_FRAMED: usize = 64 * 1024;
 
-/// Appends the PUBLISH; where it is the same for all receivers of its kind, from the second on from
-/// a frame that is laid out once.
+/// Appends the PUBLISH to the outbox. Many receivers get the same bytes except for the Packet
+/// Identifier. From the second such receiver on, the bytes are laid out once in a frame and copied.
+///
+/// # Errors
+/// The packet is larger than the client allows.
 fn write(
     now: Instant,
     connection: &mut Connection,
@@ -378,8 +393,8 @@ fn write(
     wire.put_frame(frame, sending.packet_id, large)
 }
 
-/// Drops the message for this session. Not inlined, so that it stays out of the way of deliveries.
-/// The message gets a body only if a dead letter needs one.
+/// Drops the message for this session, and counts the drop. Makes the shared message only if a dead
+/// letter needs one. Not inlined, to keep the code of deliveries small.
 #[cold]
 fn drop_message(
     session_entry: &SessionEntry,

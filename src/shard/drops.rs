@@ -1,7 +1,6 @@
-//! Reports of dropped messages, by client.
-//!
-//! A client has one event in [`QUIET`] at most, with the number of drops by reason. Clients beyond
-//! [`CLIENTS`] are reported together, so a fleet that loses messages costs bounded memory.
+//! A client has at most one event in [`QUIET`]. The event has the number of drops by reason. The
+//! drops of clients beyond [`CLIENTS`] are reported together, so the cost is bounded if every
+//! client loses messages.
 
 use crate::mqtt::keyed::Keyed;
 use crate::session::drops::{Counts, DropReason};
@@ -11,33 +10,34 @@ use crate::time::Instant;
 use hashbrown::HashMap;
 use std::time::Duration;
 
-/// The least time between two events of one client.
+/// The minimum time between two events of one client.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Maximum number of clients of one shard that are reported one by one.
 const CLIENTS: usize = 1_000;
 
-/// Longest client identifier, in bytes, that is reported by itself. So 16 shards hold 6 MiB, which
-/// are not on the account.
+/// Longest client identifier, in bytes, that is reported by itself. The reports of 16 shards take 6
+/// MiB at most, which are not charged.
 const LONGEST_CLIENT_ID: usize = 256;
 
 /// The drops since the last report, by client.
 #[derive(Debug, Default)]
 pub(crate) struct DropReports {
     clients: HashMap<Box<str>, Since, Keyed>,
-    /// Of clients beyond [`CLIENTS`].
+    /// The drops of clients beyond [`CLIENTS`], of long client identifiers, and of unknown clients.
     others: Since,
 }
 
+/// The drops of one client since its last event.
 #[derive(Debug, Default)]
 struct Since {
     counts: Counts,
-    /// No event before this time.
+    /// The earliest time of the next event.
     next: Instant,
 }
 
 impl Since {
-    /// Returns the drops, if an event is due.
+    /// Returns the drops if an event is due, and starts to count anew.
     fn take(&mut self, now: Instant) -> Option<Counts> {
         if self.next > now || self.counts.total() == 0 {
             return None;
@@ -48,7 +48,7 @@ impl Since {
 }
 
 impl DropReports {
-    /// Counts a drop for a client, or a shared group by its name.
+    /// Counts a drop of a client. A shared group counts as a client, by its name.
     pub(crate) fn note(&mut self, client_id: &str, cause: DropReason) {
         let no_place = self.clients.len() >= CLIENTS || client_id.len() > LONGEST_CLIENT_ID;
         let since = match self.clients.get_mut(client_id) {
@@ -64,7 +64,7 @@ impl DropReports {
         self.others.counts.add(cause, 1);
     }
 
-    /// Notes an event for each client that has one due.
+    /// Notes an event for each client whose event is due.
     pub(crate) fn report(&mut self, now: Instant, effects: &mut Effects) {
         self.take_due(now, |client_id, counts| {
             effects.events.push(ClientEvent {
@@ -77,8 +77,8 @@ impl DropReports {
         });
     }
 
-    /// Calls `event` with the drops that are due. Forgets clients without drops since the last
-    /// report.
+    /// Calls `event` for each client whose event is due, and with `None` for the other clients
+    /// together. Removes clients without drops since their last event, once [`QUIET`] has passed.
     fn take_due(&mut self, now: Instant, mut event: impl FnMut(Option<&str>, Counts)) {
         self.clients.retain(|client_id, since| {
             if let Some(counts) = since.take(now) {

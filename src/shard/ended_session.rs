@@ -1,16 +1,17 @@
-//! Sessions that have ended and still have something to hand on, as data. `leave.rs` hands it on.
+//! The remains of an ended session, as data. `leave.rs` hands them on.
 //!
 //! A session ends at once: its client identifier is free, its end is recorded, its will is
-//! published, and no message reaches it any more. Its remains may be very many: filters in the
-//! subscription tree, held messages, unfinished messages, a queue. They are worked off in portions,
-//! over several turns if one is not enough. The order is the one of the steps below.
+//! published, and it gets no more messages. Its remains may be very many: filters in the
+//! subscription tree, held messages, unfinished deliveries, a queue. They are handed on in
+//! portions, in this order, over several turns if one is not enough.
 //!
-//! The index names a session by its slot. So the slot is free when its last filter has left the
-//! index, and not before: no session that begins in between is taken for this one.
+//! The subscription tree identifies a session by its slot. So the slot is freed only after the last
+//! filter has left the tree. Otherwise a new session in the same slot would get the messages of the
+//! ended one.
 //!
-//! Each message that is owed ends on its own, in the batch that says who has it from then on. If
-//! the broker dies in between, the store has the rest without its session: members of shared groups
-//! get it after the start, as they get an
+//! Each delivery ends in the batch that records its new owner or its drop. If the broker dies in
+//! between, the store still has the other deliveries, without their session. After the start,
+//! members of shared groups get them from an
 //! [`crate::shard::features::orphaned_queues::OrphanedQueue`].
 
 use crate::mqtt::charge::Charge;
@@ -32,18 +33,19 @@ pub(crate) struct EndedSession {
     pub redelivery: Arc<SessionRedelivery>,
     pub stored: bool,
     pub filters: Drained,
-    /// True if its slot is free, because the subscription tree does not name it any more.
+    /// True if the slot was freed, because the subscription tree has no filter of the session.
     pub is_out: bool,
     pub held: VecDeque<HeldMessage>,
     pub sender: Sender,
     /// Shared messages of the queue's head for which no member has room now.
     pub parked: VecDeque<Parked>,
-    /// Of the struct and the client identifier. The other fields are charged by themselves.
+    /// The bytes of this struct and of the client identifier. The other fields have their own
+    /// charges.
     _charge: Charge,
 }
 
 impl EndedSession {
-    /// Takes apart an entry whose session has ended.
+    /// Returns the remains of a session that was just removed from the shard.
     pub(crate) fn new(id: SessionId, session_entry: SessionEntry) -> EndedSession {
         let (session, held) = session_entry.into_parts();
         let stored = session.row().is_some();

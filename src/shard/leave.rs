@@ -1,4 +1,4 @@
-//! Connections and sessions that end, and the wills they leave.
+//! Ends connections and sessions, and publishes their wills.
 
 use crate::mqtt::message::Parts;
 use crate::mqtt::packet::QoS;
@@ -30,7 +30,7 @@ use crate::shard::work::Job;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Bytes of a filter that are taken out of the subscription tree for one step: two or three levels.
+/// Bytes of a filter that are removed from the subscription tree for one step: two or three levels.
 const FILTER_BYTES: usize = 8;
 
 impl Lifecycle<'_> {
@@ -41,8 +41,9 @@ impl Lifecycle<'_> {
         self.disconnect(now, id, Some(violation.reason), why);
     }
 
-    /// Notes which bytes the socket never took. Not called if the broker ends the connection,
-    /// because the rest is still written then.
+    /// Records how many bytes the socket took. A PUBLISH beyond these bytes counts as never sent,
+    /// so its first resend has no DUP. Called only if the network ended the connection. If the
+    /// broker ends the connection, the rest of the outbox is still written.
     fn note_unwritten(&mut self, id: ConnectionId) {
         let Some(connection) = self.core.connections.get(id) else { return };
         let written = connection.wire.outbox.written();
@@ -51,7 +52,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Detaches the session of a connection whose socket is gone.
+    /// Detaches the session of a connection that the network or the client closed. `network` is the
+    /// operating system's text for the log.
     pub(crate) fn socket_closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
         if self.core.connections.get(id).is_some_and(|c| c.session.is_some()) {
             self.core.note_disconnected(now, id, DisconnectCause::Network(network.into()));
@@ -60,7 +62,9 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Ends a connection from this side; `reason` is for DISCONNECT, where the version has one.
+    /// Ends a connection from the broker's side. A 5.0 client gets a DISCONNECT if `reason` is
+    /// given. `why` is the cause for events and the log. Does nothing if the connection is closing
+    /// already.
     pub(crate) fn disconnect(
         &mut self,
         now: Instant,
@@ -85,7 +89,7 @@ impl Lifecycle<'_> {
         self.core.begin_closing(now, id, Leaves::Broker);
     }
 
-    /// DISCONNECT came.
+    /// Handles a DISCONNECT: the will is discarded or published, and the connection closes.
     pub(crate) fn client_leaves(
         &mut self,
         now: Instant,
@@ -101,7 +105,9 @@ impl Lifecycle<'_> {
         self.core.begin_closing(now, id, Leaves::Client);
     }
 
-    /// Detaches the session from a connection that ends: will, waiting acknowledgements, expiry.
+    /// Detaches the session from a connection that ends. Publishes or delays the will, and ends the
+    /// session if its Session Expiry Interval is 0. Otherwise registers the deadline of session
+    /// expiry. `ending` says how the connection ended.
     pub(crate) fn detach_session(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
         let Some(session_id) = self.core.connections.detach_session(id) else { return };
         let waits = self.fans.own_waits(Some(session_id), self.core);
@@ -114,7 +120,8 @@ impl Lifecycle<'_> {
         match when {
             WillTime::Never => {}
             WillTime::After(delay) => session_entry.will_due = now + delay,
-            // With the session: after its own subscriptions.
+            // The session ends now. `end_session` publishes the will, after it has removed the
+            // session from delivery.
             WillTime::Now if !outlives || ending == Ending::TakenOverAfresh => {}
             WillTime::Now if waits => session_entry.will_due = now,
             WillTime::Now => {
@@ -123,13 +130,15 @@ impl Lifecycle<'_> {
             }
         }
         self.routing().set_presence(session_id, Presence::Offline);
-        // A session that is taken over goes on, or is ended by who takes it over.
+        // A take-over resumes the session, or ends it itself. In both cases the code that handles
+        // CONNECT decides, not this function.
         let taken_over = matches!(ending, Ending::TakenOverAfresh | Ending::TakenOverResumed);
         if !outlives && !taken_over {
             self.end_session(now, session_id);
         } else {
-            // At a stop it stays as it was: to the store it ends as in a crash, and its will waits
-            // for the restart. The code that takes it over records it in the same batch.
+            // A stop leaves the stored session as it is. After the restart it looks as if the
+            // broker had crashed, and its will is published then. After a take-over, CONNECT
+            // records the session in the same batch.
             if ending != Ending::Shutdown && !taken_over {
                 self.core.record_session(session_id);
             }
@@ -140,8 +149,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Ends a session: its client identifier is free, its end is recorded, its will is published.
-    /// Its remains are handed on in portions (`ended_session.rs`).
+    /// Ends a session: frees its client identifier, records its end, and publishes its will. Its
+    /// remains are handed on in portions (see [`crate::shard::ended_session`]).
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId) {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
@@ -151,8 +160,8 @@ impl Lifecycle<'_> {
             self.core.durability.session_ended(hash(&session_entry.session.client_id));
         }
         let publisher = self.core.publisher_name(id);
-        // From here on nothing reaches it, its own will neither, though its filters are in the
-        // index.
+        // From here on no message reaches the session, not even its own will. Its filters leave the
+        // subscription tree later.
         if let Some(session_entry) = self.core.sessions.retire(id) {
             self.core.shared.totals.sessions.give_back(1);
             let SessionEntry { session, ends, .. } = &*session_entry;
@@ -181,8 +190,9 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Publishes the will of a session that may be gone. `stored` is true if the session was
-    /// stored.
+    /// Publishes the will of a session that may have ended. `publisher` is the client identifier
+    /// for dead letters. `stored` is true if the session was stored: then the end of the will is
+    /// committed together with its deliveries. A will that is not admitted is dropped and counted.
     fn publish_will_of(
         &mut self,
         now: Instant,
@@ -214,8 +224,8 @@ impl Lifecycle<'_> {
         publication.publisher_name = publisher;
         publication.atomic = stored;
         if let (true, Some(write_buffer)) = (publication.atomic, self.core.durability.write_buffer()) {
-            // The end of the will is recorded in this batch, with its deliveries. Nothing of it
-            // leaves before.
+            // The end of the will is recorded in this batch, with the deliveries of the will. No
+            // delivery leaves before the batch is committed.
             write_buffer.begin();
         }
         if will.retain {
@@ -228,22 +238,23 @@ impl Lifecycle<'_> {
 
 /// The remains of ended sessions.
 impl Lifecycle<'_> {
-    /// Hands on what a session leaves that has ended, as far as this turn goes; the rest in later
-    /// turns.
+    /// Hands on the remains of an ended session until this turn is over. A job in later turns does
+    /// the rest.
     pub(crate) fn hand_on(&mut self, now: Instant, mut ended: EndedSession) {
         if !self.hand_on_portion(now, &mut ended) {
             self.work.later(Job::End(Box::new(ended)));
         }
     }
 
-    /// The same of one that was put off; the job that is left.
+    /// Continues [`Self::hand_on`] in a later turn. Returns the job that is left.
     pub(crate) fn go_on_with_end(&mut self, now: Instant, mut ended: Box<EndedSession>) -> Option<Job> {
-        // The dead letters of a portion are posted before the next one makes more.
+        // The dead letters of the last portion are published before the next portion adds more.
         let is_done = self.core.dead_letters.is_empty() && self.hand_on_portion(now, &mut ended);
         (!is_done).then_some(Job::End(ended))
     }
 
-    /// As much as this turn has steps for, and one thing at least. Returns whether that was all.
+    /// Hands on as many items as this turn has steps for, and at least one. Returns true if no item
+    /// is left.
     fn hand_on_portion(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
         while self.hand_on_one(now, ended) {
             if self.core.turn.is_over() {
@@ -253,7 +264,8 @@ impl Lifecycle<'_> {
         true
     }
 
-    /// The next thing. Returns whether there was one.
+    /// Hands on the next item: a filter, a held message, an unfinished delivery or a queued one.
+    /// Returns false if none is left.
     fn hand_on_one(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
         if let Some(filter) = ended.filters.next() {
             self.core.turn.charge(1 + (filter.len() / FILTER_BYTES) as u32);
@@ -265,7 +277,7 @@ impl Lifecycle<'_> {
             self.fans.session_ended(ended.id.slot);
             self.core.sessions.release(ended.id.slot);
         }
-        // Each message that is stored ends with two records.
+        // A stored delivery ends with two records: of the entry and of the message.
         let steps = if ended.stored { 2 } else { 1 };
         if let Some(held) = ended.held.pop_front() {
             self.core.turn.charge(steps);
@@ -284,6 +296,7 @@ impl Lifecycle<'_> {
         true
     }
 
+    /// Hands on a delivery that was in flight: to another member of its group, or as a drop.
     fn hand_on_unfinished(&mut self, now: Instant, unfinished: Unacked, ended: &EndedSession) {
         let Delivery { message, qos, share, stored, .. } = &unfinished.delivery;
         match share {
@@ -295,10 +308,12 @@ impl Lifecycle<'_> {
         }
     }
 
+    /// Hands on a delivery from the queue: to another member of its group, or as a drop.
     fn hand_on_queued(&mut self, now: Instant, queued: Delivery, ended: &mut EndedSession) {
         let Delivery { message, share, stored, .. } = queued;
         match (share, stored) {
-            // Its row stays as it is: nobody has room now.
+            // The stored entry stays as it is, because no member of the group has room now. It
+            // becomes part of an orphaned queue.
             (Some(share), Some(entry)) if self.routing().must_wait(now, &message, &share) => {
                 ended.parked.extend(entry.park());
             }
@@ -307,8 +322,10 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Ends the entries that are in the store only. If they have to be read, all of them become an
-    /// orphaned queue at once. Otherwise each is dropped.
+    /// Hands on a delivery that is only in the store: drops one, and returns true. Returns false if
+    /// none is left. If their messages must be read, because another member may get them or because
+    /// they may become dead letters, all of them become an orphaned queue at once, and the result
+    /// is false.
     fn hand_on_unread(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
         let reads = ended.sender.has_shared_unread() || ended.redelivery.keep_what_waits();
         if !reads && let Some(_ends) = ended.sender.pop_unread() {
@@ -322,6 +339,7 @@ impl Lifecycle<'_> {
         false
     }
 
+    /// Reports a message that is dropped because its session ended.
     pub(crate) fn drop_with_end(&mut self, ended: &EndedSession, lost: Dropped) {
         self.core.drop_with_session(&ended.client_id, &ended.redelivery, lost, ended.stored);
     }

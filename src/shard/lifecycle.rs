@@ -1,9 +1,10 @@
-//! The upper layer of a shard: what follows when sessions, connections and messages change.
+//! The upper layer of a shard: the steps that follow when a session, a connection or a message
+//! changes.
 //!
 //! | file | methods |
 //! |---|---|
-//! | `lifecycle` | what follows a change of one session; gates that answer; the broker's own messages |
-//! | `leave` | connections and sessions that end, and the wills they leave |
+//! | `lifecycle` | steps after a change of one session; gates that answer; the broker's own messages |
+//! | `leave` | connections and sessions that end, and their wills |
 //! | [`super::features::hold`] | messages that wait for room in a full queue |
 
 use crate::mqtt::message::Parts;
@@ -45,13 +46,13 @@ impl Lifecycle<'_> {
         Routing { core: self.core, routes: self.routes }
     }
 
-    /// Does what follows after messages of a session were sent, dropped, or read back. The order
-    /// matters: drops are reported first, since they belong to this session; then held messages get
-    /// the places that became free; only then is it known what there is to write, which deadline is
-    /// the earliest, and which page the queue wants.
+    /// Does the steps that follow after messages of a session were sent, dropped or read back. The
+    /// order matters. Drops are reported first, because the list of drops belongs to the last
+    /// session. Then held messages take the places that became free. Only then are the bytes to
+    /// write, the earliest deadline and the next page known.
     ///
-    /// Costs a look-up of the session and of its connection for each step. Nothing happens where
-    /// nothing changed.
+    /// Each step costs a look-up of the session or its connection. A step without a change does
+    /// nothing.
     pub(crate) fn after_session_change(&mut self, now: Instant, session: SessionId) {
         self.core.report_drops(session);
         self.admit_held(now, session);
@@ -62,10 +63,11 @@ impl Lifecycle<'_> {
         self.core.fetch(session);
     }
 
-    /// Does the same after a packet of the client that the session answered itself, which is an
-    /// acknowledgement nearly always. This is the hot path, so each step is left out that cannot be
-    /// needed: the caller has marked the connection as dirty and reported drops already, `appended`
-    /// bytes of answers went into its outbox, and `holds` is true if messages wait for room.
+    /// Does the steps of [`Self::after_session_change`] after a packet that the session handled
+    /// alone. Such a packet is nearly always an acknowledgement. This is the hot path, so it leaves
+    /// out each step that is not needed. The caller has marked the connection as dirty and reported
+    /// drops. `appended` is the number of bytes that the packet added to the outbox. `holds` is
+    /// true if messages wait for room.
     #[inline]
     pub(crate) fn after_acknowledgement(
         &mut self,
@@ -78,8 +80,8 @@ impl Lifecycle<'_> {
         if holds {
             self.admit_held(now, session);
         }
-        // A packet that was just sent may be due before all others. An acknowledgement alone only
-        // ends deadlines.
+        // A new packet may be due before all others. An acknowledgement without a new packet only
+        // ends deadlines, and a deadline that ends needs no registration.
         if holds || appended > 0 {
             self.core.register_retransmit(now, id);
         }
@@ -91,7 +93,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Notes that a gate of a publisher's acknowledgement answered, and sends what is due.
+    /// Gives the outcome of one gate to the publisher's acknowledgement. Sends the acknowledgements
+    /// that are due then.
     pub(crate) fn gate_answered(
         &mut self,
         now: Instant,
@@ -103,7 +106,8 @@ impl Lifecycle<'_> {
         let Some(session_entry) = sessions.get_mut(session) else { return };
         session_entry.session.receiver.answer(token, outcome);
         let Some(id) = session_entry.connection else {
-            // Without a connection the acknowledgements that are due are forgotten.
+            // Without a connection, due acknowledgements are discarded. The client sends its
+            // PUBLISH again when it returns.
             while session_entry.session.receiver.next_due().is_some() {}
             return;
         };
@@ -120,7 +124,9 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Continues the work that waited for bytes to leave a connection's outbox.
+    /// Continues the work that waited for room in a connection's outbox: the queue, held messages,
+    /// and reading. Waits until half of the outbox is free, so that this is not done for every few
+    /// bytes.
     pub(crate) fn outbox_has_room(&mut self, now: Instant, id: ConnectionId) {
         let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
         let Some(connection) = connections.get_mut(id) else { return };
@@ -145,14 +151,14 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Lets a client wait until a large publication is complete, before it begins its next PUBLISH.
+    /// Pauses a client whose next packet must wait until a large publication is complete.
     pub(crate) fn read_behind_fan(&mut self, now: Instant, id: ConnectionId) {
         if self.core.connections.pause(id, Pause::Turn, now) {
             self.fans.wait(id);
         }
     }
 
-    /// Pauses a connection whose packet continues in a later turn, if a job is left.
+    /// If `left` is a job, queues the job, and pauses the connection until the job is complete.
     pub(crate) fn pause_for(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) {
         let Some(job) = left else { return };
         if let Some(connection) = self.core.connections.get_mut(id) {
@@ -161,8 +167,7 @@ impl Lifecycle<'_> {
         self.work.later(job);
     }
 
-    /// Reads a connection again if nothing is left of the work that it waits for. Returns the rest
-    /// of the work.
+    /// Resumes reading of a connection if `left` is `None`. Returns `left`.
     pub(crate) fn end_pause(&mut self, now: Instant, id: ConnectionId, left: Option<Job>) -> Option<Job> {
         if left.is_none() {
             self.core.unpause(now, id, Pause::Work);
@@ -171,7 +176,8 @@ impl Lifecycle<'_> {
     }
 
     /// Handles as many sessions with an expired deadline as this turn has steps for. Returns the
-    /// job that is left. If one of them leads to a large publication, the others wait for it.
+    /// job that is left. If a session leads to a large publication, the remaining sessions wait for
+    /// its end.
     pub(crate) fn go_on_with_due(&mut self, now: Instant) -> Option<Job> {
         while self.work.has_due() {
             if self.core.turn.is_over() || self.fans.holds_own() {
@@ -185,7 +191,8 @@ impl Lifecycle<'_> {
         None
     }
 
-    /// Answers a gate: a publisher's acknowledgement, an orphaned queue, or a peer.
+    /// Gives `outcome` to the owner of a gate: a publisher's acknowledgement, an orphaned queue, or
+    /// a peer.
     pub(crate) fn answer_gate(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
         match gate {
             Gate::Here { session, token } => self.gate_answered(now, session, token, outcome),
@@ -198,14 +205,15 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Answers a gate when all records so far are committed.
+    /// Gives `outcome` to the owner of a gate, once everything recorded so far is committed.
     pub(crate) fn answer_when_committed(&mut self, now: Instant, gate: Gate, outcome: Outcome) {
         if !self.core.durability.gate_answer(gate, outcome) {
             self.answer_gate(now, gate, outcome);
         }
     }
 
-    /// Releases what waited for the commit of this batch and of those before it.
+    /// Handles the commit of all batches up to `lsn`. Releases outboxes, tickets and publishers'
+    /// acknowledgements that waited for it.
     pub(crate) fn committed(&mut self, now: Instant, lsn: Lsn) {
         let core = &mut *self.core;
         let opened = core.durability.committed(lsn, &mut core.effects);
@@ -216,14 +224,17 @@ impl Lifecycle<'_> {
         }
         core.exchange.committed(lsn);
         for waits in opened.gates {
-            // A ticket waits in its peer, which knows the order of tickets.
+            // `exchange.committed` releases tickets, because the exchange with a peer knows their
+            // order.
             if let Waits::Publisher { gate, outcome } = waits {
                 self.answer_gate(now, gate, outcome);
             }
         }
     }
 
-    /// Answers those who wait only for messages that every receiver has acknowledged meanwhile.
+    /// Opens the gates of messages that every receiver has finished before the commit. The drop of
+    /// the last [`Entry`](crate::persistence::rows::Entry) drops the
+    /// [`Body`](crate::persistence::rows::Body), whose `Drop` reports the gate as finished.
     pub(crate) fn release_finished(&mut self, now: Instant) {
         for waits in self.core.durability.take_finished() {
             match waits {
@@ -237,7 +248,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Takes in a page that was read back, and fetches the pages that waited for it.
+    /// Handles a page that was read back. Then requests pages for the sessions that waited because
+    /// only one page is read at a time.
     pub(crate) fn take_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
         self.core.durability.page_came();
         self.take_in_page(now, request, read);
@@ -253,6 +265,7 @@ impl Lifecycle<'_> {
         }
     }
 
+    /// Puts the messages of a page into their queue, and sends as many as the window takes.
     fn take_in_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
         let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
         let Some(session_entry) = sessions.get_mut(request.session) else {
@@ -260,15 +273,15 @@ impl Lifecycle<'_> {
         };
         session_entry.session.sender.take_page(&request.wanted, read, &mut counters.drops);
         let at = session_entry.connection.and_then(|id| connections.get_mut(id));
-        // Without a connection nothing is sent, so no place became free. The next page is read when
-        // the client returns.
+        // Without a connection nothing is sent, and no place in the queue becomes free. The next
+        // page is read when the client returns.
         let Some(connection) = at else { return self.core.report_drops(request.session) };
         connection.wire.outbox.lend(&mut scratch.pool);
         session_entry.session.sender.pump(now, &mut connection.wire, &settings.session.send, counters);
         self.after_session_change(now, request.session);
     }
 
-    /// Publishes a message of the broker's own, retained.
+    /// Publishes a retained message of the broker's own, at QoS 0.
     pub(crate) fn publish_own(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload, true), None, self.core.here);
         self.core.retain(now, &mut publication);
@@ -280,8 +293,8 @@ impl Lifecycle<'_> {
         );
     }
 
-    /// Publishes a message of the broker's own at QoS 0, not retained. A receiver that leaves it
-    /// unacknowledged must not cause another message.
+    /// Publishes a message of the broker's own, not retained. At QoS 0 no receiver can be overdue
+    /// with it, so an event about a client never causes another event.
     pub(crate) fn announce(&mut self, now: Instant, topic: &str, payload: &[u8]) {
         let mut publication = Publication::new(own_parts(topic, payload, false), None, self.core.here);
         self.fans.route_own(
@@ -293,8 +306,8 @@ impl Lifecycle<'_> {
     }
 
     /// Publishes dead letters before the batch of this turn is sealed: as many as the turn has
-    /// steps for, and one at least. The batch waits for those that are left. A drop of a dead
-    /// letter makes no other one.
+    /// steps for, and at least one. If some are left, the batch is not sealed in this turn. A
+    /// dropped dead letter becomes no further dead letter.
     pub(crate) fn publish_dead_letters(&mut self, now: Instant) {
         while let Some(dead_letter) = self.core.dead_letters.pop() {
             if !self.publish_dead_letter(now, &dead_letter) {
@@ -306,7 +319,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Returns false if the dead letter takes several turns, and another publication does.
+    /// Publishes a dead letter. Returns false, and publishes nothing, if the dead letter needs
+    /// several turns while another publication takes several turns.
     fn publish_dead_letter(&mut self, now: Instant, dead_letter: &DeadLetter) -> bool {
         let qos = dead_letter.message.header().qos.max(QoS::AtLeastOnce);
         self.core.turn.charge(1);
@@ -315,7 +329,7 @@ impl Lifecycle<'_> {
             return true;
         }
         let forwarded = dead_letter.properties(self.core.dead_letters.wall());
-        // Its topic and its properties are longer than those of its message.
+        // The topic and the properties are longer than those of the dropped message.
         let bytes = dead_letter.topic.len() + forwarded.len() + dead_letter.message.payload().len();
         if let Err(want) = self.core.admits(Change::Publish { qos, bytes, frees: 0 }) {
             self.core.counters.drops.count(want.cause());
@@ -330,7 +344,8 @@ impl Lifecycle<'_> {
             payload: dead_letter.message.payload(),
         };
         let mut publication = Publication::new(parts, None, self.core.here);
-        // The end of the message is recorded with the receivers of the dead letter.
+        // The end of the dropped message is committed together with the deliveries of the dead
+        // letter.
         publication.atomic = dead_letter.stored;
         let mut routing = Routing { core: self.core, routes: self.routes };
         let is_published = self.fans.route_own_now(now, &mut publication, &mut routing);
@@ -338,8 +353,8 @@ impl Lifecycle<'_> {
         is_published
     }
 
-    /// Publishes a last-disconnect record, retained, and removes the oldest one if there are then
-    /// too many. Does nothing if `limits.memory` is used up.
+    /// Publishes a retained last-disconnect record. Removes the oldest record if there are then
+    /// more than the maximum. Does nothing if the memory budget is exceeded.
     pub(crate) fn keep_last_disconnect(&mut self, now: Instant, topic: &str, text: &str) {
         if self.core.settings.last_disconnects == 0 || self.core.admits(Change::Record).is_err() {
             return;
@@ -352,7 +367,7 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Handles a session of which a deadline has come: will, held messages, session expiry.
+    /// Handles an expired deadline of a session: will, held messages, and session expiry.
     pub(crate) fn session_deadline_expired(&mut self, now: Instant, id: SessionId) {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         session_entry.registered.fired();
@@ -370,15 +385,15 @@ impl Lifecycle<'_> {
         self.core.sessions.register(id, &mut self.core.effects);
     }
 
-    /// Admits held messages of the receivers that deliveries found full.
+    /// Admits held messages of the receivers whose queues were full in this turn.
     pub(crate) fn admit_held_of_all(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.core.after_deliveries.to_admit) {
             self.admit_held(now, id);
         }
     }
 
-    /// Disconnects receivers whose queue is full, under the policy `disconnect`. Their sessions
-    /// stay.
+    /// Disconnects the receivers whose queues are full, under the policy `disconnect`. Their
+    /// sessions stay, so the messages in their queues are kept.
     pub(crate) fn disconnect_overfull(&mut self, now: Instant) {
         for id in std::mem::take(&mut self.core.after_deliveries.overfull) {
             self.disconnect(now, id, Some(ReasonCode::QUOTA_EXCEEDED), DisconnectCause::QueueFull);

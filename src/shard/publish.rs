@@ -1,4 +1,4 @@
-//! PUBLISH from a client: checks, retained message, routing, acknowledgement.
+//! Handles a client's PUBLISH: checks, retained message, routing, acknowledgement.
 
 use crate::mqtt::message::Parts;
 use crate::mqtt::outcome::Outcome;
@@ -34,8 +34,8 @@ pub(crate) struct ClientPublish<'a> {
     token: Option<(SessionId, AckToken)>,
 }
 
-/// Returns the bytes of the message that a PUBLISH to `topic` makes: topic, payload and forwarded
-/// properties. The topic is an argument, because an alias may stand for it in the packet.
+/// Returns the bytes of the message that a PUBLISH makes: topic, payload and forwarded properties.
+/// `topic` is an argument, because the packet may have a Topic Alias in its place.
 fn message_bytes(publish: &Publish<'_>, topic: &str) -> usize {
     topic.len() + publish.payload.len() + publish.properties.forwarded.len()
 }
@@ -56,7 +56,7 @@ impl<'a> ClientPublish<'a> {
         }
         let Core { connections, sessions, settings, scratch, .. } = &mut *life.core;
         let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
-        // `decode_connect` gives no PUBLISH, so there is one.
+        // The decoder accepts no PUBLISH before CONNECT, so the connection has a session.
         let Some(session) = connection.session else { return Flow::Closed };
         let Some(session_entry) = sessions.get_mut(session) else { return Flow::Closed };
         connection.wire.outbox.lend(&mut scratch.pool);
@@ -76,6 +76,7 @@ impl<'a> ClientPublish<'a> {
         life.core.scratch.topic = topic;
         flow
     }
+    /// Handles an admitted PUBLISH whose topic is known.
     fn publish_named(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
         let ClientPublish { now, session, publish, .. } = *self;
         if is_delayed(topic) {
@@ -102,10 +103,10 @@ impl<'a> ClientPublish<'a> {
         flow
     }
 
-    /// Retains it, routes it, and answers its publisher.
+    /// Retains the message if the PUBLISH asks for it, routes it, and acknowledges the PUBLISH.
     fn publish_admitted(&self, life: &mut Lifecycle<'_>, publication: &mut Publication<'_>) -> Flow {
         let ClientPublish { now, connection: id, session, publish, token } = *self;
-        let incoming = self.take_over_incoming(life.core);
+        let incoming = self.record_incoming(life.core);
         let mut waits = incoming.is_some();
         publication.atomic = waits;
         let mut refused = None;
@@ -115,9 +116,10 @@ impl<'a> ClientPublish<'a> {
             let is_informed =
                 !retaining.kept && life.core.connections.get(id).is_some_and(|c| c.version().is_v5());
             refused = is_informed.then_some(ReasonCode::QUOTA_EXCEEDED);
-            // An error in PUBREC says that nobody has the message: it may come again under another
-            // identifier, and must not reach anybody twice. At QoS 1 it may, and whoever is
-            // subscribed has it now.
+            // The message could not be retained. An error in PUBREC says that no receiver has the
+            // message. The client may send it again under another identifier, and it must not reach
+            // a receiver twice. So at QoS 2 nothing is routed. At QoS 1 a repetition is allowed, so
+            // the subscribers get the message now.
             if let Some(reason) = refused.filter(|_| publish.qos == QoS::ExactlyOnce) {
                 return self.refuse_publish(life, reason, None);
             }
@@ -133,7 +135,7 @@ impl<'a> ClientPublish<'a> {
         }
         let mut routed = life.routing().route_matched(now, publication, &mut matches);
         life.routes.router.give_back_matches(matches);
-        // Nearly always it led to no record, and there is nothing to end.
+        // For nearly every PUBLISH nothing was recorded, and no transaction has to be ended.
         if waits
             || publication.body.is_some()
             || publication.transaction.is_some()
@@ -144,7 +146,7 @@ impl<'a> ClientPublish<'a> {
         if !routed.full.is_empty() {
             life.core.wait_for_peers(now, id, routed.full);
         }
-        // The message may have ended its publisher's connection.
+        // The deliveries may have ended the connection of the publisher.
         let parted = life.core.connections.get(id).is_none_or(|c| c.session != Some(session));
         if parted {
             return Flow::Closed;
@@ -153,8 +155,9 @@ impl<'a> ClientPublish<'a> {
         Flow::Continue
     }
 
-    /// Lets a PUBLISH continue in later turns. Its acknowledgement waits for the end as for a gate,
-    /// and its connection is not read.
+    /// Lets a PUBLISH continue in later turns. The end of the routing is one gate of its
+    /// acknowledgement. The connection is not read until then. `reason` replaces the outcome in the
+    /// acknowledgement.
     fn publish_on(&self, life: &mut Lifecycle<'_>, reason: Option<ReasonCode>) {
         let ClientPublish { now, connection: id, publish, .. } = *self;
         if let Some(packet_id) = publish.packet_id {
@@ -168,8 +171,8 @@ impl<'a> ClientPublish<'a> {
         }
     }
 
-    /// Acknowledges a PUBLISH, now or when its gates have answered. `reason` is a reason code that
-    /// replaces the outcome.
+    /// Acknowledges a PUBLISH at once, or when all its gates have answered. `reason` replaces the
+    /// outcome in the acknowledgement.
     fn answer_publisher(&self, life: &mut Lifecycle<'_>, routed: Routed, reason: Option<ReasonCode>) {
         let ClientPublish { publish, .. } = *self;
         let Some(packet_id) = publish.packet_id else { return };
@@ -184,9 +187,10 @@ impl<'a> ClientPublish<'a> {
         self.acknowledge(life, due);
     }
 
-    /// Records the identifier of a QoS 2 PUBLISH from a stored session, with all deliveries that it
-    /// leads to. Returns the identifier.
-    fn take_over_incoming(&self, core: &Core) -> Option<(SessionKey, PacketId)> {
+    /// Records the Packet Identifier of a QoS 2 PUBLISH from a stored session, in the same batch as
+    /// its deliveries. Returns the session's key and the identifier. Returns `None`, and records
+    /// nothing, for another QoS or a session that is not stored.
+    fn record_incoming(&self, core: &Core) -> Option<(SessionKey, PacketId)> {
         let ClientPublish { session, publish, .. } = *self;
         let packet_id = publish.packet_id.filter(|_| publish.qos == QoS::ExactlyOnce)?;
         let row = core.sessions.get(session)?.session.row()?;
@@ -194,8 +198,8 @@ impl<'a> ClientPublish<'a> {
         Some((row.key, packet_id))
     }
 
-    /// Applies the outcome of a PUBLISH to the receiving half of the session. Pauses a client that
-    /// has too many unanswered ones.
+    /// Applies `change` to the session's receiver, and returns the acknowledgement that is due.
+    /// Pauses a 3.x client that has too many unanswered PUBLISH packets.
     fn settle(
         &self,
         life: &mut Lifecycle<'_>,
@@ -204,7 +208,8 @@ impl<'a> ClientPublish<'a> {
         let ClientPublish { now, connection: id, session, .. } = *self;
         let receiver = &mut life.core.sessions.get_mut(session)?.session.receiver;
         let due = change(receiver);
-        // A 5.0 client knows its Receive Maximum. A 3.x client has none, so it is not read.
+        // A 5.0 client respects Receive Maximum. 3.x has no such limit, so the broker stops reading
+        // the client.
         if due.is_none()
             && receiver.unanswered() >= usize::from(life.core.settings.session.receive_maximum)
             && let Some(connection) = life.core.connections.get_mut(id)
@@ -215,7 +220,7 @@ impl<'a> ClientPublish<'a> {
         due
     }
 
-    /// Writes an acknowledgement that is due.
+    /// Writes an acknowledgement, if one is due.
     fn acknowledge(&self, life: &mut Lifecycle<'_>, due: Option<Due>) {
         let ClientPublish { connection: id, .. } = *self;
         let Core { connections, scratch, effects, .. } = &mut *life.core;
@@ -226,7 +231,8 @@ impl<'a> ClientPublish<'a> {
         connection.mark_dirty(id, &mut effects.dirty);
     }
 
-    /// Answers a PUBLISH that is not routed, or that asks for something.
+    /// Acknowledges a PUBLISH that `refusal` did not let through. If its topic is one of the
+    /// redelivery requests under `$homing/`, grants or refuses the request.
     #[cold]
     fn refuse_or_grant(
         &self,
@@ -247,8 +253,8 @@ impl<'a> ClientPublish<'a> {
         self.refuse_publish(life, reason, cause)
     }
 
-    /// Returns why a PUBLISH is not routed, if it is not: the reason code for a 5.0 client, and the
-    /// reason that is counted.
+    /// Returns why a PUBLISH must not be routed, or `None` if it may be. The reason code is for a
+    /// 5.0 client, and the drop reason is counted.
     fn refusal(&self, core: &Core, topic: &str) -> Option<(ReasonCode, DropReason)> {
         let ClientPublish { publish, .. } = *self;
         if let Some(cause) = core.settings.topic_refusal(topic) {
@@ -259,23 +265,27 @@ impl<'a> ClientPublish<'a> {
         if !core.shared.is_short() {
             return None;
         }
-        // A publish that erases a retained message makes room.
+        // A PUBLISH that erases a retained message frees memory.
         let frees = if publish.retain && publish.payload.is_empty() { core.shared.frees(topic) } else { 0 };
         let bytes = message_bytes(publish, topic);
         let want = core.admits(Change::Publish { qos: publish.qos, bytes, frees }).err()?;
         Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
     }
 
-    /// Checks that there is room for the identifier of a PUBLISH that is not routed: a 3.x client
-    /// gets a positive acknowledgement for it.
+    /// Checks that there is memory for the Packet Identifier of a PUBLISH that is not routed. A 3.x
+    /// client gets a positive acknowledgement for such a PUBLISH, so its identifier is kept at QoS
+    /// 2.
+    ///
+    /// # Errors
+    /// The resource that is short.
     fn admits_identifier(&self, core: &Core, qos: QoS) -> Result<(), Want> {
         if qos == QoS::ExactlyOnce { core.admits(Change::Identifier) } else { Ok(()) }
     }
 
-    /// Keeps a PUBLISH to `$delayed/...`, and acknowledges it.
+    /// Keeps the message of a PUBLISH to `$delayed/...`, and acknowledges the PUBLISH.
     fn publish_later(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
         let ClientPublish { now, publish, .. } = *self;
-        // The message is kept whatever its QoS, and frees no memory.
+        // A delayed message is kept at every QoS, and it frees no memory.
         let bytes = message_bytes(publish, topic);
         let kept = match life.core.admits(Change::Delayed { bytes }) {
             Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
@@ -284,15 +294,16 @@ impl<'a> ClientPublish<'a> {
         if let Err((reason, cause)) = kept {
             return self.refuse_publish(life, reason, Some(cause));
         }
-        self.take_over_incoming(life.core);
+        self.record_incoming(life.core);
         let gates = life.core.durability.gate_publisher(self.token, None);
         let routed = Routed { outcome: Outcome::Taken, gates, full: ShardSet::EMPTY };
         self.answer_publisher(life, routed, None);
         Flow::Continue
     }
 
-    /// Answers a PUBLISH that is not routed, for the `cause` that is counted, or because it is a
-    /// request of the client.
+    /// Acknowledges a PUBLISH that is not routed with `reason`, or ends the connection if a 3.x
+    /// client could not see the refusal. Counts a drop for `cause`. `cause` is `None` if no message
+    /// was dropped, because the PUBLISH was a request of the client.
     fn refuse_publish(
         &self,
         life: &mut Lifecycle<'_>,
@@ -321,7 +332,7 @@ impl<'a> ClientPublish<'a> {
 }
 
 /// Ends a PUBLISH that is not routed, because it is a repetition or breaks a rule. `before` is the
-/// length of the outbox before it.
+/// length of the outbox before the packet was handled.
 #[cold]
 fn end_unrouted(
     now: Instant,
@@ -344,9 +355,13 @@ fn end_unrouted(
     Flow::Continue
 }
 
-/// Resolves or sets the Topic Alias, also of a PUBLISH that is not routed: a repeated one may be
-/// the first on its connection that sets the alias. If the packet has no topic, the topic goes into
-/// `scratch.topic`.
+/// Resolves or sets the Topic Alias of a PUBLISH. If the packet has no topic, the topic goes into
+/// `scratch.topic`. Called also for a PUBLISH that is not routed: a repetition may be the first
+/// packet of its connection that sets the alias.
+///
+/// # Errors
+/// The violation that ends the connection: the alias is invalid or unknown, or there is no memory
+/// for it.
 fn resolve_topic_alias(id: ConnectionId, publish: &Publish<'_>, core: &mut Core) -> Result<(), Violation> {
     let Some(alias) = publish.properties.topic_alias else { return Ok(()) };
     let own = core.connections.get(id).and_then(|c| c.rare()).and_then(|rare| rare.aliases.as_deref());
@@ -365,7 +380,7 @@ fn resolve_topic_alias(id: ConnectionId, publish: &Publish<'_>, core: &mut Core)
 }
 
 impl Published {
-    /// Lets the acknowledgement wait for more gates.
+    /// Adds `gates` to the gates that the acknowledgement waits for.
     pub(crate) fn expect(&self, gates: u32, core: &mut Core) {
         if let Some((session, token)) = self.token
             && let Some(session_entry) = core.sessions.get_mut(session)
@@ -375,7 +390,7 @@ impl Published {
     }
 
     /// Ends a PUBLISH that took more than one turn. `known` is the number of gates that the
-    /// acknowledgement waits for already.
+    /// acknowledgement waits for already. `routed` is the result of all turns.
     pub(crate) fn end(
         &self,
         now: Instant,
@@ -385,8 +400,8 @@ impl Published {
         life: &mut Lifecycle<'_>,
     ) {
         if publication.body.is_some() || self.dead_letters || self.waits {
-            // The records may be in earlier batches. Then the present batch has nothing yet that
-            // would have it sealed, and the gate would never open.
+            // The records may all be in earlier batches, and the open batch may be empty. An empty
+            // batch is never sealed, so a gate for its commit would never open.
             life.core.durability.begin();
         }
         let gates = routed.gates + self.end_transaction(publication, &routed, life.core);
@@ -400,21 +415,22 @@ impl Published {
         life.core.unpause(now, self.connection, Pause::Work);
     }
 
-    /// Ends the transaction of a routed PUBLISH. Returns the number of gates that the
-    /// acknowledgement waits for in addition.
+    /// Ends the transaction of a routed PUBLISH. Returns the number of gates that this adds to the
+    /// acknowledgement: 1 if a commit must come first, else 0.
     fn end_transaction(&self, publication: &mut Publication<'_>, routed: &Routed, core: &mut Core) -> u32 {
         core.durability.end_transaction(publication, routed.outcome, self.incoming);
-        // All receivers refused it, and no answer is to come. So no message is stored, and its
-        // identifier is not either: it ends in the batch that it began in.
+        // Every receiver refused the message, and no gate is left that could change this. So no
+        // message is stored. The Packet Identifier is not stored either, because its record is
+        // removed from the same batch.
         let refused = routed.gates == 0 && routed.outcome.reason().is_error();
-        // A refused message may be a dead letter now, which goes out with this batch.
+        // A refused message may have become a dead letter, which is committed with this batch.
         let dead_letters = self.incoming.is_none() && (self.dead_letters || core.has_dead_letters());
-        // The retained message stays, even if no receiver took it.
+        // The retained message stays, even if no receiver took the message.
         let retained = self.waits && self.incoming.is_none();
         if !dead_letters && !retained && (refused || !(self.waits || publication.body.is_some())) {
             return 0;
         }
-        let early = !self.waits && !dead_letters && early(self.qos) == Early::Yes;
-        core.durability.gate_publisher(self.token, publication.body.as_ref().filter(|_| early))
+        let may_open_early = !self.waits && !dead_letters && early(self.qos) == Early::Yes;
+        core.durability.gate_publisher(self.token, publication.body.as_ref().filter(|_| may_open_early))
     }
 }

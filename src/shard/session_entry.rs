@@ -1,4 +1,4 @@
-//! A session that lives in a shard, with the data that the shard keeps beside it.
+//! A session of a shard, with the data that the shard keeps beside it.
 
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::Charge;
@@ -14,16 +14,16 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
-/// A session that lives in this shard, with its connection if it has one.
+/// A session of this shard, with its deadlines and its held messages.
 #[derive(Debug)]
 pub struct SessionEntry {
     /// The session.
     pub session: Session,
     /// The connection; `None` while the client is away.
     pub connection: Option<ConnectionId>,
-    /// The time at which the session ends; [`Instant::NEVER`] while connected.
+    /// The time at which the session expires. [`Instant::NEVER`] while the client is connected.
     pub ends: Instant,
-    /// The time at which the will is published; [`Instant::NEVER`] unless one is pending.
+    /// The time at which the will is published. [`Instant::NEVER`] if no will is pending.
     pub will_due: Instant,
     /// Messages that wait for room in the queue, under the policy `hold`.
     #[expect(
@@ -31,7 +31,7 @@ pub struct SessionEntry {
         reason = "8 bytes in every session where 32 would nearly always be empty"
     )]
     held: Option<Box<VecDeque<HeldMessage>>>,
-    /// The earliest of these deadlines that the expiry actor knows.
+    /// The deadline that the expiry actor has for this session.
     pub registered: Registered,
 }
 
@@ -39,10 +39,10 @@ pub struct SessionEntry {
 #[derive(Debug)]
 pub(crate) struct HeldMessage {
     pub delivery: Delivery,
-    /// Who waits for the outcome.
+    /// The gate that gets the outcome: it belongs to the publisher, a peer or an orphaned queue.
     pub gate: Gate,
     pub until: Instant,
-    /// Of its place in the list.
+    /// The charge for its place in the list.
     pub _charge: Charge,
 }
 
@@ -51,7 +51,7 @@ pub(crate) const HELD: usize = size_of::<HeldMessage>();
 
 impl SessionEntry {
     /// Returns an entry for a session without a connection. `ends` and `will_due` are
-    /// [`Instant::NEVER`] where nothing is pending.
+    /// [`Instant::NEVER`] if nothing is pending.
     pub(crate) fn new(session: Session, ends: Instant, will_due: Instant) -> SessionEntry {
         SessionEntry {
             session,
@@ -68,8 +68,9 @@ impl SessionEntry {
         self.ends.min(self.will_due).min(self.held_until())
     }
 
-    /// Returns true if a delivery has to be held: the policy says so, and the queue has no room or
-    /// others are held already. A message that is larger than the queue is not held.
+    /// Returns true if a delivery has to be held: the policy is `hold`, and the queue has no room
+    /// or other messages are held already. Drops expired messages first to make room. A message
+    /// that is larger than the whole queue is not held, because it would never fit.
     pub(crate) fn must_hold(
         &mut self,
         now: Instant,
@@ -93,7 +94,7 @@ impl SessionEntry {
         self.held.is_some()
     }
 
-    /// Holds a message, behind the others.
+    /// Holds a message behind the messages that are held already.
     pub(crate) fn hold(&mut self, held: HeldMessage) {
         self.held.get_or_insert_default().push_back(held);
     }
@@ -103,7 +104,7 @@ impl SessionEntry {
         self.held.as_ref()?.front()
     }
 
-    /// Takes out the oldest held message.
+    /// Removes and returns the oldest held message.
     pub(crate) fn pop_held(&mut self) -> Option<HeldMessage> {
         let held = self.held.as_mut()?;
         let front = held.pop_front();
@@ -114,35 +115,35 @@ impl SessionEntry {
     }
 
     /// Returns the time at which the oldest held message is refused, or [`Instant::NEVER`] if none
-    /// is held. All are held equally long, so no other one is refused earlier.
+    /// is held. All messages are held for the same time, so this is also the earliest refusal.
     pub(crate) fn held_until(&self) -> Instant {
         self.first_held().map_or(Instant::NEVER, |held| held.until)
     }
 
-    /// Ends the entry. Returns the session and the held messages.
+    /// Takes the entry apart. Returns the session and the held messages.
     pub(crate) fn into_parts(self) -> (Session, VecDeque<HeldMessage>) {
         (self.session, self.held.map_or_else(VecDeque::new, |held| *held))
     }
 
-    /// Returns true if the session has room in its outbox and in its queue. `connection` is that of
-    /// the session, if it has one.
+    /// Returns true if the session is connected and has room in its outbox and its queue.
+    /// `connection` is the session's connection, if it has one.
     pub(crate) fn takes_more(&self, connection: Option<&Connection>, policy: &SendPolicy) -> bool {
         connection.is_some_and(|c| c.wire.outbox.len() < policy.outbox) && self.has_place(policy)
     }
 
-    /// Returns true if the queue takes one more message, by number.
+    /// Returns true if the number of queued messages is below its limit. Ignores their bytes.
     pub(crate) fn has_place(&self, policy: &SendPolicy) -> bool {
         self.session.sender.queued() < self.session.queue_limits(policy).messages
     }
 
-    /// Returns true if the queue takes a message of `size` bytes that an ended session left. Such a
-    /// message does not pass held ones.
+    /// Returns true if the queue takes a message of `size` bytes that an ended session left. Held
+    /// messages come before such a message, so the result is false if there are any.
     pub(crate) fn has_room_for_owed(&self, now: Instant, size: usize, policy: &SendPolicy) -> bool {
         let limits = self.session.queue_limits(policy);
         !self.holds() && self.session.sender.may_have_room(now, size, limits)
     }
 
-    /// Returns the part of a long queue that stays in memory.
+    /// Returns how many messages of a long queue stay in memory. The others are parked.
     pub(crate) fn head(&self) -> Head {
         match self.connection {
             _ if self.session.sender.redelivery().keep_what_waits() => Head::All,
@@ -151,8 +152,8 @@ impl SessionEntry {
         }
     }
 
-    /// Returns a hash of the fields that [`Self::record`] writes and that a connection does not
-    /// change by coming or going. Never 0.
+    /// Returns a hash of the fields that [`Self::record`] writes, except those that change whenever
+    /// a connection comes or goes. So an equal hash means that a short record is enough. Never 0.
     pub(crate) fn hash_of_terms(&self) -> u64 {
         let session = &self.session;
         let will = session.will.as_deref();
@@ -164,7 +165,7 @@ impl SessionEntry {
         session.row().map_or(0, |row| row.write_buffer.hasher.hash_one(redelivery)).max(1)
     }
 
-    /// Records the session in full, if it is stored.
+    /// Records all fields of the session, if it is stored.
     pub(crate) fn record(&self) {
         let session = &self.session;
         let Some(row) = session.row() else { return };

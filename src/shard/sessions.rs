@@ -1,7 +1,8 @@
-//! The sessions of one shard, found by identifier, by slot and by client identifier.
+//! The sessions of one shard. A session is found by its identifier, its slot or its client
+//! identifier.
 //!
-//! `Sessions` knows no connection but by identifier. A slot of an ended session stays taken until
-//! [`Sessions::release`], because the subscription tree names a session by its slot.
+//! `Sessions` has no connections, only their identifiers. The slot of an ended session stays in use
+//! until [`Sessions::release`], because the subscription tree identifies a session by its slot.
 
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::SubscriptionOptions;
@@ -31,7 +32,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Returns the sessions of a shard that has none yet.
+    /// Returns an empty set of sessions.
     pub(crate) fn new(settings: &ShardSettings) -> Sessions {
         Sessions {
             slots: Slots::default(),
@@ -41,7 +42,7 @@ impl Sessions {
         }
     }
 
-    /// Adds a session whose client has none here.
+    /// Adds a session. Its client must have no other session in this shard.
     pub(crate) fn insert(&mut self, session_entry: SessionEntry) -> SessionId {
         let id = self.slots.insert(session_entry);
         if let Some(session_entry) = self.slots.get(id) {
@@ -50,20 +51,21 @@ impl Sessions {
         id
     }
 
-    /// Takes out a session that ends. Its client identifier is free at once, and its slot after
-    /// [`Self::release`].
+    /// Removes a session that ends, and returns it. Its client identifier is free at once. Its slot
+    /// is free after [`Self::release`].
     pub(crate) fn retire(&mut self, id: SessionId) -> Option<Box<SessionEntry>> {
         let session_entry = self.slots.retire(id)?;
         self.clients.remove(&session_entry.session.client_id, id);
         Some(session_entry)
     }
 
-    /// Frees the slot of a session that was taken out. Call it once for each.
+    /// Frees the slot of a session that [`Self::retire`] removed. Call it once for each such
+    /// session.
     pub(crate) fn release(&mut self, slot: u32) {
         self.slots.release(slot);
     }
 
-    /// Returns the session of a client.
+    /// Returns the session of a client, if there is one.
     pub(crate) fn find(&self, client_id: &str) -> Option<SessionId> {
         let slots = &self.slots;
         let is_it = |slot| slots.at(slot).is_some_and(|(_, r)| &*r.session.client_id == client_id);
@@ -80,13 +82,13 @@ impl Sessions {
         self.slots.get_mut(id)
     }
 
-    /// Returns the session that is in a slot now.
+    /// Returns the session that uses a slot now.
     #[inline]
     pub(crate) fn at(&self, slot: u32) -> Option<(SessionId, &SessionEntry)> {
         self.slots.at(slot)
     }
 
-    /// Returns the session that is in a slot now.
+    /// Returns the session that uses a slot now, to change it.
     #[inline]
     pub(crate) fn at_mut(&mut self, slot: u32) -> Option<(SessionId, &mut SessionEntry)> {
         self.slots.at_mut(slot)
@@ -124,7 +126,8 @@ impl Sessions {
         self.get(id).is_some_and(|r| r.session.row().is_some())
     }
 
-    /// Registers session expiry, will delay or the end of a hold, whichever is first.
+    /// Registers the earliest of session expiry, will delay and the end of a hold, unless the
+    /// registered deadline is early enough.
     pub(crate) fn register(&mut self, id: SessionId, effects: &mut Effects) {
         let Some(session_entry) = self.slots.get_mut(id) else { return };
         let deadline = session_entry.deadline();
@@ -135,7 +138,9 @@ impl Sessions {
         }
     }
 
-    /// Records a session that outlives its connection. Gives it a row in the store if it has none.
+    /// Records a session that outlives its connection. If it has no row in the store yet, gives it
+    /// one. If only its connection, expiry or will time changed since the last record, the record
+    /// has only these. Does nothing without a store.
     pub(crate) fn record(&mut self, id: SessionId, write_buffer: Option<&Rc<WriteBuffer>>) {
         let (Some(write_buffer), Some(session_entry)) = (write_buffer, self.slots.get_mut(id)) else {
             return;

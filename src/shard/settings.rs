@@ -1,4 +1,4 @@
-//! The operator's settings, as the shard needs them.
+//! The operator's settings that a shard needs.
 
 use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
@@ -6,25 +6,26 @@ use crate::session::drops::DropReason;
 use crate::shard::durability::gates::Durability;
 use std::time::Duration;
 
-/// Slot of the deadline of a shard's regular work, of the kind
+/// The slot under which a shard registers the deadline of its regular housekeeping. The kind is
 /// [`DeadlineKind::Housekeeping`](crate::expiry::deadline::DeadlineKind).
 pub const OWN_HOUSEKEEPING: u32 = 0;
 
-/// Slot of the deadline of the earliest delayed message, of the same kind.
+/// The slot under which a shard registers the due time of its earliest delayed message. The kind is
+/// the same.
 pub const OWN_DELAYED: u32 = 1;
 
-/// The settings of one shard. All shards of a broker have the same.
+/// The settings of one shard. All shards of a broker have equal settings.
 #[derive(Clone, Debug)]
 pub struct ShardSettings {
     /// The settings of the sessions.
     pub session: SessionPolicy,
-    /// The time from the connection to the end of CONNECT.
+    /// The maximum time from the acceptance of a connection to the end of its CONNECT.
     pub connect_timeout: Duration,
-    /// The time that a connection may make no progress while bytes wait.
+    /// The maximum time without progress while bytes are pending.
     pub write_timeout: Duration,
     /// Maximum number of sessions in all shards.
     pub sessions: usize,
-    /// The time that a publisher's acknowledgement waits for room under the policy `hold`.
+    /// The maximum time that a publisher's acknowledgement waits for room under the policy `hold`.
     pub hold_timeout: Duration,
     /// The width of a bucket of the expiry queue.
     pub expiry_interval: Duration,
@@ -34,22 +35,23 @@ pub struct ShardSettings {
     pub delayed: DelayedLimits,
     /// Maximum number of last-disconnect records, in all shards.
     pub last_disconnects: usize,
-    /// True if there are event topics. They need the detail of each event.
+    /// True if event topics are on. They need the detail of each event.
     pub event_topics: bool,
 }
 
 impl ShardSettings {
-    /// Returns why a client may not publish to a topic, if it may not.
+    /// Returns why a client may not publish to a topic, or `None` if it may.
     pub(crate) fn topic_refusal(&self, topic: &str) -> Option<DropReason> {
         if is_reserved(topic) {
             return Some(DropReason::ReservedTopic);
         }
-        // Each level but the first takes a byte at least, so a short topic need not be counted.
+        // Each level but the first takes at least one byte, so a short topic cannot have too many
+        // levels.
         let most = self.session.topic_levels;
         (topic.len() >= most && levels(topic) > most).then_some(DropReason::TopicTooDeep)
     }
 
-    /// Returns the bytes of the largest message that some queue of a shard may take.
+    /// Returns the size of the largest message, in bytes, that some queue of a shard may take.
     pub(crate) fn largest_queue_bytes(&self, durability: &Durability) -> usize {
         let policy = &self.session.send;
         if durability.is_on() {
@@ -60,7 +62,7 @@ impl ShardSettings {
     }
 }
 
-/// Limits of the messages that wait for their delay to end, in all shards.
+/// Limits of delayed messages, for all shards together.
 #[derive(Clone, Copy, Debug)]
 pub struct DelayedLimits {
     /// Maximum number of messages.
@@ -71,8 +73,8 @@ pub struct DelayedLimits {
     pub horizon: u32,
 }
 
-/// Returns true if a topic is reserved for the broker. A client's PUBLISH to it is acknowledged or
-/// refused, and its message is dropped and counted.
+/// Returns true if a topic is reserved for the broker. A client's PUBLISH to such a topic is not
+/// routed. The message is dropped and counted, unless the topic is a request of the client.
 #[inline]
 pub(crate) fn is_reserved(topic: &str) -> bool {
     topic.starts_with('$') && is_own(topic)

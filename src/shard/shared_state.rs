@@ -6,35 +6,35 @@ use crate::shard::totals::Totals;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The shared state. The retained messages of a topic have one order, so they stand in one place.
-/// Their lock is taken for retained publishes and for SUBSCRIBE only.
+/// The state that all shards share. The retained messages of one topic need one order, so they are
+/// here and not in a shard. Only retained PUBLISH packets and SUBSCRIBE take their lock.
 #[derive(Debug)]
 pub struct SharedState {
     /// The retained messages.
     pub retained: Mutex<Retained>,
-    /// The bytes that clients make the broker hold, and their limit.
+    /// The bytes that are charged to clients, and their limit `limits.memory`.
     pub budget: Arc<Budget>,
-    /// The part of the budget that partial packets may hold, so that they cannot starve messages.
+    /// The bytes of partial packets, and their part of the budget. They must not starve messages.
     pub partial: PartialShare,
     /// True while the store has no room. Changes that need the store are refused then.
     pub store_full: AtomicBool,
     /// Counts with a limit for the whole broker.
     pub totals: Totals,
-    /// Bytes that may be on their way to the store before it is full. Negative beyond that, and
-    /// `i64::MAX` while there is plenty.
+    /// Bytes that may be on their way to the store before it is full. Negative if there are more.
+    /// `i64::MAX` while the store has plenty of room.
     pub store_room: AtomicI64,
 }
 
 /// The bytes of partial packets in all shards, and their limit.
 #[derive(Debug)]
 pub struct PartialShare {
-    /// The sum of what each shard reported last.
+    /// The sum of the bytes that each shard reported last.
     held: AtomicI64,
     most: AtomicI64,
 }
 
 impl PartialShare {
-    /// Returns a share without bytes, with a limit of `most` bytes.
+    /// Returns a share without bytes. The limit is `most` bytes.
     pub fn new(most: u64) -> PartialShare {
         let share = PartialShare { held: AtomicI64::new(0), most: AtomicI64::new(0) };
         share.limit(most);
@@ -46,7 +46,7 @@ impl PartialShare {
         self.most.store(i64::try_from(most).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
-    /// Adds the growth of one shard's partial packets, in bytes. May be negative.
+    /// Adds the growth of one shard's partial packets, in bytes. The growth may be negative.
     pub(crate) fn report(&self, grown: i64) {
         self.held.fetch_add(grown, Ordering::Relaxed);
     }
@@ -65,7 +65,8 @@ impl SharedState {
         self.retained.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if a change may be refused. Called for every PUBLISH; nearly always false.
+    /// Returns true if memory or disk is short, so that a change may be refused. Called for every
+    /// PUBLISH. Nearly always false.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.budget.is_exceeded() || self.store_is_short()
@@ -76,13 +77,15 @@ impl SharedState {
         self.is_store_full() || self.store_room.load(Ordering::Relaxed) != i64::MAX
     }
 
-    /// Returns true if the store has no room. For those who make room, not for those who need some.
+    /// Returns true if the store has no room. Callers use this to decide about changes that make
+    /// room. A change that needs room is checked by admission.
     pub(crate) fn is_store_full(&self) -> bool {
         self.store_full.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes of the retained message that an erasing PUBLISH to `topic` frees. Returns
-    /// 0 while nothing is short; then the lock is left alone.
+    /// 0 if neither memory nor disk is short. Then the size does not matter, and the lock is not
+    /// taken.
     pub(crate) fn frees(&self, topic: &str) -> usize {
         if self.is_short() { self.retained().size_of(topic) } else { 0 }
     }

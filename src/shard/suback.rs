@@ -1,11 +1,10 @@
-//! SUBACK and UNSUBACK, and the retained messages behind a SUBACK.
+//! Sends SUBACK and UNSUBACK, and the retained messages behind a SUBACK.
 //!
-//! The retained messages that a SUBSCRIBE asks for are walked and queued in portions, in later
-//! turns where one does not do for them, with the connection paused meanwhile. A message that
-//! changes in between is found if the walk has not passed it. Otherwise the change arrives live,
-//! because the subscription is in force. To a session that is in the store SUBACK promises what is
-//! retained, so SUBACK leaves when the last portion is committed: until then the outbox is held
-//! behind it.
+//! The retained messages for a SUBSCRIBE are searched and queued in portions. If one turn is not
+//! enough, later turns continue, and the connection is paused meanwhile. If a retained message
+//! changes during the search, the search may miss the change. But then the change arrives live,
+//! because the subscription is already in force. To a stored session SUBACK promises the retained
+//! messages, so SUBACK waits in the outbox until the last portion is committed.
 
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
@@ -24,15 +23,15 @@ use crate::shard::slots::{ConnectionId, SessionId};
 use crate::shard::work::Job;
 use crate::time::Instant;
 
-/// Retained messages that are looked at while their store is locked.
+/// Maximum number of retained messages that are searched under one lock.
 const AT_ONCE: usize = 1_000;
 
-/// Bytes of retained messages that are written for the price of a step.
+/// Bytes of retained messages that are written to the outbox for one step.
 const SENT_BYTES: usize = 64;
 
 impl Answer {
-    /// Writes SUBACK or UNSUBACK, then the retained messages. A connection that is gone gets none
-    /// of them; its session keeps the subscription. Returns the job that is left.
+    /// Writes SUBACK or UNSUBACK, then queues the retained messages. Returns the job that is left.
+    /// If the connection is gone, nothing is written or queued. The session keeps the subscription.
     pub(crate) fn send(
         self,
         now: Instant,
@@ -75,8 +74,8 @@ impl Answer {
 
 impl RetainedDelivery {
     /// Continues with the retained messages of a SUBSCRIBE. Returns the job that is left. The
-    /// session gets all of them, even if its connection is gone or another one: a SUBACK may have
-    /// been read.
+    /// session gets all of them, even if its connection is gone or replaced, because the client may
+    /// have read SUBACK.
     pub(crate) fn go_on(mut self: Box<Self>, now: Instant, life: &mut Lifecycle<'_>) -> Option<Job> {
         let is_left = |this: &RetainedDelivery, life: &Lifecycle<'_>| {
             this.next < this.requests.len() && life.core.sessions.get(this.session).is_some()
@@ -94,7 +93,8 @@ impl RetainedDelivery {
         if self.held
             && let Some(write_buffer) = life.core.durability.write_buffer()
         {
-            // The deliveries are recorded, the last of them in the present batch.
+            // All deliveries are recorded, the last ones in the open batch. SUBACK may leave when
+            // this batch is committed.
             write_buffer.begin();
             let lsn = write_buffer.lsn();
             if let Some(connection) = life.core.connections.get_mut(self.connection) {
@@ -105,16 +105,18 @@ impl RetainedDelivery {
         None
     }
 
-    /// Queues retained messages that match, beyond the queue's own limit: each is a reference, and
-    /// there are at most as many more as are retained. The window and the outbox pace them.
+    /// Queues the next portion of matching retained messages. The limit of the queue does not hold
+    /// for them: each is only a reference, and there are no more of them than retained messages.
+    /// The window and the outbox pace them.
     // 3.1.1 [MQTT-3.3.1-8]
     fn queue_retained(&mut self, now: Instant, core: &mut Core) {
         let Some(request) = self.requests.get(self.next) else { return };
         let mut found = Vec::new();
-        // A message that matches costs up to four steps.
+        // A matching message costs up to four steps: one to find it, and three to store it.
         let most = AT_ONCE.min((core.turn.left() / 4).max(1) as usize);
         let mut left = most;
-        // In portions, so that other shards' retained messages do not wait for all of it.
+        // All shards share the lock. Portions keep the time short for which other shards wait for
+        // it.
         let progress = core.shared.retained().matching_from(
             &mut self.cursor,
             &request.filter,
@@ -134,15 +136,17 @@ impl RetainedDelivery {
         }
     }
 
+    /// Queues the messages that a portion found. Drops and counts those without room.
     fn queue_found(&self, request: &RetainedRequest, mut found: Vec<Message>, core: &mut Core) {
         let all = core.shared.retained().len();
         drop_beyond_room(self.session, request.qos, &mut found, core);
         let Core { sessions, settings, counters, turn, .. } = &mut *core;
         let Some(session_entry) = sessions.get_mut(self.session) else { return };
-        // Each of them is a row in the store too, if there is one.
+        // A delivery to a stored session is also a row in the store.
         let steps = if session_entry.session.row().is_some() { 3 } else { 1 };
         turn.charge(found.len() as u32 * steps);
-        // A client that asks again and again and acknowledges nothing gets them once.
+        // A client may subscribe again and again without acknowledging anything. This bound lets it
+        // queue each retained message only once.
         let most = session_entry.session.queue_limits(&settings.session.send).messages + all;
         let room = most.saturating_sub(session_entry.session.sender.queued());
         let beyond = found.split_off(room.min(found.len()));
@@ -161,7 +165,7 @@ impl RetainedDelivery {
         core.report_drops(self.session);
     }
 
-    /// Sends of what is queued what the window and the outbox take.
+    /// Sends as many queued messages as the window and the outbox take.
     fn send_retained(&self, now: Instant, life: &mut Lifecycle<'_>) {
         let Core { connections, sessions, settings, counters, scratch, effects, turn, .. } = &mut *life.core;
         let Some(session_entry) = sessions.get_mut(self.session) else { return };
@@ -177,12 +181,12 @@ impl RetainedDelivery {
     }
 }
 
-/// Drops and counts those of the messages that there is no memory or disk for. Each takes a
-/// place in the queue, whatever its message takes: some 50 B, for as many as are retained and
-/// each client. In the store each is a row of its own.
+/// Drops and counts the messages in `found` for which there is no memory or disk. Each message
+/// takes a place of some 50 bytes in the queue, although its content is shared. In the store each
+/// is a row of its own.
 ///
-/// The subscription holds all the same: a client that subscribes again at each return must not
-/// be refused for it.
+/// The subscription stays in force. A client that subscribes again at each return must not be
+/// refused because the broker has no room for retained messages.
 fn drop_beyond_room(session: SessionId, qos: QoS, found: &mut Vec<Message>, core: &mut Core) {
     if !core.shared.is_short() {
         return;

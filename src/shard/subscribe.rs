@@ -1,13 +1,13 @@
-//! SUBSCRIBE and UNSUBSCRIBE, and when they are in force everywhere.
+//! Handles SUBSCRIBE and UNSUBSCRIBE, and waits until they are in force in every shard.
 //!
-//! The index of this shard is changed at once. If there are other shards, they are informed, and a
-//! barrier follows. The answer waits until each shard has passed the barrier; then the retained
-//! messages are read ([`crate::shard::suback`]). So what is published after the SUBACK reaches the
-//! subscriber live, and what was retained before it is read: nothing falls between.
+//! The subscription tree of this shard changes at once. If there are other shards, they are
+//! informed, and a barrier follows. SUBACK waits until every shard has passed the barrier. Then the
+//! retained messages are read ([`crate::shard::suback`]). So the subscriber gets every message: a
+//! message that is published after SUBACK arrives live, and a message that was retained before is
+//! found.
 //!
-//! A packet may name so many filters that a turn does not do for them. Then the connection is
-//! paused, and the rest is a [`SubscribeRequest`] that goes on in later turns; the barrier follows
-//! the last filter.
+//! A packet may have more filters than one turn can handle. Then the connection is paused, and the
+//! rest becomes a [`SubscribeRequest`] for later turns. The barrier follows the last filter.
 
 use crate::mqtt::packet::{ReasonCode, Subscribe, SubscribeFilter, Unsubscribe};
 use crate::routing::shared_group::Presence;
@@ -25,12 +25,13 @@ use crate::shard::subscribe_request::{Names, SubscribeRequest};
 use crate::shard::work::Job;
 use crate::time::Instant;
 
-/// Filters of one SUBSCRIBE that are looked at, if a client may not have more subscriptions: there
-/// cannot be as many different ones, whatever is named twice.
+/// Filters of one SUBSCRIBE that are always checked, even if a client may have fewer subscriptions.
+/// Some of them may be repetitions, which exceed no limit. Filters beyond this number and beyond
+/// the limit are refused without a check.
 const NAMED: usize = 1_024;
 
-/// Bytes of a filter that are entered into the index, or taken out of it, for the price of a step:
-/// two or three levels.
+/// Bytes of a filter that are added to the subscription tree, or removed from it, for one step: two
+/// or three levels.
 const FILTER_BYTES: usize = 8;
 
 /// A SUBSCRIBE or UNSUBSCRIBE that is being handled.
@@ -66,7 +67,7 @@ impl FilterChange {
     }
 
     /// Continues with the filters of a packet. Returns the job that is left. If the connection is
-    /// gone, the rest is dropped: no answer promised it.
+    /// gone, the remaining filters are dropped, because no SUBACK has promised them.
     pub(super) fn go_on(
         now: Instant,
         mut request: Box<SubscribeRequest>,
@@ -100,8 +101,8 @@ impl FilterChange {
         this.answer_when_in_force(request.answer, life)
     }
 
-    /// Enters one filter. Adds its reason code, and the retained messages that it asks for, to the
-    /// answer.
+    /// Subscribes to one filter. Adds its reason code, and the request for its retained messages,
+    /// to the answer.
     fn enter(
         &self,
         requested: &SubscribeFilter<'_>,
@@ -128,6 +129,10 @@ impl FilterChange {
         });
     }
 
+    /// Checks, records and subscribes to one filter.
+    ///
+    /// # Errors
+    /// Why the filter is refused.
     fn enter_one(
         &self,
         requested: &SubscribeFilter<'_>,
@@ -140,7 +145,7 @@ impl FilterChange {
         let own = &life.core.sessions.get(session).ok_or(gone)?.session.subscriptions;
         let CheckedFilter { filter, known, sends_retained } =
             own.check(requested, &life.core.settings.session)?;
-        // Each level may be a node of the index, and two nodes are a step.
+        // Each level of the filter may be a new node of the tree. Two nodes cost one step.
         life.core.turn.charge(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
         let change = Change::Subscribe {
             bytes: requested.filter.len(),
@@ -195,7 +200,7 @@ impl FilterChange {
         Flow::Continue
     }
 
-    /// Takes one filter out, and adds its reason code to the answer.
+    /// Unsubscribes from one filter. Adds its reason code to the answer.
     fn leave(&self, filter: &str, answer: &mut Answer, life: &mut Lifecycle<'_>) {
         let FilterChange { session, .. } = *self;
         life.core.turn.charge(1 + (filter.len() / FILTER_BYTES) as u32);
@@ -208,7 +213,8 @@ impl FilterChange {
         answer.reasons.push(reason);
     }
 
-    /// Answers when the change is in force in every shard. Returns the job that is left.
+    /// Sends the answer when the change is in force in every shard. Pauses the connection until
+    /// then. Returns the job that is left.
     fn answer_when_in_force(&self, answer: Answer, life: &mut Lifecycle<'_>) -> Option<Job> {
         let FilterChange { now, connection: id, session } = *self;
         if answer.refused > 0 {

@@ -11,7 +11,7 @@ pub(crate) struct SubscribeRequest {
     pub connection: ConnectionId,
     pub session: SessionId,
     pub filters: Names,
-    /// Of each filter. Empty in an UNSUBSCRIBE.
+    /// The options of each filter. Empty for an UNSUBSCRIBE.
     pub options: Vec<SubscriptionOptions>,
     pub subscription_id: u32,
     pub answer: Answer,
@@ -19,8 +19,8 @@ pub(crate) struct SubscribeRequest {
 }
 
 impl SubscribeRequest {
-    /// Returns the request, with its bytes on the account. In a SUBSCRIBE each filter has its
-    /// options. An UNSUBSCRIBE has none, and no Subscription Identifier.
+    /// Returns a request whose bytes are charged. For a SUBSCRIBE, `options` has one value for each
+    /// filter. For an UNSUBSCRIBE, `options` is empty and `subscription_id` is 0.
     pub(crate) fn new(
         connection: ConnectionId,
         session: SessionId,
@@ -34,7 +34,7 @@ impl SubscribeRequest {
     }
 }
 
-/// A list of names, in one allocation.
+/// A list of names with one buffer for their text, so that a name costs no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     text: String,
@@ -46,7 +46,7 @@ impl Names {
     /// Adds a name.
     pub(crate) fn add(&mut self, name: &str) {
         self.text.push_str(name);
-        // Of one packet, so fewer than 2^28 bytes.
+        // All names come from one packet, so their bytes are fewer than 2^28.
         self.ends.push(self.text.len() as u32);
     }
 

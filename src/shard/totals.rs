@@ -1,7 +1,7 @@
-//! Counts for the limits that hold for all shards of a broker together.
+//! Counts for limits that concern all shards of a broker together.
 //!
-//! A shard changes a count for each session or delayed message that comes or goes, never for a
-//! message that is delivered.
+//! A shard changes a count when a session or a delayed message comes or goes, but never when it
+//! delivers a message.
 
 use crate::shard::observe::last_disconnect::LastDisconnects;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,19 +12,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct Total(AtomicUsize);
 
 impl Total {
-    /// Counts `n` more if the limit allows it. Returns false, and counts nothing, if not.
+    /// Adds `n` if the sum is within the limit. Returns false, and adds nothing, if not.
     pub fn take(&self, n: usize, limit: usize) -> bool {
         let more = |count: usize| count.checked_add(n).filter(|count| *count <= limit);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Counts `n` more, whatever the limit: for values that a restart recovered, or that replace
-    /// others.
+    /// Adds `n` without a check of the limit. For values that a restart recovered, and for values
+    /// that replace others.
     pub fn add(&self, n: usize) {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts `n` less. `n` must have been counted before.
+    /// Subtracts `n`, which must have been added before.
     pub fn give_back(&self, n: usize) {
         let before = self.0.fetch_sub(n, Ordering::Relaxed);
         debug_assert!(before >= n, "{n} given back of {before}");
@@ -49,7 +49,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Locked when a connection ends that leaves a record.
+    /// Locks the topics of last-disconnect records. The lock is taken when a record is written.
     pub(crate) fn last_disconnects(&self) -> MutexGuard<'_, LastDisconnects> {
         // A panic is fatal in this process, so a poisoned lock is never met outside tests.
         self.last_disconnects.lock().unwrap_or_else(PoisonError::into_inner)

@@ -318,8 +318,10 @@ impl Sender {
         self.window.as_deref().map_or(Instant::NEVER, InFlight::earliest_due)
     }
 
-    /// Returns the due time of the packets sent last. This time is an upper bound for the change
-    /// that these packets made to [`Self::earliest_due`].
+    /// Returns the earlier due time of the newest PUBLISH and the newest PUBREL, or
+    /// [`Instant::NEVER`]. Costs no pass over the window. A caller that has registered
+    /// [`Self::earliest_due`] before needs only this time after a send, unless redelivery policies
+    /// differ by topic.
     pub fn newest_due(&self) -> Instant {
         self.window.as_deref().map_or(Instant::NEVER, InFlight::newest_due)
     }

@@ -1,20 +1,17 @@
-//! The commit gates of one shard: acknowledgements, tickets, outboxes and page requests that wait
+//! The commit gates of one shard. Acknowledgements, tickets, outboxes and page requests wait here
 //! until the store has committed a batch.
 //!
-//! | leaves | waits for the commit of |
-//! |---|---|
-//! | PUBACK | the message for its stored receivers, or all of them have acknowledged it |
-//! | PUBREC | the same, and the identifier; so does everything that the message leads to |
-//! | PUBCOMP, PUBREC that refuses | the identifier's removal |
-//! | PUBLISH at QoS 2 | its own identifier |
-//! | PUBREL | that PUBREC came |
-//! | SUBACK, UNSUBACK | the subscriptions |
-//! | CONNACK | the session, and the removal of one before it, whenever that ended |
-//! | a ticket to a peer | what its publications led to here |
+//! The section Durability of `docs/architecture.md` has the table of packets and the commits that
+//! they wait for. This is where each packet waits:
 //!
-//! The first two wait in their session ([`crate::session::inbound`]), which knows their order.
-//! Tickets wait in their peer. The others wait in the outbox, behind a mark that also holds back
-//! the bytes after it, because a stream has one order.
+//! | packet | waits in |
+//! |---|---|
+//! | PUBACK, and PUBREC for a routed message | its session ([`crate::session::inbound`]), which knows the order |
+//! | a ticket to a peer | the exchange with the peer, which knows the order of tickets |
+//! | all others | the outbox, behind a mark that also holds back all later bytes |
+//!
+//! A gate opens with the commit of its batch. The gate of a QoS 1 message can open before: when
+//! every receiver has finished the message, nothing of it needs to be stored any more.
 
 use crate::mqtt::charge::{Budget, Charge, Recount, Recounted};
 use crate::mqtt::outcome::Outcome;
@@ -34,10 +31,10 @@ use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Number of gates whose room is kept when they are gone.
+/// Number of gates whose memory is kept when the gates are gone.
 const KEPT_GATES: usize = 4096;
 
-/// The durable side of one shard. Nothing waits in a shard without a store.
+/// The durable side of one shard. In a shard without a store, nothing waits.
 #[derive(Debug, Default)]
 pub(crate) struct Durability {
     stored: Option<Box<Stored>>,
@@ -48,48 +45,53 @@ pub(crate) struct Durability {
 #[derive(Debug)]
 struct Stored {
     write_buffer: Rc<WriteBuffer>,
-    /// Number of the first of `gates`.
+    /// The number of the first gate in `gates`. The numbers of the others follow without a gap.
     first: GateNumber,
-    /// One for each message whose publisher or ticket waits for a commit.
+    /// One gate for each message whose publisher or ticket waits for a commit: the batch, and the
+    /// owner to inform. The owner is `None` if the gate opened before the commit.
     gates: VecDeque<(Lsn, Option<Waits>)>,
-    /// Of `gates`.
+    /// The charge for the memory of `gates`.
     charge: Charge,
-    /// The end of sessions, by the hash of their client identifier, until it is committed.
+    /// The batches in which sessions end that are not committed yet, by the hash of the client
+    /// identifier.
     ended: HashMap<u64, Lsn, FixedState>,
-    /// Connections whose outbox waits for a commit, each once.
+    /// The connections whose outbox waits for a commit. Each is here once.
     held_until_commit: Vec<ConnectionId>,
     /// Page requests that wait for a commit.
     pages: VecDeque<(Lsn, PageRequest)>,
-    /// Page requests that have no answer yet.
+    /// The number of page requests whose page has not come yet.
     pages_requested: usize,
-    /// Sessions that wait for such an answer. Over the memory budget one page is read at a time.
+    /// The sessions that wait for the page of another session, because one page is read at a time
+    /// while the memory budget is exceeded.
     to_fetch: VecDeque<SessionId>,
     /// A request for delayed messages that waits for a commit.
     look_up: Option<(Lsn, DelayedRequest)>,
 }
 
-/// Who is informed when a gate opens.
+/// The owner of a gate, which is informed when the gate opens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waits {
-    /// The publisher, here or at a peer.
+    /// The acknowledgement of a publisher, in this shard or in a peer.
     Publisher { gate: Gate, outcome: Outcome },
-    /// The ticket for the batch of this number from a peer.
+    /// The ticket for the peer batch with this number.
     Ticket { peer: ShardId, number: u64 },
 }
 
-/// Whether an acknowledgement may leave before the commit, once every receiver has acknowledged.
+/// The permission to acknowledge a message before the commit, when every receiver has acknowledged
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Early {
     Yes,
     No,
 }
 
-/// Returns `Yes` for QoS 1. At QoS 2 the identifier has to be committed in any case.
+/// Returns `Yes` for QoS 1. At QoS 2 the Packet Identifier must be committed in any case, so the
+/// result is `No`.
 pub(crate) fn early(qos: QoS) -> Early {
     if qos == QoS::AtLeastOnce { Early::Yes } else { Early::No }
 }
 
-/// Gates that a commit opened, and connections whose outbox it may release.
+/// The gates that a commit opened, and the connections whose outbox it may release.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedGates {
     pub gates: Vec<Waits>,
@@ -97,8 +99,8 @@ pub(crate) struct OpenedGates {
 }
 
 impl Durability {
-    /// Stores sessions that outlive their connections from here on. `next_number` is above every
-    /// number that the store has seen.
+    /// Turns the store on: sessions that outlive their connections are stored from now on.
+    /// `next_number` is above every number that the store has seen.
     pub(crate) fn keep_in_store(&mut self, here: ShardId, next_number: u64) {
         self.stored = Some(Box::new(Stored {
             write_buffer: WriteBuffer::new(here.0, next_number),
@@ -126,12 +128,13 @@ impl Durability {
         self.stored.as_ref().map(|s| &s.write_buffer)
     }
 
-    /// Returns true if the broker stops.
+    /// Returns true if the broker is stopping.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    /// Notes that the broker stops: records go to the store at once from here on.
+    /// Notes that the broker stops. From now on each turn seals its batch, without a wait for the
+    /// last commit.
     pub(crate) fn begin_to_stop(&mut self) {
         self.stopping = true;
         if let Some(write_buffer) = self.write_buffer() {
@@ -139,35 +142,39 @@ impl Durability {
         }
     }
 
-    /// Seals the batch of this turn, if it has to be committed. `hurry` is true if the store has no
-    /// room: then records that free some go at once.
+    /// Seals the batch of this turn and returns it, if it is due. `hurry` is true if the store has
+    /// no room. Then the batch does not wait for the commit of the last one, because it may have
+    /// records that free room.
     pub(crate) fn seal(&self, hurry: bool) -> Option<Batch> {
         let write_buffer = self.write_buffer()?;
         write_buffer.set_eager(hurry || self.stopping);
         write_buffer.seal()
     }
 
-    /// Returns the batch that everything recorded so far is in; `None` if all is committed.
+    /// Returns the batch whose commit makes everything recorded so far safe, or `None` if all of it
+    /// is committed.
     #[inline]
     pub(crate) fn pending(&self) -> Option<Lsn> {
         self.write_buffer()?.pending()
     }
 
-    /// Makes the present batch one that is sealed, even if nothing else is recorded in it.
+    /// Lets the open batch be sealed and committed, even if nothing else is recorded in it.
     pub(crate) fn begin(&self) {
         if let Some(write_buffer) = self.write_buffer() {
             write_buffer.begin();
         }
     }
 
-    /// Notes that a session of this client ends in the present batch.
+    /// Notes that a session of this client ends in the open batch. `client` is the hash of the
+    /// client identifier.
     pub(crate) fn session_ended(&mut self, client: u64) {
         if let Some(stored) = &mut self.stored {
             stored.ended.insert(client, stored.write_buffer.lsn());
         }
     }
 
-    /// Returns true if the end of a session of this client may not be committed yet.
+    /// Returns true if the end of an earlier session of this client may not be committed yet. Two
+    /// clients with the same hash may lead to a needless `true`.
     pub(crate) fn is_ending(&self, client: u64) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.ended.contains_key(&client))
     }
@@ -179,22 +186,26 @@ impl Durability {
         }
     }
 
-    /// Lets a publisher wait until the records so far are committed; `early`: or until every
-    /// receiver of this message has acknowledged it. Returns the number of gates that it waits for
-    /// more: 1, or 0 where nothing waits.
+    /// Lets an acknowledgement wait for the commit of everything recorded so far. Returns the
+    /// number of gates that this adds: 1, or 0 if there is no token or no store.
+    ///
+    /// With `body`, the gate also opens before the commit, when every receiver has finished the
+    /// message: each receiver's [`Entry`](crate::persistence::rows::Entry) is dropped, the last one
+    /// drops the [`Body`], and the body's `Drop` reports the gate. The turn then takes it with
+    /// [`Self::take_finished`].
     pub(crate) fn gate_publisher(
         &mut self,
         token: Option<(SessionId, AckToken)>,
-        early: Option<&Rc<Body>>,
+        body: Option<&Rc<Body>>,
     ) -> u32 {
         let (Some((session, token)), Some(stored)) = (token, &mut self.stored) else { return 0 };
         let (gate, outcome) = (Gate::Here { session, token }, Outcome::Unmatched);
-        stored.gate(Waits::Publisher { gate, outcome }, early);
+        stored.gate(Waits::Publisher { gate, outcome }, body);
         1
     }
 
-    /// Lets a gate wait until the records so far are committed. Returns false if all of them are:
-    /// then the caller answers the gate.
+    /// Lets a gate wait for the commit of everything recorded so far. Returns false if all of it is
+    /// committed, so that the caller gives the outcome at once.
     pub(crate) fn gate_answer(&mut self, gate: Gate, outcome: Outcome) -> bool {
         let Some(stored) = &mut self.stored else { return false };
         if stored.write_buffer.pending().is_none() {
@@ -205,8 +216,9 @@ impl Durability {
         true
     }
 
-    /// Returns how far the ticket for a peer's batch has to wait for a stored message that it led
-    /// to.
+    /// Returns the commit for which the ticket of a peer batch has to wait. `number` is the number
+    /// of the peer batch, and `body` a message that it led to. If `early` allows it, the ticket
+    /// also becomes ready when every receiver has finished the message.
     pub(crate) fn gate_ticket(
         &mut self,
         peer: ShardId,
@@ -222,7 +234,7 @@ impl Durability {
         Readiness::Finished(stored.write_buffer.lsn())
     }
 
-    /// Notes that everything up to this batch is committed. Requests that waited for it go into the
+    /// Handles the commit of all batches up to `lsn`. Requests that waited for it go into the
     /// effects. Returns the gates that open.
     pub(crate) fn committed(&mut self, lsn: Lsn, effects: &mut Effects) -> OpenedGates {
         let Some(stored) = &mut self.stored else { return OpenedGates::default() };
@@ -243,7 +255,8 @@ impl Durability {
         OpenedGates { gates, connections: std::mem::take(&mut stored.held_until_commit) }
     }
 
-    /// Returns those who wait for a message that every receiver has acknowledged meanwhile.
+    /// Removes and returns the owners of gates whose message every receiver finished before the
+    /// commit.
     pub(crate) fn take_finished(&mut self) -> Vec<Waits> {
         match &mut self.stored {
             Some(stored) if stored.write_buffer.has_finished() => {
@@ -254,8 +267,8 @@ impl Durability {
         }
     }
 
-    /// Requests the next page of a session's queue, if the queue wants one. Over the memory budget
-    /// one page is read at a time, and only for a client that acknowledges.
+    /// Requests the next page of a session's queue, if the queue needs one. While the memory budget
+    /// is exceeded, one page is read at a time, and only for a client that has nothing in flight.
     pub(crate) fn fetch(
         &mut self,
         id: SessionId,
@@ -268,23 +281,24 @@ impl Durability {
             return;
         }
         if stored.pages_requested > 0 && budget.is_exceeded() {
-            // A client that returns makes room, but only a page that was requested is sure to be
-            // taken.
+            // While the budget is exceeded, one page is read at a time, which bounds the memory of
+            // the pages. The session waits in a queue. So a returning client, whose
+            // acknowledgements make room, surely gets its page.
             if sender.wait_for_page() {
                 stored.to_fetch.push_back(id);
             }
             return;
         }
         if sender.in_flight() > 0 && budget.is_exceeded() {
-            // The client has to acknowledge first, and then asks again. Otherwise a client that
-            // takes bytes and acknowledges none has page after page in memory.
+            // The client has to acknowledge first, and `fetch` is called again then. Otherwise a
+            // client that reads but never acknowledges would bring page after page into memory.
             return;
         }
         let Some(wanted) = sender.next_page() else { return };
         self.read_back(PageRequest { session: id, wanted }, effects);
     }
 
-    /// Requests a page, once all records so far are committed.
+    /// Requests a page when everything recorded so far is committed.
     pub(crate) fn read_back(&mut self, request: PageRequest, effects: &mut Effects) {
         let Some(stored) = &mut self.stored else { return };
         stored.pages_requested += 1;
@@ -294,7 +308,7 @@ impl Durability {
         }
     }
 
-    /// Requests delayed messages, once all records so far are committed.
+    /// Requests delayed messages when everything recorded so far is committed.
     pub(crate) fn look_up(&mut self, request: DelayedRequest, effects: &mut Effects) {
         let Some(stored) = &mut self.stored else { return };
         match stored.write_buffer.pending() {
@@ -303,30 +317,31 @@ impl Durability {
         }
     }
 
-    /// Notes that a page came.
+    /// Notes that a requested page came.
     pub(crate) fn page_came(&mut self) {
         if let Some(stored) = &mut self.stored {
             stored.pages_requested = stored.pages_requested.saturating_sub(1);
         }
     }
 
-    /// Returns true if a page request has no answer yet.
+    /// Returns true if a requested page has not come yet.
     pub(crate) fn is_reading(&self) -> bool {
         self.stored.as_ref().is_some_and(|stored| stored.pages_requested > 0)
     }
 
-    /// Returns the number of sessions that wait for a page of another one.
+    /// Returns the number of sessions that wait for the page of another session.
     pub(crate) fn waiting_to_fetch(&self) -> usize {
         self.stored.as_ref().map_or(0, |stored| stored.to_fetch.len())
     }
 
-    /// Takes out the first session that waits for a page of another one.
+    /// Removes and returns the first session that waits for the page of another session.
     pub(crate) fn next_to_fetch(&mut self) -> Option<SessionId> {
         self.stored.as_mut()?.to_fetch.pop_front()
     }
 }
 
 impl Stored {
+    /// Adds a gate for the open batch. If `body` is given, its drop opens the gate earlier.
     fn gate(&mut self, waits: Waits, body: Option<&Rc<Body>>) {
         if let Some(body) = body {
             body.releases(self.first + self.gates.len() as GateNumber);
@@ -337,18 +352,20 @@ impl Stored {
         self.gates.push_back((self.write_buffer.lsn(), Some(waits)));
     }
 
+    /// Takes the owner of a gate before its commit. Returns `None` if the gate is open already.
     fn take_gate(&mut self, number: GateNumber) -> Option<Waits> {
         let at = number.wrapping_sub(self.first) as usize;
         self.gates.get_mut(at)?.1.take()
     }
 
-    /// Called once for each doubling.
+    /// Makes room for more gates, and charges it. Called once for each doubling.
     #[cold]
     fn add_room_for_gates(&mut self) {
         self.gates.reserve(16);
         self.charge.set(self.rows());
     }
 
+    /// Frees memory after many gates are gone, but keeps room for [`KEPT_GATES`].
     fn give_back_room(&mut self) {
         if self.gates.capacity() > KEPT_GATES && self.gates.len() * 4 <= self.gates.capacity() {
             self.gates.shrink_to((self.gates.len() * 2).max(KEPT_GATES));
@@ -356,6 +373,7 @@ impl Stored {
         }
     }
 
+    /// Returns the bytes of memory of `gates`.
     fn rows(&self) -> usize {
         self.gates.capacity() * size_of::<(Lsn, Option<Waits>)>()
     }

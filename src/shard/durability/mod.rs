@@ -1,12 +1,12 @@
-//! The durable state of a shard: changes are recorded, and whatever depends on them waits for the
-//! commit.
+//! The durable state of a shard. Changes are recorded, and packets that depend on a record wait for
+//! its commit.
 //!
 //! | file | concern |
 //! |---|---|
-//! | `gates` | acknowledgements, answers and packets that wait for a commit; pages read back |
-//! | `session_records` | the records of sessions and subscriptions |
+//! | `gates` | acknowledgements, tickets, packets and page requests that wait for a commit |
+//! | `session_records` | the record of one delivery to a stored session |
 //! | `recovery` | rebuilds sessions, queues and retained messages from the store at the start |
-//! | `placement` | which shard a stored session belongs to, when the number of threads changed |
+//! | `placement` | gives each stored session to a shard when the number of threads changed |
 
 pub mod gates;
 pub mod placement;

@@ -1,5 +1,5 @@
-//! What the store had, shared out: each session, and each message that is published later, to the
-//! shard where it lives from now on. There may be more or fewer shards than there were.
+//! Gives the recovered state to shards: each session and each delayed message gets the shard where
+//! it lives from now on. The number of shards may differ from that of the last run.
 
 use crate::persistence::records::{
     BodyCopy, BodyNumber, ReadEntry, Recovered, RecoveredEntry, RecoveredSession, StoredDelayed,
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The recovered state of one shard.
 #[derive(Debug, Default)]
 pub struct RecoveredShard {
-    /// As in [`Recovered`].
+    /// The same as in [`Recovered`]: above every number that the store has seen.
     pub next_number: u64,
     /// The time that the broker was down.
     pub down: Duration,
@@ -24,19 +24,19 @@ pub struct RecoveredShard {
     pub sessions: Vec<RecoveredSession>,
     /// This shard's part of the unsent deliveries of ended sessions.
     pub orphaned: Vec<RecoveredEntry>,
-    /// The messages of deliveries in flight, which are in memory from the start.
+    /// The messages of deliveries in flight, which must be in memory from the start.
     pub in_flight: InFlightRead,
     /// The delayed messages that are due before `read_until`.
     pub delayed: Vec<StoredDelayed>,
-    /// Number and bytes of all delayed messages of this shard, with those that are due later.
+    /// Number and bytes of all delayed messages of this shard, including those that are due later.
     pub delayed_in_all: (usize, usize),
-    /// The time before which all delayed messages are in `delayed`.
+    /// All messages that are due before this time are in `delayed`.
     pub read_until: Instant,
 }
 
-/// Gives each shard bodies of its own, and returns the copies that the store must make before any
-/// of these bodies is read. If sessions of several shards now share a body, all shards but the
-/// first get a copy.
+/// Gives each shard bodies of its own. If sessions of several shards share a body after the change,
+/// all shards but the first get a copy. Returns the copies that the store must make before any of
+/// these bodies is read.
 pub fn repartition(recovered: &mut Recovered, shards: u8) -> Vec<BodyCopy> {
     let mut owners: HashMap<BodyNumber, u8, FixedState> = HashMap::default();
     let mut copies: HashMap<(BodyNumber, u8), BodyCopy, FixedState> = HashMap::default();
@@ -61,9 +61,9 @@ pub fn repartition(recovered: &mut Recovered, shards: u8) -> Vec<BodyCopy> {
     copies.into_values().collect()
 }
 
-/// To each shard its own. `in_flight` is what was read of
-/// [`crate::shard::durability::recovery::in_flight`], and all that is due before `read_until` is
-/// among what was recovered.
+/// Returns the recovered state of each shard. `in_flight` has the messages that were read for the
+/// entries of [`crate::shard::durability::recovery::in_flight`]. `recovered` has all delayed
+/// messages that are due before `read_until`.
 pub fn share_out(
     recovered: Recovered,
     in_flight: Vec<ReadEntry>,
@@ -101,7 +101,8 @@ pub fn share_out(
         share.sessions.push(session);
     }
     for entry in orphaned {
-        // With the sessions that share its body, if any; else any shard can see to it.
+        // If sessions share the body, the entry goes to their shard, because a body belongs to one
+        // shard. Any other entry goes to the first shard.
         let owner = entry.body.and_then(|body| owners.get(&body.number)).map_or(0, |home| home.0);
         if let Some(share) = shares.get_mut(usize::from(owner)) {
             share.orphaned.push(entry);

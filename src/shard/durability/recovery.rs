@@ -1,4 +1,4 @@
-//! Recovery: rebuilds sessions and queues as they were when the broker ended.
+//! Recovery rebuilds sessions and queues from the store, as they were when the broker ended.
 
 use crate::mqtt::packet::QoS;
 use crate::mqtt::topic::TopicFilter;
@@ -21,28 +21,28 @@ use hashbrown::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Entries that were in flight, read back with their messages.
+/// Entries that were in flight, with the messages that were read back.
 pub type InFlightRead = HashMap<EntryNumber, ReadEntry, FixedState>;
 
 type Bodies = HashMap<BodyNumber, Rc<Body>, FixedState>;
 
-/// The recovery of one shard, which its sessions have in common.
+/// The recovery of one shard: the values that all its sessions need.
 struct SessionRecovery<'a> {
     now: Instant,
-    /// How long the broker was down, as far as that is known.
+    /// The time that the broker was down, as far as it is known.
     down: Duration,
     write_buffer: &'a Rc<WriteBuffer>,
     bodies: Bodies,
     in_flight: InFlightRead,
 }
 
-/// Takes up the sessions that live in this shard. `down` is how long the broker was down, as far as
-/// that is known. `orphaned` is what sessions that had ended left behind.
+/// Adds the recovered sessions to this shard. `down` is the time that the broker was down, as far
+/// as it is known. `orphaned` has the deliveries that ended sessions left in the store.
 ///
-/// Every session is without a connection. A session that had one expires from the time when the
-/// broker ended, and its will is published unless the client is back within the will delay from
-/// now. Packets in flight are sent again with DUP at its return, with the same identifiers in the
-/// same order.
+/// No recovered session has a connection. The expiry of a session that was connected counts from
+/// the time when the broker ended. Its will is published after the will delay, counted from now,
+/// unless the client returns before. When the client returns, packets in flight are sent again with
+/// DUP, with the same identifiers and in the same order.
 pub(crate) fn recover(
     now: Instant,
     down: Duration,
@@ -66,19 +66,20 @@ pub(crate) fn recover(
 }
 
 impl SessionRecovery<'_> {
+    /// Adds one session, with its subscriptions and its deliveries.
     fn session(&mut self, recovered: RecoveredSession, routing: &mut Routing<'_>) {
         let SessionRecovery { now, down, write_buffer, ref mut bodies, ref mut in_flight } = *self;
         let core = &mut *routing.core;
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
-        // The user is not in the store. Rules that name one hold again from the next CONNECT, and
-        // not for messages that are dropped before.
+        // The store does not have the user name. Rules that name a user apply again from the next
+        // CONNECT, but not to messages that are dropped before.
         let redelivery = core.sessions.redelivery_of(&stored.client_id, None);
         let mut session = Session::new(&stored.client_id, stored.expiry, redelivery);
         session.version = stored.version;
         session.set_row(SessionRow::new(stored.key, Rc::clone(write_buffer)));
         session.restore_requested_times(stored.retry_interval, stored.ack_timeout);
         incoming.into_iter().for_each(|id| session.receiver.restore(id));
-        // Window before queue, each in its order.
+        // The entries of the window come first, then those of the queue, each in their order.
         entries.sort_by_key(|e| (e.flight.is_none(), e.flight.map(|f| f.running), e.number));
         for entry in entries {
             let body = entry.body.map(|b| body(write_buffer, bodies, b));
@@ -104,8 +105,9 @@ impl SessionRecovery<'_> {
             row.recorded.set(session_entry.hash_of_terms());
         }
         if was_connected {
-            // Its absence counts from here if the broker ends again. Nothing changed of the other
-            // sessions: on a full disk there may be no room to write them all again.
+            // If the broker ends again, the client's absence must count from this start. The other
+            // sessions did not change, and on a full disk there may be no room to write all of them
+            // again.
             core.record_session(id);
         }
         core.sessions.register(id, &mut core.effects);
@@ -124,8 +126,9 @@ fn restore_subscription(
         session_entry.session.subscriptions.insert(full);
     }
     match filter.share_name {
-        // The member joins offline. One change of its presence later tells the peers for all of its
-        // groups, where one for each filter would be quadratic in the filters.
+        // The member joins offline. When its client returns, one message to the peers changes its
+        // presence in all its groups. A message for each filter would cost the square of the number
+        // of filters.
         Some(group) => {
             routing.enter_group(id, group, filter.filter, options, identifier, Presence::Offline);
         }
@@ -139,7 +142,8 @@ fn body(write_buffer: &Rc<WriteBuffer>, bodies: &mut Bodies, known: RecoveredBod
     Rc::clone(body)
 }
 
-/// Puts one entry where it was. Returns `None` if its message should have been read and was not.
+/// Puts one entry back into the window or the queue. Returns `None` if the message of the entry
+/// could not be read.
 fn restore(
     now: Instant,
     session: &mut Session,
@@ -174,7 +178,7 @@ fn deadlines(now: Instant, down: Duration, stored: &StoredSession, expiry: Durat
     (ends, will_due)
 }
 
-/// Returns the entries whose messages a recovery needs: those that were in flight.
+/// Returns the entries that were in flight. A recovery needs their messages at once.
 pub fn in_flight(sessions: &[RecoveredSession]) -> Vec<(EntryNumber, BodyNumber)> {
     let entries = sessions.iter().flat_map(|s| &s.entries).filter(|e| e.flight.is_some());
     entries.filter_map(|e| Some((e.number, e.body?.number))).collect()

@@ -5,8 +5,9 @@ use crate::persistence::rows::{Body, Entry, NewDelivery, SessionRow};
 use crate::session::outbound::queue::Delivery;
 use std::rc::Rc;
 
-/// Records a delivery to a session, if the session is stored. Returns its entry. The first delivery
-/// of a message also records the message, into `body`.
+/// Records a delivery to a session, and returns its entry. Returns `None`, and records nothing, if
+/// the session is not stored, which is the case if `row` is `None`. The first delivery of a message
+/// also records the message, and puts it into `body` for the others.
 pub(crate) fn record_delivery(
     row: Option<&Rc<SessionRow>>,
     body: &mut Option<Rc<Body>>,

@@ -1,12 +1,11 @@
-//! Client events: one type for everything that happens to a client and that an operator may want to
-//! know.
+//! Client events: one type for every change of a client that an operator may want to see.
 //!
 //! The shard notes an event when it happens. The driver passes each event to three listeners: the
-//! log, the event topics and the last-disconnect records ([`crate::shard::io::Io::report`]). This
-//! file knows no rate, no JSON, no topic and no time of day, because the listeners have those.
+//! log, the event topics and the last-disconnect records ([`crate::shard::io::Io::report`]). Rates,
+//! JSON, topics and the time of day belong to the listeners, and not to this file.
 //!
-//! An event costs a copy of the client id. The shard fills in [`EventDetail`] only if a listener
-//! needs it.
+//! An event costs a copy of the client identifier. The shard makes an [`EventDetail`] only if a
+//! listener needs it.
 
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::session::drops::Counts;
@@ -20,19 +19,19 @@ use std::time::Duration;
 /// Maximum number of characters of a Topic Name in an event.
 const TOPIC: usize = 256;
 
-/// One thing that happened to one client.
+/// One event of one client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientEvent {
     /// The connection; `None` if the event concerns a session without one.
     pub connection: Option<ConnectionId>,
-    /// The client; `None` if CONNECT did not name one, and in the sum over other clients of
-    /// [`Occurrence::Dropped`]. A shared group stands here as `$share/group`.
+    /// The client identifier. A shared group has `$share/group` here. `None` if CONNECT had no
+    /// client identifier, and for the [`Occurrence::Dropped`] of all other clients together.
     pub client_id: Option<Box<str>>,
     /// The MQTT version of the client; `None` if it is not known.
     pub version: Option<ProtocolVersion>,
     /// What happened.
     pub occurrence: Occurrence,
-    /// The circumstances; `None` if no listener needs them, or if there is no session.
+    /// The circumstances. `None` if no listener needs them, or if there is no session.
     pub detail: Option<Box<EventDetail>>,
 }
 
@@ -45,14 +44,14 @@ pub enum Occurrence {
         clean_start: bool,
         /// Session Present of the CONNACK.
         session_present: bool,
-        /// The Keep Alive that holds, in seconds; 0 is none.
+        /// The Keep Alive that is in force, in seconds. 0 means none.
         keep_alive_secs: u16,
     },
-    /// The first packet was refused: a CONNECT, or something that is none.
+    /// The first packet was refused. It was a CONNECT or an invalid packet.
     Refused {
         /// The reason code.
         reason: ReasonCode,
-        /// The same for people.
+        /// The reason as a text.
         what: Box<str>,
     },
     /// Filters of one SUBSCRIBE were refused for lack of room.
@@ -70,7 +69,7 @@ pub enum Occurrence {
         publishes: u64,
         /// The number of PUBREL packets.
         releases: u64,
-        /// On the live connection, or at the client's return.
+        /// The connection on which they were sent: the live one, or a new one.
         when: RedeliveryTime,
     },
     /// A packet was sent again as often as allowed.
@@ -80,7 +79,7 @@ pub enum Occurrence {
     Contradiction {
         /// The Packet Identifier that both packets have.
         packet_id: PacketId,
-        /// The contradiction, for people.
+        /// The contradiction as a text.
         what: &'static str,
     },
     /// The client's redelivery request is no duration, and is ignored.
@@ -103,7 +102,8 @@ pub enum Occurrence {
 }
 
 impl Occurrence {
-    /// Returns true if the socket was diagnosed just before: which side holds the packet.
+    /// Returns true if the socket was examined just before the event. Then the event's cause says
+    /// which side holds the packet.
     pub fn is_diagnosed(&self) -> bool {
         match self {
             Occurrence::Stalled(_) | Occurrence::Exhausted(_) => true,
@@ -114,7 +114,7 @@ impl Occurrence {
     }
 }
 
-/// When packets were sent again.
+/// The occasion on which packets were sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedeliveryTime {
     /// On a live connection of 3.1 or 3.1.1.
@@ -123,7 +123,7 @@ pub enum RedeliveryTime {
     AtReturn,
 }
 
-/// What is done about a packet whose attempts are used up.
+/// The action for a packet whose attempts are used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExhaustedAction {
     /// The connection is closed, and the packet is sent again when the client returns.
@@ -169,12 +169,13 @@ pub struct Addressed {
     pub qos: QoS,
 }
 
+/// Returns topic and QoS of a delivery. Cuts a topic that is too long for an event.
 pub(crate) fn addressed(delivery: &Delivery) -> Addressed {
     let topic = delivery.message.topic().chars().take(TOPIC).collect();
     Addressed { topic, qos: delivery.qos }
 }
 
-/// Why a connection ended.
+/// The cause of the end of a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DisconnectCause {
     /// The client sent DISCONNECT, with this reason.
@@ -231,13 +232,13 @@ impl DisconnectCause {
         }
     }
 
-    /// Returns true if an operator may want an explanation. A plain DISCONNECT of the client and
-    /// the broker's own stop need none, and are by far the most frequent.
+    /// Returns true if an operator may want an explanation. A normal DISCONNECT of the client and a
+    /// stop of the broker need none. They are by far the most frequent causes.
     pub fn needs_explanation(&self) -> bool {
         !matches!(self, DisconnectCause::Client(ReasonCode::NORMAL_DISCONNECTION) | DisconnectCause::Shutdown)
     }
 
-    /// Returns the overdue packet that the connection was closed for, if it was.
+    /// Returns the overdue packet for which the connection was closed, if there is one.
     pub const fn stall(&self) -> Option<Stall> {
         match self {
             DisconnectCause::Exhausted(stall) | DisconnectCause::AckTimeout(stall) => Some(*stall),
@@ -275,7 +276,8 @@ impl fmt::Display for DisconnectCause {
 }
 
 impl EventDetail {
-    /// Returns the detail of an event of this session, about `packet` if it is about one.
+    /// Returns the detail of an event of this session. `packet` is the packet that the event is
+    /// about, and `late` the time since its deadline.
     pub(crate) fn new(entry: &SessionEntry, packet: Option<Stall>, late: Option<Duration>) -> EventDetail {
         let sender = &entry.session.sender;
         let packet = packet.map(|stall| {

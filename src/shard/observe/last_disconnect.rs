@@ -1,7 +1,7 @@
-//! The last-disconnect records that are retained, bounded in number.
+//! The topics of the retained last-disconnect records, up to a maximum number.
 //!
-//! The broker writes a record from the event of a disconnect (`crate::broker::events`). A record
-//! costs one retained message. It is made when a connection ends, never before.
+//! The broker makes a record from the event of a disconnect (`crate::broker::events`). A record
+//! costs one retained message, and is made only when a connection ends.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::keyed::Keyed;
@@ -9,8 +9,8 @@ use hashbrown::HashSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The topics of the records, each once: a client that is disconnected again keeps its place. A
-/// topic may have no retained message, because there was no room for it.
+/// The topics of the records. Each topic is here once, and keeps its place when its client is
+/// disconnected again. A topic may have no retained message, because there was no room for it.
 #[derive(Debug, Default)]
 pub(crate) struct LastDisconnects {
     /// The oldest first.
@@ -19,12 +19,13 @@ pub(crate) struct LastDisconnects {
     charge: Charge,
 }
 
-/// Bytes of a topic beside its text: its places in queue and set, which are half full at the worst.
+/// Bytes of a topic in addition to its text: its places in the queue and in the set, both of which
+/// may be half empty.
 const TOPIC: usize = 96;
 
 impl LastDisconnects {
-    /// Adds a topic. Returns the oldest topic, which is removed, if there are then more than
-    /// `most`.
+    /// Adds a topic, unless it is here already. If there are then more than `most` topics, removes
+    /// and returns the oldest one.
     pub(crate) fn keep(&mut self, topic: &str, most: usize) -> Option<Arc<str>> {
         if !self.known.contains(topic) {
             let topic: Arc<str> = topic.into();

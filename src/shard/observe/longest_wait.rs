@@ -1,6 +1,6 @@
-//! Who has waited longest for an acknowledgement: for a person who asks.
+//! The sessions that have waited longest for an acknowledgement. An operator asks for them.
 //!
-//! Walks over every session: never for a turn's work.
+//! The search visits every session of the shard, so it is not a part of the regular work of a turn.
 
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::outbound::stall::Stall;
@@ -21,8 +21,8 @@ pub struct LongestWait {
     pub stall: Stall,
     /// The message of that packet; `None` for a PUBREL.
     pub message: Option<Addressed>,
-    /// The time at which the first packet is sent again or overdue; [`Instant::NEVER`] if there is
-    /// none.
+    /// The time at which the first packet is sent again or reported as overdue. [`Instant::NEVER`]
+    /// if there is none.
     pub due: Instant,
     /// Messages in flight.
     pub in_flight: usize,
@@ -31,8 +31,8 @@ pub struct LongestWait {
 }
 
 impl LongestWait {
-    /// The sessions whose oldest unacknowledged packets are the oldest, at most `most`, the oldest
-    /// first.
+    /// Returns the sessions with the oldest unacknowledged packets, the oldest first, at most
+    /// `most`. Costs a visit of every session.
     pub(crate) fn find(
         now: Instant,
         most: usize,
@@ -43,7 +43,8 @@ impl LongestWait {
         for (id, session_entry) in sessions.iter() {
             if let Some(stall) = session_entry.session.sender.oldest_unacknowledged(now) {
                 oldest.push((id, stall));
-                // So that a shard of stuck sessions costs no list of all of them.
+                // The list is cut now and then, so that it stays short even if every session is
+                // stalled.
                 if oldest.len() >= 2 * most.max(1) {
                     keep_oldest(&mut oldest, most);
                 }

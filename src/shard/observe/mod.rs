@@ -1,12 +1,12 @@
-//! What a shard reports about itself and its clients. Nothing here changes a delivery.
+//! The reports of a shard about itself and its clients. Nothing here changes a delivery.
 //!
 //! | file | concern |
 //! |---|---|
-//! | `client_events` | connected, disconnected, stalled and the like, for the event topics |
-//! | `notes` | notes these events |
-//! | `last_disconnect` | why each client was last disconnected |
-//! | `longest_wait` | which clients have waited longest for an acknowledgement |
-//! | `usage` | what the shard holds, counted |
+//! | `client_events` | the events of clients: connected, disconnected, stalled and the like |
+//! | `notes` | notes an event where it happens |
+//! | `last_disconnect` | the topics of last-disconnect records |
+//! | `longest_wait` | the clients that have waited longest for an acknowledgement |
+//! | `usage` | counts the resources that a shard holds |
 
 pub mod client_events;
 pub mod last_disconnect;

@@ -1,4 +1,4 @@
-//! Events of clients, noted while connection and session are together.
+//! Notes events of clients. An event is noted while connection and session still belong together.
 
 use crate::mqtt::packet::ReasonCode;
 use crate::session::outbound::stall::Stall;
@@ -16,7 +16,7 @@ impl Core {
         self.effects.events.push(event);
     }
 
-    /// Notes a refused first packet. `client_id` is `None` if the packet is no CONNECT.
+    /// Notes a refused first packet. `client_id` is `None` if the packet is no valid CONNECT.
     pub(crate) fn note_refused(
         &mut self,
         id: ConnectionId,
@@ -40,6 +40,7 @@ impl Core {
         self.note_late(id, occurrence, packet, late);
     }
 
+    /// Notes an event of a session. `late` is the time from the deadline to the event.
     fn note_late(
         &mut self,
         id: SessionId,
@@ -54,8 +55,8 @@ impl Core {
         self.note(ClientEvent { connection: entry.connection, client_id, version, occurrence, detail });
     }
 
-    /// Notes packets that were sent again because the client returned: as many as its window takes
-    /// at once.
+    /// Notes the packets that were sent again because the client returned. Only the packets count
+    /// that were sent at once, as far as its window allowed.
     pub(crate) fn note_return(&mut self, now: Instant, id: SessionId, publishes: u64, releases: u64) {
         let Some(entry) = self.sessions.get(id).filter(|_| publishes + releases > 0) else { return };
         let oldest = entry.session.sender.oldest_unacknowledged(now);
@@ -63,7 +64,7 @@ impl Core {
         self.note_late(id, Occurrence::Redelivered { publishes, releases, when }, oldest, None);
     }
 
-    /// Notes the end of a connection, while connection and session still name each other.
+    /// Notes the end of a connection. Call it before the session is detached.
     pub(crate) fn note_disconnected(&mut self, now: Instant, id: ConnectionId, cause: DisconnectCause) {
         let Some(connection) = self.connections.get(id) else { return };
         let entry = connection.session.and_then(|session| self.sessions.get(session));
@@ -88,7 +89,7 @@ impl Core {
         self.note(event);
     }
 
-    /// Returns how long after its deadline a connection is ended; `None` without a deadline.
+    /// Returns the time from the deadline of a connection to its end, or `None` without a deadline.
     fn lateness(&self, now: Instant, id: ConnectionId, cause: &DisconnectCause) -> Option<Duration> {
         let _connection = self.connections.get(id)?;
         match cause {

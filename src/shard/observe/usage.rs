@@ -1,7 +1,8 @@
-//! The resources that a shard holds, counted. Tests use them to show that nothing leaks and that
-//! bounds hold.
+//! Counts the resources that a shard holds. Tests use the counts to show that nothing leaks and
+//! that bounds hold.
 //!
-//! Walks over every session and connection: never for a turn's work.
+//! Counting visits every session and every connection, so it is not a part of the regular work of a
+//! turn.
 
 use crate::mqtt::charge::{Recount, Recounted};
 use crate::shard::core::Core;
@@ -10,8 +11,8 @@ use crate::shard::features::delayed::Delayed;
 use crate::shard::route::Routes;
 use crate::shard::work::Work;
 
-/// The resources that a shard holds, counted. After every client has left and every session has
-/// ended, all of it is zero, and equal to the default.
+/// The numbers of resources that a shard holds. When every client has left and every session has
+/// ended, all numbers are zero, and the value is equal to the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceUsage {
     /// Connections, established or not.
@@ -20,29 +21,30 @@ pub struct ResourceUsage {
     pub connected: usize,
     /// Sessions, connected or not.
     pub sessions: usize,
-    /// Entries of the table of client ids.
+    /// Entries in the table of client identifiers.
     pub clients: usize,
-    /// Filters and groups in the index, this shard's and what it knows of its peers'.
+    /// Filters and groups in the subscription tree: those of this shard, and those known of its
+    /// peers.
     pub index_entries: usize,
     /// Shared groups whose filter is kept.
     pub shares: usize,
     /// SUBACKs, UNSUBACKs and orphaned queues that wait for a peer barrier.
     pub barriers: usize,
-    /// Work that goes on in a later turn.
+    /// Jobs that continue in a later turn.
     pub jobs: usize,
-    /// Publications to peers without a ticket, and those that peers hold.
+    /// Publications to peers that have no ticket yet or that a peer holds.
     pub outstanding: usize,
     /// Connections that wait until a peer has room.
     pub waiting_for_peer: usize,
-    /// Acknowledgements to publishers that wait.
+    /// Acknowledgements to publishers that are pending.
     pub unanswered: usize,
     /// Messages that wait for room, under the policy `hold`.
     pub held: usize,
-    /// Deliveries that ended sessions left in the store, and nobody has read yet.
+    /// Deliveries that ended sessions left in the store, and that no shard has read yet.
     pub orphaned_queues: usize,
     /// Publications that take more than one turn, and the peer batches behind them.
     pub put_off: usize,
-    /// Bytes that were read and not handled.
+    /// Bytes that were read from connections and not handled.
     pub partial_bytes: usize,
     /// The most messages in one session's queue.
     pub longest_queue: usize,
@@ -83,11 +85,11 @@ impl ResourceUsage {
     }
 }
 
-/// Counts anew what owners of memory have on the account, between two turns. Returns what all
-/// of them have charged, or who has charged something else than it holds.
+/// Compares the charge of each owner of memory with the memory that it holds. Returns the sum of
+/// all charges. Call it between two turns.
 ///
 /// # Errors
-/// The first owner whose charge is wrong, with both figures.
+/// The first owner whose charge is wrong, with both numbers.
 pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result<usize, String> {
     let mut charged = 0;
     let mut add = |who: &str, of: Recounted| {
@@ -97,7 +99,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
     add("routing", routes.router.recount())?;
     add("delayed messages", delayed.recount())?;
     if core.here.0 == 0 {
-        // All shards share them.
+        // All shards share these topics, so only the first shard counts them.
         add("last disconnects", core.shared.totals.last_disconnects().recount())?;
     }
     for peer in core.exchange.recount() {
@@ -118,7 +120,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
     for (_, connection) in core.connections.iter() {
         let partial = connection.rare().map(|rare| rare.partial.recount());
         add("partial packet", partial.unwrap_or_default())?;
-        // Else it is counted when it is flushed.
+        // A dirty outbox is charged only when it is flushed.
         if !connection.dirty {
             add("outbox", connection.wire.outbox.recount())?;
         }
