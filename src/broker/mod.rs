@@ -19,7 +19,7 @@
 //! |---|---|---|---|
 //! | flusher (`driver`) | one per shard | shard | runs the turns of a shard with work |
 //! | acceptor (`listener`) | one per listener | main | sends sockets to the shards in turn |
-//! | supervisor (`supervisor`) | one | main | starts and stops everything, replies to dump requests |
+//! | supervisor (`supervisor`) | one | main | starts and stops everything, writes dumps |
 //!
 //! # Threads
 //!

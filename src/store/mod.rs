@@ -3,8 +3,8 @@
 //!
 //! Shards record changes ([`crate::persistence`]). While one commit runs, the committing thread
 //! ([`writer`]) gathers the batches of all shards. These batches become the next transaction of a
-//! [`Store`]. Then the thread reports to each shard the last batch that is safe. Reading back uses a
-//! [`StoreReader`] and a thread of its own, and sees committed rows only.
+//! [`Store`]. Then the thread reports to each shard the last batch that is safe. Reading back uses
+//! a [`StoreReader`] and a thread of its own, and sees committed rows only.
 //!
 //! The folder makes no decision about sessions or messages. Its callers are `broker` and `main.rs`.
 //! The folder imports `persistence` and the modules below `persistence`.

@@ -38,9 +38,9 @@
 //! # Limits of both clocks
 //!
 //! - A machine boots with its clock ten days behind, and the clock is set while the broker runs.
-//!   Either the broker was down for ten days, or the clock was wrong before. The broker cannot distinguish
-//!   the two, so it uses the clock as it was when the store was opened. Start the broker
-//!   after the clock is set (`time-sync.target`).
+//!   Either the broker was down for ten days, or the clock was wrong before. The broker cannot
+//!   distinguish the two, so it uses the clock as it was when the store was opened. Start the
+//!   broker after the clock is set (`time-sync.target`).
 //! - A virtual machine is paused and gets no notice. Its clock since the boot stands still with it.
 
 use super::{Boot, Moment};

@@ -96,8 +96,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
     }
 
     /// Takes in bytes that the kernel has of a silent client. Stops at the first whole packet,
-    /// because then the client is not silent. Bytes that come during this call are not read, because
-    /// a client that never stops would hold the thread.
+    /// because then the client is not silent. Bytes that come during this call are not read,
+    /// because a client that never stops would hold the thread.
     fn read_what_came(&mut self) {
         let driver = Rc::clone(&self.driver);
         let mut left = self.endpoint.as_ref().map_or(0, |endpoint| endpoint.transport().unread());

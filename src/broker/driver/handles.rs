@@ -5,7 +5,7 @@ use crate::shard::ConnectionId;
 
 /// The handles of the open connections of one shard.
 pub(super) struct Handles<D: ConnectionDriver> {
-    /// By slot of the connection. The connection of a slot may differ from the connection of a search.
+    /// By slot of the connection. A slot is reused, so a search compares the generation, too.
     slots: Vec<Option<ConnectionHandle<D>>>,
     /// Slots that are not `None`.
     open: usize,

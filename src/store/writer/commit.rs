@@ -23,7 +23,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(10);
 /// the store at once.
 const PLENTY: i64 = 4 << 30;
 /// With less room than this, in bytes, the store counts as full. The shards' portions of the room
-/// are then too small for large messages, and the log must give an operator the reason of the refusals.
+/// are then too small for large messages, and the log must say why large messages are refused.
 const LOW: i64 = 4 << 20;
 /// Number of attempts of a stopping broker to write a group that has no room.
 const LAST_ATTEMPTS: u32 = 8;
