@@ -1,18 +1,20 @@
 //! The routing of messages: subscriptions, retained messages and shared subscriptions.
 //!
-//! Routing names sessions by number and knows nothing else of them. It has no clock and no I/O.
-//! [`crate::shard`] calls it. It imports [`crate::mqtt`] and [`crate::persistence`].
+//! Routing names sessions by number and knows nothing else of them. Routing has no clock and no I/O.
+//! [`crate::shard`] calls it. Routing imports [`crate::mqtt`] and [`crate::persistence`].
 //!
 //! | file | concern |
 //! |---|---|
 //! | [`subscription_tree`] | finds the subscriptions that match a Topic Name |
 //! | [`retained`] | finds the retained messages that match a Topic Filter |
 //! | [`shared_group`] | keeps the members of one shared subscription and chooses among them |
-//! | [`split_table`] | a hash table whose changes take a bounded time |
-//! | [`paged_slab`] | values in numbered places, whose changes take a bounded time |
 //! | [`presence`] | knows which members of shared subscriptions are connected, in all shards |
+//! | `member` | a member of a shared subscription, its address, and its presence |
+//! | `split_table` | a hash table whose changes take a bounded time |
+//! | `paged_slab` | values in numbered places, whose changes take a bounded time |
 
 pub use crate::mqtt::message;
+mod member;
 mod paged_slab;
 pub mod presence;
 pub mod retained;

@@ -3,7 +3,7 @@
 //! A plain vector that grows copies all of its values in one step. A vector with many free places
 //! can shrink only if the values get new numbers. A paged slab avoids both in this way:
 //!
-//! - The first [`NEAR`] places are a plain vector, whose growth takes less than 0.1 ms. A look-up
+//! - The first `NEAR` places are a plain vector, whose growth takes less than 0.1 ms. A look-up
 //!   costs what a look-up in a plain vector costs. The vector is freed with the last value.
 //! - Further places are in pages of 128. A page with many values has one for each place, with the
 //!   default value in free places. A look-up costs one load more. A page with few values has them
@@ -37,8 +37,8 @@ pub(super) struct PagedSlab<T> {
     /// The values of the further places, a vector for each page. A vector of [`PLACES`] values has
     /// one for each place.
     pages: Vec<Vec<T>>,
-    /// The places in use of each page. They are apart from the values, because a look-up in a full
-    /// page does not need them.
+    /// The places in use of each page. This list is apart from the values, because a look-up
+    /// in a full page does not need it.
     places: Vec<Places>,
     /// The first page with free places, or [`END`].
     open: u32,

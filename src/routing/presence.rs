@@ -5,7 +5,7 @@
 //! connects or leaves costs each shard one change, and one item in a peer batch. A group applies
 //! the changes when a member is chosen from it.
 
-use crate::routing::shared_group::{MemberAddress, Presence};
+use crate::routing::member::{MemberAddress, Presence};
 use crate::routing::split_table::SplitTable;
 use foldhash::fast::RandomState;
 use std::collections::BTreeMap;

@@ -1,13 +1,12 @@
 //! A hash table whose changes take a bounded time, however many entries it has.
 //!
 //! A plain hash table that grows or shrinks moves all of its entries in one step. With 1,000,000
-//! entries this step takes 30 to 270 ms. A split table moves at most about 6,400 entries in a step.
-//! It works in this way:
+//! entries this step takes 30 to 270 ms. A split table moves at most about 6,400 entries in a step:
 //!
-//! - Up to [`ALONE`] entries are in one plain table. A look-up costs one branch more than in a plain
+//! - Up to `ALONE` entries are in one plain table. A look-up costs one branch more than in a plain
 //!   table.
 //! - More entries are in several plain tables, the *parts*. The hash says which part has an entry.
-//! - Each time that the parts have [`PART`] entries each on average, one part is split in two. If
+//! - Each time that the parts have `PART` entries each on average, one part is split in two. If
 //!   they have a quarter of this, two parts are merged into one. The parts are split in their
 //!   order, and merged in the opposite order. So the number of parts says which parts are split
 //!   already, and no list is needed. This method is known as linear hashing.
@@ -21,14 +20,14 @@
 use hashbrown::HashTable;
 
 /// The largest mean number of entries of a part. A part that is next to be split has twice as many
-/// entries: 3,200 on average, and hardly ever more than the 3,584 that fit in 4,096 buckets. To
+/// entries: 3,200 on average, and hardly ever more than 3,584, for which 4,096 buckets suffice. To
 /// split such a part of the largest tables takes 0.3 to 0.8 ms.
 const PART: usize = 1_600;
 
 /// The smallest number of parts.
 const FEWEST: usize = 4;
 
-/// The largest number of entries of a table without parts. They fit in 8,192 buckets. To make the
+/// The largest number of entries of a table without parts. These entries fit in 8,192 buckets. To make the
 /// first parts takes 0.3 to 1.2 ms.
 const ALONE: usize = FEWEST * PART;
 

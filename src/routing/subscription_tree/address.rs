@@ -1,4 +1,4 @@
-//! The numbers that name receivers: sessions within a shard, and shards.
+//! The numbers that name receivers: sessions within a shard, shards, and groups.
 
 /// The slot of a session in its shard. Slots are dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -7,6 +7,17 @@ pub struct SessionSlot(pub u32);
 /// The number of a shard, below [`ShardSet::MAX_SHARDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u8);
+
+/// The number of a group in this tree. An id that is kept over several turns never names a later
+/// group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GroupId {
+    /// The place of the group in the table of groups.
+    pub(super) index: u32,
+    /// The count of groups made before this one. It wraps after 2^32 groups, so only an id as old
+    /// as that could name another group.
+    pub(super) serial: u32,
+}
 
 /// A set of shards, one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,61 +4,14 @@
 //! All exact filters together cost a publish one hash and one comparison. A publish walks the trie
 //! only if at least one filter has a wildcard.
 
-use super::subscribers::Subscribers;
+use super::matches::Matches;
+use super::receivers::Receivers;
 use super::trie::Trie;
 use super::walk::Walk;
-use super::{GroupId, Matches, ShardSet};
 use crate::mqtt::topic;
 use crate::routing::split_table::SplitTable;
 use foldhash::fast::RandomState;
 use std::hash::BuildHasher;
-
-/// The receivers of one filter.
-#[derive(Debug, Default)]
-pub(super) struct Receivers {
-    /// Subscribers of this shard.
-    pub local: Subscribers,
-    /// Other shards that have subscribers to the filter.
-    pub peers: ShardSet,
-    /// Groups of shared subscriptions, sorted by name.
-    pub groups: Groups,
-}
-
-/// Groups of one filter. Boxed, because nearly every filter has none: 8 bytes instead of 24.
-pub(super) type Groups = Option<Box<Vec<GroupId>>>;
-
-const _: () = assert!(size_of::<Receivers>() == 32);
-
-impl Receivers {
-    /// Returns true if the filter has no receiver.
-    pub fn is_empty(&self) -> bool {
-        self.local.is_empty() && self.peers.is_empty() && self.groups.is_none()
-    }
-
-    /// Adds all receivers to `out`.
-    pub fn copy_to(&self, out: &mut Matches) {
-        self.local.copy_to(&mut out.subscribers);
-        out.peers = out.peers.union(self.peers);
-        if let Some(groups) = &self.groups {
-            out.groups.extend_from_slice(groups);
-        }
-    }
-
-    /// Returns the number of subscribers of this shard.
-    pub fn subscriptions(&self) -> usize {
-        let mut all = Vec::new();
-        self.local.copy_to(&mut all);
-        all.len()
-    }
-
-    /// Returns the bytes on the heap.
-    pub fn memory(&self) -> usize {
-        let groups = self.groups.as_ref();
-        let groups =
-            groups.map_or(0, |ids| size_of::<Vec<GroupId>>() + ids.capacity() * size_of::<GroupId>());
-        self.local.memory() + groups
-    }
-}
 
 /// A filter without wildcards.
 #[derive(Debug)]

@@ -1,18 +1,9 @@
 //! The groups of shared subscriptions by number. A match names a group in eight bytes.
 
-use super::filter_map::Groups;
+use super::address::GroupId;
+use super::receivers::Groups;
 use crate::routing::paged_slab::PagedSlab;
 use crate::routing::shared_group::{Member, SharedGroup};
-
-/// The number of a group in this tree. An id that is kept over several turns never names a later
-/// group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct GroupId {
-    index: u32,
-    /// The count of groups made before this one. It wraps after 2^32 groups, so only an id as old
-    /// as that could name another group.
-    serial: u32,
-}
 
 #[derive(Debug)]
 struct Named {

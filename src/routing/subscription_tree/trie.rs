@@ -8,8 +8,8 @@
 //! A walk visits the tree level by level with two lists of nodes. So its memory is bounded by the
 //! nodes that match, and no depth of topic or filter can exhaust a stack.
 
-use super::Matches;
-use super::filter_map::Receivers;
+use super::matches::Matches;
+use super::receivers::Receivers;
 use crate::mqtt::topic;
 use crate::routing::paged_slab::PagedSlab;
 use crate::routing::split_table::SplitTable;
@@ -76,13 +76,6 @@ pub(super) struct Trie {
 /// Returns the bytes of an edge's level, with the allocator's rounding.
 fn text(level: &[u8]) -> usize {
     level.len() + 8
-}
-
-/// The two lists of a walk. The caller keeps them, so that they are allocated once.
-#[derive(Debug, Default)]
-pub(super) struct Frontier {
-    nodes: Vec<NodeId>,
-    next: Vec<NodeId>,
 }
 
 /// Returns the hash of an edge. The multiplication spreads the parent over all bits. The hash of

@@ -9,7 +9,7 @@
 //! between two portions, and nodes may get new ids. The walk does not see a change behind its
 //! place, and sees a change ahead of it.
 
-use super::Matches;
+use super::matches::Matches;
 use super::trie::{NodeId, ROOT, Trie};
 use crate::mqtt::topic;
 
