@@ -7,10 +7,13 @@
 //! This file does not check if a member can take more: the caller passes that check in. Nor does it
 //! decide what becomes of a message that a member refused or did not acknowledge.
 
+mod ring;
+
 pub use crate::routing::member::{Member, MemberAddress, Presence};
 
 use crate::routing::presence::Presences;
 use crate::routing::subscription_tree::{ShardId, ShardSet};
+use ring::Ring;
 use std::ops::Range;
 
 /// The members of one `$share/NAME/FILTER`.
@@ -31,10 +34,20 @@ const FEW_CHANGES: usize = 4;
 /// The largest number of presence changes that are applied for one choice. They take about 1 ms.
 const MOST_CHANGES: usize = 8_192;
 
+/// A group with more members is large: a pass over its members takes longer than 1 ms.
+const LARGE: usize = 65_536;
+
+/// The largest number of presence changes that are applied to a large group for one choice, one
+/// after the other. They take about 1 ms.
+const MOST_CHANGES_OF_LARGE: usize = 256;
+
+/// Look-ups that take as long as the move of a member from one ring of a large group to the other.
+const MOVE: usize = 16;
+
 impl SharedGroup {
     /// Returns the number of members, online and offline.
     pub fn len(&self) -> usize {
-        self.online.members.len() + self.offline.members.len()
+        self.online.len() + self.offline.len()
     }
 
     /// Returns true if the group has no member.
@@ -45,7 +58,7 @@ impl SharedGroup {
     /// Returns the online members, then the offline members, both in ascending order of their
     /// addresses.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
-        self.online.members.iter().chain(&self.offline.members)
+        self.online.members().chain(self.offline.members())
     }
 
     /// Returns the member with this address.
@@ -69,17 +82,19 @@ impl SharedGroup {
         self.online.remove(address).or_else(|| self.offline.remove(address))
     }
 
-    /// Applies the presence changes since the last call, and returns the number of look-ups.
+    /// Applies the presence changes since the last call. Returns the cost in look-ups.
     ///
-    /// At most `MOST_CHANGES` changes are applied; the next calls apply the rest. If nothing
-    /// changed, a call costs one comparison. Otherwise it costs one look-up for each change, or for
-    /// each member if there are fewer members, and one pass over the members.
+    /// At most `MOST_CHANGES` changes are applied, or `MOST_CHANGES_OF_LARGE` if the group is large.
+    /// The next calls apply the rest. If nothing changed, a call costs one comparison. Otherwise it
+    /// costs one look-up for each change, or for each member if there are fewer members, and one
+    /// pass over the members, if the group is not large.
     pub fn catch_up(&mut self, presences: &Presences) -> usize {
         if self.seen == presences.latest() {
             return 0;
         }
         let members = self.len();
-        let most = members.min(MOST_CHANGES);
+        let is_large = members > LARGE;
+        let most = if is_large { MOST_CHANGES_OF_LARGE } else { members.min(MOST_CHANGES) };
         let mut changed: Vec<_> = presences.changed_after(self.seen).take(most + 1).collect();
         let beyond = changed.len() > most;
         let moves = |m: &Member| m.online != (presences.of(m.address()) == Presence::Online);
@@ -94,11 +109,12 @@ impl SharedGroup {
             let of_group = changed.iter().filter_map(|(_, address)| self.member(*address));
             (of_group.filter(|m| moves(m)).copied().collect(), changed.len())
         };
-        if moving.len() <= FEW_CHANGES {
+        if moving.len() <= FEW_CHANGES || is_large {
+            let moves = moving.len();
             for member in moving {
                 self.join(Member { online: !member.online, ..member });
             }
-            return steps;
+            return if is_large { steps + moves * MOVE } else { steps };
         }
         moving.sort_unstable_by_key(Member::address);
         let (go, come): (Vec<Member>, Vec<Member>) = moving.into_iter().partition(|m| m.online);
@@ -130,33 +146,32 @@ impl SharedGroup {
     /// of the one whose turn it is.
     pub fn of_shard(&self, presence: Presence, shard: ShardId) -> (Range<usize>, usize) {
         let ring = self.ring(presence);
-        let begin = ring.members.partition_point(|m| m.shard < shard);
-        let end = ring.members.partition_point(|m| m.shard <= shard);
-        let turn = if (begin..end).contains(&ring.turn) { ring.turn } else { begin };
+        let begin = ring.count_before(|m| m.shard < shard);
+        let end = ring.count_before(|m| m.shard <= shard);
+        let turn = if (begin..end).contains(&ring.turn()) { ring.turn() } else { begin };
         (begin..end, turn)
     }
 
     /// Returns a member by its place among the online or offline members.
     pub fn at(&self, presence: Presence, place: usize) -> Option<Member> {
-        self.ring(presence).members.get(place).copied()
+        self.ring(presence).at(place).copied()
     }
 
     /// Gives the turn to the member at this place, or to the first if the place has none.
     pub fn set_turn(&mut self, presence: Presence, place: usize) {
-        let ring = match presence {
-            Presence::Online => &mut self.online,
-            Presence::Offline => &mut self.offline,
-        };
-        ring.turn = if place < ring.members.len() { place } else { 0 };
+        match presence {
+            Presence::Online => self.online.set_turn(place),
+            Presence::Offline => self.offline.set_turn(place),
+        }
     }
 
     /// Returns a shard that has online or offline members and is not in `seen`. Costs one search
     /// for each shard.
     pub fn shard_beside(&self, presence: Presence, seen: ShardSet) -> Option<ShardId> {
-        let members = &self.ring(presence).members;
-        let mut next = members.first();
+        let ring = self.ring(presence);
+        let mut next = ring.at(0);
         while let Some(shard) = next.map(|m| m.shard).filter(|shard| seen.contains(*shard)) {
-            next = members.get(members.partition_point(|m| m.shard <= shard));
+            next = ring.at(ring.count_before(|m| m.shard <= shard));
         }
         next.map(|m| m.shard)
     }
@@ -170,86 +185,7 @@ impl SharedGroup {
 
     /// Returns the bytes on the heap.
     pub fn memory(&self) -> usize {
-        (self.online.members.capacity() + self.offline.members.capacity()) * size_of::<Member>()
-    }
-}
-
-/// Members in ascending order of their addresses, and the place of the turn. If a member joins or
-/// leaves, the turn moves with the members. So no member is skipped or chosen twice because another
-/// joined or left.
-#[derive(Debug, Default)]
-struct Ring {
-    members: Vec<Member>,
-    /// The index of the next member to try. Less than the number of members, or 0.
-    turn: usize,
-}
-
-impl Ring {
-    fn position(&self, address: MemberAddress) -> Result<usize, usize> {
-        self.members.binary_search_by_key(&address, Member::address)
-    }
-
-    fn find(&self, address: MemberAddress) -> Option<&Member> {
-        self.position(address).ok().and_then(|at| self.members.get(at))
-    }
-
-    fn put(&mut self, member: Member) -> Option<Member> {
-        match self.position(member.address()) {
-            Ok(at) => Some(std::mem::replace(&mut self.members[at], member)),
-            Err(at) => {
-                self.members.insert(at, member);
-                if at < self.turn {
-                    self.turn += 1;
-                }
-                None
-            }
-        }
-    }
-
-    fn remove(&mut self, address: MemberAddress) -> Option<Member> {
-        let at = self.position(address).ok()?;
-        let member = self.members.remove(at);
-        if at < self.turn {
-            self.turn -= 1;
-        }
-        if self.turn >= self.members.len() {
-            self.turn = 0;
-        }
-        if self.members.len() * 4 <= self.members.capacity() {
-            self.members.shrink_to(self.members.len() * 2);
-        }
-        Some(member)
-    }
-
-    fn next(&mut self, most: usize, mut accepts: impl FnMut(&Member) -> bool) -> Option<Member> {
-        let n = self.members.len();
-        let mut places = (self.turn..n).chain(0..self.turn).take(most);
-        let Some(at) = places.find(|at| accepts(&self.members[*at])) else {
-            self.turn = if most < n { (self.turn + most) % n } else { self.turn };
-            return None;
-        };
-        self.turn = if at + 1 == n { 0 } else { at + 1 };
-        self.members.get(at).copied()
-    }
-
-    /// Removes the members `go` and adds the members `come` in one pass, and flips the presence of
-    /// the latter. Both are in ascending order of addresses. The turn stays with its member.
-    fn exchange(&mut self, go: &[Member], come: &[Member]) {
-        let turn = self.members.get(self.turn).map(Member::address);
-        let (mut go, mut come) = (go.iter().peekable(), come.iter().peekable());
-        let mut members = Vec::with_capacity(self.members.len() + come.len() - go.len());
-        for member in &self.members {
-            while let Some(new) = come.next_if(|new| new.address() < member.address()) {
-                members.push(Member { online: !new.online, ..*new });
-            }
-            if go.next_if(|gone| gone.address() == member.address()).is_none() {
-                members.push(*member);
-            }
-        }
-        members.extend(come.map(|new| Member { online: !new.online, ..*new }));
-        self.members = members;
-        let place = turn.map_or(0, |turn| self.members.partition_point(|m| m.address() < turn));
-        self.turn = if place < self.members.len() { place } else { 0 };
+        self.online.memory() + self.offline.memory()
     }
 }
 
@@ -391,6 +327,20 @@ mod tests {
         for left in [2, 1, 0] {
             assert_eq!(group.catch_up(&presences), MOST_CHANGES);
             assert_eq!(online(&group), left * MOST_CHANGES);
+        }
+        assert_eq!(group.catch_up(&presences), 0);
+    }
+
+    #[test]
+    fn a_very_large_group_learns_of_changes_in_small_portions() {
+        let mut group = group(LARGE as u32 + 1);
+        let mut presences = known(&group);
+        group.begins_at(presences.latest());
+        let addresses: Vec<_> = group.members().map(Member::address).take(1_000).collect();
+        addresses.iter().for_each(|address| _ = presences.set(*address, Presence::Offline));
+        for applied in [256, 512, 768, 1_000] {
+            group.catch_up(&presences);
+            assert_eq!(group.members().filter(|m| !m.online).count(), applied);
         }
         assert_eq!(group.catch_up(&presences), 0);
     }
