@@ -328,7 +328,6 @@ fn longest(_: &mut Criterion) {
     longest_of_filters("subscribers of a filter", |_| "all".to_string());
     longest_of_members("groups", |_| "group".to_string(), exact);
     longest_of_members("members of a group", |_| "group".to_string(), |_| "jobs".to_string());
-    longest_of_members("groups of a filter", |i| format!("{i:07}"), |_| "jobs".to_string());
     longest_of_table(
         "retained topics",
         || Retained::new(RetainedLimits::UNLIMITED),
