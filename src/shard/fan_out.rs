@@ -12,7 +12,7 @@
 //!
 //! - Its publisher is paused, and no other client's PUBLISH begins. Packets other than PUBLISH are
 //!   handled as usual.
-//! - Peer batches wait behind it, in the order in which they came.
+//! - Peer batches wait behind the large publication, in the order in which they came.
 //! - A publication of the broker (a will, a delayed message, a dead letter, `$SYS`) passes the
 //!   large publication if it fits into one turn. Otherwise it waits.
 //! - The will of the publisher's own session waits in any case. The publisher's connection may end,
@@ -44,10 +44,10 @@ use crate::shard::publication::{Publication, Routed, merge};
 use crate::shard::route::Routing;
 use crate::time::Instant;
 
-/// Number of subscribers that are sorted at once.
+/// Maximum number of subscribers that one sort puts in order.
 const SORTED_AT_ONCE: usize = 16 * 1024;
 
-/// Number of subscribers that are copied for one step.
+/// Number of subscribers that one step copies.
 const COPIES: usize = 64;
 
 impl Fan {

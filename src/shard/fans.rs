@@ -50,7 +50,7 @@ pub(crate) struct Fan {
     pub origin: PublicationOrigin,
 }
 
-/// The source of a publication. It is informed when the publication is complete.
+/// The source of a publication. The source is informed when the publication is complete.
 #[derive(Debug)]
 pub(crate) enum PublicationOrigin {
     /// A client of this shard. The client's connection is paused meanwhile.
@@ -83,7 +83,7 @@ pub(crate) struct Fans {
     waiting: Vec<ConnectionId>,
     /// The peer batch that is being taken apart.
     underway: Option<Box<Underway>>,
-    /// The peer batches behind it, in the order in which they came.
+    /// The peer batches behind `underway`, in the order in which they came.
     peer_batches: VecDeque<PeerBatch>,
     /// Publications of the broker, in the order in which they arose.
     own: VecDeque<OwnPublication>,
@@ -244,7 +244,7 @@ pub(crate) struct Published {
 pub(crate) enum MatchedReceivers {
     /// All receivers are known.
     All,
-    /// All receivers are known. They are more than this turn can deliver to.
+    /// All receivers are known, but this turn cannot deliver to all of them.
     Many,
     /// The receivers are not known, because matching visits more nodes than this turn allows.
     InPart,

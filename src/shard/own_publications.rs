@@ -59,9 +59,9 @@ impl Fans {
         self.push_own(OwnPublication { message, of, atomic: publication.atomic, _charge });
     }
 
-    /// Routes a publication of the broker at once. If it takes more than this turn, it becomes the
-    /// large publication of the shard. Returns false if there is a large publication already. Then
-    /// nothing was routed.
+    /// Routes a publication of the broker at once. A publication that takes more than this turn
+    /// becomes the large publication of the shard. Returns false, and routes nothing, if it takes
+    /// more than this turn and the shard has a large publication already.
     pub(crate) fn route_own_now(
         &mut self,
         now: Instant,

@@ -13,13 +13,15 @@ use crate::time::Instant;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A message on its way to its receivers. It borrows the parts of the message from the PUBLISH, and
-/// makes a [`Message`] of its own only when a receiver needs one. A QoS 0 publication whose
-/// receivers all take it at once never needs one.
+/// A message on its way to its receivers. Borrows the parts of the message from the PUBLISH.
+/// Allocates a [`Message`] only when the message must outlive the PUBLISH: in a queue, in an
+/// in-flight window, in a peer batch, or as a retained message. A QoS 0 publication allocates
+/// nothing if all receivers are in this shard and take the message at once.
 #[derive(Debug)]
 pub(crate) struct Publication<'a> {
     pub parts: Parts<'a>,
-    /// The session that published the message; `None` for a message of the broker.
+    /// The session that published the message, for No Local. `None` for a message of the broker,
+    /// and for a message to a shared subscription, which cannot have No Local.
     pub publisher: Option<Publisher>,
     /// The client identifier of the publisher, or empty. Messages store it only if some redelivery
     /// policy wants dead letters.
@@ -34,8 +36,9 @@ pub(crate) struct Publication<'a> {
     /// message.
     pub body: Option<Rc<Body>>,
     /// True if one commit must cover the deliveries in all shards and the change that caused the
-    /// publication. Such a change is the Packet Identifier of a QoS 2 PUBLISH, the end of a will,
-    /// or the end of a delayed message. No packet of the message leaves a shard before that commit.
+    /// publication. Such a change is, for example, the Packet Identifier of a QoS 2 PUBLISH, the
+    /// end of a will, or the end of a delayed message. No packet of the message leaves a shard
+    /// before that commit.
     pub atomic: bool,
     /// True if a member of a shared group had the message before, and the session of that member
     /// ended. The message is dropped if no other member takes it.

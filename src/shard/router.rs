@@ -48,9 +48,9 @@ impl Router {
         &self.tree
     }
 
-    /// Takes out the matches that all publications use in turn. They remember the receivers of the
-    /// last topic, so a repeated topic needs no search. Allocates only at the first call, or if a
-    /// publication has the matches already.
+    /// Takes out the matches that all publications use in turn. The matches remember the receivers
+    /// of the last topic, so a repeated topic needs no search. Allocates only at the first call, or
+    /// if a publication has the matches already.
     #[inline]
     pub(crate) fn take_matches(&mut self) -> Box<Matches> {
         self.matches.take().unwrap_or_default()

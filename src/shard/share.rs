@@ -1,14 +1,17 @@
 //! Shared subscriptions: one member of the group gets the message.
 //!
-//! The publisher's shard chooses a member among the members in all shards. It chooses in three
-//! rounds. Online members that can take more come first, in turn. The other online members come
-//! next, and the queue policy of each member decides. Offline members come last, and only for QoS 1
-//! and 2, because an offline session queues no QoS 0. A shard does not know the room of members in
-//! other shards, so it assumes that these members can take more.
+//! The publisher's shard chooses a member among the members in all shards, in three rounds
+//! ([`Round`]):
+//!
+//! - First come the online members that can take more, in turn. A shard does not know the room of
+//!   members in other shards, so it assumes that these members can take more.
+//! - Then come the other online members. The queue policy of each member decides.
+//! - Offline members come last, and only for QoS 1 and 2, because an offline session queues no QoS
+//!   0.
 //!
 //! If the chosen member refuses the message, the shard of that member chooses the next member. The
-//! message stays in its transaction, if it has one. If all members refuse the message, it goes one
-//! of three ways:
+//! message stays in its transaction, if it has one. If all members refuse the message, one of three
+//! things happens:
 //!
 //! - If a member had the message before and its session ended, the message waits in an orphaned
 //!   queue until a member has room.
@@ -18,15 +21,15 @@
 //!
 //! # Bounds
 //!
-//! A list of members would become too long, so after [`IN_TURN`] refusals the shards take over the
-//! search. In each round, each shard offers the message to its own members and then sends the
-//! message to the next shard. A message is therefore sent from shard to shard [`IN_TURN`] times at
-//! most, and three times more for each shard.
+//! The message carries a list of the members that refused it. After [`IN_TURN`] refusals the list
+//! is dropped, and the shards go through all members: in each round, each shard offers the message
+//! to its own members and then sends the message to the next shard. A message is therefore sent
+//! from shard to shard [`IN_TURN`] times at most, and three times more for each shard.
 //!
-//! In one round, a shard looks at [`LOOKED_AT`] members at most for one message. It offers the
-//! message to [`ASKED`] members at most that seem to have no room. If a shard has more full members
-//! than that, the remaining members do not get this message. The turn then passes to the remaining
-//! members, so they come first for the next message.
+//! In one round, a shard looks at [`LOOKED_AT`] members at most for one message. Among them, it
+//! offers the message to [`ASKED`] members at most that seem to have no room. If a shard has more
+//! members without room, the others are not offered this message. The turn then passes to these
+//! others, so they come first for the next message.
 
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;

@@ -1,8 +1,8 @@
 //! Messages between the shards of one broker: one peer batch per peer and turn, answered by one
 //! ticket.
 //!
-//! `Exchange` owns the items that this shard sends to its peers, and the answers that it waits for.
-//! It knows sessions and connections only by their identifiers.
+//! `Exchange` owns the items that this shard sends to its peers, and the gates that wait for the
+//! answers of the peers. `Exchange` knows sessions and connections only by their identifiers.
 //!
 //! | file | concern |
 //! |---|---|

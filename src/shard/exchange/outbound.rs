@@ -18,11 +18,11 @@ use crate::shard::slots::SessionId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Number of publications to one peer without a ticket from which on publishers wait. A publication
-/// that a peer forwards to another shard counts for that peer, and no longer for this one. Above
-/// QoS 0 the Receive Maximum of each publisher bounds such publications.
+/// Publishers wait from this number of publications to one peer without a ticket. A publication
+/// that the peer forwards to a third shard has its ticket, and counts for the peer from then on.
+/// Above QoS 0 the Receive Maximum of each publisher bounds such publications.
 const MOST_OUTSTANDING: usize = 8 * 1024;
-/// Bytes of the publications to one peer without a ticket from which on publishers wait.
+/// Publishers wait from this number of bytes in publications to one peer without a ticket.
 const MOST_OUTSTANDING_BYTES: usize = 16 * 1024 * 1024;
 
 /// Maximum number of rows for which an empty table keeps its memory.
@@ -81,7 +81,7 @@ pub enum Item {
     Publish {
         /// The message.
         message: Message,
-        /// The publisher; `None` for a message that no session published, such as a will.
+        /// The publisher, for No Local; `None` for a message of the broker, such as a delayed one.
         publisher: Option<Publisher>,
         /// The transaction of which the deliveries are a part. No packet of a transaction leaves
         /// before its commit.
@@ -262,6 +262,7 @@ pub struct Peer {
     bytes: usize,
     /// The gates that wait for these publications.
     waiters: Vec<Waiter>,
+    /// The number of the last sealed batch.
     number: u64,
     /// The batches without a ticket, in order.
     outstanding: VecDeque<Outstanding>,
@@ -495,8 +496,8 @@ impl Peer {
         !self.outgoing.is_empty()
     }
 
-    /// Returns the bytes that the peer may have to store for publications without a ticket. This is
-    /// the sum of `stored_bytes` over all of them, or more.
+    /// Returns the bytes that the peer may have to store for publications without a ticket. The
+    /// result is at least the sum of `stored_bytes` over these publications.
     pub fn unsettled_bytes(&self) -> usize {
         let (messages, bytes) = (self.load + self.publications as usize, self.load_bytes + self.bytes);
         bytes + bytes.min(8192 * messages) + 256 * messages
@@ -508,7 +509,8 @@ impl Peer {
             || self.load_bytes + self.bytes >= MOST_OUTSTANDING_BYTES
     }
 
-    /// Returns true if publishers that waited may continue: half of both bounds is free.
+    /// Returns true if publishers that waited may continue, because at least half of each bound is
+    /// free.
     pub fn has_room(&self) -> bool {
         self.load + (self.publications as usize) < MOST_OUTSTANDING / 2
             && self.load_bytes + self.bytes < MOST_OUTSTANDING_BYTES / 2

@@ -1,10 +1,10 @@
 //! Transactions: publications whose effects in several shards are committed together or not at all.
 //!
-//! The shard that routes the publication begins the transaction. It adds one participant for each
-//! peer to which it forwards the message. A participant records the deliveries in its shard under
-//! the number of the transaction. If a participant forwards the message again, for a shared group,
-//! it adds a participant to the same transaction. The store commits all parts as one when the last
-//! of them has come.
+//! The shard that routes the publication begins the transaction, and adds one participant for each
+//! peer that gets the message. A participant records the deliveries in its shard under the number
+//! of the transaction. If a participant forwards the message again, for a shared group, it adds a
+//! participant to the same transaction. The store commits all parts as one when the last of them
+//! has come.
 
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::PacketId;

@@ -3,8 +3,8 @@
 //!
 //! Dead letters are off by default, and then messages do not store their publisher. A dead letter
 //! is routed at the end of the turn, when no other publication is being routed, or in a later turn.
-//! It is not retained. It has no Message Expiry Interval, because a dead letter for an expired
-//! message would expire at once. A dropped dead letter makes no other dead letter.
+//! A dead letter is not retained, and has no Message Expiry Interval, because the dead letter of an
+//! expired message would expire at once. A dead letter that is dropped makes no other dead letter.
 
 use crate::mqtt::codec::property;
 use crate::mqtt::message::Message;
@@ -121,8 +121,8 @@ impl DeadLetters {
         self.waiting.extend(dead_letter);
     }
 
-    /// Sets the time of day, in milliseconds since 1970. It is shown to readers and never used for
-    /// a deadline.
+    /// Sets the time of day, in milliseconds since 1970. Dead letters show this time to their
+    /// readers. No deadline uses it.
     pub(crate) fn set_wall_clock(&mut self, now: Instant, unix_millis: u64) {
         self.wall = WallClock(unix_millis.saturating_sub(now.as_millis()));
     }

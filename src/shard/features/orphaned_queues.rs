@@ -74,8 +74,8 @@ pub(crate) struct OrphanedQueue {
     /// `None` for messages that were left before the start, and for messages of several sessions.
     client_id: Option<Box<str>>,
     redelivery: Arc<SessionRedelivery>,
-    /// The messages in memory. They are older than those in `left`, unless several sessions left
-    /// them.
+    /// The messages in memory. These messages are older than those in `left`, unless several
+    /// sessions left them.
     kept: VecDeque<OrphanedMessage>,
     /// The messages in the store.
     left: VecDeque<Parked>,
@@ -231,10 +231,10 @@ impl OrphanedQueues {
 }
 
 impl Routing<'_> {
-    /// Takes in what an ended session left in the store. `parked` are shared messages from the head
-    /// of its queue for which no member has room now. They are older than `unread`, which is the
-    /// tail of the queue. Messages in `unread` that did not come by a shared subscription are
-    /// dropped and counted when they are read.
+    /// Takes in the messages that an ended session left in the store. `parked` are shared messages
+    /// from the head of its queue for which no member has room now. `unread` is the tail of the
+    /// queue, with newer messages. A message in `unread` that did not come by a shared subscription
+    /// is dropped and counted when it is read.
     pub(crate) fn leave_unread(
         &mut self,
         now: Instant,
@@ -259,8 +259,8 @@ impl Routing<'_> {
         self.settle_orphaned_queues(now);
     }
 
-    /// Takes in, at the start of the broker, the messages of sessions that ended before. They are
-    /// read when the members of every group are known.
+    /// Takes in, at the start of the broker, the messages that sessions left in an earlier run. The
+    /// messages are read when the members of every group are known.
     pub(crate) fn leave_orphans(&mut self, now: Instant, left: VecDeque<Parked>) {
         if left.is_empty() {
             return;
@@ -517,9 +517,9 @@ impl Routing<'_> {
         // itself does not pass what is older, in memory.
         let is_reading = self.routes.orphaned_queues.is_reading;
         // While a page is being read, messages that all members refused may join the queue in
-        // memory. They are newer, because nothing was in memory when this queue requested the page.
-        // If the session requested the page, the messages in memory are older, so the page must not
-        // pass them.
+        // memory. If this queue requested the page, nothing was in memory at that time, so these
+        // messages are newer and the page goes first. If the session requested the page before it
+        // ended, the messages in memory are older, and the page must not pass them.
         let is_its = |e: &mut OrphanedQueue| {
             e.session == request.session
                 && (is_reading || e.kept.is_empty())

@@ -19,7 +19,7 @@ const GRANTED: &str = "$homing/session/granted";
 /// Maximum number of characters of an unreadable request that are logged.
 const LOGGED: usize = 64;
 
-/// Maximum number of characters of the client identifier that are logged with it.
+/// Maximum number of characters of the client identifier that are logged with such a request.
 const CLIENT_ID: usize = 256;
 
 fn shortened(client_id: &str) -> Box<str> {
@@ -33,9 +33,9 @@ pub(crate) enum RequestedTimes {
     Granted,
     /// The memory or the disk has no room to store the request.
     Refused(Want),
-    /// The payload is not a time.
+    /// The payload is not a valid time.
     InvalidRequest,
-    /// The topic is not one of a request.
+    /// The PUBLISH is not a request: the topic names no time.
     NotRequested,
 }
 
@@ -113,7 +113,8 @@ pub(crate) fn granted_message(id: ConnectionId, filter: &str, core: &mut Core) -
         return None;
     }
     let wire = &core.connections.get(id)?.wire;
-    // This is the session's general ack wait. A topic with a rule of its own may have another one.
+    // The granted time is the general ack wait. A topic with a rule of its own may have another
+    // one.
     let holds = wire.ack_wait();
     let time = RequestedTime::of(wire.version);
     let text = format!("{}={}", time.name(), ack_wait::format(holds));
