@@ -27,9 +27,9 @@
 //! from shard to shard [`IN_TURN`] times at most, and three times more for each shard.
 //!
 //! In one round, a shard looks at [`LOOKED_AT`] members at most for one message. Among them, it
-//! offers the message to [`ASKED`] members at most that seem to have no room. If a shard has more
-//! members without room, the others are not offered this message. The turn then passes to these
-//! others, so they come first for the next message.
+//! offers the message to [`OFFERED_REGARDLESS`] members at most that seem to have no room. If a
+//! shard has more members without room, the others are not offered this message. The turn then
+//! passes to these others, so they come first for the next message.
 
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
@@ -57,18 +57,18 @@ const LOOKED_AT: usize = 2_048;
 /// Maximum number of members without apparent room to which a shard offers a message in one round.
 /// Such a member may still take the message, because another message in its queue may have expired
 /// or may be dropped in favour of this one.
-const ASKED: usize = 64;
+const OFFERED_REGARDLESS: usize = 64;
 
 /// Maximum number of members of this shard that are considered as the holder of a message.
 const HOLDERS_LOOKED_AT: usize = 64;
 
-/// The shards whose members may hold a shared message.
+/// The shards in which a member may hold a shared message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asks {
-    /// Members of this shard, then members of another shard.
-    Peers,
-    /// Only members of this shard, because a peer sent the message here to be held.
-    Nobody,
+pub(crate) enum HolderIn {
+    /// This shard first, then another shard.
+    AnyShard,
+    /// Only this shard, because a peer sent the message here to be held.
+    ThisShard,
 }
 
 /// The state of a shared delivery.
@@ -121,16 +121,16 @@ impl Routing<'_> {
         let (mut round, mut seen) = (Round::Ready, ShardSet::EMPTY);
         match offered {
             Offered::ByShard { round: under_way, seen: behind } => (round, seen) = (under_way, behind),
-            Offered::ToAll => return self.nobody_takes(now, (group, &share), publication, cause, gate),
+            Offered::ToAll => return self.end_refused(now, (group, &share), publication, cause, gate),
             Offered::InTurn(mut refused) => {
-                let mut asking = Round::Ready;
+                let mut choice_round = Round::Ready;
                 while refused.len() < IN_TURN {
-                    let Some(member) = self.choose(group, publication.parts.qos, &refused, &mut asking)
+                    let Some(member) = self.choose(group, publication.parts.qos, &refused, &mut choice_round)
                     else {
                         if refused.is_empty() {
                             return SharedDelivery::Settled(Outcome::Unmatched);
                         }
-                        return self.nobody_takes(now, (group, &share), publication, cause, gate);
+                        return self.end_refused(now, (group, &share), publication, cause, gate);
                     };
                     refused.push(member.address());
                     if member.shard == self.core.here {
@@ -165,7 +165,7 @@ impl Routing<'_> {
             round = match round {
                 Round::Ready => Round::Online,
                 Round::Online if publication.parts.qos != QoS::AtMostOnce => Round::Offline,
-                _ => return self.nobody_takes(now, (group, &share), publication, cause, gate),
+                _ => return self.end_refused(now, (group, &share), publication, cause, gate),
             };
             seen = ShardSet::EMPTY;
         }
@@ -174,7 +174,7 @@ impl Routing<'_> {
     /// Ends a message that all members refused. A message that a member had before is kept until a
     /// member has room. Any other message is held if `gate` and the queue policy allow it, and is
     /// dropped otherwise.
-    fn nobody_takes(
+    fn end_refused(
         &mut self,
         now: Instant,
         (group, share): (GroupId, &Arc<Box<str>>),
@@ -187,8 +187,8 @@ impl Routing<'_> {
             if self.keep_owed(now, &message, share, publication.atomic, &mut publication.body) {
                 return SharedDelivery::Settled(Outcome::Refused);
             }
-        } else if let Some(held) =
-            gate.and_then(|gate| self.hold_in_group(now, (group, share), publication, gate, Asks::Peers))
+        } else if let Some(held) = gate
+            .and_then(|gate| self.hold_in_group(now, (group, share), publication, gate, HolderIn::AnyShard))
         {
             return held;
         }
@@ -249,7 +249,7 @@ impl Routing<'_> {
         let (presence, here) = (presence_in(round), self.core.here);
         let Some(members) = self.routes.router.group_mut(group) else { return Outcome::Unmatched };
         let (own, turn) = members.of_shard(presence, here);
-        let mut regardless = if round == Round::Ready { 0 } else { ASKED };
+        let mut regardless = if round == Round::Ready { 0 } else { OFFERED_REGARDLESS };
         let mut next = turn;
         for place in (turn..own.end).chain(own.start..turn).take(LOOKED_AT) {
             next = if place + 1 == own.end { own.start } else { place + 1 };
@@ -512,15 +512,15 @@ impl Routing<'_> {
     /// Lets a member of a group hold a message that every member refused. The queue policy must be
     /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. The
     /// members of this shard that hold the fewest messages are tried first. If none of them can
-    /// hold the message, it is sent to another shard, if `asks` allows that. Returns `None` if no
-    /// member can hold the message.
+    /// hold the message, it is sent to another shard, if `holder_in` allows that. Returns `None` if
+    /// no member can hold the message.
     pub(crate) fn hold_in_group(
         &mut self,
         now: Instant,
         (group, share): (GroupId, &Arc<Box<str>>),
         publication: &mut Publication<'_>,
         gate: Gate,
-        asks: Asks,
+        holder_in: HolderIn,
     ) -> Option<SharedDelivery> {
         let (policy, bytes) = (
             self.core.settings.session.send.queue.policy,
@@ -535,7 +535,8 @@ impl Routing<'_> {
         let members = || self.routes.router.group(group).into_iter().flat_map(|g| g.members());
         let mut here: Vec<Member> =
             members().filter(|m| m.shard == self.core.here).take(HOLDERS_LOOKED_AT).copied().collect();
-        let elsewhere = members().find(|m| m.shard != self.core.here && asks == Asks::Peers).copied();
+        let elsewhere =
+            members().find(|m| m.shard != self.core.here && holder_in == HolderIn::AnyShard).copied();
         here.sort_by_key(|m| {
             self.core.sessions.at(m.session.0).map_or(usize::MAX, |(_, r)| r.held_messages())
         });
@@ -574,7 +575,7 @@ impl Routing<'_> {
     ) -> SharedDelivery {
         let group = self.routes.router.group_of(&share.filter);
         let held = group.and_then(|group| {
-            self.hold_in_group(now, (group, &share.filter), publication, gate, Asks::Nobody)
+            self.hold_in_group(now, (group, &share.filter), publication, gate, HolderIn::ThisShard)
         });
         held.unwrap_or_else(|| {
             let message = Some(share.message.clone());

@@ -60,7 +60,7 @@ const OFFERED_AT_ONCE: usize = 256;
 
 /// Maximum number of orphaned queues that are compared with a session each time its client has
 /// acknowledged a packet.
-const ASKED_FOR: usize = 8;
+const COMPARED: usize = 8;
 
 /// Maximum number of orphaned queues that one turn looks at.
 const LOOKED_AT: usize = 64;
@@ -341,12 +341,12 @@ impl Routing<'_> {
     }
 
     /// Notes that a session of this shard may have room. If the first message of one of the first
-    /// [`ASKED_FOR`] queues waits for this room, the queues are looked at when the turn ends.
+    /// [`COMPARED`] queues waits for this room, the queues are looked at when the turn ends.
     pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId) {
         let Some(session_entry) = self.core.sessions.get(id) else { return };
         let policy = &self.core.settings.session.send;
         let mut blocked =
-            self.routes.orphaned_queues.waiting.iter().take(ASKED_FOR).filter_map(|e| e.blocked.as_ref());
+            self.routes.orphaned_queues.waiting.iter().take(COMPARED).filter_map(|e| e.blocked.as_ref());
         let may = blocked.any(|Blocked { share, size, .. }| {
             session_entry.session.subscriptions.contains(share)
                 && session_entry.has_room_for_owed(now, *size, policy)
