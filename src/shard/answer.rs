@@ -58,14 +58,10 @@ pub(crate) struct RetainedRequests {
 }
 
 impl RetainedRequests {
-    /// Adds a request for a filter if `wanted`. If the filter has a request already, the request
-    /// gets these options, because the last subscription of a packet counts.
-    pub(crate) fn add(&mut self, filter: &str, qos: QoS, subscription_id: u32, wanted: bool) {
-        if let Some(request) = self.find(filter) {
-            (request.qos, request.subscription_id) = (qos, subscription_id);
-            return;
-        }
-        if !wanted {
+    /// Adds a request for a filter. If the filter has a request already, the request gets these
+    /// options, because the last subscription of a packet counts.
+    pub(crate) fn add(&mut self, filter: &str, qos: QoS, subscription_id: u32) {
+        if self.update(filter, qos, subscription_id) {
             return;
         }
         self.requests.push(RetainedRequest { filter: filter.into(), qos, subscription_id });
@@ -79,6 +75,13 @@ impl RetainedRequests {
                 index.insert_unique(hash(&at), at, hash);
             }
         }
+    }
+
+    /// Gives these options to the request for a filter. Returns false if the filter has none.
+    pub(crate) fn update(&mut self, filter: &str, qos: QoS, subscription_id: u32) -> bool {
+        let Some(request) = self.find(filter) else { return false };
+        (request.qos, request.subscription_id) = (qos, subscription_id);
+        true
     }
 
     fn find(&mut self, filter: &str) -> Option<&mut RetainedRequest> {
@@ -123,10 +126,15 @@ mod tests {
             let mut requests = RetainedRequests::default();
             for round in 0..3 {
                 for n in 0..different {
-                    requests.add(&format!("f/{n}"), QoS::AtMostOnce, round, round != 2);
+                    let filter = format!("f/{n}");
+                    if round == 2 {
+                        assert!(requests.update(&filter, QoS::AtMostOnce, round));
+                    } else {
+                        requests.add(&filter, QoS::AtMostOnce, round);
+                    }
                 }
             }
-            requests.add("not wanted", QoS::AtMostOnce, 9, false);
+            assert!(!requests.update("not wanted", QoS::AtMostOnce, 9));
             let row: Vec<_> =
                 requests.requests.iter().map(|w| (w.filter.to_string(), w.subscription_id)).collect();
             assert_eq!(row, (0..different).map(|n| (format!("f/{n}"), 2)).collect::<Vec<_>>());

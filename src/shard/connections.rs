@@ -39,6 +39,15 @@ pub(crate) struct Connections {
     expiry_interval: Duration,
 }
 
+/// The kind of bytes that were read from a connection and not handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unhandled {
+    /// The front of a packet whose rest has not come yet.
+    PartialPacket,
+    /// Packets behind a pause.
+    BehindPause,
+}
+
 /// The partial packets of all connections.
 #[derive(Debug, Default)]
 struct Partials {
@@ -297,7 +306,7 @@ impl Connections {
         now: Instant,
         id: ConnectionId,
         rest: Vec<u8>,
-        has_begun: bool,
+        kind: Unhandled,
         effects: &mut Effects,
     ) -> bool {
         let Some(connection) = self.slots.get_mut(id).filter(|_| !rest.is_empty()) else { return false };
@@ -305,7 +314,7 @@ impl Connections {
         self.partials.bytes += rest.len();
         let partial = &mut connection.rare_mut().partial;
         partial.keep(rest);
-        if has_begun {
+        if kind == Unhandled::PartialPacket {
             // Keep Alive counts whole packets and may be off. So the rest of a partial packet has a
             // deadline of its own.
             partial.wait(now, self.write_timeout);
@@ -313,7 +322,7 @@ impl Connections {
         if is_large && !std::mem::replace(&mut partial.listed, true) {
             self.partials.large.push(id);
         }
-        if has_begun {
+        if kind == Unhandled::PartialPacket {
             self.register_read_idle(id, effects);
         }
         is_large
@@ -388,8 +397,14 @@ mod tests {
         let (mut connections, mut effects) = (connections(), Effects::default());
         let now = Instant::from_millis(1);
         let [a, b] = [1, 2].map(|seed| connections.accept(now, seed, &mut effects));
-        assert!(!connections.keep_partial(now, a, vec![0; 10], true, &mut effects));
-        assert!(connections.keep_partial(now, b, vec![0; SMALL_PARTIAL + 1], false, &mut effects));
+        assert!(!connections.keep_partial(now, a, vec![0; 10], Unhandled::PartialPacket, &mut effects));
+        assert!(connections.keep_partial(
+            now,
+            b,
+            vec![0; SMALL_PARTIAL + 1],
+            Unhandled::BehindPause,
+            &mut effects
+        ));
         assert_eq!(
             (connections.partial_bytes(), connections.largest_partial()),
             (SMALL_PARTIAL + 11, Some(b))

@@ -27,6 +27,7 @@ use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
 use crate::shard::connection::{Leaves, Pause, Phase};
+use crate::shard::durability::gates::SealTime;
 use crate::shard::effects::{DelayedRequest, PageRequest};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::fans::PublicationOrigin;
@@ -305,7 +306,9 @@ impl Shard {
         if self.holds_seals() {
             return None;
         }
-        self.core.durability.seal(self.core.shared.is_store_full())
+        let is_full = self.core.shared.is_store_full();
+        let time = if is_full { SealTime::AtOnce } else { SealTime::AfterLastCommit };
+        self.core.durability.seal(time)
     }
 
     /// Returns true if neither a batch nor a peer batch may be sealed, because a publication that

@@ -12,6 +12,7 @@ use crate::session::{Action, Violation, disconnect};
 use crate::shard::Shard;
 use crate::shard::connect::{ConnectRequest, refuse_undecodable};
 use crate::shard::connection::{Connection, Pause, Phase};
+use crate::shard::connections::Unhandled;
 use crate::shard::core::Core;
 use crate::shard::flow::Flow;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
@@ -106,8 +107,11 @@ impl Shard {
         }
         let Core { connections, effects, shared, .. } = &mut self.core;
         // At the end of what was read, the rest is the front of a packet.
-        let has_begun = progress == ReadProgress::All && !rest.is_empty();
-        let is_large = connections.keep_partial(now, id, rest, has_begun, effects);
+        let kind = match progress {
+            ReadProgress::All => Unhandled::PartialPacket,
+            _ => Unhandled::BehindPause,
+        };
+        let is_large = connections.keep_partial(now, id, rest, kind, effects);
         if is_large
             && shared.partial.is_exceeded(connections.unreported_partial())
             && let Some(largest) = connections.largest_partial()

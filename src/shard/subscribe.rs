@@ -177,7 +177,13 @@ impl FilterChange {
             return Ok(());
         }
         life.routing().enter_index(session, filter.filter, options, subscription_id);
-        answer.retained.add(filter.filter, requested.options.qos, subscription_id, sends_retained);
+        let (retained, qos) = (&mut answer.retained, requested.options.qos);
+        if sends_retained {
+            retained.add(filter.filter, qos, subscription_id);
+        } else {
+            // The packet may have named this filter before. The last options count.
+            retained.update(filter.filter, qos, subscription_id);
+        }
         Ok(())
     }
 

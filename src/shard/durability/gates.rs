@@ -91,6 +91,15 @@ pub(crate) fn early(qos: QoS) -> Early {
     if qos == QoS::AtLeastOnce { Early::Yes } else { Early::No }
 }
 
+/// The time at which a batch is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SealTime {
+    /// The batch waits for the commit of the last one, so that a sync has more records to share.
+    AfterLastCommit,
+    /// The batch does not wait, because the store is full and the records may free room.
+    AtOnce,
+}
+
 /// The gates that a commit opened, and the connections whose outbox it may release.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedGates {
@@ -142,12 +151,11 @@ impl Durability {
         }
     }
 
-    /// Seals the batch of this turn and returns it, if it is due. `hurry` is true if the store has
-    /// no room. Then the batch does not wait for the commit of the last one, because it may have
-    /// records that free room.
-    pub(crate) fn seal(&self, hurry: bool) -> Option<Batch> {
+    /// Seals the batch of this turn and returns it, if it is due. While the broker stops, each batch
+    /// is sealed at once.
+    pub(crate) fn seal(&self, time: SealTime) -> Option<Batch> {
         let write_buffer = self.write_buffer()?;
-        write_buffer.set_eager(hurry || self.stopping);
+        write_buffer.set_eager(time == SealTime::AtOnce || self.stopping);
         write_buffer.seal()
     }
 
@@ -404,7 +412,7 @@ mod tests {
     fn without_a_store_nothing_waits() {
         let mut durability = Durability::default();
         assert!(!durability.is_on() && !durability.gate_answer(gate(0), Outcome::Taken));
-        assert!(durability.pending().is_none() && durability.seal(true).is_none());
+        assert!(durability.pending().is_none() && durability.seal(SealTime::AtOnce).is_none());
     }
 
     #[test]
@@ -416,7 +424,7 @@ mod tests {
             durability.begin();
             assert!(durability.gate_answer(gate(index), Outcome::Taken));
             sealed.extend(durability.pending());
-            assert!(durability.seal(true).is_some());
+            assert!(durability.seal(SealTime::AtOnce).is_some());
         }
         for lsn in sealed {
             assert_eq!(durability.committed(lsn, &mut effects).gates.len(), 1);
@@ -432,7 +440,7 @@ mod tests {
         let lsn = durability.pending();
         durability.read_back(request(), &mut effects);
         assert!(effects.pages.is_empty() && durability.is_reading());
-        assert!(durability.seal(true).is_some());
+        assert!(durability.seal(SealTime::AtOnce).is_some());
         durability.committed(lsn.expect("a batch"), &mut effects);
         assert_eq!(effects.pages, [request()]);
         durability.page_came();
@@ -446,7 +454,7 @@ mod tests {
         durability.session_ended(7);
         let lsn = durability.pending().expect("a batch");
         assert!(durability.is_ending(7) && !durability.is_ending(8));
-        assert!(durability.seal(true).is_some());
+        assert!(durability.seal(SealTime::AtOnce).is_some());
         durability.committed(lsn, &mut effects);
         assert!(!durability.is_ending(7));
     }
