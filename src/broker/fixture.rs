@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 
 /// Returns the state that shards share, with 1 GiB of memory.
-pub fn shared() -> Arc<SharedState> {
+pub(super) fn shared() -> Arc<SharedState> {
     let retained = RetainedLimits { messages: 1_000, bytes: 1 << 20 };
     Arc::new(SharedState {
         retained: Mutex::new(Retained::new(retained)),
@@ -25,11 +25,11 @@ pub fn shared() -> Arc<SharedState> {
 }
 
 /// Returns counters at zero, for one shard.
-pub fn statistics(shared: &Arc<SharedState>) -> Arc<BrokerStatistics> {
+pub(super) fn statistics(shared: &Arc<SharedState>) -> Arc<BrokerStatistics> {
     Arc::new(BrokerStatistics::new(1, Arc::clone(shared)))
 }
 
 /// Returns shard 0 of `shards`, with the settings of an empty configuration file.
-pub fn shard(shards: u8, shared: Arc<SharedState>) -> Shard {
+pub(super) fn shard(shards: u8, shared: Arc<SharedState>) -> Shard {
     Shard::new(ShardId(0), shards, settings(&Config::default()), shared, 1)
 }

@@ -55,7 +55,7 @@ impl OpenBatch {
 
     /// Returns the number of records outside all parts, with those taken back.
     #[cfg(test)]
-    pub fn records_held(&self) -> usize {
+    pub(super) fn records_held(&self) -> usize {
         self.records.len()
     }
 

@@ -94,17 +94,17 @@ fn allocated<T>(page: &Vec<T>) -> usize {
 
 impl<T: Default> PagedSlab<T> {
     /// Returns the number of values.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Returns true if there is no value.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Inserts a value, and returns its number. The first value of an empty slab gets the number 0.
-    pub fn insert(&mut self, value: T) -> u32 {
+    pub(super) fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         if let Some(number) = self.free.pop() {
             self.near[number as usize] = value;
@@ -143,7 +143,7 @@ impl<T: Default> PagedSlab<T> {
     }
 
     /// Removes the value of a number that is in use, and returns it.
-    pub fn remove(&mut self, number: u32) -> T {
+    pub(super) fn remove(&mut self, number: u32) -> T {
         let removed = if (number as usize) < NEAR {
             self.free.push(number);
             std::mem::take(&mut self.near[number as usize])
@@ -183,7 +183,7 @@ impl<T: Default> PagedSlab<T> {
     }
 
     /// Returns the value of a number. For a free place, returns `None` or a default value.
-    pub fn get(&self, number: u32) -> Option<&T> {
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
         if (number as usize) < NEAR {
             return self.near.get(number as usize);
         }
@@ -193,7 +193,7 @@ impl<T: Default> PagedSlab<T> {
     }
 
     /// Returns the same to change it.
-    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         if (number as usize) < NEAR {
             return self.near.get_mut(number as usize);
         }
@@ -204,17 +204,17 @@ impl<T: Default> PagedSlab<T> {
     }
 
     /// Returns every value in the order of the numbers, and a default value for some free places.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.near.iter().chain(self.pages.iter().flatten())
     }
 
     /// Returns the bytes on the heap without those that values own. Costs nothing.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.bytes + self.vectors()
     }
 
     /// Counts the same bytes anew.
-    pub fn recount(&self) -> usize {
+    pub(super) fn recount(&self) -> usize {
         let values = self.pages.iter().map(allocated).sum::<usize>();
         values + self.vectors()
     }

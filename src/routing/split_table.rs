@@ -63,25 +63,25 @@ fn part_bits(hash: u64) -> usize {
 
 impl<T> SplitTable<T> {
     /// Returns the number of entries.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Returns true if there is no entry.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Returns the entry with this hash for which `is_it` is true.
     #[inline]
-    pub fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<&T> {
+    pub(super) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<&T> {
         let table = if self.parts.is_empty() { &self.alone } else { self.parts.get(self.part_of(hash))? };
         table.find(hash, is_it)
     }
 
     /// Returns the same to change it. The change must not affect the hash.
-    pub fn find_mut(&mut self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<&mut T> {
+    pub(super) fn find_mut(&mut self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Option<&mut T> {
         let at = self.part_of(hash);
         self.parts.get_mut(at).unwrap_or(&mut self.alone).find_mut(hash, is_it)
     }
@@ -89,7 +89,7 @@ impl<T> SplitTable<T> {
     /// Returns the entry with this hash for which `is_it` is true. Otherwise inserts the entry that
     /// `new` makes, and returns it. `hasher` returns the hash of an entry. The tables grow only if
     /// an entry is inserted.
-    pub fn entry(
+    pub(super) fn entry(
         &mut self,
         hash: u64,
         is_it: impl Fn(&T) -> bool,
@@ -111,7 +111,7 @@ impl<T> SplitTable<T> {
     }
 
     /// Inserts an entry. The caller knows that no entry is equal to it.
-    pub fn insert_unique(&mut self, hash: u64, value: T, hasher: impl Fn(&T) -> u64) {
+    pub(super) fn insert_unique(&mut self, hash: u64, value: T, hasher: impl Fn(&T) -> u64) {
         self.make_room(hash, &hasher);
         let at = self.part_of(hash);
         self.parts.get_mut(at).unwrap_or(&mut self.alone).insert_unique(hash, value, hasher);
@@ -119,7 +119,7 @@ impl<T> SplitTable<T> {
     }
 
     /// Removes the entry with this hash for which `is_it` is true, and returns it.
-    pub fn remove(
+    pub(super) fn remove(
         &mut self,
         hash: u64,
         is_it: impl FnMut(&T) -> bool,
@@ -143,17 +143,17 @@ impl<T> SplitTable<T> {
     }
 
     /// Returns every entry, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.alone.iter().chain(self.parts.iter().flatten())
     }
 
     /// Returns the bytes on the heap without those that entries own. Costs nothing.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.bytes + self.parts.capacity() * size_of::<HashTable<T>>()
     }
 
     /// Counts the same bytes anew.
-    pub fn recount(&self) -> usize {
+    pub(super) fn recount(&self) -> usize {
         let parts = self.parts.iter().map(HashTable::allocation_size).sum::<usize>();
         self.alone.allocation_size() + parts + self.parts.capacity() * size_of::<HashTable<T>>()
     }

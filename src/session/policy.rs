@@ -69,7 +69,7 @@ pub(super) mod tests {
     use std::time::Duration;
 
     /// Returns settings for tests of the session.
-    pub fn policy() -> SessionPolicy {
+    pub(crate) fn policy() -> SessionPolicy {
         let queue = QueueLimits { messages: 1, bytes: 1, policy: QueuePolicy::Refuse };
         let retry = RetryPolicy {
             interval: Duration::ZERO,

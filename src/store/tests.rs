@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// One that is closed and opened again, as by a process that ends without a word.
-pub trait Reopen {
+pub(super) trait Reopen {
     fn open(&mut self) -> Box<dyn Store>;
 }
 
 /// A directory of its own, deleted with the test.
-pub struct InFile {
+pub(super) struct InFile {
     pub directory: tempfile::TempDir,
     pub options: sqlite::SqliteOptions,
 }
@@ -72,13 +72,13 @@ fn second() -> Moment {
     moment(10, 1_700_000_002_000)
 }
 
-pub fn message(topic: &str, expires: Instant, payload: &[u8]) -> Message {
+pub(super) fn message(topic: &str, expires: Instant, payload: &[u8]) -> Message {
     let parts =
         Parts { qos: QoS::ExactlyOnce, retain: true, expires, topic, forwarded: b"\x01\x01", payload };
     Message::new(parts, &mut Vec::new())
 }
 
-pub fn session(key: u64, client_id: &str) -> StoredSession {
+pub(super) fn session(key: u64, client_id: &str) -> StoredSession {
     StoredSession {
         key: SessionKey(key),
         client_id: client_id.into(),
@@ -93,7 +93,7 @@ pub fn session(key: u64, client_id: &str) -> StoredSession {
     }
 }
 
-pub fn entry(number: u64, session: u64, body: u64) -> StoredEntry {
+pub(super) fn entry(number: u64, session: u64, body: u64) -> StoredEntry {
     StoredEntry {
         number: EntryNumber(number),
         session: SessionKey(session),
@@ -106,7 +106,7 @@ pub fn entry(number: u64, session: u64, body: u64) -> StoredEntry {
     }
 }
 
-pub fn body(number: u64, message: Message) -> Record {
+pub(super) fn body(number: u64, message: Message) -> Record {
     Record::Body { number: BodyNumber(number), message }
 }
 
@@ -114,7 +114,7 @@ fn incoming(session: u64, id: u16) -> Record {
     Record::Incoming { session: SessionKey(session), packet_id: PacketId::new(id).unwrap() }
 }
 
-pub fn commit(store: &mut dyn Store, records: Vec<Record>) {
+pub(super) fn commit(store: &mut dyn Store, records: Vec<Record>) {
     let mut group = CommitGroup::default();
     records.into_iter().for_each(|record| group.fold(record));
     group.seal();

@@ -5,7 +5,7 @@
 //! the normative statement where there is one.
 
 /// One packet, or the beginning of one.
-pub struct WireCase {
+pub(super) struct WireCase {
     pub name: &'static str,
     /// Protocol level of the connection; for [`FIRST_PACKETS`] the one a CONNECT names, 0 for none.
     pub level: u8,
@@ -13,7 +13,7 @@ pub struct WireCase {
     pub expected: Expected,
 }
 
-pub enum Expected {
+pub(super) enum Expected {
     /// A whole packet with this name; in the other direction it encodes to the same bytes.
     Packet(&'static str),
     /// A whole packet with this name, which we would write otherwise.
@@ -48,7 +48,7 @@ const ALIAS: u8 = 0x94;
 
 /// What may or may not open a connection.
 #[rustfmt::skip]
-pub const FIRST_PACKETS: &[WireCase] = &[
+pub(super) const FIRST_PACKETS: &[WireCase] = &[
     packet(3, "connect_3_1", "CONNECT", b"\x10\x0F\0\x06MQIsdp\x03\x02\0\x3C\0\x01a"),
     packet(4, "connect_3_1_1", "CONNECT", b"\x10\x0D\0\x04MQTT\x04\x02\0\x3C\0\x01a"),
     packet(5, "connect_5_0", "CONNECT", b"\x10\x0E\0\x04MQTT\x05\x02\0\x3C\0\0\x01a"),
@@ -127,7 +127,7 @@ pub const FIRST_PACKETS: &[WireCase] = &[
 
 /// What comes once the version is settled, from either side.
 #[rustfmt::skip]
-pub const LATER_PACKETS: &[WireCase] = &[
+pub(super) const LATER_PACKETS: &[WireCase] = &[
     packet(4, "publish_qos_0", "PUBLISH", b"\x30\x05\0\x01thi"),
     packet(4, "publish_without_payload", "PUBLISH", b"\x31\x03\0\x01t"),
     packet(4, "publish_qos_1_repeated_and_retained", "PUBLISH", b"\x3B\x07\0\x01t\x12\x34hi"),

@@ -26,40 +26,40 @@ pub(super) struct Ring {
 
 impl Ring {
     /// Returns the number of members.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Returns the members in ascending order of their addresses.
-    pub fn members(&self) -> impl Iterator<Item = &Member> {
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
         self.runs.iter().flatten()
     }
 
     /// Returns the member with this address.
-    pub fn find(&self, address: MemberAddress) -> Option<&Member> {
+    pub(super) fn find(&self, address: MemberAddress) -> Option<&Member> {
         let run = self.runs.get(self.run_of(address))?;
         run.get(run.binary_search_by_key(&address, Member::address).ok()?)
     }
 
     /// Returns the member at a place.
-    pub fn at(&self, place: usize) -> Option<&Member> {
+    pub(super) fn at(&self, place: usize) -> Option<&Member> {
         let (run, index) = self.locate(place);
         self.runs.get(run)?.get(index)
     }
 
     /// Returns the place of the next member to try.
-    pub fn turn(&self) -> usize {
+    pub(super) fn turn(&self) -> usize {
         self.turn
     }
 
     /// Gives the turn to the member at this place, or to the first if the place has none.
-    pub fn set_turn(&mut self, place: usize) {
+    pub(super) fn set_turn(&mut self, place: usize) {
         self.turn = if place < self.len { place } else { 0 };
     }
 
     /// Returns the number of members before the first one for which `is_before` is false. It is true
     /// for all members before that one.
-    pub fn count_before(&self, is_before: impl Fn(&Member) -> bool) -> usize {
+    pub(super) fn count_before(&self, is_before: impl Fn(&Member) -> bool) -> usize {
         if let [run] = &self.runs[..] {
             return run.partition_point(is_before);
         }
@@ -68,7 +68,7 @@ impl Ring {
     }
 
     /// Adds a member. Returns the member of the same session that it replaces, if there was one.
-    pub fn put(&mut self, member: Member) -> Option<Member> {
+    pub(super) fn put(&mut self, member: Member) -> Option<Member> {
         if self.runs.is_empty() {
             self.runs = vec![Vec::new()];
         }
@@ -85,7 +85,7 @@ impl Ring {
     }
 
     /// Removes the member with this address and returns it.
-    pub fn remove(&mut self, address: MemberAddress) -> Option<Member> {
+    pub(super) fn remove(&mut self, address: MemberAddress) -> Option<Member> {
         let at = self.run_of(address);
         let run = self.runs.get_mut(at)?;
         let index = run.binary_search_by_key(&address, Member::address).ok()?;
@@ -104,7 +104,7 @@ impl Ring {
 
     /// Chooses the next member in turn that `accepts` takes, among at most `most` members. The turn
     /// passes to the member after it, or to the first that was not tried.
-    pub fn next(&mut self, most: usize, mut accepts: impl FnMut(&Member) -> bool) -> Option<Member> {
+    pub(super) fn next(&mut self, most: usize, mut accepts: impl FnMut(&Member) -> bool) -> Option<Member> {
         let (mut at, mut index) = self.locate(self.turn);
         for tried in 1..=most.min(self.len) {
             let run = &self.runs[at];
@@ -132,7 +132,7 @@ impl Ring {
 
     /// Removes the members `go` and adds the members `come` in one pass, and flips the presence of
     /// the latter. Both are in ascending order of addresses. The turn stays with its member.
-    pub fn exchange(&mut self, go: &[Member], come: &[Member]) {
+    pub(super) fn exchange(&mut self, go: &[Member], come: &[Member]) {
         let turn = self.at(self.turn).map(Member::address);
         let (mut go, mut come) = (go.iter().peekable(), come.iter().peekable());
         let mut left = self.len + come.len() - go.len();
@@ -160,7 +160,7 @@ impl Ring {
     }
 
     /// Returns the bytes on the heap.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.runs.capacity() * size_of::<Vec<Member>>()
             + self.runs.iter().map(Vec::capacity).sum::<usize>() * size_of::<Member>()
     }

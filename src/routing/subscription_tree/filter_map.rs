@@ -38,7 +38,7 @@ fn text(filter: &str) -> usize {
 impl FilterMap {
     /// Returns the receivers of a filter, and adds the filter if it is new. The caller adds a
     /// receiver, or calls [`prune`](Self::prune).
-    pub fn entry(&mut self, filter: &str) -> &mut Receivers {
+    pub(super) fn entry(&mut self, filter: &str) -> &mut Receivers {
         if topic::has_wildcard(filter) { self.wildcards.entry(filter) } else { self.exact_entry(filter) }
     }
 
@@ -54,12 +54,12 @@ impl FilterMap {
     }
 
     /// Returns the receivers of exactly this filter.
-    pub fn find(&self, filter: &str) -> Option<&Receivers> {
+    pub(super) fn find(&self, filter: &str) -> Option<&Receivers> {
         if topic::has_wildcard(filter) { self.wildcards.find(filter) } else { self.find_exact(filter) }
     }
 
     /// Returns the same to change them.
-    pub fn find_mut(&mut self, filter: &str) -> Option<&mut Receivers> {
+    pub(super) fn find_mut(&mut self, filter: &str) -> Option<&mut Receivers> {
         if topic::has_wildcard(filter) {
             return self.wildcards.find_mut(filter);
         }
@@ -68,7 +68,7 @@ impl FilterMap {
     }
 
     /// Removes a filter if it has no receiver.
-    pub fn prune(&mut self, filter: &str) {
+    pub(super) fn prune(&mut self, filter: &str) {
         if topic::has_wildcard(filter) {
             self.wildcards.prune(filter);
         } else {
@@ -82,7 +82,7 @@ impl FilterMap {
 
     /// Appends the receivers of every filter that matches. Returns false if that needs more than
     /// `most` nodes of the trie.
-    pub fn matches(&self, topic: &str, most: u32, out: &mut Matches) -> bool {
+    pub(super) fn matches(&self, topic: &str, most: u32, out: &mut Matches) -> bool {
         self.exact_matches(topic, out);
         self.wildcards.is_empty() || self.wildcards.matches(topic, most, out)
     }
@@ -102,7 +102,7 @@ impl FilterMap {
     }
 
     /// Continues a walk over at most `most` nodes. Returns true if the walk is complete.
-    pub fn go_on(&self, topic: &str, walk: &mut Walk, most: u32, out: &mut Matches) -> bool {
+    pub(super) fn go_on(&self, topic: &str, walk: &mut Walk, most: u32, out: &mut Matches) -> bool {
         if !walk.begun {
             self.exact_matches(topic, out);
         }
@@ -110,17 +110,17 @@ impl FilterMap {
     }
 
     /// Returns the number of exact filters and trie nodes.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.exact.len() + self.wildcards.len()
     }
 
     /// Returns the bytes on the heap without those of the receivers. Costs nothing.
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.exact.memory() + self.text + self.wildcards.held()
     }
 
     /// Counts the same bytes anew, and the subscriptions of this shard. Looks at every filter.
-    pub fn recount(&self) -> (usize, usize) {
+    pub(super) fn recount(&self) -> (usize, usize) {
         let texts = self.exact.iter().map(|exact| text(&exact.filter)).sum::<usize>();
         let exact = self.exact.iter().map(|exact| exact.receivers.subscriptions()).sum::<usize>();
         let (wildcards, subscriptions) = self.wildcards.recount();
@@ -128,7 +128,7 @@ impl FilterMap {
     }
 
     /// Returns the bytes on the heap. Looks at every filter.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         let entry = |exact: &ExactFilter| exact.filter.len() + exact.receivers.memory();
         let entries = self.exact.iter().map(entry).sum::<usize>();
         self.exact.memory() + entries + self.wildcards.memory()

@@ -31,7 +31,7 @@ impl GroupTable {
     ///
     /// # Errors
     /// The place, if the filter has no group of this name.
-    pub fn search(&self, ids: &Groups, name: &str) -> Result<GroupId, usize> {
+    pub(super) fn search(&self, ids: &Groups, name: &str) -> Result<GroupId, usize> {
         let at = self.place(ids, name)?;
         ids.as_deref().and_then(|ids| ids.get(at)).copied().ok_or(at)
     }
@@ -40,13 +40,13 @@ impl GroupTable {
     ///
     /// # Errors
     /// The place where the group belongs, if the filter has no group of this name.
-    pub fn place(&self, ids: &Groups, name: &str) -> Result<usize, usize> {
+    pub(super) fn place(&self, ids: &Groups, name: &str) -> Result<usize, usize> {
         let ids = ids.as_deref().map_or(&[][..], Vec::as_slice);
         ids.binary_search_by(|id| self.named(*id).map_or("", |named| &*named.name).cmp(name))
     }
 
     /// Makes an empty group, and returns its id.
-    pub fn add(&mut self, name: &str) -> GroupId {
+    pub(super) fn add(&mut self, name: &str) -> GroupId {
         self.serial = self.serial.wrapping_add(1);
         self.text += name.len();
         let named = Named { serial: self.serial, name: name.into(), group: SharedGroup::default() };
@@ -55,40 +55,40 @@ impl GroupTable {
     }
 
     /// Removes a group.
-    pub fn remove(&mut self, id: GroupId) {
+    pub(super) fn remove(&mut self, id: GroupId) {
         let Some(named) = self.named(id) else { return };
         self.text -= named.name.len();
         self.places.remove(id.index);
     }
 
     /// Returns the group of an id, or `None` if the group was removed.
-    pub fn find(&self, id: GroupId) -> Option<&SharedGroup> {
+    pub(super) fn find(&self, id: GroupId) -> Option<&SharedGroup> {
         self.named(id).map(|named| &named.group)
     }
 
     /// Returns the same to change it.
-    pub fn find_mut(&mut self, id: GroupId) -> Option<&mut SharedGroup> {
+    pub(super) fn find_mut(&mut self, id: GroupId) -> Option<&mut SharedGroup> {
         let named = self.places.get_mut(id.index)?.as_deref_mut()?;
         (named.serial == id.serial).then_some(&mut named.group)
     }
 
     /// Returns the number of groups.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
     /// Returns the bytes on the heap without those of the members. Costs nothing.
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.len() * (size_of::<Named>() + GROUP) + self.text
     }
 
     /// Returns every member of every group.
-    pub fn members(&self) -> impl Iterator<Item = &Member> {
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
         self.places.iter().flatten().flat_map(|named| named.group.members())
     }
 
     /// Returns the bytes on the heap. Looks at every group.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         let named = |named: &Named| size_of::<Named>() + named.name.len() + named.group.memory();
         self.places.memory()
             + self.places.iter().filter_map(|place| place.as_deref()).map(named).sum::<usize>()

@@ -22,12 +22,12 @@ const _: () = assert!(size_of::<Receivers>() == 32);
 
 impl Receivers {
     /// Returns true if the filter has no receiver.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.local.is_empty() && self.peers.is_empty() && self.groups.is_none()
     }
 
     /// Adds all receivers to `out`.
-    pub fn copy_to(&self, out: &mut Matches) {
+    pub(super) fn copy_to(&self, out: &mut Matches) {
         self.local.copy_to(&mut out.subscribers);
         out.peers = out.peers.union(self.peers);
         if let Some(groups) = &self.groups {
@@ -36,14 +36,14 @@ impl Receivers {
     }
 
     /// Returns the number of subscribers of this shard.
-    pub fn subscriptions(&self) -> usize {
+    pub(super) fn subscriptions(&self) -> usize {
         let mut all = Vec::new();
         self.local.copy_to(&mut all);
         all.len()
     }
 
     /// Returns the bytes on the heap.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         let groups = self.groups.as_ref();
         let groups =
             groups.map_or(0, |ids| size_of::<Vec<GroupId>>() + ids.capacity() * size_of::<GroupId>());

@@ -86,17 +86,17 @@ fn edge_hash(parent: NodeId, level_hash: u64) -> u64 {
 
 impl Trie {
     /// Returns true if there is no filter.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
     /// Returns the number of nodes in use.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
     /// Returns the receivers of a filter, and adds the filter if it is new.
-    pub fn entry(&mut self, filter: &str) -> &mut Receivers {
+    pub(super) fn entry(&mut self, filter: &str) -> &mut Receivers {
         if self.nodes.is_empty() {
             self.nodes.insert(Node::default());
         }
@@ -111,17 +111,17 @@ impl Trie {
     }
 
     /// Returns the receivers of exactly this filter.
-    pub fn find(&self, filter: &str) -> Option<&Receivers> {
+    pub(super) fn find(&self, filter: &str) -> Option<&Receivers> {
         self.node_of(filter).map(|id| &self.node(id).receivers)
     }
 
     /// Returns the same to change them.
-    pub fn find_mut(&mut self, filter: &str) -> Option<&mut Receivers> {
+    pub(super) fn find_mut(&mut self, filter: &str) -> Option<&mut Receivers> {
         self.node_of(filter).map(|id| &mut self.node_mut(id).receivers)
     }
 
     /// Removes the filter's node, and each node above that nothing needs any more.
-    pub fn prune(&mut self, filter: &str) {
+    pub(super) fn prune(&mut self, filter: &str) {
         if self.nodes.is_empty() {
             return;
         }
@@ -145,7 +145,7 @@ impl Trie {
     ///
     /// Returns false once more than `most` nodes are needed. The bound is checked once for each
     /// level. Some receivers are appended by then.
-    pub fn matches(&self, topic: &str, most: u32, out: &mut Matches) -> bool {
+    pub(super) fn matches(&self, topic: &str, most: u32, out: &mut Matches) -> bool {
         let mut all = true;
         // Taken out of `out`, so that `out` can be filled meanwhile.
         let mut frontier = std::mem::take(&mut out.frontier);
@@ -197,12 +197,12 @@ impl Trie {
     }
 
     /// Returns the child `+` of a node.
-    pub fn plus(&self, parent: NodeId) -> Option<NodeId> {
+    pub(super) fn plus(&self, parent: NodeId) -> Option<NodeId> {
         Some(self.node(parent).plus).filter(|id| *id != NONE)
     }
 
     /// Returns the literal child of a node for a level.
-    pub fn literal_child(&self, parent: NodeId, level: &[u8]) -> Option<NodeId> {
+    pub(super) fn literal_child(&self, parent: NodeId, level: &[u8]) -> Option<NodeId> {
         if self.node(parent).literals == 0 {
             return None;
         }
@@ -210,12 +210,12 @@ impl Trie {
     }
 
     /// Appends the receivers of the filter that ends at a node.
-    pub fn copy(&self, id: NodeId, out: &mut Matches) {
+    pub(super) fn copy(&self, id: NodeId, out: &mut Matches) {
         self.node(id).receivers.copy_to(out);
     }
 
     /// Appends the receivers of the filter that ends with `#` directly below a node.
-    pub fn copy_hash(&self, id: NodeId, out: &mut Matches) {
+    pub(super) fn copy_hash(&self, id: NodeId, out: &mut Matches) {
         let hash = self.node(id).hash;
         if hash != NONE {
             self.copy(hash, out);
@@ -223,7 +223,7 @@ impl Trie {
     }
 
     /// Returns the bytes on the heap. Looks at every node.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.nodes.memory()
             + self.nodes.iter().map(|node| node.receivers.memory()).sum::<usize>()
             + self.edges.memory()
@@ -231,12 +231,12 @@ impl Trie {
     }
 
     /// Returns the bytes on the heap without those of the receivers. Costs nothing.
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.nodes.memory() + self.edges.memory() + self.text
     }
 
     /// Counts the same bytes anew, and the subscriptions of this shard. Looks at every node.
-    pub fn recount(&self) -> (usize, usize) {
+    pub(super) fn recount(&self) -> (usize, usize) {
         let text = self.edges.iter().map(|edge| text(&edge.level)).sum::<usize>();
         let subscriptions = self.nodes.iter().map(|node| node.receivers.subscriptions()).sum();
         (self.nodes.recount() + self.edges.recount() + text, subscriptions)

@@ -60,22 +60,22 @@ impl Default for ParkedEntries {
 
 impl ParkedEntries {
     /// Returns the number of entries.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// True if there is no entry.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Returns the bytes that the row of entries takes.
-    pub fn row_bytes(&self) -> usize {
+    pub(super) fn row_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Parked>()
     }
 
     /// Parks the entry of a delivery. `ids` is the size of its Subscription Identifiers in bytes.
-    pub fn park(&mut self, entry: Entry, shared: bool, ids: usize) {
+    pub(super) fn park(&mut self, entry: Entry, shared: bool, ids: usize) {
         self.shared = shared || self.shared && !self.is_empty();
         self.ids += ids;
         self.entries.extend(entry.park());
@@ -83,21 +83,21 @@ impl ParkedEntries {
 
     /// Appends a parked entry at the start of the broker. `ids` is the size of its Subscription
     /// Identifiers in bytes.
-    pub fn restore(&mut self, entry: Parked, shared: bool, ids: usize) {
+    pub(super) fn restore(&mut self, entry: Parked, shared: bool, ids: usize) {
         self.shared |= shared;
         self.ids += ids;
         self.entries.push_back(entry);
     }
 
     /// Removes the oldest entry. Returns the entry, and the bytes that it had in the queue.
-    pub fn pop(&mut self) -> Option<(Parked, usize)> {
+    pub(super) fn pop(&mut self) -> Option<(Parked, usize)> {
         let oldest = self.entries.pop_front()?;
         let bytes = self.forget(&oldest);
         Some((oldest, bytes))
     }
 
     /// Removes the oldest entry if it has this number, as [`Self::pop`].
-    pub fn pop_if(&mut self, number: EntryNumber) -> Option<(Parked, usize)> {
+    pub(super) fn pop_if(&mut self, number: EntryNumber) -> Option<(Parked, usize)> {
         let oldest = self.entries.pop_front_if(|e| e.number() == number)?;
         let bytes = self.forget(&oldest);
         Some((oldest, bytes))
@@ -112,14 +112,14 @@ impl ParkedEntries {
     }
 
     /// Removes all entries, when nothing else is left of the queue.
-    pub fn take(&mut self) -> VecDeque<Parked> {
+    pub(super) fn take(&mut self) -> VecDeque<Parked> {
         self.ids = 0;
         std::mem::take(&mut self.entries)
     }
 
     /// Drops the entries that have expired. Returns the bytes that they had in the queue, and the
     /// earliest expiry of the others.
-    pub fn drop_expired(&mut self, now: Instant, drops: &mut Drops) -> (usize, Instant) {
+    pub(super) fn drop_expired(&mut self, now: Instant, drops: &mut Drops) -> (usize, Instant) {
         let (mut bytes, mut earliest) = (0, Instant::NEVER);
         let ParkedEntries { entries, ids: all_ids, .. } = self;
         let mut left = entries.len();
@@ -142,28 +142,28 @@ impl ParkedEntries {
     }
 
     /// True if some entry came by a shared subscription.
-    pub fn has_shared(&self) -> bool {
+    pub(super) fn has_shared(&self) -> bool {
         self.shared && !self.is_empty()
     }
 
     /// Records that the queue waits for its turn to read a page. Returns true if it did not wait
     /// before.
-    pub fn wait_for_turn(&mut self) -> bool {
+    pub(super) fn wait_for_turn(&mut self) -> bool {
         !std::mem::replace(&mut self.waits_for_turn, true)
     }
 
     /// Records that the queue's turn has come.
-    pub fn turn_came(&mut self) {
+    pub(super) fn turn_came(&mut self) {
         self.waits_for_turn = false;
     }
 
     /// True if there is a page to read and none is being read.
-    pub fn has_next_page(&self) -> bool {
+    pub(super) fn has_next_page(&self) -> bool {
         !self.is_reading && !self.is_empty()
     }
 
     /// Begins to read the first page. Returns its entries.
-    pub fn begin_page(&mut self) -> Vec<(EntryNumber, BodyNumber)> {
+    pub(super) fn begin_page(&mut self) -> Vec<(EntryNumber, BodyNumber)> {
         self.is_reading = true;
         let (page, bytes) = page_of(&self.entries);
         // Charged from now on, because many pages are requested before the first one arrives.
@@ -172,13 +172,13 @@ impl ParkedEntries {
     }
 
     /// Records that the page was read.
-    pub fn end_page(&mut self) {
+    pub(super) fn end_page(&mut self) {
         self.is_reading = false;
         self.reserved.set(0);
     }
 
     /// Frees the row of a drained backlog. A short row stays.
-    pub fn give_back_row(&mut self) {
+    pub(super) fn give_back_row(&mut self) {
         if self.entries.capacity() > 256 && self.entries.len() * 4 <= self.entries.capacity() {
             self.entries.shrink_to(self.entries.len() * 2);
         }
