@@ -1,7 +1,7 @@
 //! The routing of messages: subscriptions, retained messages and shared subscriptions.
 //!
-//! Routing names sessions by number and knows nothing else of them. Routing has no clock and no I/O.
-//! [`crate::shard`] calls it. Routing imports [`crate::mqtt`] and [`crate::persistence`].
+//! Routing names sessions by number and knows nothing else of them. Routing has no clock and no
+//! I/O. [`crate::shard`] calls it. Routing imports [`crate::mqtt`] and [`crate::persistence`].
 //!
 //! | file | concern |
 //! |---|---|

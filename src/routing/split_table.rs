@@ -27,8 +27,8 @@ const PART: usize = 1_600;
 /// The smallest number of parts.
 const FEWEST: usize = 4;
 
-/// The largest number of entries of a table without parts. These entries fit in 8,192 buckets. To make the
-/// first parts takes 0.3 to 1.2 ms.
+/// The largest number of entries of a table without parts. These entries fit in 8,192 buckets. To
+/// make the first parts takes 0.3 to 1.2 ms.
 const ALONE: usize = FEWEST * PART;
 
 /// Tables of no more than this capacity are not shrunk.

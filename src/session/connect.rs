@@ -97,6 +97,14 @@ fn session_expiry(connect: &Connect<'_>, maximum: u32) -> u32 {
 }
 
 impl Negotiated {
+    /// Begins a connection of the session: the values of its CONNECT hold from now on.
+    pub fn begin_connection(&self, session: &mut Session, connect: &Connect<'_>, wire: &mut Wire) {
+        session.expiry = self.session_expiry;
+        session.version = self.version;
+        session.will = connect.will.as_ref().map(|will| Will::of(will).shared());
+        session.begin_ack_wait(wire);
+    }
+
     /// Returns the CONNACK of an accepted CONNECT. A 5.0 client is told each value that differs
     /// from its request. `assigned` is the client identifier that the broker chose, if it chose
     /// one.
@@ -133,16 +141,6 @@ impl Negotiated {
 pub fn take_over(connect: &Connect<'_>, old: Outlives) -> Ending {
     let afresh = connect.clean_start || old == Outlives::No;
     if afresh { Ending::TakenOverAfresh } else { Ending::TakenOverResumed }
-}
-
-impl Session {
-    /// Begins a connection: the values of its CONNECT hold from now on.
-    pub fn connect(&mut self, negotiated: &Negotiated, connect: &Connect<'_>, wire: &mut Wire) {
-        self.expiry = negotiated.session_expiry;
-        self.version = negotiated.version;
-        self.will = connect.will.as_ref().map(|will| Will::of(will).shared());
-        self.begin_ack_wait(wire);
-    }
 }
 
 impl Wire {

@@ -1,7 +1,6 @@
 //! The time at which the Will Message of a session is published.
 
 use crate::mqtt::will::Will;
-use crate::session::Session;
 use crate::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +20,11 @@ pub enum Ending {
     Shutdown,
 }
 
-impl Session {
-    /// Takes the will of a session to which its client returns. Returns the will if it is due,
-    /// although its expired deadline has not come yet. Otherwise the return discards it.
-    // 5.0 [MQTT-3.1.3-9]
-    pub fn take_will_at_return(&mut self, now: Instant, due: Instant) -> Option<Arc<Will>> {
-        let is_due = due <= now;
-        self.will.take().filter(|_| is_due)
-    }
+/// Takes the will of a session to which its client returns. Returns the will if it is due, even if
+/// the expiry actor has not reported this yet. Otherwise the will is discarded.
+// 5.0 [MQTT-3.1.3-9]
+pub fn take_at_return(will: &mut Option<Arc<Will>>, now: Instant, due: Instant) -> Option<Arc<Will>> {
+    will.take().filter(|_| due <= now)
 }
 
 /// The time at which a Will Message is published.

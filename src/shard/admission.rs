@@ -10,16 +10,21 @@
 //! | change | short of memory | short of disk |
 //! |---|---|---|
 //! | PUBLISH, will, dead letter | refused | refused at QoS 1 and 2 |
-//! | PUBLISH or will that erases a retained message | refused if it is larger than the erased message | the same at QoS 1 and 2 |
-//! | retained copy of a message | | refused if it is larger than the message that it replaces |
+//! | PUBLISH or will that erases a retained message | refused if larger | the same at QoS 1, 2 |
+//! | retained copy of a message | | refused if larger than the old one |
 //! | PUBLISH to `$delayed` | refused | refused |
-//! | CONNECT of a client without a session | refused, except for a session that ends with its connection, without a will and with a small client identifier | refused if its session is stored |
-//! | CONNECT of a client with a session | refused if its new will is larger than the old one and not small, or if its session newly outlives the connection | the same, if its session is stored |
+//! | CONNECT of a client without a session | refused (1) | refused if its session is stored |
+//! | CONNECT of a client with a session | refused (2) | the same, if its session is stored |
 //! | SUBSCRIBE to a new filter | refused | refused if its session is stored |
-//! | retained message for a subscriber | dropped | dropped at QoS 1 and 2 if its session is stored |
+//! | retained message for a subscriber | dropped | dropped at QoS 1, 2 if stored |
 //! | Topic Alias that is new or longer | refused | |
 //! | PUBLISH at QoS 2 to a topic of the broker's own | refused | |
 //! | PUBLISH to `$homing` | refused | refused if its session is stored |
+//!
+//! 1. Not refused: a session that ends with its connection, without a will and with a small client
+//!    identifier.
+//! 2. If its new will is larger than the old one and not small, or if its session newly outlives
+//!    the connection.
 //! | record of the broker's own | refused | |
 //!
 //! Always admitted: acknowledgements, packets that end something, PINGREQ, and a SUBSCRIBE to a

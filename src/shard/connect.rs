@@ -8,6 +8,7 @@ use crate::session::Session;
 use crate::session::connect::{self, ConnectRefusal, Negotiated};
 use crate::session::outbound::retry::Outlives;
 use crate::session::will::Ending;
+use crate::session::will::take_at_return;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
 use crate::shard::client_table::hash;
 use crate::shard::connection::{Connection, Leaves, Phase};
@@ -182,7 +183,7 @@ impl<'a> ConnectRequest<'a> {
         let session_entry = life.core.sessions.get_mut(session)?;
         // The return discards a delayed will. A will that was due already is published, even if its
         // expired deadline has not come yet.
-        let will = session_entry.session.take_will_at_return(now, session_entry.will_due);
+        let will = take_at_return(&mut session_entry.session.will, now, session_entry.will_due);
         session_entry.will_due = Instant::NEVER;
         session_entry.ends = Instant::NEVER;
         life.publish_will(now, session, will);
@@ -261,7 +262,7 @@ impl<'a> ConnectRequest<'a> {
         let wire = &mut connection.wire;
         wire.outbox.lend(&mut scratch.pool);
         session_entry.connection = Some(id);
-        session_entry.session.connect(negotiated, connect, wire);
+        negotiated.begin_connection(&mut session_entry.session, connect, wire);
     }
 
     /// Sends the PUBREL packets again, then the PUBLISH packets that were in flight, then as much

@@ -3,7 +3,7 @@
 //!
 //! | file | methods |
 //! |---|---|
-//! | `lifecycle` | steps after a change of one session; gates that answer; the broker's own messages |
+//! | `lifecycle` | steps after a change of one session; gates; the broker's own messages |
 //! | `leave` | connections and sessions that end, and their wills |
 //! | [`super::features::hold`] | messages that wait for room in a full queue |
 

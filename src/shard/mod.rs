@@ -16,7 +16,8 @@
 //! | layer | files |
 //! |---|---|
 //! | inputs: `Shard` | this one, [`io`] (the turn), `receive` (bytes to packets) |
-//! | one packet or one portion of work | `connect`, `publish`, `subscribe`, `suback`, `fan_out`, [`deadlines`], [`exchange`] |
+//! | a packet, a portion | `connect`, `publish`, `subscribe`, `suback`, `fan_out`, [`deadlines`] |
+//! | one batch of a peer | [`exchange`] |
 //! | upper: `Lifecycle` | `lifecycle`, `leave`, `features/hold` |
 //! | middle: `Routing` | `route`, `share`, `features/orphaned_queues` |
 //! | lowest: `Core` | `core`, `deliver`, `observe/notes` |
@@ -29,7 +30,7 @@
 //! | [`durability`] | the commit gates; recovery from the store |
 //! | [`exchange`] | messages between shards |
 //! | `router` | who is subscribed to what; shared groups |
-//! | `fans`, `own_publications` | publications that take more than one turn, and those behind them |
+//! | `fans`, `own_publications` | publications that take several turns, and those behind them |
 //! | `work` | jobs that continue in a later turn |
 //! | `drops` | messages that a receiver will not get, reported by client |
 //! | `after_deliveries` | receivers that deliveries found full |

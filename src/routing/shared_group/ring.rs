@@ -1,7 +1,8 @@
 //! Members in the order of their addresses, and the turn among them.
 //!
 //! The members stand in sorted runs of at most [`RUN`]. So a member that joins or leaves moves at
-//! most `RUN` others (40 KB), however many members there are. A group with fewer members is one run.
+//! most `RUN` others (40 KB), however many members there are. A group with fewer members is one
+//! run.
 //!
 //! A member has a *place*: the number of members before it. To find the run of a place takes one
 //! addition for each run: 0.3 us among 1,000,000 members.
@@ -57,8 +58,8 @@ impl Ring {
         self.turn = if place < self.len { place } else { 0 };
     }
 
-    /// Returns the number of members before the first one for which `is_before` is false. It is true
-    /// for all members before that one.
+    /// Returns the number of members before the first member for which `is_before` is false.
+    /// `is_before` is true for all members before that one.
     pub(super) fn count_before(&self, is_before: impl Fn(&Member) -> bool) -> usize {
         if let [run] = &self.runs[..] {
             return run.partition_point(is_before);

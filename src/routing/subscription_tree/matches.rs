@@ -51,8 +51,8 @@ impl Matches {
     }
 }
 
-/// The two lists of a walk: numbers of nodes of the trie. The caller keeps both lists, so that their
-/// memory is allocated once.
+/// The two lists of a walk: numbers of nodes of the trie. The caller keeps both lists, so that
+/// their memory is allocated once.
 #[derive(Debug, Default)]
 pub(super) struct Frontier {
     pub nodes: Vec<u32>,
