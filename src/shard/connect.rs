@@ -103,8 +103,8 @@ impl<'a> ConnectRequest<'a> {
         }
     }
 
-    /// Returns the session of a client, if there is one. Ends a session whose expiry has passed,
-    /// even if its expired deadline has not come yet.
+    /// Returns the session of a client, if there is one. Ends a session that has expired, even if
+    /// the expiry actor has not reported it yet.
     // 5.0 [MQTT-4.1.0-2]
     fn find_client(&self, client_id: &str, life: &mut Lifecycle<'_>) -> Option<SessionId> {
         let ConnectRequest { now, .. } = *self;
@@ -181,8 +181,8 @@ impl<'a> ConnectRequest<'a> {
             return None;
         }
         let session_entry = life.core.sessions.get_mut(session)?;
-        // The return discards a delayed will. A will that was due already is published, even if its
-        // expired deadline has not come yet.
+        // When the client comes back, a delayed will is discarded. A will that is due already is
+        // published, even if the expiry actor has not reported it yet.
         let will = take_at_return(&mut session_entry.session.will, now, session_entry.will_due);
         session_entry.will_due = Instant::NEVER;
         session_entry.ends = Instant::NEVER;
@@ -200,8 +200,9 @@ impl<'a> ConnectRequest<'a> {
     /// queued.
     ///
     /// The order matters. The session is recorded first, so that the outbox can hold CONNACK until
-    /// that record is committed. CONNACK is put into the outbox before the resends, because it must
-    /// be the first packet that the client gets. Packets behind CONNACK wait with it.
+    /// that record is committed. If the store is full, CONNACK waits only for the last complete
+    /// record of the session. CONNACK is put into the outbox before the resends, because it must be
+    /// the first packet that the client gets. Packets behind CONNACK wait with it.
     fn establish(
         &self,
         session_id: SessionId,
@@ -224,8 +225,8 @@ impl<'a> ConnectRequest<'a> {
         if life.core.sessions.is_stored(session_id) {
             life.core.hold_connack(id, session_id);
         }
-        // 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other packet. 3.1.1
-        // [MQTT-3.2.0-1]
+        // 3.1.1 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other
+        // packet.
         let fits = life.core.connections.get_mut(id).is_some_and(|c| c.wire.put_connack(connack));
         let (publishes, releases) = if fits { self.resume(session_id, life.core) } else { (0, 0) };
         life.core.connections.count_established();

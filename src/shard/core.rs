@@ -329,10 +329,10 @@ impl Core {
 
     /// Holds back CONNACK and the packets behind it until the session's records are committed.
     ///
-    /// While the store has no room, CONNACK waits only for the last full record of the session,
-    /// which a known session has committed. A returning client must not wait for room, because its
-    /// acknowledgements make room. If the broker dies before there is room, Session Expiry may
-    /// count from a time before this connection.
+    /// While the store has no room, CONNACK waits only for the last complete record of the session.
+    /// For a known session, that record is committed as a rule. A returning client must not wait
+    /// for room, because its acknowledgements make room. If the broker dies before there is room,
+    /// Session Expiry may count from a time before this connection.
     pub(crate) fn hold_connack(&mut self, id: ConnectionId, session: SessionId) {
         if !self.shared.is_store_full() {
             return self.hold_until_commit(id);

@@ -22,9 +22,10 @@ use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Bytes in an outbox from which on a receiver gets no more QoS 0 while the memory budget is
-/// exceeded. A message is admitted once, but may be copied for many receivers. Bytes appended since
-/// the last flush are not charged yet.
+/// Bytes in an outbox from which on its receiver gets no more QoS 0 while the memory budget is
+/// exceeded. Admission checks the memory for one copy of a message, but each of many outboxes may
+/// get a copy. Bytes that were appended since the last flush are not charged yet. The check adds
+/// them to the budget.
 const SLOW: usize = 16 * 1024;
 
 impl Core {
@@ -96,10 +97,10 @@ impl Core {
             }
             Eligibility::Queue => {
                 if handover.session_entry.holds() {
-                    // Messages that expired since the last look may have made room, and held
-                    // messages come first. They are admitted at the end of the turn. To answer
-                    // their publishers here could begin another publication in the midst of this
-                    // one.
+                    // Messages in the queue may have expired and made room since the last look.
+                    // Held messages come before this message, and are admitted at the end of the
+                    // turn. If they were admitted here, the answers to their publishers could begin
+                    // another publication in the midst of this one.
                     self.after_deliveries.to_admit.push(id);
                 }
                 handover.queue_or_hold(now, publication, self.here)
@@ -117,16 +118,17 @@ impl Core {
     }
 }
 
-/// The decision about one receiver. Nothing has changed when it is made.
+/// The decision about one receiver. The decision itself changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Eligibility {
     /// The message goes into the outbox.
     SendNow,
-    /// The message goes into the queue, or waits outside it under the policy `hold`.
+    /// The message goes to [`Handover::queue_or_hold`].
     Queue,
     /// The receiver is not connected, and only a connected receiver gets QoS 0.
     Absent,
-    /// The outbox is full, because the receiver takes its bytes too slowly for QoS 0.
+    /// The message is QoS 0, and the outbox is full. The outbox counts as full from [`SLOW`] bytes
+    /// on while the memory budget is exceeded.
     OutboxFull,
 }
 
@@ -257,8 +259,9 @@ impl Handover<'_, '_> {
         }
     }
 
-    /// Puts the message into the queue. Under the policy `hold` a message without room waits
-    /// outside the queue. Under the other policies it is refused.
+    /// Puts the message into the queue. If the queue has no room, the queue policy decides: the
+    /// message is held, or the oldest messages are dropped, or this message is refused. A message
+    /// without a gate is never held.
     fn queue_or_hold(
         &mut self,
         now: Instant,
@@ -297,8 +300,10 @@ impl Handover<'_, '_> {
         waits || publication.publisher.is_some_and(|p| p.session == session && p.shard == here)
     }
 
-    /// Puts the message into the queue, or refuses it if the queue has no room or if messages are
-    /// held before it.
+    /// Puts the message into the queue. The message is refused if the queue has no room and its
+    /// policy makes none. The message is also refused if it would pass held messages. Under the
+    /// policy `disconnect`, the refusal of a QoS 1 or 2 message also disconnects a connected
+    /// receiver.
     fn queue(
         &mut self,
         now: Instant,
@@ -332,8 +337,8 @@ impl Handover<'_, '_> {
         (Outcome::Taken, FollowUp::None)
     }
 
-    /// Refuses the message, and counts the drop. A shared message is not dropped yet, because
-    /// another member may take it.
+    /// Refuses the message. Counts a drop if the message is not shared. A shared message is not
+    /// dropped yet, because another member may take it.
     #[cold]
     fn refuse(&mut self, cause: DropReason, publication: &mut Publication<'_>) -> Outcome {
         if self.share.is_none() {
@@ -344,8 +349,8 @@ impl Handover<'_, '_> {
 }
 
 /// Largest properties, in bytes, of a message that is laid out in a frame. A frame keeps its buffer
-/// for later messages, and the buffer is not charged. Six frames of less than 192 KiB each are 17
-/// MiB in 16 shards.
+/// for later messages, and the buffer is not charged. A shard has six frames of less than 192 KiB
+/// each. In 16 shards the frames have less than 18 MiB.
 const MOST_FRAMED: usize = 64 * 1024;
 
 /// Appends the PUBLISH to the outbox. Many receivers get the same bytes except for the Packet
@@ -393,8 +398,9 @@ fn write(
     wire.put_frame(frame, sending.packet_id, large)
 }
 
-/// Drops the message for this session, and counts the drop. Makes the shared message only if a dead
-/// letter needs one. Not inlined, to keep the code of deliveries small.
+/// Drops the message for this session, and counts the drop. Builds the
+/// [`Message`](crate::mqtt::message::Message) only if a dead letter needs it. Not inlined, to keep
+/// the code of deliveries small.
 #[cold]
 fn drop_message(
     session_entry: &SessionEntry,

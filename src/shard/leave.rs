@@ -42,8 +42,9 @@ impl Lifecycle<'_> {
     }
 
     /// Records how many bytes the socket took. A PUBLISH beyond these bytes counts as never sent,
-    /// so its first resend has no DUP. Called only if the network ended the connection. If the
-    /// broker ends the connection, the rest of the outbox is still written.
+    /// so its first resend has no DUP. Called only if the socket closed before the broker or a
+    /// DISCONNECT ended the connection. If the broker ends the connection, the rest of the outbox
+    /// is still written.
     fn note_unwritten(&mut self, id: ConnectionId) {
         let Some(connection) = self.core.connections.get(id) else { return };
         let written = connection.wire.outbox.written();
@@ -52,8 +53,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Detaches the session of a connection that the network or the client closed. `network` is the
-    /// operating system's text for the log.
+    /// Detaches the session of a connection whose socket closed, unless the session is detached
+    /// already. `network` says why the socket closed. It is the cause in events and in the log.
     pub(crate) fn socket_closed(&mut self, now: Instant, id: ConnectionId, network: &str) {
         if self.core.connections.get(id).is_some_and(|c| c.session.is_some()) {
             self.core.note_disconnected(now, id, DisconnectCause::Network(network.into()));
@@ -89,7 +90,8 @@ impl Lifecycle<'_> {
         self.core.begin_closing(now, id, Leaves::Broker);
     }
 
-    /// Handles a DISCONNECT: the will is discarded or published, and the connection closes.
+    /// Handles a DISCONNECT, and closes the connection. The reason 0x00 discards the will. With any
+    /// other reason, the will is published or delayed.
     pub(crate) fn client_leaves(
         &mut self,
         now: Instant,
@@ -105,9 +107,10 @@ impl Lifecycle<'_> {
         self.core.begin_closing(now, id, Leaves::Client);
     }
 
-    /// Detaches the session from a connection that ends. Publishes or delays the will, and ends the
-    /// session if its Session Expiry Interval is 0. Otherwise registers the deadline of session
-    /// expiry. `ending` says how the connection ended.
+    /// Detaches the session from a connection that ends. Publishes, delays or discards the will.
+    /// Ends the session if its Session Expiry Interval is 0 and no new connection takes the session
+    /// over. Otherwise registers the deadline of session expiry. `ending` says how the connection
+    /// ended.
     pub(crate) fn detach_session(&mut self, now: Instant, id: ConnectionId, ending: Ending) {
         let Some(session_id) = self.core.connections.detach_session(id) else { return };
         let waits = self.fans.own_waits(Some(session_id), self.core);
@@ -264,8 +267,9 @@ impl Lifecycle<'_> {
         true
     }
 
-    /// Hands on the next item: a filter, a held message, an unfinished delivery or a queued one.
-    /// Returns false if none is left.
+    /// Hands on the next item. The order is: filters, held messages, deliveries in flight,
+    /// releases, the queue, and unread deliveries. Returns false if none is left, or if an orphaned
+    /// queue got all that was left.
     fn hand_on_one(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
         if let Some(filter) = ended.filters.next() {
             self.core.turn.charge(1 + (filter.len() / FILTER_BYTES) as u32);
@@ -296,7 +300,8 @@ impl Lifecycle<'_> {
         true
     }
 
-    /// Hands on a delivery that was in flight: to another member of its group, or as a drop.
+    /// Hands on a delivery that was in flight. A shared QoS 1 message goes to another member or
+    /// waits in an orphaned queue. Any other message is dropped.
     fn hand_on_unfinished(&mut self, now: Instant, unfinished: Unacked, ended: &EndedSession) {
         let Delivery { message, qos, share, stored, .. } = &unfinished.delivery;
         match share {
@@ -308,7 +313,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Hands on a delivery from the queue: to another member of its group, or as a drop.
+    /// Hands on a delivery from the queue. A shared message goes to another member or waits in an
+    /// orphaned queue. Any other message is dropped.
     fn hand_on_queued(&mut self, now: Instant, queued: Delivery, ended: &mut EndedSession) {
         let Delivery { message, share, stored, .. } = queued;
         match (share, stored) {
@@ -322,10 +328,10 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Hands on a delivery that is only in the store: drops one, and returns true. Returns false if
-    /// none is left. If their messages must be read, because another member may get them or because
-    /// they may become dead letters, all of them become an orphaned queue at once, and the result
-    /// is false.
+    /// Hands on deliveries that are only in the store. A message must be read if it may go to
+    /// another member or may become a dead letter. If no message has to be read, drops one delivery
+    /// and returns true, or returns false if none is left. Otherwise moves all of them to an
+    /// orphaned queue and returns false.
     fn hand_on_unread(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
         let reads = ended.sender.has_shared_unread() || ended.redelivery.keep_what_waits();
         if !reads && let Some(_ends) = ended.sender.pop_unread() {

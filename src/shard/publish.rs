@@ -30,7 +30,7 @@ pub(crate) struct ClientPublish<'a> {
     connection: ConnectionId,
     session: SessionId,
     publish: &'a Publish<'a>,
-    /// The acknowledgement, if the PUBLISH gets one.
+    /// The token of the pending acknowledgement; `None` at QoS 0.
     token: Option<(SessionId, AckToken)>,
 }
 
@@ -198,8 +198,9 @@ impl<'a> ClientPublish<'a> {
         Some((row.key, packet_id))
     }
 
-    /// Applies `change` to the session's receiver, and returns the acknowledgement that is due.
-    /// Pauses a 3.x client that has too many unanswered PUBLISH packets.
+    /// Applies `change` to the [`Receiver`] of the publisher's session, and returns the
+    /// acknowledgement that is due. Pauses a 3.x client that has too many unanswered PUBLISH
+    /// packets.
     fn settle(
         &self,
         life: &mut Lifecycle<'_>,
@@ -231,7 +232,7 @@ impl<'a> ClientPublish<'a> {
         connection.mark_dirty(id, &mut effects.dirty);
     }
 
-    /// Acknowledges a PUBLISH that `refusal` did not let through. If its topic is one of the
+    /// Answers a PUBLISH for which [`Self::refusal`] returned a reason. If its topic is one of the
     /// redelivery requests under `$homing/`, grants or refuses the request.
     #[cold]
     fn refuse_or_grant(
@@ -272,9 +273,9 @@ impl<'a> ClientPublish<'a> {
         Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
     }
 
-    /// Checks that there is memory for the Packet Identifier of a PUBLISH that is not routed. A 3.x
-    /// client gets a positive acknowledgement for such a PUBLISH, so its identifier is kept at QoS
-    /// 2.
+    /// Checks, at QoS 2, that there is memory for the Packet Identifier of a PUBLISH that is not
+    /// routed. A 3.x client gets a positive acknowledgement for such a PUBLISH, so its identifier
+    /// is kept. The check is the same for all versions.
     ///
     /// # Errors
     /// The resource that is short.
@@ -282,7 +283,8 @@ impl<'a> ClientPublish<'a> {
         if qos == QoS::ExactlyOnce { core.admits(Change::Identifier) } else { Ok(()) }
     }
 
-    /// Keeps the message of a PUBLISH to `$delayed/...`, and acknowledges the PUBLISH.
+    /// Keeps the message of a PUBLISH to `$delayed/...` and acknowledges the PUBLISH, or refuses
+    /// it.
     fn publish_later(&self, life: &mut Lifecycle<'_>, topic: &str) -> Flow {
         let ClientPublish { now, publish, .. } = *self;
         // A delayed message is kept at every QoS, and it frees no memory.
@@ -301,9 +303,10 @@ impl<'a> ClientPublish<'a> {
         Flow::Continue
     }
 
-    /// Acknowledges a PUBLISH that is not routed with `reason`, or ends the connection if a 3.x
-    /// client could not see the refusal. Counts a drop for `cause`. `cause` is `None` if no message
-    /// was dropped, because the PUBLISH was a request of the client.
+    /// Ends a PUBLISH that is not routed. The acknowledgement carries `reason`; QoS 0 has no
+    /// acknowledgement. If a 3.x client could not see the refusal, its connection ends. Counts a
+    /// drop if there is a `cause`. `cause` is `None` if no drop is to be counted, for example
+    /// because the PUBLISH was a request of the client.
     fn refuse_publish(
         &self,
         life: &mut Lifecycle<'_>,
@@ -420,12 +423,14 @@ impl Published {
     fn end_transaction(&self, publication: &mut Publication<'_>, routed: &Routed, core: &mut Core) -> u32 {
         core.durability.end_transaction(publication, routed.outcome, self.incoming);
         // Every receiver refused the message, and no gate is left that could change this. So no
-        // message is stored. The Packet Identifier is not stored either, because its record is
-        // removed from the same batch.
+        // delivery of the message is stored. An acknowledgement with an error ends the use of the
+        // Packet Identifier, so the identifier is not stored either. Its record is removed from the
+        // same batch.
         let refused = routed.gates == 0 && routed.outcome.reason().is_error();
         // A refused message may have become a dead letter, which is committed with this batch.
         let dead_letters = self.incoming.is_none() && (self.dead_letters || core.has_dead_letters());
-        // The retained message stays, even if no receiver took the message.
+        // A retained message does not depend on the receivers. It stays, even if every receiver
+        // refused the message, and a QoS 1 acknowledgement waits for its commit.
         let retained = self.waits && self.incoming.is_none();
         if !dead_letters && !retained && (refused || !(self.waits || publication.body.is_some())) {
             return 0;

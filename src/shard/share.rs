@@ -21,15 +21,18 @@
 //!
 //! # Bounds
 //!
-//! The message carries a list of the members that refused it. After [`IN_TURN`] refusals the list
-//! is dropped, and the shards go through all members: in each round, each shard offers the message
-//! to its own members and then sends the message to the next shard. A message is therefore sent
-//! from shard to shard [`IN_TURN`] times at most, and three times more for each shard.
+//! The message carries a list of the members that refused it. The members are chosen one by one at
+//! first, and the message is sent to another shard [`IN_TURN`] times at most. After [`IN_TURN`]
+//! refusals the list is dropped, and the shards go through all members. In each of the three
+//! rounds, each shard offers the message to its own members and then sends the message to the next
+//! shard. In each of these rounds the message is sent to each shard once at most. Under the queue
+//! policy `hold`, one more send asks another shard to hold the message.
 //!
-//! In one round, a shard looks at [`LOOKED_AT`] members at most for one message. Among them, it
-//! offers the message to [`OFFERED_REGARDLESS`] members at most that seem to have no room. If a
-//! shard has more members without room, the others are not offered this message. The turn then
-//! passes to these others, so they come first for the next message.
+//! Each choice of one member looks at [`LOOKED_AT`] members at most in each round. When a shard
+//! goes through its own members, it looks at [`LOOKED_AT`] members at most in each round. Among
+//! them, it offers the message to [`OFFERED_REGARDLESS`] members at most that seem to have no room.
+//! The shard does not offer this message to its other members without room. If the shard has more
+//! than [`LOOKED_AT`] members, the turn passes to the first member that the shard did not look at.
 
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
@@ -48,10 +51,12 @@ use crate::shard::route::Routing;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Maximum number of members, in any shard, to which one message is offered in turn.
+/// Maximum number of members, in any shard, to which one message is offered one by one. The shards
+/// go through all members after that.
 const IN_TURN: usize = 16;
 
-/// Maximum number of members that a shard looks at for one message in one round.
+/// Maximum number of members that one call looks at in one round. Later calls for the same message
+/// may look at as many again.
 const LOOKED_AT: usize = 2_048;
 
 /// Maximum number of members without apparent room to which a shard offers a message in one round.
@@ -78,7 +83,7 @@ pub(crate) enum SharedDelivery {
     /// A member of this shard holds the message. The gate is answered later.
     Held,
     /// The message is sent to another shard. The ticket of that shard, or its deferred answer, has
-    /// the outcome. `full` is that shard if its peer batch is full.
+    /// the outcome. `full` holds that shard if too many publications to it have no ticket.
     Underway { full: ShardSet },
 }
 
@@ -104,8 +109,10 @@ impl Routing<'_> {
         }
     }
 
-    /// Offers the message to the next members until one of this shard takes it or the message is
-    /// sent to another shard. `offered` tells which members refused it before. `cause` is the drop
+    /// Offers the message to the next members. Stops when a member of this shard takes the message,
+    /// or when the message is sent to another shard. If all members refuse the message, ends it
+    /// with [`Self::end_refused`]. Returns `Unmatched` if the group is gone or no member is
+    /// eligible. `offered` tells which members refused the message before. `cause` is the drop
     /// reason that is counted if every member refuses.
     fn share_to_next(
         &mut self,
@@ -172,8 +179,9 @@ impl Routing<'_> {
     }
 
     /// Ends a message that all members refused. A message that a member had before is kept until a
-    /// member has room. Any other message is held if `gate` and the queue policy allow it, and is
-    /// dropped otherwise.
+    /// member has room, unless it is QoS 0 or too large for every queue. Any other message is held
+    /// if there is a `gate`, the queue policy is `hold`, and a member can hold it. Every message
+    /// that is neither kept nor held is dropped.
     fn end_refused(
         &mut self,
         now: Instant,
@@ -197,8 +205,8 @@ impl Routing<'_> {
         let cause = if at_most_once { DropReason::OutboxFull } else { cause };
         let wanted = self.core.sessions.rules().nobody().of(publication.parts.topic).wants_dead_letter(cause);
         let message = wanted.then(|| publication.message(&mut self.core.scratch.bytes).clone());
-        // The publisher's acknowledgement waits for the dead letter, in the shard that stores the
-        // dead letter.
+        // If there is a store, the dead letter is recorded in the open batch. The publisher's
+        // acknowledgement waits for the commit of that batch.
         self.core.drop_of_group(share, cause, message, self.core.durability.is_on());
         SharedDelivery::Settled(Outcome::Refused)
     }
@@ -237,7 +245,8 @@ impl Routing<'_> {
     }
 
     /// Offers a message to the members of this shard in one round, in turn, within the bounds of
-    /// the module. Returns the first `Taken`, or `Refused` if no member takes the message.
+    /// the module. Returns the first `Taken`, or `Refused` if no member takes the message. Returns
+    /// `Unmatched` if the group is gone.
     fn offer_here(
         &mut self,
         now: Instant,
@@ -284,7 +293,7 @@ impl Routing<'_> {
     }
 
     /// Returns true if a member of this shard is connected and has room in its outbox and its
-    /// queue.
+    /// queue. Compares only the number of messages in the queue, and not their bytes.
     fn takes_more(&self, member: &Member) -> bool {
         let policy = &self.core.settings.session.send;
         let Some((_, session_entry)) = self.core.sessions.at(member.session.0) else { return false };
@@ -292,7 +301,8 @@ impl Routing<'_> {
             .takes_more(session_entry.connection.and_then(|id| self.core.connections.get(id)), policy)
     }
 
-    /// Returns true if the queue of a member of this shard has room for one more message.
+    /// Returns true if the queue of a member of this shard has room for one more message. Compares
+    /// only the number of messages, and not their bytes.
     fn has_room_in_queue(&self, member: &Member) -> bool {
         let policy = &self.core.settings.session.send;
         let session_entry = self.core.sessions.at(member.session.0).map(|(_, session_entry)| session_entry);
@@ -301,7 +311,7 @@ impl Routing<'_> {
 
     /// Adds the message to the peer batch of another shard, for the chosen member or for a member
     /// of that shard's choice. If the publication is atomic, that shard becomes a participant of
-    /// its transaction. The other shard answers `gate`.
+    /// its transaction. If there is a `gate`, the other shard answers it later.
     pub(crate) fn send_share(
         &mut self,
         (shard, chosen): (ShardId, Option<Chosen>),
@@ -327,7 +337,8 @@ impl Routing<'_> {
 
     /// Returns the next member to which the message is offered. `refused` are the members that are
     /// left out. `round` advances when the members of a round are used up, and never returns to an
-    /// earlier round for the same message. Looks at [`LOOKED_AT`] members at most in each round.
+    /// earlier round for the same message. Each call looks at [`LOOKED_AT`] members at most in each
+    /// round.
     fn choose(
         &mut self,
         group: GroupId,
@@ -370,8 +381,9 @@ impl Routing<'_> {
     }
 
     /// Takes in a shared message that a peer sent here. Offers the message to the chosen member
-    /// first, then to other members of the group. `gate` is the peer's, and is answered if another
-    /// shard or a holder decides the outcome.
+    /// first, then to other members of the group. If all members refused the message before
+    /// ([`Offered::ToAll`]), a member of this shard holds it instead. `gate` is the peer's, and is
+    /// answered if another shard or a holder decides the outcome.
     pub(crate) fn take_share(
         &mut self,
         now: Instant,
@@ -411,7 +423,8 @@ impl Routing<'_> {
     /// before that session acknowledged the message. `stored` is true if the message was stored for
     /// that session. The batch that records the end of the old delivery then records the new owner
     /// too. `gate` is answered if another shard gets the message.
-    // 5.0 [MQTT-4.8.2-5] forbids this for QoS 2 alone.
+    // 5.0 [MQTT-4.8.2-5] forbids this for a QoS 2 delivery that was sent. The caller leaves such
+    // deliveries out.
     pub(crate) fn share_again(
         &mut self,
         now: Instant,
@@ -448,8 +461,8 @@ impl Routing<'_> {
     }
 
     /// Does the same as [`Self::share_to_next`], for the group with the full filter `share`.
-    /// Returns `Unmatched` if the group is gone because its last member left. A message that was
-    /// owed to the group is then dropped, and the result is `Refused`.
+    /// Returns `Unmatched` if the group is gone because its last member left, or if no member is
+    /// eligible. A message that was owed to the group is then dropped, and the result is `Refused`.
     pub(crate) fn share_by_name(
         &mut self,
         now: Instant,
@@ -471,9 +484,10 @@ impl Routing<'_> {
         went
     }
 
-    /// Returns where members of a group may have room for a message of `size` bytes above QoS 0, or
+    /// Returns where members of a group may have room for a QoS 1 or 2 message of `size` bytes, or
     /// `None` if there is no such group. Looks at [`LOOKED_AT`] members at most, and stops at the
-    /// first member of this shard that has room. A larger group counts as one with room here.
+    /// first member of this shard that has room. A group of more than [`LOOKED_AT`] members counts
+    /// as one with room here.
     pub(crate) fn room_in_group(&mut self, now: Instant, share: &str, size: usize) -> Option<GroupRoom> {
         let members = self.routes.router.group_of(share).and_then(|id| self.routes.router.group(id))?;
         let policy = &self.core.settings.session.send;
@@ -510,10 +524,11 @@ impl Routing<'_> {
 /// Shared messages that are held under the queue policy `hold`.
 impl Routing<'_> {
     /// Lets a member of a group hold a message that every member refused. The queue policy must be
-    /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. The
-    /// members of this shard that hold the fewest messages are tried first. If none of them can
-    /// hold the message, it is sent to another shard, if `holder_in` allows that. Returns `None` if
-    /// no member can hold the message.
+    /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. Looks at
+    /// [`HOLDERS_LOOKED_AT`] members of this shard at most. Those that hold the fewest messages are
+    /// tried first. A member that has room by now takes the message instead. If no member of this
+    /// shard takes or holds the message, it is sent to another shard, if `holder_in` allows that.
+    /// Returns `None` if no member can hold the message.
     pub(crate) fn hold_in_group(
         &mut self,
         now: Instant,

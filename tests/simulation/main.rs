@@ -100,6 +100,7 @@ const FOUND: &[(u64, &str)] = &[
         242,
         "a QoS 0 copy of a QoS 2 message, queued behind others of a stored session, left before the commit",
     ),
+    (6_887, "a large retained message and the write of its turn took more steps than the oracle allowed"),
 ];
 
 /// Plays a seed; what went wrong, if anything. The number of events tells two plays apart.

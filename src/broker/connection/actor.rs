@@ -16,8 +16,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{self, Poll};
 
-/// Maximum number of reads of one connection in one turn, so that a fast publisher does not keep
-/// others waiting.
+/// Number of reads of one connection after which the next read is the last of its turn. A turn has
+/// three reads at most, so that a fast publisher does not keep others waiting.
 const READS_PER_TURN: usize = 2;
 
 /// The calls of a connection into the driver of its shard. Dispatch is static.
@@ -31,8 +31,8 @@ pub trait ConnectionDriver: 'static {
     /// Returns true if the shard takes bytes of this connection now.
     fn reads(&self, id: ConnectionId) -> bool;
 
-    /// Returns true if the shard reads this connection, and would disconnect it for its silence
-    /// alone.
+    /// Returns true if the shard is about to disconnect this connection for its silence, and for
+    /// nothing else.
     fn is_silent(&self, id: ConnectionId) -> bool;
 
     /// Returns true if the shard keeps bytes of this connection that are not handled.
@@ -44,7 +44,8 @@ pub trait ConnectionDriver: 'static {
     /// Writes the outbox of this connection.
     fn flush_connection(&self, id: ConnectionId);
 
-    /// Unacknowledged packets are due. `view` is the state of the socket.
+    /// Tells the shard that packets of this connection are overdue for their acknowledgement.
+    /// `view` is the state of the socket.
     fn acknowledgement_due(&self, id: ConnectionId, view: SocketView);
 
     /// Disconnects the client if a deadline has passed.
@@ -57,7 +58,7 @@ pub trait ConnectionDriver: 'static {
     /// Sends a released socket to its shard; `None` if the socket failed meanwhile.
     fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>);
 
-    /// The socket of this connection is closed. Called once.
+    /// Tells the shard that the socket of this connection is closed, and why. Called once.
     fn closed(&self, id: ConnectionId, why: &str);
 }
 
@@ -70,8 +71,8 @@ pub struct ConnectionActor<D> {
     state: SocketState,
     /// True while the socket takes no bytes, and some are pending.
     awaits_writable: bool,
-    /// True if an expired deadline reported that the client was silent, or took no bytes, for too
-    /// long.
+    /// True if a deadline of the connection has passed, and the client is not disconnected yet. The
+    /// client was silent, or took no bytes, for too long.
     overdue: bool,
 }
 
@@ -180,8 +181,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         self.driver.closed(self.id, why);
     }
 
-    /// Disconnects the client if its deadline has passed. The socket was read empty before, and
-    /// these bytes count as in time.
+    /// Disconnects the client if its deadline has passed. The caller has read what the socket had,
+    /// so these bytes count as in time.
     fn disconnect_if_due(&mut self) {
         if self.state != SocketState::Gone
             && self.driver.disconnect_if_due(self.id) == OverdueConnection::Abandon

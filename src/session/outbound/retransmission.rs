@@ -70,8 +70,9 @@ struct ResendRound {
     budget: usize,
     /// True once budget or outbox are used up. Everything else that is due waits for the next tick.
     is_spent: bool,
-    /// The fewest resends of any older packet: PUBLISHes, then PUBRELs. A packet must not overtake
-    /// an older one. 3.1.1 [MQTT-4.6.0-1], [MQTT-4.6.0-6]
+    /// The fewest resends of any older packet: of PUBLISHes, then of PUBRELs. A packet is resent
+    /// only if every older packet was resent more often than it, so each resend follows the resends
+    /// of the older packets. 3.1.1 [MQTT-4.6.0-1], [MQTT-4.6.0-6]
     floors: [u16; 2],
     done: Retransmission,
 }

@@ -1,10 +1,10 @@
-//! The commit gates of one shard. Acknowledgements, tickets, outboxes and page requests wait here
-//! until the store has committed a batch.
+//! The commit gates of one shard. This module knows which gate, outbox or page request waits for
+//! which commit of the store. The packets and tickets themselves are kept elsewhere.
 //!
 //! The section Durability of `docs/architecture.md` has the table of packets and the commits that
-//! they wait for. This is where each packet waits:
+//! they wait for. These are the places that keep the packets and tickets:
 //!
-//! | packet | waits in |
+//! | packet | kept in |
 //! |---|---|
 //! | PUBACK, and PUBREC for a routed message | its session ([`crate::session::inbound`]), which knows the order |
 //! | a ticket to a peer | the exchange with the peer, which knows the order of tickets |
@@ -52,8 +52,8 @@ struct Stored {
     gates: VecDeque<(Lsn, Option<Waits>)>,
     /// The charge for the memory of `gates`.
     charge: Charge,
-    /// The batches in which sessions end that are not committed yet, by the hash of the client
-    /// identifier.
+    /// For each client whose session ended: the batch that records the end, until its commit. The
+    /// key is the hash of the client identifier.
     ended: HashMap<u64, Lsn, FixedState>,
     /// The connections whose outbox waits for a commit. Each is here once.
     held_until_commit: Vec<ConnectionId>,
@@ -61,8 +61,8 @@ struct Stored {
     pages: VecDeque<(Lsn, PageRequest)>,
     /// The number of page requests whose page has not come yet.
     pages_requested: usize,
-    /// The sessions that wait for the page of another session, because one page is read at a time
-    /// while the memory budget is exceeded.
+    /// The sessions that wait until the page of another session has come, to request their own. One
+    /// page is read at a time while the memory budget is exceeded.
     to_fetch: VecDeque<SessionId>,
     /// A request for delayed messages that waits for a commit.
     look_up: Option<(Lsn, DelayedRequest)>,
@@ -71,14 +71,14 @@ struct Stored {
 /// The owner of a gate, which is informed when the gate opens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waits {
-    /// The acknowledgement of a publisher, in this shard or in a peer.
+    /// The answer to a gate: a publisher in this shard, a publication of a peer, or an orphaned
+    /// queue. The gate gets this outcome.
     Publisher { gate: Gate, outcome: Outcome },
     /// The ticket for the peer batch with this number.
     Ticket { peer: ShardId, number: u64 },
 }
 
-/// The permission to acknowledge a message before the commit, when every receiver has acknowledged
-/// it.
+/// The permission to acknowledge a message before the commit, when every receiver has finished it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Early {
     Yes,
@@ -94,7 +94,7 @@ pub(crate) fn early(qos: QoS) -> Early {
 /// The time at which a batch is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SealTime {
-    /// The batch waits for the commit of the last one, so that a sync has more records to share.
+    /// The batch waits for the commit of the last one, so that more records share one sync.
     AfterLastCommit,
     /// The batch does not wait, because the store is full and the records may free room.
     AtOnce,
@@ -194,8 +194,9 @@ impl Durability {
         }
     }
 
-    /// Lets an acknowledgement wait for the commit of everything recorded so far. Returns the
-    /// number of gates that this adds: 1, or 0 if there is no token or no store.
+    /// Lets an acknowledgement wait for the commit of the open batch. The caller makes sure that
+    /// the batch is begun. Returns the number of gates that this adds: 1, or 0 if there is no token
+    /// or no store.
     ///
     /// With `body`, the gate also opens before the commit, when every receiver has finished the
     /// message: each receiver's [`Entry`](crate::persistence::rows::Entry) is dropped, the last one
@@ -224,9 +225,11 @@ impl Durability {
         true
     }
 
-    /// Returns the commit for which the ticket of a peer batch has to wait. `number` is the number
-    /// of the peer batch, and `body` a message that it led to. If `early` allows it, the ticket
-    /// also becomes ready when every receiver has finished the message.
+    /// Adds one message to the conditions of a peer batch's ticket, and returns the condition.
+    /// `number` is the number of the peer batch, and `body` is the stored body of the message.
+    /// Without a store, the ticket need not wait. Otherwise the ticket waits for the commit of the
+    /// open batch. If `early` allows it, the ticket also becomes ready when every receiver has
+    /// finished the message.
     pub(crate) fn gate_ticket(
         &mut self,
         peer: ShardId,
@@ -337,12 +340,12 @@ impl Durability {
         self.stored.as_ref().is_some_and(|stored| stored.pages_requested > 0)
     }
 
-    /// Returns the number of sessions that wait for the page of another session.
+    /// Returns the number of sessions that wait until the page of another session has come.
     pub(crate) fn waiting_to_fetch(&self) -> usize {
         self.stored.as_ref().map_or(0, |stored| stored.to_fetch.len())
     }
 
-    /// Removes and returns the first session that waits for the page of another session.
+    /// Removes and returns the first session that waits until the page of another session has come.
     pub(crate) fn next_to_fetch(&mut self) -> Option<SessionId> {
         self.stored.as_mut()?.to_fetch.pop_front()
     }

@@ -18,11 +18,13 @@ use crate::shard::slots::SessionId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Publishers wait from this number of publications to one peer without a ticket. A publication
-/// that the peer forwards to a third shard has its ticket, and counts for the peer from then on.
-/// Above QoS 0 the Receive Maximum of each publisher bounds such publications.
+/// Publishers wait while this many publications to one peer, or more, have no ticket. The ticket of
+/// a peer does not wait for a third shard. A publication that the peer forwards to a third shard
+/// counts in the exchange between these two shards. Above QoS 0, the Receive Maximum of each
+/// publisher bounds the publications that are forwarded and not answered.
 const MOST_OUTSTANDING: usize = 8 * 1024;
-/// Publishers wait from this number of bytes in publications to one peer without a ticket.
+/// Publishers wait while the publications to one peer without a ticket have this many bytes, or
+/// more.
 const MOST_OUTSTANDING_BYTES: usize = 16 * 1024 * 1024;
 
 /// Maximum number of rows for which an empty table keeps its memory.
@@ -240,9 +242,9 @@ pub enum Round {
     Offline,
 }
 
-/// A gate that waits for the answer to one publication. A publication at QoS 0 has no gate, nor has
-/// a will, nor a publication whose publisher was answered already. If a peer sent the message here
-/// and this shard forwards it, the gate is that peer.
+/// A gate that waits for the answer to one publication. These publications have no gate: a
+/// publication at QoS 0, a will, and a publication whose publisher was answered already. If a peer
+/// sent the message here and this shard forwards it, the gate is a [`Gate::Peer`].
 #[derive(Debug)]
 pub struct Waiter {
     /// The index of the publication among those of the peer batch.
@@ -281,8 +283,8 @@ pub struct Peer {
     held_back_heap: usize,
     /// Capacity of the waiters in `outstanding`.
     outstanding_waiters: usize,
-    /// The charge of all fields. `outgoing` is charged at the end of a turn, because the steps of a
-    /// turn bound it. A batch takes its part of the charge along.
+    /// The charge of the rows that stay from turn to turn (see `rows`). `waiters` is not charged
+    /// before its batch is sealed. A batch takes the charge of its items along.
     charge: Charge,
 }
 
@@ -415,8 +417,8 @@ impl Peer {
         self.send(late);
     }
 
-    /// Notes that the batch `lsn` and all before it are committed. Sends the answers that waited
-    /// for this.
+    /// Notes that the batch `lsn` and all before it are committed. Moves the answers that waited
+    /// for this to the next peer batch.
     pub fn committed(&mut self, lsn: Lsn) {
         for held in &mut self.held_back {
             if held.needs.lsn.is_some_and(|waits| waits <= lsn) {
@@ -426,8 +428,8 @@ impl Peer {
         self.let_go();
     }
 
-    /// Notes that every receiver has finished one message of this peer batch. Sends the ticket if
-    /// it needs nothing else.
+    /// Notes that every receiver has finished one message of this peer batch. Moves the ticket to
+    /// the next peer batch if it needs nothing else.
     pub fn finished_one(&mut self, peer_batch: u64) {
         let same = |h: &&mut HeldBack| h.item.is_ticket_of(peer_batch);
         if let Some(held) = self.held_back.iter_mut().find(same) {
@@ -439,8 +441,8 @@ impl Peer {
         self.let_go();
     }
 
-    /// Sends the answers whose conditions are met. A deferred answer stays behind its ticket. Costs
-    /// a pass over all answers that are held back, if one can be sent.
+    /// Moves the answers whose conditions are met to the next peer batch. A deferred answer stays
+    /// behind its ticket. Costs a pass over all answers that are held back, if one can be moved.
     fn let_go(&mut self) {
         if self.held_back.iter().all(|held| held.needs.lsn.is_some()) {
             return;
@@ -461,8 +463,9 @@ impl Peer {
         self.account();
     }
 
-    /// Updates the charge of everything that stays here from turn to turn. Called once for each
-    /// batch that is sent or answered, and at the end of a turn in which no batch may be sent.
+    /// Updates the charge of the rows that stay here from turn to turn. Called whenever an answer
+    /// is held back or moved, when a batch is sealed or its ticket comes, and when deferred answers
+    /// are awaited. Also called at the end of a turn in which no batch may be sent.
     pub fn account(&mut self) {
         self.charge.set(self.rows(self.outstanding_waiters));
     }
@@ -516,7 +519,7 @@ impl Peer {
             && self.load_bytes + self.bytes < MOST_OUTSTANDING_BYTES / 2
     }
 
-    /// Ends the turn. Returns the peer batch to send, or `None` if it has no items.
+    /// Seals the next peer batch and returns it, or returns `None` if there is no item for it.
     pub fn seal(&mut self, from: ShardId) -> Option<PeerBatch> {
         if self.outgoing.is_empty() {
             return None;
@@ -582,8 +585,8 @@ impl Peer {
     }
 }
 
-/// While `outgoing` has items, the charge is out of date and nothing is compared. The steps of the
-/// turns since the last update bound the difference.
+/// Compares nothing while `outgoing` has items, because the charge is out of date then. The steps
+/// of the turns since the last update bound the difference.
 impl Recount for Peer {
     fn recount(&self) -> Recounted {
         if self.has_outgoing() {

@@ -3,21 +3,22 @@
 //!
 //! | origin of the message | place where it waits |
 //! |---|---|
-//! | head of an ended session's queue, in memory | store if the message is stored, else memory |
-//! | tail of that queue, only in the store | store |
-//! | a peer whose session ended, if all members refused the message here | as the head of a queue |
+//! | delivery of an ended session, in memory | store if the message is stored, else memory |
+//! | tail of its queue, only in the store | store |
+//! | a peer whose session ended, if all members refused the message here | as in the first row |
 //!
 //! Another member gets the message as soon as a member of this shard has room for it, in messages
 //! and in bytes. A shard does not know the room of members in other shards. If the group has
-//! members in this shard too, each housekeeping offers one message to the other shards. While the
-//! other shards take messages, this shard offers whole pages. If all members refuse a message, the
-//! last shard that was asked keeps it, because that shard knows when its own members have room.
+//! members in this shard too, and another shard refused a message, each housekeeping offers one
+//! message of each queue to the other shards. While the other shards take messages, this shard
+//! offers whole pages. If all members refuse a message, the last shard that was asked keeps it,
+//! because that shard knows when its own members have room.
 //!
-//! All messages that are only in the store are read back, because dead letters may be due for them.
-//! One page is read at a time, one queue after the other, even if many sessions end at once. Until
-//! then a message stays in the store, so a crash or a stop does not lose it. The broker takes the
-//! stored messages up again at its next start, and drops and counts those that no shared
-//! subscription delivered.
+//! The unread messages of a session come here if one of them is shared or may become a dead letter.
+//! All of them are then read back. One page is read at a time, one queue after the other, even if
+//! many sessions end at once. Until then a message stays in the store, so a crash or a stop does
+//! not lose it. The broker takes the stored messages up again at its next start, and drops and
+//! counts those that no shared subscription delivered.
 //!
 //! # Bounds
 //!
@@ -51,8 +52,8 @@ use std::sync::Arc;
 /// slot.
 const BEFORE_THE_START: SessionId = Id::new(u32::MAX, u32::MAX);
 
-/// The session of queues whose messages were refused by all members of their group. No session has
-/// this slot.
+/// The session of queues whose messages no member of their group had room for. Some of these
+/// messages were never offered. No session has this slot.
 const REFUSED_BY_ALL: SessionId = Id::new(u32::MAX, u32::MAX - 1);
 
 /// Maximum number of messages in memory that one turn offers from one queue.
@@ -65,7 +66,7 @@ const COMPARED: usize = 8;
 /// Maximum number of orphaned queues that one turn looks at.
 const LOOKED_AT: usize = 64;
 
-/// The messages that one session left, or that no member of their group took.
+/// The messages that one session left, or that no member of their group had room for.
 #[derive(Debug)]
 pub(crate) struct OrphanedQueue {
     /// The session that left the messages, or a placeholder. No live session has this slot and
@@ -74,8 +75,7 @@ pub(crate) struct OrphanedQueue {
     /// `None` for messages that were left before the start, and for messages of several sessions.
     client_id: Option<Box<str>>,
     redelivery: Arc<SessionRedelivery>,
-    /// The messages in memory. These messages are older than those in `left`, unless several
-    /// sessions left them.
+    /// The messages in memory. Only a queue of [`REFUSED_BY_ALL`] has such messages.
     kept: VecDeque<OrphanedMessage>,
     /// The messages in the store.
     left: VecDeque<Parked>,
@@ -135,11 +135,13 @@ struct Blocked {
 /// The offers that an orphaned queue makes to members in other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peers {
-    /// Any number of messages, because the other shards took the last ones.
+    /// Any number of messages, because no other shard refused the last ones.
     Freely,
     /// One message, to find out if another shard has room.
     Once,
-    /// None until the next housekeeping, because another shard refused the last message.
+    /// None until the next housekeeping or until a member leaves, because another shard refused a
+    /// message or has not answered. A group without members in this shard is an exception (see
+    /// [`Routing::may_offer`]).
     No,
 }
 
@@ -188,9 +190,9 @@ impl OrphanedQueues {
         self.nudged = !self.waiting.is_empty();
     }
 
-    /// Notes that a group lost a member. That member may have been the last one of this shard,
-    /// which would have reported its room, or the last one of the group. So the queues are looked
-    /// at again, with peers included.
+    /// Notes that a group lost a member. The queues may have waited for that member to report room,
+    /// and it may have been the last one of this shard or of the group. So the queues are looked at
+    /// again, and each may offer a message to peers.
     pub(crate) fn member_left(&mut self) {
         self.ask_peers();
         self.nudge();
@@ -282,11 +284,12 @@ impl Routing<'_> {
         self.settle_orphaned_queues(now);
     }
 
-    /// Keeps a message that no member of its group takes now, until a member does. If `stored` is
-    /// true, the message was in the store and stays there: the batch or part that records the end
-    /// of its old entry records the new entry too. `body` is the body that other entries of the
-    /// message in this shard share. Returns false if no queue can ever take the message, because it
-    /// is too large or QoS 0. The caller then drops the message.
+    /// Keeps a message until a member of its group takes it, because no member has room now. If
+    /// `stored` is true, the message was in the store and stays there: the batch or part that
+    /// records the end of its old entry records the new entry too. `body` is the stored body that
+    /// all entries of the message in this shard share. It is made if there is none. Returns false
+    /// if no queue can ever take the message, because it is too large or QoS 0. The caller then
+    /// drops the message.
     pub(crate) fn keep_owed(
         &mut self,
         now: Instant,
@@ -354,8 +357,10 @@ impl Routing<'_> {
         self.routes.orphaned_queues.nudged |= may;
     }
 
-    /// Gives messages to members that have room, as many as this turn allows. Looks at
-    /// [`LOOKED_AT`] queues at most.
+    /// Offers messages to groups that may have room, as many as this turn allows. Looks at
+    /// [`LOOKED_AT`] queues at most. Requests a page if the next messages of a queue are only in
+    /// the store. Does nothing while a page is being read, an answer of another shard is pending,
+    /// the members of the groups are unknown, or the broker stops.
     pub(crate) fn settle_orphaned_queues(&mut self, now: Instant) {
         self.routes.orphaned_queues.nudged = false;
         for at in 0..LOOKED_AT.min(self.routes.orphaned_queues.waiting.len()) {
@@ -414,8 +419,8 @@ impl Routing<'_> {
     }
 
     /// Returns true if a shared message of this size may be offered: a member of this shard has
-    /// room, or a member in another shard may have room. Also true if the group is gone, because
-    /// there is nothing to wait for.
+    /// room, or a member in another shard may have room and `peers` allows the offer. Also true if
+    /// the group is gone, because there is nothing to wait for.
     pub(crate) fn may_offer(&mut self, now: Instant, share: &str, size: usize, peers: Peers) -> bool {
         match self.room_in_group(now, share, size) {
             // If the group has no member in this shard, this shard never learns of room. A shard
@@ -512,14 +517,11 @@ impl Routing<'_> {
             return;
         }
         let wanted = request.wanted.first().map(|(number, _)| *number);
-        // While a page is on its way, what is refused by all may join the orphaned queue in memory.
-        // Nothing was there when the page was asked for. A page that the session had asked for
-        // itself does not pass what is older, in memory.
         let is_reading = self.routes.orphaned_queues.is_reading;
-        // While a page is being read, messages that all members refused may join the queue in
-        // memory. If this queue requested the page, nothing was in memory at that time, so these
-        // messages are newer and the page goes first. If the session requested the page before it
-        // ended, the messages in memory are older, and the page must not pass them.
+        // While a page is being read, messages that no member had room for may join the first queue
+        // in memory. Nothing was in memory when this queue requested the page. So these messages
+        // are newer, and the page goes first. If the session requested the page before it ended,
+        // its queue has no messages in memory.
         let is_its = |e: &mut OrphanedQueue| {
             e.session == request.session
                 && (is_reading || e.kept.is_empty())
@@ -549,8 +551,8 @@ impl Routing<'_> {
             {
                 break;
             }
-            // The old entry ends with this turn, in the batch that records the new owner of the
-            // message.
+            // The old entry ends when `_ends` is dropped. That is recorded in the same batch as the
+            // new owner of the message.
             let Some(_ends) = orphaned_queue.left.pop_front_if(|e| e.number() == *number) else { continue };
             let lost = match found {
                 Some(ReadEntry { message, share: Some(share), .. }) => {
