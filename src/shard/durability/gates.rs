@@ -6,7 +6,7 @@
 //!
 //! | packet | kept in |
 //! |---|---|
-//! | PUBACK, and PUBREC for a routed message | its session ([`crate::session::inbound`]), which knows the order |
+//! | PUBACK, PUBREC for a routed message | its session ([`crate::session::inbound`]) |
 //! | a ticket to a peer | the exchange with the peer, which knows the order of tickets |
 //! | all others | the outbox, behind a mark that also holds back all later bytes |
 //!
@@ -151,8 +151,8 @@ impl Durability {
         }
     }
 
-    /// Seals the batch of this turn and returns it, if it is due. While the broker stops, each batch
-    /// is sealed at once.
+    /// Seals the batch of this turn and returns it, if it is due. While the broker stops, each
+    /// batch is sealed at once.
     pub(crate) fn seal(&self, time: SealTime) -> Option<Batch> {
         let write_buffer = self.write_buffer()?;
         write_buffer.set_eager(time == SealTime::AtOnce || self.stopping);

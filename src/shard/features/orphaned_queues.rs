@@ -167,6 +167,18 @@ pub(crate) struct OrphanedQueues {
 }
 
 impl OrphanedQueues {
+    /// Puts back the first queue after its page. A queue whose next message has no member with room
+    /// goes behind the others. An empty queue ends.
+    fn put_back(&mut self, queue: OrphanedQueue) {
+        if queue.blocked.is_some() && self.underway == 0 {
+            self.waiting.push_back(queue);
+        } else if !queue.kept.is_empty() || !queue.left.is_empty() || self.underway > 0 {
+            // The queue stays first even if it is empty, because the answers to come are for the
+            // first queue.
+            self.waiting.push_front(queue);
+        }
+    }
+
     /// Returns the number of messages that wait, or that another shard has not answered.
     pub(crate) fn unsettled(&self) -> usize {
         let waiting =
@@ -569,16 +581,7 @@ impl Routing<'_> {
                 None => self.core.drop_of_unknown(lost.cause),
             }
         }
-        if orphaned_queue.blocked.is_some() && self.routes.orphaned_queues.underway == 0 {
-            self.routes.orphaned_queues.waiting.push_back(orphaned_queue);
-        } else if !orphaned_queue.kept.is_empty()
-            || !orphaned_queue.left.is_empty()
-            || self.routes.orphaned_queues.underway > 0
-        {
-            // The queue stays first even if it is empty, because the answers to come are for the
-            // first queue.
-            self.routes.orphaned_queues.waiting.push_front(orphaned_queue);
-        }
+        self.routes.orphaned_queues.put_back(orphaned_queue);
         self.settle_orphaned_queues(now);
     }
 }
