@@ -20,12 +20,12 @@
 //! | Topic Alias that is new or longer | refused | |
 //! | PUBLISH at QoS 2 to a topic of the broker's own | refused | |
 //! | PUBLISH to `$homing` | refused | refused if its session is stored |
+//! | record of the broker's own | refused | |
 //!
 //! 1. Not refused: a session that ends with its connection, without a will and with a small client
 //!    identifier.
 //! 2. If its new will is larger than the old one and not small, or if its session newly outlives
 //!    the connection.
-//! | record of the broker's own | refused | |
 //!
 //! Always admitted: acknowledgements, packets that end something, PINGREQ, and a SUBSCRIBE to a
 //! known filter. These changes need no room, or make some. A returning client is admitted because
