@@ -33,9 +33,9 @@ pub enum Operation {
         /// The message.
         message: Message,
     },
-    /// As [`Record::BodyDone`].
+    /// As [`Record::BodyDone`](crate::persistence::records::Record::BodyDone).
     BodyDone(BodyNumber),
-    /// As [`Record::BodyReleased`].
+    /// As [`Record::BodyReleased`](crate::persistence::records::Record::BodyReleased).
     BodyReleased(BodyNumber),
     /// A new entry, with its place in the in-flight window.
     Entry {
@@ -53,9 +53,9 @@ pub enum Operation {
         /// True if PUBREC has come; false if unchanged.
         received: bool,
     },
-    /// As [`Record::EntryDone`].
+    /// As [`Record::EntryDone`](crate::persistence::records::Record::EntryDone).
     EntryDone(EntryNumber),
-    /// As [`Record::EntryAcknowledged`].
+    /// As [`Record::EntryAcknowledged`](crate::persistence::records::Record::EntryAcknowledged).
     EntryAcknowledged(EntryNumber),
     /// A client has begun a QoS 2 message.
     Incoming {
