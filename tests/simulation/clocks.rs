@@ -118,7 +118,7 @@ impl Clocks {
             }
             // Never so long that its clock goes back behind the last reading, however often the
             // broker is down until the next.
-            let most = until - since - self.stood_still;
+            let most = until.saturating_sub(since + self.stood_still);
             let stood_still = if self.stops.percent(30) { self.stops.below(most + 1) } else { 0 };
             self.stood_still += stood_still;
             self.booted -= stood_still as i64;

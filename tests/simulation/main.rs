@@ -101,6 +101,7 @@ const FOUND: &[(u64, &str)] = &[
         "a QoS 0 copy of a QoS 2 message, queued behind others of a stored session, left before the commit",
     ),
     (6_887, "a large retained message and the write of its turn took more steps than the oracle allowed"),
+    (8_092, "the oracle missed a message that was sent in the millisecond of the SUBACK, before it"),
 ];
 
 /// Plays a seed; what went wrong, if anything. The number of events tells two plays apart.

@@ -211,8 +211,8 @@ impl Oracle {
                 && s.options.qos > QoS::AtMostOnce
                 && message.qos > QoS::AtMostOnce
                 && !(s.options.no_local && log.client == message.publisher)
-                // Of a will that goes out in the same millisecond nobody knows which was first.
-                && s.in_force.is_some_and(|from| from + u64::from(message.is_will) <= message.first_sent)
+                // Within one millisecond nobody knows which was first, SUBACK or the message.
+                && s.in_force.is_some_and(|from| from < message.first_sent)
                 // At the end of a member's session what it had goes to whoever is in the group
                 // then.
                 && s.leaving.is_none_or(|to| to > acknowledged && !message.topic.is_shared())
