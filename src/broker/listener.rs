@@ -5,6 +5,7 @@ use super::rate_limit::{Rate, RateLimiter};
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use crate::clock;
+use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
 use crate::time::Instant;
 use actix::Recipient;
 use rustix::io::retry_on_intr;
@@ -55,6 +56,8 @@ pub(super) fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, So
 /// Accepts connections of one listener and spreads them over the shards in turn.
 pub(super) struct Acceptor {
     listener: AsyncFd<TcpListener>,
+    number: ListenerNumber,
+    is_loopback: bool,
     shards: Vec<Recipient<Adopt>>,
     /// The sockets accepted in this turn, by shard.
     batches: Vec<Vec<Incoming>>,
@@ -69,17 +72,19 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Registers the listener with the current reactor. `limit` is the maximum number of
+    /// Registers the listener with the current reactor. `number` is its place among all listeners. `limit` is the maximum number of
     /// connections of the broker.
     ///
     /// # Errors
     /// The reactor refuses the listener.
     pub(super) fn new(
         listener: TcpListener,
+        number: ListenerNumber,
         shards: Vec<Recipient<Adopt>>,
         statistics: Arc<BrokerStatistics>,
         limit: usize,
     ) -> io::Result<Acceptor> {
+        let is_loopback = listener.local_addr()?.ip().is_loopback();
         // SAFETY: the listener owns its descriptor. The descriptor is open and the same for as
         // long as the listener lives, and nobody takes the listener out of its place.
         #[expect(
@@ -89,6 +94,8 @@ impl Acceptor {
         let listener = unsafe { AsyncFd::register_with_interest(listener, Interest::READABLE)? };
         Ok(Acceptor {
             listener,
+            number,
+            is_loopback,
             batches: shards.iter().map(|_| Vec::new()).collect(),
             shards,
             next: 0,
@@ -139,7 +146,10 @@ impl Acceptor {
                 let at = self.next % self.batches.len();
                 self.next = self.next.wrapping_add(1);
                 if let Some(batch) = self.batches.get_mut(at) {
-                    batch.push(Incoming::accepted(socket, peer));
+                    let is_local = self.is_loopback && peer.ip().is_loopback();
+                    let reach = if is_local { Reach::Local } else { Reach::Network };
+                    let arrival = Arrival { listener: self.number, reach, certificate_user: None };
+                    batch.push(Incoming::accepted(socket, peer, arrival));
                 }
             }
             Err(error) if is_out_of_descriptors(&error) => {
@@ -253,7 +263,8 @@ mod tests {
             let shards = [Adopter::default(), Adopter::default()];
             let ways = shards.iter().map(|shard| shard.clone().start().recipient()).collect();
             let acceptor =
-                Acceptor::new(listener, ways, fixture::statistics(&fixture::shared()), 4).expect("a reactor");
+                Acceptor::new(listener, ListenerNumber(0), ways, fixture::statistics(&fixture::shared()), 4)
+                    .expect("a reactor");
             actix_rt::spawn(acceptor.run());
             let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(address).expect("it listens")).collect();
             let refused = TcpStream::connect(address).expect("it listens");

@@ -3,6 +3,7 @@
 use crate::expiry::actor::ExpiryActor;
 use crate::mqtt::charge::Charge;
 use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
+use crate::shard::arrival::Arrival;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
@@ -20,6 +21,8 @@ pub struct Incoming {
     pub socket: TcpStream,
     /// The client's address.
     pub peer: SocketAddr,
+    /// What is known of the connection before its first packet.
+    pub arrival: Arrival,
     /// Bytes that were read and not handled.
     pub unread: Vec<u8>,
     /// The charge of `unread`. A socket that was just accepted has none, because the listener's
@@ -29,14 +32,14 @@ pub struct Incoming {
 
 impl Incoming {
     /// Returns a socket that a listener accepted.
-    pub fn accepted(socket: TcpStream, peer: SocketAddr) -> Incoming {
-        Incoming { socket, peer, unread: Vec::new(), _charge: Charge::NONE }
+    pub fn accepted(socket: TcpStream, peer: SocketAddr, arrival: Arrival) -> Incoming {
+        Incoming { socket, peer, arrival, unread: Vec::new(), _charge: Charge::NONE }
     }
 
     /// Returns a socket that leaves the shard that read its CONNECT.
-    pub fn moved(socket: TcpStream, peer: SocketAddr, unread: Vec<u8>) -> Incoming {
+    pub fn moved(socket: TcpStream, peer: SocketAddr, arrival: Arrival, unread: Vec<u8>) -> Incoming {
         let _charge = Charge::new(unread.capacity());
-        Incoming { socket, peer, unread, _charge }
+        Incoming { socket, peer, arrival, unread, _charge }
     }
 }
 

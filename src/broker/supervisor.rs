@@ -18,6 +18,7 @@ use crate::mqtt::charge::Budget;
 use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::subscription_tree::ShardId;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, SharedState};
@@ -296,9 +297,10 @@ fn start_acceptors(
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let limit = connection_limit(config.limits.connections);
     let mut acceptors = Vec::new();
-    for listener in listeners {
+    for (number, listener) in listeners.into_iter().enumerate() {
+        let number = ListenerNumber(u16::try_from(number).unwrap_or(u16::MAX));
         let shards = shards.iter().map(|shard| shard.clone().recipient()).collect();
-        let acceptor = Acceptor::new(listener, shards, Arc::clone(statistics), limit)?;
+        let acceptor = Acceptor::new(listener, number, shards, Arc::clone(statistics), limit)?;
         acceptors.push(actix_rt::spawn(acceptor.run()));
     }
     Ok(acceptors)

@@ -12,6 +12,7 @@ use crate::session::keep_alive::KeepAlive;
 use crate::session::outbound::sender::Sender;
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::wire::Wire;
+use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
@@ -25,6 +26,10 @@ pub struct Connection {
     pub session: Option<SessionId>,
     /// The phase of the connection.
     pub phase: Phase,
+    /// The listener that accepted the connection.
+    pub listener: ListenerNumber,
+    /// The reach of the connection, for the rule about anonymous clients.
+    pub reach: Reach,
     /// The parts that an idle connection does not have. Allocated when the first of them is needed.
     rare: Option<Box<Rare>>,
     /// The time of the last packet, and the Keep Alive.
@@ -53,6 +58,8 @@ pub struct Rare {
     pub partial: Partial,
     /// `None` until the client sets a topic alias.
     pub aliases: Option<Box<IncomingAliases>>,
+    /// The user name in the client's verified certificate; `None` without one.
+    pub certificate_user: Option<Box<str>>,
     /// The time of the last report that a redelivery request of this client is unreadable.
     pub unreadable: Option<Instant>,
 }
@@ -182,12 +189,16 @@ impl Pauses {
 
 impl Connection {
     /// Returns a connection that was just accepted. `seed` determines its jitter.
-    pub fn accepted(now: Instant, connect_timeout: Duration, seed: u64) -> Connection {
+    pub fn accepted(now: Instant, arrival: Arrival, connect_timeout: Duration, seed: u64) -> Connection {
+        let Arrival { listener, reach, certificate_user } = arrival;
+        let rare = certificate_user.is_some().then(|| Box::new(Rare { certificate_user, ..Rare::default() }));
         Connection {
             wire: Wire::new(ProtocolVersion::V3_1_1, seed),
             session: None,
             phase: Phase::AwaitingConnect,
-            rare: None,
+            listener,
+            reach,
+            rare,
             keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
             pauses: Pauses::default(),
             dirty: false,
@@ -197,6 +208,12 @@ impl Connection {
             write_idle: Registered::default(),
             retransmit: Registered::default(),
         }
+    }
+
+    /// Returns what was known of the connection before its first packet.
+    pub(crate) fn into_arrival(self) -> Arrival {
+        let certificate_user = self.rare.and_then(|rare| rare.certificate_user);
+        Arrival { listener: self.listener, reach: self.reach, certificate_user }
     }
 
     /// Returns the parts that an idle connection does not have, if there are any.

@@ -8,6 +8,7 @@ use crate::expiry::lazy::Registered;
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::Lsn;
 use crate::session::outbox::Pool;
+use crate::shard::arrival::Arrival;
 use crate::shard::connection::{Connection, Leaves, Pause, Phase};
 use crate::shard::effects::Effects;
 use crate::shard::settings::ShardSettings;
@@ -74,8 +75,14 @@ impl Connections {
     }
 
     /// Adds a connection that was just accepted. `seed` determines its jitter.
-    pub(crate) fn accept(&mut self, now: Instant, seed: u64, effects: &mut Effects) -> ConnectionId {
-        let id = self.slots.insert(Connection::accepted(now, self.connect_timeout, seed));
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        seed: u64,
+        effects: &mut Effects,
+    ) -> ConnectionId {
+        let id = self.slots.insert(Connection::accepted(now, arrival, self.connect_timeout, seed));
         self.register_read_idle(id, effects);
         id
     }
@@ -396,7 +403,7 @@ mod tests {
     fn partial_bytes_are_counted_until_they_are_taken_or_the_connection_is_gone() {
         let (mut connections, mut effects) = (connections(), Effects::default());
         let now = Instant::from_millis(1);
-        let [a, b] = [1, 2].map(|seed| connections.accept(now, seed, &mut effects));
+        let [a, b] = [1, 2].map(|seed| connections.accept(now, Arrival::local(), seed, &mut effects));
         assert!(!connections.keep_partial(now, a, vec![0; 10], Unhandled::PartialPacket, &mut effects));
         assert!(connections.keep_partial(
             now,
@@ -420,7 +427,7 @@ mod tests {
     fn reading_resumes_when_the_last_cause_ends() {
         let (mut connections, mut effects) = (connections(), Effects::default());
         let now = Instant::from_millis(1);
-        let id = connections.accept(now, 1, &mut effects);
+        let id = connections.accept(now, Arrival::local(), 1, &mut effects);
         assert!(connections.pause(id, Pause::Turn, now) && connections.pause(id, Pause::Peer, now));
         assert!(!connections.pause(id, Pause::Peer, now));
         connections.unpause(now, id, Pause::Turn, &mut effects);
@@ -434,7 +441,7 @@ mod tests {
     fn a_closing_connection_is_dirty_once_and_has_a_deadline() {
         let (mut connections, mut effects) = (connections(), Effects::default());
         let now = Instant::from_millis(1);
-        let id = connections.accept(now, 1, &mut effects);
+        let id = connections.accept(now, Arrival::local(), 1, &mut effects);
         connections.begin_closing(now, id, Leaves::Client, &mut effects);
         connections.touch(id, &mut effects);
         assert_eq!(effects.dirty, [id]);

@@ -43,6 +43,7 @@
 //! | data | of |
 //! |---|---|
 //! | [`connection`], [`session_entry`] | one connection, one session |
+//! | [`arrival`] | what is known of a connection before its first packet |
 //! | `publication` | one message on its way |
 //! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
 //! | `admission` | changes that need memory or disk, and the check that there is some |
@@ -52,6 +53,7 @@
 mod admission;
 mod after_deliveries;
 mod answer;
+pub mod arrival;
 mod client_table;
 mod connect;
 pub mod connection;
@@ -100,6 +102,7 @@ use crate::session::counters::Counters;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::time::Instant;
+use arrival::Arrival;
 pub use connect::shard_of;
 use core::Core;
 use deadlines::{DeadlineAction, OverdueAcknowledgement, OverdueConnection};
@@ -213,9 +216,9 @@ impl Shard {
 /// Inputs: connections.
 impl Shard {
     /// Adds a connection whose socket was accepted, or came from another shard.
-    pub fn accept(&mut self, now: Instant) -> ConnectionId {
+    pub fn accept(&mut self, now: Instant, arrival: Arrival) -> ConnectionId {
         let seed = self.core.random();
-        self.core.connections.accept(now, seed, &mut self.core.effects)
+        self.core.connections.accept(now, arrival, seed, &mut self.core.effects)
     }
 
     /// Removes a connection whose socket is gone: closed by the peer, failed, or finished after
@@ -225,9 +228,10 @@ impl Shard {
         self.core.connections.remove(id);
     }
 
-    /// Removes a connection whose socket moved to another shard.
-    pub fn moved(&mut self, id: ConnectionId) {
-        self.core.connections.remove(id);
+    /// Removes a connection whose socket moves to another shard. Returns what that shard needs to
+    /// know of it, or `None` if there is no such connection.
+    pub fn moved(&mut self, id: ConnectionId) -> Option<Arrival> {
+        Some(self.core.connections.remove(id)?.into_arrival())
     }
 
     /// Keeps bytes that came with a connection from another shard. The next [`Self::receive`]

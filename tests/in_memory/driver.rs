@@ -17,6 +17,7 @@ use homing::session::policy::SendPolicy;
 use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::shard::DelayedLimits;
+use homing::shard::arrival::Arrival;
 use homing::shard::connection::Leaves;
 use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::durability::gates::PageRequest;
@@ -220,7 +221,7 @@ impl MemoryDriver {
     /// Opens a connection. Connections arrive at the shards in turn.
     pub fn open(&mut self) -> LinkId {
         let shard = self.links.len() % self.shards.len();
-        let id = self.shards[shard].accept(self.now);
+        let id = self.shards[shard].accept(self.now, Arrival::local());
         self.links.push(Link {
             shard,
             id,
@@ -358,10 +359,10 @@ impl MemoryDriver {
         let progress = self.with_shard(shard, |shard, now, io| shard.take_in(now, id, bytes, io));
         let ReadProgress::Home { shard: to, unread } = progress else { return };
         assert!(!unread.is_empty(), "the CONNECT goes with the socket");
-        self.shards[shard].moved(id);
+        let arrival = self.shards[shard].moved(id).expect("an open connection");
         let to = usize::from(to.0);
         assert_ne!(to, shard, "a socket is handed to another shard");
-        let id = self.shards[to].accept(self.now);
+        let id = self.shards[to].accept(self.now, arrival);
         self.shards[to].keep_unread(id, unread);
         self.links[link].shard = to;
         self.links[link].id = id;

@@ -8,6 +8,7 @@ use homing::mqtt::packet::QoS;
 use homing::persistence::records::Record;
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::session::drops::{DropReason, DropReasons};
+use homing::shard::arrival::Arrival;
 use homing::shard::{ReadProgress, Shard};
 use homing::time::Instant;
 use std::time::Duration;
@@ -404,7 +405,7 @@ fn a_session_that_begins_in_the_slot_of_one_that_ended_gets_nothing_of_what_was_
     let last = driver.id(receivers[RECEIVERS - 1]);
     let shard = &mut driver.shards[0];
     shard.closed(now, last, "closed");
-    let new = shard.accept(now);
+    let new = shard.accept(now, Arrival::local());
     shard.begin_turn();
     let connect = [0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0, 0, 0, 1, b'n'];
     assert_eq!(shard.receive(now, new, &connect), ReadProgress::All);

@@ -15,6 +15,7 @@ use homing::routing::subscription_tree::ShardId;
 use homing::session::drops::DropReason;
 use homing::session::outbound::stall::SocketView;
 use homing::session::outbox::Outbox;
+use homing::shard::arrival::Arrival;
 use homing::shard::connection::Leaves;
 use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::durability::gates::PageRequest;
@@ -447,7 +448,7 @@ impl World {
 
     pub fn adopt(&mut self, shard: usize, socket: usize, unread: Vec<u8>) {
         let now = self.instant();
-        let id = self.nodes[shard].core.accept(now);
+        let id = self.nodes[shard].core.accept(now, Arrival::local());
         self.sockets[socket].place = Some((shard, id));
         let s = &mut self.sockets[socket];
         (s.accepted, s.heard, s.took) = (self.now, self.now, self.now);

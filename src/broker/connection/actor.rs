@@ -6,6 +6,7 @@ use super::transport::SocketRead;
 use crate::broker::message::Incoming;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
+use crate::shard::arrival::Arrival;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress};
 use actix::{Actor, Handler};
@@ -52,8 +53,8 @@ pub trait ConnectionDriver: 'static {
     fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection;
 
     /// Forgets a connection whose socket moves to another shard, and drops its handle. Returns the
-    /// client's address.
-    fn release(&self, id: ConnectionId) -> Option<SocketAddr>;
+    /// client's address, and what is known of the connection.
+    fn release(&self, id: ConnectionId) -> Option<(SocketAddr, Arrival)>;
 
     /// Sends a released socket to its shard; `None` if the socket failed meanwhile.
     fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>);
@@ -163,11 +164,13 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
     }
 
     fn move_to_shard(&mut self, shard: ShardId, unread: Vec<u8>) {
-        let peer = self.driver.release(self.id);
+        let released = self.driver.release(self.id);
         self.state = SocketState::Gone;
         let transport = self.endpoint.take().and_then(Endpoint::into_transport);
         let socket = transport.and_then(|transport| transport.into_std().ok());
-        let incoming = socket.zip(peer).map(|(socket, peer)| Incoming::moved(socket, peer, unread));
+        let incoming = socket
+            .zip(released)
+            .map(|(socket, (peer, arrival))| Incoming::moved(socket, peer, arrival, unread));
         self.driver.move_to_shard(shard, incoming);
     }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::broker::message::Incoming;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
+use crate::shard::arrival::Arrival;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress};
 use std::cell::{Cell, RefCell, RefMut};
@@ -138,9 +139,9 @@ impl ConnectionDriver for Recorder {
         if self.is_stuck.get() { OverdueConnection::Abandon } else { OverdueConnection::NotYet }
     }
 
-    fn release(&self, _: ConnectionId) -> Option<SocketAddr> {
+    fn release(&self, _: ConnectionId) -> Option<(SocketAddr, Arrival)> {
         self.call(Call::Release);
-        self.handle.take().map(|handle| handle.peer)
+        self.handle.take().map(|handle| (handle.peer, Arrival::local()))
     }
 
     fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>) {

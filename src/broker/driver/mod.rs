@@ -30,6 +30,7 @@ use crate::clock;
 use crate::expiry::actor::ExpiryActor;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
+use crate::shard::arrival::Arrival;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress, Shard};
 use crate::time::Instant;
@@ -141,7 +142,7 @@ impl ShardDriver {
 
     /// Takes a socket in and starts its actor. Closes the socket if the broker stops.
     pub fn adopt(self: &Rc<ShardDriver>, incoming: Incoming) {
-        let Incoming { socket, peer, unread, .. } = incoming;
+        let Incoming { socket, peer, arrival, unread, .. } = incoming;
         if self.stopping.get() {
             self.statistics.connection_closed();
             return;
@@ -152,7 +153,7 @@ impl ShardDriver {
         };
         let has_unread = !unread.is_empty();
         let id = self.with_shard(|shard, now| {
-            let id = shard.accept(now);
+            let id = shard.accept(now, arrival);
             if has_unread {
                 shard.keep_unread(id, unread);
             }
@@ -365,10 +366,9 @@ impl ConnectionDriver for ShardDriver {
         self.with_shard(|shard, now| shard.disconnect_if_due(now, id))
     }
 
-    fn release(&self, id: ConnectionId) -> Option<SocketAddr> {
+    fn release(&self, id: ConnectionId) -> Option<(SocketAddr, Arrival)> {
         let peer = self.forget(id);
-        self.with_shard(|shard, _| shard.moved(id));
-        peer
+        peer.zip(self.with_shard(|shard, _| shard.moved(id)))
     }
 
     fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>) {

@@ -70,7 +70,7 @@ fn adopt(driver: &Rc<ShardDriver>) -> TcpStream {
     server.set_nonblocking(true).expect("a socket");
     client.set_nonblocking(true).expect("a socket");
     assert!(driver.statistics.open_connection(usize::MAX));
-    driver.adopt(Incoming::accepted(server, peer));
+    driver.adopt(Incoming::accepted(server, peer, Arrival::local()));
     TcpStream::from_std(client).expect("a reactor")
 }
 

@@ -1,0 +1,36 @@
+//! What the broker knows of a connection before its first packet.
+
+/// What the broker knows of a connection before its first packet. Moves with the socket, if the
+/// session lives in another shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// The listener that accepted the connection.
+    pub listener: ListenerNumber,
+    /// The reach of the connection, for the rule about anonymous clients.
+    pub reach: Reach,
+    /// The user name in the client's verified certificate; `None` without one.
+    pub certificate_user: Option<Box<str>>,
+}
+
+impl Arrival {
+    /// Returns the arrival of a connection that cannot come from another machine, at the first
+    /// listener.
+    pub fn local() -> Arrival {
+        Arrival { reach: Reach::Local, ..Arrival::default() }
+    }
+}
+
+/// The place of a listener in the list of all listeners.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerNumber(pub u16);
+
+/// The places from which a connection can come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// The listener is bound to loopback or to a Unix socket, and the peer is local. With PROXY
+    /// protocol, the peer is the one that the header names.
+    Local,
+    /// Anything else.
+    #[default]
+    Network,
+}
