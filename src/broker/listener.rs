@@ -1,5 +1,6 @@
 //! Listening sockets, and the task that accepts connections.
 
+use super::connection::PeerAddress;
 use super::message::{Adopt, Incoming};
 use super::rate_limit::{Rate, RateLimiter};
 use super::start_error::StartError;
@@ -72,8 +73,8 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Registers the listener with the current reactor. `number` is its place among all listeners. `limit` is the maximum number of
-    /// connections of the broker.
+    /// Registers the listener with the current reactor. `number` is its place among all
+    /// listeners. `limit` is the maximum number of connections of the broker.
     ///
     /// # Errors
     /// The reactor refuses the listener.
@@ -146,10 +147,11 @@ impl Acceptor {
                 let at = self.next % self.batches.len();
                 self.next = self.next.wrapping_add(1);
                 if let Some(batch) = self.batches.get_mut(at) {
-                    let is_local = self.is_loopback && peer.ip().is_loopback();
-                    let reach = if is_local { Reach::Local } else { Reach::Network };
+                    let peer = PeerAddress::ip(self.number, peer);
+                    let reach =
+                        if self.is_loopback && peer.is_local() { Reach::Local } else { Reach::Network };
                     let arrival = Arrival { listener: self.number, reach, certificate_user: None };
-                    batch.push(Incoming::accepted(socket, peer, arrival));
+                    batch.push(Incoming::accepted(socket.into(), peer, clock::now(), arrival));
                 }
             }
             Err(error) if is_out_of_descriptors(&error) => {

@@ -1,5 +1,6 @@
 //! The messages between actors, except those of the expiry actor (`crate::expiry::message`).
 
+use crate::broker::connection::{DetachedTransport, PeerAddress, Released};
 use crate::expiry::actor::ExpiryActor;
 use crate::mqtt::charge::Charge;
 use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
@@ -8,8 +9,8 @@ use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::store::writer::ToStore;
+use crate::time::Instant;
 use actix::{Addr, Message, Recipient};
-use std::net::{SocketAddr, TcpStream};
 
 /// A socket on its way to a shard: just accepted, or from the shard that read its CONNECT.
 ///
@@ -17,10 +18,12 @@ use std::net::{SocketAddr, TcpStream};
 /// `limits.memory` include them.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The socket, in non-blocking mode.
-    pub socket: TcpStream,
+    /// The socket.
+    pub transport: DetachedTransport,
     /// The client's address.
-    pub peer: SocketAddr,
+    pub peer: PeerAddress,
+    /// The time at which the listener accepted the socket. The connect timeout runs from here.
+    pub accepted: Instant,
     /// What is known of the connection before its first packet.
     pub arrival: Arrival,
     /// Bytes that were read and not handled.
@@ -32,14 +35,20 @@ pub struct Incoming {
 
 impl Incoming {
     /// Returns a socket that a listener accepted.
-    pub fn accepted(socket: TcpStream, peer: SocketAddr, arrival: Arrival) -> Incoming {
-        Incoming { socket, peer, arrival, unread: Vec::new(), _charge: Charge::NONE }
+    pub fn accepted(
+        transport: DetachedTransport,
+        peer: PeerAddress,
+        accepted: Instant,
+        arrival: Arrival,
+    ) -> Incoming {
+        Incoming { transport, peer, accepted, arrival, unread: Vec::new(), _charge: Charge::NONE }
     }
 
     /// Returns a socket that leaves the shard that read its CONNECT.
-    pub fn moved(socket: TcpStream, peer: SocketAddr, arrival: Arrival, unread: Vec<u8>) -> Incoming {
+    pub fn moved(transport: DetachedTransport, released: Released, unread: Vec<u8>) -> Incoming {
         let _charge = Charge::new(unread.capacity());
-        Incoming { socket, peer, arrival, unread, _charge }
+        let Released { peer, accepted, arrival } = released;
+        Incoming { transport, peer, accepted, arrival, unread, _charge }
     }
 }
 

@@ -215,10 +215,11 @@ impl Shard {
 
 /// Inputs: connections.
 impl Shard {
-    /// Adds a connection whose socket was accepted, or came from another shard.
-    pub fn accept(&mut self, now: Instant, arrival: Arrival) -> ConnectionId {
+    /// Adds a connection whose socket was accepted, or came from another shard. The time for its
+    /// CONNECT runs from `accepted`.
+    pub fn accept(&mut self, accepted: Instant, arrival: Arrival) -> ConnectionId {
         let seed = self.core.random();
-        self.core.connections.accept(now, arrival, seed, &mut self.core.effects)
+        self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
     }
 
     /// Removes a connection whose socket is gone: closed by the peer, failed, or finished after
@@ -228,10 +229,13 @@ impl Shard {
         self.core.connections.remove(id);
     }
 
-    /// Removes a connection whose socket moves to another shard. Returns what that shard needs to
-    /// know of it, or `None` if there is no such connection.
-    pub fn moved(&mut self, id: ConnectionId) -> Option<Arrival> {
-        Some(self.core.connections.remove(id)?.into_arrival())
+    /// Removes a connection whose socket moves to another shard. Returns the time at which the
+    /// connection was accepted and its arrival, for [`Self::accept`] of that shard. Returns `None`
+    /// if there is no such connection.
+    pub fn moved(&mut self, id: ConnectionId) -> Option<(Instant, Arrival)> {
+        let connection = self.core.connections.remove(id)?;
+        // No packet was handled yet, so nothing was heard since.
+        Some((connection.keep_alive.last_heard(), connection.into_arrival()))
     }
 
     /// Keeps bytes that came with a connection from another shard. The next [`Self::receive`]

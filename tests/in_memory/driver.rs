@@ -359,7 +359,7 @@ impl MemoryDriver {
         let progress = self.with_shard(shard, |shard, now, io| shard.take_in(now, id, bytes, io));
         let ReadProgress::Home { shard: to, unread } = progress else { return };
         assert!(!unread.is_empty(), "the CONNECT goes with the socket");
-        let arrival = self.shards[shard].moved(id).expect("an open connection");
+        let (_, arrival) = self.shards[shard].moved(id).expect("an open connection");
         let to = usize::from(to.0);
         assert_ne!(to, shard, "a socket is handed to another shard");
         let id = self.shards[to].accept(self.now, arrival);

@@ -2,6 +2,7 @@
 
 use super::context::{ConnectionContext, Polled};
 use super::handle::{ConnectionNotice, Endpoint};
+use super::peer::PeerAddress;
 use super::transport::SocketRead;
 use crate::broker::message::Incoming;
 use crate::routing::subscription_tree::ShardId;
@@ -9,10 +10,10 @@ use crate::session::outbound::stall::SocketView;
 use crate::shard::arrival::Arrival;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress};
+use crate::time::Instant;
 use actix::{Actor, Handler};
 use std::cell::RefMut;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{self, Poll};
@@ -52,15 +53,26 @@ pub trait ConnectionDriver: 'static {
     /// Disconnects the client if a deadline has passed.
     fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection;
 
-    /// Forgets a connection whose socket moves to another shard, and drops its handle. Returns the
-    /// client's address, and what is known of the connection.
-    fn release(&self, id: ConnectionId) -> Option<(SocketAddr, Arrival)>;
+    /// Forgets a connection whose socket moves to another shard, and drops its handle. Returns what
+    /// goes with the socket.
+    fn release(&self, id: ConnectionId) -> Option<Released>;
 
     /// Sends a released socket to its shard; `None` if the socket failed meanwhile.
     fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>);
 
     /// Tells the shard that the socket of this connection is closed, and why. Called once.
     fn closed(&self, id: ConnectionId, why: &str);
+}
+
+/// The facts about a connection that go with its socket to another shard.
+#[derive(Debug)]
+pub struct Released {
+    /// The client's address.
+    pub peer: PeerAddress,
+    /// The time at which the listener accepted the socket.
+    pub accepted: Instant,
+    /// What was known of the connection before its first packet.
+    pub arrival: Arrival,
 }
 
 /// The actor of one connection. The actor owns the reading side of the socket.
@@ -167,10 +179,9 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         let released = self.driver.release(self.id);
         self.state = SocketState::Gone;
         let transport = self.endpoint.take().and_then(Endpoint::into_transport);
-        let socket = transport.and_then(|transport| transport.into_std().ok());
-        let incoming = socket
+        let incoming = transport
             .zip(released)
-            .map(|(socket, (peer, arrival))| Incoming::moved(socket, peer, arrival, unread));
+            .map(|(transport, released)| Incoming::moved(transport.detach(), released, unread));
         self.driver.move_to_shard(shard, incoming);
     }
 

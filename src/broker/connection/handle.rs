@@ -9,11 +9,11 @@
 
 use super::actor::{ConnectionActor, ConnectionDriver};
 use super::context;
+use super::peer::PeerAddress;
 use super::transport::Transport;
 use crate::shard::ConnectionId;
 use actix::{Message, WeakAddr};
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// A message to a connection actor.
@@ -76,7 +76,7 @@ pub struct ConnectionHandle<D: ConnectionDriver> {
     /// The connection in its shard.
     pub id: ConnectionId,
     /// The client's address.
-    pub peer: SocketAddr,
+    pub peer: PeerAddress,
     endpoint: Rc<Endpoint>,
     actor: WeakAddr<ConnectionActor<D>>,
 }
@@ -86,7 +86,7 @@ impl<D: ConnectionDriver> ConnectionHandle<D> {
     pub fn start(
         driver: Rc<D>,
         id: ConnectionId,
-        peer: SocketAddr,
+        peer: PeerAddress,
         transport: Transport,
     ) -> ConnectionHandle<D> {
         let endpoint = Endpoint::new(transport);

@@ -24,16 +24,19 @@
 //! | `actor` | the actor: reads its socket, handles notices |
 //! | `context` | the context of the actor, and the task that runs it |
 //! | `handle` | the driver's way to the actor, and the flag that wakes the mailbox |
+//! | `peer` | the client's address |
 //! | `transport` | the socket |
 
 mod actor;
 mod context;
 mod handle;
+mod peer;
 #[cfg(test)]
 mod tests;
 mod transport;
 
-pub use actor::{ConnectionActor, ConnectionDriver};
+pub use actor::{ConnectionActor, ConnectionDriver, Released};
 pub use context::ConnectionContext;
 pub use handle::{ConnectionHandle, ConnectionNotice, Endpoint};
-pub use transport::{SocketRead, Transport};
+pub use peer::{PeerAddress, is_loopback};
+pub use transport::{DetachedTransport, SocketRead, Transport};

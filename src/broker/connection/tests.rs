@@ -4,11 +4,11 @@ use super::*;
 use crate::broker::message::Incoming;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::arrival::Arrival;
+use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress};
+use crate::time::Instant;
 use std::cell::{Cell, RefCell, RefMut};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -58,7 +58,7 @@ impl Recorder {
             is_stuck: Cell::new(false),
             home: Cell::default(),
         });
-        let transport = Transport::new(server).expect("a reactor");
+        let transport = Transport::new(server.into()).expect("a reactor");
         let handle = ConnectionHandle::start(Rc::clone(&recorder), ID, peer, transport);
         *recorder.handle.borrow_mut() = Some(handle);
         (recorder, TcpStream::from_std(client).expect("a reactor"))
@@ -139,9 +139,13 @@ impl ConnectionDriver for Recorder {
         if self.is_stuck.get() { OverdueConnection::Abandon } else { OverdueConnection::NotYet }
     }
 
-    fn release(&self, _: ConnectionId) -> Option<(SocketAddr, Arrival)> {
+    fn release(&self, _: ConnectionId) -> Option<Released> {
         self.call(Call::Release);
-        self.handle.take().map(|handle| (handle.peer, Arrival::local()))
+        self.handle.take().map(|handle| Released {
+            peer: handle.peer,
+            accepted: Instant::ZERO,
+            arrival: Arrival::local(),
+        })
     }
 
     fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>) {
@@ -157,14 +161,14 @@ impl ConnectionDriver for Recorder {
 
 /// Returns a connected pair of non-blocking sockets: the broker's, the client's, and the client's
 /// address.
-fn pair() -> (std::net::TcpStream, std::net::TcpStream, SocketAddr) {
+fn pair() -> (std::net::TcpStream, std::net::TcpStream, PeerAddress) {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let client = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     let (server, peer) = listener.accept().expect("a connection");
     for socket in [&server, &client] {
         socket.set_nonblocking(true).expect("a socket");
     }
-    (server, client, peer)
+    (server, client, PeerAddress::ip(ListenerNumber(0), peer))
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -313,7 +317,7 @@ fn an_open_connection_is_closed_when_its_thread_stops() {
 fn the_flag_of_notices_is_set_at_first_and_cleared_by_a_look() {
     run(async {
         let (server, client, _) = pair();
-        let endpoint = Endpoint::new(Transport::new(server).expect("a reactor"));
+        let endpoint = Endpoint::new(Transport::new(server.into()).expect("a reactor"));
         assert!(endpoint.take_noticed());
         assert!(!endpoint.take_noticed());
         // The driver still has its handle.
@@ -327,7 +331,7 @@ fn the_flag_of_notices_is_set_at_first_and_cleared_by_a_look() {
 fn a_short_read_shows_that_the_socket_is_empty() {
     run(async {
         let (server, client, _) = pair();
-        let (transport, mut buffer) = (Transport::new(server).expect("a reactor"), [0; 4]);
+        let (transport, mut buffer) = (Transport::new(server.into()).expect("a reactor"), [0; 4]);
         let mut client = TcpStream::from_std(client).expect("a reactor");
         assert!(matches!(transport.try_read(&mut buffer), Ok(SocketRead::Nothing)));
         client.write_all(b"sixsix").await.expect("open");
@@ -346,7 +350,7 @@ fn a_short_read_shows_that_the_socket_is_empty() {
 fn a_full_socket_takes_no_bytes_and_shows_what_its_peer_does_not_have() {
     run(async {
         let (server, client, _) = pair();
-        let transport = Transport::new(server).expect("a reactor");
+        let transport = Transport::new(server.into()).expect("a reactor");
         assert_eq!(transport.view().unsent, 0);
         let chunk = [0; 64 * 1024];
         std::future::poll_fn(|cx| transport.poll_write_ready(cx)).await.expect("open");

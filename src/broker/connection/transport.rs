@@ -1,4 +1,4 @@
-//! The byte stream of a connection: today a TCP socket.
+//! The byte stream of a connection: a TCP or Unix socket.
 //!
 //! Reads and writes are tried and never awaited: the owner of the connection polls for readiness. A
 //! short read shows that the socket is empty. Readiness is then cleared without the system call
@@ -10,14 +10,39 @@ use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use tokio::io::Interest;
-use tokio::net::TcpStream;
+use tokio::io::unix::AsyncFd;
 
 /// A socket that is registered with the reactor of its thread.
+///
+/// A bare descriptor, because TCP and Unix sockets take the same calls. An enum of tokio's streams
+/// would take 16 bytes more for each connection.
 #[derive(Debug)]
-pub struct Transport(TcpStream);
+pub struct Transport {
+    socket: AsyncFd<OwnedFd>,
+}
+
+/// A socket on its way to another thread, in non-blocking mode. No reactor knows it.
+#[derive(Debug)]
+pub struct DetachedTransport {
+    socket: OwnedFd,
+}
+
+impl From<TcpStream> for DetachedTransport {
+    fn from(socket: TcpStream) -> DetachedTransport {
+        DetachedTransport { socket: socket.into() }
+    }
+}
+
+impl From<UnixStream> for DetachedTransport {
+    fn from(socket: UnixStream) -> DetachedTransport {
+        DetachedTransport { socket: socket.into() }
+    }
+}
 
 /// The result of trying to read.
 #[derive(Debug)]
@@ -33,20 +58,21 @@ pub enum SocketRead {
 }
 
 impl Transport {
-    /// Registers a non-blocking socket with the current reactor.
+    /// Registers a socket with the current reactor.
     ///
     /// # Errors
     /// The reactor refuses the socket.
-    pub fn new(socket: std::net::TcpStream) -> io::Result<Transport> {
-        TcpStream::from_std(socket).map(Transport)
+    pub fn new(detached: DetachedTransport) -> io::Result<Transport> {
+        // SAFETY: the descriptor is owned and open, and stays the same until the value is dropped
+        // or `detach` takes the descriptor out.
+        #[expect(unsafe_code, reason = "one type for TCP and Unix sockets, and the smallest")]
+        let socket = unsafe { AsyncFd::register(detached.socket)? };
+        Ok(Transport { socket })
     }
 
     /// Takes the socket from its reactor, so that it can move to another thread.
-    ///
-    /// # Errors
-    /// The reactor refuses to release the socket.
-    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
-        self.0.into_std()
+    pub fn detach(self) -> DetachedTransport {
+        DetachedTransport { socket: self.socket.into_inner() }
     }
 
     /// Reads, if the reactor has reported bytes since the socket was last empty. Makes no system
@@ -60,7 +86,7 @@ impl Transport {
         // raise a new event, and this thread takes no event in between. So readiness can be cleared
         // as if the next read had been tried.
         let empty = || Err(io::ErrorKind::WouldBlock.into());
-        let result = self.0.try_io(Interest::READABLE, || {
+        let result = self.socket.try_io(Interest::READABLE, |_| {
             read = self.read_now(buffer)?;
             if matches!(read, SocketRead::Last(_)) { empty() } else { Ok(()) }
         });
@@ -72,7 +98,7 @@ impl Transport {
 
     /// Returns `Ready` if there may be bytes to read; else arranges to be woken when there are.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_read_ready(cx)
+        self.socket.poll_read_ready(cx).map_ok(drop)
     }
 
     /// Reads the bytes that the kernel has now, even if the reactor has not reported them. After a
@@ -81,7 +107,7 @@ impl Transport {
     /// # Errors
     /// The system's, "would block" among them.
     pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
-        match retry_on_intr(|| rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())) {
+        match retry_on_intr(|| rustix::net::recv(self.socket.get_ref(), &mut *buffer, RecvFlags::empty())) {
             Ok((0, _)) => Ok(SocketRead::End),
             Ok((n, _)) if n < buffer.len() => Ok(SocketRead::Last(n)),
             Ok((n, _)) => Ok(SocketRead::Some(n)),
@@ -91,12 +117,13 @@ impl Transport {
 
     /// Returns the number of bytes that the kernel has for the socket now.
     pub fn unread(&self) -> usize {
-        rustix::io::ioctl_fionread(&self.0).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+        rustix::io::ioctl_fionread(self.socket.get_ref())
+            .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     /// Returns `Ready` if the socket may take bytes; else arranges to be woken when it does.
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_write_ready(cx)
+        self.socket.poll_write_ready(cx).map_ok(drop)
     }
 
     /// Writes some of the bytes, and returns their number.
@@ -104,8 +131,9 @@ impl Transport {
     /// # Errors
     /// "Would block" if the socket takes none; else the system's, if the connection failed.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let write = || rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL);
-        self.0.try_io(Interest::WRITABLE, || Ok(retry_on_intr(write)?))
+        self.socket.try_io(Interest::WRITABLE, |socket| {
+            Ok(retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))?)
+        })
     }
 
     /// Writes some bytes of several pieces, and returns their number.
@@ -113,13 +141,14 @@ impl Transport {
     /// # Errors
     /// As [`Transport::try_write`].
     pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(pieces)
+        self.socket
+            .try_io(Interest::WRITABLE, |socket| Ok(retry_on_intr(|| rustix::io::writev(socket, pieces))?))
     }
 
     /// Closes the writing side. The peer's bytes are still read.
     pub fn shut_down_writing(&self) {
         // A socket that the peer has reset is not connected, so there is nothing to close.
-        let _ = socket2::SockRef::from(&self.0).shutdown(Shutdown::Write);
+        let _ = socket2::SockRef::from(self.socket.get_ref()).shutdown(Shutdown::Write);
     }
 
     /// Returns how many written bytes the peer's kernel does not have, and why. Costs one system
@@ -146,7 +175,7 @@ impl Transport {
         // writes their number to `len`.
         #[expect(unsafe_code, reason = "no safe wrapper for TCP_INFO in the crates at hand")]
         let result = unsafe {
-            let (fd, to) = (self.0.as_raw_fd(), (&raw mut info).cast());
+            let (fd, to) = (self.socket.as_raw_fd(), (&raw mut info).cast());
             libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut len)
         };
         if result == 0 { (info.tcpi_unacked, info.tcpi_retransmits.into()) } else { (0, 0) }
@@ -158,7 +187,7 @@ impl Transport {
         // SAFETY: `fd` is this socket's, and open as long as `self` lives. TIOCOUTQ writes one
         // `int` to the pointer, which leads to a live local of that type.
         #[expect(unsafe_code, reason = "no safe wrapper for TIOCOUTQ in the crates at hand")]
-        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
         if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
     }
 }

@@ -126,7 +126,7 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
 
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages {
         let handle = event.connection.and_then(|id| self.handles.find(id));
-        let address = handle.map(|handle| handle.peer);
+        let address = handle.map(|handle| &handle.peer);
         self.listeners.borrow_mut().report(now, event, address, self.tick_late)
     }
 }

@@ -21,7 +21,9 @@ mod io;
 #[cfg(test)]
 mod tests;
 
-use crate::broker::connection::{ConnectionDriver, ConnectionHandle, ConnectionNotice, Transport};
+use crate::broker::connection::{
+    ConnectionDriver, ConnectionHandle, ConnectionNotice, PeerAddress, Released, Transport,
+};
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::events::EventListeners;
 use crate::broker::message::{ConnectPeers, Incoming};
@@ -30,7 +32,6 @@ use crate::clock;
 use crate::expiry::actor::ExpiryActor;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::arrival::Arrival;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress, Shard};
 use crate::time::Instant;
@@ -41,7 +42,6 @@ use handles::Handles;
 use io::{DriverIo, Traffic};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -142,18 +142,18 @@ impl ShardDriver {
 
     /// Takes a socket in and starts its actor. Closes the socket if the broker stops.
     pub fn adopt(self: &Rc<ShardDriver>, incoming: Incoming) {
-        let Incoming { socket, peer, arrival, unread, .. } = incoming;
+        let Incoming { transport, peer, accepted, arrival, unread, .. } = incoming;
         if self.stopping.get() {
             self.statistics.connection_closed();
             return;
         }
-        let Ok(transport) = Transport::new(socket) else {
+        let Ok(transport) = Transport::new(transport) else {
             self.statistics.connection_closed();
             return;
         };
         let has_unread = !unread.is_empty();
-        let id = self.with_shard(|shard, now| {
-            let id = shard.accept(now, arrival);
+        let id = self.with_shard(|shard, _| {
+            let id = shard.accept(accepted, arrival);
             if has_unread {
                 shard.keep_unread(id, unread);
             }
@@ -187,7 +187,7 @@ impl ShardDriver {
 
     /// Removes the handle of a connection that is closed or moves. Returns the client's address, or
     /// `None` if there is no such connection.
-    fn forget(&self, id: ConnectionId) -> Option<SocketAddr> {
+    fn forget(&self, id: ConnectionId) -> Option<PeerAddress> {
         let mut handles = self.handles.borrow_mut();
         let handle = handles.remove(id)?;
         if handles.open() == 0 {
@@ -366,9 +366,10 @@ impl ConnectionDriver for ShardDriver {
         self.with_shard(|shard, now| shard.disconnect_if_due(now, id))
     }
 
-    fn release(&self, id: ConnectionId) -> Option<(SocketAddr, Arrival)> {
+    fn release(&self, id: ConnectionId) -> Option<Released> {
         let peer = self.forget(id);
-        peer.zip(self.with_shard(|shard, _| shard.moved(id)))
+        let (accepted, arrival) = self.with_shard(|shard, _| shard.moved(id))?;
+        Some(Released { peer: peer?, accepted, arrival })
     }
 
     fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>) {

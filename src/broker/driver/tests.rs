@@ -5,6 +5,7 @@ use crate::broker::connection::ConnectionDriver;
 use crate::broker::events::{EventListeners, EventLog};
 use crate::broker::fixture;
 use crate::broker::message::{Adopt, PeerAddresses};
+use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::shard_of;
 use actix::{Actor, Context, Handler};
@@ -70,7 +71,8 @@ fn adopt(driver: &Rc<ShardDriver>) -> TcpStream {
     server.set_nonblocking(true).expect("a socket");
     client.set_nonblocking(true).expect("a socket");
     assert!(driver.statistics.open_connection(usize::MAX));
-    driver.adopt(Incoming::accepted(server, peer, Arrival::local()));
+    let peer = PeerAddress::ip(ListenerNumber(0), peer);
+    driver.adopt(Incoming::accepted(server.into(), peer, clock::now(), Arrival::local()));
     TcpStream::from_std(client).expect("a reactor")
 }
 
@@ -177,7 +179,7 @@ fn a_socket_goes_to_the_shard_of_its_session_with_its_connect() {
         until(|| !elsewhere.0.lock().expect("one thread").is_empty()).await;
         let moved = elsewhere.0.lock().expect("one thread").pop().expect("a socket");
         assert_eq!(moved.unread, packet);
-        assert_eq!(moved.peer, client.local_addr().expect("connected"));
+        assert_eq!(moved.peer.socket_address(), client.local_addr().ok());
         // The connection is not closed, so nothing is reported, and its place stays taken.
         assert_eq!(driver.handles.borrow().open(), 0);
         assert!(!driver.statistics.open_connection(1));

@@ -3,12 +3,12 @@
 //! Lines are bounded in rate and length. Suppressed lines are counted, and the count is logged.
 
 use super::super::rate_limit::{Rate, RateLimiter};
+use crate::broker::connection::PeerAddress;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::StallCause;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence, RedeliveryTime};
 use crate::time::Instant;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::{Level, debug, enabled, info, warn};
 
@@ -34,7 +34,7 @@ impl EventLog {
     ///
     /// `address` is the client's; `None` if its connection is gone. An event that the level hides
     /// does not count.
-    pub fn write(&self, now: Instant, event: &ClientEvent, address: Option<SocketAddr>) {
+    pub fn write(&self, now: Instant, event: &ClientEvent, address: Option<&PeerAddress>) {
         if is_printed(&event.occurrence) && self.limiter().admit(self.rate, now) {
             line(event, address);
         }
@@ -118,7 +118,7 @@ fn level(occurrence: &Occurrence) -> Option<Level> {
     }
 }
 
-fn line(event: &ClientEvent, address: Option<SocketAddr>) {
+fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
     let client_id = ClientText(event.client_id.as_deref().unwrap_or(""));
     let (address, version) = (OrUnknown(address), OrUnknown(event.version));
     match &event.occurrence {
@@ -177,8 +177,10 @@ fn line(event: &ClientEvent, address: Option<SocketAddr>) {
 mod tests {
     use super::*;
     use crate::broker::events::tests::every_event;
+    use crate::shard::arrival::ListenerNumber;
     use crate::shard::observe::client_events::DisconnectCause;
     use std::io::{self, Write};
+    use std::net::SocketAddr;
     use std::sync::Arc;
 
     #[derive(Clone, Default)]
@@ -252,8 +254,8 @@ mod tests {
     #[test]
     fn a_connection_that_is_gone_has_no_address_in_its_line() {
         let log = EventLog::new(1_000);
-        let address = Some(SocketAddr::from(([10, 1, 2, 3], 4_567)));
-        let text = logged(|| log.write(at(0), &disconnected("c"), address));
+        let address = PeerAddress::ip(ListenerNumber(0), SocketAddr::from(([10, 1, 2, 3], 4_567)));
+        let text = logged(|| log.write(at(0), &disconnected("c"), Some(&address)));
         assert!(text.contains("address=10.1.2.3:4567 version=?"), "{text}");
         let text = logged(|| log.write(at(0), &disconnected("c"), None));
         assert!(text.contains("address=? version=?"), "{text}");

@@ -19,13 +19,13 @@ mod log;
 mod topics;
 
 use super::statistics::BrokerStatistics;
+use crate::broker::connection::PeerAddress;
 use crate::clock;
 use crate::shard::io::EventMessages;
 use crate::shard::observe::client_events::{ClientEvent, Occurrence};
 use crate::time::Instant;
 pub use last_disconnect::record;
 pub use log::{ClientText, EventLog};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 pub use topics::EventTopics;
@@ -58,7 +58,7 @@ impl EventListeners {
         &mut self,
         now: Instant,
         event: &ClientEvent,
-        address: Option<SocketAddr>,
+        address: Option<&PeerAddress>,
         tick_late: Duration,
     ) -> EventMessages {
         self.log.write(now, event, address);

@@ -6,6 +6,7 @@
 
 use super::super::rate_limit::{Rate, RateLimiter};
 use super::fields::{client_level, ms};
+use crate::broker::connection::PeerAddress;
 use crate::mqtt::charge::Charge;
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::client_events::{
@@ -14,7 +15,6 @@ use crate::shard::observe::client_events::{
 use crate::time::Instant;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The kind of an event: the level of its topic behind `events/`. Each kind has a rate of its own.
@@ -133,11 +133,11 @@ const PLACE: usize = 2 * size_of::<(Box<str>, ClientLimiters)>();
 
 /// The circumstances of an event that the shard does not know.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene {
+pub struct Scene<'a> {
     /// Milliseconds since 1970.
     pub unix_ms: u64,
     /// The address of the client; `None` if its connection is gone.
-    pub address: Option<SocketAddr>,
+    pub address: Option<&'a PeerAddress>,
     /// The time from the end of a bucket to the arrival of its expired deadlines on this thread,
     /// for the latest batch.
     pub tick_late: Duration,
@@ -158,7 +158,7 @@ impl EventTopics {
     }
 
     /// Writes an event, if it has a topic and the rates admit it.
-    pub fn compose(&mut self, now: Instant, event: &ClientEvent, scene: Scene) -> Composed {
+    pub fn compose(&mut self, now: Instant, event: &ClientEvent, scene: Scene<'_>) -> Composed {
         let Some((kind, client_id, detail)) = parts(event) else { return Composed::NoTopic };
         let Some(level) = client_level(client_id) else { return Composed::NoTopic };
         let Some(suppressed) = self.admit(now, client_id, kind) else { return Composed::Suppressed };
@@ -229,7 +229,7 @@ fn describe(
     client_id: &str,
     event: &ClientEvent,
     detail: &EventDetail,
-    scene: Scene,
+    scene: Scene<'_>,
     suppressed: u64,
 ) -> String {
     let mut fields = Fields::default();
