@@ -40,6 +40,20 @@ pub(super) struct RecordPlace {
 impl RecordPlace {
     /// Stands in `at` for an entry that goes on as a parked entry.
     pub(super) const PARKED: u32 = u32::MAX;
+    /// Stands in `at` for an entry whose own record cannot be changed any more. `lsn` is then the
+    /// batch of its latest state.
+    const LEFT: u32 = u32::MAX - 1;
+
+    /// Returns the place of an entry whose own record cannot be changed any more, and whose latest
+    /// state is in this batch.
+    pub(super) fn left(lsn: Lsn) -> RecordPlace {
+        RecordPlace { lsn, at: RecordPlace::LEFT, part: 0 }
+    }
+
+    /// Returns true if the record can be taken back while the batch `open` is open.
+    pub(super) fn is_in(self, open: Lsn) -> bool {
+        self.lsn == open && self.at != RecordPlace::LEFT
+    }
 }
 
 impl OpenBatch {

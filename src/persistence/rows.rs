@@ -187,22 +187,36 @@ impl Entry {
         self.end = End::Done;
     }
 
-    /// Records a place in the window, or a further transmission.
+    /// Records the place in the window. [`Self::pending`] is the commit of this record.
+    pub fn placed(&mut self, flight: Flight) {
+        let in_place = self.write_buffer.change(self.place, self.number, flight);
+        // A record in a part of a transaction stays where it can be taken back. The flight was
+        // recorded in the same batch.
+        if !in_place && !self.place.is_in(self.write_buffer.lsn()) {
+            self.place = RecordPlace::left(self.write_buffer.lsn());
+        }
+    }
+
+    /// Records a further transmission.
     pub fn sent(&self, flight: Flight) {
         self.write_buffer.change(self.place, self.number, flight);
     }
 
-    /// Records a PUBREC. The body is released.
+    /// Records a PUBREC. The body is released. [`Self::pending`] is the commit of this record.
     pub fn received(&mut self) {
         self.write_buffer.record(Record::Received(self.number));
         // The entry has more than one record from now on.
-        self.place = RecordPlace::default();
+        self.place = RecordPlace::left(self.write_buffer.lsn());
         self.body = None;
     }
 
-    /// Returns the commit that must happen before the last record may be shown.
+    /// Returns the commit that must happen before the Packet Identifier or the PUBREL may be sent;
+    /// `None` if it has happened.
+    ///
+    /// The client may come back while the store has no room. What it is sent again then waits for
+    /// this commit alone, and not for all that was recorded since: its acknowledgements make room.
     pub fn pending(&self) -> Option<Lsn> {
-        self.write_buffer.pending()
+        Some(self.place.lsn).filter(|lsn| *lsn > self.write_buffer.last_committed())
     }
 
     /// Reduces the entry to its number and body. Returns `None` if its PUBREC came.

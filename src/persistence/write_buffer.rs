@@ -123,18 +123,20 @@ impl WriteBuffer {
 
     /// Ends a body or an entry: takes its record back, or records its end if its batch has left.
     pub(super) fn end(&self, place: RecordPlace, end: Record) {
-        if place.lsn != self.lsn.get() {
+        if !place.is_in(self.lsn.get()) {
             return self.record(end);
         }
         self.open.borrow_mut().take_back(place, end);
     }
 
-    /// Changes an entry in place, or records the change if its batch has left.
-    pub(super) fn change(&self, place: RecordPlace, number: EntryNumber, flight: Flight) {
-        let is_open = place.lsn == self.lsn.get();
-        if !(is_open && self.open.borrow_mut().set_flight(place, flight)) {
-            self.record(Record::Sent { number, flight });
+    /// Changes an entry in place, or records the change if its batch has left. Returns true if it
+    /// was changed in place.
+    pub(super) fn change(&self, place: RecordPlace, number: EntryNumber, flight: Flight) -> bool {
+        if place.is_in(self.lsn.get()) && self.open.borrow_mut().set_flight(place, flight) {
+            return true;
         }
+        self.record(Record::Sent { number, flight });
+        false
     }
 
     /// Marks the open batch as one that someone waits for, because retained messages are committed

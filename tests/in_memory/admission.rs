@@ -180,6 +180,31 @@ fn a_known_session_is_answered_while_nothing_can_be_committed() {
 }
 
 #[test]
+fn a_returning_client_waits_for_the_commit_of_each_qos_2_identifier_and_for_nothing_else() {
+    for level in LEVELS {
+        let mut driver = driver(1);
+        let link = accepted(&mut driver, &connect(level, "back", false, None));
+        driver.send(link, &packet(0x82, &[&[0, 1], none(level), &string(b"t"), &[2]].concat()));
+        let publisher = accepted(&mut driver, &connect(level, "publisher", true, None));
+        driver.send(publisher, &publish(level, 4, "t", b"the first"));
+        driver.send(publisher, &[0x62, 2, 0, 7]);
+        driver.holds_commits = true;
+        driver.send(publisher, &publish(level, 4, "t", b"the second"));
+        run_short(&driver, Short::Disk);
+        driver.send(link, &[0xE0, 0]);
+        let back = driver.open();
+        driver.send(back, &connect(level, "back", false, None));
+        let has = |driver: &MemoryDriver, payload: &[u8]| {
+            driver.links[back].received.windows(payload.len()).any(|w| w == payload)
+        };
+        assert!(has(&driver, b"the first"), "{level}");
+        assert!(!has(&driver, b"the second"), "{level}: its identifier may be given again after a crash");
+        driver.commit();
+        assert!(has(&driver, b"the second"), "{level}");
+    }
+}
+
+#[test]
 fn a_subscription_that_is_new_is_refused_and_a_known_one_and_unsubscribe_are_not() {
     for (level, short) in
         LEVELS.into_iter().flat_map(|l| [Short::Memory, Short::Disk, Short::DiskSoon].map(|s| (l, s)))

@@ -102,6 +102,17 @@ const FOUND: &[(u64, &str)] = &[
     ),
     (6_887, "a large retained message and the write of its turn took more steps than the oracle allowed"),
     (8_092, "the oracle missed a message that was sent in the millisecond of the SUBACK, before it"),
+    (
+        12_777,
+        "a returning client was sent a QoS 2 PUBLISH again whose identifier a full store had not committed",
+    ),
+    (
+        307,
+        "a will came after a crash that a full store had kept although its client had left: a fault of the oracle",
+    ),
+    (17_220, "as seed 12777, for a shared message"),
+    (24_932, "as seed 12777, after many connections"),
+    (41_937, "as seed 12777, for a client that left with DISCONNECT"),
 ];
 
 /// Plays a seed; what went wrong, if anything. The number of events tells two plays apart.

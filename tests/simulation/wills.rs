@@ -100,9 +100,10 @@ impl Oracle {
         for message in self.messages.iter_mut().filter(|m| m.is_will) {
             message.acknowledged = message.acknowledged.filter(|at| *at <= settled);
         }
-        // Nothing promised that they would not.
+        // Nothing promised that they would not: that a will is dropped is committed later, and much
+        // later while the store takes no record.
         for (message, at) in std::mem::take(&mut self.wills.dropped) {
-            if survival == Survival::Committed && at + late >= now {
+            if survival == Survival::Committed && (at + late >= now || self.was_short(at, now)) {
                 let message = &mut self.messages[message];
                 message.first_sent = message.first_sent.min(now);
             }

@@ -37,7 +37,16 @@ impl Unacked {
         Flight { running: self.transmission.number(), transmissions }
     }
 
-    /// Records the present place in the window, if the delivery is stored.
+    /// Records the place in the window, if the delivery is stored. Called once, before the first
+    /// transmission.
+    pub fn record_place(&mut self) {
+        let flight = self.flight();
+        if let Some(entry) = &mut self.delivery.stored {
+            entry.placed(flight);
+        }
+    }
+
+    /// Records the transmissions so far, if the delivery is stored.
     pub fn record(&self) {
         if let Some(entry) = &self.delivery.stored {
             entry.sent(self.flight());

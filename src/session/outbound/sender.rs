@@ -391,6 +391,10 @@ impl Sender {
         // time.
         let dup = p.transmission.transmissions > 0;
         let sending = Sending { dup, ..p.delivery.sending(Some(p.packet_id())) };
+        if p.delivery.qos == QoS::ExactlyOnce {
+            // The identifier may wait for its commit since an earlier connection.
+            wire.wait_for(p.delivery.stored.as_deref());
+        }
         if wire.put_publish(now, &p.delivery.message, sending).is_err() {
             // 5.0 [MQTT-3.1.2-25]
             if let Some(p) = window.remove_unsent() {
@@ -418,7 +422,7 @@ impl Sender {
         let due = self.redelivery.first_due(now, &delivery.message, wire);
         let p = self.window.get_or_insert_default().push(now, delivery, due);
         let id = p.packet_id();
-        p.record();
+        p.record_place();
         if p.delivery.qos == QoS::ExactlyOnce {
             // The identifier is recorded before the client sees it.
             wire.wait_for(p.delivery.stored.as_deref());
