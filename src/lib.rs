@@ -31,7 +31,7 @@
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
 //! `time < mqtt < persistence < session < routing < expiry (queue) < shard < clock < config < store
-//! < expiry (actor) < broker < health < load < main`
+//! < net < expiry (actor) < broker < health < load < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
 //! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard
@@ -72,6 +72,7 @@ pub mod health;
 #[cfg(feature = "load")]
 pub mod load;
 pub mod mqtt;
+pub mod net;
 pub mod persistence;
 pub mod routing;
 pub mod session;

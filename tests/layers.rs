@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 16] = [
+const ORDER: [(&str, bool); 17] = [
     ("time", true),
     ("mqtt", true),
     ("persistence", true),
@@ -22,6 +22,7 @@ const ORDER: [(&str, bool); 16] = [
     ("clock", false),
     ("config", false),
     ("store", false),
+    ("net", false),
     ("expiry::message", false),
     ("expiry::actor", false),
     ("broker", false),
