@@ -30,9 +30,6 @@ use crate::shard::work::Job;
 use crate::time::Instant;
 use std::sync::Arc;
 
-/// Bytes of a filter that are removed from the subscription tree for one step: two or three levels.
-const FILTER_BYTES: usize = 8;
-
 impl Lifecycle<'_> {
     /// Ends the connection of a client that broke a rule. A 5.0 client gets a DISCONNECT with the
     /// reason.
@@ -272,7 +269,7 @@ impl Lifecycle<'_> {
     /// queue got all that was left.
     fn hand_on_one(&mut self, now: Instant, ended: &mut EndedSession) -> bool {
         if let Some(filter) = ended.filters.next() {
-            self.core.turn.charge(1 + (filter.len() / FILTER_BYTES) as u32);
+            self.core.turn.charge_filter(&filter);
             self.routing().leave_filter(ended.id, &filter);
             return true;
         }

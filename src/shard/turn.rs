@@ -18,6 +18,11 @@ const WRITE: u32 = 16;
 /// Bytes that are copied for one step.
 const BYTES: usize = 1024;
 
+/// Bytes of a filter that is added to the subscription tree, or removed from it, for one step.
+/// Among 1,000,000 filters a new one of 25 bytes takes 2 to 3 us, which is 7 steps. A removal visits
+/// the same nodes.
+const FILTER_BYTES: usize = 4;
+
 /// A job gets one part in `PORTIONS` of a turn, then the next job gets its part.
 pub(crate) const PORTIONS: u32 = 4;
 
@@ -63,6 +68,11 @@ impl Turn {
     /// Counts copied bytes.
     pub(crate) fn charge_bytes(&mut self, bytes: usize) {
         self.charge(u32::try_from(bytes / BYTES).unwrap_or(u32::MAX));
+    }
+
+    /// Counts one filter that is added to the subscription tree, or removed from it.
+    pub(crate) fn charge_filter(&mut self, filter: &str) {
+        self.charge(1 + (filter.len() / FILTER_BYTES) as u32);
     }
 
     /// Counts one write to a socket.
