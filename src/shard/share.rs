@@ -382,8 +382,9 @@ impl Routing<'_> {
 
     /// Takes in a shared message that a peer sent here. Offers the message to the chosen member
     /// first, then to other members of the group. If all members refused the message before
-    /// ([`Offered::ToAll`]), a member of this shard holds it instead. `gate` is the peer's, and is
-    /// answered if another shard or a holder decides the outcome.
+    /// ([`Offered::ToAll`]), a member of this shard holds it instead. Drops a message that an ended
+    /// session left and that has expired. `gate` is the peer's, and is answered if another shard or
+    /// a holder decides the outcome.
     pub(crate) fn take_share(
         &mut self,
         now: Instant,
@@ -392,6 +393,14 @@ impl Routing<'_> {
         gate: Gate,
     ) -> SharedDelivery {
         publication.owed = share.owed;
+        // 5.0 [MQTT-3.3.2-5]: the message may expire on its way between two shards. Delivery to
+        // this member has not begun, so the rule of [`Self::share_again`] holds here too.
+        if share.owed && share.message.is_expired(now) {
+            let (message, stored) = (Some(share.message.clone()), self.core.durability.is_on());
+            self.core.drop_of_group(&share.filter, DropReason::Expired, message, stored);
+            // `Refused` would say that the members of this shard have no room.
+            return SharedDelivery::Settled(Outcome::Taken);
+        }
         if matches!(share.offered, Offered::ToAll) {
             return self.take_share_to_hold(now, share, publication, gate);
         }

@@ -1,17 +1,19 @@
 //! The choice in a shared group, over whole shards: fair within 10 %, whoever publishes, and past
 //! members that cannot take more.
 
-use crate::client::{client, publish, send, subscribe};
+use crate::client::{client, named_at, publication, publish, send, subscribe};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
-    Subscribe, SubscribeFilter, SubscriptionOptions,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
+    PublishProperties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
 use homing::persistence::records::{RecoveredSession, SessionKey, StoredSession, StoredSubscription};
+use homing::session::drops::DropReason;
 use homing::shard::durability::placement::RecoveredShard;
 use homing::shard::shard_of;
 use homing::time::Instant;
+use std::time::Duration;
 
 const MEMBERS: usize = 5;
 const PUBLISHERS: usize = 3;
@@ -110,6 +112,36 @@ fn what_was_on_its_way_to_a_session_goes_to_the_one_that_takes_its_place() {
         driver.holds_peer_batches = false;
         driver.settle();
         assert_eq!(take(&mut driver, afresh, true), 1);
+    }
+}
+
+// Seed 26306; the mutation `expired_on_its_way_is_shared`. 5.0 [MQTT-3.3.2-5]
+#[test]
+fn v5_a_message_of_an_ended_session_that_expires_on_its_way_to_another_shard_is_dropped() {
+    for (seconds, expected) in [(1, 1), (3, 0)] {
+        let mut driver = MemoryDriver::new(&driver::settings(), 2);
+        let [first, next] = [0, 1].map(|shard| client(&mut driver, &named_at("member", shard, 2), 1));
+        let publisher = client(&mut driver, "publisher", 100);
+        subscribe(&mut driver, first, &["$share/group/t"], QoS::AtLeastOnce);
+        let properties = PublishProperties { message_expiry: Some(2), ..Default::default() };
+        let publish = Publish {
+            qos: QoS::AtLeastOnce,
+            packet_id: PacketId::new(1),
+            properties,
+            ..publication("t", b"x")
+        };
+        send(&mut driver, publisher, &Packet::Publish(publish));
+        assert_eq!(take(&mut driver, first, false), 1);
+        subscribe(&mut driver, next, &["$share/group/t"], QoS::AtLeastOnce);
+        driver.links[next].received.clear();
+        driver.holds_peer_batches = true;
+        driver.close(first);
+        driver.now = driver.now + Duration::from_secs(seconds);
+        driver.holds_peer_batches = false;
+        driver.settle();
+        assert_eq!(take(&mut driver, next, true), expected, "after {seconds} of 2 s");
+        let expired = driver.shards[1].snapshot().counters.drops.of(DropReason::Expired);
+        assert_eq!(expired, 1 - expected as u64, "after {seconds} of 2 s");
     }
 }
 
