@@ -459,6 +459,7 @@ impl World {
             expiry,
             delay: None,
             first_sent: u64::MAX,
+            first_event: None,
             sends: 0,
             acknowledged: None,
             refused: false,

@@ -202,7 +202,7 @@ impl Oracle {
                 s.covers(message.topic)
                     && s.options.qos > QoS::AtMostOnce
                     && !(s.options.no_local && log.client == message.publisher)
-                    && s.stands_since(message.first_sent)
+                    && s.stands_for(message)
             })
     }
 }

@@ -113,6 +113,15 @@ const FOUND: &[(u64, &str)] = &[
     (17_220, "as seed 12777, for a shared message"),
     (24_932, "as seed 12777, after many connections"),
     (41_937, "as seed 12777, for a client that left with DISCONNECT"),
+    (
+        24_741,
+        "a repeated message came after a later one: the oracle forgot that memory was short the first time",
+    ),
+    (26_306, "a message of an ended session expired on its way to the next member, and was sent"),
+    (
+        41_971,
+        "a retained message that was asked for twice had one identifier, before a crash and after it: a fault of the oracle",
+    ),
 ];
 
 /// Plays a seed; what went wrong, if anything. The number of events tells two plays apart.

@@ -25,6 +25,9 @@ pub struct Message {
     /// Of a will, or one that is put off: when it goes out at the earliest; never, as long as it
     /// does not.
     pub first_sent: u64,
+    /// The event in which its client sent it first; none for a will or one that is put off, of
+    /// which no more than the millisecond is known.
+    pub first_event: Option<u64>,
     pub sends: u32,
     /// The broker has routed it by then.
     pub acknowledged: Option<u64>,
@@ -49,8 +52,9 @@ pub struct Subscription {
     pub asked: u64,
     /// Whether the session had one to this filter; not always known.
     pub replaces: Option<bool>,
-    /// SUBACK came.
+    /// SUBACK came, and in which event.
     pub in_force: Option<u64>,
+    pub in_force_event: u64,
     /// UNSUBSCRIBE, or a SUBSCRIBE that takes its place, was sent.
     pub leaving: Option<u64>,
     /// UNSUBACK came, or the SUBACK of what takes its place.
@@ -78,10 +82,18 @@ impl Subscription {
         }
     }
 
-    /// Every shard routes what is published from `since` on by it, and nothing has been asked that
-    /// ends that.
-    pub fn stands_since(&self, since: u64) -> bool {
-        self.in_force.is_some_and(|from| from <= since) && self.leaving.is_none()
+    /// Every shard routes the message by it: SUBACK came before the message was sent first.
+    pub fn precedes(&self, message: &Message) -> bool {
+        let in_time = |sent: u64| self.in_force_event < sent;
+        self.in_force.is_some_and(|from| {
+            from < message.first_sent
+                || from == message.first_sent && message.first_event.is_some_and(in_time)
+        })
+    }
+
+    /// It precedes the message, and nothing has been asked that ends it.
+    pub fn stands_for(&self, message: &Message) -> bool {
+        self.precedes(message) && self.leaving.is_none()
     }
 }
 

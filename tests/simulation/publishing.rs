@@ -46,6 +46,7 @@ impl World {
             expiry,
             delay,
             first_sent: self.now + delay.unwrap_or(0),
+            first_event: delay.is_none().then_some(self.events),
             sends: 0,
             acknowledged: None,
             refused: false,

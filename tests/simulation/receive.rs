@@ -338,8 +338,13 @@ impl World {
             let lazy = i.qos == QoS::AtLeastOnce || i.released;
             lazy && self.oracle.crashes.iter().any(|crash| (i.appended..appended).contains(crash))
         };
+        // A retained message that was asked for again is another delivery, which may have the
+        // identifier of the one that is finished. It has DUP where its first copy never came.
+        let asked_again = copy.retain && self.oracle.may_come_retained(session, message);
         let is_other = |i: &Incoming| {
-            !dup || (i.message, i.qos) != (message, qos) || (i.retain, &i.ids) != (copy.retain, &copy.ids)
+            !dup || i.released && asked_again
+                || (i.message, i.qos) != (message, qos)
+                || (i.retain, &i.ids) != (copy.retain, &copy.ids)
         };
         let log = &self.oracle.sessions[session];
         let forget = log.incoming.get(&id).is_some_and(|i| (is_stale(i) || log.vague) && is_other(i));

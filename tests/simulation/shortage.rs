@@ -97,10 +97,15 @@ impl Shortage {
     }
 }
 
+/// Whether one of these periods has a time from `from` to `to`.
+pub fn is_short_in(periods: &[Period], from: u64, to: u64) -> bool {
+    periods.iter().any(|p| p.from <= to && from <= p.until)
+}
+
 impl Oracle {
     /// Whether something was short at any time from `from` to `to`.
     pub fn was_short(&self, from: u64, to: u64) -> bool {
-        self.shortages.iter().any(|p| p.from <= to && from <= p.until)
+        is_short_in(&self.shortages, from, to)
     }
 
     /// Whether something was so short all that time that what needs it was refused for certain.

@@ -71,6 +71,7 @@ impl World {
                 asked: self.now,
                 replaces,
                 in_force: None,
+                in_force_event: 0,
                 leaving: None,
                 left: None,
                 awaits: Vec::new(),
@@ -186,7 +187,7 @@ impl World {
                 subscription.left = Some(self.now);
                 self.saw("a SUBSCRIBE is refused for want of room");
             } else {
-                subscription.in_force = Some(self.now);
+                (subscription.in_force, subscription.in_force_event) = (Some(self.now), self.events);
                 self.oracle.expect_retained(self.now, session, at);
             }
         }

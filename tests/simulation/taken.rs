@@ -2,6 +2,7 @@
 
 use crate::oracle::{Message, Oracle, SessionLog, Subscription};
 use crate::retained::RetainedCopy;
+use crate::shortage::is_short_in;
 use crate::topics;
 use homing::mqtt::packet::QoS;
 use homing::session::drops::{DropReason, Drops};
@@ -114,16 +115,20 @@ impl Oracle {
             let alike = |published: &u8| *published == own || self.crashes.is_empty();
             let last = (0..3).filter(alike).filter_map(|published| log.last.get(&of(published))).max();
             let last = last.copied().unwrap_or(id);
-            // What its publisher repeats may have been refused the first time, have expired since,
-            // or been routed while nobody asked for it.
+            // What its publisher repeats may have been refused the first time, for want of room
+            // in a queue or in the broker, have expired since, or been routed while nobody asked
+            // for it. It was refused before the other was routed.
+            let until = self.messages[last].acknowledged.unwrap_or(u64::MAX).min(copy.appended);
+            let short = is_short_in(&self.shortages, message.first_sent, until);
             let stands = log.subscriptions.iter().any(|s| {
                 s.covers(message.topic)
                     && s.options.qos > QoS::AtMostOnce
                     && !(s.options.no_local && message.publisher == log.client)
-                    && s.stands_since(message.first_sent)
+                    && s.stands_for(message)
             });
             let renewed = message.expiry.is_some();
-            let repeated = message.sends > 1 && (loses || renewed || qos == QoS::AtMostOnce || !stands);
+            let excused = loses || short || renewed || qos == QoS::AtMostOnce || !stands;
+            let repeated = message.sends > 1 && excused;
             if last > id && !repeated {
                 return Err(format!("session {session} had message {id} after {last}: {message:?}"));
             }
@@ -141,6 +146,17 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Whether a session may be sent this message with RETAIN once more: each SUBSCRIBE asks for a
+    /// copy, and one may come live.
+    pub fn may_come_retained(&self, session: usize, number: usize) -> bool {
+        let Some(message) = self.messages.get(number) else { return false };
+        let log = &self.sessions[session];
+        let covering = || log.subscriptions.iter().filter(|s| s.covers(message.topic));
+        let asked = covering().filter(|s| s.wants_retained() != Some(false)).count() as u32;
+        let live = u32::from(covering().any(|s| s.options.retain_as_published));
+        log.marked.get(&number).copied().unwrap_or(0) < asked + live
     }
 
     /// A message that was sent first at `sent` is taken: there must have been room for something at
@@ -211,8 +227,7 @@ impl Oracle {
                 && s.options.qos > QoS::AtMostOnce
                 && message.qos > QoS::AtMostOnce
                 && !(s.options.no_local && log.client == message.publisher)
-                // Within one millisecond nobody knows which was first, SUBACK or the message.
-                && s.in_force.is_some_and(|from| from < message.first_sent)
+                && s.precedes(message)
                 // At the end of a member's session what it had goes to whoever is in the group
                 // then.
                 && s.leaving.is_none_or(|to| to > acknowledged && !message.topic.is_shared())
@@ -255,7 +270,7 @@ impl SessionLog {
 // [MQTT-3.3.4-3] to -5
 fn check_options(message: &Message, copy: &Arrival, live: &[&Subscription]) -> Result<(), String> {
     let shared = message.topic.is_shared();
-    let certain = || live.iter().filter(|s| !shared && s.stands_since(message.first_sent));
+    let certain = || live.iter().filter(|s| !shared && s.stands_for(message));
     let most = live.iter().map(|s| s.options.qos).max().unwrap_or(QoS::AtMostOnce).min(message.qos);
     let least = certain().map(|s| s.options.qos).max().unwrap_or(QoS::AtMostOnce).min(message.qos);
     if copy.qos < least || copy.qos > most {

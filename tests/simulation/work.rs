@@ -48,6 +48,7 @@ impl World {
             expiry: None,
             delay: None,
             first_sent: self.now,
+            first_event: Some(self.events),
             sends: 0,
             acknowledged: None,
             refused: false,
@@ -115,13 +116,13 @@ impl World {
             && told
             && !message.refused
             && !self.oracle.astray.contains(&number)
-            && self.has_stood_since(KEEPER, message.first_sent)
+            && self.has_stood_since(KEEPER, message)
     }
 
-    /// Whether a client's session surely has its subscription since then.
-    fn has_stood_since(&self, client: usize, since: u64) -> bool {
+    /// Whether a client's session surely has its subscription since before the message.
+    fn has_stood_since(&self, client: usize, message: &Message) -> bool {
         let stands = |log: &SessionLog| {
-            log.client == client && log.is_sure() && log.subscriptions.iter().any(|s| s.stands_since(since))
+            log.client == client && log.is_sure() && log.subscriptions.iter().any(|s| s.stands_for(message))
         };
         self.oracle.sessions.iter().any(stands)
     }
@@ -130,7 +131,7 @@ impl World {
     pub(crate) fn check_work_kept(&self, image: &Image, number: usize) -> Result<(), String> {
         let Some(work) = self.plan.work.filter(|_| self.is_owed(number)) else { return Ok(()) };
         let oracle = &self.oracle;
-        let lettered = work.letters && self.has_stood_since(PUBLISHER, oracle.messages[number].first_sent);
+        let lettered = work.letters && self.has_stood_since(PUBLISHER, &oracle.messages[number]);
         let refused = oracle.refused.contains(&number) && !lettered;
         let had = oracle.done.contains(&number) || oracle.letters.contains(&number);
         let is_it = |m: &homing::mqtt::message::Message| {
