@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 17] = [
+const ORDER: [(&str, bool); 19] = [
     ("time", true),
     ("mqtt", true),
+    ("access", true),
     ("persistence", true),
     ("session", true),
     ("routing", true),
@@ -21,6 +22,7 @@ const ORDER: [(&str, bool); 17] = [
     ("shard", true),
     ("clock", false),
     ("config", false),
+    ("auth", false),
     ("store", false),
     ("net", false),
     ("expiry::message", false),

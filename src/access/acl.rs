@@ -1,0 +1,102 @@
+//! The permits of all users.
+
+use super::permit::{Permit, RuleLists, UserRules};
+use super::rule::{Access, RuleFilter};
+use crate::mqtt::keyed::Keyed;
+use hashbrown::HashMap;
+use std::sync::Arc;
+
+/// The rules of a whole ACL file, compiled. It does not change: a reload makes another one.
+#[derive(Clone, Debug)]
+pub struct Acl {
+    users: HashMap<Box<str>, Permit, Keyed>,
+    anonymous: Permit,
+    others: Permit,
+}
+
+/// Collects the lines of an ACL file in any order.
+#[derive(Debug, Default)]
+pub struct AclBuilder {
+    users: HashMap<Box<str>, Vec<(Access, RuleFilter)>, Keyed>,
+    anonymous: Vec<(Access, RuleFilter)>,
+    patterns: Vec<(Access, RuleFilter)>,
+}
+
+impl Acl {
+    /// Returns the permit of a user, or of anonymous clients for `None`.
+    ///
+    /// A user without rules of its own has the patterns only; the rules of anonymous clients are not
+    /// for users. Costs one look-up and one counter.
+    pub fn permit_of(&self, user: Option<&str>) -> Permit {
+        match user {
+            None => self.anonymous.clone(),
+            Some(user) => self.users.get(user).unwrap_or(&self.others).clone(),
+        }
+    }
+
+    /// Returns the number of users with rules of their own.
+    pub fn users(&self) -> usize {
+        self.users.len()
+    }
+}
+
+impl AclBuilder {
+    /// Adds a rule for one user, or for anonymous clients.
+    pub fn topic(&mut self, user: Option<&str>, access: Access, filter: RuleFilter) {
+        match user {
+            None => self.anonymous.push((access, filter)),
+            Some(user) => self.users.entry(user.into()).or_default().push((access, filter)),
+        }
+    }
+
+    /// Adds a rule for all clients.
+    pub fn pattern(&mut self, access: Access, filter: RuleFilter) {
+        self.patterns.push((access, filter));
+    }
+
+    /// Compiles the rules.
+    pub fn build(self) -> Acl {
+        let patterns = Arc::new(RuleLists::new(self.patterns));
+        let permit =
+            |own| Permit::Rules(Arc::new(UserRules::new(RuleLists::new(own), Arc::clone(&patterns))));
+        Acl {
+            users: self.users.into_iter().map(|(user, own)| (user, permit(own))).collect(),
+            anonymous: permit(self.anonymous),
+            others: permit(Vec::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::rule::ClientNames;
+
+    #[test]
+    fn each_user_has_its_rules_and_the_patterns() {
+        let mut builder = AclBuilder::default();
+        builder.topic(None, Access::Read, RuleFilter::topic("public").unwrap());
+        builder.topic(Some("ann"), Access::Read, RuleFilter::topic("a").unwrap());
+        builder.topic(Some("ann"), Access::Write, RuleFilter::topic("b").unwrap());
+        builder.pattern(Access::ReadWrite, RuleFilter::pattern("homes/%u").unwrap());
+        let acl = builder.build();
+        let names = |user| ClientNames { user, client_id: "c" };
+        let may_read = |user, topic| acl.permit_of(user).may_read(topic, names(user));
+        assert!(may_read(Some("ann"), "a") && may_read(Some("ann"), "homes/ann"));
+        assert!(acl.permit_of(Some("ann")).may_write("b", names(Some("ann"))) && !may_read(Some("ann"), "b"));
+        assert!(!may_read(Some("bob"), "a") && may_read(Some("bob"), "homes/bob"));
+        assert!(may_read(None, "public") && !may_read(None, "homes/bob"));
+        assert!(!may_read(Some("ann"), "public") && !may_read(Some("bob"), "public"));
+        assert_eq!(acl.users(), 1);
+        assert!(acl.permit_of(Some("ann")).is_same(&acl.permit_of(Some("ann"))));
+        assert!(acl.permit_of(Some("bob")).is_same(&acl.permit_of(Some("eve"))));
+    }
+
+    #[test]
+    fn without_rules_everything_is_denied() {
+        let acl = AclBuilder::default().build();
+        for user in [None, Some("ann")] {
+            assert!(!acl.permit_of(user).may_read("a", ClientNames { user, client_id: "c" }));
+        }
+    }
+}

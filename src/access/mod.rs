@@ -1,0 +1,17 @@
+//! Access control as pure values: who a client is, and which topics it may write and read.
+//!
+//! - [`identity`]: the authenticated user of a session, and the proof of its name.
+//! - [`rule`]: one line of an ACL: a topic filter, or a pattern with `%u` and `%c`.
+//! - [`rule_set`]: many filters, and the search for one that matches a topic.
+//! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
+//! - [`permit`]: all rules of one user, and the decisions that follow from them.
+//! - [`acl`]: the permits of all users.
+//!
+//! The rules mean what they mean in mosquitto's ACL file.
+
+pub mod acl;
+pub mod cover;
+pub mod identity;
+pub mod permit;
+pub mod rule;
+pub mod rule_set;

@@ -1,0 +1,355 @@
+//! All rules of one user, and the decisions that follow from them.
+//!
+//! Rules are in two lists: those of the user, and the patterns of all users. Each list denies first.
+//! The list of the user decides first: a topic that it grants is granted, whatever the patterns deny.
+//! This is mosquitto's order. What nothing grants is denied.
+
+use super::cover;
+use super::rule::{Access, ClientNames, RuleFilter};
+use super::rule_set::RuleSet;
+use std::sync::Arc;
+
+/// The topics that a client may write and read. Takes 8 bytes, and a clone costs one counter.
+#[derive(Clone, Debug, Default)]
+pub enum Permit {
+    /// Every topic: the broker has no rules.
+    #[default]
+    All,
+    /// The topics that the rules grant.
+    Rules(Arc<UserRules>),
+}
+
+/// The relation between a topic filter and the topics that a client may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// The client may read every topic of the filter.
+    Covered,
+    /// The client may read no topic of the filter.
+    Disjoint,
+    /// The client may read some topics of the filter, so each message has to be checked. Also
+    /// returned where only a union of several rules would cover the filter.
+    Partial,
+}
+
+/// The rules of one user. All its sessions share them.
+#[derive(Clone, Debug, Default)]
+pub struct UserRules {
+    own: RuleLists,
+    patterns: Arc<RuleLists>,
+}
+
+/// Rules with one precedence: denied first, then granted.
+#[derive(Clone, Debug, Default)]
+pub struct RuleLists {
+    deny: RuleSet,
+    write: RuleSet,
+    read: RuleSet,
+}
+
+impl Permit {
+    /// Returns true if the client may publish to the Topic Name. `All` costs one branch.
+    #[inline]
+    pub fn may_write(&self, topic: &str, names: ClientNames<'_>) -> bool {
+        match self {
+            Permit::All => true,
+            Permit::Rules(rules) => rules.grants(|lists| &lists.write, topic, names),
+        }
+    }
+
+    /// Returns true if the client may receive messages of the Topic Name. `All` costs one branch.
+    #[inline]
+    pub fn may_read(&self, topic: &str, names: ClientNames<'_>) -> bool {
+        match self {
+            Permit::All => true,
+            Permit::Rules(rules) => rules.grants(|lists| &lists.read, topic, names),
+        }
+    }
+
+    /// Returns the part of a topic filter that the client may read. The filter has no
+    /// `$share/NAME/`. Linear in the number of rules; allocates.
+    pub fn coverage(&self, filter: &str, names: ClientNames<'_>) -> Coverage {
+        match self {
+            Permit::All => Coverage::Covered,
+            Permit::Rules(rules) => rules.coverage(filter, names),
+        }
+    }
+
+    /// Returns true if both are the same value in memory, so that they decide equally for one
+    /// client. False says nothing.
+    pub fn is_same(&self, other: &Permit) -> bool {
+        match (self, other) {
+            (Permit::All, Permit::All) => true,
+            (Permit::Rules(one), Permit::Rules(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl UserRules {
+    /// Returns the rules of one user: its own, and the patterns that all users share.
+    pub fn new(own: RuleLists, patterns: Arc<RuleLists>) -> UserRules {
+        UserRules { own, patterns }
+    }
+
+    fn grants(&self, access: fn(&RuleLists) -> &RuleSet, topic: &str, names: ClientNames<'_>) -> bool {
+        if self.own.deny.matches(topic, names) {
+            return false;
+        }
+        if access(&self.own).matches(topic, names) {
+            return true;
+        }
+        // A name with a wildcard matches no pattern, and so is denied here.
+        access(&self.patterns).matches(topic, names)
+            && !self.patterns.deny.matches(topic, names)
+            && !names.have_wildcard()
+    }
+
+    fn coverage(&self, filter: &str, names: ClientNames<'_>) -> Coverage {
+        let patterns = (!names.have_wildcard()).then_some(&*self.patterns);
+        let is_covered = !self.own.deny.overlaps(filter, names)
+            && (self.own.read.contains(filter, names)
+                || patterns.is_some_and(|patterns| {
+                    patterns.read.contains(filter, names) && !patterns.deny.overlaps(filter, names)
+                }));
+        if is_covered {
+            return Coverage::Covered;
+        }
+        // A part that a rule grants, and that no single rule denies whole.
+        let own_part = self.own.read.filled(names).any(|granted| {
+            cover::intersection(&granted, filter).is_some_and(|part| !self.own.deny.contains(&part, names))
+        });
+        let has_part = own_part
+            || patterns.is_some_and(|patterns| {
+                patterns.read.filled(names).any(|granted| {
+                    cover::intersection(&granted, filter).is_some_and(|part| {
+                        !self.own.deny.contains(&part, names) && !patterns.deny.contains(&part, names)
+                    })
+                })
+            });
+        if has_part { Coverage::Partial } else { Coverage::Disjoint }
+    }
+}
+
+impl RuleLists {
+    /// Returns the lists of the rules. Their order has no meaning.
+    pub fn new(rules: impl IntoIterator<Item = (Access, RuleFilter)>) -> RuleLists {
+        let (mut deny, mut write, mut read) = (Vec::new(), Vec::new(), Vec::new());
+        for (access, filter) in rules {
+            match access {
+                Access::Deny => deny.push(filter),
+                Access::Write => write.push(filter),
+                Access::Read => read.push(filter),
+                Access::ReadWrite => {
+                    write.push(filter.clone());
+                    read.push(filter);
+                }
+            }
+        }
+        RuleLists { deny: RuleSet::new(deny), write: RuleSet::new(write), read: RuleSet::new(read) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::topic;
+    use proptest::prelude::*;
+
+    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "c" };
+
+    fn permit(own: &[(Access, &str)], patterns: &[(Access, &str)]) -> Permit {
+        let own = own.iter().map(|(access, text)| (*access, RuleFilter::topic(text).unwrap()));
+        let patterns = patterns.iter().map(|(access, text)| (*access, RuleFilter::pattern(text).unwrap()));
+        Permit::Rules(Arc::new(UserRules::new(RuleLists::new(own), Arc::new(RuleLists::new(patterns)))))
+    }
+
+    #[test]
+    fn a_permit_takes_one_pointer() {
+        assert_eq!(size_of::<Permit>(), 8);
+        assert!(Permit::All.may_read("a", ANN) && Permit::All.may_write("$SYS/a", ANN));
+        assert_eq!(Permit::All.coverage("#", ANN), Coverage::Covered);
+        let rules = permit(&[], &[]);
+        assert!(rules.is_same(&rules.clone()) && Permit::All.is_same(&Permit::All));
+        assert!(!rules.is_same(&permit(&[], &[])) && !rules.is_same(&Permit::All));
+    }
+
+    #[test]
+    fn without_a_rule_everything_is_denied() {
+        let none = permit(&[], &[]);
+        assert!(!none.may_read("a", ANN) && !none.may_write("a", ANN));
+        assert_eq!(none.coverage("a", ANN), Coverage::Disjoint);
+    }
+
+    #[test]
+    fn reading_and_writing_are_granted_apart() {
+        let permit =
+            permit(&[(Access::Read, "in/#"), (Access::Write, "out/#"), (Access::ReadWrite, "both")], &[]);
+        assert!(permit.may_read("in/x", ANN) && !permit.may_write("in/x", ANN));
+        assert!(!permit.may_read("out/x", ANN) && permit.may_write("out/x", ANN));
+        assert!(permit.may_read("both", ANN) && permit.may_write("both", ANN));
+    }
+
+    #[test]
+    fn deny_wins_over_grants_of_the_same_list_only() {
+        let own =
+            permit(&[(Access::ReadWrite, "a/#"), (Access::Deny, "a/secret")], &[(Access::ReadWrite, "a/#")]);
+        assert!(
+            own.may_read("a/x", ANN) && !own.may_read("a/secret", ANN) && !own.may_write("a/secret", ANN)
+        );
+        let both = permit(&[(Access::Read, "a/%u")], &[(Access::Deny, "a/#"), (Access::Read, "#")]);
+        assert!(both.may_read("a/%u", ANN), "the user's own list decides first");
+        assert!(!both.may_read("a/x", ANN) && both.may_read("b", ANN));
+    }
+
+    #[test]
+    fn only_a_dollar_rule_matches_a_dollar_topic() {
+        let all = permit(&[(Access::ReadWrite, "#")], &[]);
+        assert!(!all.may_read("$SYS/x", ANN) && all.may_read("x", ANN));
+        assert_eq!(all.coverage("#", ANN), Coverage::Covered);
+        assert_eq!(all.coverage("$SYS/#", ANN), Coverage::Disjoint);
+        let sys = permit(&[(Access::Read, "$SYS/#")], &[]);
+        assert!(sys.may_read("$SYS/x", ANN) && sys.coverage("$SYS/+", ANN) == Coverage::Covered);
+    }
+
+    #[test]
+    fn names_with_wildcards_match_no_pattern() {
+        let permit =
+            permit(&[(Access::Read, "own")], &[(Access::ReadWrite, "homes/%u/#"), (Access::Read, "news")]);
+        for names in [
+            ClientNames { user: Some("+"), client_id: "c" },
+            ClientNames { user: Some("ann"), client_id: "#" },
+        ] {
+            assert!(!permit.may_read("homes/ann/x", names) && !permit.may_read("homes/+/x", names));
+            assert!(!permit.may_read("news", names) && permit.may_read("own", names));
+            assert_eq!(permit.coverage("homes/#", names), Coverage::Disjoint);
+            assert_eq!(permit.coverage("own", names), Coverage::Covered);
+        }
+        assert!(permit.may_read("homes/ann/x", ANN) && permit.may_read("news", ANN));
+    }
+
+    #[test]
+    fn coverage_tells_whole_filters_from_parts() {
+        let permit = permit(
+            &[(Access::Read, "a/#"), (Access::Deny, "a/b/#"), (Access::Read, "dead"), (Access::Deny, "dead")],
+            &[(Access::Read, "homes/%u/#")],
+        );
+        assert_eq!(permit.coverage("a/c/#", ANN), Coverage::Covered);
+        assert_eq!(permit.coverage("a/#", ANN), Coverage::Partial);
+        assert_eq!(permit.coverage("#", ANN), Coverage::Partial);
+        assert_eq!(permit.coverage("a/b/c", ANN), Coverage::Disjoint);
+        assert_eq!(permit.coverage("dead", ANN), Coverage::Disjoint);
+        assert_eq!(permit.coverage("homes/ann/+", ANN), Coverage::Covered);
+        assert_eq!(permit.coverage("homes/+/x", ANN), Coverage::Partial);
+        assert_eq!(permit.coverage("homes/bob/x", ANN), Coverage::Disjoint);
+    }
+
+    /// One line of a file, as (is a pattern, access, text).
+    type Line = (bool, Access, String);
+
+    /// Decides as a reader of mosquitto's documentation would, line by line.
+    fn naive(lines: &[Line], wanted: Access, topic: &str, names: ClientNames<'_>) -> bool {
+        let filled = |text: &str| text.replace("%u", names.user.unwrap_or("")).replace("%c", names.client_id);
+        let matching = |of_patterns: bool| -> Vec<Access> {
+            let list = lines.iter().filter(|(is_pattern, ..)| *is_pattern == of_patterns);
+            let list = list.filter(|(is_pattern, _, text)| match is_pattern {
+                true => {
+                    (names.user.is_some() || !text.contains("%u"))
+                        && text.starts_with('$') == topic.starts_with('$')
+                        && topic::matches(&filled(text), topic)
+                }
+                false => topic::matches(text, topic),
+            });
+            list.map(|(_, access, _)| *access).collect()
+        };
+        let is_wanted = |access: &Access| *access == wanted || *access == Access::ReadWrite;
+        for of_patterns in [false, true] {
+            let found = matching(of_patterns);
+            if found.contains(&Access::Deny) {
+                return false;
+            }
+            if found.iter().any(is_wanted) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn level() -> impl Strategy<Value = &'static str> {
+        prop_oneof![
+            Just("a"),
+            Just("b"),
+            Just(""),
+            Just("%u"),
+            Just("%c"),
+            Just("ann"),
+            Just("+"),
+            Just("$x")
+        ]
+    }
+
+    fn filter() -> impl Strategy<Value = String> {
+        (proptest::collection::vec(level(), 0..4), any::<bool>())
+            .prop_map(|(levels, hash)| {
+                let mut text = levels.join("/");
+                if hash {
+                    text = if levels.is_empty() { "#".to_owned() } else { format!("{text}/#") };
+                }
+                text
+            })
+            .prop_filter("a filter has a character", |text| !text.is_empty())
+    }
+
+    fn line() -> impl Strategy<Value = Line> {
+        let access =
+            prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::ReadWrite), Just(Access::Deny)];
+        (any::<bool>(), access, filter())
+    }
+
+    fn all_topics() -> Vec<String> {
+        let words = ["a", "b", "", "ann", "c", "$x", "z"];
+        let mut topics: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let mut last = topics.clone();
+        for _ in 0..3 {
+            last = last.iter().flat_map(|t| words.iter().map(move |word| format!("{t}/{word}"))).collect();
+            topics.extend(last.iter().cloned());
+        }
+        topics.retain(|topic| !topic.is_empty());
+        topics
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_permit_decides_as_a_naive_reading_of_the_file(
+            lines in proptest::collection::vec(line(), 0..14),
+            subscription in filter().prop_filter("no placeholder", |text| !text.contains('%')),
+            is_anonymous in any::<bool>(),
+        ) {
+            let names = ClientNames { user: (!is_anonymous).then_some("ann"), client_id: "c" };
+            let of = |wanted: bool| -> Vec<(Access, &str)> {
+                let list = lines.iter().filter(|(is_pattern, ..)| *is_pattern == wanted);
+                list.map(|(_, access, text)| (*access, text.as_str())).collect()
+            };
+            let permit = permit(&of(false), &of(true));
+            let (mut readable, mut unreadable) = (0, 0);
+            for topic in all_topics() {
+                let may_read = naive(&lines, Access::Read, &topic, names);
+                prop_assert_eq!(permit.may_read(&topic, names), may_read, "read {}", topic);
+                prop_assert_eq!(
+                    permit.may_write(&topic, names),
+                    naive(&lines, Access::Write, &topic, names),
+                    "write {}", topic
+                );
+                if topic::matches(&subscription, &topic) {
+                    if may_read { readable += 1 } else { unreadable += 1 }
+                }
+            }
+            match permit.coverage(&subscription, names) {
+                Coverage::Covered => prop_assert_eq!(unreadable, 0, "{} is not covered", subscription),
+                Coverage::Disjoint => prop_assert_eq!(readable, 0, "{} is not disjoint", subscription),
+                Coverage::Partial => {}
+            }
+        }
+    }
+}

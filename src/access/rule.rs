@@ -1,0 +1,318 @@
+//! One rule of an ACL: a topic filter, or a pattern with `%u` and `%c`, and its match with a topic.
+//!
+//! The meaning is mosquitto's (mosquitto.conf(5), `acl_file`). Only a rule that begins with `$`
+//! matches a topic that begins with `$`.
+
+use crate::mqtt::topic::{TopicFilter, TopicFilterError, begins_with_dollar};
+use std::borrow::Cow;
+use thiserror::Error;
+
+/// The placeholder of the user name in a pattern.
+const USER: &str = "%u";
+/// The placeholder of the client identifier in a pattern.
+const CLIENT: &str = "%c";
+
+/// The access that one rule grants or denies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Messages of these topics may be received.
+    Read,
+    /// Messages may be published to these topics.
+    Write,
+    /// Both.
+    ReadWrite,
+    /// Neither, whatever other rules of the same list grant.
+    Deny,
+}
+
+/// The names of the client whose access is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientNames<'a> {
+    /// The authenticated user name, or `None` for an anonymous client.
+    pub user: Option<&'a str>,
+    /// The client identifier.
+    pub client_id: &'a str,
+}
+
+impl ClientNames<'_> {
+    /// Returns true if a name has `+` or `#`. Such a name would be a wildcard in a pattern
+    /// (CVE-2017-7650).
+    pub fn have_wildcard(self) -> bool {
+        let has = |name: &str| name.bytes().any(|byte| matches!(byte, b'+' | b'#'));
+        self.user.is_some_and(has) || has(self.client_id)
+    }
+}
+
+/// The reason why a text cannot be the filter of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RuleError {
+    /// The text is not a topic filter.
+    #[error("{0}")]
+    NotAFilter(#[from] TopicFilterError),
+    /// The filter begins with `$share/`.
+    #[error(
+        "a rule for a shared subscription is the rule for its filter: leave out `$share/` and the share name"
+    )]
+    Shared,
+    /// `%u` or `%c` is a part of a level.
+    #[error("`%u` and `%c` stand for a whole level, between two slashes")]
+    PartOfALevel,
+}
+
+/// The filter of one rule. A pattern is compared with the names of the client at each check, so all
+/// clients share it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RuleFilter {
+    text: Box<str>,
+    shape: Shape,
+}
+
+/// Forms of a filter with matches of different cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Shape {
+    /// No wildcard: one comparison.
+    Exact,
+    /// No wildcard but a last `/#`: one comparison of the text before it.
+    Subtree,
+    /// Other wildcards. The text before `literal` has none and ends with a slash, or is empty.
+    Wildcards { literal: usize },
+    /// A pattern with a placeholder. `literal` as above.
+    Pattern { literal: usize, has_user: bool, has_client: bool },
+}
+
+impl RuleFilter {
+    /// Returns the filter of a `topic` rule. `%u` and `%c` have no special meaning there.
+    ///
+    /// # Errors
+    /// The text is not a topic filter, or is one of a shared subscription.
+    pub fn topic(text: &str) -> Result<RuleFilter, RuleError> {
+        let shape = match check(text)? {
+            None => Shape::Exact,
+            Some(first) if first + 1 == text.len() && text.ends_with("/#") => Shape::Subtree,
+            Some(first) => Shape::Wildcards { literal: first },
+        };
+        Ok(RuleFilter { text: text.into(), shape })
+    }
+
+    /// Returns the filter of a `pattern` rule, with `%u` for the user name and `%c` for the client
+    /// identifier.
+    ///
+    /// # Errors
+    /// As [`RuleFilter::topic`], and a placeholder that is not a whole level. mosquitto 2.0 replaces
+    /// it, mosquitto 2.1 does not; so its meaning is not clear.
+    pub fn pattern(text: &str) -> Result<RuleFilter, RuleError> {
+        check(text)?;
+        let (mut literal, mut at) = (None, 0);
+        for level in text.split('/') {
+            if level != USER && level != CLIENT && (level.contains(USER) || level.contains(CLIENT)) {
+                return Err(RuleError::PartOfALevel);
+            }
+            if literal.is_none() && matches!(level, USER | CLIENT | "+" | "#") {
+                literal = Some(at);
+            }
+            at += level.len() + 1;
+        }
+        let has_user = text.split('/').any(|level| level == USER);
+        let has_client = text.split('/').any(|level| level == CLIENT);
+        match literal {
+            Some(literal) if has_user || has_client => {
+                Ok(RuleFilter { text: text.into(), shape: Shape::Pattern { literal, has_user, has_client } })
+            }
+            _ => RuleFilter::topic(text),
+        }
+    }
+
+    /// Returns the text as it stands in the file.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the first level if it is the same for all topics that match.
+    pub(super) fn first_level(&self) -> Option<&str> {
+        let first = self.text.split('/').next().unwrap_or_default();
+        let is_pattern = matches!(self.shape, Shape::Pattern { literal: 0, .. });
+        (!is_pattern && !matches!(first, "+" | "#")).then_some(first)
+    }
+
+    /// Returns true if exactly one topic matches, the same for all clients.
+    pub(super) fn is_exact(&self) -> bool {
+        self.shape == Shape::Exact
+    }
+
+    /// Returns true if the rule matches the Topic Name for this client. Allocates nothing.
+    ///
+    /// A pattern matches as its text would with the names filled in. So a name with a slash stands
+    /// for several levels, as in mosquitto. An empty name matches nothing. The caller checks
+    /// [`ClientNames::have_wildcard`].
+    pub fn matches(&self, topic: &str, names: ClientNames<'_>) -> bool {
+        match self.shape {
+            Shape::Exact => *self.text == *topic,
+            Shape::Subtree => topic
+                .strip_prefix(&self.text[..self.text.len() - "/#".len()])
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+            Shape::Wildcards { literal } => self
+                .behind_literal(topic, literal)
+                .is_some_and(|rest| levels_match(self.text[literal..].split('/'), rest)),
+            Shape::Pattern { literal, .. } => {
+                self.has_names(names)
+                    && self
+                        .behind_literal(topic, literal)
+                        .is_some_and(|rest| levels_match(fill(&self.text[literal..], names), rest))
+            }
+        }
+    }
+
+    /// Returns the rule as a topic filter, with the names of the client filled in. Returns `None` if
+    /// the rule matches no topic for this client.
+    pub fn filled(&self, names: ClientNames<'_>) -> Option<Cow<'_, str>> {
+        if !matches!(self.shape, Shape::Pattern { .. }) {
+            return Some(Cow::Borrowed(&self.text));
+        }
+        if !self.has_names(names) {
+            return None;
+        }
+        let filled = fill(&self.text, names).collect::<Vec<_>>().join("/");
+        // A name that begins with `$` does not make a rule for `$` topics.
+        (begins_with_dollar(&filled) == begins_with_dollar(&self.text)).then_some(Cow::Owned(filled))
+    }
+
+    /// Returns the topic behind the part of the filter without wildcards, if it begins with it.
+    fn behind_literal<'t>(&self, topic: &'t str, literal: usize) -> Option<&'t str> {
+        // 5.0 and 3.1.1 [MQTT-4.7.2-1]
+        if literal == 0 && begins_with_dollar(topic) {
+            return None;
+        }
+        topic.strip_prefix(&self.text[..literal])
+    }
+
+    fn has_names(&self, names: ClientNames<'_>) -> bool {
+        let Shape::Pattern { has_user, has_client, .. } = self.shape else { return true };
+        (!has_user || names.user.is_some_and(|user| !user.is_empty()))
+            && (!has_client || !names.client_id.is_empty())
+    }
+}
+
+/// Checks a filter, and returns the place of its first wildcard.
+fn check(text: &str) -> Result<Option<usize>, RuleError> {
+    if TopicFilter::parse(text, usize::MAX)?.is_shared() {
+        return Err(RuleError::Shared);
+    }
+    Ok(text.find(['+', '#']))
+}
+
+/// The levels of a pattern with the names in the places of `%u` and `%c`.
+fn fill<'a>(pattern: &'a str, names: ClientNames<'a>) -> impl Iterator<Item = &'a str> {
+    pattern.split('/').flat_map(move |level| match level {
+        USER => names.user.unwrap_or_default().split('/'),
+        CLIENT => names.client_id.split('/'),
+        level => level.split('/'),
+    })
+}
+
+/// Compares level by level. `#` also matches the parent level.
+fn levels_match<'a>(filter: impl Iterator<Item = &'a str>, topic: &str) -> bool {
+    let mut levels = topic.split('/');
+    for wanted in filter {
+        if wanted == "#" {
+            return true;
+        }
+        match levels.next() {
+            Some(level) if wanted == "+" || wanted == level => {}
+            _ => return false,
+        }
+    }
+    levels.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::topic::matches;
+
+    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "pump-1" };
+    const NOBODY: ClientNames<'_> = ClientNames { user: None, client_id: "pump-1" };
+
+    fn pattern(text: &str) -> RuleFilter {
+        RuleFilter::pattern(text).unwrap()
+    }
+
+    #[test]
+    fn a_rule_matches_as_a_subscription_does() {
+        let words = ["a", "b", "", "$x"];
+        let mut topics: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        for _ in 0..2 {
+            let longer: Vec<String> = topics
+                .iter()
+                .flat_map(|topic| words.iter().map(move |word| format!("{topic}/{word}")))
+                .collect();
+            topics.extend(longer);
+        }
+        let filters = [
+            "a", "a/b", "#", "a/#", "/#", "+", "+/#", "a/+/#", "a/+", "+/b", "$x/#", "$x/+", "a//#", "/",
+            "a/b/#",
+        ];
+        for filter in filters {
+            let (rule, as_pattern) = (RuleFilter::topic(filter).unwrap(), pattern(filter));
+            for topic in topics.iter().filter(|topic| !topic.is_empty()) {
+                assert_eq!(rule.matches(topic, ANN), matches(filter, topic), "{filter} {topic}");
+                assert_eq!(as_pattern.matches(topic, ANN), matches(filter, topic), "{filter} {topic}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pattern_stands_for_the_names_of_the_client() {
+        let rule = pattern("homes/%u/pumps/%c/#");
+        assert!(rule.matches("homes/ann/pumps/pump-1", ANN) && rule.matches("homes/ann/pumps/pump-1/x", ANN));
+        assert!(
+            !rule.matches("homes/bob/pumps/pump-1/x", ANN) && !rule.matches("homes/ann/pumps/pump-2", ANN)
+        );
+        assert!(!rule.matches("homes/ann/pumps/pump-1/x", NOBODY));
+        assert_eq!(rule.filled(ANN).as_deref(), Some("homes/ann/pumps/pump-1/#"));
+        assert_eq!(rule.filled(NOBODY), None);
+        assert!(pattern("pumps/%c").matches("pumps/pump-1", NOBODY));
+        // `topic` rules have no placeholders.
+        assert!(RuleFilter::topic("homes/%u").unwrap().matches("homes/%u", ANN));
+    }
+
+    #[test]
+    fn a_name_with_a_slash_stands_for_several_levels() {
+        let names = ClientNames { user: Some("plant/ann"), client_id: "c" };
+        assert!(pattern("u/%u/x").matches("u/plant/ann/x", names));
+        assert!(!pattern("u/%u/x").matches("u/plant/x", names));
+        assert_eq!(pattern("u/%u/x").filled(names).as_deref(), Some("u/plant/ann/x"));
+    }
+
+    #[test]
+    fn an_empty_name_matches_nothing() {
+        let names = ClientNames { user: Some(""), client_id: "" };
+        assert!(!pattern("%u").matches("x", names) && !pattern("a/%u").matches("a/", names));
+        assert!(!pattern("a/%c").matches("a/", names) && pattern("a/%c").filled(names).is_none());
+    }
+
+    #[test]
+    fn a_name_with_a_dollar_makes_no_rule_for_dollar_topics() {
+        let names = ClientNames { user: Some("$SYS"), client_id: "c" };
+        assert!(!pattern("%u/#").matches("$SYS/broker", names));
+        assert_eq!(pattern("%u/#").filled(names), None);
+        assert!(pattern("a/%u/#").matches("a/$SYS/broker", names));
+        assert!(pattern("$SYS/%u").matches("$SYS/$SYS", names));
+    }
+
+    #[test]
+    fn what_is_not_a_filter_is_refused() {
+        assert_eq!(RuleFilter::topic(""), Err(RuleError::NotAFilter(TopicFilterError::Empty)));
+        assert!(matches!(RuleFilter::topic("a/#/b"), Err(RuleError::NotAFilter(_))));
+        assert_eq!(RuleFilter::topic("$share/g/a"), Err(RuleError::Shared));
+        assert_eq!(RuleFilter::pattern("pumps-%c/x"), Err(RuleError::PartOfALevel));
+        assert_eq!(RuleFilter::pattern("%u%c"), Err(RuleError::PartOfALevel));
+        assert!(RuleFilter::pattern("100%/x").is_ok());
+    }
+
+    #[test]
+    fn wildcards_in_names_are_seen() {
+        assert!(!ANN.have_wildcard() && !NOBODY.have_wildcard());
+        assert!(ClientNames { user: Some("a+"), client_id: "c" }.have_wildcard());
+        assert!(ClientNames { user: None, client_id: "#" }.have_wildcard());
+    }
+}

@@ -1,0 +1,146 @@
+//! Many filters with one meaning, and the search for one that matches a topic.
+//!
+//! Up to 8 filters are a list: each costs 2 to 30 ns. More are indexed: a filter without
+//! wildcard and placeholder is found by its text, any other by its first level. So the cost grows
+//! only with the filters of one first level, and with those that begin with a wildcard or a
+//! placeholder.
+
+use super::cover;
+use super::rule::{ClientNames, RuleFilter};
+use crate::mqtt::keyed::Keyed;
+use hashbrown::{HashMap, HashSet};
+use std::borrow::Cow;
+
+/// The largest number of filters that are a list.
+const LIST: usize = 8;
+
+/// Filters that all grant, or all deny.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSet {
+    filters: Vec<RuleFilter>,
+    index: Option<Box<Index>>,
+}
+
+/// Places in [`RuleSet::filters`].
+#[derive(Clone, Debug, Default)]
+struct Index {
+    exact: HashSet<Box<str>, Keyed>,
+    by_first_level: HashMap<Box<str>, Vec<u32>, Keyed>,
+    others: Vec<u32>,
+}
+
+impl RuleSet {
+    /// Returns the set of the filters. A filter that stands twice counts once.
+    pub fn new(filters: impl IntoIterator<Item = RuleFilter>) -> RuleSet {
+        let mut unique: Vec<RuleFilter> = Vec::new();
+        let mut seen: HashSet<RuleFilter, Keyed> = HashSet::default();
+        for filter in filters {
+            if seen.insert(filter.clone()) {
+                unique.push(filter);
+            }
+        }
+        let index = (unique.len() > LIST).then(|| Box::new(Index::of(&unique)));
+        RuleSet { filters: unique, index }
+    }
+
+    /// Returns true if there is no filter.
+    pub fn is_empty(&self) -> bool {
+        self.filters.is_empty()
+    }
+
+    /// Returns the number of filters.
+    pub fn len(&self) -> usize {
+        self.filters.len()
+    }
+
+    /// Returns true if a filter matches the Topic Name for this client. Allocates nothing.
+    pub fn matches(&self, topic: &str, names: ClientNames<'_>) -> bool {
+        let Some(index) = &self.index else {
+            return self.filters.iter().any(|filter| filter.matches(topic, names));
+        };
+        let any = |places: &[u32]| {
+            places
+                .iter()
+                .filter_map(|place| self.filters.get(*place as usize))
+                .any(|filter| filter.matches(topic, names))
+        };
+        let first = topic.split('/').next().unwrap_or_default();
+        index.exact.contains(topic)
+            || index.by_first_level.get(first).is_some_and(|places| any(places))
+            || any(&index.others)
+    }
+
+    /// Returns the filters with the names of the client filled in, without those that match nothing
+    /// for this client.
+    pub(super) fn filled<'a>(&'a self, names: ClientNames<'a>) -> impl Iterator<Item = Cow<'a, str>> {
+        self.filters.iter().filter_map(move |filter| filter.filled(names))
+    }
+
+    /// Returns true if one filter contains the other filter whole.
+    pub(super) fn contains(&self, filter: &str, names: ClientNames<'_>) -> bool {
+        self.filled(names).any(|own| cover::contains(&own, filter))
+    }
+
+    /// Returns true if a topic matches one of the filters and also the other filter.
+    pub(super) fn overlaps(&self, filter: &str, names: ClientNames<'_>) -> bool {
+        self.filled(names).any(|own| cover::overlaps(&own, filter))
+    }
+}
+
+impl Index {
+    fn of(filters: &[RuleFilter]) -> Index {
+        let mut index = Index::default();
+        for (place, filter) in (0_u32..).zip(filters) {
+            if filter.is_exact() {
+                index.exact.insert(filter.text().into());
+            } else if let Some(first) = filter.first_level() {
+                index.by_first_level.entry(first.into()).or_default().push(place);
+            } else {
+                index.others.push(place);
+            }
+        }
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "c" };
+
+    fn set(texts: &[String]) -> RuleSet {
+        RuleSet::new(texts.iter().map(|text| RuleFilter::pattern(text).unwrap()))
+    }
+
+    #[test]
+    fn an_indexed_set_matches_as_a_list_does() {
+        let topics: Vec<String> = (0..40)
+            .flat_map(|n| {
+                [
+                    format!("l{n}"),
+                    format!("l{n}/x"),
+                    format!("l{n}/x/y"),
+                    format!("$l{n}/x"),
+                    "ann".to_owned(),
+                ]
+            })
+            .collect();
+        let others = ["+/x/y", "%u", "%u/#", "$l3/#", "l4/%u", "$l5/x", "l6/+"];
+        let mut texts: Vec<String> = others.iter().map(|text| (*text).to_owned()).collect();
+        texts.extend((10..30).flat_map(|n| [format!("l{n}"), format!("l{n}/x/#")]));
+        let all = set(&texts);
+        assert!(all.index.is_some() && all.len() == texts.len());
+        for topic in &topics {
+            let expected = texts.iter().any(|text| set(std::slice::from_ref(text)).matches(topic, ANN));
+            assert_eq!(all.matches(topic, ANN), expected, "{topic}");
+        }
+    }
+
+    #[test]
+    fn a_filter_counts_once() {
+        let twice = set(&["a".to_owned(), "a".to_owned(), "b".to_owned()]);
+        assert_eq!((twice.len(), twice.is_empty()), (2, false));
+        assert!(RuleSet::default().is_empty() && !RuleSet::default().matches("a", ANN));
+    }
+}
