@@ -1,0 +1,134 @@
+//! The mistakes in a file of the operator, all at once, each with its line.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The largest number of lines that are named. A file of another kind may have a mistake in each
+/// line.
+const NAMED: usize = 20;
+
+/// The reason why a file cannot be used.
+#[derive(Debug)]
+pub struct FileError {
+    file: PathBuf,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    Unreadable(io::Error),
+    Lines { named: Vec<LineError>, more: usize },
+}
+
+/// A mistake in one line. The text never has a password or a hash.
+#[derive(Debug)]
+struct LineError {
+    line: usize,
+    what: String,
+}
+
+/// Collects the mistakes of one file.
+#[derive(Debug, Default)]
+pub struct LineErrors {
+    named: Vec<LineError>,
+    more: usize,
+}
+
+impl FileError {
+    /// Returns the error for a file that the system refuses.
+    pub fn unreadable(file: &Path, cause: io::Error) -> FileError {
+        FileError { file: file.to_owned(), cause: Cause::Unreadable(cause) }
+    }
+
+    /// Returns each mistake as one line of text: `passwd:3: ...`.
+    pub fn lines(&self) -> Vec<String> {
+        let file = self.file.display();
+        match &self.cause {
+            Cause::Unreadable(cause) => vec![format!("{file}: cannot be read: {cause}")],
+            Cause::Lines { named, more } => {
+                let mut lines: Vec<String> =
+                    named.iter().map(|error| format!("{file}:{}: {}", error.line, error.what)).collect();
+                if *more > 0 {
+                    lines.push(format!("{file}: {more} more lines are not valid"));
+                }
+                lines
+            }
+        }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines().join("\n"))
+    }
+}
+
+impl std::error::Error for FileError {}
+
+impl LineErrors {
+    /// Records a mistake. Lines count from 1.
+    pub fn push(&mut self, line: usize, what: impl Into<String>) {
+        if self.named.len() < NAMED {
+            self.named.push(LineError { line, what: what.into() });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Returns `value` if no mistake was recorded.
+    ///
+    /// # Errors
+    /// All mistakes.
+    pub fn or<T>(self, file: &Path, value: T) -> Result<T, FileError> {
+        if self.named.is_empty() {
+            return Ok(value);
+        }
+        let cause = Cause::Lines { named: self.named, more: self.more };
+        Err(FileError { file: file.to_owned(), cause })
+    }
+}
+
+/// Returns the lines of a file with their numbers, from 1, without line ends. A line that is not
+/// UTF-8 is recorded as a mistake. A byte order mark at the start is skipped.
+pub(super) fn lines<'a>(content: &'a [u8], errors: &mut LineErrors) -> Vec<(usize, &'a str)> {
+    let content = content.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(content);
+    let mut lines = Vec::new();
+    for (number, line) in (1..).zip(content.split(|byte| *byte == b'\n')) {
+        match std::str::from_utf8(line) {
+            Ok(line) => lines.push((number, line.trim_end_matches('\r'))),
+            Err(_) => errors.push(number, "the line is not UTF-8"),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mistake_has_its_file_and_line() {
+        let mut errors = LineErrors::default();
+        let content = b"\xEF\xBB\xBFone\r\n\xFF\nthree";
+        assert_eq!(lines(content, &mut errors), [(1, "one"), (3, "three")]);
+        errors.push(3, "is wrong");
+        let error = errors.or(Path::new("acl"), ()).unwrap_err();
+        assert_eq!(error.to_string(), "acl:2: the line is not UTF-8\nacl:3: is wrong");
+        assert!(LineErrors::default().or(Path::new("acl"), ()).is_ok());
+    }
+
+    #[test]
+    fn a_file_of_mistakes_is_not_listed_whole() {
+        let mut errors = LineErrors::default();
+        (1..=100).for_each(|line| errors.push(line, "is wrong"));
+        let lines = errors.or(Path::new("acl"), ()).unwrap_err().lines();
+        assert_eq!((lines.len(), lines[20].as_str()), (21, "acl: 80 more lines are not valid"));
+    }
+
+    #[test]
+    fn an_unreadable_file_is_named() {
+        let error = FileError::unreadable(Path::new("acl"), io::Error::other("no luck"));
+        assert_eq!(error.to_string(), "acl: cannot be read: no luck");
+    }
+}

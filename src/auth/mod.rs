@@ -1,0 +1,12 @@
+//! Authentication and authorization as services: files, hashes, and what the broker remembers of
+//! them.
+//!
+//! - [`password`]: the password file and its hashes.
+//! - [`acl_file`]: the ACL file.
+//! - [`file_error`]: the mistakes in such a file, with their lines.
+//!
+//! The functions block: a hash may take 38 ms and more. They know no actor and no socket.
+
+pub mod acl_file;
+pub mod file_error;
+pub mod password;
