@@ -240,6 +240,12 @@ impl Outbox {
         debug_assert!(self.taken <= self.buffer.len());
     }
 
+    /// Notes that the last `count` bytes of [`Self::written`] were not sent, and never will be. The
+    /// outbox writes nothing after this.
+    pub fn did_not_leave(&mut self, count: usize) {
+        self.written = self.written.saturating_sub(count as u64);
+    }
+
     /// Returns true if the socket took everything. The buffer is then empty, and another outbox may
     /// use it.
     pub fn reset_if_drained(&mut self) -> bool {

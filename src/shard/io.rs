@@ -44,10 +44,9 @@ const ROUNDS: usize = 16;
 
 /// Carries out what a shard decided. No method may call back into the shard.
 pub trait Io {
-    /// Writes as much of the outbox as the connection's socket takes, and returns the number of
-    /// bytes. Returns `None` if the socket is gone or failed; the caller then does nothing more
+    /// Writes as much of the outbox as the connection's socket takes. Returns `None` if the socket is gone or failed; the caller then does nothing more
     /// with this connection.
-    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<usize>;
+    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<Written>;
 
     /// The socket takes no more bytes: calls [`Shard::flush_connection`] when it does.
     fn await_writable(&mut self, id: ConnectionId);
@@ -80,6 +79,25 @@ pub trait Io {
 
     /// Passes a client event to its listeners, and returns what two of them want to publish.
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages;
+}
+
+/// The result of [`Io::write`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes that were taken from the outbox.
+    pub taken: usize,
+    /// Bytes that wait for the socket behind the outbox, because TLS or WebSocket sealed them. 0
+    /// for plain MQTT.
+    pub held: usize,
+    /// True if the socket took bytes.
+    pub progressed: bool,
+}
+
+impl Written {
+    /// Returns the result for a plain connection whose socket took this many bytes.
+    pub fn plain(taken: usize) -> Written {
+        Written { taken, held: 0, progressed: taken > 0 }
+    }
 }
 
 /// What the listeners of one client event want to publish: a topic and a payload each.
@@ -170,8 +188,8 @@ impl Shard {
     /// Writes one connection's outbox as far as its socket takes bytes.
     pub fn flush_connection(&mut self, now: Instant, id: ConnectionId, io: &mut impl Io) {
         let Some(outbox) = self.outbox(id) else { return };
-        let Some(wrote) = io.write(id, outbox) else { return };
-        match self.flushed(now, id, wrote) {
+        let Some(written) = io.write(id, outbox) else { return };
+        match self.flushed(now, id, written) {
             Flushed::Drained | Flushed::HeldUntilCommit | Flushed::Gone => {}
             Flushed::Blocked => io.await_writable(id),
             Flushed::Finished(leaves) => io.finish(id, leaves),
@@ -257,16 +275,23 @@ impl Shard {
         self.core.effects.unflushed = 0;
     }
 
-    /// Notes that a connection was flushed as far as its socket takes bytes; it took `wrote` bytes.
-    /// Returns what is left.
-    fn flushed(&mut self, now: Instant, id: ConnectionId, wrote: usize) -> Flushed {
-        self.core.turn.charge_write(wrote);
+    /// Notes that a connection was flushed as far as its socket takes bytes. Returns what is left.
+    fn flushed(&mut self, now: Instant, id: ConnectionId, written: Written) -> Flushed {
+        let Written { taken, held, progressed } = written;
+        self.core.turn.charge_write(taken);
         let Some(connection) = self.core.connections.get_mut(id) else { return Flushed::Gone };
         connection.dirty = false;
         let drained = connection.wire.outbox.reset_if_drained();
         if drained {
-            connection.blocked = Instant::NEVER;
             self.core.scratch.pool.give_back(connection.wire.outbox.reclaim());
+        }
+        if held > 0 {
+            // The socket has not taken what was sealed, so nothing more is sealed.
+            if progressed || connection.blocked.is_never() {
+                connection.blocked = now;
+            }
+        } else if drained {
+            connection.blocked = Instant::NEVER;
         } else if connection.wire.outbox.writable() == 0 {
             // The rest waits for a commit, not for the socket.
             connection.blocked = Instant::NEVER;
@@ -274,23 +299,24 @@ impl Shard {
                 connection.hold_until_commit(now);
                 self.core.durability.hold(id);
             }
-        } else if wrote > 0 || connection.blocked.is_never() {
+        } else if progressed || connection.blocked.is_never() {
             connection.blocked = now;
         }
         let held_until_commit = connection.held_until_commit;
         let closing = connection.is_closing();
-        if drained && let Phase::Closing { leaves, .. } = connection.phase {
+        let finished = drained && held == 0;
+        if finished && let Phase::Closing { leaves, .. } = connection.phase {
             return Flushed::Finished(leaves);
         }
-        if !drained {
+        if !finished {
             self.core.connections.register_write_idle(id, &mut self.core.effects);
         }
-        if !closing && wrote > 0 {
+        if !closing && taken > 0 {
             self.lifecycle().outbox_has_room(now, id);
         }
-        match (drained, held_until_commit) {
+        match (finished, held_until_commit) {
             (true, _) => Flushed::Drained,
-            (_, true) => Flushed::HeldUntilCommit,
+            (_, true) if held == 0 => Flushed::HeldUntilCommit,
             _ => Flushed::Blocked,
         }
     }

@@ -229,6 +229,14 @@ impl Shard {
         self.core.connections.remove(id);
     }
 
+    /// Notes that the last `bytes` bytes that were taken from an outbox did not leave the process.
+    /// Called before [`Self::closed`].
+    pub fn did_not_leave(&mut self, id: ConnectionId, bytes: usize) {
+        if let Some(connection) = self.core.connections.get_mut(id) {
+            connection.wire.outbox.did_not_leave(bytes);
+        }
+    }
+
     /// Removes a connection whose socket moves to another shard. Returns the time at which the
     /// connection was accepted and its arrival, for [`Self::accept`] of that shard. Returns `None`
     /// if there is no such connection.

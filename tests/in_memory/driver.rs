@@ -23,7 +23,7 @@ use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::durability::gates::PageRequest;
 use homing::shard::exchange::outbound::{Item, PeerBatch};
 use homing::shard::features::delayed::DelayedRequest;
-use homing::shard::io::{EventMessages, Io};
+use homing::shard::io::{EventMessages, Io, Written};
 use homing::shard::observe::client_events::{ClientEvent, Occurrence};
 use homing::shard::totals::Totals;
 use homing::shard::turn::STEPS_PER_TURN;
@@ -492,7 +492,7 @@ impl ShardIo<'_> {
 }
 
 impl Io for ShardIo<'_> {
-    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<usize> {
+    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<Written> {
         let at = self.link_of(id)?;
         let link = &mut self.links[at];
         let mut wrote = 0;
@@ -509,7 +509,7 @@ impl Io for ShardIo<'_> {
         if link.room != usize::MAX {
             link.room -= wrote;
         }
-        Some(wrote)
+        Some(Written::plain(wrote))
     }
 
     fn await_writable(&mut self, _: ConnectionId) {}

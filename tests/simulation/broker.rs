@@ -21,7 +21,7 @@ use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::durability::gates::PageRequest;
 use homing::shard::exchange::outbound::PeerBatch;
 use homing::shard::features::delayed::DelayedRequest;
-use homing::shard::io::{EventMessages, Io};
+use homing::shard::io::{EventMessages, Io, Written};
 use homing::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
 use homing::shard::{ConnectionId, ReadProgress, Shard};
 use homing::time::Instant;
@@ -74,9 +74,9 @@ struct Later {
 }
 
 impl Io for ShardIo<'_> {
-    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<usize> {
+    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<Written> {
         let socket = self.world.nodes[self.shard].link(id)?.socket;
-        Some(self.world.write(socket, outbox))
+        Some(Written::plain(self.world.write(socket, outbox)))
     }
 
     fn await_writable(&mut self, id: ConnectionId) {

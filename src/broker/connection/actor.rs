@@ -30,6 +30,9 @@ pub trait ConnectionDriver: 'static {
     /// Lends the read buffer of all connections of this thread.
     fn read_buffer(&self) -> RefMut<'_, Vec<u8>>;
 
+    /// Lends the buffer for the MQTT bytes of a connection with TLS or WebSocket.
+    fn opened(&self) -> RefMut<'_, Vec<u8>>;
+
     /// Returns true if the shard takes bytes of this connection now.
     fn reads(&self, id: ConnectionId) -> bool;
 
@@ -124,7 +127,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
                 Ok(SocketRead::Nothing | SocketRead::End) | Err(_) => return,
             };
             left = left.saturating_sub(read);
-            self.take_in(buffer.get(..read).unwrap_or_default());
+            self.received(&mut buffer, read);
         }
     }
 
@@ -150,8 +153,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
                 // There may be more, which is read after the other connections had their turn.
                 Ok(SocketRead::Some(n)) => {
                     yield_to_all(cx);
-                    self.take_in(buffer.get(..n).unwrap_or_default());
-                    return;
+                    return self.received(&mut buffer, n);
                 }
                 Ok(SocketRead::Last(n)) => n,
                 Ok(SocketRead::End) => {
@@ -161,7 +163,45 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
                 }
                 Err(error) => return self.gone(&error.to_string()),
             };
+            self.received(&mut buffer, read);
+        }
+    }
+
+    /// Takes in what was read into the buffer.
+    #[inline]
+    fn received(&mut self, buffer: &mut [u8], read: usize) {
+        if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.transport().is_wrapped()) {
+            self.open(buffer, read);
+        } else {
             self.take_in(buffer.get(..read).unwrap_or_default());
+        }
+    }
+
+    /// Opens the TLS records or WebSocket frames that were read, and passes their bytes to the
+    /// shard.
+    fn open(&mut self, buffer: &mut [u8], read: usize) {
+        let driver = Rc::clone(&self.driver);
+        let Some(endpoint) = self.endpoint.clone().filter(|_| self.state == SocketState::Open) else {
+            return;
+        };
+        let mut opened = driver.opened();
+        opened.clear();
+        let result = endpoint.transport().open(buffer, read, &mut opened);
+        if endpoint.transport().has_pending() {
+            // A pong, an alert, or the answer to a close frame.
+            driver.flush_connection(self.id);
+        }
+        drop(endpoint);
+        if !opened.is_empty() {
+            self.take_in(&opened);
+        }
+        match result {
+            Ok(false) => {}
+            Ok(true) => {
+                driver.flush_connection(self.id);
+                self.gone("closed by the peer");
+            }
+            Err(error) => self.gone(&error.to_string()),
         }
     }
 
@@ -272,7 +312,12 @@ impl<D: ConnectionDriver> Handler<ConnectionNotice> for ConnectionActor<D> {
                     self.state = SocketState::Lingering;
                 }
             }
-            ConnectionNotice::Close => self.gone("closed"),
+            ConnectionNotice::Close => {
+                if let Some(endpoint) = &self.endpoint {
+                    endpoint.transport().close_layers();
+                }
+                self.gone("closed");
+            }
             ConnectionNotice::Broken => self.gone("cannot be written to"),
             ConnectionNotice::Retransmit => {
                 if let Some(endpoint) = &self.endpoint {

@@ -26,6 +26,7 @@
 //! | `handle` | the driver's way to the actor, and the flag that wakes the mailbox |
 //! | `peer` | the client's address |
 //! | `transport` | the socket |
+//! | `wrapped` | TLS and WebSocket on a socket, and the map from wire bytes to MQTT bytes |
 
 mod actor;
 mod context;
@@ -34,9 +35,11 @@ mod peer;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod wrapped;
 
 pub use actor::{ConnectionActor, ConnectionDriver, Released};
 pub use context::ConnectionContext;
 pub use handle::{ConnectionHandle, ConnectionNotice, Endpoint};
 pub use peer::{PeerAddress, is_loopback};
 pub use transport::{DetachedTransport, SocketRead, Transport};
+pub use wrapped::Wrapped;

@@ -33,6 +33,7 @@ struct Recorder {
     called: Notify,
     handle: RefCell<Option<ConnectionHandle<Recorder>>>,
     buffer: RefCell<Vec<u8>>,
+    opened: RefCell<Vec<u8>>,
     reads: Cell<bool>,
     is_silent: Cell<bool>,
     has_unread: Cell<bool>,
@@ -52,6 +53,7 @@ impl Recorder {
             called: Notify::new(),
             handle: RefCell::default(),
             buffer: RefCell::new(vec![0; read_size]),
+            opened: RefCell::default(),
             reads: Cell::new(true),
             is_silent: Cell::new(false),
             has_unread: Cell::new(false),
@@ -105,6 +107,10 @@ impl ConnectionDriver for Recorder {
 
     fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
         self.buffer.borrow_mut()
+    }
+
+    fn opened(&self) -> RefMut<'_, Vec<u8>> {
+        self.opened.borrow_mut()
     }
 
     fn reads(&self, _: ConnectionId) -> bool {

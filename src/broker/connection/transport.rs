@@ -1,13 +1,20 @@
-//! The byte stream of a connection: a TCP or Unix socket.
+//! The byte stream of a connection: a TCP or Unix socket, plain or with TLS or WebSocket on top.
+//!
+//! A plain connection has no codecs, which costs one predictable branch for each read and write.
 //!
 //! Reads and writes are tried and never awaited: the owner of the connection polls for readiness. A
 //! short read shows that the socket is empty. Readiness is then cleared without the system call
 //! that would only answer "would block". The two calls of every message go past the C library,
 //! whose own calls are cancellation points with work before and after.
 
+use super::wrapped::Wrapped;
+use crate::net::layers::LayerError;
 use crate::session::outbound::stall::SocketView;
+use crate::session::outbox::Outbox;
+use crate::shard::io::Written;
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
+use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::net::TcpStream;
@@ -24,23 +31,33 @@ use tokio::io::unix::AsyncFd;
 #[derive(Debug)]
 pub struct Transport {
     socket: AsyncFd<OwnedFd>,
+    /// The codecs; `None` for plain MQTT. Actor and driver share the transport on one thread.
+    wrapped: Option<Box<RefCell<Wrapped>>>,
 }
 
 /// A socket on its way to another thread, in non-blocking mode. No reactor knows it.
 #[derive(Debug)]
 pub struct DetachedTransport {
     socket: OwnedFd,
+    wrapped: Option<Box<RefCell<Wrapped>>>,
+}
+
+impl DetachedTransport {
+    /// Puts codecs on the socket: from here on, its bytes go through them.
+    pub fn wrap(self, wrapped: Wrapped) -> DetachedTransport {
+        DetachedTransport { wrapped: Some(Box::new(RefCell::new(wrapped))), ..self }
+    }
 }
 
 impl From<TcpStream> for DetachedTransport {
     fn from(socket: TcpStream) -> DetachedTransport {
-        DetachedTransport { socket: socket.into() }
+        DetachedTransport { socket: socket.into(), wrapped: None }
     }
 }
 
 impl From<UnixStream> for DetachedTransport {
     fn from(socket: UnixStream) -> DetachedTransport {
-        DetachedTransport { socket: socket.into() }
+        DetachedTransport { socket: socket.into(), wrapped: None }
     }
 }
 
@@ -67,16 +84,30 @@ impl Transport {
         // or `detach` takes the descriptor out.
         #[expect(unsafe_code, reason = "one type for TCP and Unix sockets, and the smallest")]
         let socket = unsafe { AsyncFd::register(detached.socket)? };
-        Ok(Transport { socket })
+        Ok(Transport { socket, wrapped: detached.wrapped })
     }
 
     /// Takes the socket from its reactor, so that it can move to another thread.
     pub fn detach(self) -> DetachedTransport {
-        DetachedTransport { socket: self.socket.into_inner() }
+        DetachedTransport { socket: self.socket.into_inner(), wrapped: self.wrapped }
+    }
+
+    /// Returns the codecs, or `None` for plain MQTT.
+    #[inline]
+    fn wrapped(&self) -> Option<RefMut<'_, Wrapped>> {
+        self.wrapped.as_ref().map(|wrapped| wrapped.borrow_mut())
+    }
+
+    /// Returns true if the bytes of this connection go through codecs: what is read needs
+    /// [`Self::open`].
+    #[inline]
+    pub fn is_wrapped(&self) -> bool {
+        self.wrapped.is_some()
     }
 
     /// Reads, if the reactor has reported bytes since the socket was last empty. Makes no system
-    /// call otherwise.
+    /// call otherwise. With codecs, the bytes that are kept of a record come first in the buffer;
+    /// the number does not count them.
     ///
     /// # Errors
     /// The system's, if the connection failed. "Would block" is [`SocketRead::Nothing`].
@@ -107,12 +138,39 @@ impl Transport {
     /// # Errors
     /// The system's, "would block" among them.
     pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
+        let buffer = match self.wrapped() {
+            None => buffer,
+            Some(wrapped) => {
+                let kept = wrapped.put_tail(buffer);
+                buffer.get_mut(kept..).unwrap_or_default()
+            }
+        };
         match retry_on_intr(|| rustix::net::recv(self.socket.get_ref(), &mut *buffer, RecvFlags::empty())) {
             Ok((0, _)) => Ok(SocketRead::End),
             Ok((n, _)) if n < buffer.len() => Ok(SocketRead::Last(n)),
             Ok((n, _)) => Ok(SocketRead::Some(n)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Opens what was read into this buffer, and appends the MQTT bytes to `plain`. Returns true if
+    /// the peer closed its side. Replies may be pending afterwards.
+    ///
+    /// # Errors
+    /// The peer broke a rule of TLS or WebSocket.
+    pub fn open(&self, buffer: &mut [u8], read: usize, plain: &mut Vec<u8>) -> Result<bool, LayerError> {
+        match self.wrapped() {
+            Some(mut wrapped) => wrapped.open(buffer, read, plain),
+            None => {
+                plain.extend_from_slice(buffer.get(..read).unwrap_or_default());
+                Ok(false)
+            }
+        }
+    }
+
+    /// Returns true if wire bytes wait for the socket, besides the outbox.
+    pub fn has_pending(&self) -> bool {
+        self.wrapped().is_some_and(|wrapped| wrapped.has_pending())
     }
 
     /// Returns the number of bytes that the kernel has for the socket now.
@@ -126,11 +184,41 @@ impl Transport {
         self.socket.poll_write_ready(cx).map_ok(drop)
     }
 
+    /// Writes as much of the outbox as the socket takes. `scratch` is the write buffer of the
+    /// thread, for connections with codecs.
+    ///
+    /// # Errors
+    /// The system's, if the connection failed. "Would block" is no error.
+    pub fn write(&self, outbox: &mut Outbox, scratch: &RefCell<Vec<u8>>) -> io::Result<Written> {
+        if let Some(mut wrapped) = self.wrapped() {
+            let send = |bytes: &[u8]| self.try_write(bytes);
+            return wrapped.write(outbox, &mut scratch.borrow_mut(), send, || self.unacknowledged());
+        }
+        let mut wrote = 0;
+        while outbox.writable() > 0 {
+            let result = if outbox.is_contiguous() {
+                self.try_write(outbox.front())
+            } else {
+                self.try_write_vectored(&outbox.pieces())
+            };
+            match result {
+                Ok(n) => {
+                    outbox.advance(n);
+                    wrote += n;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Written::plain(wrote))
+    }
+
     /// Writes some of the bytes, and returns their number.
     ///
     /// # Errors
     /// "Would block" if the socket takes none; else the system's, if the connection failed.
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.try_io(Interest::WRITABLE, |socket| {
             Ok(retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))?)
         })
@@ -140,21 +228,48 @@ impl Transport {
     ///
     /// # Errors
     /// As [`Transport::try_write`].
-    pub fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.socket
             .try_io(Interest::WRITABLE, |socket| Ok(retry_on_intr(|| rustix::io::writev(socket, pieces))?))
     }
 
+    /// Ends the codecs in order: a close frame of WebSocket, and close_notify of TLS. Does nothing
+    /// without codecs.
+    pub fn close_layers(&self) {
+        if let Some(mut wrapped) = self.wrapped() {
+            wrapped.close(|bytes| self.try_write(bytes));
+        }
+    }
+
+    /// Returns true once, when the keys of TLS 1.2 are nearly used up.
+    pub fn take_keys_used_up(&self) -> bool {
+        self.wrapped().is_some_and(|mut wrapped| wrapped.take_keys_used_up())
+    }
+
+    /// Returns the number of MQTT bytes that were taken from the outbox and wait here.
+    pub fn held(&self) -> usize {
+        self.wrapped().map_or(0, |wrapped| wrapped.unsent(0))
+    }
+
     /// Closes the writing side. The peer's bytes are still read.
     pub fn shut_down_writing(&self) {
+        self.close_layers();
         // A socket that the peer has reset is not connected, so there is nothing to close.
         let _ = socket2::SockRef::from(self.socket.get_ref()).shutdown(Shutdown::Write);
     }
 
-    /// Returns how many written bytes the peer's kernel does not have, and why. Costs one system
-    /// call, and a second one if there are such bytes.
+    /// Returns how many written MQTT bytes the peer's kernel does not have, and why. Costs one
+    /// system call, and a second one if there are such bytes.
+    ///
+    /// For a Unix socket the kernel reports the memory of what the peer's process has not read,
+    /// which is more than the bytes. So such bytes count as not read for longer than they are.
     pub fn view(&self) -> SocketView {
-        match self.unsent() {
+        let unacknowledged = self.unacknowledged();
+        let unsent = match self.wrapped() {
+            None => unacknowledged,
+            Some(wrapped) => wrapped.unsent(unacknowledged),
+        };
+        match unsent {
             0 => SocketView::default(),
             unsent => {
                 let (on_the_way, retransmits) = self.segments();
@@ -181,8 +296,8 @@ impl Transport {
         if result == 0 { (info.tcpi_unacked, info.tcpi_retransmits.into()) } else { (0, 0) }
     }
 
-    /// Returns the number of written bytes that the peer's kernel has not acknowledged.
-    fn unsent(&self) -> usize {
+    /// Returns the number of wire bytes that were written and that the peer's kernel has not acknowledged.
+    fn unacknowledged(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: `fd` is this socket's, and open as long as `self` lives. TIOCOUTQ writes one
         // `int` to the pointer, which leads to a live local of that type.

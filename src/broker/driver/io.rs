@@ -2,7 +2,7 @@
 
 use super::destinations::Destinations;
 use super::handles::Handles;
-use crate::broker::connection::{ConnectionDriver, ConnectionNotice, Transport};
+use crate::broker::connection::{ConnectionDriver, ConnectionNotice};
 use crate::broker::events::EventListeners;
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
@@ -13,12 +13,11 @@ use crate::shard::connection::Leaves;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
-use crate::shard::io::{EventMessages, Io};
+use crate::shard::io::{EventMessages, Io, Written};
 use crate::shard::observe::client_events::ClientEvent;
 use crate::store::writer::{SessionToken, StorePageRequest, ToStore};
 use crate::time::Instant;
 use std::cell::{Cell, Ref, RefCell};
-use std::io;
 use std::time::Duration;
 
 /// The I/O of one shard. Each method sends or tries and none waits, so no other code of the thread
@@ -30,7 +29,9 @@ pub(super) struct DriverIo<'a, D: ConnectionDriver> {
     pub(super) handles: Ref<'a, Handles<D>>,
     /// The listeners of client events.
     pub(super) listeners: &'a RefCell<EventListeners>,
-    /// Counts the bytes that are written.
+    /// The write buffer of the connections with TLS or WebSocket.
+    pub(super) write_buffer: &'a RefCell<Vec<u8>>,
+    /// Counts the MQTT bytes that are written.
     pub(super) traffic: &'a Traffic,
     /// Delay of the latest batch of expired deadlines.
     pub(super) tick_late: Duration,
@@ -69,16 +70,16 @@ impl<D: ConnectionDriver> DriverIo<'_, D> {
 }
 
 impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
-    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<usize> {
+    fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<Written> {
         let handle = self.handles.find(id)?;
-        let wrote = write(handle.transport(), outbox);
-        if wrote.is_err() {
+        let written = handle.transport().write(outbox, self.write_buffer);
+        if written.is_err() {
             // The reading side would meet the same error, but need not be read now.
             handle.notify(ConnectionNotice::Broken);
         }
-        let wrote = wrote.ok()?;
-        self.traffic.add_sent(wrote);
-        Some(wrote)
+        let written = written.ok()?;
+        self.traffic.add_sent(written.taken);
+        Some(written)
     }
 
     fn await_writable(&mut self, id: ConnectionId) {
@@ -129,26 +130,4 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
         let address = handle.map(|handle| &handle.peer);
         self.listeners.borrow_mut().report(now, event, address, self.tick_late)
     }
-}
-
-/// Writes as much as the socket takes, and returns the number of bytes.
-fn write(transport: &Transport, outbox: &mut Outbox) -> io::Result<usize> {
-    let mut wrote = 0;
-    while outbox.writable() > 0 {
-        let result = if outbox.is_contiguous() {
-            transport.try_write(outbox.front())
-        } else {
-            transport.try_write_vectored(&outbox.pieces())
-        };
-        match result {
-            Ok(n) => {
-                outbox.advance(n);
-                wrote += n;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(wrote)
 }

@@ -61,6 +61,10 @@ pub struct ShardDriver {
     here: ShardId,
     /// The read buffer of all connections of this thread, so that an idle connection owns none.
     read_buffer: RefCell<Vec<u8>>,
+    /// The MQTT bytes of one read, of all connections with TLS or WebSocket.
+    opened: RefCell<Vec<u8>>,
+    /// The wire bytes of one write, of the same connections.
+    write_buffer: RefCell<Vec<u8>>,
     handles: RefCell<Handles<ShardDriver>>,
     destinations: Destinations,
     flusher: FlusherWaker,
@@ -89,6 +93,8 @@ impl ShardDriver {
             shard: RefCell::new(shard),
             here,
             read_buffer: RefCell::new(vec![0; READ_SIZE]),
+            opened: RefCell::default(),
+            write_buffer: RefCell::default(),
             handles: RefCell::default(),
             destinations: Destinations::new(here),
             flusher: FlusherWaker::default(),
@@ -257,6 +263,7 @@ impl ShardDriver {
             destinations: &self.destinations,
             handles: self.handles.borrow(),
             listeners: &self.listeners,
+            write_buffer: &self.write_buffer,
             traffic: &self.traffic,
             tick_late: self.tick_late.get(),
         }
@@ -330,6 +337,10 @@ impl ConnectionDriver for ShardDriver {
         self.read_buffer.borrow_mut()
     }
 
+    fn opened(&self) -> RefMut<'_, Vec<u8>> {
+        self.opened.borrow_mut()
+    }
+
     fn reads(&self, id: ConnectionId) -> bool {
         self.look(|shard| shard.reads(id))
     }
@@ -381,7 +392,11 @@ impl ConnectionDriver for ShardDriver {
 
     /// Reports the event at once, while the driver knows the client's address.
     fn closed(&self, id: ConnectionId, why: &str) {
+        let held = self.handles.borrow().find(id).map_or(0, |handle| handle.transport().held());
         self.with_shard(|shard, now| {
+            if held > 0 {
+                shard.did_not_leave(id, held);
+            }
             shard.closed(now, id, why);
             shard.report_events(now, &mut self.io());
         });
