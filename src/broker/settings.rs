@@ -1,6 +1,7 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
 use crate::config::{self, ByteSize, Config, Redelivery};
+use crate::session::authentication::{Anonymous, AuthPolicy};
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
@@ -34,6 +35,9 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
                 wildcard_levels: limits.wildcard_levels,
             },
         },
+        // Nothing verifies names yet, so everybody may enter.
+        auth: AuthPolicy { anonymous: Anonymous::Always, methods: Vec::new() },
+        auth_timeout: Duration::from_secs(5),
         connect_timeout: config.network.connect_timeout,
         write_timeout: config.network.write_timeout,
         sessions: limits.sessions as usize,

@@ -20,6 +20,20 @@ pub struct ConnectRefusal {
     pub reason: ReasonCode,
     /// The text for the log and the Reason String.
     pub what: &'static str,
+    /// False if the text is for the log alone, because a Reason String would help an attacker.
+    pub is_told: bool,
+}
+
+impl ConnectRefusal {
+    /// Returns a refusal whose text is for the log and the Reason String.
+    pub const fn new(reason: ReasonCode, what: &'static str) -> ConnectRefusal {
+        ConnectRefusal { reason, what, is_told: true }
+    }
+
+    /// Returns a refusal whose text is for the log alone.
+    pub const fn untold(reason: ReasonCode, what: &'static str) -> ConnectRefusal {
+        ConnectRefusal { reason, what, is_told: false }
+    }
 }
 
 /// The values that hold after a CONNECT was negotiated.
@@ -41,7 +55,7 @@ pub struct Negotiated {
 /// [`ConnectRefusal`] for an empty client identifier that the version does not allow, and for an
 /// authentication method.
 pub fn check(connect: &Connect<'_>) -> Result<(), ConnectRefusal> {
-    let refuse = |reason, what| Err(ConnectRefusal { reason, what });
+    let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
     if connect.client_id.is_empty() {
         // 3.1.1 [MQTT-3.1.3-7], [MQTT-3.1.3-8]; 3.1 has no empty client ids at all.
         let clean = connect.clean_start && connect.version == ProtocolVersion::V3_1_1;
@@ -166,7 +180,7 @@ impl Wire {
     /// return code for, and for a 5.0 client that cannot take even the bare packet.
     // 3.1.1 [MQTT-3.2.2-4], [MQTT-3.2.2-5]; 5.0 [MQTT-3.1.4-2], [MQTT-3.2.2-6], [MQTT-3.2.2-7]
     pub fn put_refusal(&mut self, refusal: &ConnectRefusal) {
-        let ConnectRefusal { reason, what } = *refusal;
+        let ConnectRefusal { reason, what, is_told } = *refusal;
         if !self.version.is_v5() && ConnectReturnCode::from_reason(reason).is_none() {
             return;
         }
@@ -175,11 +189,11 @@ impl Wire {
             Packet::Connack(Box::new(Connack { session_present: false, reason, properties }))
         };
         // 5.0 [MQTT-3.2.2-19]
-        let text = self.version.is_v5().then_some(what);
+        let text = (self.version.is_v5() && is_told).then_some(what);
         let _ = self.put(&connack(text)).or_else(|_| self.put(&connack(None)));
     }
 }
 
 #[cfg(test)]
 #[path = "connect_tests.rs"]
-mod tests;
+pub(super) mod tests;

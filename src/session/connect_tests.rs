@@ -5,7 +5,7 @@ use crate::mqtt::packet::ConnectProperties;
 use crate::session::policy::tests::policy;
 use ProtocolVersion::{V3_1, V3_1_1, V5};
 
-fn connect(version: ProtocolVersion) -> Connect<'static> {
+pub(crate) fn connect(version: ProtocolVersion) -> Connect<'static> {
     Connect {
         version,
         clean_start: true,
@@ -133,7 +133,7 @@ fn connack_leaves_out_user_properties_that_the_client_cannot_take() {
 // 5.0 [MQTT-3.2.2-19]
 #[test]
 fn a_refusal_leaves_out_the_reason_string_that_the_client_cannot_take() {
-    let refusal = ConnectRefusal { reason: ReasonCode::BAD_AUTHENTICATION_METHOD, what: "no such method" };
+    let refusal = ConnectRefusal::new(ReasonCode::BAD_AUTHENTICATION_METHOD, "no such method");
     for (version, size, len) in [(V5, 1_000, 22), (V5, 10, 5), (V5, 4, 0), (V3_1_1, 1_000, 0)] {
         let mut wire = wire(version, size);
         wire.put_refusal(&refusal);

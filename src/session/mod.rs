@@ -31,6 +31,7 @@
 //! | `drops` | why a message was dropped |
 
 pub mod ack_wait;
+pub mod authentication;
 pub mod connect;
 pub mod counters;
 pub mod disconnect;

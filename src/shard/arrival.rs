@@ -1,5 +1,7 @@
 //! What the broker knows of a connection before its first packet.
 
+pub use crate::session::authentication::Reach;
+
 /// What the broker knows of a connection before its first packet. Moves with the socket, if the
 /// session lives in another shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,14 +25,3 @@ impl Arrival {
 /// The place of a listener in the list of all listeners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerNumber(pub u16);
-
-/// The places from which a connection can come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
-    /// The listener is bound to loopback or to a Unix socket, and the peer is local. With PROXY
-    /// protocol, the peer is the one that the header names.
-    Local,
-    /// Anything else.
-    #[default]
-    Network,
-}

@@ -1,15 +1,19 @@
-//! Handles CONNECT: checks it, takes over or begins the session, and writes CONNACK.
+//! Handles CONNECT: checks it, authenticates the client, takes over or begins the session, and
+//! writes CONNACK.
 
+use crate::access::identity::Identity;
 use crate::mqtt::codec::DecodeError;
 use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::Session;
+use crate::session::authentication::Entry;
 use crate::session::connect::{self, ConnectRefusal, Negotiated};
 use crate::session::outbound::retry::Outlives;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
+use crate::shard::authentication::Authentication;
 use crate::shard::client_table::hash;
 use crate::shard::connection::{Connection, Leaves, Phase};
 use crate::shard::core::Core;
@@ -73,10 +77,14 @@ impl<'a> ConnectRequest<'a> {
         if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
         }
+        let user = match connect::check(connect).and_then(|()| self.authenticate(life.core)) {
+            Ok(Verdict::Enters(user)) => user,
+            Ok(Verdict::Pending) => return Flow::Wait,
+            Err(refusal) => return self.refuse(client_id, &refusal, life.core),
+        };
         let existing = self.find_client(client_id, life);
         if let Err(refusal) = self.admit(&negotiated, client_id, existing, life.core) {
-            self.refuse(client_id, &refusal, life.core);
-            return Flow::Closed;
+            return self.refuse(client_id, &refusal, life.core);
         }
         // A session of this client may have ended in a batch that is not committed yet. A CONNACK
         // without Session Present promises that this session is gone, so CONNACK waits for that
@@ -88,8 +96,37 @@ impl<'a> ConnectRequest<'a> {
         if was_stored && resumed.is_none() {
             life.core.hold_until_commit(id);
         }
+        if let Some(session_entry) = life.core.sessions.get_mut(session_id) {
+            session_entry.set_user(user);
+        }
         self.establish(session_id, &negotiated, assigned.as_deref(), resumed.is_some(), life);
         Flow::Continue
+    }
+
+    /// Returns the user of the client, or asks the authenticator and pauses the connection. Then
+    /// this CONNECT is handled again when the decision has come.
+    ///
+    /// # Errors
+    /// The refusal, if the client may not connect.
+    fn authenticate(&self, core: &mut Core) -> Result<Verdict, ConnectRefusal> {
+        let ConnectRequest { now, connection: id, connect } = *self;
+        let Core { connections, settings, effects, .. } = core;
+        let Some(connection) = connections.get_mut(id) else { return Ok(Verdict::Pending) };
+        if let Some(decision) = connection.take_decision() {
+            return decision.into_identity().map(|user| Verdict::Enters(Some(user)));
+        }
+        let certificate_user = connection.rare().and_then(|rare| rare.certificate_user.as_deref());
+        match settings.auth.entry(connect, connection.reach, certificate_user)? {
+            Entry::Anonymous => Ok(Verdict::Enters(None)),
+            Entry::Named(name, source) => Ok(Verdict::Enters(Some(Arc::new(Identity::new(name, source))))),
+            Entry::Asks => {
+                let authentication = Authentication::begin(now, settings.auth_timeout);
+                effects.auth_requests.push(authentication.request(id, connection.listener, connect));
+                connection.begin_authentication(now, authentication);
+                connections.register_read_idle(id, effects);
+                Ok(Verdict::Pending)
+            }
+        }
     }
 
     /// Returns a new client identifier. No session has it, and its sessions live in this shard.
@@ -129,8 +166,7 @@ impl<'a> ConnectRequest<'a> {
         core: &mut Core,
     ) -> Result<(), ConnectRefusal> {
         let ConnectRequest { connect, .. } = *self;
-        connect::check(connect)?;
-        let refuse = |reason, what| Err(ConnectRefusal { reason, what });
+        let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
         let held = existing.and_then(|session| core.sessions.get(session)).map(|session_entry| HeldMemory {
             kept: session_entry.session.expiry > 0,
             stored: session_entry.session.row().is_some(),
@@ -213,7 +249,8 @@ impl<'a> ConnectRequest<'a> {
     ) {
         let ConnectRequest { now, connection: id, connect } = *self;
         let client_id = assigned.unwrap_or(connect.client_id);
-        let redelivery = life.core.sessions.redelivery_of(client_id, connect.user_name);
+        let user = life.core.sessions.get(session_id).and_then(|entry| entry.user().cloned());
+        let redelivery = life.core.sessions.redelivery_of(client_id, user.as_ref().map(|user| user.user()));
         if let Some(session_entry) = life.core.sessions.get_mut(session_id) {
             session_entry.session.sender.set_terms(redelivery);
         }
@@ -258,6 +295,7 @@ impl<'a> ConnectRequest<'a> {
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
         connection.phase = Phase::Established;
+        connection.end_connect();
         connection.session = Some(session_id);
         connection.keep_alive.start(negotiated.keep_alive_secs, now);
         let wire = &mut connection.wire;
@@ -282,7 +320,7 @@ impl<'a> ConnectRequest<'a> {
     }
 
     /// Writes the refusal of a CONNECT, and begins to close the connection.
-    fn refuse(&self, client_id: &str, refusal: &ConnectRefusal, core: &mut Core) {
+    fn refuse(&self, client_id: &str, refusal: &ConnectRefusal, core: &mut Core) -> Flow {
         let ConnectRequest { now, connection: id, .. } = *self;
         let Core { connections, scratch, .. } = &mut *core;
         if let Some(Connection { wire, .. }) = connections.get_mut(id) {
@@ -292,7 +330,16 @@ impl<'a> ConnectRequest<'a> {
         core.begin_closing(now, id, Leaves::Broker);
         core.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
         core.note_refused(id, Some(client_id), refusal.reason, refusal.what);
+        Flow::Closed
     }
+}
+
+/// The state of a client's authentication.
+enum Verdict {
+    /// The client may enter; anonymously, or as this user.
+    Enters(Option<Arc<Identity>>),
+    /// The authenticator has been asked.
+    Pending,
 }
 
 /// Closes a connection whose first bytes are no valid CONNECT. Writes a CONNACK if `error` has one.

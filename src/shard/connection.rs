@@ -13,6 +13,7 @@ use crate::session::outbound::sender::Sender;
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::wire::Wire;
 use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
+use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub struct Rare {
     pub partial: Partial,
     /// `None` until the client sets a topic alias.
     pub aliases: Option<Box<IncomingAliases>>,
+    /// The authentication, from the request until CONNECT is handled.
+    authentication: Option<Box<Authentication>>,
     /// The user name in the client's verified certificate; `None` without one.
     pub certificate_user: Option<Box<str>>,
     /// The time of the last report that a redelivery request of this client is unreadable.
@@ -120,6 +123,9 @@ impl Recount for Partial {
 pub enum Phase {
     /// No packet has come yet.
     AwaitingConnect,
+    /// CONNECT has come, and the authenticator has not decided yet. The bytes of CONNECT are in the
+    /// partial packet.
+    Authenticating,
     /// CONNECT was accepted.
     Established,
     /// The outbox is written, and then the connection is closed. Nothing more is read.
@@ -161,6 +167,8 @@ pub enum Pause {
     Turn = 16,
     /// The last packet needs more work than one turn. Reading continues when the work is complete.
     Work = 32,
+    /// The authenticator has not decided about CONNECT yet.
+    Authentication = 64,
 }
 
 impl Pauses {
@@ -263,6 +271,12 @@ impl Connection {
             // Before CONNECT is complete, this deadline is `network.connect_timeout`. So it also
             // bounds a partial CONNECT.
             Phase::AwaitingConnect => keep_alive,
+            // Keep Alive is paused. The decision has a deadline of its own.
+            Phase::Authenticating => self
+                .rare
+                .as_ref()
+                .and_then(|rare| rare.authentication.as_ref())
+                .map_or(Instant::NEVER, |authentication| authentication.deadline(awake_since)),
             Phase::Established => match &self.rare {
                 Some(rare) => keep_alive.min(rare.partial.deadline(awake_since)),
                 None => keep_alive,
@@ -279,6 +293,34 @@ impl Connection {
             (_, Instant::NEVER) => Instant::NEVER,
             (_, since) => since.max(awake_since) + timeout,
         }
+    }
+
+    /// Begins to wait for the decision of the authenticator. Nothing more is read meanwhile.
+    pub(crate) fn begin_authentication(&mut self, now: Instant, authentication: Authentication) {
+        self.phase = Phase::Authenticating;
+        self.rare_mut().authentication = Some(Box::new(authentication));
+        self.pause(Pause::Authentication, now);
+    }
+
+    /// Keeps the decision of the authenticator until CONNECT is handled. Returns false if the
+    /// connection does not wait for one.
+    pub(crate) fn decide(&mut self, decision: AuthDecision) -> bool {
+        let Phase::Authenticating = self.phase else { return false };
+        let Some(authentication) = self.rare_mut().authentication.as_mut() else { return false };
+        authentication.decide(decision);
+        self.phase = Phase::AwaitingConnect;
+        true
+    }
+
+    /// Removes and returns the decision of the authenticator. Returns `None` if it was not asked.
+    pub(crate) fn take_decision(&mut self) -> Option<AuthDecision> {
+        self.rare.as_mut()?.authentication.take()?.into_decision()
+    }
+
+    /// Frees the parts that were needed until CONNECT was accepted, as far as an idle connection
+    /// does not need them.
+    pub(crate) fn end_connect(&mut self) {
+        self.rare = None;
     }
 
     /// Returns true if the connection is being closed.

@@ -9,6 +9,7 @@ use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::Lsn;
 use crate::session::outbox::Pool;
 use crate::shard::arrival::Arrival;
+use crate::shard::authentication::AuthDecision;
 use crate::shard::connection::{Connection, Leaves, Pause, Phase};
 use crate::shard::effects::Effects;
 use crate::shard::settings::ShardSettings;
@@ -135,6 +136,12 @@ impl Connections {
         if !connection.wire.outbox.is_empty() || connection.is_closing() {
             connection.mark_dirty(id, &mut effects.dirty);
         }
+    }
+
+    /// Keeps the decision of the authenticator until CONNECT is handled. Returns false if the
+    /// connection does not wait for one, or is gone.
+    pub(crate) fn decide(&mut self, id: ConnectionId, decision: AuthDecision) -> bool {
+        self.slots.get_mut(id).is_some_and(|connection| connection.decide(decision))
     }
 
     /// Pauses a connection for `cause`. Returns false if it is paused for this cause already, or

@@ -7,7 +7,8 @@
 use crate::mqtt::packet::ReasonCode;
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::connection::Phase;
+use crate::shard::authentication::AuthDecision;
+use crate::shard::connection::{Pause, Phase};
 use crate::shard::core::Core;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::{DisconnectCause, ExhaustedAction, Occurrence, RedeliveryTime};
@@ -137,6 +138,13 @@ impl OverdueConnection {
             return OverdueConnection::Abandon;
         }
         if connections.read_deadline(id) <= now {
+            if connection.phase == Phase::Authenticating {
+                let silent =
+                    AuthDecision::Unavailable("the authenticator did not decide within auth.timeout");
+                life.core.connections.decide(id, silent);
+                life.core.unpause(now, id, Pause::Authentication);
+                return OverdueConnection::NotYet;
+            }
             let silent = now.since(connection.keep_alive.last_heard());
             let (reason, cause) = if connection.phase == Phase::AwaitingConnect {
                 (None, DisconnectCause::NoConnect)

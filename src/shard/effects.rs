@@ -8,6 +8,7 @@
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{BodyNumber, DelayedNumber, EntryNumber};
 use crate::routing::subscription_tree::ShardId;
+use crate::shard::authentication::AuthRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::observe::client_events::ClientEvent;
 use crate::shard::slots::{ConnectionId, SessionId};
@@ -34,6 +35,8 @@ pub struct Effects {
     pub pages: Vec<PageRequest>,
     /// Delayed messages to read back from the store.
     pub delayed: Vec<DelayedRequest>,
+    /// CONNECT packets that the authenticator decides.
+    pub auth_requests: Vec<AuthRequest>,
     /// True if stored retained messages changed. The changes go to the store before this turn's
     /// batch.
     pub retained: bool,
@@ -82,6 +85,7 @@ impl Effects {
             && self.peer_batches.is_empty()
             && self.pages.is_empty()
             && self.delayed.is_empty()
+            && self.auth_requests.is_empty()
             && self.events.is_empty()
     }
 }

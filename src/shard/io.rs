@@ -20,12 +20,13 @@
 //!    4. Send changed retained messages, then the sealed batch, then page requests to the store.
 //!    5. Seal and send one batch to each peer. The store has the batch first: a participant's part
 //!       of a transaction must not reach the store before the batch that lists it.
-//!    6. Register deadlines, resume paused connections.
+//!    6. Register deadlines, ask the authenticator, resume paused connections.
 
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
+use crate::shard::authentication::AuthRequest;
 use crate::shard::connection::{Leaves, Pause, Phase};
 use crate::shard::durability::gates::SealTime;
 use crate::shard::effects::{DelayedRequest, PageRequest};
@@ -76,6 +77,10 @@ pub trait Io {
 
     /// Reads from this connection again, in a later turn.
     fn resume(&mut self, id: ConnectionId);
+
+    /// Asks the authenticator, whose decision comes back with [`Shard::authenticated`]. A decision
+    /// that comes later than `auth.timeout` is not needed.
+    fn authenticate(&mut self, request: AuthRequest);
 
     /// Passes a client event to its listeners, and returns what two of them want to publish.
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages;
@@ -221,6 +226,7 @@ impl Shard {
         if !self.core.effects.registrations.is_empty() {
             io.register(now, std::mem::take(&mut self.core.effects.registrations));
         }
+        self.core.effects.auth_requests.drain(..).for_each(|request| io.authenticate(request));
         self.core.effects.resume.drain(..).for_each(|id| io.resume(id));
     }
 

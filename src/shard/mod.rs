@@ -44,6 +44,7 @@
 //! |---|---|
 //! | [`connection`], [`session_entry`] | one connection, one session |
 //! | [`arrival`] | what is known of a connection before its first packet |
+//! | [`authentication`] | requests to the authenticator, and decisions |
 //! | `publication` | one message on its way |
 //! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
 //! | `admission` | changes that need memory or disk, and the check that there is some |
@@ -54,6 +55,7 @@ mod admission;
 mod after_deliveries;
 mod answer;
 pub mod arrival;
+pub mod authentication;
 mod client_table;
 mod connect;
 pub mod connection;
@@ -103,7 +105,9 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::time::Instant;
 use arrival::Arrival;
+use authentication::AuthDecision;
 pub use connect::shard_of;
+use connection::Pause;
 use core::Core;
 use deadlines::{DeadlineAction, OverdueAcknowledgement, OverdueConnection};
 use durability::placement::RecoveredShard;
@@ -220,6 +224,14 @@ impl Shard {
     pub fn accept(&mut self, accepted: Instant, arrival: Arrival) -> ConnectionId {
         let seed = self.core.random();
         self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
+    }
+
+    /// Takes in the decision about a CONNECT. The connection is read again then, and its CONNECT is
+    /// handled. Does nothing if the connection does not wait for a decision any more.
+    pub fn authenticated(&mut self, now: Instant, id: ConnectionId, decision: AuthDecision) {
+        if self.core.connections.decide(id, decision) {
+            self.core.unpause(now, id, Pause::Authentication);
+        }
     }
 
     /// Removes a connection whose socket is gone: closed by the peer, failed, or finished after

@@ -21,6 +21,7 @@ use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
 use crate::shard::work::Job;
 use crate::time::Instant;
+use zeroize::Zeroize;
 
 /// The packet type of PUBLISH.
 const PUBLISH: u8 = 3;
@@ -58,6 +59,7 @@ impl Shard {
         if connection.is_closing() {
             return ReadProgress::Closed;
         }
+        let has_password = connection.phase == Phase::AwaitingConnect;
         let joined = (connection.partial_len() > 0).then(|| {
             let mut joined = self.core.connections.take_partial(id).unwrap_or_default();
             joined.extend_from_slice(input);
@@ -83,8 +85,15 @@ impl Shard {
             Some(joined) if taken == 0 && matches!(progress, ReadProgress::All | ReadProgress::Paused) => {
                 self.keep(now, id, progress, joined)
             }
+            Some(mut joined) if has_password && progress == ReadProgress::Closed => {
+                joined.zeroize();
+                progress
+            }
             Some(mut joined) => {
                 let rest = joined.split_off(taken);
+                if has_password {
+                    joined.zeroize();
+                }
                 self.keep(now, id, progress, rest)
             }
         }
@@ -161,6 +170,8 @@ impl Shard {
             let decoded = match connection.phase {
                 Phase::AwaitingConnect => codec::decode_connect(rest, limit),
                 Phase::Established => codec::decode_next(rest, connection.wire.version, limit, topic),
+                // The connection is paused while it waits for the authenticator.
+                Phase::Authenticating => return (ReadProgress::Paused, taken),
                 Phase::Closing { .. } => return (ReadProgress::Closed, taken),
             };
             let (flow, length) = match decoded {

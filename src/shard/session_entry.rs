@@ -1,5 +1,6 @@
 //! A session of a shard, with the data that the shard keeps beside it.
 
+use crate::access::identity::Identity;
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::Charge;
 use crate::persistence::records::StoredSession;
@@ -13,6 +14,7 @@ use crate::shard::slots::ConnectionId;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 /// A session of this shard, with its deadlines and its held messages.
 #[derive(Debug)]
@@ -25,14 +27,26 @@ pub struct SessionEntry {
     pub ends: Instant,
     /// The time at which the will is published. [`Instant::NEVER`] if no will is pending.
     pub will_due: Instant,
-    /// Messages that wait for room in the queue, under the policy `hold`.
-    #[expect(
-        clippy::box_collection,
-        reason = "8 bytes in every session where 32 would nearly always be empty"
-    )]
-    held: Option<Box<VecDeque<HeldMessage>>>,
+    /// The parts that most sessions do not have: 8 bytes in every session, where the parts
+    /// themselves would nearly always be empty.
+    rare: Option<Box<RareParts>>,
     /// The deadline that the expiry actor has for this session.
     pub registered: Registered,
+}
+
+/// Parts of a session that most sessions do not have.
+#[derive(Debug, Default)]
+struct RareParts {
+    /// Messages that wait for room in the queue, under the policy `hold`.
+    held: VecDeque<HeldMessage>,
+    /// The user of the client; `None` for an anonymous client.
+    user: Option<Arc<Identity>>,
+}
+
+impl RareParts {
+    fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.user.is_none()
+    }
 }
 
 /// A message that waits for room in a full queue.
@@ -58,7 +72,7 @@ impl SessionEntry {
             connection: None,
             ends,
             will_due,
-            held: None,
+            rare: None,
             registered: Registered::default(),
         }
     }
@@ -84,32 +98,45 @@ impl SessionEntry {
             && (self.holds() || !self.session.sender.make_room(now, size, limits, drops))
     }
 
+    /// Returns the user of the client; `None` for an anonymous client.
+    pub(crate) fn user(&self) -> Option<&Arc<Identity>> {
+        self.rare.as_ref()?.user.as_ref()
+    }
+
+    /// Sets the user of the client.
+    pub(crate) fn set_user(&mut self, user: Option<Arc<Identity>>) {
+        if user.is_some() || self.rare.is_some() {
+            self.rare.get_or_insert_default().user = user;
+        }
+        self.rare.take_if(|rare| rare.is_empty());
+    }
+
     /// Returns the number of held messages.
     pub(crate) fn held_messages(&self) -> usize {
-        self.held.as_ref().map_or(0, |held| held.len())
+        self.rare.as_ref().map_or(0, |rare| rare.held.len())
     }
 
     /// Returns true if messages are held.
     pub(crate) fn holds(&self) -> bool {
-        self.held.is_some()
+        self.rare.as_ref().is_some_and(|rare| !rare.held.is_empty())
     }
 
     /// Holds a message behind the messages that are held already.
     pub(crate) fn hold(&mut self, held: HeldMessage) {
-        self.held.get_or_insert_default().push_back(held);
+        self.rare.get_or_insert_default().held.push_back(held);
     }
 
     /// Returns the oldest held message.
     pub(crate) fn first_held(&self) -> Option<&HeldMessage> {
-        self.held.as_ref()?.front()
+        self.rare.as_ref()?.held.front()
     }
 
     /// Removes and returns the oldest held message.
     pub(crate) fn pop_held(&mut self) -> Option<HeldMessage> {
-        let held = self.held.as_mut()?;
-        let front = held.pop_front();
-        if held.is_empty() {
-            self.held = None;
+        let rare = self.rare.as_mut()?;
+        let front = rare.held.pop_front();
+        if rare.is_empty() {
+            self.rare = None;
         }
         front
     }
@@ -122,7 +149,7 @@ impl SessionEntry {
 
     /// Takes the entry apart. Returns the session and the held messages.
     pub(crate) fn into_parts(self) -> (Session, VecDeque<HeldMessage>) {
-        (self.session, self.held.map_or_else(VecDeque::new, |held| *held))
+        (self.session, self.rare.map_or_else(VecDeque::new, |rare| rare.held))
     }
 
     /// Returns true if the session is connected and has room in its outbox and its queue.

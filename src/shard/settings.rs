@@ -2,6 +2,7 @@
 
 use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
+use crate::session::authentication::AuthPolicy;
 use crate::session::drops::DropReason;
 use crate::shard::durability::gates::Durability;
 use std::time::Duration;
@@ -19,6 +20,10 @@ pub const OWN_DELAYED: u32 = 1;
 pub struct ShardSettings {
     /// The settings of the sessions.
     pub session: SessionPolicy,
+    /// The rules about the clients that may enter.
+    pub auth: AuthPolicy,
+    /// The maximum time until the decision about a CONNECT.
+    pub auth_timeout: Duration,
     /// The maximum time from the acceptance of a connection to the end of its CONNECT.
     pub connect_timeout: Duration,
     /// The maximum time without progress while bytes are pending.

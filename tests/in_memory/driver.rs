@@ -9,6 +9,7 @@ use homing::mqtt::packet::ProtocolVersion;
 use homing::persistence::records::{Batch, EntryNumber, Lsn, ReadEntry, Record, RetainedRecord, StoredEntry};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
+use homing::session::authentication::AuthPolicy;
 use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
 use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::outbound::stall::SocketView;
@@ -18,6 +19,7 @@ use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::shard::DelayedLimits;
 use homing::shard::arrival::Arrival;
+use homing::shard::authentication::{AuthDecision, AuthRequest};
 use homing::shard::connection::Leaves;
 use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::durability::gates::PageRequest;
@@ -82,6 +84,8 @@ pub fn settings() -> ShardSettings {
             },
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
+        auth: AuthPolicy::default(),
+        auth_timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(10),
         write_timeout: Duration::from_secs(30),
         sessions: 1_000,
@@ -137,6 +141,8 @@ pub struct MemoryDriver {
     uncommitted: Vec<(usize, Lsn)>,
     /// The pages that the shards requested and do not have yet.
     pages: Vec<(usize, PageRequest)>,
+    /// The requests to the authenticator that are not decided yet, with their shards.
+    pub auth_requests: Vec<(usize, AuthRequest)>,
 }
 
 impl MemoryDriver {
@@ -170,6 +176,7 @@ impl MemoryDriver {
             batches: Vec::new(),
             uncommitted: Vec::new(),
             pages: Vec::new(),
+            auth_requests: Vec::new(),
         }
     }
 
@@ -179,6 +186,14 @@ impl MemoryDriver {
         for (shard, lsn) in std::mem::take(&mut self.uncommitted) {
             self.shards[shard].committed(self.now, lsn);
         }
+        self.settle();
+    }
+
+    /// The authenticator decides the oldest request.
+    pub fn decide(&mut self, decision: AuthDecision) {
+        let (shard, request) = self.auth_requests.remove(0);
+        self.shards[shard].begin_turn();
+        self.shards[shard].authenticated(self.now, request.connection, decision);
         self.settle();
     }
 
@@ -220,8 +235,13 @@ impl MemoryDriver {
 
     /// Opens a connection. Connections arrive at the shards in turn.
     pub fn open(&mut self) -> LinkId {
+        self.open_from(Arrival::local())
+    }
+
+    /// Opens a connection that arrives so.
+    pub fn open_from(&mut self, arrival: Arrival) -> LinkId {
         let shard = self.links.len() % self.shards.len();
-        let id = self.shards[shard].accept(self.now, Arrival::local());
+        let id = self.shards[shard].accept(self.now, arrival);
         self.links.push(Link {
             shard,
             id,
@@ -409,9 +429,9 @@ impl MemoryDriver {
         call: impl FnOnce(&mut Shard, Instant, &mut ShardIo<'_>) -> T,
     ) -> T {
         let now = self.now;
-        let MemoryDriver { shards, links, peer_batches, pages, writes, batches, .. } = self;
+        let MemoryDriver { shards, links, peer_batches, pages, auth_requests, writes, batches, .. } = self;
         let later = Later::default();
-        let mut io = ShardIo { shard: at, links, peer_batches, pages, writes, batches, later };
+        let mut io = ShardIo { shard: at, links, peer_batches, pages, auth_requests, writes, batches, later };
         let result = call(&mut shards[at], now, &mut io);
         let Later { committed, registered, items, shared, close, resume } = io.later;
         self.sent_items += items;
@@ -468,6 +488,7 @@ struct ShardIo<'a> {
     links: &'a mut [Link],
     peer_batches: &'a mut VecDeque<(ShardId, PeerBatch)>,
     pages: &'a mut Vec<(usize, PageRequest)>,
+    auth_requests: &'a mut Vec<(usize, AuthRequest)>,
     writes: &'a mut Vec<LinkId>,
     batches: &'a mut Vec<Batch>,
     later: Later,
@@ -547,6 +568,10 @@ impl Io for ShardIo<'_> {
 
     fn resume(&mut self, id: ConnectionId) {
         self.later.resume.push(id);
+    }
+
+    fn authenticate(&mut self, request: AuthRequest) {
+        self.auth_requests.push((self.shard, request));
     }
 
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages {

@@ -8,6 +8,7 @@
 //! | `directed` | situations that the simulation found and that its seeds rarely meet |
 //! | `differential` | our codec against that of rumqttc |
 //! | `codec_allocations` | decoding and encoding allocate nothing |
+//! | `authentication` | CONNECT packets that the authenticator decides |
 //! | `admission`, `memory` | requests that are refused for want of memory or disk |
 //! | `shares` | the choice of a member of a shared group, over several shards |
 //! | `gates` | when publishers are answered, and where shared messages wait |
@@ -19,6 +20,7 @@
 //! `driver` drives the shards. `client` has the packets and sessions of the clients.
 
 mod admission;
+mod authentication;
 #[path = "../../src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
 mod cases;

@@ -16,6 +16,7 @@ use homing::session::drops::DropReason;
 use homing::session::outbound::stall::SocketView;
 use homing::session::outbox::Outbox;
 use homing::shard::arrival::Arrival;
+use homing::shard::authentication::AuthRequest;
 use homing::shard::connection::Leaves;
 use homing::shard::deadlines::{DeadlineAction, OWN_DELAYED, OverdueConnection};
 use homing::shard::durability::gates::PageRequest;
@@ -136,6 +137,10 @@ impl Io for ShardIo<'_> {
 
     fn resume(&mut self, id: ConnectionId) {
         self.later.resume.push(id);
+    }
+
+    fn authenticate(&mut self, request: AuthRequest) {
+        panic!("no plan has a method that asks: {request:?}");
     }
 
     fn report(&mut self, _: Instant, event: &ClientEvent) -> EventMessages {

@@ -9,6 +9,7 @@ use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbox::Outbox;
 use crate::shard::ConnectionId;
+use crate::shard::authentication::AuthRequest;
 use crate::shard::connection::Leaves;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
@@ -123,6 +124,11 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
 
     fn resume(&mut self, id: ConnectionId) {
         self.handles.notify(id, ConnectionNotice::Read);
+    }
+
+    fn authenticate(&mut self, request: AuthRequest) {
+        // No listener has a method that asks.
+        debug_assert!(request.is_abandoned(), "{request:?}");
     }
 
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages {

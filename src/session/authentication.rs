@@ -1,0 +1,200 @@
+//! Decides from a CONNECT whether a client may enter, or who has to be asked.
+//!
+//! Anonymous clients and clients with a verified certificate are decided here, at once. A password
+//! needs a hash, which takes too long for a shard's thread. So the shard asks the authenticator and
+//! handles the CONNECT when the decision has come.
+
+use crate::access::identity::IdentitySource;
+use crate::mqtt::packet::{Connect, ReasonCode};
+use crate::session::connect::ConnectRefusal;
+
+/// The places from which a connection can come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// The listener is bound to loopback or to a Unix socket, and the peer is local. With PROXY
+    /// protocol, the peer is the one that the header names.
+    Local,
+    /// Anything else.
+    #[default]
+    Network,
+}
+
+/// The connections on which a client without credentials may enter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Anonymous {
+    /// None.
+    Never,
+    /// Those that cannot come from another machine.
+    #[default]
+    Loopback,
+    /// All.
+    Always,
+}
+
+/// A way to prove a user name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthMethod {
+    /// The client's certificate has the name. The handshake has verified it.
+    Certificate,
+    /// The client knows the password. The authenticator decides.
+    Password,
+}
+
+/// The operator's rules about the clients that may enter by one listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthPolicy {
+    /// The connections on which clients without credentials may enter.
+    pub anonymous: Anonymous,
+    /// The methods in their order. The first method that fits the client's credentials decides.
+    pub methods: Vec<AuthMethod>,
+}
+
+/// The first decision about a CONNECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// The client may enter without a name.
+    Anonymous,
+    /// The client may enter with this name.
+    Named(&'a str, IdentitySource),
+    /// The authenticator decides.
+    Asks,
+}
+
+impl AuthPolicy {
+    /// Returns whether a client may enter. `certificate_user` is the name in the client's verified
+    /// certificate.
+    ///
+    /// Without a method, nothing can verify a name. Then the name that the client sent counts where
+    /// anonymous clients may enter, and is marked as unverified. With a method, a client that sent
+    /// credentials never becomes anonymous.
+    ///
+    /// # Errors
+    /// [`ConnectRefusal`] if no method fits the client, and it may not enter anonymously. The
+    /// refusal has no Reason String, so that it equals that of a wrong password.
+    pub fn entry<'a>(
+        &self,
+        connect: &Connect<'a>,
+        reach: Reach,
+        certificate_user: Option<&'a str>,
+    ) -> Result<Entry<'a>, ConnectRefusal> {
+        for method in &self.methods {
+            match method {
+                AuthMethod::Certificate => {
+                    if let Some(name) = certificate_user {
+                        return Ok(Entry::Named(name, IdentitySource::Certificate));
+                    }
+                }
+                AuthMethod::Password if connect.user_name.is_some() => return Ok(Entry::Asks),
+                AuthMethod::Password => {}
+            }
+        }
+        let admits = match self.anonymous {
+            Anonymous::Never => false,
+            Anonymous::Loopback => reach == Reach::Local,
+            Anonymous::Always => true,
+        };
+        match (connect.user_name, connect.password) {
+            (Some(name), _) if admits && self.methods.is_empty() => {
+                Ok(Entry::Named(name, IdentitySource::Claim))
+            }
+            (None, None) if admits => Ok(Entry::Anonymous),
+            (None, Some(_)) if admits && self.methods.is_empty() => Ok(Entry::Anonymous),
+            _ => Err(self.refusal()),
+        }
+    }
+
+    /// Returns true if the authenticator may be asked.
+    pub fn asks(&self) -> bool {
+        self.methods.contains(&AuthMethod::Password)
+    }
+
+    fn refusal(&self) -> ConnectRefusal {
+        // As mosquitto: a client whose certificate has no usable name gets "bad user name".
+        if self.methods == [AuthMethod::Certificate] {
+            return ConnectRefusal::untold(
+                ReasonCode::BAD_USER_NAME_OR_PASSWORD,
+                "the client's certificate has no user name",
+            );
+        }
+        let what = if self.methods.is_empty() {
+            "anonymous clients may not connect here, and no method of authentication is set: see auth.anonymous \
+             and auth.password_file"
+        } else {
+            "anonymous clients may not connect here (auth.anonymous)"
+        };
+        ConnectRefusal::untold(ReasonCode::NOT_AUTHORIZED, what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::connect::tests::connect;
+    use AuthMethod::{Certificate, Password};
+    use IdentitySource::Claim;
+
+    fn entry<'a>(
+        anonymous: Anonymous,
+        methods: &[AuthMethod],
+        credentials: (Option<&'a str>, Option<&'a [u8]>),
+        reach: Reach,
+        certificate: Option<&'a str>,
+    ) -> Result<Entry<'a>, u8> {
+        let policy = AuthPolicy { anonymous, methods: methods.to_vec() };
+        let mut connect = connect(crate::mqtt::packet::ProtocolVersion::V5);
+        (connect.user_name, connect.password) = credentials;
+        policy.entry(&connect, reach, certificate).map_err(|refusal| {
+            assert!(!refusal.is_told);
+            refusal.reason.byte()
+        })
+    }
+
+    const NOBODY: (Option<&str>, Option<&[u8]>) = (None, None);
+    const ANN: (Option<&str>, Option<&[u8]>) = (Some("ann"), Some(b"secret"));
+
+    #[test]
+    fn anonymous_clients_enter_where_the_operator_lets_them() {
+        use Anonymous::{Always, Loopback, Never};
+        use Reach::{Local, Network};
+        let cases = [
+            (Never, Local, false),
+            (Never, Network, false),
+            (Loopback, Local, true),
+            (Loopback, Network, false),
+            (Always, Local, true),
+            (Always, Network, true),
+        ];
+        for (rule, reach, enters) in cases {
+            for methods in [&[][..], &[Password], &[Certificate, Password]] {
+                let expected = if enters { Ok(Entry::Anonymous) } else { Err(0x87) };
+                assert_eq!(
+                    entry(rule, methods, NOBODY, reach, None),
+                    expected,
+                    "{rule:?} {reach:?} {methods:?}"
+                );
+            }
+            let claimed = if enters { Ok(Entry::Named("ann", Claim)) } else { Err(0x87) };
+            assert_eq!(entry(rule, &[], ANN, reach, None), claimed, "{rule:?} {reach:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_never_become_anonymous() {
+        let always =
+            |methods, credentials| entry(Anonymous::Always, methods, credentials, Reach::Local, None);
+        assert_eq!(always(&[Password], ANN), Ok(Entry::Asks));
+        assert_eq!(always(&[Password], (Some("ann"), None)), Ok(Entry::Asks));
+        assert_eq!(always(&[Password], (None, Some(b"token"))), Err(0x87));
+        assert_eq!(always(&[Certificate], ANN), Err(0x86));
+    }
+
+    #[test]
+    fn the_first_method_that_fits_decides() {
+        let ask = |methods| entry(Anonymous::Never, methods, ANN, Reach::Network, Some("cert"));
+        let certified = Ok(Entry::Named("cert", IdentitySource::Certificate));
+        assert_eq!(ask(&[Certificate, Password]), certified);
+        assert_eq!(ask(&[Password, Certificate]), Ok(Entry::Asks));
+        let unnamed = entry(Anonymous::Never, &[Password, Certificate], NOBODY, Reach::Network, Some("cert"));
+        assert_eq!(unnamed, certified);
+    }
+}
