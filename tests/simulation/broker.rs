@@ -140,7 +140,7 @@ impl Io for ShardIo<'_> {
     }
 
     fn authenticate(&mut self, request: AuthRequest) {
-        panic!("no plan has a method that asks: {request:?}");
+        self.world.asked(self.shard, &request);
     }
 
     fn report(&mut self, _: Instant, event: &ClientEvent) -> EventMessages {
@@ -160,6 +160,11 @@ impl Node {
             register_arrival: 0,
             early: Vec::new(),
         }
+    }
+
+    /// The socket of a connection that this shard has.
+    pub fn socket_of(&mut self, id: ConnectionId) -> Option<usize> {
+        self.link(id).map(|link| link.socket)
     }
 
     fn link(&mut self, id: ConnectionId) -> Option<&mut Link> {
@@ -306,6 +311,8 @@ impl World {
                 let s = &self.sockets[socket];
                 let (client, expiry, will) = (s.client, s.offer.expiry, s.offer.will);
                 let late = self.plan.late_ms();
+                let entered = self.check_entered(socket);
+                self.check(entered);
                 let admitted = self.check_admitted(client, socket, true);
                 self.check(admitted);
                 self.oracle.will_begins(self.now, client, will, *session_present, late);
@@ -336,6 +343,15 @@ impl World {
             Occurrence::SubscriptionsRefused { what, .. } => Err(format!("a SUBSCRIBE was refused: {what}")),
             Occurrence::Contradiction { what, .. } => {
                 Err(format!("an acknowledgement was taken for a wrong one: {what}"))
+            }
+            Occurrence::Refused { reason, .. }
+                if self.authenticator.script.is_some()
+                    && let Some(link) = connection.and_then(|id| self.nodes[shard].link(id))
+                    && let socket = link.socket
+                    && let Some(result) = self.check_kept_out(socket, *reason) =>
+            {
+                self.sockets[socket].closing = Some(self.now);
+                result
             }
             Occurrence::Refused { .. } if self.shortage.is() => {
                 let Some(link) = connection.and_then(|id| self.nodes[shard].link(id)) else { return };
@@ -650,6 +666,7 @@ impl World {
     /// Looks for connections that a deadline should have ended by now.
     pub fn sweep_broker(&mut self) {
         let late = self.plan.interval_ms() + self.plan.lateness_ms();
+        self.sweep_authentication(late);
         let write_timeout = self.plan.settings.write_timeout.as_millis() as u64;
         for socket in 0..self.sockets.len() {
             let s = &self.sockets[socket];

@@ -262,6 +262,7 @@ impl World {
     }
 
     fn misbehave(&mut self, client: usize) {
+        self.impersonate(client);
         let c = &self.clients[client];
         if c.connection.is_none() && (self.now < c.away_until || self.rng.percent(60)) {
             return;
@@ -427,6 +428,7 @@ impl World {
                 forwarded: Default::default(),
             }
         });
+        let (user_name, password) = self.credentials(client, socket);
         let connect = Connect {
             version: manners.version,
             clean_start: clean,
@@ -434,8 +436,8 @@ impl World {
             properties,
             client_id: &manners.name,
             will,
-            user_name: None,
-            password: None,
+            user_name: user_name.as_deref(),
+            password,
         };
         trace!(self, "client {client} connects by socket {socket}: clean {clean}, expiry {expiry} s");
         self.send(client, &Packet::Connect(Box::new(connect)));

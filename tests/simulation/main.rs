@@ -16,6 +16,7 @@
 //! | `network` | sockets |
 //! | `store` | the store and its threads |
 //! | `clocks` | clocks that are set, and machines that boot, stand still or sleep |
+//! | `authentication` | an authenticator that decides late, wrongly for nobody, or not at all; impostors |
 //! | `shortage` | memory and disk that run out |
 //! | `gates` | what is in the store when a packet leaves |
 //! | `crash` | the broker ends without a word and begins again |
@@ -25,6 +26,7 @@
 //! | `work` | a work queue whose members leave and refuse between a message and its commit |
 //! | `mutations` | breaks the broker in a copy of the tree, and confirms that all this notices |
 
+mod authentication;
 mod broker;
 mod client;
 mod clocks;
@@ -213,7 +215,7 @@ fn whatever_is_checked_comes_about() {
         let _ = world.play();
         world.seen.into_iter().for_each(|(what, times)| *seen.entry(what).or_insert(0) += times);
     }
-    const KINDS: usize = 28;
+    const KINDS: usize = 32;
     assert_eq!(seen.len(), KINDS, "{seen:#?}");
 }
 

@@ -3,6 +3,7 @@
 //! Bytes on their way up are in events; those on their way down stay in the broker's kernel until
 //! the client's has them, which is what TIOCOUTQ counts.
 
+use crate::authentication::Credentials;
 use crate::client::Offer;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
@@ -13,6 +14,8 @@ pub struct Socket {
     pub client: usize,
     /// What its CONNECT says.
     pub offer: Offer,
+    /// How its client proves its name.
+    pub credentials: Credentials,
     /// The shard and connection that it belongs to: none while it is handed over, and once it is closed.
     pub place: Option<(usize, ConnectionId)>,
     pub closed: bool,
@@ -62,6 +65,7 @@ impl Socket {
         Socket {
             client,
             offer,
+            credentials: Credentials::default(),
             place: None,
             closed: false,
             closing: None,

@@ -148,6 +148,13 @@ impl World {
         let c = &mut self.clients[client];
         let Some(connection) = c.connection.as_mut() else { return Ok(()) };
         let (socket, v5) = (connection.socket, c.manners.version.is_v5());
+        if connack.reason.is_error() && self.is_kept_out(socket, connack.reason, v5) {
+            self.close_up(socket);
+            self.clients[client].lose_connection();
+            return Ok(());
+        }
+        let c = &mut self.clients[client];
+        let Some(connection) = c.connection.as_mut() else { return Ok(()) };
         if connack.reason.is_error() && self.oracle.was_short(connection.opened, self.now) {
             // 0x97, or 3 in 3.x: which the codec reads as this.
             let due = if v5 { ReasonCode::QUOTA_EXCEEDED } else { ReasonCode::SERVER_UNAVAILABLE };

@@ -1,5 +1,6 @@
 //! Virtual time and everything that is under way in it.
 
+use crate::authentication::Authenticator;
 use crate::broker::{Expiry, Node};
 use crate::client::Client;
 use crate::clocks::Clocks;
@@ -18,10 +19,11 @@ use homing::persistence::records::Committed;
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
 use homing::session::drops::{DropReason, Drops};
+use homing::shard::authentication::AuthDecision;
 use homing::shard::exchange::outbound::PeerBatch;
 use homing::shard::observe::usage::ResourceUsage;
 use homing::shard::totals::Totals;
-use homing::shard::{PartialShare, Shard, SharedState};
+use homing::shard::{ConnectionId, PartialShare, Shard, SharedState};
 use homing::time::Instant;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -63,6 +65,12 @@ pub enum Event {
     Found {
         shard: usize,
         found: Box<Found>,
+    },
+    /// The authenticator has decided about a CONNECT.
+    Decided {
+        shard: usize,
+        connection: ConnectionId,
+        decision: AuthDecision,
     },
     /// A socket comes to a shard.
     Adopt {
@@ -135,6 +143,7 @@ impl Event {
                 | Heartbeat
                 | Read { .. }
                 | Found { .. }
+                | Decided { .. }
                 | Adopt { .. }
                 | Boot
                 | Settled
@@ -191,6 +200,7 @@ pub struct World {
     pub disk: Option<Disk>,
     pub clocks: Clocks,
     pub shortage: Shortage,
+    pub authenticator: Authenticator,
     pub nodes: Vec<Node>,
     /// Stands in for a shard that is taken out for its turn.
     pub spare: Option<Shard>,
@@ -227,7 +237,8 @@ const OVER_MS: u64 = 4_000_000;
 impl World {
     pub fn new(seed: u64, trace: Trace) -> World {
         let mut rng = Rng::new(seed);
-        let plan = Plan::new(&mut rng, seed);
+        let mut plan = Plan::new(&mut rng, seed);
+        let authenticator = Authenticator::new(seed, &mut plan);
         let disk = plan.store.map(|_| Disk::new(plan.shards));
         // A work queue has an account of its own, which knows of no refusal.
         let shortage = Shortage::new(seed, plan.work.is_none());
@@ -244,6 +255,7 @@ impl World {
             disk,
             clocks: Clocks::new(seed),
             shortage,
+            authenticator,
             nodes: Vec::new(),
             spare: None,
             sockets: Vec::new(),
@@ -434,6 +446,7 @@ impl World {
             Event::Heartbeat => self.heartbeat(),
             Event::Read { shard, ask } => self.read(shard, *ask),
             Event::Found { shard, found } => self.found(shard, *found),
+            Event::Decided { shard, connection, decision } => self.decided(shard, connection, decision),
             Event::Adopt { shard, socket, unread } => self.adopt(shard, socket, unread),
             Event::UpArrives { socket, bytes } => self.up_arrives(socket, &bytes),
             Event::UpEnds { socket } => self.up_ends(socket),

@@ -1,0 +1,220 @@
+//! An authenticator that follows a script: it decides late, is busy, or never answers, while clients
+//! come back, take over one another and go. Impostors try to get in.
+//!
+//! | rule | checked where |
+//! |---|---|
+//! | no client with a name is let in without an allow for its connection | `Connected` |
+//! | no impostor is let in | `Connected` |
+//! | each refusal follows from the decision, or from the timeout | `Refused`, CONNACK |
+//! | no connection waits for longer than the timeout | the sweep |
+
+use crate::client::Offer;
+use crate::plan::Plan;
+use crate::rng::Rng;
+use crate::trace::trace;
+use crate::world::{Event, Phase, World};
+use homing::access::identity::{Identity, IdentitySource};
+use homing::mqtt::codec;
+use homing::mqtt::packet::{Connect, ConnectProperties, Packet, ProtocolVersion, ReasonCode};
+use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
+use homing::shard::ConnectionId;
+use homing::shard::authentication::{AuthDecision, AuthRequest};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Seeds that failed before there was an authenticator play without one.
+const AUTHENTICATION: u64 = 0x105_0000_0000;
+
+const RIGHT: &[u8] = b"right";
+const WRONG: &[u8] = b"wrong";
+
+/// What a seed settles about the authenticator.
+#[derive(Clone, Copy, Debug)]
+pub struct Script {
+    /// The longest time until a decision.
+    decide_ms: u64,
+    /// Of 100 decisions those that are "busy".
+    busy: u64,
+    /// Of 100 requests those that are never answered.
+    silent: u64,
+    /// Of 100 steps of a client those in which an impostor tries to take its session over.
+    impostors: u64,
+}
+
+pub struct Authenticator {
+    pub script: Option<Script>,
+    rng: Rng,
+    /// The user name of each client; `None` for anonymous clients.
+    users: Vec<Option<String>>,
+}
+
+/// The authentication of one socket.
+#[derive(Debug, Default)]
+pub struct Credentials {
+    user: Option<String>,
+    is_impostor: bool,
+    asked: Option<u64>,
+    decision: Option<AuthDecision>,
+    /// The refusal that CONNACK has.
+    refused: Option<ReasonCode>,
+}
+
+impl Authenticator {
+    pub fn new(seed: u64, plan: &mut Plan) -> Authenticator {
+        let mut rng = Rng::new(seed ^ AUTHENTICATION);
+        let plays = rng.percent(20);
+        let script = plays.then(|| Script {
+            decide_ms: rng.pick(&[1, 20, 200, 1_500]),
+            busy: rng.pick(&[0, 10, 30]),
+            silent: rng.pick(&[0, 0, 5]),
+            impostors: rng.pick(&[0, 10, 30]),
+        });
+        if plays {
+            plan.settings.auth =
+                AuthPolicy { anonymous: Anonymous::Always, methods: vec![AuthMethod::Password] };
+            plan.settings.auth_timeout = Duration::from_millis(rng.pick(&[300, 1_000, 2_000]));
+        }
+        let user = |n| (plays && rng.percent(80)).then(|| format!("user-{n}"));
+        Authenticator { script, users: (0..plan.clients.len()).map(user).collect(), rng }
+    }
+}
+
+impl World {
+    /// The credentials of a new connection of a client.
+    pub fn credentials(&mut self, client: usize, socket: usize) -> (Option<String>, Option<&'static [u8]>) {
+        let user = self.authenticator.users[client].clone();
+        self.sockets[socket].credentials.user = user.clone();
+        let password = user.is_some().then_some(RIGHT);
+        (user, password)
+    }
+
+    /// A shard asks.
+    pub fn asked(&mut self, shard: usize, request: &AuthRequest) {
+        let Some(socket) = self.nodes[shard].socket_of(request.connection) else { return };
+        let Some(script) = self.authenticator.script else {
+            return self.fail(format!("the authenticator is asked, and there is none: {request:?}"));
+        };
+        self.sockets[socket].credentials.asked = Some(self.now);
+        let rng = &mut self.authenticator.rng;
+        let is_right = request.password.as_ref().is_some_and(|password| password.bytes() == RIGHT);
+        let chaos = self.phase == Phase::Chaos;
+        if chaos && rng.percent(script.silent) {
+            trace!(self, "the authenticator never decides about socket {socket}");
+            return;
+        }
+        let decision = match (&request.user_name, is_right) {
+            _ if chaos && rng.percent(script.busy) => AuthDecision::Busy,
+            (Some(user), true) => {
+                AuthDecision::Allow(Arc::new(Identity::new(user, IdentitySource::Password)))
+            }
+            _ => AuthDecision::Deny("wrong password"),
+        };
+        let at = self.now + rng.below(if chaos { script.decide_ms } else { 20 });
+        self.schedule(at, Event::Decided { shard, connection: request.connection, decision });
+    }
+
+    /// A shard gets a decision.
+    pub fn decided(&mut self, shard: usize, connection: ConnectionId, decision: AuthDecision) {
+        trace!(self, "shard {shard}: {connection:?} is decided: {decision:?}");
+        match self.nodes[shard].socket_of(connection) {
+            Some(socket) => self.sockets[socket].credentials.decision = Some(decision.clone()),
+            None => self.saw("a decision comes for a connection that is gone"),
+        }
+        let now = self.instant();
+        self.nodes[shard].core.authenticated(now, connection, decision);
+        self.after_core(shard);
+    }
+
+    /// A client was let in: it had to be.
+    pub fn check_entered(&mut self, socket: usize) -> Result<(), String> {
+        let Credentials { user, is_impostor, decision, .. } = &self.sockets[socket].credentials;
+        match (user, decision) {
+            _ if *is_impostor => Err(format!("an impostor is let in by socket {socket}")),
+            (None, None) => Ok(()),
+            (Some(user), Some(AuthDecision::Allow(identity))) if identity.user() == user => Ok(()),
+            _ => Err(format!("{user:?} is let in by socket {socket} after {decision:?}")),
+        }
+    }
+
+    /// A client was refused for its credentials. Returns `None` if that was not the reason.
+    pub fn check_kept_out(&mut self, socket: usize, reason: ReasonCode) -> Option<Result<(), String>> {
+        let timeout = self.plan.settings.auth_timeout.as_millis() as u64;
+        let credentials = &mut self.sockets[socket].credentials;
+        let asked = credentials.asked?;
+        let waited = self.now - asked;
+        let (result, what) = match (&credentials.decision, reason) {
+            (Some(AuthDecision::Deny(_)), ReasonCode::NOT_AUTHORIZED) => (Ok(()), "wrong credentials"),
+            (Some(AuthDecision::Busy), ReasonCode::SERVER_BUSY) => (Ok(()), "the authenticator is busy"),
+            // The request leaves at the end of the turn in which the wait began.
+            (_, ReasonCode::SERVER_UNAVAILABLE) if waited + self.plan.turn_ms >= timeout => {
+                (Ok(()), "the authenticator does not decide")
+            }
+            (_, ReasonCode::QUOTA_EXCEEDED) => return None,
+            (decision, _) => {
+                (Err(format!("socket {socket} is refused with {reason} after {decision:?}, {waited} ms")), "")
+            }
+        };
+        credentials.refused = Some(reason);
+        if result.is_ok() {
+            self.saw(what);
+        }
+        Some(result)
+    }
+
+    /// A CONNACK that refuses. Returns true if the credentials or the authenticator are the reason.
+    pub fn is_kept_out(&self, socket: usize, reason: ReasonCode, v5: bool) -> bool {
+        let Some(refused) = self.sockets[socket].credentials.refused else { return false };
+        match (refused, v5) {
+            (ReasonCode::SERVER_BUSY, false) => reason == ReasonCode::SERVER_UNAVAILABLE,
+            _ => reason == refused,
+        }
+    }
+
+    /// Looks for connections that have waited for longer than the timeout.
+    pub fn sweep_authentication(&mut self, late: u64) {
+        let timeout = self.plan.settings.auth_timeout.as_millis() as u64;
+        let waits = |credentials: &Credentials| {
+            credentials.decision.is_none() && credentials.refused.is_none() && credentials.asked.is_some()
+        };
+        let overdue = self.sockets.iter().position(|s| {
+            let asked = s.credentials.asked.unwrap_or(u64::MAX);
+            s.place.is_some()
+                && s.closing.is_none()
+                && waits(&s.credentials)
+                && self.now > asked.saturating_add(timeout + late)
+        });
+        if let Some(socket) = overdue {
+            self.fail(format!("socket {socket} still waits for the authenticator"));
+        }
+    }
+
+    /// Somebody who is not this client comes with its client identifier.
+    pub fn impersonate(&mut self, client: usize) {
+        let Some(script) = self.authenticator.script else { return };
+        let chaos = self.phase == Phase::Chaos;
+        if !chaos || !self.authenticator.rng.percent(script.impostors) {
+            return;
+        }
+        let name = self.clients[client].manners.name.clone();
+        let offer = Offer { expiry: 0, keep_alive: 0, last_expiry: None, will: None };
+        let socket = self.open(client, offer);
+        self.sockets[socket].credentials =
+            Credentials { user: Some("thief".into()), is_impostor: true, ..Credentials::default() };
+        let clean_start = self.authenticator.rng.percent(50);
+        trace!(self, "an impostor of client {client} connects by socket {socket}");
+        let connect = Connect {
+            version: ProtocolVersion::V3_1_1,
+            clean_start,
+            keep_alive: 0,
+            properties: ConnectProperties::default(),
+            client_id: &name,
+            will: None,
+            user_name: Some("thief"),
+            password: Some(WRONG),
+        };
+        let mut bytes = Vec::new();
+        let connect = Packet::Connect(Box::new(connect));
+        codec::encode(&connect, ProtocolVersion::V3_1_1, &mut bytes).expect("a lawful packet");
+        self.send_up(socket, &bytes);
+    }
+}
