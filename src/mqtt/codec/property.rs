@@ -186,7 +186,7 @@ fn value<'a>(reader: &mut ByteReader<'a>, rule: &PropertyRule) -> Result<Propert
         0x27 => Property::MaximumPacketSize(non_zero(reader.four_bytes(name)?, name)?),
         0x28 => Property::WildcardSubscriptionAvailable(boolean(reader, name)?),
         0x29 => Property::SubscriptionIdentifierAvailable(boolean(reader, name)?),
-        // The last one of the table: no other identifier has a rule.
+        // 0x2A. A test checks that every other rule has an arm of its own.
         _ => Property::SharedSubscriptionAvailable(boolean(reader, name)?),
     })
 }
@@ -375,5 +375,29 @@ const fn identifier(property: Property<'_>) -> u8 {
         Property::WildcardSubscriptionAvailable(_) => 0x28,
         Property::SubscriptionIdentifierAvailable(_) => 0x29,
         Property::SharedSubscriptionAvailable(_) => 0x2A,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_of_every_rule_is_read_as_its_own_property() {
+        for rule in &RULES {
+            // Legal for every type: a small number, a string of one character, or 1.
+            let examples: [&[u8]; 5] = [&[1], &[0, 1], &[0, 0, 0, 1], b"\0\x01a", b"\0\x01a\0\x01b"];
+            let reads = |example: &&[u8]| {
+                let mut reader = ByteReader::new(example);
+                let property = value(&mut reader, rule).ok()?;
+                reader.is_empty().then(|| identifier(property))
+            };
+            let found: Vec<u8> = examples.iter().filter_map(reads).collect();
+            assert!(
+                !found.is_empty() && found.iter().all(|i| *i == rule.identifier),
+                "{}: {found:?}",
+                rule.name
+            );
+        }
     }
 }
