@@ -4,6 +4,7 @@
 //! The broker itself is in the library.
 
 use clap::{Args, Parser, Subcommand};
+use homing::auth::passwd::{self, PasswdArguments, PasswdError};
 use homing::broker::{Broker, Signals, stderr};
 use homing::config::{Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
@@ -43,6 +44,7 @@ Examples:
   homing store dump                          list sessions and queues, also of a running broker
   homing store backup copy.db                a copy of one moment, also while the broker runs
   homing health                              check a running broker; exit code 0 or 1
+  homing passwd FILE USER                    set the password of a user
 
 Configuration, a later layer wins: built-in defaults; one file,
 the first of --config FILE, HOMING_CONFIG, config/homing.toml in the working
@@ -66,6 +68,8 @@ struct Arguments {
 enum Command {
     #[command(flatten)]
     Broker(BrokerCommand),
+    /// Make and change a password file; files of mosquitto_passwd work, too
+    Passwd(PasswdArguments),
     #[cfg(feature = "load")]
     Load(LoadArguments),
 }
@@ -146,6 +150,7 @@ fn main() -> ExitCode {
     match command {
         None => run(BrokerCommand::Serve, &settings),
         Some(Command::Broker(command)) => run(command, &settings),
+        Some(Command::Passwd(arguments)) => change_passwords(&arguments),
         #[cfg(feature = "load")]
         Some(Command::Load(arguments)) => {
             raise_descriptor_limit();
@@ -340,6 +345,23 @@ fn inspect_store(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreE
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn change_passwords(arguments: &PasswdArguments) -> ExitCode {
+    match passwd::run(arguments) {
+        Ok(report) => {
+            report.lines.iter().for_each(|line| say(line));
+            report.warnings.iter().for_each(|line| complain(line));
+            if report.is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            complain(&error.to_string());
+            match error {
+                PasswdError::Arguments(_) | PasswdError::UserName(_) => ExitCode::from(REFUSED),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
 }
 
 fn start_log(config: &Config) {

@@ -4,9 +4,11 @@
 //! - [`password`]: the password file and its hashes.
 //! - [`acl_file`]: the ACL file.
 //! - [`file_error`]: the mistakes in such a file, with their lines.
+//! - [`passwd`]: the command `homing passwd`.
 //!
 //! The functions block: a hash may take 38 ms and more. They know no actor and no socket.
 
 pub mod acl_file;
 pub mod file_error;
+pub mod passwd;
 pub mod password;

@@ -3,4 +3,5 @@
 
 mod cli;
 mod config;
+mod passwd;
 mod store;

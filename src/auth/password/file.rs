@@ -3,7 +3,7 @@
 //!
 //! Empty lines and lines that begin with `#` are skipped, and so are blanks around name and hash.
 
-use super::hash::{HashCost, PasswordHash};
+use super::hash::{HashCost, HashKind, PasswordHash};
 use crate::auth::file_error::{FileError, LineErrors, lines};
 use crate::mqtt::keyed::Keyed;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -107,6 +107,11 @@ impl PasswordFile {
     pub fn users(&self) -> usize {
         self.users.len()
     }
+
+    /// Returns the number of users with a hash of this kind. Linear in the number of users.
+    pub fn count(&self, kind: HashKind) -> usize {
+        self.users.values().filter(|record| record.hash.cost().kind == kind).count()
+    }
 }
 
 impl Fingerprint {
@@ -160,7 +165,6 @@ fn most_common(users: &HashMap<Box<str>, Record, Keyed>) -> Option<PasswordHash>
 #[cfg(test)]
 mod tests {
     use super::super::argon2::Argon2Hash;
-    use super::super::hash::HashKind;
     use super::super::pbkdf2::Pbkdf2Hash;
     use super::super::scram::ScramHash;
     use super::*;

@@ -1,0 +1,204 @@
+//! Replaces a file at once: a reader sees the old content or the new content, also after a crash.
+//!
+//! The directory is locked meanwhile, so that two commands do not lose each other's change. A
+//! symbolic link is refused, because a link in a directory of another user could lead anywhere.
+
+use super::PasswdError;
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, fchown, flock, fstat, fsync, openat,
+    renameat, unlinkat,
+};
+use rustix::fs::{CWD, Gid, Uid};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// The permissions of a new file.
+const OWNER_ONLY: u32 = 0o600;
+/// The permission of an existing file that stays: a broker may read the file as member of its group.
+const GROUP_READ: u32 = 0o040;
+
+/// A file that is about to be replaced.
+pub struct Replacement {
+    path: PathBuf,
+    name: OsString,
+    /// Open and locked until the end.
+    directory: OwnedFd,
+    present: Option<Present>,
+}
+
+struct Present {
+    stat: Stat,
+    content: Zeroizing<Vec<u8>>,
+}
+
+impl Replacement {
+    /// Locks the directory of the file, waiting for another command if necessary, and reads the file
+    /// if it exists.
+    ///
+    /// # Errors
+    /// The path is not a plain file, or the system refuses.
+    pub fn begin(path: &Path) -> Result<Replacement, PasswdError> {
+        let system = |action| move |cause: Errno| failed(path, action, cause);
+        let name =
+            path.file_name().ok_or(PasswdError::NotAFile { file: path.to_owned(), what: "not a file" })?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())
+            .map_err(system("open the directory"))?;
+        flock(&directory, FlockOperation::LockExclusive).map_err(system("lock the directory"))?;
+        // NONBLOCK: a pipe in the place of the file must not stop the command.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let present = match openat(&directory, name, flags, Mode::empty()) {
+            Ok(file) => Some(Present::read(path, file)?),
+            Err(Errno::NOENT) => None,
+            Err(Errno::LOOP) => {
+                let what = "a symbolic link, which is not followed; name the file itself";
+                return Err(PasswdError::NotAFile { file: path.to_owned(), what });
+            }
+            Err(cause) => return Err(failed(path, "open it", cause)),
+        };
+        Ok(Replacement { path: path.to_owned(), name: name.to_owned(), directory, present })
+    }
+
+    /// Returns the present content, or `None` if the file does not exist.
+    pub fn content(&self) -> Option<&[u8]> {
+        self.present.as_ref().map(|present| present.content.as_slice())
+    }
+
+    /// Writes the new content, syncs it, and puts it in the place of the file.
+    ///
+    /// A new file has mode 0600. An existing file keeps its owner, its group and the read permission
+    /// of the group.
+    ///
+    /// # Errors
+    /// The system refuses a step. The file is then as it was.
+    pub fn commit(self, content: &[u8]) -> Result<(), PasswdError> {
+        let mut temporary = OsString::from(".");
+        temporary.push(&self.name);
+        temporary.push(format!(".{}.tmp", std::process::id()));
+        let result = self.write(&temporary, content);
+        if result.is_err() {
+            // It may not exist.
+            let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
+        }
+        result
+    }
+
+    fn write(&self, temporary: &OsString, content: &[u8]) -> Result<(), PasswdError> {
+        let system = |action| move |cause: Errno| failed(&self.path, action, cause);
+        // The name has the number of this process, so a file with this name is left of a dead one.
+        let _ = unlinkat(&self.directory, temporary, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.directory, temporary, flags, Mode::from_raw_mode(OWNER_ONLY))
+            .map_err(system("create a temporary file beside it"))?;
+        let mut mode = OWNER_ONLY;
+        if let Some(Present { stat, .. }) = &self.present {
+            mode |= stat.st_mode & GROUP_READ;
+            let own = fstat(&file).map_err(system("read its owner"))?;
+            if (own.st_uid, own.st_gid) != (stat.st_uid, stat.st_gid) {
+                let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+                fchown(&file, Some(uid), Some(gid)).map_err(system("keep its owner"))?;
+            }
+        }
+        fchmod(&file, Mode::from_raw_mode(mode)).map_err(system("set its permissions"))?;
+        let mut file = File::from(file);
+        let written = file.write_all(content).and_then(|()| file.sync_all());
+        written.map_err(|cause| PasswdError::System {
+            file: self.path.clone(),
+            action: "write a temporary file beside it",
+            cause,
+        })?;
+        renameat(&self.directory, temporary, &self.directory, &self.name).map_err(system("replace it"))?;
+        fsync(&self.directory).map_err(system("sync the directory"))
+    }
+}
+
+impl Present {
+    fn read(path: &Path, file: OwnedFd) -> Result<Present, PasswdError> {
+        let stat = fstat(&file).map_err(|cause| failed(path, "read its owner", cause))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(PasswdError::NotAFile { file: path.to_owned(), what: "not a plain file" });
+        }
+        let mut content = Zeroizing::new(Vec::new());
+        let read = File::from(file).read_to_end(&mut content);
+        read.map_err(|cause| PasswdError::System { file: path.to_owned(), action: "read it", cause })?;
+        Ok(Present { stat, content })
+    }
+}
+
+fn failed(path: &Path, action: &'static str, cause: Errno) -> PasswdError {
+    PasswdError::System { file: path.to_owned(), action, cause: cause.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_is_created_and_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwd");
+        let new = Replacement::begin(&path).unwrap();
+        assert_eq!(new.content(), None);
+        new.commit(b"one").unwrap();
+        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"one".to_vec(), 0o600));
+        let inode = fs::metadata(&path).unwrap().ino();
+        let old = Replacement::begin(&path).unwrap();
+        assert_eq!(old.content(), Some(&b"one"[..]));
+        old.commit(b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_ne!(fs::metadata(&path).unwrap().ino(), inode, "a reader of the old file still sees it whole");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_file_keeps_what_its_group_may_read_and_no_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwd");
+        for (before, after) in [(0o640, 0o640), (0o666, 0o640), (0o400, 0o600)] {
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+            Replacement::begin(&path).unwrap().commit(b"x").unwrap();
+            assert_eq!(mode(&path), after, "{before:o}");
+        }
+    }
+
+    #[test]
+    fn links_and_other_files_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("target"), directory.path().join("link"));
+        fs::write(&target, "one").unwrap();
+        symlink(&target, &link).unwrap();
+        let error = Replacement::begin(&link).err().unwrap().to_string();
+        assert!(error.contains("symbolic link"), "{error}");
+        assert_eq!(fs::read(&target).unwrap(), b"one");
+        symlink(directory.path().join("missing"), directory.path().join("dangling")).unwrap();
+        assert!(Replacement::begin(&directory.path().join("dangling")).is_err());
+        assert!(Replacement::begin(directory.path()).is_err());
+        assert!(Replacement::begin(&directory.path().join("no/such")).is_err());
+    }
+
+    #[test]
+    fn a_second_command_waits_for_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwd");
+        let first = Replacement::begin(&path).unwrap();
+        let second = std::thread::spawn({
+            let path = path.clone();
+            move || Replacement::begin(&path).unwrap().content().map(<[u8]>::to_vec)
+        });
+        first.commit(b"first").unwrap();
+        assert_eq!(second.join().unwrap(), Some(b"first".to_vec()));
+    }
+}

@@ -1,0 +1,127 @@
+//! The password that the command stores, and where it comes from.
+
+use super::PasswdError;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::io::{self, BufRead};
+use zeroize::Zeroizing;
+
+/// A password. Its memory is overwritten when it is dropped.
+pub type Secret = Zeroizing<String>;
+
+/// The bytes of a device's secret: 256 bits.
+const RANDOM: usize = 32;
+/// A CONNECT has at most 65,535 bytes of password.
+const LONGEST: usize = 65_535;
+
+/// The place where a password comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum SecretSource<'a> {
+    /// The command line.
+    Argument(&'a str),
+    /// The first line of standard input.
+    Stdin,
+    /// The terminal, without echo.
+    Terminal,
+    /// The randomness of the system.
+    Random,
+}
+
+/// The number of times that the terminal asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// Once.
+    Once,
+    /// Twice, because nobody sees a typing error.
+    Twice,
+}
+
+/// Returns a password.
+///
+/// # Errors
+/// The source cannot be read, the two passwords differ, or the password is empty, too long, or has
+/// U+0000.
+pub fn read(source: SecretSource<'_>, repeat: Repeat) -> Result<Secret, PasswdError> {
+    let password = match source {
+        SecretSource::Argument(password) => Zeroizing::new(password.to_owned()),
+        SecretSource::Stdin => first_line(&mut io::stdin().lock())?,
+        SecretSource::Terminal => ask(repeat)?,
+        SecretSource::Random => Zeroizing::new(URL_SAFE_NO_PAD.encode(random::<RANDOM>()?)),
+    };
+    check(&password)?;
+    Ok(password)
+}
+
+/// Returns bytes of the system's randomness.
+///
+/// # Errors
+/// The system has none.
+pub fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>, PasswdError> {
+    let mut bytes = Zeroizing::new([0; N]);
+    aws_lc_rs::rand::fill(bytes.as_mut_slice())
+        .map_err(|_| PasswdError::Password("the system has no randomness"))?;
+    Ok(bytes)
+}
+
+fn ask(repeat: Repeat) -> Result<Secret, PasswdError> {
+    let ask = |prompt| rpassword::prompt_password(prompt).map(Zeroizing::new).map_err(PasswdError::Terminal);
+    let password = ask("Password: ")?;
+    if repeat == Repeat::Twice && ask("Again: ")? != password {
+        return Err(PasswdError::Password("the two passwords are not the same"));
+    }
+    Ok(password)
+}
+
+fn first_line(input: &mut impl BufRead) -> Result<Secret, PasswdError> {
+    let mut line = Zeroizing::new(String::new());
+    input.read_line(&mut line).map_err(PasswdError::Terminal)?;
+    let end = line.trim_end_matches(['\n', '\r']).len();
+    line.truncate(end);
+    Ok(line)
+}
+
+fn check(password: &str) -> Result<(), PasswdError> {
+    if password.is_empty() {
+        return Err(PasswdError::Password("the password is empty"));
+    }
+    if password.len() > LONGEST {
+        return Err(PasswdError::Password(
+            "the password has more than 65,535 bytes, which no client can send",
+        ));
+    }
+    if password.contains('\0') {
+        return Err(PasswdError::Password("the password has U+0000, where mosquitto would end it"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_is_the_password() {
+        let read = |text: &str| first_line(&mut text.as_bytes()).unwrap().to_string();
+        assert_eq!(
+            (read("secret\r\nmore\n"), read("with blank ")),
+            ("secret".to_owned(), "with blank ".to_owned())
+        );
+        assert_eq!(read(""), "");
+    }
+
+    #[test]
+    fn a_random_secret_has_256_bits() {
+        let one = read(SecretSource::Random, Repeat::Once).unwrap();
+        let other = read(SecretSource::Random, Repeat::Once).unwrap();
+        assert_eq!(URL_SAFE_NO_PAD.decode(one.as_bytes()).unwrap().len(), 32);
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn a_password_that_no_client_can_send_is_refused() {
+        assert!(read(SecretSource::Argument(""), Repeat::Once).is_err());
+        assert!(read(SecretSource::Argument("a\0b"), Repeat::Once).is_err());
+        assert!(read(SecretSource::Argument(&"x".repeat(65_536)), Repeat::Once).is_err());
+        assert!(read(SecretSource::Argument(&"x".repeat(65_535)), Repeat::Once).is_ok());
+    }
+}
