@@ -104,3 +104,23 @@ impl RedeliveryPolicy {
 pub(super) fn due_after(now: Instant, wait: Duration) -> Instant {
     if wait.is_zero() { Instant::NEVER } else { now + wait }
 }
+
+#[cfg(test)]
+impl RedeliveryPolicy {
+    /// Returns settings for a test: redelivery is off, and no drop makes a dead letter.
+    pub(crate) fn sample() -> RedeliveryPolicy {
+        use crate::session::outbound::retry::OnAckTimeout;
+        let retry = RetryPolicy {
+            interval: Duration::ZERO,
+            backoff: 1.0,
+            min_interval: Duration::ZERO,
+            max_interval: Duration::ZERO,
+            jitter: 0.0,
+            attempts: 0,
+            on_exhausted: OnExhausted::Keep,
+            resends_per_tick: 1,
+        };
+        let (timeout, max_timeout) = (Duration::ZERO, Duration::ZERO);
+        RedeliveryPolicy::new(retry, AckPolicy { timeout, max_timeout, on_timeout: OnAckTimeout::Auto })
+    }
+}

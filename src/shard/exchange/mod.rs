@@ -167,6 +167,54 @@ mod tests {
         assert_eq!(exchange.waiting_for_peer(), 0);
     }
 
+    /// An exchange of three shards in which the peer 1 has as many publications as it may have.
+    fn full() -> Exchange {
+        let mut exchange = Exchange::new(ShardId(0), 3);
+        while !exchange.is_any_full() {
+            let peer = exchange.peer(ShardId(1)).expect("three shards");
+            peer.publish(Item::PeerBarrier { token: 1 }, 1, None);
+        }
+        exchange
+    }
+
+    #[test]
+    fn a_publisher_stays_until_the_peer_has_room_and_a_turn_makes_none() {
+        let mut exchange = full();
+        let publisher = Id::new(7, 0);
+        let mut peers = ShardSet::EMPTY;
+        peers.insert(ShardId(1));
+        exchange.wait_for(publisher, peers);
+        assert_eq!(exchange.freed_by(ShardId(1)), []);
+        exchange.seal(&mut Vec::new());
+        assert!(exchange.is_any_full(), "a batch without a ticket counts");
+        assert_eq!(exchange.freed_by(ShardId(1)), []);
+        assert!(exchange.unsettled() > 0 && exchange.unsettled_bytes() >= exchange.unsettled());
+        exchange.peer(ShardId(1)).expect("three shards").settle(1);
+        assert_eq!((exchange.unsettled(), exchange.unsettled_bytes()), (0, 0));
+        assert_eq!(exchange.freed_by(ShardId(1)), [publisher]);
+        assert_eq!(exchange.freed_by(ShardId(1)), [], "once");
+    }
+
+    #[test]
+    fn a_peer_without_items_gets_no_batch() {
+        let mut exchange = full();
+        let mut batches = Vec::new();
+        assert!(exchange.has_outgoing());
+        exchange.seal(&mut batches);
+        assert_eq!(batches.iter().map(|(to, batch)| (to.0, batch.from.0)).collect::<Vec<_>>(), [(1, 0)]);
+        assert!(!exchange.has_outgoing());
+        exchange.seal(&mut batches);
+        assert_eq!(batches.len(), 1);
+    }
+
+    #[test]
+    fn there_is_no_peer_beyond_the_shards_of_the_broker() {
+        let mut exchange = Exchange::new(ShardId(0), 2);
+        assert_eq!((exchange.shards(), exchange.others().count()), (2, 1));
+        assert!(exchange.peer(ShardId(2)).is_none());
+        assert_eq!(exchange.freed_by(ShardId(2)), []);
+    }
+
     #[test]
     fn a_barrier_goes_to_every_other_shard_and_not_to_this_one() {
         let mut exchange = Exchange::new(ShardId(1), 3);

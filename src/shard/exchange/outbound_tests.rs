@@ -110,3 +110,64 @@ fn publishers_wait_beyond_the_bound_and_go_on_at_half_of_it() {
     }
     assert!(peer.has_room());
 }
+
+#[test]
+fn a_ticket_that_is_promised_keeps_its_place_before_its_late_answers() {
+    let mut peer = Peer::default();
+    peer.promise(1);
+    peer.send_late(late(1));
+    peer.committed(Lsn(100));
+    assert_eq!(leaving(&mut peer), [0; 0], "no commit stands in for the ticket");
+    let mut needs = Needs::default();
+    needs.add(Readiness::Committed(Lsn(7)));
+    peer.answer_promised(1, ticket(1), needs, Lsn(6));
+    assert_eq!(leaving(&mut peer), [0; 0]);
+    peer.committed(Lsn(7));
+    assert_eq!(leaving(&mut peer), [1, 101]);
+}
+
+#[test]
+fn a_promised_ticket_whose_commit_is_done_leaves_at_once() {
+    let mut peer = Peer::default();
+    peer.promise(1);
+    let mut needs = Needs::default();
+    needs.add(Readiness::Committed(Lsn(7)));
+    peer.answer_promised(1, ticket(1), needs, Lsn(7));
+    assert_eq!(leaving(&mut peer), [1]);
+    assert_eq!(balanced(&peer), peer.rows(0));
+}
+
+#[test]
+fn a_ticket_leaves_when_every_message_is_finished_unless_one_needs_its_commit() {
+    for (one_needs_its_commit, expected) in [(false, &[1][..]), (true, &[])] {
+        let mut peer = Peer::default();
+        let mut needs = Needs::default();
+        needs.add(Readiness::Finished(Lsn(7)));
+        needs.add(Readiness::Finished(Lsn(7)));
+        if one_needs_its_commit {
+            needs.add(Readiness::Committed(Lsn(7)));
+        }
+        peer.answer(ticket(1), needs);
+        peer.finished_one(1);
+        assert_eq!(leaving(&mut peer), [0; 0], "one message is not finished");
+        peer.finished_one(2);
+        assert_eq!(leaving(&mut peer), [0; 0], "the message of another batch does not count");
+        peer.finished_one(1);
+        assert_eq!(leaving(&mut peer), expected);
+        peer.committed(Lsn(7));
+        assert_eq!(leaving(&mut peer).len() + expected.len(), 1, "once");
+    }
+}
+
+#[test]
+fn the_last_late_answer_brings_the_gate_with_the_outcome_of_all() {
+    let mut peer = Peer::default();
+    let waiter = Waiter { index: 3, gate: Gate::OrphanedQueue };
+    peer.hold(1, &waiter, 2, Outcome::Refused);
+    assert_eq!(peer.unsettled(), 1);
+    assert!(peer.late(1, 2, Outcome::Taken).is_none(), "another publication");
+    assert!(peer.late(1, 3, Outcome::Taken).is_none(), "one of two");
+    let last = peer.late(1, 3, Outcome::HeldTooLong);
+    assert!(matches!(last, Some((Gate::OrphanedQueue, Outcome::Taken))));
+    assert!(peer.late(1, 3, Outcome::Taken).is_none() && peer.unsettled() == 0);
+}

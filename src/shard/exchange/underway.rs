@@ -60,3 +60,21 @@ impl Underway {
         self.publications += 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_names_only_publications_that_nobody_took_or_that_are_held() {
+        let mut underway =
+            Underway::new(PeerBatch { from: ShardId(1), number: 7, items: Vec::new(), charge: Charge::NONE });
+        underway.delivered(Outcome::Taken, 0, Readiness::Now);
+        underway.delivered(Outcome::Refused, 0, Readiness::Now);
+        underway.delivered(Outcome::Taken, 2, Readiness::Now);
+        underway.delivered(Outcome::Unmatched, 1, Readiness::Now);
+        assert_eq!(underway.publications, 4);
+        assert_eq!(underway.not_taken, [(1, Outcome::Refused), (3, Outcome::Unmatched)]);
+        assert_eq!(underway.held, [(2, 2), (3, 1)]);
+    }
+}

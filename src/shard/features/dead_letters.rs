@@ -142,3 +142,128 @@ impl DeadLetters {
         self.waiting.push_front(dead_letter);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::message::Parts;
+    use crate::mqtt::packet::Properties;
+    use crate::session::redelivery_policy::RedeliveryPolicy;
+
+    /// Settings under which expired messages alone become dead letters.
+    fn redelivery() -> SessionRedelivery {
+        let dead_letters = [DropReason::Expired].into_iter().collect();
+        SessionRedelivery::new(&RedeliveryPolicy { dead_letters, ..RedeliveryPolicy::sample() }, Vec::new())
+    }
+
+    fn dead_letter(topic: &str, qos: QoS, cause: DropReason, stored: bool) -> Option<DeadLetter> {
+        let lost = Dropped::unsent(cause, Message::sample(topic, qos, b"p"));
+        DeadLetter::of(lost, "a/b", &redelivery(), stored)
+    }
+
+    fn expired(topic: &str) -> Option<DeadLetter> {
+        dead_letter(topic, QoS::AtLeastOnce, DropReason::Expired, false)
+    }
+
+    #[test]
+    fn only_a_message_whose_cause_the_policy_names_becomes_a_dead_letter() {
+        assert!(expired("t").is_some());
+        assert!(dead_letter("t", QoS::AtLeastOnce, DropReason::QueueRefused, false).is_none());
+        let without_message = Dropped::new(DropReason::Expired, None);
+        assert!(DeadLetter::of(without_message, "a", &redelivery(), false).is_none());
+    }
+
+    #[test]
+    fn a_client_identifier_is_one_level_of_the_topic() {
+        assert_eq!(expired("t/u").map(|letter| letter.topic).as_deref(), Some("$dead/a%2Fb/t/u"));
+    }
+
+    #[test]
+    fn a_message_of_the_broker_makes_no_dead_letter() {
+        for reserved in ["$dead/a/t", "$SYS/broker/uptime", "$homing/session/granted"] {
+            assert!(expired(reserved).is_none(), "{reserved}");
+        }
+        assert!(expired("$deadly/t").is_some());
+    }
+
+    #[test]
+    fn a_dead_letter_of_qos_0_is_committed_with_nothing() {
+        for (qos, stored, expected) in [
+            (QoS::AtMostOnce, true, false),
+            (QoS::AtLeastOnce, true, true),
+            (QoS::ExactlyOnce, true, true),
+            (QoS::ExactlyOnce, false, false),
+        ] {
+            let letter = dead_letter("t", qos, DropReason::Expired, stored).expect("a dead letter");
+            assert_eq!(letter.stored, expected, "{qos:?} {stored}");
+        }
+    }
+
+    /// The User Properties of the dead letter of a message with the User Property `own`.
+    fn properties(publisher: &str, sent: Sent, code: Option<ReasonCode>) -> Vec<String> {
+        let mut forwarded = Vec::new();
+        property::put(&mut forwarded, Property::UserProperty("own", "x")).expect("short");
+        let parts = Parts {
+            qos: QoS::ExactlyOnce,
+            retain: false,
+            expires: Instant::NEVER,
+            topic: "t",
+            forwarded: &forwarded,
+            payload: b"p",
+        };
+        let message = Some(Message::published_by(publisher, parts, &mut Vec::new()));
+        let lost = Dropped { cause: DropReason::Expired, message, sent, code };
+        let letter = DeadLetter::of(lost, "client", &redelivery(), false).expect("a dead letter");
+        let mut dead_letters = DeadLetters::new(true);
+        dead_letters.set_wall_clock(Instant::from_millis(500), 10_500);
+        let bytes = letter.properties(dead_letters.wall());
+        let text = |property| match property {
+            Property::UserProperty(name, value) => format!("{name}={value}"),
+            other => format!("{other:?}"),
+        };
+        property::iter(Properties(&bytes)).map(text).collect()
+    }
+
+    #[test]
+    fn the_properties_of_the_message_come_first_and_then_how_its_delivery_went() {
+        assert_eq!(
+            properties("", Sent::default(), None),
+            ["own=x", "cause=expired", "attempts=0", "original-qos=2"]
+        );
+        let sent = Sent { times: 2, first: Instant::from_millis(1_000), last: Instant::from_millis(3_000) };
+        assert_eq!(
+            properties("p", sent, Some(ReasonCode::QUOTA_EXCEEDED)),
+            [
+                "own=x",
+                "cause=expired",
+                "reason-code=0x97",
+                "attempts=2",
+                "first-sent=11000",
+                "last-sent=13000",
+                "publisher=p",
+                "original-qos=2"
+            ]
+        );
+    }
+
+    #[test]
+    fn dead_letters_leave_in_order_and_one_that_is_put_back_leaves_first() {
+        let mut dead_letters = DeadLetters::new(true);
+        dead_letters.add(None);
+        assert!(dead_letters.is_empty());
+        ["1", "2", "3"].into_iter().for_each(|topic| dead_letters.add(expired(topic)));
+        let first = dead_letters.pop().expect("the first");
+        dead_letters.put_back(first);
+        let topics: Vec<String> =
+            std::iter::from_fn(|| dead_letters.pop()).map(|letter| letter.topic).collect();
+        assert_eq!(topics, ["$dead/a%2Fb/1", "$dead/a%2Fb/2", "$dead/a%2Fb/3"]);
+        assert!(dead_letters.is_empty());
+    }
+
+    #[test]
+    fn a_wall_clock_behind_the_boot_counts_from_1970() {
+        let mut dead_letters = DeadLetters::new(true);
+        dead_letters.set_wall_clock(Instant::from_millis(5_000), 10);
+        assert_eq!(dead_letters.wall().at(Instant::from_millis(7)), 7);
+    }
+}

@@ -348,3 +348,80 @@ fn publish_one(
 pub fn owner(number: DelayedNumber, shards: u8) -> u8 {
     (number.0 % 64 % u64::from(shards.max(1))) as u8
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mqtt::packet::QoS;
+    use crate::routing::subscription_tree::ShardId;
+    use crate::shard::exchange::outbound::Item;
+
+    #[test]
+    fn a_delay_is_digits_within_32_bits_and_a_topic_follows() {
+        assert_eq!(parse("$delayed/5/a/b"), Some((5, "a/b")));
+        assert_eq!(parse("$delayed/0/t"), Some((0, "t")));
+        assert_eq!(parse("$delayed/4294967295/t"), Some((u32::MAX, "t")));
+        for unreadable in ["$delayed/4294967296/t", "$delayed/+5/t", "$delayed/-1/t", "$delayed/ 5/t"] {
+            assert_eq!(parse(unreadable), None, "{unreadable}");
+        }
+        for incomplete in ["$delayed/5", "$delayed//t", "$delayed/t", "$delayed/", "delayed/5/t"] {
+            assert_eq!(parse(incomplete), None, "{incomplete}");
+        }
+    }
+
+    #[test]
+    fn a_number_belongs_to_one_of_the_shards_however_many_there_are() {
+        for shards in 0..=64_u8 {
+            let owners: Vec<u8> = (0..64).map(|number| owner(DelayedNumber(number), shards)).collect();
+            assert!(owners.iter().all(|owner| *owner < shards.max(1)), "{shards} shards");
+            assert!((0..shards).all(|shard| owners.contains(&shard)), "{shards} shards");
+        }
+        assert_eq!(owner(DelayedNumber(64 * 7 + 3), 4), 3, "the number of a message has its shard below 64");
+    }
+
+    fn stored(number: u64, due_ms: u64) -> StoredDelayed {
+        StoredDelayed {
+            number: DelayedNumber(number),
+            due: Instant::from_millis(due_ms),
+            message: Message::sample(&number.to_string(), QoS::AtLeastOnce, b"p"),
+        }
+    }
+
+    #[test]
+    fn messages_stand_by_due_time_and_then_by_number_whatever_order_they_are_read_in() {
+        let mut delayed = Delayed::default();
+        let read = vec![stored(128, 20), stored(64, 20), stored(192, 10)];
+        delayed.restore(Instant::from_millis(60_000), read, 5);
+        let topics: Vec<&str> = delayed.near.values().map(Message::topic).collect();
+        assert_eq!(topics, ["192", "64", "128"]);
+        assert_eq!((delayed.messages, delayed.near.len()), (5, 3), "two stay in the store");
+    }
+
+    #[test]
+    fn the_charge_follows_the_messages_in_memory() {
+        let mut delayed = Delayed::default();
+        for near in [3, 1, 0] {
+            delayed.near = (0..near).map(|n| stored(n, n)).map(|d| ((d.due, d.number), d.message)).collect();
+            delayed.account();
+            let Recounted { held, charged } = delayed.recount();
+            assert_eq!((held, charged), (near as usize * NEAR, near as usize * NEAR));
+        }
+    }
+
+    #[test]
+    fn due_messages_that_wait_for_a_peer_go_on_once_when_no_peer_is_full() {
+        let mut exchange = Exchange::new(ShardId(0), 2);
+        while !exchange.is_any_full() {
+            let peer = exchange.peer(ShardId(1)).expect("two shards");
+            peer.publish(Item::PeerBarrier { token: 1 }, 1, None);
+        }
+        let mut delayed = Delayed::default();
+        assert!(delayed.peers_have_room(&Exchange::new(ShardId(0), 2)).is_none(), "nothing waits");
+        delayed.progress = DelayedProgress::WaitsForPeer;
+        assert!(delayed.peers_have_room(&exchange).is_none());
+        exchange.seal(&mut Vec::new());
+        exchange.peer(ShardId(1)).expect("two shards").settle(1);
+        assert!(matches!(delayed.peers_have_room(&exchange), Some(Job::Delayed)));
+        assert!(delayed.peers_have_room(&exchange).is_none(), "the job goes on already");
+    }
+}

@@ -597,3 +597,7 @@ pub(crate) struct GroupRoom {
     /// known.
     pub elsewhere: bool,
 }
+
+#[cfg(test)]
+#[path = "orphaned_queues_tests.rs"]
+mod tests;
