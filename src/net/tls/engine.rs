@@ -36,6 +36,8 @@ const HANDSHAKE: u8 = 0x16;
 /// A TLS handshake in progress: bytes in, bytes out, until it is done.
 pub struct TlsHandshake {
     connection: UnbufferedServerConnection,
+    /// The configuration at the begin of the handshake. A reload may come before its end.
+    config: Arc<ServerConfig>,
     record_size: NonZeroU16,
     started: bool,
 }
@@ -72,8 +74,8 @@ impl TlsHandshake {
     /// rustls refuses the configuration, for example a fragment size out of its bounds.
     pub fn new(config: Arc<ServerConfig>) -> Result<TlsHandshake, LayerError> {
         let record_size = record_size(&config);
-        let connection = UnbufferedServerConnection::new(config).map_err(LayerError::Tls)?;
-        Ok(TlsHandshake { connection, record_size, started: false })
+        let connection = UnbufferedServerConnection::new(Arc::clone(&config)).map_err(LayerError::Tls)?;
+        Ok(TlsHandshake { connection, config, record_size, started: false })
     }
 
     /// Takes bytes of the peer. Appends handshake bytes and alerts to `out`, and to `plain` the bytes
@@ -113,6 +115,11 @@ impl TlsHandshake {
     /// Returns true if the handshake is done.
     pub fn is_done(&self) -> bool {
         !self.connection.is_handshaking()
+    }
+
+    /// Returns true if the handshake began with this configuration.
+    pub(super) fn is_of(&self, config: &Arc<ServerConfig>) -> bool {
+        Arc::ptr_eq(&self.config, config)
     }
 
     /// Returns the connection for traffic, or `None` if the handshake is not done.

@@ -1,8 +1,29 @@
 //! TLS 1.2 (RFC 5246) and TLS 1.3 (RFC 8446), server side, by rustls.
 //!
+//! | module | content |
+//! |---|---|
+//! | [`settings`] | the settings of one listener, as plain values |
+//! | [`config`] | files and settings to a [`config::TlsServer`] |
+//! | [`config_error`], [`facts`] | what is wrong with a file, and the dates in it |
+//! | [`pem`] | PEM and DER to certificates, keys and revocation lists |
+//! | [`resolver`] | the certificate for a client's ClientHello |
+//! | [`verify`] | the chain of a client, in the handshake and after it |
+//! | [`identity`] | the user name in a client's certificate |
+//! | [`reload`] | the TLS of all listeners, all new or nothing |
+//! | [`engine`] | one connection: handshake, records, alerts |
+//!
 //! `engine` is the only module that names rustls's connection types, because their API changes in
-//! the next version of rustls.
+//! the next version of rustls. [`config`] is the only one that names the crypto provider.
 
+pub mod config;
+pub mod config_error;
 pub mod engine;
+pub mod facts;
+pub mod identity;
+pub mod pem;
+pub mod reload;
+pub mod resolver;
+pub mod settings;
 #[cfg(test)]
 pub(crate) mod test_pki;
+pub mod verify;

@@ -3,14 +3,21 @@
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
+use std::path::{Path, PathBuf};
+
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+    date_time_ymd,
 };
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, SupportedProtocolVersion};
+
+use super::engine::TlsHandshake;
+use super::settings::CertificateFiles;
+use crate::net::layers::LayerError;
 
 /// A certificate authority.
 pub(crate) struct Authority(pub(crate) CertifiedIssuer<'static, KeyPair>);
@@ -18,6 +25,7 @@ pub(crate) struct Authority(pub(crate) CertifiedIssuer<'static, KeyPair>);
 /// A certificate with its key.
 pub(crate) struct Leaf {
     pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) pem: String,
     pub(crate) key: KeyPair,
 }
 
@@ -25,6 +33,12 @@ impl Authority {
     pub(crate) fn new(name: &str) -> Authority {
         let key = KeyPair::generate().expect("a key");
         Authority(CertifiedIssuer::self_signed(ca_params(name), key).expect("a certificate"))
+    }
+
+    /// Returns an intermediate authority.
+    pub(crate) fn authority(&self, name: &str) -> Authority {
+        let key = KeyPair::generate().expect("a key");
+        Authority(CertifiedIssuer::signed_by(ca_params(name), key, &self.0).expect("a certificate"))
     }
 
     /// Issues a server's certificate for these names.
@@ -36,13 +50,40 @@ impl Authority {
         })
     }
 
+    /// Issues a client's certificate with this CN.
+    pub(crate) fn client(&self, name: &str) -> Leaf {
+        self.issue(KeyPair::generate().expect("a key"), |params| {
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        })
+    }
+
     /// Issues a certificate for `key`; `change` sets its parameters.
     pub(crate) fn issue(&self, key: KeyPair, change: impl FnOnce(&mut CertificateParams)) -> Leaf {
         let mut params = CertificateParams::default();
         change(&mut params);
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
-        Leaf { certificate: certificate.der().clone(), key }
+        Leaf { certificate: certificate.der().clone(), pem: certificate.pem(), key }
+    }
+
+    /// Returns a revocation list as PEM, valid from 2020 to this year.
+    pub(crate) fn revokes(&self, serials: &[u64], until_year: i32) -> String {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2021, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(until_year, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.0).expect("a list").pem().expect("PEM")
     }
 
     pub(crate) fn roots(&self) -> RootCertStore {
@@ -84,6 +125,43 @@ impl Leaf {
     pub(crate) fn private_key(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::try_from(self.key.serialize_der()).expect("a key")
     }
+}
+
+/// Writes a file of a test and returns its path.
+pub(crate) fn write(dir: &Path, name: &str, content: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, content).expect("a file of the test");
+    path
+}
+
+/// Writes a certificate with its key, as `NAME.pem` and `NAME.key`.
+pub(crate) fn write_leaf(dir: &Path, name: &str, leaf: &Leaf) -> CertificateFiles {
+    CertificateFiles {
+        certificate: write(dir, &format!("{name}.pem"), &leaf.pem),
+        key: write(dir, &format!("{name}.key"), &leaf.key.serialize_pem()),
+    }
+}
+
+/// The reason why a handshake failed, on the side that saw it first.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    Server(Box<LayerError>, Option<rustls::Error>),
+    Client(Box<rustls::Error>),
+}
+
+/// Runs a handshake to its end. A refused client has read the alert.
+pub(crate) fn shake_hands(client: &mut ClientConnection, server: &mut TlsHandshake) -> Result<(), Failed> {
+    let (mut kept, mut plain) = (Vec::new(), Vec::new());
+    while client.is_handshaking() || !server.is_done() {
+        kept.extend(sent(client));
+        let mut out = Vec::new();
+        match server.advance(&mut kept, &mut plain, &mut out) {
+            Ok(progress) => kept.drain(..progress.used),
+            Err(error) => return Err(Failed::Server(Box::new(error), received(client, &out).err())),
+        };
+        received(client, &out).map_err(|error| Failed::Client(Box::new(error)))?;
+    }
+    Ok(())
 }
 
 /// Returns a server's configuration without client certificates, for one certificate.

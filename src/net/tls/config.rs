@@ -1,0 +1,407 @@
+//! From the settings and files of a listener to a [`TlsServer`].
+//!
+//! Nothing here is remembered between two loads: [`TlsServer::load`] reads every file and returns a
+//! whole new server, or an error that names the file. A new server has new ticket keys, so a session
+//! of the old one cannot be resumed.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
+use rustls::pki_types::CertificateRevocationListDer;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use x509_cert::Certificate;
+use x509_cert::crl::CertificateList;
+use x509_cert::der::Decode as _;
+use zeroize::Zeroizing;
+
+use super::config_error::{FileProblem, TlsConfigError};
+use super::engine::{RECORD_MAX, Tls, TlsHandshake};
+use super::facts::{CertificateFacts, CrlFacts, DAY_MS, unix_ms};
+use super::identity::{self, NoIdentity};
+use super::pem;
+use super::resolver::{NamedCertificate, Resolver};
+use super::settings::{CertificateFiles, ClientCertificates, Group, MinimumVersion, TlsSettings};
+use super::verify::{ChainError, ClientRules, ClientVerifier};
+use crate::net::layers::LayerError;
+
+/// Smallest `record_size`.
+pub const RECORD_MIN: usize = 512;
+
+/// Largest file that is read: a revocation list with about a million entries.
+const FILE_MAX: u64 = 64 * 1024 * 1024;
+
+/// The TLS side of one listener: all that a handshake needs. It does not change; a reload makes a new
+/// one.
+#[derive(Debug)]
+pub struct TlsServer {
+    config: Arc<ServerConfig>,
+    clients: Option<Arc<ClientVerifier>>,
+    settings: TlsSettings,
+    certificates: Vec<CertificateFacts>,
+    lists: Vec<CrlFacts>,
+    digests: Digests,
+}
+
+/// A client after its handshake.
+#[derive(Debug)]
+pub struct Admitted {
+    /// The connection for traffic.
+    pub tls: Tls,
+    /// The user name in the client's certificate.
+    pub user: Result<String, NoIdentity>,
+    /// The serial number of the client's certificate in upper-case hexadecimal, if there is one.
+    pub serial: Option<String>,
+}
+
+/// SHA-256 of the files of a server, to tell what a reload changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Digests {
+    pub(super) certificates: Vec<[u8; 32]>,
+    pub(super) authorities: Option<[u8; 32]>,
+    pub(super) lists: Vec<[u8; 32]>,
+}
+
+impl TlsServer {
+    /// Reads the files of `settings` and returns the TLS side of a listener.
+    ///
+    /// Dates are not checked: an expired certificate is a warning ([`TlsServer::warnings`]).
+    ///
+    /// # Errors
+    ///
+    /// A file or setting cannot be used. The error names the first one.
+    pub fn load(settings: &TlsSettings) -> Result<TlsServer, TlsConfigError> {
+        check_settings(settings)?;
+        let provider = provider(&settings.groups);
+        let mut digests = Digests::default();
+        let (mut named, mut certificates) = (Vec::new(), Vec::new());
+        for files in &settings.certificates {
+            let (certificate, facts) = load_certificate(files, &provider, &mut digests)?;
+            named.push(NamedCertificate { certificate, names: facts.names.clone() });
+            certificates.push(facts);
+        }
+        let (clients, lists) = load_clients(settings, &provider, &mut digests)?;
+        let config = server_config(settings, provider, Resolver::new(named), clients.clone())?;
+        Ok(TlsServer {
+            config: Arc::new(config),
+            clients,
+            settings: settings.clone(),
+            certificates,
+            lists,
+            digests,
+        })
+    }
+
+    /// Begins the handshake of one connection.
+    ///
+    /// # Errors
+    ///
+    /// rustls refuses the configuration. [`TlsServer::load`] has tried it, so this does not happen.
+    pub fn handshake(&self) -> Result<TlsHandshake, LayerError> {
+        TlsHandshake::new(Arc::clone(&self.config))
+    }
+
+    /// Ends a handshake that is done: returns the connection with the identity of its client.
+    ///
+    /// The chain of a client is verified again, at `unix_ms` milliseconds since 1970, if the client
+    /// resumed a session or if a reload came between the begin and the end of its handshake. Call this
+    /// on the newest server of the listener.
+    ///
+    /// # Errors
+    ///
+    /// The chain is not valid any more, or the handshake is not done. `out` has the close_notify.
+    pub fn admit(
+        &self,
+        handshake: TlsHandshake,
+        unix_ms: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<Admitted, ChainError> {
+        let is_of_this = handshake.is_of(&self.config);
+        let Some(mut tls) = handshake.finish() else { return Err(ChainError::Unfinished) };
+        if (tls.is_resumed() || !is_of_this)
+            && let Err(error) = self.check(&tls, unix_ms)
+        {
+            tls.close(out);
+            return Err(error);
+        }
+        let certificate = tls.peer_certificates().first();
+        let user = certificate
+            .ok_or(NoIdentity::NoCertificate)
+            .and_then(|certificate| identity::user_name(certificate, self.settings.certificate_user));
+        let serial = certificate.and_then(identity::serial_number);
+        Ok(Admitted { tls, user, serial })
+    }
+
+    /// Verifies the chain of a connected client with the authorities and revocation lists of this
+    /// server, at `unix_ms` milliseconds since 1970. Costs about 50 us for a client with a certificate.
+    ///
+    /// # Errors
+    ///
+    /// The chain is not valid any more.
+    pub fn check(&self, tls: &Tls, unix_ms: u64) -> Result<(), ChainError> {
+        match &self.clients {
+            Some(clients) => clients.check(tls.peer_certificates(), unix_ms),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the settings that this server was loaded from.
+    pub fn settings(&self) -> &TlsSettings {
+        &self.settings
+    }
+
+    /// Returns the names and dates of the listener's certificates.
+    pub fn certificates(&self) -> &[CertificateFacts] {
+        &self.certificates
+    }
+
+    /// Returns the dates of the revocation lists.
+    pub fn lists(&self) -> &[CrlFacts] {
+        &self.lists
+    }
+
+    /// Returns the whole days until the first revocation list ends, at `unix_ms` milliseconds since
+    /// 1970: 0 if one has ended, `None` if no list ends.
+    pub fn crl_days_left(&self, unix_ms: u64) -> Option<u64> {
+        self.lists
+            .iter()
+            .filter_map(|list| list.next_update_ms)
+            .map(|end| end.saturating_sub(unix_ms) / DAY_MS)
+            .min()
+    }
+
+    /// Returns a line for the log for each certificate that is not valid at `unix_ms` milliseconds
+    /// since 1970, and for each revocation list with at most a fifth of its time left.
+    pub fn warnings(&self, unix_ms: u64) -> Vec<String> {
+        let certificates = self.certificates.iter().filter_map(|facts| facts.warning(unix_ms));
+        certificates.chain(self.lists.iter().filter_map(|facts| facts.warning(unix_ms))).collect()
+    }
+
+    pub(super) fn digests(&self) -> &Digests {
+        &self.digests
+    }
+}
+
+/// Returns the provider of all cryptography. Only this function names it.
+fn provider(groups: &[Group]) -> Arc<CryptoProvider> {
+    let kx_groups = groups
+        .iter()
+        .map(|group| -> &'static dyn SupportedKxGroup {
+            match group {
+                Group::X25519MlKem768 => aws_lc_rs::kx_group::X25519MLKEM768,
+                Group::P256MlKem768 => aws_lc_rs::kx_group::SECP256R1MLKEM768,
+                Group::X25519 => aws_lc_rs::kx_group::X25519,
+                Group::P256 => aws_lc_rs::kx_group::SECP256R1,
+                Group::P384 => aws_lc_rs::kx_group::SECP384R1,
+            }
+        })
+        .collect();
+    Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })
+}
+
+fn check_settings(settings: &TlsSettings) -> Result<(), TlsConfigError> {
+    let has_clients = settings.client_certificates != ClientCertificates::Off;
+    let problem = match () {
+        () if settings.certificates.is_empty() => {
+            "tls.certificates is empty; name at least one { certificate = FILE, key = FILE }"
+        }
+        () if settings.groups.is_empty() => {
+            "tls.groups is empty; name at least one key exchange group, for example \"X25519\""
+        }
+        () if settings.minimum == MinimumVersion::Tls12
+            && settings.groups.iter().all(|group| group.is_hybrid()) =>
+        {
+            "tls.groups has only groups of TLS 1.3; add \"X25519\" or \"P-256\", or set tls.minimum = \"1.3\""
+        }
+        () if !(RECORD_MIN..=RECORD_MAX).contains(&settings.record_size) => {
+            "tls.record_size must be from 512 to 16384 bytes"
+        }
+        () if has_clients && settings.client_ca.is_none() => {
+            "tls.client_certificates needs tls.client_ca: the authorities that issue the clients' certificates"
+        }
+        () if !has_clients && settings.client_ca.is_some() => {
+            "tls.client_ca has no effect while tls.client_certificates is \"off\"; set \"optional\" or \"required\""
+        }
+        () if !has_clients && !settings.crl.is_empty() => {
+            "tls.crl has no effect while tls.client_certificates is \"off\"; set \"optional\" or \"required\""
+        }
+        () if settings.alpn.iter().any(|name| name.is_empty() || name.len() > 255) => {
+            "a name in tls.alpn must have 1 to 255 bytes"
+        }
+        () => return Ok(()),
+    };
+    Err(TlsConfigError::Setting(problem))
+}
+
+fn server_config(
+    settings: &TlsSettings,
+    provider: Arc<CryptoProvider>,
+    resolver: Resolver,
+    clients: Option<Arc<ClientVerifier>>,
+) -> Result<ServerConfig, TlsConfigError> {
+    let versions = match settings.minimum {
+        MinimumVersion::Tls12 => &[&TLS13, &TLS12][..],
+        MinimumVersion::Tls13 => &[&TLS13][..],
+    };
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(TlsConfigError::Refused)?;
+    let builder = match clients {
+        Some(clients) => builder.with_client_cert_verifier(clients),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(resolver));
+    config.alpn_protocols = settings.alpn.iter().map(|name| name.clone().into_bytes()).collect();
+    config.max_fragment_size = Some(settings.record_size + 5);
+    // Tickets carry the state, so the server keeps none. There is no early data (0-RTT): a CONNECT
+    // could be replayed (RFC 8446 section 8).
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+    // A ticket carries the client's chain, so one is enough.
+    config.send_tls13_tickets = usize::from(settings.tickets);
+    if settings.tickets {
+        config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsConfigError::Refused)?;
+    }
+    Ok(config)
+}
+
+fn load_certificate(
+    files: &CertificateFiles,
+    provider: &CryptoProvider,
+    digests: &mut Digests,
+) -> Result<(Arc<CertifiedKey>, CertificateFacts), TlsConfigError> {
+    let bytes = read(&files.certificate)?;
+    let at = |problem: FileProblem| at(&files.certificate, problem);
+    let chain = pem::certificates(&bytes).map_err(|error| at(error.into()))?;
+    let mut parsed = Vec::new();
+    for (index, certificate) in chain.iter().enumerate() {
+        parsed.push(
+            Certificate::from_der(certificate)
+                .map_err(|error| at(FileProblem::NotACertificate(index + 1, error.to_string())))?,
+        );
+    }
+    let key_bytes = read(&files.key)?;
+    let key_at = |problem: FileProblem| self::at(&files.key, problem);
+    let key = pem::private_key(&key_bytes).map_err(|error| key_at(error.into()))?;
+    let key = provider
+        .key_provider
+        .load_private_key(key)
+        .map_err(|error| key_at(FileProblem::UnusableKey(error.to_string())))?;
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        // A provider that cannot tell the public key of a private key.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            return Err(key_at(FileProblem::KeyOfAnother(files.certificate.clone())));
+        }
+        Err(error) => return Err(at(FileProblem::NotACertificate(1, error.to_string()))),
+    }
+    digests.certificates.push(digest(&[&bytes, &key_bytes]));
+    let Some(leaf) = parsed.first() else {
+        return Err(at(FileProblem::NotACertificate(1, "it is missing".to_owned())));
+    };
+    let validity = leaf.tbs_certificate().validity();
+    let names =
+        identity::dns_names(leaf).map_err(|error| at(FileProblem::NotACertificate(1, error.to_string())))?;
+    let facts = CertificateFacts {
+        file: files.certificate.clone(),
+        names,
+        not_before_ms: unix_ms(validity.not_before),
+        not_after_ms: unix_ms(validity.not_after),
+        serial: certified.end_entity_cert().ok().and_then(identity::serial_number).unwrap_or_default(),
+    };
+    Ok((Arc::new(certified), facts))
+}
+
+type Clients = (Option<Arc<ClientVerifier>>, Vec<CrlFacts>);
+
+fn load_clients(
+    settings: &TlsSettings,
+    provider: &Arc<CryptoProvider>,
+    digests: &mut Digests,
+) -> Result<Clients, TlsConfigError> {
+    let Some(file) = &settings.client_ca else { return Ok((None, Vec::new())) };
+    let bytes = read(file)?;
+    let mut authorities = RootCertStore::empty();
+    let certificates = pem::certificates(&bytes).map_err(|error| at(file, error.into()))?;
+    for (index, certificate) in certificates.into_iter().enumerate() {
+        authorities
+            .add(certificate)
+            .map_err(|error| at(file, FileProblem::NotACertificate(index + 1, error.to_string())))?;
+    }
+    digests.authorities = Some(digest(&[&bytes]));
+    let authorities = Arc::new(authorities);
+    let rules = ClientRules {
+        required: settings.client_certificates == ClientCertificates::Required,
+        crl_check: settings.crl_check,
+        dates: settings.certificate_dates,
+    };
+    let verifier = |lists: Vec<CertificateRevocationListDer<'static>>| {
+        ClientVerifier::new(Arc::clone(&authorities), lists, rules, Arc::clone(provider))
+    };
+    let (mut lists, mut facts) = (Vec::new(), Vec::new());
+    for file in &settings.crl {
+        let bytes = read(file)?;
+        let of_file = pem::revocation_lists(&bytes).map_err(|error| at(file, error.into()))?;
+        let invalid = |reason: String| at(file, FileProblem::NotARevocationList(reason));
+        for list in of_file {
+            facts.push(list_facts(file, &list).map_err(invalid)?);
+            // One at a time, so that the error can name the file.
+            verifier(vec![list.clone()]).map_err(|error| invalid(list_problem(&error)))?;
+            lists.push(list);
+        }
+        digests.lists.push(digest(&[&bytes]));
+    }
+    let clients =
+        verifier(lists).map_err(|error| at(file, FileProblem::NotACertificate(1, error.to_string())))?;
+    Ok((Some(Arc::new(clients)), facts))
+}
+
+fn list_facts(file: &Path, list: &CertificateRevocationListDer<'_>) -> Result<CrlFacts, String> {
+    let list: CertificateList = CertificateList::from_der(list).map_err(|error| error.to_string())?;
+    Ok(CrlFacts {
+        file: file.to_owned(),
+        this_update_ms: unix_ms(list.tbs_cert_list.this_update),
+        next_update_ms: list.tbs_cert_list.next_update.map(unix_ms),
+    })
+}
+
+fn list_problem(error: &VerifierBuilderError) -> String {
+    match error {
+        VerifierBuilderError::InvalidCrl(error) => format!("{error:?}"),
+        error => error.to_string(),
+    }
+}
+
+/// Reads a whole file. The bytes are overwritten when they are dropped, because some are private keys.
+fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, TlsConfigError> {
+    let unreadable = |error| at(file, FileProblem::Unreadable(error));
+    let mut bytes = Zeroizing::new(Vec::new());
+    let opened = File::open(file).map_err(unreadable)?;
+    opened.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    match bytes.len() as u64 > FILE_MAX {
+        true => Err(at(file, FileProblem::TooBig)),
+        false => Ok(bytes),
+    }
+}
+
+fn at(file: &Path, problem: FileProblem) -> TlsConfigError {
+    TlsConfigError::File { file: file.to_owned(), problem }
+}
+
+fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut context = ::aws_lc_rs::digest::Context::new(&::aws_lc_rs::digest::SHA256);
+    for part in parts {
+        context.update(part);
+    }
+    context.finish().as_ref().try_into().unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

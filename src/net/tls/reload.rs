@@ -1,0 +1,201 @@
+//! The TLS of all listeners, loaded and reloaded: all new, or nothing.
+//!
+//! A reload reads every file of every listener. If one file cannot be used, the old set stays whole.
+//! A listener of which nothing changed keeps its server, and with it the tickets of its clients.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::config::TlsServer;
+use super::config_error::TlsConfigError;
+use super::facts::date;
+use super::settings::TlsSettings;
+
+/// The TLS servers of all listeners, by the listener's name.
+#[derive(Clone, Debug, Default)]
+pub struct TlsSet {
+    listeners: Vec<(String, Arc<TlsServer>)>,
+}
+
+/// A listener's TLS cannot be loaded.
+#[derive(Debug, Error)]
+#[error("listener {listener}: {error}")]
+pub struct ListenerTlsError {
+    /// The name of the listener.
+    pub listener: String,
+    /// The problem.
+    #[source]
+    pub error: TlsConfigError,
+}
+
+/// The changes that a reload made to one listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsChange {
+    /// The name of the listener.
+    pub listener: String,
+    /// The changes, each in words for the log.
+    pub what: Vec<String>,
+    /// True if connected clients may have lost their right to be connected: the owner verifies their
+    /// chains with [`TlsServer::check`].
+    pub check_clients: bool,
+}
+
+impl fmt::Display for TlsChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "listener {}: {}", self.listener, self.what.join("; "))
+    }
+}
+
+impl TlsSet {
+    /// Loads the TLS of all listeners, each a name with its settings.
+    ///
+    /// # Errors
+    ///
+    /// All listeners that cannot be loaded, each with its first problem.
+    pub fn load(listeners: &[(String, TlsSettings)]) -> Result<TlsSet, Vec<ListenerTlsError>> {
+        TlsSet::default().reload(listeners).map(|(set, _)| set)
+    }
+
+    /// Reads all files again and returns the new set, with the changes of each changed listener. This
+    /// set stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// All listeners that cannot be loaded, each with its first problem. Nothing changes then.
+    pub fn reload(
+        &self,
+        listeners: &[(String, TlsSettings)],
+    ) -> Result<(TlsSet, Vec<TlsChange>), Vec<ListenerTlsError>> {
+        let (mut new, mut changes, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, settings) in listeners {
+            let loaded = match TlsServer::load(settings) {
+                Ok(loaded) => loaded,
+                Err(error) => {
+                    errors.push(ListenerTlsError { listener: name.clone(), error });
+                    continue;
+                }
+            };
+            let old = self.get(name);
+            match old.map(|old| change(name, old, &loaded)) {
+                Some(None) => new.extend(old.map(|old| (name.clone(), Arc::clone(old)))),
+                change => {
+                    changes.extend(change.flatten());
+                    new.push((name.clone(), Arc::new(loaded)));
+                }
+            }
+        }
+        match errors.is_empty() {
+            true => Ok((TlsSet { listeners: new }, changes)),
+            false => Err(errors),
+        }
+    }
+
+    /// Returns the TLS of the listener with this name, if it has TLS.
+    pub fn get(&self, listener: &str) -> Option<&Arc<TlsServer>> {
+        self.listeners.iter().find(|(name, _)| name == listener).map(|(_, server)| server)
+    }
+
+    /// Returns the listeners with TLS, with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<TlsServer>)> {
+        self.listeners.iter().map(|(name, server)| (name.as_str(), server))
+    }
+
+    /// Returns the whole days until the first revocation list of any listener ends, at `unix_ms`
+    /// milliseconds since 1970; `None` if no list ends.
+    pub fn crl_days_left(&self, unix_ms: u64) -> Option<u64> {
+        self.iter().filter_map(|(_, server)| server.crl_days_left(unix_ms)).min()
+    }
+
+    /// Returns a line for the log for each expired certificate and each revocation list that ends soon,
+    /// at `unix_ms` milliseconds since 1970.
+    pub fn warnings(&self, unix_ms: u64) -> Vec<String> {
+        let of = |(name, server): (&str, &Arc<TlsServer>)| {
+            let name = name.to_owned();
+            server.warnings(unix_ms).into_iter().map(move |line| format!("listener {name}: {line}"))
+        };
+        self.iter().flat_map(of).collect()
+    }
+}
+
+/// Returns the changes between two servers of a listener; `None` if there is none.
+fn change(name: &str, old: &TlsServer, new: &TlsServer) -> Option<TlsChange> {
+    let mut what = Vec::new();
+    let (before, now) = (old.digests(), new.digests());
+    if before.certificates != now.certificates {
+        for facts in new.certificates() {
+            if !old.certificates().contains(facts) {
+                let (file, until) = (facts.file.display(), date(facts.not_after_ms));
+                what.push(format!("certificate {file} is new: serial {}, valid until {until}", facts.serial));
+            }
+        }
+        if what.is_empty() {
+            what.push("the files of the certificates changed, their dates and names did not".to_owned());
+        }
+    }
+    let authorities = before.authorities != now.authorities;
+    if authorities {
+        what.push("the authorities of client certificates changed (tls.client_ca)".to_owned());
+    }
+    let lists = before.lists != now.lists;
+    if lists {
+        what.push(format!("the revocation lists changed (tls.crl): {}", new.lists().len()));
+    }
+    let settings = old.settings() != new.settings();
+    if settings {
+        what.push("the TLS settings changed".to_owned());
+    }
+    let check_clients = authorities || lists || settings;
+    (!what.is_empty()).then(|| TlsChange { listener: name.to_owned(), what, check_clients })
+}
+
+/// The files of all listeners, watched by `stat`, so that a renewal needs no signal.
+#[derive(Debug, Default)]
+pub struct FileWatch {
+    seen: Vec<(PathBuf, Option<Stamp>)>,
+}
+
+/// The identity of a file's content: device, inode, size, and time of the last change in nanoseconds.
+type Stamp = (u64, u64, u64, i64, i64);
+
+impl FileWatch {
+    /// Begins to watch the files of these settings. Call this before the files are read, so that a
+    /// change during the read is seen.
+    pub fn new(listeners: &[(String, TlsSettings)]) -> FileWatch {
+        let mut files: Vec<&PathBuf> = Vec::new();
+        for (_, settings) in listeners {
+            files.extend(settings.certificates.iter().flat_map(|files| [&files.certificate, &files.key]));
+            files.extend(settings.client_ca.iter().chain(&settings.crl));
+        }
+        files.sort();
+        files.dedup();
+        FileWatch { seen: files.into_iter().map(|file| (file.clone(), stamp(file))).collect() }
+    }
+
+    /// Returns true if a file changed, appeared or vanished since the last call. A change is reported
+    /// once, so a broken file gives one log line and not one for each look.
+    ///
+    /// Costs one `stat` for each file.
+    pub fn has_changed(&mut self) -> bool {
+        let mut changed = false;
+        for (file, seen) in &mut self.seen {
+            let now = stamp(file);
+            changed |= *seen != now;
+            *seen = now;
+        }
+        changed
+    }
+}
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    let found = fs::metadata(file).ok()?;
+    Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+}
+
+#[cfg(test)]
+#[path = "reload_tests.rs"]
+mod tests;
