@@ -121,6 +121,10 @@ const FOUND: &[(u64, &str)] = &[
     ),
     (26_306, "a message of an ended session expired on its way to the next member, and was sent"),
     (
+        29_600,
+        "a message waited for its resend while older ones were sent again, which the oracle did not allow",
+    ),
+    (
         41_971,
         "a retained message that was asked for twice had one identifier, before a crash and after it: a fault of the oracle",
     ),

@@ -542,9 +542,16 @@ impl World {
             let ack_wait = pace * (waiting.clone().count() as u64 + 1) + 20 * self.plan.network_ms + 1_000;
             let ack_wait = ack_wait + self.shortage.blocked_ms;
             let jitter = 1.0 + self.plan.retry().jitter;
+            // The oldest is sent again first, as many in a tick as the outbox and the policy allow.
+            // So one waits while older ones are due again.
+            let older = |i: &Incoming| {
+                let older = incoming.values().filter(|o| o.socket == i.socket && o.place < i.place);
+                older.map(|o| o.received).max().unwrap_or(0)
+            };
             let forgotten = waiting.clone().find(|i| {
                 let due = (self.resend_ms(i.receptions - 1) as f64 * jitter) as u64;
-                self.now > i.received.max(c.stalled_until) + due + ack_wait
+                let due = i.received.max(c.stalled_until) + due;
+                self.now > due + ack_wait && self.now > older(i) + ack_wait
             });
             if let Some(forgotten) = forgotten.filter(|_| !self.sockets[connection.socket].severed) {
                 let what = format!("client {client} waits in vain for another copy of {forgotten:?}");
