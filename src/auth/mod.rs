@@ -5,10 +5,14 @@
 //! - [`acl_file`]: the ACL file.
 //! - [`file_error`]: the mistakes in such a file, with their lines.
 //! - [`passwd`]: the command `homing passwd`.
+//! - [`cache`]: successful logins, remembered for a time.
+//! - [`guessing`]: failed logins, counted for each address.
 //!
 //! The functions block: a hash may take 38 ms and more. They know no actor and no socket.
 
 pub mod acl_file;
+pub mod cache;
 pub mod file_error;
+pub mod guessing;
 pub mod passwd;
 pub mod password;

@@ -1,0 +1,213 @@
+//! Successful logins, remembered for a time, so that a client that returns costs no hash.
+//!
+//! The table has no password and no hash. An entry is found by an HMAC-SHA-256, under a key that
+//! only this process knows, over the user's line in the password file, the user and the password. So
+//! a changed line, a changed password and another user each miss. Failures are not remembered: a
+//! wrong password costs its hash each time.
+//!
+//! Each thread has a cache of its own, because a client always returns to the same thread.
+
+use super::password::file::Fingerprint;
+use crate::access::identity::Identity;
+use crate::time::Instant;
+use aws_lc_rs::hmac::{Context, HMAC_SHA256, Key};
+use aws_lc_rs::rand;
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The largest number of entries. The oldest entry makes room.
+const ENTRIES: usize = 65_536;
+
+/// The key of an entry: 32 bytes that nobody outside the process can compute.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LoginKey([u8; 32]);
+
+/// The secret that makes [`LoginKey`]s. All caches of a process can share it.
+#[derive(Clone)]
+pub struct CacheSecret(Key);
+
+/// Identities of recent logins.
+pub struct LoginCache {
+    lifetime: Duration,
+    entries: HashMap<LoginKey, Entry>,
+    /// All entries, the oldest first. They all live equally long, so the first expires first.
+    order: VecDeque<(LoginKey, Instant)>,
+}
+
+struct Entry {
+    identity: Arc<Identity>,
+    expires: Instant,
+}
+
+impl CacheSecret {
+    /// Returns a new secret, or `None` if the system has no randomness.
+    pub fn new() -> Option<CacheSecret> {
+        let mut key = zeroize::Zeroizing::new([0; 32]);
+        rand::fill(key.as_mut_slice()).ok()?;
+        Some(CacheSecret(Key::new(HMAC_SHA256, key.as_slice())))
+    }
+
+    /// Returns the key of a login. Takes 1 us.
+    pub fn key(&self, record: &Fingerprint, user: &str, password: &[u8]) -> LoginKey {
+        let mut context = Context::with_key(&self.0);
+        context.update(record.as_bytes());
+        // The length keeps `ab` + `c` apart from `a` + `bc`.
+        context.update(&(user.len() as u64).to_le_bytes());
+        context.update(user.as_bytes());
+        context.update(password);
+        let mut key = [0; 32];
+        key.copy_from_slice(context.sign().as_ref());
+        LoginKey(key)
+    }
+}
+
+impl LoginCache {
+    /// Returns an empty cache, whose entries live for `lifetime`.
+    pub fn new(lifetime: Duration) -> LoginCache {
+        LoginCache { lifetime, entries: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// Returns the identity of a login that succeeded less than the lifetime ago.
+    pub fn find(&self, now: Instant, key: &LoginKey) -> Option<Arc<Identity>> {
+        let entry = self.entries.get(key).filter(|entry| entry.expires > now)?;
+        Some(Arc::clone(&entry.identity))
+    }
+
+    /// Remembers a login that succeeded now. Drops expired entries, and the oldest one if there is no
+    /// room. A login that is remembered already keeps its time, so that its hash is computed again
+    /// after the lifetime.
+    pub fn remember(&mut self, now: Instant, key: LoginKey, identity: Arc<Identity>) {
+        while let Some((oldest, expires)) = self.order.front() {
+            if *expires > now && self.order.len() < ENTRIES {
+                break;
+            }
+            self.entries.remove(oldest);
+            self.order.pop_front();
+        }
+        if self.entries.contains_key(&key) {
+            return;
+        }
+        let expires = now + self.lifetime;
+        self.entries.insert(key, Entry { identity, expires });
+        self.order.push_back((key, expires));
+    }
+
+    /// Returns the number of entries, with expired ones that were not dropped yet.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns true if there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Forgets all entries.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.order.clear();
+    }
+}
+
+impl fmt::Debug for LoginKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LoginKey(..)")
+    }
+}
+
+impl fmt::Debug for CacheSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CacheSecret(..)")
+    }
+}
+
+impl fmt::Debug for LoginCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoginCache").field("entries", &self.entries.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::identity::IdentitySource;
+    use crate::auth::password::PasswordFile;
+    use crate::auth::password::pbkdf2::Pbkdf2Hash;
+    use std::path::Path;
+
+    const LIFETIME: Duration = Duration::from_mins(10);
+    const NOW: Instant = Instant::from_millis(1_000);
+
+    fn record(salt: &[u8]) -> Fingerprint {
+        let text = format!("ann:{}\n", Pbkdf2Hash::create(b"secret", 1, salt).to_text());
+        PasswordFile::parse(Path::new("passwd"), text.as_bytes()).unwrap().fingerprint("ann").unwrap()
+    }
+
+    fn ann() -> Arc<Identity> {
+        Arc::new(Identity::new("ann", IdentitySource::Password))
+    }
+
+    #[test]
+    fn a_login_is_found_with_the_same_line_user_and_password_only() {
+        let (secret, record_one, record_two) = (CacheSecret::new().unwrap(), record(b"one"), record(b"two"));
+        let mut cache = LoginCache::new(LIFETIME);
+        let key = secret.key(&record_one, "ann", b"secret");
+        cache.remember(NOW, key, ann());
+        assert_eq!(cache.find(NOW, &secret.key(&record_one, "ann", b"secret")), Some(ann()));
+        for other in [
+            secret.key(&record_two, "ann", b"secret"),
+            secret.key(&record_one, "bob", b"secret"),
+            secret.key(&record_one, "ann", b"Secret"),
+            secret.key(&record_one, "anns", b"ecret"),
+            CacheSecret::new().unwrap().key(&record_one, "ann", b"secret"),
+        ] {
+            assert_eq!(cache.find(NOW, &other), None);
+        }
+    }
+
+    #[test]
+    fn a_login_is_forgotten_after_its_lifetime() {
+        let secret = CacheSecret::new().unwrap();
+        let mut cache = LoginCache::new(LIFETIME);
+        let key = secret.key(&record(b"one"), "ann", b"secret");
+        cache.remember(NOW, key, ann());
+        // A login before the end does not extend it.
+        cache.remember(NOW + LIFETIME / 2, key, ann());
+        assert!(cache.find(NOW + LIFETIME - Duration::from_millis(1), &key).is_some());
+        assert_eq!(cache.find(NOW + LIFETIME, &key), None);
+        cache.remember(NOW + LIFETIME, key, ann());
+        assert!(cache.find(NOW + LIFETIME, &key).is_some());
+        assert_eq!((cache.len(), cache.order.len()), (1, 1));
+    }
+
+    #[test]
+    fn the_oldest_login_makes_room() {
+        let mut cache = LoginCache::new(LIFETIME);
+        let key = |n: usize| {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&n.to_le_bytes());
+            LoginKey(key)
+        };
+        for n in 0..=ENTRIES {
+            cache.remember(NOW, key(n), ann());
+        }
+        assert_eq!((cache.len(), cache.order.len()), (ENTRIES, ENTRIES));
+        assert!(cache.find(NOW, &key(0)).is_none() && cache.find(NOW, &key(1)).is_some());
+        cache.clear();
+        assert!(cache.is_empty() && cache.find(NOW, &key(1)).is_none());
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let secret = CacheSecret::new().unwrap();
+        let key = secret.key(&record(b"one"), "ann", b"secret");
+        let cache = LoginCache::new(LIFETIME);
+        assert_eq!(
+            format!("{secret:?} {key:?} {cache:?}"),
+            "CacheSecret(..) LoginKey(..) LoginCache { entries: 0, .. }"
+        );
+    }
+}
