@@ -116,6 +116,10 @@ const FOUND: &[(u64, &str)] = &[
     (24_932, "as seed 12777, after many connections"),
     (41_937, "as seed 12777, for a client that left with DISCONNECT"),
     (
+        1_610,
+        "a message was taken in the millisecond in which a shortage ended, after it: a fault of the oracle",
+    ),
+    (
         24_741,
         "a repeated message came after a later one: the oracle forgot that memory was short the first time",
     ),

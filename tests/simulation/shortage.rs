@@ -110,7 +110,8 @@ impl Oracle {
 
     /// Whether something was so short all that time that what needs it was refused for certain.
     pub fn had_none(&self, from: u64, to: u64, of: impl Fn(Short) -> bool) -> bool {
-        let all = |p: &&Period| p.from <= from && to <= p.until && p.of != Short::Disk(Disk::Tight);
+        // In the milliseconds in which it begins and ends nobody knows which was first.
+        let all = |p: &&Period| p.from < from && to < p.until && p.of != Short::Disk(Disk::Tight);
         self.shortages.iter().filter(all).any(|p| of(p.of))
     }
 }
