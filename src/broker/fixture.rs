@@ -26,7 +26,7 @@ pub(super) fn shared() -> Arc<SharedState> {
 
 /// Returns counters at zero, for one shard.
 pub(super) fn statistics(shared: &Arc<SharedState>) -> Arc<BrokerStatistics> {
-    Arc::new(BrokerStatistics::new(1, Arc::clone(shared)))
+    Arc::new(BrokerStatistics::new(1, 1, Arc::clone(shared)))
 }
 
 /// Returns shard 0 of `shards`, with the settings of an empty configuration file.

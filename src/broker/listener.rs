@@ -1,12 +1,15 @@
 //! Listening sockets, and the task that accepts connections.
 
 use super::connection::PeerAddress;
+use super::handshake::entrance::Entrance;
+use super::handshake::{Handshakes, NewSocket};
 use super::message::{Adopt, Incoming};
 use super::rate_limit::{Rate, RateLimiter};
 use super::start_error::StartError;
-use super::statistics::BrokerStatistics;
+use super::statistics::{BrokerStatistics, ConnectionLimit};
 use crate::clock;
-use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
+use crate::config::{self, ListenerAddress};
+use crate::shard::arrival::{Arrival, Reach};
 use crate::time::Instant;
 use actix::Recipient;
 use rustix::io::retry_on_intr;
@@ -51,14 +54,43 @@ pub(super) fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, So
         let bound = listener.local_addr()?;
         Ok((listener, bound))
     };
-    listen().map_err(|cause| StartError::Bind { address, cause })
+    listen().map_err(|cause| StartError::Bind { address: address.to_string(), cause })
+}
+
+/// A bound listener with its settings.
+#[derive(Debug)]
+pub(super) struct BoundListener {
+    /// The socket.
+    pub(super) listener: TcpListener,
+    /// Its settings and counters.
+    pub(super) entrance: Arc<Entrance>,
+}
+
+/// Reads the files of a listener and binds it. Returns its address, too.
+///
+/// # Errors
+/// A file cannot be used, or the system refuses the address.
+pub(super) fn open(
+    number: usize,
+    listener: &config::Listener,
+    backlog: u32,
+) -> Result<(BoundListener, SocketAddr), StartError> {
+    let entrance = Arc::new(Entrance::open(number, listener)?);
+    let backlog = listener.backlog.unwrap_or(backlog);
+    let Some(ListenerAddress::Ip(address)) = listener.address else {
+        return Err(StartError::NoAddress { listener: entrance.name.clone() });
+    };
+    let (listener, address) = bind(address, backlog)?;
+    Ok((BoundListener { listener, entrance }, address))
 }
 
 /// Accepts connections of one listener and spreads them over the shards in turn.
 pub(super) struct Acceptor {
     listener: AsyncFd<TcpListener>,
-    number: ListenerNumber,
+    entrance: Arc<Entrance>,
     is_loopback: bool,
+    /// The way to the handshake threads, if the listener needs them.
+    handshakes: Option<Handshakes>,
     shards: Vec<Recipient<Adopt>>,
     /// The sockets accepted in this turn, by shard.
     batches: Vec<Vec<Incoming>>,
@@ -73,14 +105,15 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Registers the listener with the current reactor. `number` is its place among all
-    /// listeners. `limit` is the maximum number of connections of the broker.
+    /// Registers the listener with the current reactor. Its sockets go to `handshakes` if it needs
+    /// them, else to the shards. `limit` is the maximum number of connections of the broker.
     ///
     /// # Errors
     /// The reactor refuses the listener.
     pub(super) fn new(
         listener: TcpListener,
-        number: ListenerNumber,
+        entrance: Arc<Entrance>,
+        handshakes: Option<Handshakes>,
         shards: Vec<Recipient<Adopt>>,
         statistics: Arc<BrokerStatistics>,
         limit: usize,
@@ -95,8 +128,9 @@ impl Acceptor {
         let listener = unsafe { AsyncFd::register_with_interest(listener, Interest::READABLE)? };
         Ok(Acceptor {
             listener,
-            number,
+            entrance,
             is_loopback,
+            handshakes,
             batches: shards.iter().map(|_| Vec::new()).collect(),
             shards,
             next: 0,
@@ -109,21 +143,31 @@ impl Acceptor {
 
     /// Accepts until the task is aborted.
     pub(super) async fn run(mut self) {
-        poll_fn(|cx| -> Poll<()> {
-            for _ in 0..AT_ONCE {
-                match self.poll_accept(cx) {
-                    Poll::Ready(accepted) => self.accepted(accepted),
-                    Poll::Pending => {
-                        self.hand_out();
-                        return Poll::Pending;
-                    }
+        loop {
+            if let Some(handshakes) = &self.handshakes {
+                // The backlog of the kernel holds new sockets until there is room.
+                handshakes.room().await;
+            }
+            poll_fn(|cx| self.poll_batch(cx)).await;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Accepts up to [`AT_ONCE`] sockets and hands them out. Ready after that many; one at a time if
+    /// each has to wait for room.
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let at_once = if self.handshakes.is_some() { 1 } else { AT_ONCE };
+        for _ in 0..at_once {
+            match self.poll_accept(cx) {
+                Poll::Ready(accepted) => self.accepted(accepted),
+                Poll::Pending => {
+                    self.hand_out();
+                    return Poll::Pending;
                 }
             }
-            self.hand_out();
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
+        }
+        self.hand_out();
+        Poll::Ready(())
     }
 
     /// Polls for the next socket. The socket is not registered here, because the reactor of its
@@ -140,18 +184,19 @@ impl Acceptor {
     fn accepted(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
         match accepted {
             Ok((socket, peer)) => {
-                if !self.statistics.open_connection(self.limit) {
-                    let why = format!("limits.connections is reached (the latest came from {peer})");
-                    return self.log_refused(&why);
-                }
-                let at = self.next % self.batches.len();
-                self.next = self.next.wrapping_add(1);
-                if let Some(batch) = self.batches.get_mut(at) {
-                    let peer = PeerAddress::ip(self.number, peer);
-                    let reach =
-                        if self.is_loopback && peer.is_local() { Reach::Local } else { Reach::Network };
-                    let arrival = Arrival { listener: self.number, reach, certificate_user: None };
-                    batch.push(Incoming::accepted(socket.into(), peer, clock::now(), arrival));
+                let Entrance { number, connections, name, .. } = &*self.entrance;
+                match self.statistics.open_connection(*number, self.limit, *connections) {
+                    Ok(()) => self.begin(socket, peer),
+                    Err(ConnectionLimit::Broker) => {
+                        let why = format!("limits.connections is reached (the latest came from {peer})");
+                        self.log_refused(&why);
+                    }
+                    Err(ConnectionLimit::Listener) => {
+                        let why = format!(
+                            "connections of listener {name} is reached (the latest came from {peer})"
+                        );
+                        self.log_refused(&why);
+                    }
                 }
             }
             Err(error) if is_out_of_descriptors(&error) => {
@@ -160,6 +205,24 @@ impl Acceptor {
             }
             // The client has closed the connection already.
             Err(_) => {}
+        }
+    }
+
+    /// Sends a socket on: to a handshake thread, or with the others of this turn to a shard.
+    fn begin(&mut self, socket: TcpStream, peer: SocketAddr) {
+        let turn = self.next;
+        self.next = turn.wrapping_add(1);
+        let peer = PeerAddress::ip(self.entrance.number, peer);
+        let reach = if self.is_loopback && peer.is_local() { Reach::Local } else { Reach::Network };
+        let arrival = Arrival { listener: self.entrance.number, reach, certificate_user: None };
+        let (transport, accepted) = (socket.into(), clock::now());
+        if let Some(handshakes) = &self.handshakes {
+            let entrance = Arc::clone(&self.entrance);
+            return handshakes.send(turn, NewSocket { entrance, transport, peer, accepted, arrival });
+        }
+        let at = turn % self.batches.len();
+        if let Some(batch) = self.batches.get_mut(at) {
+            batch.push(Incoming::accepted(transport, peer, accepted, arrival));
         }
     }
 
@@ -215,6 +278,7 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::broker::fixture;
+    use crate::config::Listener;
     use actix::{Actor, Handler};
     use std::cell::RefCell;
     use std::io::Read;
@@ -262,10 +326,11 @@ mod tests {
     fn sockets_go_to_the_shards_in_turn_until_the_limit_is_reached() {
         actix_rt::System::new().block_on(async {
             let (listener, address) = bind(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
+            let entrance = Arc::new(Entrance::open(0, &Listener::plain(address)).expect("no files"));
             let shards = [Adopter::default(), Adopter::default()];
             let ways = shards.iter().map(|shard| shard.clone().start().recipient()).collect();
             let acceptor =
-                Acceptor::new(listener, ListenerNumber(0), ways, fixture::statistics(&fixture::shared()), 4)
+                Acceptor::new(listener, entrance, None, ways, fixture::statistics(&fixture::shared()), 4)
                     .expect("a reactor");
             actix_rt::spawn(acceptor.run());
             let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(address).expect("it listens")).collect();

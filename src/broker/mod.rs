@@ -29,6 +29,7 @@
 //! | expiry | one | an actix arbiter with a timer: the expiry actor |
 //! | `homing-main` | one | supervisor and acceptors |
 //! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
+//! | `homing-handshake-N` | `runtime.handshake_threads`, if a listener needs them | TLS handshakes |
 //! | `homing-log` | one | writes log lines to standard error ([`stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).
@@ -41,6 +42,7 @@
 //! | `settings` | configuration into shard settings |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `listener` | accepted sockets to the shards |
+//! | `handshake` | TLS between the accept and the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
 //! | [`message`] | the messages between actors |
@@ -55,6 +57,7 @@ mod dump;
 pub mod events;
 #[cfg(test)]
 mod fixture;
+mod handshake;
 mod listener;
 pub mod message;
 mod rate_limit;
@@ -107,18 +110,18 @@ impl Broker {
     pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
         // Before the first table is made. Clients must not know the key.
         keyed::settle(RandomState::new().build_hasher().finish());
-        let mut listeners = Vec::new();
-        for address in &config.network.listen {
-            listeners.push(listener::bind(*address, config.network.backlog)?);
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for (number, listener) in config.all_listeners().iter().enumerate() {
+            let (bound, address) = listener::open(number, listener, config.network.backlog)?;
+            listeners.push(bound);
+            addresses.push(address);
         }
-        let addresses = listeners.iter().map(|(_, address)| *address).collect();
         let (requests, mut requested) = mpsc::channel::<oneshot::Sender<String>>(1);
         let (ready, started) = std::sync::mpsc::channel();
         let (fails, failed) = oneshot::channel();
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
-                let listeners = listeners.into_iter().map(|(listener, _)| listener).collect();
                 match Supervisor::start(&config, listeners, store, fails).await {
                     Ok(supervisor) => {
                         let _ = ready.send(Ok(()));

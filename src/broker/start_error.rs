@@ -1,20 +1,34 @@
 //! The reasons why a broker does not start.
 
+use crate::net::tls::config_error::TlsConfigError;
 use crate::store::StoreError;
 use std::io;
-use std::net::SocketAddr;
 
 /// The reason why a broker does not start, in one line that names the address or the configuration
 /// key.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The system refuses a listener.
-    #[error("cannot listen on {address}: {cause} (network.listen, or --listen)")]
+    #[error("cannot listen on {address}: {cause} (network.listen, --listen, or [[listeners]])")]
     Bind {
         /// The address as configured.
-        address: SocketAddr,
+        address: String,
         /// The system's reason.
         cause: io::Error,
+    },
+    /// A listener that was made in code has no address.
+    #[error("listener {listener} has no address")]
+    NoAddress {
+        /// The name of the listener.
+        listener: Box<str>,
+    },
+    /// A file or setting of a listener's TLS cannot be used.
+    #[error("listener {listener}: {cause} ([listeners.tls])")]
+    Tls {
+        /// The name of the listener.
+        listener: Box<str>,
+        /// The file and the problem.
+        cause: TlsConfigError,
     },
     /// The system refuses a thread or an event loop.
     #[error("cannot start a thread or its event loop: {0} (runtime.threads sets how many there are)")]

@@ -2,6 +2,7 @@
 //! each shard.
 
 use crate::expiry::statistics::ExpiryStatistics;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::{ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,6 +13,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub struct BrokerStatistics {
     /// Sockets that are accepted and not closed, with those that have not sent CONNECT.
     connections: AtomicUsize,
+    /// The same for each listener, by its number.
+    listeners: Vec<AtomicUsize>,
     shared: Arc<SharedState>,
     /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
@@ -39,11 +42,21 @@ pub enum Maximum {
     Heap,
 }
 
+/// A limit on connections that is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionLimit {
+    /// `limits.connections`.
+    Broker,
+    /// `connections` of the listener.
+    Listener,
+}
+
 impl BrokerStatistics {
-    /// Returns counters at zero, for this number of shards.
-    pub fn new(shards: usize, shared: Arc<SharedState>) -> BrokerStatistics {
+    /// Returns counters at zero, for these numbers of shards and listeners.
+    pub fn new(shards: usize, listeners: usize, shared: Arc<SharedState>) -> BrokerStatistics {
         BrokerStatistics {
             connections: AtomicUsize::new(0),
+            listeners: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
             shared,
             expiry: Arc::default(),
             store: OnceLock::new(),
@@ -56,18 +69,40 @@ impl BrokerStatistics {
         }
     }
 
-    /// Counts a connection and returns true if there were fewer than `limit`; else counts nothing.
-    pub fn open_connection(&self, limit: usize) -> bool {
-        if self.connections.fetch_add(1, Ordering::Relaxed) < limit {
-            return true;
-        }
-        self.connection_closed();
-        false
+    /// Counts a connection of a listener. `limit` is the maximum of the broker, and `of_listener`
+    /// that of the listener.
+    ///
+    /// # Errors
+    /// The limit that is reached. Nothing is counted then.
+    pub fn open_connection(
+        &self,
+        listener: ListenerNumber,
+        limit: usize,
+        of_listener: usize,
+    ) -> Result<(), ConnectionLimit> {
+        let listener_before =
+            self.listener(listener).map_or(0, |count| count.fetch_add(1, Ordering::Relaxed));
+        let reached = if self.connections.fetch_add(1, Ordering::Relaxed) >= limit {
+            ConnectionLimit::Broker
+        } else if listener_before >= of_listener {
+            ConnectionLimit::Listener
+        } else {
+            return Ok(());
+        };
+        self.connection_closed(listener);
+        Err(reached)
     }
 
-    /// Counts a connection less.
-    pub fn connection_closed(&self) {
+    /// Counts a connection of a listener less.
+    pub fn connection_closed(&self, listener: ListenerNumber) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(count) = self.listener(listener) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn listener(&self, listener: ListenerNumber) -> Option<&AtomicUsize> {
+        self.listeners.get(usize::from(listener.0))
     }
 
     /// Returns the bytes that count against `limits.memory`.

@@ -2,7 +2,8 @@
 
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog, EventTopics};
-use super::listener::Acceptor;
+use super::handshake::{HandshakeParts, Handshakes};
+use super::listener::{Acceptor, BoundListener};
 use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
 use super::settings::settings;
 use super::start_error::StartError;
@@ -18,7 +19,6 @@ use crate::mqtt::charge::Budget;
 use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::subscription_tree::ShardId;
-use crate::shard::arrival::ListenerNumber;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, SharedState};
@@ -29,7 +29,6 @@ use actix_rt::Arbiter;
 use rustix::process::{Resource, getrlimit};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -73,14 +72,14 @@ impl Supervisor {
     /// The store cannot be read, the system refuses a thread, or a thread ends at the start.
     pub(super) async fn start(
         config: &Config,
-        listeners: Vec<TcpListener>,
+        listeners: Vec<BoundListener>,
         store: Option<Box<dyn Store>>,
         failed: oneshot::Sender<StoreError>,
     ) -> Result<Supervisor, StartError> {
         let count = config.runtime.thread_count().clamp(1, 64);
         let mut opened = store.map(|store| storage::open(store, count as u8)).transpose()?;
         let shared = shared_state(config);
-        let statistics = Arc::new(BrokerStatistics::new(count, Arc::clone(&shared)));
+        let statistics = Arc::new(BrokerStatistics::new(count, listeners.len(), Arc::clone(&shared)));
         let log = Arc::new(EventLog::new(config.log.events_per_second));
         let mut shares = Vec::new();
         if let Some(opened) = &mut opened {
@@ -103,7 +102,7 @@ impl Supervisor {
             statistics.set_store(writer.statistics());
         }
         connect(&shards, writer.as_ref(), &expiry).await?;
-        let acceptors = start_acceptors(config, listeners, &shards, &statistics)?;
+        let acceptors = start_acceptors(config, listeners, &shards, &statistics, &log)?;
         Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, statistics, log })
     }
 
@@ -291,16 +290,29 @@ async fn connect(
 
 fn start_acceptors(
     config: &Config,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<BoundListener>,
     shards: &[Addr<ShardActor>],
     statistics: &Arc<BrokerStatistics>,
+    log: &Arc<EventLog>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let limit = connection_limit(config.limits.connections);
     let mut acceptors = Vec::new();
-    for (number, listener) in listeners.into_iter().enumerate() {
-        let number = ListenerNumber(u16::try_from(number).unwrap_or(u16::MAX));
-        let shards = shards.iter().map(|shard| shard.clone().recipient()).collect();
-        let acceptor = Acceptor::new(listener, number, shards, Arc::clone(statistics), limit)?;
+    let to_shards: Vec<_> = shards.iter().map(|shard| shard.clone().recipient()).collect();
+    let mut handshakes = None;
+    if listeners.iter().any(|listener| listener.entrance.has_handshakes()) {
+        let parts = HandshakeParts {
+            shards: to_shards.clone(),
+            statistics: Arc::clone(statistics),
+            log: Arc::clone(log),
+            connect_timeout: config.network.connect_timeout,
+        };
+        let threads = config.runtime.handshake_thread_count();
+        handshakes = Some(Handshakes::start(threads, config.limits.handshakes as usize, &parts)?);
+    }
+    for BoundListener { listener, entrance } in listeners {
+        let handshakes = handshakes.clone().filter(|_| entrance.has_handshakes());
+        let shards = to_shards.clone();
+        let acceptor = Acceptor::new(listener, entrance, handshakes, shards, Arc::clone(statistics), limit)?;
         acceptors.push(actix_rt::spawn(acceptor.run()));
     }
     Ok(acceptors)

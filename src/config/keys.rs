@@ -9,6 +9,7 @@
 //! 0 for "auto".
 
 use super::choices::{Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
+use super::listener::{self, Listener};
 use super::redelivery_rule::{self, RedeliveryRule};
 use super::rule::{ValueType, days, millis, seconds};
 use super::size::ByteSize;
@@ -50,6 +51,11 @@ configuration! {
             ValueType::Integer(1, 64).or("auto", "one thread for each core that this process may use"),
             why: "A second thread on one core only adds switches between threads.",
             elsewhere: "FlashMQ `thread_count`";
+        /// Threads that do TLS handshakes. They start only if a listener needs them, and have a
+        /// lower priority than the threads that carry connections.
+        handshake_threads: usize = 0,
+            ValueType::Integer(1, 64).or("auto", "half of `threads`, at least one"),
+            why: "A full handshake takes as much CPU time as thousands of messages.";
     }
 
     /// The listeners, and the time that a connection may make no progress.
@@ -98,6 +104,13 @@ configuration! {
             ValueType::Integer(1, 100_000_000).or("auto", "as many as the file descriptor limit of the process allows"),
             why: "Each connection takes a file descriptor.",
             elsewhere: "mosquitto `max_connections`, EMQX `listeners.tcp.default.max_connections`";
+        /// Connections in a TLS handshake at one time in the whole broker. At the limit, the oldest
+        /// one of the address with the most is closed, if that address has more than 8 (IPv6
+        /// addresses count by their first 64 bits). Otherwise no more are accepted until one is
+        /// done, and their clients wait.
+        handshakes: u32 = 4096,
+            ValueType::Integer(1, 1_000_000).only(),
+            why: "A returning fleet waits, and one host cannot keep the others out.";
         /// Sessions at one time in the whole broker, connected or not. A client that needs a new
         /// session beyond it is refused: 5.0 with 0x97, 3.x with return code 3. A client whose
         /// session is there is accepted.
@@ -359,7 +372,7 @@ configuration! {
         /// has a shorter interval is not sent again before the unacknowledged messages that were
         /// sent before it. Messages whose topic has the interval "off" hold nobody up.
         rules: Vec<RedeliveryRule> = Vec::new(),
-            ValueType::Tables(redelivery_rule::problems).only();
+            ValueType::Tables("redelivery.rules", redelivery_rule::problems).only();
     }
     example: "[[redelivery.rules]]\n\
               client_id = \"pump-*\"\n\
@@ -477,6 +490,48 @@ configuration! {
             ValueType::Integer(1, 1_000_000).only(),
             why: "Many reconnects at once must not also write many lines.";
     }
+
+    tables
+
+    /// Listeners with settings of their own, 256 at most. `network.listen` is the quick way to plain
+    /// listeners; it has its default only if no listener stands here. `address` is the only key that
+    /// each listener needs.
+    ///
+    /// `name` stands in the log. `backlog` and `connections` are those of `network` and `limits`,
+    /// for this listener.
+    ///
+    /// [listeners.tls] turns TLS on. `certificates` has the certificates with their keys (PEM). The
+    /// name that the client asks for selects one; else the first that the client can verify. `minimum`
+    /// is the lowest version ("1.2"). `client_certificates` asks clients for a certificate: "off" is
+    /// the default, with "optional" a client may have none, and with "required" it must have one. A
+    /// certificate has to be issued by an authority in the file `client_ca`, and must not stand in
+    /// a revocation list of `crl`; `crl_check` is "leaf" or "chain". `certificate_user` selects the
+    /// user name: "cn", "san_dns", "san_uri", "san_email" or "subject". With `certificate_dates =
+    /// false` the dates of clients' certificates are not checked. `alpn` has the application
+    /// protocols ("mqtt"), and an empty list turns the check off. `groups` has the key exchange
+    /// groups, `record_size` the longest record ("16 KiB"), and `tickets = false` stops clients from
+    /// resuming sessions. docs/security.md has a recipe.
+    [[listeners]] Listener, ValueType::Tables("listeners", listener::problems).only(),
+    example: "[[listeners]]\n\
+              address = \"127.0.0.1:1883\"\n\
+              \n\
+              [[listeners]]\n\
+              name = \"devices\"\n\
+              address = \"0.0.0.0:8883\"\n\
+              connections = 50_000\n\
+              [listeners.tls]\n\
+              certificates = [{ certificate = \"server.pem\", key = \"server.key\" }]\n\
+              client_certificates = \"optional\"\n\
+              client_ca = \"ca.pem\"\n";
+}
+
+impl Config {
+    /// Returns all listeners: those of `network.listen`, then those of `[[listeners]]`. The place in
+    /// the list is the number of the listener.
+    pub fn all_listeners(&self) -> Vec<Listener> {
+        let quick = self.network.listen.iter().map(|address| Listener::plain(*address));
+        quick.chain(self.listeners.iter().cloned()).collect()
+    }
 }
 
 /// Returns every key, in the order of the file.
@@ -490,6 +545,14 @@ pub(super) fn key(path: &str) -> Option<&'static Key> {
 }
 
 impl Runtime {
+    /// Returns the number of handshake threads: as configured or, for "auto", half of the threads.
+    pub fn handshake_thread_count(&self) -> usize {
+        match self.handshake_threads {
+            0 => (self.thread_count() / 2).max(1),
+            n => n,
+        }
+    }
+
     /// Returns the number of threads to start: as configured or, for "auto", one for each core of
     /// this process.
     pub fn thread_count(&self) -> usize {

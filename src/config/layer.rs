@@ -100,7 +100,7 @@ impl Layer {
     pub(super) fn check(&self, problems: &mut Vec<Problem>) {
         for (path, value) in &self.leaves {
             match key(path).map(|key| &key.rule.kind) {
-                Some(ValueType::Tables(check)) => problems.extend(check(value)),
+                Some(ValueType::Tables(_, check)) => problems.extend(check(value)),
                 _ => problems.extend(problem_with(path, value)),
             }
         }
@@ -148,6 +148,7 @@ fn hint(path: &str) -> String {
         return format!("did you mean {}?", nearest.path);
     }
     match SECTIONS.iter().find(|known| known.name == section) {
+        Some(known) if known.is_list() => format!("each table of it is [[{section}]]"),
         Some(known) => {
             let inside: Vec<_> = known.keys.iter().map(Key::name).collect();
             format!("[{section}] holds {}", inside.join(", "))

@@ -11,6 +11,7 @@
 mod choices;
 mod keys;
 mod layer;
+mod listener;
 mod problem;
 mod redelivery_rule;
 pub mod render;
@@ -23,6 +24,7 @@ mod value;
 pub use crate::time::duration;
 pub use choices::{Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
 pub use keys::{Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys};
+pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
 pub use size::{ByteSize, InvalidSize};

@@ -62,7 +62,9 @@ pub fn file() -> String {
     let mut text = String::new();
     comment(&mut text, FILE_HEAD);
     for section in SECTIONS {
-        let _ = write!(text, "\n[{}]\n", section.name);
+        if !section.is_list() {
+            let _ = write!(text, "\n[{}]\n", section.name);
+        }
         for key in section.keys.iter().filter(|key| !is_table(key)) {
             comment(&mut text, &joined(key.help));
             comment(&mut text, &values(key));
@@ -81,6 +83,11 @@ pub fn file() -> String {
 pub fn document() -> String {
     let mut text = DOCUMENT_HEAD.to_owned();
     for section in SECTIONS {
+        if section.is_list() {
+            let _ = write!(text, "\n## `[[{}]]`\n\n", section.name);
+            list(&mut text, section);
+            continue;
+        }
         let _ = write!(text, "\n## `[{}]`\n\n", section.name);
         wrapped(&mut text, "", &joined(section.about), WIDTH);
         text.push_str("\n| key | default |\n|---|---|\n");
@@ -96,6 +103,15 @@ pub fn document() -> String {
         }
     }
     text
+}
+
+/// Writes a section that is a list of tables.
+fn list(text: &mut String, section: &Section) {
+    for key in section.keys {
+        wrapped(text, "", &joined(key.help), WIDTH);
+        let _ = writeln!(text, "\n- In the file only: listeners have no environment variable and no flag");
+    }
+    let _ = write!(text, "\n```toml\n{}```\n", section.example);
 }
 
 fn described(text: &mut String, key: &Key) {
@@ -134,7 +150,7 @@ fn default(key: &Key) -> String {
 
 /// True for keys that are tables below their section, and not a line in it.
 fn is_table(key: &Key) -> bool {
-    matches!(key.rule.kind, ValueType::Tables(_))
+    matches!(key.rule.kind, ValueType::Tables(..))
 }
 
 fn example(text: &mut String, section: &Section) {

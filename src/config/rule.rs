@@ -46,8 +46,10 @@ pub(super) enum ValueType {
     LogLevel,
     Glob,
     TopicFilter,
-    /// Tables in a file, checked by a function that returns every problem with them.
-    Tables(fn(&Value) -> Vec<Problem>),
+    /// Values that a function admits; the text says which, as the end of "must be ...".
+    Checked(fn(&Value) -> bool, &'static str),
+    /// Tables in a file with this name, checked by a function that returns every problem with them.
+    Tables(&'static str, fn(&Value) -> Vec<Problem>),
 }
 
 pub(super) const fn millis(n: u64) -> u64 {
@@ -150,7 +152,8 @@ impl ValueType {
             (ValueType::Number(low, high), ValueKind::I64(n)) => (*low..=*high).contains(&(*n as f64)),
             (ValueType::Addresses, ValueKind::Array(items)) => are_addresses(items),
             (ValueType::SomeOf(words), ValueKind::Array(items)) => are_words(words, items),
-            (ValueType::Tables(problems), _) => problems(value).is_empty(),
+            (ValueType::Checked(admits, _), _) => admits(value),
+            (ValueType::Tables(_, problems), _) => problems(value).is_empty(),
             (kind, ValueKind::String(text)) => kind.admits_text(text),
             _ => false,
         }
@@ -170,7 +173,9 @@ impl ValueType {
             ValueType::Glob => text.parse::<Pattern>().is_ok(),
             ValueType::TopicFilter => is_topic_filter(text),
             ValueType::Boolean | ValueType::Integer(..) | ValueType::Number(..) => false,
-            ValueType::Addresses | ValueType::SomeOf(_) | ValueType::Tables(_) => false,
+            ValueType::Addresses | ValueType::SomeOf(_) | ValueType::Checked(..) | ValueType::Tables(..) => {
+                false
+            }
         }
     }
 
@@ -239,7 +244,8 @@ impl fmt::Display for ValueType {
                 )
             }
             ValueType::TopicFilter => write!(f, "a topic filter, such as \"alarms/#\", and no shared one"),
-            ValueType::Tables(_) => write!(f, "tables in a file, each [[redelivery.rules]]"),
+            ValueType::Checked(_, words) => f.write_str(words),
+            ValueType::Tables(name, _) => write!(f, "tables in a file, each [[{name}]]"),
             ValueType::Addresses => {
                 write!(
                     f,

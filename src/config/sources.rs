@@ -131,6 +131,9 @@ fn merge(layers: &[Layer]) -> Result<Config, Refusal> {
             problems.push(Problem::Internal(format!("{} does not take {}", key.path, value::written(given))));
         }
     }
+    if !config.listeners.is_empty() && winner(layers, "network.listen").is_none() {
+        config.network.listen.clear();
+    }
     if problems.is_empty() { Ok(config) } else { Err(Refusal(problems)) }
 }
 
@@ -140,7 +143,9 @@ fn changed(config: &Config, layers: &[Layer]) -> Vec<Setting> {
     let built_in = Config::default();
     let written = |key: &Key, config: &Config| value::written(&key.value(config));
     let changed = keys::keys().filter(|key| written(key, config) != written(key, &built_in));
-    changed.filter_map(|key| setting(layers, key.path)).collect()
+    // `network.listen` changes by itself where `[[listeners]]` are given.
+    let set = changed.filter(|key| winner(layers, key.path).is_some());
+    set.filter_map(|key| setting(layers, key.path)).collect()
 }
 
 /// Returns a key as the operator wrote it, or its built-in default. Returns `None` for an unknown

@@ -15,6 +15,13 @@ pub(super) struct Section {
     pub(super) example: &'static str,
 }
 
+impl Section {
+    /// True for a section that is a list of tables, `[[name]]`, and has no keys of its own.
+    pub(super) fn is_list(&self) -> bool {
+        self.keys.iter().any(|key| key.path == self.name)
+    }
+}
+
 /// One key: its path, values, documents, and access to its field.
 pub(super) struct Key {
     /// Its dotted path, `section.key`.
@@ -66,7 +73,8 @@ impl Key {
     }
 }
 
-/// Makes a struct for each section, `Config` with a field for each section, and `SECTIONS`.
+/// Makes a struct for each section, `Config` with a field for each section, and `SECTIONS`. Behind
+/// the word `tables` stand the lists of tables, whose struct is elsewhere.
 ///
 /// A doc comment is the documentation of the Rust field, of the key in `config/homing.toml` and of
 /// the key in `docs/configuration.md`. Below the key stand, in this order and where there is
@@ -81,6 +89,9 @@ macro_rules! configuration {
                 $(, why: $why:literal)? $(, standard: $standard:literal)? $(, elsewhere: $elsewhere:literal)?;
         )*}
         $(example: $example:literal;)?
+    )* tables $(
+        $(#[doc = $list_help:literal])*
+        [[$list:ident]] $List:ty, $list_rule:expr, example: $list_example:literal;
     )*) => {
         $(
             $(#[doc = $about])*
@@ -101,6 +112,7 @@ macro_rules! configuration {
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Config {
             $($(#[doc = $about])* pub $section: $Section,)*
+            $($(#[doc = $list_help])* pub $list: Vec<$List>,)*
         }
 
         /// Every section with its keys.
@@ -125,6 +137,26 @@ macro_rules! configuration {
                     ),
                 )*],
                 example: concat!("" $(, $example)?),
+            },
+        )*$(
+            Section {
+                name: stringify!($list),
+                about: &[],
+                keys: &[Key::new(
+                    stringify!($list),
+                    $list_rule,
+                    &[$($list_help),*],
+                    ["", "", ""],
+                    |rule, config, value| match value::read(rule, value) {
+                        Some(value) => {
+                            config.$list = value;
+                            true
+                        }
+                        None => false,
+                    },
+                    |rule, config| value::write(rule, &config.$list),
+                )],
+                example: $list_example,
             },
         )*];
     };

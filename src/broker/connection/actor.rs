@@ -7,7 +7,7 @@ use super::transport::SocketRead;
 use crate::broker::message::Incoming;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
-use crate::shard::arrival::Arrival;
+use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress};
 use crate::time::Instant;
@@ -60,8 +60,9 @@ pub trait ConnectionDriver: 'static {
     /// goes with the socket.
     fn release(&self, id: ConnectionId) -> Option<Released>;
 
-    /// Sends a released socket to its shard; `None` if the socket failed meanwhile.
-    fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>);
+    /// Sends a released socket to its shard. Without the socket, counts a connection of its listener
+    /// less.
+    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, ListenerNumber>);
 
     /// Tells the shard that the socket of this connection is closed, and why. Called once.
     fn closed(&self, id: ConnectionId, why: &str);
@@ -219,9 +220,11 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         let released = self.driver.release(self.id);
         self.state = SocketState::Gone;
         let transport = self.endpoint.take().and_then(Endpoint::into_transport);
-        let incoming = transport
-            .zip(released)
-            .map(|(transport, released)| Incoming::moved(transport.detach(), released, unread));
+        let Some(released) = released else { return };
+        let incoming = match transport {
+            Some(transport) => Ok(Incoming::moved(transport.detach(), released, unread)),
+            None => Err(released.peer.listener()),
+        };
         self.driver.move_to_shard(shard, incoming);
     }
 

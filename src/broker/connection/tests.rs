@@ -154,7 +154,7 @@ impl ConnectionDriver for Recorder {
         })
     }
 
-    fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>) {
+    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, ListenerNumber>) {
         let unread = socket.expect("the socket is whole").unread;
         self.call(Call::Moved(shard, unread));
     }

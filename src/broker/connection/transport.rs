@@ -218,7 +218,7 @@ impl Transport {
     ///
     /// # Errors
     /// "Would block" if the socket takes none; else the system's, if the connection failed.
-    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.try_io(Interest::WRITABLE, |socket| {
             Ok(retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))?)
         })

@@ -32,6 +32,7 @@ use crate::clock;
 use crate::expiry::actor::ExpiryActor;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress, Shard};
 use crate::time::Instant;
@@ -150,11 +151,11 @@ impl ShardDriver {
     pub fn adopt(self: &Rc<ShardDriver>, incoming: Incoming) {
         let Incoming { transport, peer, accepted, arrival, unread, .. } = incoming;
         if self.stopping.get() {
-            self.statistics.connection_closed();
+            self.statistics.connection_closed(peer.listener());
             return;
         }
         let Ok(transport) = Transport::new(transport) else {
-            self.statistics.connection_closed();
+            self.statistics.connection_closed(peer.listener());
             return;
         };
         let has_unread = !unread.is_empty();
@@ -383,10 +384,10 @@ impl ConnectionDriver for ShardDriver {
         Some(Released { peer: peer?, accepted, arrival })
     }
 
-    fn move_to_shard(&self, shard: ShardId, socket: Option<Incoming>) {
+    fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, ListenerNumber>) {
         match socket {
-            Some(incoming) => self.destinations.send_socket(shard, incoming),
-            None => self.statistics.connection_closed(),
+            Ok(incoming) => self.destinations.send_socket(shard, incoming),
+            Err(listener) => self.statistics.connection_closed(listener),
         }
     }
 
@@ -402,7 +403,10 @@ impl ConnectionDriver for ShardDriver {
         });
         // Counted before the handle is dropped, because a client that sees the close may take the
         // free place at once.
-        self.statistics.connection_closed();
+        let listener = self.handles.borrow().find(id).map(|handle| handle.peer.listener());
+        if let Some(listener) = listener {
+            self.statistics.connection_closed(listener);
+        }
         self.forget(id);
     }
 }

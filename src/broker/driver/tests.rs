@@ -70,7 +70,7 @@ fn adopt(driver: &Rc<ShardDriver>) -> TcpStream {
     let (server, peer) = listener.accept().expect("a connection");
     server.set_nonblocking(true).expect("a socket");
     client.set_nonblocking(true).expect("a socket");
-    assert!(driver.statistics.open_connection(usize::MAX));
+    assert!(driver.statistics.open_connection(ListenerNumber(0), usize::MAX, usize::MAX).is_ok());
     let peer = PeerAddress::ip(ListenerNumber(0), peer);
     driver.adopt(Incoming::accepted(server.into(), peer, clock::now(), Arrival::local()));
     TcpStream::from_std(client).expect("a reactor")
@@ -142,10 +142,16 @@ fn a_closed_connection_frees_its_place_and_its_handle() {
         let driver = driver(1);
         connect_peers(&driver, 1);
         let client = connect(&driver).await;
-        assert!(!driver.statistics.open_connection(1), "the place is taken");
+        assert!(
+            driver.statistics.open_connection(ListenerNumber(0), 1, usize::MAX).is_err(),
+            "the place is taken"
+        );
         drop(client);
         driver.emptied().await;
-        assert!(driver.statistics.open_connection(1), "the place is free");
+        assert!(
+            driver.statistics.open_connection(ListenerNumber(0), 1, usize::MAX).is_ok(),
+            "the place is free"
+        );
         assert_eq!(driver.look(|shard| shard.connection_ids().len()), 0);
     });
 }
@@ -162,7 +168,10 @@ fn a_stop_disconnects_every_client_and_closes_later_sockets() {
         assert_eq!(late.read(&mut [0; 8]).await.expect("no reset"), 0);
         drop(client);
         driver.emptied().await;
-        assert!(driver.statistics.open_connection(1), "both places are free");
+        assert!(
+            driver.statistics.open_connection(ListenerNumber(0), 1, usize::MAX).is_ok(),
+            "both places are free"
+        );
     });
 }
 
@@ -182,7 +191,7 @@ fn a_socket_goes_to_the_shard_of_its_session_with_its_connect() {
         assert_eq!(moved.peer.socket_address(), client.local_addr().ok());
         // The connection is not closed, so nothing is reported, and its place stays taken.
         assert_eq!(driver.handles.borrow().open(), 0);
-        assert!(!driver.statistics.open_connection(1));
+        assert!(driver.statistics.open_connection(ListenerNumber(0), 1, usize::MAX).is_err());
     });
 }
 

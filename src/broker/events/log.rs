@@ -40,6 +40,12 @@ impl EventLog {
         }
     }
 
+    /// Returns true if the rate admits one more line, and counts it. For lines about clients that
+    /// are no events.
+    pub fn admits(&self, now: Instant) -> bool {
+        self.limiter().admit(self.rate, now)
+    }
+
     /// Logs how many lines were suppressed since the last call, if any. One thread calls it every
     /// second.
     pub fn report_suppressed(&self) {

@@ -1,0 +1,200 @@
+//! The handshake threads: TLS between the accept and the shard.
+//!
+//! Handshakes are hostile, slow or costly work before MQTT. Their own threads have a lower priority
+//! (nice 5), so that established traffic wins a core. A plain listener needs none of this, and its
+//! sockets go to a shard at once. The threads start only if some listener needs them.
+//!
+//! One clock runs from the accept to the end of CONNECT (`network.connect_timeout`). No stage
+//! restarts it, because [`Incoming::accepted`] carries the time of the accept to the shard.
+//!
+//! | file | concern |
+//! |---|---|
+//! | [`entrance`] | settings and counters of one listener |
+//! | `limit` | the limit on sockets in their handshakes |
+//! | `stages` | the handshakes of one socket |
+
+pub(crate) mod entrance;
+pub(crate) mod limit;
+mod stages;
+
+use super::connection::{DetachedTransport, PeerAddress};
+use super::events::EventLog;
+use super::message::{Adopt, Incoming};
+use super::statistics::BrokerStatistics;
+use crate::clock;
+use crate::shard::arrival::{Arrival, ListenerNumber};
+use crate::time::Instant;
+use actix::Recipient;
+use entrance::Entrance;
+use limit::{HandshakeLimit, Host, Ticket};
+use stages::{Done, Refused};
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::LocalSet;
+use tracing::{debug, warn};
+
+/// The priority of the handshake threads below that of the others.
+const NICE: i32 = 5;
+
+/// A socket that was accepted and needs handshakes.
+#[derive(Debug)]
+pub(crate) struct NewSocket {
+    /// The listener that accepted the socket.
+    pub(crate) entrance: Arc<Entrance>,
+    /// The socket.
+    pub(crate) transport: DetachedTransport,
+    /// The address of the peer.
+    pub(crate) peer: PeerAddress,
+    /// The time of the accept.
+    pub(crate) accepted: Instant,
+    /// What is known of the connection so far.
+    pub(crate) arrival: Arrival,
+}
+
+/// A socket on its way to a handshake thread, with its place in the counters.
+struct CountedSocket {
+    socket: NewSocket,
+    place: Place,
+}
+
+/// The parts of the broker that a handshake thread needs.
+#[derive(Clone)]
+pub(crate) struct HandshakeParts {
+    /// The shards, to which the sockets go in turn.
+    pub(crate) shards: Vec<Recipient<Adopt>>,
+    /// The counters of the broker.
+    pub(crate) statistics: Arc<BrokerStatistics>,
+    /// The log of refused connections.
+    pub(crate) log: Arc<EventLog>,
+    /// The maximum time from the accept to the end of CONNECT.
+    pub(crate) connect_timeout: Duration,
+}
+
+/// The way to the handshake threads. The threads end when the last copy is dropped.
+#[derive(Clone)]
+pub(crate) struct Handshakes {
+    threads: Vec<UnboundedSender<CountedSocket>>,
+    limit: Arc<HandshakeLimit>,
+    statistics: Arc<BrokerStatistics>,
+}
+
+impl Handshakes {
+    /// Starts this many threads. `most` is the maximum number of sockets in their handshakes.
+    ///
+    /// # Errors
+    /// The system refuses a thread or an event loop.
+    pub(crate) fn start(count: usize, most: usize, parts: &HandshakeParts) -> io::Result<Handshakes> {
+        let limit = Arc::new(HandshakeLimit::new(most));
+        let mut threads = Vec::new();
+        for number in 0..count.max(1) {
+            let (sender, sockets) = unbounded_channel();
+            let parts = parts.clone();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+            std::thread::Builder::new().name(format!("homing-handshake-{number}")).spawn(move || {
+                // In Linux the priority is that of the thread. Without the right to change it, the
+                // thread competes with the others.
+                let _ = rustix::process::nice(NICE);
+                let thread = HandshakeThread { parts, next: Cell::new(number) };
+                LocalSet::new().block_on(&runtime, Rc::new(thread).run(sockets));
+            })?;
+            threads.push(sender);
+        }
+        Ok(Handshakes { threads, limit, statistics: Arc::clone(&parts.statistics) })
+    }
+
+    /// Waits until there is room for one more socket.
+    pub(crate) async fn room(&self) {
+        self.limit.room().await;
+    }
+
+    /// Sends a socket to a thread. `turn` selects the thread. If the thread has ended, because the
+    /// broker stops, the socket is closed.
+    pub(crate) fn send(&self, turn: usize, socket: NewSocket) {
+        let host = Host::of(socket.peer.socket_address().map(|address| address.ip()));
+        let place = Place {
+            ticket: self.limit.enter(host),
+            limit: Arc::clone(&self.limit),
+            statistics: Arc::clone(&self.statistics),
+            listener: socket.entrance.number,
+            is_handed_over: false,
+        };
+        if let Some(thread) = self.threads.get(turn % self.threads.len().max(1)) {
+            let _ = thread.send(CountedSocket { socket, place });
+        }
+    }
+}
+
+/// One handshake thread.
+struct HandshakeThread {
+    parts: HandshakeParts,
+    /// The shard that gets the next socket.
+    next: Cell<usize>,
+}
+
+/// A socket's place in the broker's counters. Gives the place back when it is dropped: after an
+/// error, a timeout or an abort.
+struct Place {
+    limit: Arc<HandshakeLimit>,
+    ticket: Ticket,
+    statistics: Arc<BrokerStatistics>,
+    listener: ListenerNumber,
+    /// True once the shard counts the connection.
+    is_handed_over: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.limit.leave(self.ticket);
+        if !self.is_handed_over {
+            self.statistics.connection_closed(self.listener);
+        }
+    }
+}
+
+impl HandshakeThread {
+    /// Runs the handshakes of each socket in a task of its own, until the acceptors are gone.
+    async fn run(self: Rc<HandshakeThread>, mut sockets: UnboundedReceiver<CountedSocket>) {
+        while let Some(CountedSocket { socket, place }) = sockets.recv().await {
+            let (limit, ticket) = (Arc::clone(&place.limit), place.ticket);
+            let task = tokio::task::spawn_local(Rc::clone(&self).handshakes(socket, place));
+            limit.set_task(ticket, task.abort_handle());
+        }
+    }
+
+    /// Runs the handshakes of one socket, and hands it to a shard.
+    async fn handshakes(self: Rc<HandshakeThread>, socket: NewSocket, mut place: Place) {
+        let NewSocket { entrance, transport, peer, accepted, mut arrival } = socket;
+        let left = self.parts.connect_timeout.saturating_sub(clock::now().since(accepted));
+        let result = tokio::time::timeout(left, stages::run(&entrance, transport)).await;
+        let Done { transport, unread, certificate_user } = match result {
+            Ok(Ok(done)) => done,
+            Ok(Err(refused)) => return self.log_refused(&entrance, &peer, &refused),
+            Err(_) => {
+                debug!(listener = %entrance.name, address = %peer, "the handshake was not done within network.connect_timeout");
+                return;
+            }
+        };
+        arrival.certificate_user = certificate_user;
+        place.is_handed_over = true;
+        let shard = self.next.get();
+        self.next.set(shard.wrapping_add(1));
+        if let Some(shard) = self.parts.shards.get(shard % self.parts.shards.len().max(1)) {
+            let mut incoming = Incoming::accepted(transport, peer, accepted, arrival);
+            incoming.unread = unread;
+            shard.do_send(Adopt(vec![incoming]));
+        }
+    }
+
+    fn log_refused(&self, entrance: &Entrance, peer: &PeerAddress, why: &Refused) {
+        let listener = &*entrance.name;
+        if why.is_quiet() {
+            debug!(listener, address = %peer, %why, "connection closed before CONNECT");
+        } else if self.parts.log.admits(clock::now()) {
+            warn!(listener, address = %peer, %why, "connection refused before CONNECT");
+        }
+    }
+}
