@@ -296,3 +296,96 @@ fn layers_move_between_threads() {
     is_send::<Layers>();
     is_send::<TlsHandshake>();
 }
+
+/// A WebSocket client over the TLS client of a pair.
+fn websocket(wire: Vec<u8>) -> tungstenite::WebSocket<std::io::Cursor<Vec<u8>>> {
+    let stream = std::io::Cursor::new(wire);
+    tungstenite::WebSocket::from_raw_socket(stream, tungstenite::protocol::Role::Client, None)
+}
+
+/// A masked frame with the mask 0.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(payload.len()).unwrap();
+    [&[first, 0x80 | len, 0, 0, 0, 0], payload].concat()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    #[test]
+    fn frames_in_records_open_and_seal(
+        version in versions(),
+        payloads in prop::collection::vec(0_usize..125, 1..20),
+        records in prop::collection::vec(1_usize..60, 1..30),
+        chunks in prop::collection::vec(1_usize..200, 0..40),
+        pieces in prop::collection::vec(0_usize..20_000, 1..8),
+    ) {
+        let mut pair = handshake(version, None, 4096);
+        pair.layers = Layers::new(pair.layers.tls.take().map(|tls| *tls), Some(Ws::new()));
+        let expected: Vec<Vec<u8>> = payloads.into_iter().map(bytes).collect();
+        let frames: Vec<u8> = expected.iter().flat_map(|payload| frame(0x82, payload)).collect();
+        // Frames cross records, and records cross reads.
+        let (mut wire, mut rest) = (Vec::new(), frames.as_slice());
+        for len in records.into_iter().cycle() {
+            let (now, later) = rest.split_at(len.min(rest.len()));
+            wire.extend(written(&mut pair.client, now));
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        let (plain, out, closed) = pair.open(&wire, &chunks).unwrap();
+        prop_assert!(plain == expected.concat() && out.is_empty() && !closed);
+
+        let pieces: Vec<Vec<u8>> = pieces.into_iter().map(bytes).collect();
+        let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+        let wire = pair.seal(&slices);
+        let mut socket = websocket(received(&mut pair.client, &wire).unwrap());
+        let mut read = Vec::new();
+        while let Ok(message) = socket.read() {
+            prop_assert!(message.is_binary());
+            read.extend_from_slice(&message.into_data());
+        }
+        prop_assert!(read == pieces.concat());
+    }
+}
+
+#[test]
+fn replies_of_websocket_go_through_tls() {
+    for version in [&TLS12, &TLS13] {
+        let mut pair = handshake(version, None, 4096);
+        pair.layers = Layers::new(pair.layers.tls.take().map(|tls| *tls), Some(Ws::new()));
+        let wire = written(&mut pair.client, &[frame(0x89, b"ping"), frame(0x82, b"mqtt")].concat());
+        let (plain, out, _) = pair.open(&wire, &[]).unwrap();
+        assert_eq!(plain, b"mqtt");
+        assert_eq!(received(&mut pair.client, &out).unwrap(), b"\x8A\x04ping");
+        // A text frame: close frame 1003, then close_notify.
+        let wire = written(&mut pair.client, &[frame(0x82, b"before"), frame(0x81, b"text")].concat());
+        let mut kept = wire.clone();
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        let error = pair.layers.open(&mut kept, &mut plain, &mut out).unwrap_err();
+        assert!(matches!(error, LayerError::Frame(error) if error.code() == 1003));
+        assert_eq!(received(&mut pair.client, &out).unwrap(), [0x88, 2, 0x03, 0xEB]);
+        assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
+        pair.layers.close(&mut out);
+        assert_eq!(pair.layers.seal(&[IoSlice::new(b"more")], &mut out), 0);
+    }
+}
+
+#[test]
+fn websocket_without_tls_seals_one_frame_for_each_call() {
+    let mut layers = Layers::new(None, Some(Ws::new()));
+    let mut out = Vec::new();
+    assert_eq!(layers.seal(&[IoSlice::new(b"one"), IoSlice::new(b""), IoSlice::new(b"two")], &mut out), 6);
+    assert_eq!(out, b"\x82\x06onetwo");
+    let long = bytes(SEAL_MAX + 1);
+    out.clear();
+    assert_eq!(layers.seal(&[IoSlice::new(&long)], &mut out), SEAL_MAX);
+    assert_eq!(out.len(), SEAL_MAX + 10);
+    out.clear();
+    layers.close(&mut out);
+    layers.close(&mut out);
+    assert_eq!(out, [0x88, 2, 0x03, 0xE8]);
+    assert_eq!(layers.seal(&[IoSlice::new(b"more")], &mut out), 0);
+    assert!(layers.tls().is_none() && layers.is_websocket() && !layers.must_close());
+}

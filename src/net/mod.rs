@@ -6,9 +6,11 @@
 //! | module | content |
 //! |---|---|
 //! | [`layers`] | the codecs of one established connection, in their order |
+//! | [`proxy`] | the PROXY protocol header, before everything else |
 //! | [`tls`] | TLS 1.2 and 1.3, server side |
 //! | [`websocket`] | the HTTP upgrade, and the frames after it |
 
 pub mod layers;
+pub mod proxy;
 pub mod tls;
 pub mod websocket;

@@ -393,3 +393,7 @@ impl fmt::Debug for Tls {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -1,5 +1,12 @@
 //! Frames of a client: what passes, and the close code of what does not.
 
+use std::io::{self, Cursor, Read, Write};
+
+use proptest::prelude::*;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::protocol::{CloseFrame, Role, WebSocket};
+use tungstenite::{Error, Message};
+
 use super::*;
 
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
@@ -136,5 +143,138 @@ fn a_sealed_header_has_the_shortest_length() {
     ] {
         let (header, header_len) = Ws::header(len);
         assert_eq!(&header[..header_len], expected);
+    }
+}
+
+/// A socket of which all bytes are in memory; it blocks after them.
+struct Wire {
+    incoming: Cursor<Vec<u8>>,
+    outgoing: Vec<u8>,
+}
+
+impl Wire {
+    fn socket(role: Role, incoming: Vec<u8>) -> WebSocket<Wire> {
+        let wire = Wire { incoming: Cursor::new(incoming), outgoing: Vec::new() };
+        WebSocket::from_raw_socket(wire, role, None)
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.incoming.read(into)? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            read => Ok(read),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.outgoing.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A frame of a client that may break any rule.
+#[derive(Clone, Debug)]
+struct AnyFrame {
+    first: u8,
+    masked: bool,
+    payload: Vec<u8>,
+}
+
+fn any_frame() -> impl Strategy<Value = AnyFrame> {
+    // Text is legal for tungstenite, and never for MQTT, so it is not among the opcodes.
+    let opcode = prop_oneof![
+        20 => Just(BINARY), 20 => Just(CONTINUATION), 6 => Just(PING), 3 => Just(PONG), 1 => Just(0xB), 1 => Just(0x3)
+    ];
+    let reserved = prop_oneof![60 => Just(0_u8), 1 => Just(0x40), 1 => Just(0x10)];
+    let fin = prop_oneof![3 => Just(FIN), 2 => Just(0)];
+    let masked = prop::bool::weighted(0.98);
+    let len = prop_oneof![8 => 0_usize..126, 2 => 126_usize..400, 1 => 65_000_usize..70_000];
+    (opcode, reserved, fin, masked, len).prop_map(|(opcode, reserved, fin, masked, len)| {
+        // A fragmented control frame is an error, so it comes rarely.
+        let fin = if opcode >= CLOSE && len % 9 > 0 { FIN } else { fin };
+        let len = if opcode >= CLOSE && len % 7 > 0 { len % 126 } else { len };
+        let payload = (0..len).map(|at| u8::try_from(at * 7 % 256).unwrap()).collect();
+        AnyFrame { first: fin | reserved | opcode, masked, payload }
+    })
+}
+
+impl AnyFrame {
+    fn bytes(&self) -> Vec<u8> {
+        if self.masked {
+            return frame(self.first, &self.payload);
+        }
+        let (mut header, len) = header(0, self.payload.len());
+        header[0] = self.first;
+        [&header[..len], &self.payload].concat()
+    }
+}
+
+/// Returns the messages that tungstenite reads as a server, and whether it refuses a frame.
+fn read_by_tungstenite(wire: Vec<u8>) -> (Vec<u8>, bool) {
+    let (mut socket, mut plain) = (Wire::socket(Role::Server, wire), Vec::new());
+    loop {
+        match socket.read() {
+            Ok(Message::Binary(bytes)) => plain.extend_from_slice(&bytes),
+            Ok(_) => {}
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return (plain, false),
+            Err(_) => return (plain, true),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn tungstenite_refuses_the_same_frames_and_reads_the_same_bytes(
+        frames in prop::collection::vec(any_frame(), 1..12),
+        chunk in prop_oneof![1_usize..20, 20_usize..5000],
+    ) {
+        let wire: Vec<u8> = frames.iter().flat_map(AnyFrame::bytes).collect();
+        let (expected, refused) = read_by_tungstenite(wire.clone());
+        match open(&mut Ws::new(), &wire, chunk) {
+            // tungstenite keeps a message that is not whole; here its bytes pass on.
+            Ok((plain, _)) => prop_assert!(!refused && plain.starts_with(&expected)),
+            Err(_) => prop_assert!(refused),
+        }
+    }
+
+    #[test]
+    fn what_tungstenite_sends_arrives_and_what_is_sealed_tungstenite_reads(
+        messages in prop::collection::vec(0_usize..70_000, 1..6),
+        chunk in prop_oneof![1_usize..20, 20_usize..5000],
+    ) {
+        let mut client = Wire::socket(Role::Client, Vec::new());
+        let mut expected = Vec::new();
+        for len in &messages {
+            let bytes: Vec<u8> = (0..*len).map(|at| u8::try_from(at % 253).unwrap()).collect();
+            expected.extend_from_slice(&bytes);
+            client.write(Message::Binary(bytes.into())).unwrap();
+        }
+        client.write(Message::Ping(b"last"[..].into())).unwrap();
+        client.close(Some(CloseFrame { code: CloseCode::Normal, reason: "done".into() })).unwrap();
+        client.flush().unwrap();
+        let wire = std::mem::take(&mut client.get_mut().outgoing);
+        let mut ws = Ws::new();
+        let (plain, mut out) = open(&mut ws, &wire, chunk).unwrap();
+        prop_assert!(plain == expected && ws.is_closed());
+        out.splice(0..0, expected.chunks(40_000).flat_map(|part| {
+            let (header, len) = Ws::header(part.len());
+            [&header[..len], part].concat()
+        }));
+        client.get_mut().incoming = Cursor::new(out);
+        let (mut read, mut closed) = (Vec::new(), false);
+        while let Ok(message) = client.read() {
+            match message {
+                Message::Binary(bytes) => read.extend_from_slice(&bytes),
+                Message::Close(reply) => closed = reply.unwrap().code == CloseCode::Normal,
+                _ => {}
+            }
+        }
+        prop_assert!(read == expected && closed);
     }
 }

@@ -4,3 +4,4 @@
 //! frame could expand to any size.
 
 pub mod frame;
+pub mod upgrade;
