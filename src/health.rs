@@ -10,6 +10,8 @@ use std::time::Duration;
 /// CONNECT, MQTT 3.1.1: Clean Session, Keep Alive 10 s, no client identifier (3.1.1 [MQTT-3.1.3-6]
 /// lets the server choose).
 const CONNECT: &[u8] = &[0x10, 12, 0, 4, b'M', b'Q', b'T', b'T', 4, 0x02, 0, 10, 0, 0];
+/// The return code for a client without credentials, where it needs some.
+const NOT_AUTHORIZED: u8 = 5;
 const PINGREQ: &[u8] = &[0xC0, 0];
 const PINGRESP: [u8; 2] = [0xD0, 0];
 const DISCONNECT: &[u8] = &[0xE0, 0];
@@ -41,7 +43,8 @@ pub enum Unhealthy {
     },
 }
 
-/// Connects, pings and disconnects. Each step may take `timeout`, so the check takes at most five
+/// Connects, pings and disconnects. A refusal because the client has no credentials counts as
+/// healthy: a broker that refuses works. Each step may take `timeout`, so the check takes at most five
 /// times as long.
 ///
 /// # Errors
@@ -52,6 +55,8 @@ pub fn check(address: SocketAddr, timeout: Duration) -> Result<(), Unhealthy> {
     stream.set_write_timeout(Some(timeout)).map_err(Unhealthy::Connect)?;
     match exchange::<4>(&mut stream, "CONNECT", CONNECT)? {
         [0x20, 2, 0, 0] => {}
+        // The broker answers, and lets in only clients with credentials.
+        [0x20, 2, 0, NOT_AUTHORIZED] => return Ok(()),
         [0x20, 2, 0, code] => return Err(Unhealthy::Refused(code)),
         answer => return Err(Unhealthy::NotMqtt { to: "CONNECT", answer: answer.to_vec() }),
     }

@@ -6,7 +6,9 @@
 use clap::{Args, Parser, Subcommand};
 use homing::auth::passwd::{self, PasswdArguments, PasswdError};
 use homing::broker::{Broker, Signals, stderr};
-use homing::config::{Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration};
+use homing::config::{
+    AnonymousClients, Auth, Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration,
+};
 use homing::health;
 #[cfg(feature = "load")]
 use homing::load::{self, LoadArguments};
@@ -35,7 +37,8 @@ Examples:
   homing                                     listen on 127.0.0.1:1883
   homing --listen 127.0.0.1:0                ... on a free port, which is printed
   homing --listen 0.0.0.0:1883 --listen '[::]:1883'
-                                             ... on all interfaces (nothing is authenticated!)
+                                             ... on all interfaces; nobody may connect from there
+                                             before auth.password_file or auth.anonymous is set
   homing --set redelivery.interval=5s        resend to 3.x clients after 5 s
   HOMING_LOG__LEVEL=debug homing             see redeliveries in the log
   homing --data-dir /var/lib/homing          store sessions, queues and retained messages there
@@ -239,6 +242,7 @@ fn serve(loaded: Loaded) -> ExitCode {
     };
     let storage = storage_line(&loaded.config);
     let addresses_file = addresses_file(&loaded.config);
+    let auth = loaded.config.auth.clone();
     let store = match open_store(&loaded.config) {
         Ok(store) => store,
         Err(error) => {
@@ -253,9 +257,7 @@ fn serve(loaded: Loaded) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    for address in broker.addresses().iter().filter(|address| !address.ip().is_loopback()) {
-        tracing::warn!(%address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
-    }
+    broker.addresses().iter().for_each(|address| warn_of_entrance(&auth, *address));
     if let Some(file) = &addresses_file {
         let addresses: String = broker.addresses().iter().map(|address| format!("{address}\n")).collect();
         if let Err(error) = std::fs::write(file, addresses) {
@@ -263,7 +265,7 @@ fn serve(loaded: Loaded) -> ExitCode {
             tracing::warn!(%file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");
         }
     }
-    say(&banner(broker.addresses(), &configuration, &storage));
+    say(&banner(broker.addresses(), &auth, &configuration, &storage));
     let code = broker.run(signals);
     if let Some(file) = &addresses_file {
         // The file may not exist, if it could not be written.
@@ -408,18 +410,55 @@ fn configuration_line(loaded: &Loaded) -> String {
     }
 }
 
-fn banner(addresses: &[SocketAddr], configuration: &str, storage: &str) -> String {
+/// Returns true if clients without credentials may enter by a listener at this address.
+fn admits_anonymous(auth: &Auth, address: SocketAddr) -> bool {
+    match auth.anonymous {
+        AnonymousClients::Always => true,
+        AnonymousClients::Loopback => address.ip().is_loopback(),
+        AnonymousClients::Never => false,
+    }
+}
+
+/// Returns who may connect to a listener, for the banner.
+fn entrants(auth: &Auth, address: SocketAddr) -> &'static str {
+    match (admits_anonymous(auth, address), auth.password_path().is_some()) {
+        (true, true) => "users of the password file, and clients without a user name",
+        (true, false) => "everybody: nothing is authenticated",
+        (false, true) => "users of the password file",
+        (false, false) => "nobody: set auth.password_file, or auth.anonymous",
+    }
+}
+
+/// Writes a warning if a listener that others can reach lets nobody in, or everybody.
+fn warn_of_entrance(auth: &Auth, address: SocketAddr) {
+    if address.ip().is_loopback() || auth.password_path().is_some() {
+        return;
+    }
+    if admits_anonymous(auth, address) {
+        tracing::warn!(%address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
+    } else {
+        tracing::warn!(%address, "nobody can connect by this listener: set auth.password_file (`homing passwd` makes one), or auth.anonymous = \"always\" to let everybody in");
+    }
+}
+
+fn banner(addresses: &[SocketAddr], auth: &Auth, configuration: &str, storage: &str) -> String {
     let mut text = format!("Homing {}: MQTT 3.1, 3.1.1 and 5.0\n", env!("CARGO_PKG_VERSION"));
     for address in addresses {
         text += &format!("  listening on    {address}\n");
+    }
+    for address in addresses {
+        text += &format!("  may connect     to {address}: {}\n", entrants(auth, *address));
     }
     text += &format!("  configuration   {configuration}\n");
     text += &format!("  storage         {storage}\n");
     if let Some(address) = addresses.first() {
         let (host, port) = (health::reachable(*address).ip(), address.port());
-        text += &format!("  try it          mosquitto_sub -h {host} -p {port} -q 1 -v -t 'greetings/#'\n");
+        let user = if admits_anonymous(auth, *address) { "" } else { "-u USER -P PASSWORD " };
         text +=
-            &format!("                  mosquitto_pub -h {host} -p {port} -q 1 -t greetings/hello -m hi\n");
+            &format!("  try it          mosquitto_sub -h {host} -p {port} {user}-q 1 -v -t 'greetings/#'\n");
+        text += &format!(
+            "                  mosquitto_pub -h {host} -p {port} {user}-q 1 -t greetings/hello -m hi\n"
+        );
     }
     text + "  stop it         Ctrl-C (SIGINT) or SIGTERM; a second one stops it at once"
 }

@@ -1,16 +1,21 @@
 //! The messages between actors, except those of the expiry actor (`crate::expiry::message`).
 
+use super::authenticator::{AuthClientParts, Proof};
+use crate::auth::password::PasswordFile;
 use crate::broker::connection::{DetachedTransport, PeerAddress, Released};
 use crate::expiry::actor::ExpiryActor;
 use crate::mqtt::charge::Charge;
 use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
+use crate::shard::ConnectionId;
 use crate::shard::arrival::Arrival;
+use crate::shard::authentication::AuthDecision;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::shard::features::delayed::DelayedRequest;
 use crate::store::writer::ToStore;
 use crate::time::Instant;
 use actix::{Addr, Message, Recipient};
+use std::sync::Arc;
 
 /// A socket on its way to a shard: just accepted, or from the shard that read its CONNECT.
 ///
@@ -69,12 +74,44 @@ pub struct PeerAddresses {
     pub batches: Recipient<PeerBatch>,
 }
 
+/// A decision of the authenticator about one CONNECT.
+#[derive(Debug)]
+pub struct Decided {
+    /// The connection that waits.
+    pub connection: ConnectionId,
+    /// The decision.
+    pub(super) decision: AuthDecision,
+    /// The evidence of a success that rests on the password file.
+    pub(super) proof: Option<Proof>,
+}
+
+impl Message for Decided {
+    type Result = ();
+}
+
+/// The password file was replaced. Users that left it, or have another hash, are disconnected.
+#[derive(Clone)]
+pub struct PasswordsChanged {
+    /// The file before.
+    pub old: Arc<PasswordFile>,
+    /// The file that is in force.
+    pub new: Arc<PasswordFile>,
+    /// The slot of the first session that is not looked at yet.
+    pub from: u32,
+}
+
+impl Message for PasswordsChanged {
+    type Result = ();
+}
+
 /// The ways to all shards, sent once all have started.
 pub struct ConnectPeers {
     /// All shards by number, the receiver included.
     pub peers: Vec<PeerAddresses>,
     /// The way to the committing thread; `None` without a store.
     pub store: Option<ToStore>,
+    /// The way to the authenticator; `None` without one.
+    pub authenticator: Option<AuthClientParts>,
 }
 
 impl Message for ConnectPeers {

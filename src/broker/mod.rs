@@ -30,6 +30,7 @@
 //! | `homing-main` | one | supervisor and acceptors |
 //! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
 //! | `homing-handshake-N` | `runtime.handshake_threads`, if a listener needs them | TLS handshakes |
+//! | `homing-auth-N` | `auth.workers`, with a password file | check passwords (`authenticator`) |
 //! | `homing-log` | one | writes log lines to standard error ([`stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).
@@ -40,6 +41,7 @@
 //! |---|---|
 //! | `supervisor`, `signals` | start and stop; signals that stop the broker or request a dump |
 //! | `settings` | configuration into shard settings |
+//! | `authenticator` | the queue and the threads that check passwords; their cache |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `listener` | accepted sockets to the shards |
 //! | `handshake` | TLS between the accept and the shard, on threads of its own |
@@ -51,6 +53,7 @@
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
 //! | `statistics` | counters that the threads share |
 
+mod authenticator;
 pub mod connection;
 mod driver;
 mod dump;
@@ -74,8 +77,8 @@ mod sys;
 use crate::config::Config;
 use crate::mqtt::keyed;
 use crate::store::{Store, StoreError};
-use signals::DumpRequests;
 pub use signals::Signals;
+use signals::{Request, Requests};
 pub use start_error::StartError;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
@@ -88,8 +91,8 @@ use tracing::{error, info, warn};
 /// A running broker. Dropping the value stops the broker in order.
 pub struct Broker {
     addresses: Vec<SocketAddr>,
-    /// Requests for dumps. When this sender is dropped, the broker stops.
-    requests: Option<DumpRequests>,
+    /// Requests to the supervisor. When this sender is dropped, the broker stops.
+    requests: Option<Requests>,
     thread: Option<JoinHandle<()>>,
     failed: Option<oneshot::Receiver<StoreError>>,
 }
@@ -116,7 +119,7 @@ impl Broker {
             listeners.push(bound);
             addresses.push(address);
         }
-        let (requests, mut requested) = mpsc::channel::<oneshot::Sender<String>>(1);
+        let (requests, mut requested) = mpsc::channel::<Request>(1);
         let (ready, started) = std::sync::mpsc::channel();
         let (fails, failed) = oneshot::channel();
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
@@ -125,8 +128,11 @@ impl Broker {
                 match Supervisor::start(&config, listeners, store, fails).await {
                     Ok(supervisor) => {
                         let _ = ready.send(Ok(()));
-                        while let Some(reply) = requested.recv().await {
-                            let _ = reply.send(supervisor.dump().await);
+                        while let Some(request) = requested.recv().await {
+                            match request {
+                                Request::Dump(reply) => drop(reply.send(supervisor.dump().await)),
+                                Request::Reload(reply) => drop(reply.send(supervisor.reload())),
+                            }
                         }
                         supervisor.stop().await;
                     }
@@ -156,10 +162,28 @@ impl Broker {
     pub fn dump(&self) -> String {
         let Some(requests) = &self.requests else { return String::new() };
         let (reply, text) = oneshot::channel();
-        if requests.blocking_send(reply).is_err() {
+        if requests.blocking_send(Request::Dump(reply)).is_err() {
             return String::new();
         }
         text.blocking_recv().unwrap_or_default()
+    }
+
+    /// Reads the password file again. Users who have left it, or have another hash, are
+    /// disconnected soon after the return. Returns what changed.
+    ///
+    /// # Errors
+    /// The mistakes in the file. Then nothing changes.
+    ///
+    /// # Panics
+    /// If called from within an async runtime.
+    pub fn reload(&self) -> Result<String, String> {
+        let stopped = || Err("the broker stops".to_owned());
+        let Some(requests) = &self.requests else { return stopped() };
+        let (reply, result) = oneshot::channel();
+        if requests.blocking_send(Request::Reload(reply)).is_err() {
+            return stopped();
+        }
+        result.blocking_recv().unwrap_or_else(|_| stopped())
     }
 
     /// Stops in order: refuses new connections, sends DISCONNECT 0x8B to 5.0 clients, and writes
@@ -187,8 +211,8 @@ impl Broker {
 
     /// Runs until SIGTERM or SIGINT, then stops in order, and returns exit code 0.
     ///
-    /// A second signal exits at once with code 1, and so does a failed store. SIGHUP is ignored
-    /// with a log line; SIGUSR1 writes [`Self::dump`] to standard error.
+    /// A second signal exits at once with code 1, and so does a failed store. SIGHUP reads
+    /// files again ([`Self::reload`]); SIGUSR1 writes [`Self::dump`] to standard error.
     pub fn run(mut self, signals: Signals) -> ExitCode {
         let (runtime, mut caught) = signals.into_parts();
         let failed = self.failed.take();

@@ -1,7 +1,7 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
 use crate::config::{self, ByteSize, Config, Redelivery};
-use crate::session::authentication::{Anonymous, AuthPolicy};
+use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
@@ -35,9 +35,8 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
                 wildcard_levels: limits.wildcard_levels,
             },
         },
-        // Nothing verifies names yet, so everybody may enter.
-        auth: AuthPolicy { anonymous: Anonymous::Always, methods: Vec::new() },
-        auth_timeout: Duration::from_secs(5),
+        auth: auth_policy(&config.auth),
+        auth_timeout: config.auth.timeout,
         connect_timeout: config.network.connect_timeout,
         write_timeout: config.network.write_timeout,
         sessions: limits.sessions as usize,
@@ -55,6 +54,30 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
             config.sys.last_disconnects as usize
         },
         event_topics: config.sys.events,
+    }
+}
+
+/// Returns the rules about the clients that may enter.
+pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
+    let anonymous = match auth.anonymous {
+        config::AnonymousClients::Loopback => Anonymous::Loopback,
+        config::AnonymousClients::Never => Anonymous::Never,
+        config::AnonymousClients::Always => Anonymous::Always,
+    };
+    let methods = match (auth.methods.is_empty(), auth.password_path()) {
+        (true, Some(_)) => vec![AuthMethod::Certificate, AuthMethod::Password],
+        (true, None) => Vec::new(),
+        (false, _) => auth.methods.iter().filter_map(|name| method(name)).collect(),
+    };
+    AuthPolicy { anonymous, methods }
+}
+
+/// Returns the method of this name. The configuration refuses other names.
+fn method(name: &str) -> Option<AuthMethod> {
+    match name {
+        "certificate" => Some(AuthMethod::Certificate),
+        "password" => Some(AuthMethod::Password),
+        _ => None,
     }
 }
 

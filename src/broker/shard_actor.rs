@@ -7,7 +7,8 @@
 use crate::broker::connection::ConnectionNotice;
 use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
-use crate::broker::message::{Adopt, ConnectPeers, DelayedPage, Page, StartTimers, Stop};
+use crate::broker::message::{Adopt, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged};
+use crate::broker::message::{StartTimers, Stop};
 use crate::broker::sys;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
@@ -16,7 +17,7 @@ use crate::shard::SharedState;
 use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
 use crate::shard::exchange::outbound::PeerBatch;
 use crate::time::Instant;
-use actix::{Actor, Context, Handler, MessageResult, ResponseFuture};
+use actix::{Actor, AsyncContext, Context, Handler, MessageResult, ResponseFuture};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,6 +137,25 @@ impl Handler<Committed> for ShardActor {
 
     fn handle(&mut self, committed: Committed, _: &mut Context<ShardActor>) {
         self.driver.in_new_turn(|shard, now| shard.committed(now, committed.lsn));
+    }
+}
+
+impl Handler<Decided> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, decided: Decided, _: &mut Context<ShardActor>) {
+        self.driver.decided(decided);
+    }
+}
+
+impl Handler<PasswordsChanged> for ShardActor {
+    type Result = ();
+
+    /// Looks at some sessions. Other messages come before the next ones.
+    fn handle(&mut self, change: PasswordsChanged, context: &mut Context<ShardActor>) {
+        if let Some(from) = self.driver.passwords_changed(&change) {
+            context.address().do_send(PasswordsChanged { from, ..change });
+        }
     }
 }
 

@@ -1,14 +1,24 @@
-//! The signals of the process. SIGTERM and SIGINT stop the broker, and SIGUSR1 requests a dump.
+//! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads files again, and
+//! SIGUSR1 requests a dump.
 
 use super::stderr;
 use std::io;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
-use tracing::warn;
+use tracing::{info, warn};
 
-/// Sends requests for dumps. Each request carries the sender for its text.
-pub(super) type DumpRequests = mpsc::Sender<oneshot::Sender<String>>;
+/// Sends requests to the supervisor.
+pub(super) type Requests = mpsc::Sender<Request>;
+
+/// A request to the supervisor. Each carries the sender for its answer.
+pub(super) enum Request {
+    /// The text of a dump.
+    Dump(oneshot::Sender<String>),
+    /// Reads the files again that may change while the broker runs. The answer is a text for the
+    /// log, as an error if nothing was changed.
+    Reload(oneshot::Sender<Result<String, String>>),
+}
 
 /// Catches the signals that the broker handles. Make the value before the broker starts: a signal
 /// that arrives earlier ends the process at once.
@@ -50,19 +60,21 @@ impl Signals {
 }
 
 impl Caught {
-    /// Waits for the next signal to stop at and returns its name. Meanwhile writes a dump at each
-    /// SIGUSR1.
-    pub(super) async fn next(&mut self, dumps: Option<&DumpRequests>) -> &'static str {
+    /// Waits for the next signal to stop at and returns its name. Meanwhile reads files again at
+    /// each SIGHUP, and writes a dump at each SIGUSR1.
+    pub(super) async fn next(&mut self, requests: Option<&Requests>) -> &'static str {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
                 _ = self.hang_up.recv() => {
-                    warn!("SIGHUP ignored: the configuration is read at start only");
+                    if let Some(requests) = requests {
+                        reload(requests).await;
+                    }
                 }
                 _ = self.user_1.recv() => {
-                    if let Some(dumps) = dumps {
-                        write_dump(dumps).await;
+                    if let Some(requests) = requests {
+                        write_dump(requests).await;
                     }
                 }
             }
@@ -72,11 +84,24 @@ impl Caught {
 
 /// Writes a dump to standard error. The log level does not matter, since the operator requested the
 /// dump.
-async fn write_dump(dumps: &DumpRequests) {
+async fn write_dump(requests: &Requests) {
     let (reply, text) = oneshot::channel();
-    if dumps.send(reply).await.is_ok()
+    if requests.send(Request::Dump(reply)).await.is_ok()
         && let Ok(text) = text.await
     {
         stderr::say(&text);
+    }
+}
+
+/// Reads files again. The rest of the configuration needs a restart.
+async fn reload(requests: &Requests) {
+    let (reply, result) = oneshot::channel();
+    if requests.send(Request::Reload(reply)).await.is_err() {
+        return;
+    }
+    match result.await {
+        Ok(Ok(what)) => info!("SIGHUP: {what}; a change of any other setting needs a restart"),
+        Ok(Err(mistakes)) => warn!("SIGHUP: nothing is changed, because a file has a mistake: {mistakes}"),
+        Err(_) => {}
     }
 }

@@ -1,5 +1,6 @@
 //! The reasons why a broker does not start.
 
+use crate::auth::file_error::FileError;
 use crate::net::tls::config_error::TlsConfigError;
 use crate::store::StoreError;
 use std::io;
@@ -36,6 +37,9 @@ pub enum StartError {
     /// The store cannot be opened or read.
     #[error("the store cannot be used: {0} (store.path, or --data-dir)")]
     Store(#[from] StoreError),
+    /// The password file cannot be used.
+    #[error("{0} (auth.password_file)")]
+    Passwords(FileError),
     /// A thread ended while the broker started. The log has the reason.
     #[error("a thread of the broker ended while it started; the log has the reason")]
     Died,

@@ -1,14 +1,16 @@
 //! Starts and stops the parts of the broker, in order.
 
+use super::authenticator::{Authenticator, AuthenticatorOptions};
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog, EventTopics};
 use super::handshake::{HandshakeParts, Handshakes};
 use super::listener::{Acceptor, BoundListener};
-use super::message::{ConnectPeers, PeerAddresses, StartTimers, Stop};
-use super::settings::settings;
+use super::message::{ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop};
+use super::settings::{auth_policy, settings};
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use super::storage;
+use crate::auth::password::PasswordFile;
 use crate::broker::driver::ShardDriver;
 use crate::broker::shard_actor::ShardActor;
 use crate::clock;
@@ -29,6 +31,7 @@ use actix_rt::Arbiter;
 use rustix::process::{Resource, getrlimit};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -58,6 +61,7 @@ pub(super) struct Supervisor {
     expiry: Addr<ExpiryActor>,
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
+    passwords: Option<Passwords>,
     statistics: Arc<BrokerStatistics>,
     log: Arc<EventLog>,
 }
@@ -101,9 +105,10 @@ impl Supervisor {
         if let Some(writer) = &writer {
             statistics.set_store(writer.statistics());
         }
-        connect(&shards, writer.as_ref(), &expiry).await?;
+        let passwords = Passwords::start(config, count)?;
+        connect(&shards, writer.as_ref(), passwords.as_ref(), &expiry).await?;
         let acceptors = start_acceptors(config, listeners, &shards, &statistics, &log)?;
-        Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, statistics, log })
+        Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, passwords, statistics, log })
     }
 
     /// Returns the text of a dump, or one line that says why there is none.
@@ -123,6 +128,23 @@ impl Supervisor {
             shards.push(shard.send(InspectShard).await.ok()?);
         }
         Some(dump::render(&expiry, &self.statistics.expiry, shards, clock::now()))
+    }
+
+    /// Reads the files again that may change while the broker runs: all of them, or none if one has
+    /// a mistake. Returns what changed, for the log.
+    ///
+    /// # Errors
+    /// The mistakes.
+    pub(super) fn reload(&self) -> Result<String, String> {
+        let Some(passwords) = &self.passwords else {
+            return Ok("nothing to read again: auth.password_file is not set".to_owned());
+        };
+        let new = Arc::new(PasswordFile::load(&passwords.path).map_err(|error| error.to_string())?);
+        let old = passwords.authenticator.replace(Arc::clone(&new));
+        for shard in &self.shards {
+            shard.do_send(PasswordsChanged { old: Arc::clone(&old), new: Arc::clone(&new), from: 0 });
+        }
+        Ok(format!("the password file has {} users, and had {}", new.users(), old.users()))
     }
 
     /// Stops the listeners, then the shards, then their threads. Takes at most `STOP` and `JOIN`
@@ -204,6 +226,32 @@ fn shared_state(config: &Config) -> Arc<SharedState> {
     })
 }
 
+/// The authenticator, and the file that it reads.
+struct Passwords {
+    path: PathBuf,
+    authenticator: Authenticator,
+}
+
+impl Passwords {
+    /// Starts the authenticator, if a method needs it.
+    ///
+    /// # Errors
+    /// The password file cannot be used, or the system refuses a thread.
+    fn start(config: &Config, shards: usize) -> Result<Option<Passwords>, StartError> {
+        let auth = &config.auth;
+        let (Some(path), true) = (auth.password_path(), auth_policy(auth).asks()) else { return Ok(None) };
+        let file = PasswordFile::load(&path).map_err(StartError::Passwords)?;
+        let options = AuthenticatorOptions {
+            workers: auth.worker_count(),
+            timeout: auth.timeout,
+            cache: auth.cache,
+            shards,
+        };
+        let authenticator = Authenticator::start(Arc::new(file), options)?;
+        Ok(Some(Passwords { path, authenticator }))
+    }
+}
+
 /// The parts of the broker that every shard gets.
 struct SharedParts<'a> {
     shared: &'a Arc<SharedState>,
@@ -269,6 +317,7 @@ fn start_expiry(
 async fn connect(
     shards: &[Addr<ShardActor>],
     writer: Option<&Writer>,
+    passwords: Option<&Passwords>,
     expiry: &Addr<ExpiryActor>,
 ) -> Result<(), StartError> {
     let peer = |shard: &Addr<ShardActor>| PeerAddresses {
@@ -277,7 +326,12 @@ async fn connect(
     };
     let peers: Vec<PeerAddresses> = shards.iter().map(peer).collect();
     for shard in shards {
-        let connect_peers = ConnectPeers { peers: peers.clone(), store: writer.map(Writer::to_store) };
+        let client = |passwords: &Passwords| passwords.authenticator.client(shard.clone().recipient());
+        let connect_peers = ConnectPeers {
+            peers: peers.clone(),
+            store: writer.map(Writer::to_store),
+            authenticator: passwords.map(client),
+        };
         shard.send(connect_peers).await.map_err(|_| StartError::Died)?;
     }
     // Every shard must know the subscriptions of the recovered sessions before the first message is

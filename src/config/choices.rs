@@ -48,6 +48,17 @@ words! {
         Hold = "hold",
     }
 
+    /// The connections on which clients without credentials may enter.
+    AnonymousClients {
+        /// Those that cannot come from another machine.
+        #[default]
+        Loopback = "loopback",
+        /// None.
+        Never = "never",
+        /// All.
+        Always = "always",
+    }
+
     /// The action on a 5.0 connection whose client does not acknowledge in time. The action drops
     /// no message.
     OnAckTimeout {

@@ -8,7 +8,7 @@
 //! In Rust, a key that takes a word holds the zero of its type for that word: `runtime.threads` is
 //! 0 for "auto".
 
-use super::choices::{Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
+use super::choices::{AnonymousClients, Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
 use super::listener::{self, Listener};
 use super::redelivery_rule::{self, RedeliveryRule};
 use super::rule::{ValueType, days, millis, seconds};
@@ -40,6 +40,9 @@ const LONGEST_EXPIRY: u64 = u32::MAX as u64 - 1;
 pub(super) const DEAD_LETTER_CAUSES: &[&str] =
     &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
 
+/// The methods of authentication.
+const AUTH_METHODS: &[&str] = &["certificate", "password"];
+
 /// The default data directory, relative to the working directory.
 const DEFAULT_DIRECTORY: &str = "homing-data";
 
@@ -65,7 +68,7 @@ configuration! {
         /// does the same.
         listen: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), MQTT_PORT)],
             ValueType::Addresses.only(),
-            why: "Nothing is authenticated or encrypted in this version, so the default is this machine alone.",
+            why: "Nothing is encrypted by default, so the default is this machine alone.",
             elsewhere: "mosquitto `listener`, EMQX `listeners.tcp.default.bind`, FlashMQ `listen`";
         /// A file that holds the addresses while the broker runs, one on a line. Scripts read it
         /// where a port is 0. `homing health` asks the first address in it.
@@ -94,6 +97,49 @@ configuration! {
             ValueType::Duration(millis(100), days(1)).only(),
             why: "It is above a usual retransmission pause of TCP.",
             elsewhere: "EMQX `listeners.tcp.default.tcp_options.send_timeout`, NATS `write_deadline`";
+    }
+
+    /// Who may connect. A client that may not gets return code 5, or 0x87 in 5.0. The answer does not
+    /// show if the user name exists.
+    [auth] Auth {
+        /// The connections on which clients without user name and password may enter. "loopback":
+        /// the listener is bound to a loopback address or a Unix socket, and the client is on this
+        /// machine. "never" and "always" hold for all connections. Where no method is set, a user
+        /// name that a client sends all the same is not verified, and counts as it is. Where a
+        /// method is set, a client with a wrong password never becomes anonymous.
+        anonymous: AnonymousClients = AnonymousClients::Loopback,
+            ValueType::OneOf(AnonymousClients::WORDS).only(),
+            why: "The first steps on one machine need no user. A broker that others can reach lets nobody in by mistake.",
+            elsewhere: "mosquitto `allow_anonymous`, FlashMQ `allow_anonymous`, EMQX `authentication`";
+        /// The file with the users and the hashes of their passwords, as `homing passwd` and
+        /// `mosquitto_passwd` write it. SIGHUP reads it again: users who have left it, or have
+        /// another password, are disconnected with 0x87. A file with a mistake changes nothing.
+        password_file: String = String::new(),
+            ValueType::Path.or("off", "no file"),
+            elsewhere: "mosquitto and FlashMQ `password_file`";
+        /// The methods of authentication, in their order. The first method that fits the client's
+        /// credentials decides. "certificate": the name in the client's verified certificate.
+        /// "password": `password_file`.
+        methods: Vec<String> = Vec::new(),
+            ValueType::SomeOf(AUTH_METHODS).or("auto", "\"certificate\" and \"password\" if password_file is set, else a certificate only"),
+            why: "A file that is named is meant to be used.";
+        /// Threads that check passwords. With "auto" it is 1 below 4 cores, else a quarter of the
+        /// cores. They run with lower priority than the threads of connections.
+        workers: usize = 0,
+            ValueType::Integer(1, 64).or("auto", "1 below 4 cores, else a quarter of them"),
+            why: "A hash may take 40 ms. Logins must not delay the messages of others.";
+        /// The time within which a client's credentials are checked. A client whose check would not
+        /// fit is refused at once: 5.0 with 0x89, 3.x with return code 3. A check that is not done
+        /// in time ends with 0x88 and 3.
+        timeout: Duration = Duration::from_secs(5),
+            ValueType::Duration(millis(100), seconds(60)).only(),
+            why: "Clients usually give up and try again after 10 to 30 seconds.";
+        /// The time for which a right password is remembered, so that a returning client costs no
+        /// hash. The memory holds no password, ends with the process, and does not outlive a change
+        /// of the user's line in `password_file`.
+        cache: Duration = Duration::from_secs(600),
+            ValueType::Duration(seconds(1), days(1)).or("off", "every password is checked by its hash"),
+            why: "After a short loss of the network a fleet returns within minutes.";
     }
 
     /// Bounds on each client, each session and the whole broker.
@@ -542,6 +588,21 @@ pub(super) fn keys() -> impl Iterator<Item = &'static Key> {
 /// Returns the key with this dotted path.
 pub(super) fn key(path: &str) -> Option<&'static Key> {
     keys().find(|key| key.path == path)
+}
+
+impl Auth {
+    /// Returns the path of the password file; `None` without one.
+    pub fn password_path(&self) -> Option<PathBuf> {
+        (!self.password_file.is_empty()).then(|| PathBuf::from(&self.password_file))
+    }
+
+    /// Returns the number of threads that check passwords.
+    pub fn worker_count(&self) -> usize {
+        match self.workers {
+            0 => std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).max(1)),
+            n => n,
+        }
+    }
 }
 
 impl Runtime {

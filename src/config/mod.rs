@@ -22,8 +22,8 @@ mod table;
 mod value;
 
 pub use crate::time::duration;
-pub use choices::{Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
-pub use keys::{Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys};
+pub use choices::{AnonymousClients, Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
+pub use keys::{Auth, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys};
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};

@@ -99,7 +99,7 @@ impl ValueRule {
                 let items = text.split(',').map(|item| Value::new(None, item.trim()));
                 Some(ValueKind::Array(items.collect()))
             }
-            ValueType::SomeOf(_) => {
+            ValueType::SomeOf(_) if !self.is_word(&Value::new(None, text)) => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 Some(ValueKind::Array(items.map(|item| Value::new(None, item)).collect()))
             }

@@ -175,6 +175,19 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
             "clients that may not ask for \"never\" need a maximum of at least \"1s\" to be held to",
         ),
         (
+            config.auth.methods.iter().any(|method| method == "password")
+                && config.auth.password_path().is_none(),
+            ("auth.methods", "auth.password_file"),
+            "the method \"password\" needs a password file",
+        ),
+        (
+            config.auth.password_path().is_some()
+                && !config.auth.methods.is_empty()
+                && config.auth.methods.iter().all(|method| method != "password"),
+            ("auth.password_file", "auth.methods"),
+            "only the method \"password\" reads the password file",
+        ),
+        (
             config.limits.memory < config.limits.packet_size,
             ("limits.memory", "limits.packet_size"),
             "the broker-wide memory must hold one packet at least",

@@ -64,7 +64,7 @@ impl AuthPolicy {
     /// Returns whether a client may enter. `certificate_user` is the name in the client's verified
     /// certificate.
     ///
-    /// Without a method, nothing can verify a name. Then the name that the client sent counts where
+    /// Without a method, nothing can verify a name but a certificate. Then the name that the client sent counts where
     /// anonymous clients may enter, and is marked as unverified. With a method, a client that sent
     /// credentials never becomes anonymous.
     ///
@@ -87,6 +87,11 @@ impl AuthPolicy {
                 AuthMethod::Password if connect.user_name.is_some() => return Ok(Entry::Asks),
                 AuthMethod::Password => {}
             }
+        }
+        if self.methods.is_empty()
+            && let Some(name) = certificate_user
+        {
+            return Ok(Entry::Named(name, IdentitySource::Certificate));
         }
         let admits = match self.anonymous {
             Anonymous::Never => false,
@@ -186,6 +191,12 @@ mod tests {
         assert_eq!(always(&[Password], (Some("ann"), None)), Ok(Entry::Asks));
         assert_eq!(always(&[Password], (None, Some(b"token"))), Err(0x87));
         assert_eq!(always(&[Certificate], ANN), Err(0x86));
+    }
+
+    #[test]
+    fn without_a_method_a_certificate_counts_and_a_claim_does_not_beat_it() {
+        let named = entry(Anonymous::Never, &[], ANN, Reach::Network, Some("cert"));
+        assert_eq!(named, Ok(Entry::Named("cert", IdentitySource::Certificate)));
     }
 
     #[test]

@@ -329,7 +329,7 @@ impl<'a> ConnectRequest<'a> {
         }
         core.begin_closing(now, id, Leaves::Broker);
         core.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
-        core.note_refused(id, Some(client_id), refusal.reason, refusal.what);
+        core.note_refused(id, Some(client_id), self.connect.user_name, refusal.reason, refusal.what);
         Flow::Closed
     }
 }
@@ -350,5 +350,5 @@ pub(crate) fn refuse_undecodable(now: Instant, id: ConnectionId, error: &DecodeE
         connection.wire.outbox.buffer().extend_from_slice(connack);
     }
     core.begin_closing(now, id, Leaves::Broker);
-    core.note_refused(id, None, error.reason_code(), &error.to_string());
+    core.note_refused(id, None, None, error.reason_code(), &error.to_string());
 }

@@ -96,6 +96,7 @@ pub mod totals;
 pub mod turn;
 mod work;
 
+use crate::access::identity::Identity;
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
@@ -232,6 +233,24 @@ impl Shard {
         if self.core.connections.decide(id, decision) {
             self.core.unpause(now, id, Pause::Authentication);
         }
+    }
+
+    /// Disconnects the clients of users that `is_revoked`, with 0x87. Looks at 2,000 slots of
+    /// sessions at most, from `from` on. Returns the next slot, or `None` at the end.
+    pub fn revoke(&mut self, now: Instant, from: u32, is_revoked: &dyn Fn(&Identity) -> bool) -> Option<u32> {
+        const SLOTS: u32 = 2_000;
+        let end = self.core.sessions.end_of_slots();
+        let until = end.min(from.saturating_add(SLOTS));
+        for slot in from..until {
+            let connection = self.core.sessions.at(slot).and_then(|(_, entry)| {
+                entry.connection.filter(|_| entry.user().is_some_and(|user| is_revoked(user)))
+            });
+            if let Some(id) = connection {
+                let reason = Some(ReasonCode::NOT_AUTHORIZED);
+                self.lifecycle().disconnect(now, id, reason, DisconnectCause::Revoked);
+            }
+        }
+        (until < end).then_some(until)
     }
 
     /// Removes a connection whose socket is gone: closed by the peer, failed, or finished after

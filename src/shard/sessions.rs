@@ -98,6 +98,11 @@ impl Sessions {
         self.slots.iter()
     }
 
+    /// Returns one more than the highest slot that was ever used.
+    pub(crate) fn end_of_slots(&self) -> u32 {
+        self.slots.end()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }

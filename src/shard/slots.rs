@@ -86,6 +86,11 @@ impl<T, Of> Slots<T, Of> {
         self.slots.len() - self.free.len() - self.retired
     }
 
+    /// Returns one more than the highest slot that was ever used.
+    pub fn end(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// Returns true if there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

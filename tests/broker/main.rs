@@ -11,6 +11,7 @@
 mod support;
 
 mod ack_timeout;
+mod authentication;
 mod bad_input;
 mod connect;
 mod contradictions;

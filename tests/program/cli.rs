@@ -148,6 +148,21 @@ fn health_is_exit_code_0_where_a_broker_answers() {
 }
 
 #[test]
+fn a_broker_that_lets_nobody_in_without_credentials_is_healthy() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let broker = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut packet = [0; 64];
+        assert_ne!(stream.read(&mut packet).expect("a packet"), 0);
+        stream.write_all(&[0x20, 2, 0, 5]).expect("an answer");
+    });
+    let outcome = run(&mut homing(&["health", "--address", &address]));
+    assert_eq!((outcome.stdout, outcome.code), (format!("{address} is healthy\n"), Some(0)));
+    broker.join().expect("CONNECT came");
+}
+
+#[test]
 fn health_is_exit_code_1_and_one_line_where_nobody_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();

@@ -4,7 +4,8 @@
 //! The parts start one after the other, and a shard works before all of them are known. The
 //! supervisor first sends every shard its peers, and then the expiry actor.
 
-use crate::broker::message::{Adopt, Incoming, PeerAddresses};
+use crate::broker::authenticator::AuthClient;
+use crate::broker::message::{Adopt, ConnectPeers, Incoming, PeerAddresses};
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
 use crate::expiry::deadline::Registration;
@@ -23,6 +24,8 @@ pub(super) struct Destinations {
     peers: OnceCell<Vec<PeerAddresses>>,
     /// Empty without a store.
     store: OnceCell<ToStore>,
+    /// Empty without an authenticator.
+    authenticator: OnceCell<AuthClient>,
     expiry: OnceCell<Addr<ExpiryActor>>,
     /// Deadlines that were set before the expiry actor was known.
     early: RefCell<Vec<Registration>>,
@@ -35,6 +38,7 @@ impl Destinations {
             here,
             peers: OnceCell::new(),
             store: OnceCell::new(),
+            authenticator: OnceCell::new(),
             expiry: OnceCell::new(),
             early: RefCell::default(),
         }
@@ -45,12 +49,20 @@ impl Destinations {
         self.here
     }
 
-    /// Sets the peers, and the store if there is one.
-    pub(super) fn connect(&self, peers: Vec<PeerAddresses>, store: Option<ToStore>) {
-        let _ = self.peers.set(peers);
-        if let Some(store) = store {
+    /// Sets the peers, and the store and the authenticator if they exist.
+    pub(super) fn connect(&self, all: ConnectPeers) {
+        let _ = self.peers.set(all.peers);
+        if let Some(store) = all.store {
             let _ = self.store.set(store);
         }
+        if let Some(parts) = all.authenticator {
+            let _ = self.authenticator.set(AuthClient::new(parts));
+        }
+    }
+
+    /// Returns the way to the authenticator; `None` without one.
+    pub(super) fn authenticator(&self) -> Option<&AuthClient> {
+        self.authenticator.get()
     }
 
     /// Returns true once the peers are known.

@@ -4,6 +4,7 @@ use super::destinations::Destinations;
 use super::handles::Handles;
 use crate::broker::connection::{ConnectionDriver, ConnectionNotice};
 use crate::broker::events::EventListeners;
+use crate::clock;
 use crate::expiry::deadline::Registration;
 use crate::persistence::records::{Batch, RetainedRecord};
 use crate::routing::subscription_tree::ShardId;
@@ -127,8 +128,10 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
     }
 
     fn authenticate(&mut self, request: AuthRequest) {
-        // No listener has a method that asks.
-        debug_assert!(request.is_abandoned(), "{request:?}");
+        // Without an authenticator no client is asked about. A lost request ends at `auth.timeout`.
+        if let Some(authenticator) = self.destinations.authenticator() {
+            authenticator.ask(clock::now(), request);
+        }
     }
 
     fn report(&mut self, now: Instant, event: &ClientEvent) -> EventMessages {

@@ -21,12 +21,13 @@ mod io;
 #[cfg(test)]
 mod tests;
 
+use crate::access::identity::{Identity, IdentitySource};
 use crate::broker::connection::{
     ConnectionDriver, ConnectionHandle, ConnectionNotice, PeerAddress, Released, Transport,
 };
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::events::EventListeners;
-use crate::broker::message::{ConnectPeers, Incoming};
+use crate::broker::message::{ConnectPeers, Decided, Incoming, PasswordsChanged};
 use crate::broker::statistics::BrokerStatistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
@@ -138,8 +139,29 @@ impl ShardDriver {
 
     /// Takes the ways to all shards, and to the store. Until then the flusher sends nothing.
     pub fn connect_peers(&self, all: ConnectPeers) {
-        self.destinations.connect(all.peers, all.store);
+        self.destinations.connect(all);
         self.with_shard(|_, _| ());
+    }
+
+    /// Passes a decision of the authenticator to the shard.
+    pub fn decided(&self, decided: Decided) {
+        let Decided { connection, decision, proof } = decided;
+        let Some(authenticator) = self.destinations.authenticator() else { return };
+        self.in_new_turn(|shard, now| {
+            let decision = authenticator.decided(now, decision, proof);
+            shard.authenticated(now, connection, decision);
+        });
+    }
+
+    /// Disconnects users whose line of the password file has changed. Looks at a bounded number of
+    /// sessions, and returns the slot of the next one, or `None` at the end.
+    pub fn passwords_changed(&self, change: &PasswordsChanged) -> Option<u32> {
+        let PasswordsChanged { old, new, from } = change;
+        let has_changed = |user: &Identity| {
+            user.source() == IdentitySource::Password
+                && old.fingerprint(user.user()) != new.fingerprint(user.user())
+        };
+        self.in_new_turn(|shard, now| shard.revoke(now, *from, &has_changed))
     }
 
     /// Registers the deadlines that were held back until every shard was connected to its peers.

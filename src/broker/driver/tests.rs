@@ -52,7 +52,7 @@ fn driver(shards: u8) -> Rc<ShardDriver> {
 fn peers(elsewhere: &Elsewhere, shards: u8) -> ConnectPeers {
     let address = elsewhere.clone().start();
     let peer = PeerAddresses { sockets: address.clone().recipient(), batches: address.recipient() };
-    ConnectPeers { peers: vec![peer; usize::from(shards)], store: None }
+    ConnectPeers { peers: vec![peer; usize::from(shards)], store: None, authenticator: None }
 }
 
 /// Connects the driver with its peers, and starts its flusher.

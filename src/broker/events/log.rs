@@ -139,8 +139,12 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
                 "connected"
             );
         }
-        Occurrence::Refused { reason, what } => {
+        Occurrence::Refused { reason, what, user_name: None } => {
             warn!(%client_id, %address, %reason, %what, "refused");
+        }
+        Occurrence::Refused { reason, what, user_name: Some(user_name) } => {
+            let user_name = ClientText(user_name);
+            warn!(%client_id, %user_name, %address, %reason, %what, "refused");
         }
         Occurrence::SubscriptionsRefused { filters, what } => {
             warn!(%client_id, filters, what, "subscriptions refused");

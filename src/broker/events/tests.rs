@@ -45,6 +45,7 @@ fn every_cause() -> Vec<DisconnectCause> {
         DisconnectCause::Exhausted(stall),
         DisconnectCause::AckTimeout(stall),
         DisconnectCause::QueueFull,
+        DisconnectCause::Revoked,
         DisconnectCause::Shutdown,
     ];
     let place = |cause: &DisconnectCause| match cause {
@@ -59,9 +60,10 @@ fn every_cause() -> Vec<DisconnectCause> {
         DisconnectCause::Exhausted(_) => 8,
         DisconnectCause::AckTimeout(_) => 9,
         DisconnectCause::QueueFull => 10,
-        DisconnectCause::Shutdown => 11,
+        DisconnectCause::Revoked => 11,
+        DisconnectCause::Shutdown => 12,
     };
-    assert!(causes.iter().map(place).eq(0..12));
+    assert!(causes.iter().map(place).eq(0..13));
     causes
 }
 
@@ -72,7 +74,11 @@ pub(super) fn every_event() -> Vec<ClientEvent> {
     counts.add(DropReason::Expired, 3);
     let mut occurrences = vec![
         Occurrence::Connected { clean_start: true, session_present: false, keep_alive_secs: 60 },
-        Occurrence::Refused { reason: ReasonCode::QUOTA_EXCEEDED, what: "no room".into() },
+        Occurrence::Refused {
+            reason: ReasonCode::QUOTA_EXCEEDED,
+            what: "no room".into(),
+            user_name: Some("ann".into()),
+        },
         Occurrence::SubscriptionsRefused { filters: 2, what: "limits.memory" },
         Occurrence::Stalled(stall(StallCause::Application)),
         Occurrence::Redelivered { publishes: 2, releases: 1, when },

@@ -77,6 +77,7 @@ pub(super) fn is_late(cause: &DisconnectCause) -> bool {
         | DisconnectCause::Violation(..)
         | DisconnectCause::TakenOver
         | DisconnectCause::NoConnect
+        | DisconnectCause::Revoked
         | DisconnectCause::Shutdown => false,
     }
 }

@@ -53,6 +53,8 @@ pub enum Occurrence {
         reason: ReasonCode,
         /// The reason as a text.
         what: Box<str>,
+        /// The user name that the client sent; `None` without one.
+        user_name: Option<Box<str>>,
     },
     /// Filters of one SUBSCRIBE were refused for lack of room.
     SubscriptionsRefused {
@@ -209,6 +211,8 @@ pub enum DisconnectCause {
     AckTimeout(Stall),
     /// The client's queue is full, and its policy is to disconnect.
     QueueFull,
+    /// The user has left the password file, or has another password there.
+    Revoked,
     /// The broker stops.
     Shutdown,
 }
@@ -228,6 +232,7 @@ impl DisconnectCause {
             DisconnectCause::Exhausted(_) => "attempts_used_up",
             DisconnectCause::AckTimeout(_) => "ack_timeout",
             DisconnectCause::QueueFull => "queue_full",
+            DisconnectCause::Revoked => "revoked",
             DisconnectCause::Shutdown => "shutdown",
         }
     }
@@ -270,6 +275,9 @@ impl fmt::Display for DisconnectCause {
             }
             DisconnectCause::AckTimeout(stall) => write!(f, "redelivery.ack_timeout: {stall}"),
             DisconnectCause::QueueFull => f.write_str("its queue is full (limits.queue_policy disconnect)"),
+            DisconnectCause::Revoked => {
+                f.write_str("the user has left the password file, or has another password there")
+            }
             DisconnectCause::Shutdown => f.write_str("the broker stops"),
         }
     }

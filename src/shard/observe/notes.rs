@@ -21,6 +21,7 @@ impl Core {
         &mut self,
         id: ConnectionId,
         client_id: Option<&str>,
+        user_name: Option<&str>,
         reason: ReasonCode,
         what: &str,
     ) {
@@ -28,7 +29,11 @@ impl Core {
             connection: Some(id),
             client_id: client_id.map(Into::into),
             version: None,
-            occurrence: Occurrence::Refused { reason, what: what.into() },
+            occurrence: Occurrence::Refused {
+                reason,
+                what: what.into(),
+                user_name: user_name.map(Into::into),
+            },
             detail: None,
         });
     }
