@@ -31,7 +31,7 @@
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
 //! `time < mqtt < access < persistence < session < routing < expiry (queue) < shard < clock < config
-//! < auth < store < net < expiry (actor) < broker < health < load < main`
+//! < auth < store < net < expiry (actor) < broker < health < import < load < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
 //! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard
@@ -71,6 +71,7 @@ pub mod clock;
 pub mod config;
 pub mod expiry;
 pub mod health;
+pub mod import;
 #[cfg(feature = "load")]
 pub mod load;
 pub mod mqtt;

@@ -10,6 +10,7 @@ use homing::config::{
     AnonymousClients, Auth, Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration,
 };
 use homing::health;
+use homing::import::mosquitto;
 #[cfg(feature = "load")]
 use homing::load::{self, LoadArguments};
 use homing::store::sqlite::inspect::StoreInspection;
@@ -18,7 +19,7 @@ use homing::store::{Moment, Store, StoreError};
 use std::backtrace::Backtrace;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
@@ -48,6 +49,7 @@ Examples:
   homing store backup copy.db                a copy of one moment, also while the broker runs
   homing health                              check a running broker; exit code 0 or 1
   homing passwd FILE USER                    set the password of a user
+  homing import mosquitto.conf > my.toml     translate a configuration of mosquitto
 
 Configuration, a later layer wins: built-in defaults; one file,
 the first of --config FILE, HOMING_CONFIG, config/homing.toml in the working
@@ -73,6 +75,16 @@ enum Command {
     Broker(BrokerCommand),
     /// Make and change a password file; files of mosquitto_passwd work, too
     Passwd(PasswdArguments),
+    /// Translate a mosquitto.conf; the result goes to standard output, every difference to
+    /// standard error
+    Import {
+        /// mosquitto's file
+        #[arg(value_name = "MOSQUITTO.CONF")]
+        file: PathBuf,
+        /// Print the result and exit with 0 even where something would be lost
+        #[arg(long)]
+        lenient: bool,
+    },
     #[cfg(feature = "load")]
     Load(LoadArguments),
 }
@@ -154,6 +166,7 @@ fn main() -> ExitCode {
         None => run(BrokerCommand::Serve, &settings),
         Some(Command::Broker(command)) => run(command, &settings),
         Some(Command::Passwd(arguments)) => change_passwords(&arguments),
+        Some(Command::Import { file, lenient }) => import(&file, lenient),
         #[cfg(feature = "load")]
         Some(Command::Load(arguments)) => {
             raise_descriptor_limit();
@@ -347,6 +360,28 @@ fn inspect_store(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreE
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Translates a mosquitto.conf. Prints nothing to standard output where protection would be lost, so
+/// that a redirected file is not started by mistake.
+fn import(file: &Path, lenient: bool) -> ExitCode {
+    let imported = match mosquitto::import(file) {
+        Ok(imported) => imported,
+        Err(error) => {
+            complain(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
+    imported.notes.iter().for_each(|note| complain(note));
+    if imported.lost > 0 && !lenient {
+        let lost = imported.lost;
+        complain(&format!(
+            "nothing is printed, because {lost} settings would be lost; --lenient prints it all the same"
+        ));
+        return ExitCode::FAILURE;
+    }
+    say(imported.toml.trim_end());
+    ExitCode::SUCCESS
 }
 
 fn change_passwords(arguments: &PasswdArguments) -> ExitCode {

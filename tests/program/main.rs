@@ -3,5 +3,6 @@
 
 mod cli;
 mod config;
+mod import;
 mod passwd;
 mod store;

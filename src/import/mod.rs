@@ -1,0 +1,3 @@
+//! Configurations of other brokers, translated for Homing.
+
+pub mod mosquitto;

@@ -1,0 +1,171 @@
+//! Every option of mosquitto 2.0 and 2.1, and what becomes of it.
+
+/// The fate of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// [`super::translate`] knows its meaning.
+    Translated,
+    /// Homing does the same without it, or it has no effect.
+    Needless,
+    /// Homing does otherwise. The text says how.
+    Differs(&'static str),
+    /// It protects or delivers something, and Homing has no equal. The text says what to do.
+    Lost(&'static str),
+}
+
+const BRIDGE: Fate = Fate::Lost("Homing has no bridges yet, so nothing would be forwarded");
+const PLUGIN: Fate = Fate::Lost("Homing loads no plugins");
+const PSK: Fate =
+    Fate::Lost("Homing has no TLS with pre-shared keys; give the clients certificates or passwords");
+const PROXY: Fate = Fate::Lost("Homing does not read the PROXY protocol yet");
+const ENGINE: Fate = Fate::Lost("Homing reads keys from PEM files only");
+
+/// Options of a bridge, which stand below `connection`.
+const BRIDGES: &[&str] = &[
+    "connection",
+    "address",
+    "addresses",
+    "cleansession",
+    "clientid",
+    "idle_timeout",
+    "keepalive_interval",
+    "local_cleansession",
+    "local_clientid",
+    "local_password",
+    "local_username",
+    "notification_topic",
+    "notifications",
+    "notifications_local_only",
+    "password",
+    "remote_clientid",
+    "remote_password",
+    "remote_username",
+    "restart_timeout",
+    "round_robin",
+    "start_type",
+    "threshold",
+    "topic",
+    "try_private",
+    "username",
+];
+
+/// Returns the fate of an option, or `None` if mosquitto has no such option.
+pub fn fate(name: &str) -> Option<Fate> {
+    use Fate::{Differs, Lost, Needless, Translated};
+    Some(match name {
+        "listener"
+        | "port"
+        | "bind_address"
+        | "socket_domain"
+        | "max_connections"
+        | "global_max_connections"
+        | "global_max_clients"
+        | "protocol"
+        | "mount_point" => Translated,
+        "cafile"
+        | "certfile"
+        | "keyfile"
+        | "crlfile"
+        | "require_certificate"
+        | "tls_version"
+        | "use_identity_as_username"
+        | "use_subject_as_username"
+        | "disable_client_cert_date_checks" => Translated,
+        "allow_anonymous" | "listener_allow_anonymous" | "password_file" | "per_listener_settings" => {
+            Translated
+        }
+        "max_inflight_messages"
+        | "max_keepalive"
+        | "max_packet_size"
+        | "message_size_limit"
+        | "max_queued_messages"
+        | "max_queued_bytes"
+        | "max_topic_alias"
+        | "memory_limit"
+        | "persistent_client_expiration"
+        | "retry_interval"
+        | "sys_interval" => Translated,
+        "persistence" | "persistence_location" | "log_type" | "log_dest" => Translated,
+        "autosave_interval"
+        | "autosave_on_changes"
+        | "persistence_file"
+        | "persistence_client_expiration"
+        | "store_clean_interval"
+        | "set_tcp_nodelay"
+        | "allow_duplicate_messages"
+        | "trace_level" => Needless,
+        "log_facility"
+        | "log_timestamp"
+        | "log_timestamp_format"
+        | "connection_messages"
+        | "websockets_log_level"
+        | "websockets_headers_size"
+        | "packet_buffer_size" => Needless,
+        "dhparamfile" => Needless,
+        "user" => {
+            Differs("Homing does not change its user; start it as that user, for example by systemd's User=")
+        }
+        "pid_file" => Differs("Homing writes no such file; systemd and containers need none"),
+        "ciphers" | "ciphers_tls1.3" => {
+            Differs("Homing chooses from the cipher suites of TLS 1.2 with forward secrecy and of TLS 1.3")
+        }
+        "auto_id_prefix" => Differs("client identifiers that Homing makes begin with homing-"),
+        "allow_zero_length_clientid" => Differs("Homing gives a client without identifier one"),
+        "queue_qos0_messages" => Differs("Homing does not queue QoS 0 messages for clients that are away"),
+        "upgrade_outgoing_qos" => {
+            Differs("Homing sends with the lower of the two QoS, as the standard demands")
+        }
+        "max_qos" => Differs("Homing accepts every QoS"),
+        "max_inflight_bytes" => Differs("Homing bounds messages in flight by number (limits.in_flight)"),
+        "retain_available" => {
+            Differs("Homing keeps retained messages (limits.retained_messages, limits.retained_bytes)")
+        }
+        "retain_expiry_interval" => Differs("Homing keeps retained messages until their own expiry"),
+        "accept_protocol_versions" => Differs("Homing accepts MQTT 3.1, 3.1.1 and 5.0"),
+        "check_retain_source" => {
+            Differs("Homing delivers a retained message even if its publisher has lost the permission")
+        }
+        "http_dir" => Differs("Homing serves no files"),
+        "enable_control_api" => Differs("Homing has no such interface"),
+        "websockets_origin" => Lost("Homing does not check the origin of web pages yet"),
+        "clientid_prefixes" => Lost("Homing does not restrict client identifiers yet"),
+        "use_username_as_clientid" => Lost(
+            "Homing does not take the client identifier from the user name; clients could take over the sessions of others",
+        ),
+        "bind_interface" => {
+            Lost("Homing listens on addresses; name the address of the interface in `listener`")
+        }
+        "capath" => Lost("Homing reads authorities from one file; put them into a file for cafile"),
+        "acl_file" => {
+            Lost("Homing does not enforce ACL files yet; every client may publish and receive everything")
+        }
+        "psk_file" | "psk_hint" => PSK,
+        "tls_engine" | "tls_engine_kpass_sha1" | "tls_keyform" => ENGINE,
+        "enable_proxy_protocol" | "proxy_protocol_v2_require_tls" => PROXY,
+        "plugin"
+        | "plugin_load"
+        | "plugin_use"
+        | "global_plugin"
+        | "auth_plugin"
+        | "auth_plugin_deny_special_chars" => PLUGIN,
+        name if name.starts_with("plugin_opt_") || name.starts_with("auth_opt_") => PLUGIN,
+        name if name.starts_with("bridge_") || BRIDGES.contains(&name) => BRIDGE,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_protects_is_never_dropped_in_silence() {
+        for name in
+            ["psk_file", "clientid_prefixes", "plugin", "auth_opt_db", "bridge_cafile", "websockets_origin"]
+        {
+            assert!(matches!(fate(name), Some(Fate::Lost(_))), "{name}");
+        }
+        assert_eq!(fate("no_such_option"), None);
+        assert_eq!(fate("password_file"), Some(Fate::Translated));
+    }
+}

@@ -1,0 +1,79 @@
+//! The settings as TOML for Homing.
+
+use super::translate::{ListenerSettings, Settings};
+use super::value::quoted;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The sections of single keys, in their order.
+const SECTIONS: [&str; 9] =
+    ["network", "auth", "acl", "limits", "keep_alive", "redelivery", "store", "sys", "log"];
+
+/// Returns the configuration file. `source` is the name of mosquitto's file.
+pub fn toml(settings: &Settings, source: &Path) -> String {
+    let mut text = format!(
+        "# Homing's configuration, translated by `homing import` from {}.\n\
+         # Keys that are not here have Homing's defaults; docs/configuration.md lists them.\n",
+        source.display().to_string().replace(['\n', '\r'], " ")
+    );
+    for section in SECTIONS {
+        let keys = settings.keys.iter().filter_map(|(key, value)| {
+            let (own, name) = key.split_once('.')?;
+            (own == section).then_some((name, value))
+        });
+        // A later line of mosquitto's file wins, and TOML takes a key only once.
+        let mut last: Vec<(&str, &String)> = Vec::new();
+        for (name, value) in keys {
+            last.retain(|(other, _)| *other != name);
+            last.push((name, value));
+        }
+        if last.is_empty() {
+            continue;
+        }
+        write_line(&mut text, format_args!("\n[{section}]"));
+        for (name, value) in last {
+            write_line(&mut text, format_args!("{name} = {value}"));
+        }
+    }
+    for listener in &settings.listeners {
+        write_listener(&mut text, listener);
+    }
+    text
+}
+
+fn write_listener(text: &mut String, listener: &ListenerSettings) {
+    write_line(text, format_args!("\n[[listeners]]"));
+    if let Some(address) = listener.address {
+        write_line(text, format_args!("address = {}", quoted(&address.to_string())));
+    }
+    if let Some(connections) = listener.connections {
+        write_line(text, format_args!("connections = {connections}"));
+    }
+    let (Some(certificate), Some(key)) = (&listener.certificate, &listener.key) else { return };
+    write_line(text, format_args!("[listeners.tls]"));
+    let (certificate, key) = (quoted(certificate), quoted(key));
+    write_line(text, format_args!("certificates = [{{ certificate = {certificate}, key = {key} }}]"));
+    if listener.needs_certificate {
+        write_line(text, format_args!("client_certificates = \"required\""));
+    }
+    if let Some(file) = &listener.client_ca {
+        write_line(text, format_args!("client_ca = {}", quoted(file)));
+    }
+    if let Some(file) = &listener.crl {
+        write_line(text, format_args!("crl = [{}]", quoted(file)));
+    }
+    if let Some(version) = listener.minimum {
+        write_line(text, format_args!("minimum = {}", quoted(version)));
+    }
+    if let Some(part) = listener.certificate_user {
+        write_line(text, format_args!("certificate_user = {}", quoted(part)));
+    }
+    if listener.ignores_dates {
+        write_line(text, format_args!("certificate_dates = false"));
+    }
+}
+
+fn write_line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    // A String takes everything.
+    let _ = writeln!(text, "{line}");
+}

@@ -1,0 +1,136 @@
+//! `homing import mosquitto.conf`: the result is a configuration that Homing accepts, and nothing that
+//! protects is lost in silence.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+struct Outcome {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn homing(directory: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    let output = command.args(arguments).current_dir(directory).env_clear().output();
+    let Output { status, stdout, stderr } = output.expect("the binary was built");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Outcome { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// Imports a text. If something is printed, Homing must accept it as its configuration.
+fn import(text: &str, arguments: &[&str]) -> Outcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("mosquitto.conf"), text).expect("a file");
+    let imported = homing(directory.path(), &[&["import", "mosquitto.conf"], arguments].concat());
+    if imported.code == Some(0) {
+        fs::write(directory.path().join("homing.toml"), &imported.stdout).expect("a file");
+        let checked = homing(directory.path(), &["check-config", "--config", "homing.toml"]);
+        assert_eq!(checked.code, Some(0), "{}\n{}", checked.stderr, imported.stdout);
+    }
+    imported
+}
+
+#[test]
+fn debians_file_is_translated() {
+    // The file that Debian installs, with an included directory that is not there in the test.
+    let text = "# Place your local configuration in /etc/mosquitto/conf.d/\n\npid_file /run/mosquitto/mosquitto.pid\n\n\
+                persistence true\npersistence_location /var/lib/mosquitto/\n\nlog_dest file /var/log/mosquitto/mosquitto.log\n";
+    let outcome = import(text, &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains("path = \"/var/lib/mosquitto/homing\""), "{}", outcome.stdout);
+    for needed in
+        ["differs: mosquitto.conf:3: pid_file: ", "differs: mosquitto.conf:8: log_dest: ", "mosquitto.db"]
+    {
+        assert!(outcome.stderr.contains(needed), "{needed} is missing:\n{}", outcome.stderr);
+    }
+    // Without a listener mosquitto is for this machine alone, as Homing is.
+    assert!(
+        !outcome.stdout.contains("[[listeners]]") && !outcome.stdout.contains("anonymous"),
+        "{}",
+        outcome.stdout
+    );
+}
+
+#[test]
+fn users_limits_and_tls_are_translated() {
+    let text = "listener 1883 127.0.0.1\nmax_connections 100\nlistener 8883 0.0.0.0\r\ncafile /etc/ca.pem\n\
+                certfile /etc/server.pem\nkeyfile /etc/server.key\nrequire_certificate true\ncrlfile /etc/ca.crl\n\
+                tls_version tlsv1.3\ndisable_client_cert_date_checks true\n\
+                password_file /etc/mosquitto/passwd\nmax_inflight_messages 0\nmax_queued_messages 5000\n\
+                max_packet_size 1000000\nmax_keepalive 600\npersistent_client_expiration 2w\nsys_interval 0\n\
+                retry_interval 30\nlog_type error\nlog_type warning\nmemory_limit 1000000000\n";
+    let outcome = import(text, &[]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+    for needed in [
+        "anonymous = \"never\"",
+        "methods = [\"password\"]",
+        "password_file = \"/etc/mosquitto/passwd\"",
+        "in_flight = 65535",
+        "queue_messages = 5000",
+        "packet_size = \"1000000 B\"",
+        "session_expiry = \"336h\"",
+        "maximum = \"600s\"\nallow_never = false",
+        "publish_interval = \"off\"",
+        "interval = \"30s\"",
+        "level = \"warn\"",
+        "durability = \"none\"",
+        "[[listeners]]\naddress = \"127.0.0.1:1883\"\nconnections = 100\n",
+        "address = \"0.0.0.0:8883\"\n[listeners.tls]\ncertificates = [{ certificate = \"/etc/server.pem\", key = \
+         \"/etc/server.key\" }]\nclient_certificates = \"required\"\nclient_ca = \"/etc/ca.pem\"\ncrl = \
+         [\"/etc/ca.crl\"]\nminimum = \"1.3\"\ncertificate_dates = false\n",
+    ] {
+        assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
+    }
+}
+
+#[test]
+fn lost_protection_ends_the_import() {
+    for (text, needed) in [
+        ("psk_file /etc/psk\n", "LOST: mosquitto.conf:1: psk_file: "),
+        ("acl_file /etc/acl\n", "mosquitto.conf:1: acl_file: "),
+        ("plugin /usr/lib/mosquitto_dynamic_security.so\n", "Homing loads no plugins"),
+        ("connection cloud\naddress example.org\n", "Homing has no bridges yet"),
+        ("listener 9001\nprotocol websockets\n", "mosquitto.conf:2: protocol: "),
+        ("clientid_prefixes secure-\n", "mosquitto.conf:1: clientid_prefixes: "),
+        ("listener 0 /run/mosquitto.sock\n", "Unix sockets"),
+        ("listener 1883 eth0.local\n", "is not an IP address"),
+        ("allow_anonymus true\n", "mosquitto has no such option"),
+        ("listener 8883\ncertfile a.pem\n", "both certfile and keyfile"),
+        (
+            "per_listener_settings true\nlistener 1883\nallow_anonymous true\nlistener 1884\n",
+            "per_listener_settings: ",
+        ),
+        ("allow_anonymous maybe\n", "must be true or false"),
+        ("listener eighteen\n", "is not a number"),
+    ] {
+        let outcome = import(text, &[]);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(1), ""), "{text}");
+        assert!(outcome.stderr.contains(needed), "{needed} is missing:\n{}", outcome.stderr);
+        let lenient = import(text, &["--lenient"]);
+        assert_eq!((lenient.code, lenient.stdout.is_empty()), (Some(0), false), "{text}");
+        assert!(lenient.stderr.contains(needed), "{}", lenient.stderr);
+    }
+}
+
+#[test]
+fn certificates_can_be_the_user_names() {
+    let text = "listener 8883\ncafile ca.pem\ncertfile s.pem\nkeyfile s.key\nrequire_certificate true\n\
+                use_identity_as_username true\nsocket_domain ipv6\n";
+    let outcome = import(text, &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for needed in ["methods = [\"certificate\"]", "certificate_user = \"cn\"", "address = \"[::]:8883\""] {
+        assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
+    }
+    let missing = import("listener 8883\nuse_identity_as_username true\n", &[]);
+    assert!(missing.stderr.contains("needs require_certificate true"), "{}", missing.stderr);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let outcome = homing(directory.path(), &["import", "none.conf"]);
+    assert_eq!(outcome.code, Some(1));
+    assert!(outcome.stderr.contains("none.conf: cannot be read: "), "{}", outcome.stderr);
+}
