@@ -1,5 +1,6 @@
 //! Listening sockets, and the task that accepts connections.
 
+use super::bind::{self, SocketFile};
 use super::connection::PeerAddress;
 use super::handshake::entrance::Entrance;
 use super::handshake::{Handshakes, NewSocket};
@@ -9,16 +10,17 @@ use super::start_error::StartError;
 use super::statistics::{BrokerStatistics, ConnectionLimit};
 use crate::clock;
 use crate::config::{self, ListenerAddress};
-use crate::shard::arrival::{Arrival, Reach};
+use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::time::Instant;
 use actix::Recipient;
 use rustix::io::retry_on_intr;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use socket2::{Domain, Protocol, Socket, Type};
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::Interest;
@@ -31,37 +33,13 @@ const AT_ONCE: usize = 64;
 /// The rate of log lines about refused connections.
 const LINES: Rate = Rate::per_second(1);
 
-/// Binds a listener. Returns the listener and its address, with the port that the system chose for
-/// 0.
-///
-/// # Errors
-/// The system refuses the address: [`StartError::Bind`].
-pub(super) fn bind(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
-    let listen = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            // 0.0.0.0 and [::] can then be listened on side by side.
-            socket.set_only_v6(true)?;
-        }
-        socket.set_reuse_address(true)?;
-        // The outbox gathers packets, so the kernel need not wait for more. Accepted sockets
-        // inherit the option.
-        socket.set_tcp_nodelay(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        socket.set_nonblocking(true)?;
-        let listener = TcpListener::from(socket);
-        let bound = listener.local_addr()?;
-        Ok((listener, bound))
-    };
-    listen().map_err(|cause| StartError::Bind { address: address.to_string(), cause })
-}
-
 /// A bound listener with its settings.
 #[derive(Debug)]
 pub(super) struct BoundListener {
     /// The socket.
-    pub(super) listener: TcpListener,
+    pub(super) listener: OwnedFd,
+    /// The file of a Unix socket, which is removed at the end.
+    pub(super) file: Option<SocketFile>,
     /// Its settings and counters.
     pub(super) entrance: Arc<Entrance>,
 }
@@ -74,21 +52,31 @@ pub(super) fn open(
     number: usize,
     listener: &config::Listener,
     backlog: u32,
-) -> Result<(BoundListener, SocketAddr), StartError> {
+) -> Result<(BoundListener, ListenerAddress), StartError> {
     let entrance = Arc::new(Entrance::open(number, listener)?);
     let backlog = listener.backlog.unwrap_or(backlog);
-    let Some(ListenerAddress::Ip(address)) = listener.address else {
+    let Some(address) = &listener.address else {
         return Err(StartError::NoAddress { listener: entrance.name.clone() });
     };
-    let (listener, address) = bind(address, backlog)?;
-    Ok((BoundListener { listener, entrance }, address))
+    let (listener, file, address) = match address {
+        ListenerAddress::Ip(address) => {
+            let (socket, bound) = bind::tcp(*address, backlog)?;
+            (socket.into(), None, ListenerAddress::Ip(bound))
+        }
+        ListenerAddress::Unix(path) => {
+            let (socket, file) = bind::unix(path, listener, backlog)?;
+            (socket.into(), Some(file), address.clone())
+        }
+    };
+    Ok((BoundListener { listener, file, entrance }, address))
 }
 
 /// Accepts connections of one listener and spreads them over the shards in turn.
 pub(super) struct Acceptor {
-    listener: AsyncFd<TcpListener>,
+    listener: AsyncFd<OwnedFd>,
+    /// Removed when the acceptor ends.
+    _file: Option<SocketFile>,
     entrance: Arc<Entrance>,
-    is_loopback: bool,
     /// The way to the handshake threads, if the listener needs them.
     handshakes: Option<Handshakes>,
     shards: Vec<Recipient<Adopt>>,
@@ -111,14 +99,13 @@ impl Acceptor {
     /// # Errors
     /// The reactor refuses the listener.
     pub(super) fn new(
-        listener: TcpListener,
-        entrance: Arc<Entrance>,
+        bound: BoundListener,
         handshakes: Option<Handshakes>,
         shards: Vec<Recipient<Adopt>>,
         statistics: Arc<BrokerStatistics>,
         limit: usize,
     ) -> io::Result<Acceptor> {
-        let is_loopback = listener.local_addr()?.ip().is_loopback();
+        let BoundListener { listener, file, entrance } = bound;
         // SAFETY: the listener owns its descriptor. The descriptor is open and the same for as
         // long as the listener lives, and nobody takes the listener out of its place.
         #[expect(
@@ -128,8 +115,8 @@ impl Acceptor {
         let listener = unsafe { AsyncFd::register_with_interest(listener, Interest::READABLE)? };
         Ok(Acceptor {
             listener,
+            _file: file,
             entrance,
-            is_loopback,
             handshakes,
             batches: shards.iter().map(|_| Vec::new()).collect(),
             shards,
@@ -172,16 +159,16 @@ impl Acceptor {
 
     /// Polls for the next socket. The socket is not registered here, because the reactor of its
     /// shard registers it.
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, PeerAddress)>> {
         loop {
             let mut ready = ready!(self.listener.poll_read_ready(cx))?;
-            if let Ok(accepted) = ready.try_io(|listener| accept(listener.get_ref())) {
+            if let Ok(accepted) = ready.try_io(|listener| accept(listener.get_ref(), self.entrance.number)) {
                 return Poll::Ready(accepted);
             }
         }
     }
 
-    fn accepted(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
+    fn accepted(&mut self, accepted: io::Result<(OwnedFd, PeerAddress)>) {
         match accepted {
             Ok((socket, peer)) => {
                 let Entrance { number, connections, name, .. } = &*self.entrance;
@@ -209,11 +196,10 @@ impl Acceptor {
     }
 
     /// Sends a socket on: to a handshake thread, or with the others of this turn to a shard.
-    fn begin(&mut self, socket: TcpStream, peer: SocketAddr) {
+    fn begin(&mut self, socket: OwnedFd, peer: PeerAddress) {
         let turn = self.next;
         self.next = turn.wrapping_add(1);
-        let peer = PeerAddress::ip(self.entrance.number, peer);
-        let reach = if self.is_loopback && peer.is_local() { Reach::Local } else { Reach::Network };
+        let reach = self.entrance.reach(&peer);
         let arrival = Arrival { listener: self.entrance.number, reach, certificate_user: None };
         let (transport, accepted) = (socket.into(), clock::now());
         if let Some(handshakes) = &self.handshakes {
@@ -262,12 +248,16 @@ fn reserve() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+/// Accepts a socket and asks for the address of its peer.
+fn accept(listener: &OwnedFd, number: ListenerNumber) -> io::Result<(OwnedFd, PeerAddress)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (socket, peer) = retry_on_intr(|| acceptfrom_with(listener, flags))?;
-    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-    let peer = peer.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-    Ok((TcpStream::from(socket), peer))
+    let (socket, address) = retry_on_intr(|| acceptfrom_with(listener, flags))?;
+    let peer = match address.and_then(|address| SocketAddr::try_from(address).ok()) {
+        Some(address) => PeerAddress::ip(number, address),
+        // A client of a Unix socket has no address, but a user.
+        None => PeerAddress::unix(number, socket_peercred(&socket)?.uid.as_raw()),
+    };
+    Ok((socket, peer))
 }
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {
@@ -282,6 +272,7 @@ mod tests {
     use actix::{Actor, Handler};
     use std::cell::RefCell;
     use std::io::Read;
+    use std::net::TcpStream;
     use std::rc::Rc;
     use tokio::io::AsyncReadExt;
 
@@ -295,12 +286,14 @@ mod tests {
 
     #[test]
     fn an_accepted_socket_sends_at_once_and_never_blocks() {
-        let (listener, address) = bind(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
-        let nobody_yet = accept(&listener).expect_err("it does not block");
+        let (listener, address) = bind::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
+        let listener = OwnedFd::from(listener);
+        let nobody_yet = accept(&listener, ListenerNumber(0)).expect_err("it does not block");
         assert_eq!(nobody_yet.kind(), io::ErrorKind::WouldBlock);
         let client = TcpStream::connect(address).expect("it listens");
-        let (mut socket, peer) = accept(&listener).expect("a connection");
-        assert_eq!(peer, client.local_addr().expect("connected"));
+        let (socket, peer) = accept(&listener, ListenerNumber(0)).expect("a connection");
+        let mut socket = TcpStream::from(socket);
+        assert_eq!(peer.socket_address(), client.local_addr().ok());
         assert!(socket.nodelay().expect("a TCP socket"));
         let nothing_yet = socket.read(&mut [0]).expect_err("it does not block");
         assert_eq!(nothing_yet.kind(), io::ErrorKind::WouldBlock);
@@ -325,13 +318,14 @@ mod tests {
     #[test]
     fn sockets_go_to_the_shards_in_turn_until_the_limit_is_reached() {
         actix_rt::System::new().block_on(async {
-            let (listener, address) = bind(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
+            let (listener, address) =
+                bind::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
             let entrance = Arc::new(Entrance::open(0, &Listener::plain(address)).expect("no files"));
+            let bound = BoundListener { listener: listener.into(), file: None, entrance };
             let shards = [Adopter::default(), Adopter::default()];
             let ways = shards.iter().map(|shard| shard.clone().start().recipient()).collect();
-            let acceptor =
-                Acceptor::new(listener, entrance, None, ways, fixture::statistics(&fixture::shared()), 4)
-                    .expect("a reactor");
+            let acceptor = Acceptor::new(bound, None, ways, fixture::statistics(&fixture::shared()), 4)
+                .expect("a reactor");
             actix_rt::spawn(acceptor.run());
             let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(address).expect("it listens")).collect();
             let refused = TcpStream::connect(address).expect("it listens");

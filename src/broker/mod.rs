@@ -43,8 +43,9 @@
 //! | `settings` | configuration into shard settings |
 //! | `authenticator` | the queue and the threads that check passwords; their cache |
 //! | `storage` | the store at the start: recovered sessions to their shards |
+//! | `bind` | the sockets of the listeners |
 //! | `listener` | accepted sockets to the shards |
-//! | `handshake` | TLS between the accept and the shard, on threads of its own |
+//! | `handshake` | PROXY, TLS and WebSocket between the accept and the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
 //! | [`message`] | the messages between actors |
@@ -54,6 +55,7 @@
 //! | `statistics` | counters that the threads share |
 
 mod authenticator;
+mod bind;
 pub mod connection;
 mod driver;
 mod dump;
@@ -74,7 +76,7 @@ mod storage;
 mod supervisor;
 mod sys;
 
-use crate::config::Config;
+use crate::config::{Config, ListenerAddress};
 use crate::mqtt::keyed;
 use crate::store::{Store, StoreError};
 pub use signals::Signals;
@@ -117,7 +119,9 @@ impl Broker {
         for (number, listener) in config.all_listeners().iter().enumerate() {
             let (bound, address) = listener::open(number, listener, config.network.backlog)?;
             listeners.push(bound);
-            addresses.push(address);
+            if let ListenerAddress::Ip(address) = address {
+                addresses.push(address);
+            }
         }
         let (requests, mut requested) = mpsc::channel::<Request>(1);
         let (ready, started) = std::sync::mpsc::channel();
@@ -146,7 +150,7 @@ impl Broker {
         Ok(Broker { addresses, requests: Some(requests), thread: Some(thread), failed: Some(failed) })
     }
 
-    /// Returns the addresses of the listeners. A port 0 is replaced by the port that the system
+    /// Returns the IP addresses of the listeners, in their order. A port 0 is replaced by the port that the system
     /// chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses

@@ -363,10 +363,10 @@ fn start_acceptors(
         let threads = config.runtime.handshake_thread_count();
         handshakes = Some(Handshakes::start(threads, config.limits.handshakes as usize, &parts)?);
     }
-    for BoundListener { listener, entrance } in listeners {
-        let handshakes = handshakes.clone().filter(|_| entrance.has_handshakes());
+    for bound in listeners {
+        let handshakes = handshakes.clone().filter(|_| bound.entrance.has_handshakes());
         let shards = to_shards.clone();
-        let acceptor = Acceptor::new(listener, entrance, handshakes, shards, Arc::clone(statistics), limit)?;
+        let acceptor = Acceptor::new(bound, handshakes, shards, Arc::clone(statistics), limit)?;
         acceptors.push(actix_rt::spawn(acceptor.run()));
     }
     Ok(acceptors)

@@ -54,7 +54,7 @@ configuration! {
             ValueType::Integer(1, 64).or("auto", "one thread for each core that this process may use"),
             why: "A second thread on one core only adds switches between threads.",
             elsewhere: "FlashMQ `thread_count`";
-        /// Threads that do TLS handshakes. They start only if a listener needs them, and have a
+        /// Threads that do the handshakes of TLS, WebSocket and the PROXY protocol. They start only if a listener needs them, and have a
         /// lower priority than the threads that carry connections.
         handshake_threads: usize = 0,
             ValueType::Integer(1, 64).or("auto", "half of `threads`, at least one"),
@@ -150,7 +150,7 @@ configuration! {
             ValueType::Integer(1, 100_000_000).or("auto", "as many as the file descriptor limit of the process allows"),
             why: "Each connection takes a file descriptor.",
             elsewhere: "mosquitto `max_connections`, EMQX `listeners.tcp.default.max_connections`";
-        /// Connections in a TLS handshake at one time in the whole broker. At the limit, the oldest
+        /// Connections in their handshakes (PROXY, TLS, WebSocket) at one time in the whole broker. At the limit, the oldest
         /// one of the address with the most is closed, if that address has more than 8 (IPv6
         /// addresses count by their first 64 bits). Otherwise no more are accepted until one is
         /// done, and their clients wait.
@@ -545,6 +545,21 @@ configuration! {
     ///
     /// `name` stands in the log. `backlog` and `connections` are those of `network` and `limits`,
     /// for this listener.
+    ///
+    /// An `address` may be unix:/path. `mode` ("0660") and `group` are the permissions and the group
+    /// of the socket. A socket that a dead process left there is replaced.
+    ///
+    /// `protocol` is "mqtt" or "websocket". A WebSocket has the path `websocket_path` ("/mqtt"; "*"
+    /// accepts any). `origins` lists the web pages that may connect, such as
+    /// app.example.com with https:// before it; "*" accepts any. Without it only pages of the same host may, and
+    /// programs that are no browser.
+    ///
+    /// `proxy_protocol` is for a listener behind HAProxy or another proxy: "v1", "v2" or "any". Each
+    /// connection must begin with a PROXY header, and the address in it counts as the client's. The
+    /// header is believed only from `trusted_proxies`, which is required unless the listener is on
+    /// loopback or a Unix socket. With `proxy_tls` the header must say that the client used TLS; the
+    /// common name of a verified certificate in it is the user name. A WebSocket listener believes
+    /// X-Forwarded-For from `trusted_proxies`.
     ///
     /// [listeners.tls] turns TLS on. `certificates` has the certificates with their keys (PEM). The
     /// name that the client asks for selects one; else the first that the client can verify. `minimum`

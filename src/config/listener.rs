@@ -6,8 +6,10 @@ use super::rule::{ValueRule, ValueType};
 use super::size::ByteSize;
 use super::value::{self, Field, origin, written};
 use config::{Map, Value, ValueKind};
+use ipnet::IpNet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 /// Maximum number of listeners.
 const MOST: usize = 256;
@@ -69,7 +71,24 @@ fields! {
         /// The name in the log and in `$SYS`; the number of the listener if left out.
         name: String, ValueType::Checked(is_name, "a name of 1 to 64 letters, digits, \"-\", \"_\" and \".\"").only();
         /// The address. Every listener that passed the checks has one.
-        address: ListenerAddress, ValueType::Checked(is_address, "IP:PORT, such as \"0.0.0.0:8883\" or \"[::]:8883\" (port 0: a free one)").only();
+        address: ListenerAddress, ValueType::Checked(is_address, "IP:PORT, such as \"0.0.0.0:8883\" or \"[::]:8883\" (port 0: a free one), or unix:/path of a socket").only();
+        /// The permissions of a Unix socket, in octal; else those that the umask leaves.
+        mode: String, ValueType::Checked(is_mode, "permissions in octal, such as \"0660\"").only();
+        /// The group of a Unix socket, as a name in /etc/group or a number.
+        group: String, ValueType::Checked(is_text, "a group, by its name or number").only();
+        /// The protocol: "mqtt" (the default) or "websocket".
+        protocol: String, ValueType::OneOf(&["mqtt", "websocket"]).only();
+        /// The path of the WebSocket; "/mqtt" by default, and "*" accepts any.
+        websocket_path: String, ValueType::Checked(is_url_path, "\"*\", or a path that begins with /").only();
+        /// The web pages that may connect by WebSocket; by default those of the same host.
+        origins: Vec<String>, ValueType::Checked(are_texts, "a list of origins, such as [\"https://app.example.com\"], or [\"*\"]").only();
+        /// The versions of the PROXY protocol header that each connection has to begin with; "off" by
+        /// default.
+        proxy_protocol: String, ValueType::OneOf(&["off", "v1", "v2", "any"]).only();
+        /// True if the header has to say that the client used TLS.
+        proxy_tls: bool, ValueType::Boolean.only();
+        /// The networks of the proxies that are believed.
+        trusted_proxies: Vec<String>, ValueType::Checked(are_networks, "a list of addresses or networks: [\"10.0.0.0/8\"]").only();
         /// Connections that the kernel holds; else `network.backlog`.
         backlog: u32, ValueType::Integer(1, 65_535).only();
         /// Connections of this listener at one time; else only `limits.connections` holds.
@@ -124,19 +143,39 @@ fields! {
 pub enum ListenerAddress {
     /// TCP.
     Ip(SocketAddr),
+    /// A Unix socket at this path.
+    Unix(PathBuf),
+}
+
+impl ListenerAddress {
+    /// Returns true if no other machine can connect: a loopback address or a Unix socket.
+    pub fn is_local(&self) -> bool {
+        match self {
+            ListenerAddress::Ip(address) => address.ip().to_canonical().is_loopback(),
+            ListenerAddress::Unix(_) => true,
+        }
+    }
 }
 
 impl fmt::Display for ListenerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ListenerAddress::Ip(address) => address.fmt(f),
+            ListenerAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
 impl Field for ListenerAddress {
     fn read(value: &Value) -> Option<ListenerAddress> {
-        SocketAddr::read(value).map(ListenerAddress::Ip)
+        match value::text(value)?.strip_prefix("unix:") {
+            // The longest path that the kernel takes has 107 bytes.
+            Some(path) if path.starts_with('/') && path.len() <= 107 && !path.contains('\0') => {
+                Some(ListenerAddress::Unix(PathBuf::from(path)))
+            }
+            Some(_) => None,
+            None => SocketAddr::read(value).map(ListenerAddress::Ip),
+        }
     }
 
     fn write(&self) -> ValueKind {
@@ -158,6 +197,28 @@ fn is_name(value: &Value) -> bool {
 
 fn is_address(value: &Value) -> bool {
     ListenerAddress::read(value).is_some()
+}
+
+fn is_mode(value: &Value) -> bool {
+    value::text(value).is_some_and(|text| u32::from_str_radix(text, 8).is_ok_and(|mode| mode <= 0o777))
+}
+
+fn is_text(value: &Value) -> bool {
+    value::text(value).is_some_and(|text| !text.is_empty())
+}
+
+fn is_url_path(value: &Value) -> bool {
+    let is_plain = |c: char| c.is_ascii_graphic() && !"?#".contains(c);
+    value::text(value).is_some_and(|text| text == "*" || text.starts_with('/') && text.chars().all(is_plain))
+}
+
+/// Returns the network that a text names: an address with the length of its prefix, or alone.
+pub fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+}
+
+fn are_networks(value: &Value) -> bool {
+    are(value, |item| value::text(item).is_some_and(|text| network(text).is_some()))
 }
 
 fn is_table(value: &Value) -> bool {
@@ -264,11 +325,49 @@ fn check_listener(problems: &mut Problems, name: &str, item: &Value, fields: &Ma
     if !fields.contains_key("address") {
         problems.refuse(name, item, "a listener with an address, such as address = \"0.0.0.0:8883\"");
     }
+    check_transport(problems, name, fields);
     if let Some(tls) = fields.get("tls")
         && let ValueKind::Table(fields) = &tls.kind
     {
         check_tls(problems, &format!("{name}: tls"), tls, fields);
     }
+}
+
+/// Checks the keys that need another key beside them.
+fn check_transport(problems: &mut Problems, name: &str, fields: &Map<String, Value>) {
+    let text = |key: &str| fields.get(key).and_then(value::text);
+    let address = fields.get("address").and_then(ListenerAddress::read);
+    let is_unix = matches!(address, Some(ListenerAddress::Unix(_)));
+    let is_websocket = text("protocol") == Some("websocket");
+    let proxy = text("proxy_protocol").filter(|versions| *versions != "off");
+    let is_on = |key: &str| fields.get(key).and_then(bool::read) == Some(true);
+    let mut needs = |key: &str, has: bool, allowed: &str| {
+        if let Some(value) = fields.get(key).filter(|_| !has) {
+            problems.refuse(&format!("{name}: {key}"), value, allowed);
+        }
+    };
+    for key in ["mode", "group"] {
+        needs(key, is_unix, "beside an address unix:/path");
+    }
+    for key in ["websocket_path", "origins"] {
+        needs(key, is_websocket, "beside protocol = \"websocket\"");
+    }
+    needs(
+        "trusted_proxies",
+        proxy.is_some() || is_websocket,
+        "beside proxy_protocol, or protocol = \"websocket\" for X-Forwarded-For",
+    );
+    needs(
+        "proxy_tls",
+        !is_on("proxy_tls") || matches!(proxy, Some("v2" | "any")),
+        "beside proxy_protocol = \"v2\" or \"any\": version 1 says nothing of TLS",
+    );
+    let is_local = address.is_none_or(|address| address.is_local());
+    needs(
+        "proxy_protocol",
+        proxy.is_none() || is_local || fields.contains_key("trusted_proxies"),
+        "beside trusted_proxies = [\"10.0.0.0/8\"]: anybody could send a forged address otherwise",
+    );
 }
 
 /// Keys of TLS that concern the certificates of clients.

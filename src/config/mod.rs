@@ -24,7 +24,7 @@ mod value;
 pub use crate::time::duration;
 pub use choices::{AnonymousClients, Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
 pub use keys::{Auth, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys};
-pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
+pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
 pub use size::{ByteSize, InvalidSize};

@@ -108,6 +108,11 @@ impl Layers {
         Layers { tls: tls.map(Box::new), ws }
     }
 
+    /// Returns these layers with WebSocket frames between TLS and MQTT.
+    pub fn with_websocket(self, ws: Ws) -> Layers {
+        Layers { ws: Some(ws), ..self }
+    }
+
     /// Opens wire bytes: appends the MQTT bytes in them to `plain`, and replies (pong, close frame,
     /// alert) to `out`. The caller sends `out` even after an error.
     ///

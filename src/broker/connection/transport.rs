@@ -19,7 +19,6 @@ use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -49,15 +48,16 @@ impl DetachedTransport {
     }
 }
 
-impl From<TcpStream> for DetachedTransport {
-    fn from(socket: TcpStream) -> DetachedTransport {
-        DetachedTransport { socket: socket.into(), wrapped: None }
+impl From<OwnedFd> for DetachedTransport {
+    /// Takes a TCP or Unix socket in non-blocking mode.
+    fn from(socket: OwnedFd) -> DetachedTransport {
+        DetachedTransport { socket, wrapped: None }
     }
 }
 
-impl From<UnixStream> for DetachedTransport {
-    fn from(socket: UnixStream) -> DetachedTransport {
-        DetachedTransport { socket: socket.into(), wrapped: None }
+impl From<TcpStream> for DetachedTransport {
+    fn from(socket: TcpStream) -> DetachedTransport {
+        OwnedFd::from(socket).into()
     }
 }
 

@@ -1,13 +1,17 @@
 //! The settings and counters of one listener, as its acceptor and the handshake threads use them.
 
+use crate::broker::connection::PeerAddress;
 use crate::broker::start_error::StartError;
-use crate::config::{Listener, ListenerTls};
+use crate::config::{self, Listener, ListenerAddress, ListenerTls};
+use crate::net::proxy::{ProxyRules, ProxyVersions, TrustedProxies};
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::settings::{
     CertificateFiles, CertificateUser, ClientCertificates, CrlCheck, Group, MinimumVersion, TlsSettings,
 };
-use crate::shard::arrival::ListenerNumber;
+use crate::net::websocket::upgrade::{Origins, UpgradeRules};
+use crate::shard::arrival::{ListenerNumber, Reach};
 use arc_swap::ArcSwap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Everything about one listener but its socket.
@@ -19,6 +23,14 @@ pub(crate) struct Entrance {
     pub(crate) name: Box<str>,
     /// Maximum number of connections of this listener; `usize::MAX` without a limit.
     pub(crate) connections: usize,
+    /// True if no other machine can connect: the listener is on loopback or a Unix socket.
+    pub(crate) is_local: bool,
+    /// The PROXY header that each connection begins with; `None` if there is none.
+    pub(crate) proxy: Option<ProxyRules>,
+    /// The proxies that are believed; `None` if every peer of a local listener is.
+    pub(crate) trusted: Option<TrustedProxies>,
+    /// The rules of the upgrade; `None` for MQTT without WebSocket.
+    pub(crate) websocket: Option<UpgradeRules>,
     /// `None` for a listener without TLS. A reload replaces the server.
     pub(crate) tls: Option<ArcSwap<TlsServer>>,
 }
@@ -35,8 +47,16 @@ impl Entrance {
                 .map(ArcSwap::from_pointee)
                 .map_err(|cause| StartError::Tls { listener: name.clone(), cause })
         };
+        let is_local = listener.address.as_ref().is_some_and(ListenerAddress::is_local);
+        let proxy = proxy_rules(listener);
         Ok(Entrance {
             number: ListenerNumber(u16::try_from(number).unwrap_or(u16::MAX)),
+            is_local,
+            trusted: listener.trusted_proxies.as_ref().map(|networks| {
+                TrustedProxies::new(networks.iter().filter_map(|text| config::network(text)).collect())
+            }),
+            websocket: websocket_rules(listener, is_local && proxy.is_none()),
+            proxy,
             connections: listener.connections.map_or(usize::MAX, |most| most as usize),
             tls: listener.tls.as_ref().map(load).transpose()?,
             name,
@@ -45,8 +65,53 @@ impl Entrance {
 
     /// Returns true if a socket goes to a handshake thread before a shard.
     pub(crate) fn has_handshakes(&self) -> bool {
-        self.tls.is_some()
+        self.proxy.is_some() || self.tls.is_some() || self.websocket.is_some()
     }
+
+    /// Returns true if a peer may send a PROXY header. `address` is `None` on a Unix socket.
+    pub(crate) fn trusts(&self, address: Option<IpAddr>) -> bool {
+        match (&self.trusted, address) {
+            (Some(trusted), Some(address)) => trusted.contains(address),
+            (Some(_), None) => true,
+            (None, _) => self.is_local,
+        }
+    }
+
+    /// Returns the trusted proxies, if this peer is one of them. Its X-Forwarded-For counts then.
+    pub(crate) fn forwarding(&self, address: Option<IpAddr>) -> Option<&TrustedProxies> {
+        self.trusted.as_ref().filter(|_| self.trusts(address))
+    }
+
+    /// Returns the reach of a client at this listener.
+    pub(crate) fn reach(&self, peer: &PeerAddress) -> Reach {
+        if self.is_local && peer.is_local() { Reach::Local } else { Reach::Network }
+    }
+}
+
+fn proxy_rules(listener: &Listener) -> Option<ProxyRules> {
+    let versions = match listener.proxy_protocol.as_deref() {
+        Some("v1") => ProxyVersions::V1,
+        Some("v2") => ProxyVersions::V2,
+        Some("any") => ProxyVersions::Any,
+        _ => return None,
+    };
+    Some(ProxyRules { versions, require_tls: listener.proxy_tls == Some(true) })
+}
+
+/// `is_loopback` is true if a browser reaches the listener under a loopback name only.
+fn websocket_rules(listener: &Listener, is_loopback: bool) -> Option<UpgradeRules> {
+    if listener.protocol.as_deref() != Some("websocket") {
+        return None;
+    }
+    let is_tcp = matches!(listener.address, Some(ListenerAddress::Ip(_)));
+    Some(UpgradeRules {
+        path: listener.websocket_path.clone().unwrap_or_else(|| "/mqtt".to_owned()),
+        origins: match &listener.origins {
+            None => Origins::SameHost,
+            Some(list) => Origins::Listed(list.clone()),
+        },
+        is_loopback: is_loopback && is_tcp,
+    })
 }
 
 /// Returns the name of a listener, or its number counted from 1.

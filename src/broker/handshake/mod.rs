@@ -1,4 +1,4 @@
-//! The handshake threads: TLS between the accept and the shard.
+//! The handshake threads: PROXY header, TLS and WebSocket upgrade, between the accept and the shard.
 //!
 //! Handshakes are hostile, slow or costly work before MQTT. Their own threads have a lower priority
 //! (nice 5), so that established traffic wins a core. A plain listener needs none of this, and its
@@ -169,8 +169,8 @@ impl HandshakeThread {
     async fn handshakes(self: Rc<HandshakeThread>, socket: NewSocket, mut place: Place) {
         let NewSocket { entrance, transport, peer, accepted, mut arrival } = socket;
         let left = self.parts.connect_timeout.saturating_sub(clock::now().since(accepted));
-        let result = tokio::time::timeout(left, stages::run(&entrance, transport)).await;
-        let Done { transport, unread, certificate_user } = match result {
+        let result = tokio::time::timeout(left, stages::run(&entrance, transport, &peer)).await;
+        let Done { transport, unread, source, certificate_user } = match result {
             Ok(Ok(done)) => done,
             Ok(Err(refused)) => return self.log_refused(&entrance, &peer, &refused),
             Err(_) => {
@@ -178,6 +178,8 @@ impl HandshakeThread {
                 return;
             }
         };
+        let peer = source.map_or(peer, |source| PeerAddress::ip(entrance.number, source));
+        arrival.reach = entrance.reach(&peer);
         arrival.certificate_user = certificate_user;
         place.is_handed_over = true;
         let shard = self.next.get();

@@ -1,15 +1,18 @@
-//! The handshakes of one socket, in their order: TLS.
+//! The handshakes of one socket, in their order: PROXY header, TLS, WebSocket upgrade.
 
 use super::entrance::Entrance;
-use crate::broker::connection::{DetachedTransport, SocketRead, Transport, Wrapped};
+use crate::broker::connection::{DetachedTransport, PeerAddress, SocketRead, Transport, Wrapped};
 use crate::clock;
 use crate::net::layers::{LayerError, Layers};
+use crate::net::proxy::{self, Proxied, ProxyError, ProxyRules, TrustedProxies};
 use crate::net::tls::config::{Admitted, TlsServer};
-use crate::net::tls::engine::Tls;
 use crate::net::tls::verify::ChainError;
+use crate::net::websocket::frame::Ws;
+use crate::net::websocket::upgrade::{UpgradeError, UpgradeRules, Upgraded, upgrade};
 use arc_swap::ArcSwap;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use thiserror::Error;
 
 /// Bytes that are read at once. Small, because the peer is not known yet.
@@ -27,6 +30,15 @@ pub(super) enum Refused {
     /// The bytes are not what the listener expects.
     #[error("{0}")]
     Layer(#[from] LayerError),
+    /// The peer is no trusted proxy.
+    #[error("the peer is not in trusted_proxies")]
+    Untrusted,
+    /// The PROXY header is missing or refused.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// The WebSocket upgrade is refused.
+    #[error(transparent)]
+    Upgrade(#[from] UpgradeError),
     /// The client's certificate is not valid any more.
     #[error("the client's certificate: {0}")]
     Chain(#[from] ChainError),
@@ -46,6 +58,8 @@ pub(super) struct Done {
     pub(super) transport: DetachedTransport,
     /// MQTT bytes that came with the end of the handshakes.
     pub(super) unread: Vec<u8>,
+    /// The address that a trusted proxy named; `None` if the peer is the client.
+    pub(super) source: Option<SocketAddr>,
     /// The user name in the client's certificate; `None` without one.
     pub(super) certificate_user: Option<Box<str>>,
 }
@@ -60,17 +74,45 @@ struct Stream {
 /// Runs all handshakes of a socket. The caller bounds the time.
 ///
 /// # Errors
-/// The reason why the socket is to be closed. An alert for the peer was sent.
-pub(super) async fn run(entrance: &Entrance, transport: DetachedTransport) -> Result<Done, Refused> {
+/// The reason why the socket is to be closed. An alert or a reply for the peer was sent.
+pub(super) async fn run(
+    entrance: &Entrance,
+    transport: DetachedTransport,
+    peer: &PeerAddress,
+) -> Result<Done, Refused> {
     let mut stream = Stream { transport: Transport::new(transport)?, wire: Vec::new() };
-    let mut plain = Vec::new();
-    let (mut tls, mut certificate_user) = (None, None);
+    let address = peer.socket_address().map(|address| address.ip());
+    let (mut plain, mut tls) = (Vec::new(), None);
+    let (mut source, mut certificate_user) = (None, None);
+    if let Some(rules) = entrance.proxy {
+        if !entrance.trusts(address) {
+            return Err(Refused::Untrusted);
+        }
+        let proxied = stream.proxy(rules).await?;
+        source = proxied.source;
+        // Without the demand for TLS, the operator does not rely on what the header says of it.
+        let user = proxied.tls.filter(|_| rules.require_tls).and_then(|tls| tls.user.ok());
+        certificate_user = user.map(String::into_boxed_str);
+    }
     if let Some(server) = &entrance.tls {
         let admitted = stream.tls(server, &mut plain).await?;
-        certificate_user = admitted.user.ok().map(String::into_boxed_str);
+        certificate_user = admitted.user.ok().map(String::into_boxed_str).or(certificate_user);
         tls = Some(admitted.tls);
     }
-    stream.finish(tls, plain, certificate_user).await
+    if tls.is_none() && entrance.websocket.is_none() {
+        let unread = stream.wire;
+        return Ok(Done { transport: stream.transport.detach(), unread, source, certificate_user });
+    }
+    let mut layers = Layers::new(tls, None);
+    if let Some(rules) = &entrance.websocket {
+        let forwarding = entrance.forwarding(address);
+        let (upgraded, ws) = stream.websocket(rules, forwarding, &mut layers, &mut plain).await?;
+        source = upgraded.source.map(|ip| SocketAddr::new(ip, 0)).or(source);
+        layers = layers.with_websocket(ws);
+    }
+    let tail = stream.open(&mut layers, &mut plain).await?;
+    let transport = stream.transport.detach().wrap(Wrapped::new(layers, tail));
+    Ok(Done { transport, unread: plain, source, certificate_user })
 }
 
 impl Stream {
@@ -109,9 +151,13 @@ impl Stream {
     /// Runs the TLS handshake. Appends the bytes that came behind it to `plain`.
     async fn tls(&mut self, server: &ArcSwap<TlsServer>, plain: &mut Vec<u8>) -> Result<Admitted, Refused> {
         let mut handshake = server.load().handshake()?;
-        let mut out = Vec::new();
+        let (mut out, mut started) = (Vec::new(), false);
         loop {
-            self.read().await?;
+            // The PROXY header may have come with the first bytes of TLS.
+            if self.wire.is_empty() || started {
+                self.read().await?;
+            }
+            started = true;
             let progress = handshake.advance(&mut self.wire, plain, &mut out);
             self.send(&out).await?;
             out.clear();
@@ -130,19 +176,63 @@ impl Stream {
         Ok(admitted?)
     }
 
-    /// Puts the codecs on the socket, and opens what came behind the handshakes.
-    async fn finish(
-        mut self,
-        tls: Option<Tls>,
-        mut unread: Vec<u8>,
-        certificate_user: Option<Box<str>>,
-    ) -> Result<Done, Refused> {
-        let mut layers = Layers::new(tls, None);
+    /// Reads the PROXY header.
+    async fn proxy(&mut self, rules: ProxyRules) -> Result<Proxied, Refused> {
+        loop {
+            self.read().await?;
+            if let Some(proxied) = proxy::read(&self.wire, rules)? {
+                self.wire.drain(..proxied.used);
+                return Ok(proxied);
+            }
+        }
+    }
+
+    /// Answers the upgrade request. Leaves in `plain` the MQTT bytes that came behind the request.
+    async fn websocket(
+        &mut self,
+        rules: &UpgradeRules,
+        forwarding: Option<&TrustedProxies>,
+        layers: &mut Layers,
+        plain: &mut Vec<u8>,
+    ) -> Result<(Upgraded, Ws), Refused> {
+        let mut reply = Vec::new();
+        let upgraded = loop {
+            self.wire = self.open(layers, plain).await?;
+            match upgrade(plain, rules, forwarding, &mut reply) {
+                Ok(Some(upgraded)) => break upgraded,
+                Ok(None) => self.read().await?,
+                Err(error) => {
+                    let mut out = Vec::new();
+                    layers.seal(&[IoSlice::new(&reply)], &mut out);
+                    layers.close(&mut out);
+                    self.send(&out).await?;
+                    self.transport.shut_down_writing();
+                    return Err(error.into());
+                }
+            }
+        };
+        plain.drain(..upgraded.used);
+        let mut ws = Ws::new();
+        let kept = ws.open(plain, &mut reply);
         let mut out = Vec::new();
-        let opened = layers.open(&mut self.wire, &mut unread, &mut out);
+        layers.seal(&[IoSlice::new(&reply)], &mut out);
         self.send(&out).await?;
-        let tail = self.wire.split_off(opened?.used);
-        let transport = self.transport.detach().wrap(Wrapped::new(layers, tail));
-        Ok(Done { transport, unread, certificate_user })
+        plain.truncate(kept.map_err(LayerError::from)?);
+        Ok((upgraded, ws))
+    }
+
+    /// Opens what was read and not used, and appends it to `plain`. Returns the part of a record
+    /// that is left.
+    async fn open(&mut self, layers: &mut Layers, plain: &mut Vec<u8>) -> Result<Vec<u8>, Refused> {
+        let mut out = Vec::new();
+        let opened = layers.open(&mut self.wire, plain, &mut out);
+        self.send(&out).await?;
+        let opened = opened?;
+        if opened.closed && plain.is_empty() {
+            return Err(Refused::Closed);
+        }
+        let tail = self.wire.split_off(opened.used);
+        self.wire = Vec::new();
+        Ok(tail)
     }
 }

@@ -1,0 +1,174 @@
+//! Binds the sockets of listeners.
+
+use super::start_error::StartError;
+use crate::config;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Binds a TCP listener. Returns the listener and its address, with the port that the system chose
+/// for 0.
+///
+/// # Errors
+/// The system refuses the address: [`StartError::Bind`].
+pub(super) fn tcp(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        if address.is_ipv6() {
+            // 0.0.0.0 and [::] can then be listened on side by side.
+            socket.set_only_v6(true)?;
+        }
+        socket.set_reuse_address(true)?;
+        // The outbox gathers packets, so the kernel need not wait for more. Accepted sockets
+        // inherit the option.
+        socket.set_tcp_nodelay(true)?;
+        socket.bind(&address.into())?;
+        listen(&socket, backlog)?;
+        let listener = TcpListener::from(socket);
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    listen().map_err(|cause| StartError::Bind { address: address.to_string(), cause })
+}
+
+/// Binds a Unix socket with the permissions and the group of its listener. Replaces a socket file on
+/// which nobody listens.
+///
+/// # Errors
+/// The system refuses the path, another process listens on it, or the group is unknown:
+/// [`StartError::Bind`].
+pub(super) fn unix(
+    path: &Path,
+    listener: &config::Listener,
+    backlog: u32,
+) -> Result<(UnixListener, SocketFile), StartError> {
+    let bind = || {
+        remove_stale(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
+        let file = SocketFile::of(path)?;
+        // Nobody can connect before `listen`, so nobody slips in under other permissions.
+        if let Some(group) = &listener.group {
+            std::os::unix::fs::chown(path, None, Some(group_id(group)?))?;
+        }
+        if let Some(mode) = listener.mode.as_ref().and_then(|mode| u32::from_str_radix(mode, 8).ok()) {
+            fs::set_permissions(path, Permissions::from_mode(mode))?;
+        }
+        listen(&socket, backlog)?;
+        Ok((UnixListener::from(socket), file))
+    };
+    bind().map_err(|cause| StartError::Bind { address: format!("unix:{}", path.display()), cause })
+}
+
+fn listen(socket: &Socket, backlog: u32) -> io::Result<()> {
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    socket.set_nonblocking(true)
+}
+
+/// Removes a socket file that a dead process left. Leaves everything else, so that `bind` refuses.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
+    let is_refused = || {
+        UnixStream::connect(path).err().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    if file.file_type().is_socket() && is_refused() {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// Returns the number of a group: the text itself, or the third field of its line in /etc/group.
+fn group_id(group: &str) -> io::Result<u32> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let groups = fs::read_to_string("/etc/group")?;
+    let mut lines = groups.lines().map(|line| line.split(':'));
+    let found = lines.find_map(|mut fields| (fields.next() == Some(group)).then(|| fields.nth(1)).flatten());
+    found.and_then(|number| number.parse().ok()).ok_or_else(|| {
+        let message = format!("the group {group} is not in /etc/group; name one that is, or its number");
+        io::Error::new(io::ErrorKind::NotFound, message)
+    })
+}
+
+/// The file of a Unix socket. Removed when the value is dropped, unless another process has put
+/// another file there.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<SocketFile> {
+        Ok(SocketFile { path: path.to_owned(), identity: identity(path)? })
+    }
+}
+
+/// Returns device and inode of a file.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let file = fs::symlink_metadata(path)?;
+    Ok((file.dev(), file.ino()))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|now| now == self.identity) {
+            // Nothing is left to do if the directory refuses.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(mode: &str) -> config::Listener {
+        config::Listener { mode: Some(mode.to_owned()), ..config::Listener::default() }
+    }
+
+    #[test]
+    fn a_socket_file_has_its_permissions_and_goes_with_the_listener() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mqtt.sock");
+        let (socket, file) = unix(&path, &listener("0600"), 8).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        UnixStream::connect(&path).unwrap();
+        drop((socket, file));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mqtt.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let (_socket, file) = unix(&path, &listener("0660"), 8).unwrap();
+        let error = unix(&path, &listener("0660"), 8).unwrap_err().to_string();
+        assert!(error.contains("mqtt.sock") && error.contains("in use"), "{error}");
+        assert!(path.exists());
+        drop(file);
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mqtt.sock");
+        fs::write(&path, "precious").unwrap();
+        unix(&path, &listener("0660"), 8).unwrap_err();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_group_is_a_name_or_a_number() {
+        assert_eq!(group_id("0").unwrap(), 0);
+        assert_eq!(group_id("root").unwrap(), 0);
+        assert!(group_id("no such group").unwrap_err().to_string().contains("no such group"));
+    }
+}

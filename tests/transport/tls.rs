@@ -1,0 +1,153 @@
+//! TLS: versions, certificates, SNI, ALPN, client certificates, and bytes that are no TLS.
+
+use crate::kit::{self, CONNECT, Pki};
+use homing::config::{Listener, ListenerTls};
+use rustls::version::{TLS12, TLS13};
+use std::io::{Read, Write};
+use std::time::Duration;
+
+fn listener(tls: ListenerTls) -> Listener {
+    Listener { tls: Some(tls), ..kit::listener() }
+}
+
+#[test]
+fn packets_of_every_size_cross_tls_of_both_versions() {
+    let pki = Pki::new();
+    let broker = kit::start(vec![listener(pki.tls())]);
+    for version in [&TLS12, &TLS13] {
+        let config = pki.client_of(version);
+        let mut stream = kit::tls_client(config, "localhost", kit::dial(broker.addresses()[0]));
+        kit::exchange(&mut stream, 1_000_000);
+        assert_eq!(stream.conn.protocol_version(), Some(version.version));
+    }
+}
+
+#[test]
+fn the_name_that_the_client_asks_for_selects_the_certificate() {
+    let pki = Pki::new();
+    let certificates = ["one.example", "two.example"].map(|name| pki.server(name, &[name]));
+    let tls = ListenerTls {
+        certificates: Some(vec![pki.pair("one.example"), pki.pair("two.example")]),
+        ..ListenerTls::default()
+    };
+    let broker = kit::start(vec![listener(tls)]);
+    for (name, certificate) in ["one.example", "two.example"].into_iter().zip(certificates) {
+        let mut stream = kit::tls_client(pki.client_config(None), name, kit::dial(broker.addresses()[0]));
+        kit::connect(&mut stream);
+        assert_eq!(stream.conn.peer_certificates().map(|chain| chain[0].clone()), Some(certificate));
+    }
+}
+
+#[test]
+fn a_client_that_offers_only_other_protocols_is_refused() {
+    let pki = Pki::new();
+    let broker = kit::start(vec![listener(pki.tls())]);
+    for (offered, accepted) in [("mqtt", true), ("http/1.1", false)] {
+        let mut config = pki.client_config(None);
+        config.alpn_protocols = vec![offered.as_bytes().to_vec()];
+        let mut stream = kit::tls_client(config, "localhost", kit::dial(broker.addresses()[0]));
+        let sent = stream.write_all(CONNECT).and_then(|()| stream.read_exact(&mut [0; 4]));
+        assert_eq!(sent.is_ok(), accepted, "{offered}: {sent:?}");
+    }
+}
+
+#[test]
+fn a_client_certificate_is_required_and_must_be_of_the_authority() {
+    let (pki, strangers) = (Pki::new(), Pki::new());
+    let tls = ListenerTls {
+        client_certificates: Some("required".into()),
+        client_ca: Some(pki.text_path("ca.pem")),
+        ..pki.tls()
+    };
+    let broker = kit::start(vec![listener(tls)]);
+    let (known, strange) = (pki.client("pump-7"), strangers.client("pump-7"));
+    for (identity, accepted) in [(Some(&known), true), (None, false), (Some(&strange), false)] {
+        let config = pki.client_config(identity);
+        let mut stream = kit::tls_client(config, "localhost", kit::dial(broker.addresses()[0]));
+        // In TLS 1.3 the client learns of the refusal after its own handshake.
+        let sent = stream.write_all(CONNECT).and_then(|()| stream.read_exact(&mut [0; 4]));
+        assert_eq!(sent.is_ok(), accepted, "{sent:?}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_tls_close_the_connection() {
+    let pki = Pki::new();
+    let broker = kit::start(vec![listener(pki.tls())]);
+    for bytes in [CONNECT, b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", &[0xFF; 4096]] {
+        let mut socket = kit::dial(broker.addresses()[0]);
+        // The broker may close before everything is written.
+        let _ = socket.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        // At most an alert.
+        assert!(answer.len() <= 7 && answer.first().is_none_or(|first| *first == 0x15), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_client_that_never_ends_its_handshake_is_closed_and_others_connect() {
+    let pki = Pki::new();
+    let broker = kit::start_with(vec![listener(pki.tls())], |config| {
+        config.network.connect_timeout = Duration::from_millis(500);
+    });
+    let mut silent = kit::dial(broker.addresses()[0]);
+    let mut dripping = kit::dial(broker.addresses()[0]);
+    dripping.write_all(&[0x16, 3, 1]).expect("open");
+    let mut after_handshake =
+        kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
+    after_handshake.flush().expect("open");
+    let mut good = kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
+    kit::connect(&mut good);
+    assert!(kit::is_closed(&mut silent) && kit::is_closed(&mut dripping));
+    assert!(kit::is_closed(&mut after_handshake), "the clock goes on after TLS");
+    kit::publish(&mut good, b"still there");
+    assert_eq!(kit::packet(&mut good), (0x40, vec![0, 2]));
+}
+
+#[test]
+fn the_broker_ends_tls_in_order() {
+    let pki = Pki::new();
+    let mut broker = kit::start(vec![listener(pki.tls())]);
+    let mut stream = kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
+    kit::connect(&mut stream);
+    let stop = std::thread::spawn(move || broker.shutdown());
+    // rustls reports an end without close_notify as an error.
+    assert_eq!(stream.read(&mut [0; 8]).expect("close_notify"), 0);
+    drop(stream);
+    stop.join().expect("it stops");
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_everything_in_order() {
+    let pki = Pki::new();
+    let broker = kit::start(vec![listener(pki.tls())]);
+    let address = broker.addresses()[0];
+    let mut reader = kit::tls_client(pki.client_config(None), "localhost", kit::dial(address));
+    kit::connect(&mut reader);
+    reader.write_all(&[0x82, 6, 0, 1, 0, 1, b't', 0]).expect("open");
+    assert_eq!(kit::read(&mut reader, 5), [0x90, 3, 0, 1, 0]);
+    let mut writer = kit::tls_client(pki.client_config(None), "localhost", kit::dial(address));
+    writer.write_all(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01w").expect("open");
+    assert_eq!(kit::read(&mut writer, 4), kit::CONNACK);
+    // More than the sockets hold, below limits.outbox.
+    for n in 0..40_u8 {
+        kit::publish(&mut writer, &[n; 20_000]);
+        assert_eq!(kit::packet(&mut writer).0, 0x40);
+    }
+    for n in 0..40_u8 {
+        let (first, body) = kit::packet(&mut reader);
+        assert!(first == 0x30 && body[3..] == [n; 20_000], "message {n}");
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_read_stops_the_start_and_is_named() {
+    let pki = Pki::new();
+    std::fs::remove_file(pki.path("server.key")).expect("the key");
+    let mut config = homing::config::Config::default();
+    config.network.listen = Vec::new();
+    config.listeners = vec![Listener { name: Some("devices".into()), ..listener(pki.tls()) }];
+    let error = homing::broker::Broker::start(config).err().expect("no key").to_string();
+    assert!(error.contains("listener devices") && error.contains("server.key"), "{error}");
+}

@@ -1,0 +1,151 @@
+//! MQTT over WebSocket, plain and over TLS, and requests that are refused.
+
+use crate::kit::{self, CONNACK, CONNECT, Pki};
+use homing::config::Listener;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::http::HeaderValue;
+use tungstenite::{Bytes, Message, WebSocket};
+
+fn listener() -> Listener {
+    Listener { protocol: Some("websocket".into()), ..kit::listener() }
+}
+
+/// Upgrades a stream as tungstenite's client with subprotocol mqtt.
+fn upgrade<S: Read + Write>(
+    stream: S,
+    address: SocketAddr,
+    path: &str,
+    origin: Option<&str>,
+) -> Result<WebSocket<S>, String> {
+    let mut request =
+        format!("ws://localhost:{}{path}", address.port()).into_client_request().expect("a URL");
+    let headers = request.headers_mut();
+    headers.insert("Sec-WebSocket-Protocol", HeaderValue::from_static("mqtt"));
+    if let Some(origin) = origin {
+        headers.insert("Origin", origin.parse().expect("a header"));
+    }
+    let (socket, response) = tungstenite::client(request, stream).map_err(|error| error.to_string())?;
+    // [MQTT-6.0.0-4]
+    assert_eq!(response.headers().get("Sec-WebSocket-Protocol"), Some(&HeaderValue::from_static("mqtt")));
+    Ok(socket)
+}
+
+/// MQTT bytes through a WebSocket: a message for each write.
+struct Stream<S> {
+    socket: WebSocket<S>,
+    received: Vec<u8>,
+}
+
+impl<S: Read + Write> Stream<S> {
+    fn new(socket: WebSocket<S>) -> Stream<S> {
+        Stream { socket, received: Vec::new() }
+    }
+}
+
+impl<S: Read + Write> Read for Stream<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while self.received.is_empty() {
+            match self.socket.read().map_err(std::io::Error::other)? {
+                Message::Binary(bytes) => self.received = bytes.to_vec(),
+                Message::Close(_) => return Ok(0),
+                Message::Pong(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let n = buffer.len().min(self.received.len());
+        buffer[..n].copy_from_slice(&self.received[..n]);
+        self.received.drain(..n);
+        Ok(n)
+    }
+}
+
+impl<S: Read + Write> Write for Stream<S> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.socket.send(Message::Binary(Bytes::copy_from_slice(bytes))).map_err(std::io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.socket.flush().map_err(std::io::Error::other)
+    }
+}
+
+#[test]
+fn packets_of_every_size_cross_a_websocket() {
+    let broker = kit::start(vec![listener()]);
+    let address = broker.addresses()[0];
+    let socket = upgrade(kit::dial(address), address, "/mqtt", None).expect("an upgrade");
+    kit::exchange(&mut Stream::new(socket), 1_000_000);
+}
+
+#[test]
+fn packets_of_every_size_cross_a_websocket_over_tls() {
+    let pki = Pki::new();
+    let tls = homing::config::ListenerTls { alpn: Some(vec!["http/1.1".into()]), ..pki.tls() };
+    let broker = kit::start(vec![Listener { tls: Some(tls), ..listener() }]);
+    let address = broker.addresses()[0];
+    let mut config = pki.client_config(None);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let stream = kit::tls_client(config, "localhost", kit::dial(address));
+    let socket = upgrade(stream, address, "/mqtt", None).expect("an upgrade");
+    kit::exchange(&mut Stream::new(socket), 1_000_000);
+}
+
+#[test]
+fn a_packet_may_be_split_over_frames_and_frames_may_hold_several() {
+    let broker = kit::start(vec![listener()]);
+    let address = broker.addresses()[0];
+    let socket = upgrade(kit::dial(address), address, "/mqtt", None).expect("an upgrade");
+    let mut stream = Stream::new(socket);
+    for byte in CONNECT {
+        stream.write_all(&[*byte]).expect("open");
+    }
+    assert_eq!(kit::read(&mut stream, 4), CONNACK);
+    let pings = [0xC0, 0, 0xC0, 0, 0xC0, 0];
+    stream.write_all(&pings).expect("open");
+    assert_eq!(kit::read(&mut stream, 6), [0xD0, 0, 0xD0, 0, 0xD0, 0]);
+    stream.socket.send(Message::Ping(Bytes::from_static(b"anybody?"))).expect("open");
+    match stream.socket.read().expect("open") {
+        Message::Pong(payload) => assert_eq!(&*payload, b"anybody?"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_text_frame_closes_the_connection_with_its_code() {
+    let broker = kit::start(vec![listener()]);
+    let address = broker.addresses()[0];
+    let mut socket = upgrade(kit::dial(address), address, "/mqtt", None).expect("an upgrade");
+    socket.send(Message::text("no MQTT")).expect("open");
+    match socket.read().expect("a close frame") {
+        Message::Close(Some(frame)) => assert_eq!(u16::from(frame.code), 1003),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_wrong_path_and_a_foreign_page_are_refused() {
+    let broker = kit::start(vec![listener()]);
+    let address = broker.addresses()[0];
+    for (path, origin, status) in [
+        ("/other", None, Some("404")),
+        ("/mqtt", Some("https://evil.example"), Some("403")),
+        ("/mqtt", Some("http://localhost:3000"), None),
+    ] {
+        let result = upgrade(kit::dial(address), address, path, origin);
+        match status {
+            Some(status) => assert!(result.is_err_and(|error| error.contains(status)), "{path} {origin:?}"),
+            None => drop(result.expect("an upgrade")),
+        }
+    }
+}
+
+#[test]
+fn mqtt_on_a_websocket_port_closes_the_connection() {
+    let broker = kit::start(vec![listener()]);
+    let mut socket: TcpStream = kit::dial(broker.addresses()[0]);
+    socket.write_all(CONNECT).expect("open");
+    assert!(kit::is_closed(&mut socket));
+}
