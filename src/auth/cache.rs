@@ -18,9 +18,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest number of entries. The oldest entry makes room.
-const ENTRIES: usize = 65_536;
-
 /// The key of an entry: 32 bytes that nobody outside the process can compute.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LoginKey([u8; 32]);
@@ -32,6 +29,7 @@ pub struct CacheSecret(Key);
 /// Identities of recent logins.
 pub struct LoginCache {
     lifetime: Duration,
+    most: usize,
     entries: HashMap<LoginKey, Entry>,
     /// All entries, the oldest first. They all live equally long, so the first expires first.
     order: VecDeque<(LoginKey, Instant)>,
@@ -50,14 +48,16 @@ impl CacheSecret {
         Some(CacheSecret(Key::new(HMAC_SHA256, key.as_slice())))
     }
 
-    /// Returns the key of a login. Takes 1 us.
-    pub fn key(&self, record: &Fingerprint, user: &str, password: &[u8]) -> LoginKey {
+    /// Returns the key of a login. `record` is `None` for an unknown user. No password is not the same
+    /// as an empty one. Takes 1 us.
+    pub fn key(&self, record: Option<&Fingerprint>, user: &str, password: Option<&[u8]>) -> LoginKey {
         let mut context = Context::with_key(&self.0);
-        context.update(record.as_bytes());
+        context.update(record.map_or(&[][..], |record| record.as_bytes()));
         // The length keeps `ab` + `c` apart from `a` + `bc`.
         context.update(&(user.len() as u64).to_le_bytes());
         context.update(user.as_bytes());
-        context.update(password);
+        context.update(&[u8::from(password.is_some())]);
+        context.update(password.unwrap_or_default());
         let mut key = [0; 32];
         key.copy_from_slice(context.sign().as_ref());
         LoginKey(key)
@@ -65,9 +65,11 @@ impl CacheSecret {
 }
 
 impl LoginCache {
-    /// Returns an empty cache, whose entries live for `lifetime`.
-    pub fn new(lifetime: Duration) -> LoginCache {
-        LoginCache { lifetime, entries: HashMap::new(), order: VecDeque::new() }
+    /// Returns an empty cache for at most `most` entries, which live for `lifetime`. At the bound the
+    /// oldest entry makes room. With 0 for either, nothing is remembered.
+    pub fn new(most: usize, lifetime: Duration) -> LoginCache {
+        let most = if lifetime.is_zero() { 0 } else { most };
+        LoginCache { lifetime, most, entries: HashMap::new(), order: VecDeque::new() }
     }
 
     /// Returns the identity of a login that succeeded less than the lifetime ago.
@@ -80,8 +82,11 @@ impl LoginCache {
     /// room. A login that is remembered already keeps its time, so that its hash is computed again
     /// after the lifetime.
     pub fn remember(&mut self, now: Instant, key: LoginKey, identity: Arc<Identity>) {
+        if self.most == 0 {
+            return;
+        }
         while let Some((oldest, expires)) = self.order.front() {
-            if *expires > now && self.order.len() < ENTRIES {
+            if *expires > now && self.order.len() < self.most {
                 break;
             }
             self.entries.remove(oldest);
@@ -103,12 +108,6 @@ impl LoginCache {
     /// Returns true if there is no entry.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
-    }
-
-    /// Forgets all entries.
-    pub fn clear(&mut self) {
-        self.entries.clear();
-        self.order.clear();
     }
 }
 
@@ -153,16 +152,19 @@ mod tests {
     #[test]
     fn a_login_is_found_with_the_same_line_user_and_password_only() {
         let (secret, record_one, record_two) = (CacheSecret::new().unwrap(), record(b"one"), record(b"two"));
-        let mut cache = LoginCache::new(LIFETIME);
-        let key = secret.key(&record_one, "ann", b"secret");
+        let mut cache = LoginCache::new(2, LIFETIME);
+        let key = secret.key(Some(&record_one), "ann", Some(b"secret"));
         cache.remember(NOW, key, ann());
-        assert_eq!(cache.find(NOW, &secret.key(&record_one, "ann", b"secret")), Some(ann()));
+        assert_eq!(cache.find(NOW, &secret.key(Some(&record_one), "ann", Some(b"secret"))), Some(ann()));
         for other in [
-            secret.key(&record_two, "ann", b"secret"),
-            secret.key(&record_one, "bob", b"secret"),
-            secret.key(&record_one, "ann", b"Secret"),
-            secret.key(&record_one, "anns", b"ecret"),
-            CacheSecret::new().unwrap().key(&record_one, "ann", b"secret"),
+            secret.key(Some(&record_two), "ann", Some(b"secret")),
+            secret.key(None, "ann", Some(b"secret")),
+            secret.key(Some(&record_one), "bob", Some(b"secret")),
+            secret.key(Some(&record_one), "ann", Some(b"Secret")),
+            secret.key(Some(&record_one), "anns", Some(b"ecret")),
+            secret.key(Some(&record_one), "ann", None),
+            secret.key(Some(&record_one), "ann", Some(b"")),
+            CacheSecret::new().unwrap().key(Some(&record_one), "ann", Some(b"secret")),
         ] {
             assert_eq!(cache.find(NOW, &other), None);
         }
@@ -171,8 +173,8 @@ mod tests {
     #[test]
     fn a_login_is_forgotten_after_its_lifetime() {
         let secret = CacheSecret::new().unwrap();
-        let mut cache = LoginCache::new(LIFETIME);
-        let key = secret.key(&record(b"one"), "ann", b"secret");
+        let mut cache = LoginCache::new(2, LIFETIME);
+        let key = secret.key(Some(&record(b"one")), "ann", Some(b"secret"));
         cache.remember(NOW, key, ann());
         // A login before the end does not extend it.
         cache.remember(NOW + LIFETIME / 2, key, ann());
@@ -185,26 +187,24 @@ mod tests {
 
     #[test]
     fn the_oldest_login_makes_room() {
-        let mut cache = LoginCache::new(LIFETIME);
-        let key = |n: usize| {
-            let mut key = [0; 32];
-            key[..8].copy_from_slice(&n.to_le_bytes());
-            LoginKey(key)
-        };
-        for n in 0..=ENTRIES {
-            cache.remember(NOW, key(n), ann());
+        let [one, two, three] = [LoginKey([1; 32]), LoginKey([2; 32]), LoginKey([3; 32])];
+        let mut cache = LoginCache::new(2, LIFETIME);
+        for key in [one, two, three] {
+            cache.remember(NOW, key, ann());
         }
-        assert_eq!((cache.len(), cache.order.len()), (ENTRIES, ENTRIES));
-        assert!(cache.find(NOW, &key(0)).is_none() && cache.find(NOW, &key(1)).is_some());
-        cache.clear();
-        assert!(cache.is_empty() && cache.find(NOW, &key(1)).is_none());
+        assert_eq!((cache.len(), cache.order.len()), (2, 2));
+        assert!(cache.find(NOW, &one).is_none() && cache.find(NOW, &two).is_some());
+        for mut off in [LoginCache::new(0, LIFETIME), LoginCache::new(2, Duration::ZERO)] {
+            off.remember(NOW, one, ann());
+            assert!(off.is_empty());
+        }
     }
 
     #[test]
     fn debug_shows_no_secret() {
         let secret = CacheSecret::new().unwrap();
-        let key = secret.key(&record(b"one"), "ann", b"secret");
-        let cache = LoginCache::new(LIFETIME);
+        let key = secret.key(Some(&record(b"one")), "ann", Some(b"secret"));
+        let cache = LoginCache::new(2, LIFETIME);
         assert_eq!(
             format!("{secret:?} {key:?} {cache:?}"),
             "CacheSecret(..) LoginKey(..) LoginCache { entries: 0, .. }"

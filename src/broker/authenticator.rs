@@ -11,6 +11,8 @@
 
 use super::message::Decided;
 use crate::access::identity::{Identity, IdentitySource};
+use crate::auth::cache::{CacheSecret, LoginCache, LoginKey};
+use crate::auth::guessing::Guessing;
 use crate::auth::password::file::{Fingerprint, PasswordFile, Verdict};
 use crate::auth::password::hash::{HashCost, HashKind};
 use crate::clock;
@@ -18,14 +20,14 @@ use crate::shard::authentication::{AuthDecision, AuthRequest};
 use crate::time::Instant;
 use actix::Recipient;
 use arc_swap::ArcSwap;
-use aws_lc_rs::hmac;
-use aws_lc_rs::rand::SystemRandom;
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tracing::warn;
 
 /// Bytes of names and passwords that may wait.
 const QUEUED_BYTES: usize = 16 << 20;
@@ -47,6 +49,8 @@ pub(super) struct AuthenticatorOptions {
     pub cache: Duration,
     /// Number of shards, which share the entries of the caches.
     pub shards: usize,
+    /// Failed logins of an address in a minute, at which it is blocked; 0 is never.
+    pub failures: u32,
 }
 
 /// The threads that check passwords. Dropping the value ends them.
@@ -58,8 +62,10 @@ pub(super) struct Authenticator {
 struct Inner {
     passwords: ArcSwap<PasswordFile>,
     options: AuthenticatorOptions,
-    /// The key of the caches. It never leaves the process.
-    key: hmac::Key,
+    /// The secret of the caches. It never leaves the process.
+    secret: CacheSecret,
+    /// Locked once for each login from another machine, and again where it fails.
+    guessing: Option<Mutex<Guessing>>,
     queue: Mutex<Queue>,
     wake: Condvar,
 }
@@ -79,16 +85,16 @@ struct Job {
     cost: HashCost,
     expected: Duration,
     bytes: usize,
-    key: CacheKey,
+    key: LoginKey,
+    /// The address whose failures count; `None` for a client on this machine.
+    address: Option<IpAddr>,
     reply: Recipient<Decided>,
 }
-
-type CacheKey = [u8; 32];
 
 /// The evidence of a successful check.
 #[derive(Debug)]
 pub(super) struct Proof {
-    key: CacheKey,
+    key: LoginKey,
     user: Box<str>,
     fingerprint: Fingerprint,
 }
@@ -135,12 +141,14 @@ impl Authenticator {
         passwords: Arc<PasswordFile>,
         options: AuthenticatorOptions,
     ) -> io::Result<Authenticator> {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
-            .map_err(|_| io::Error::other("the system has no random numbers"))?;
+        let secret =
+            CacheSecret::new().ok_or_else(|| io::Error::other("the system has no random numbers"))?;
+        let guessing = (options.failures > 0).then(|| Mutex::new(Guessing::new(options.failures)));
         let inner = Arc::new(Inner {
             passwords: ArcSwap::new(passwords),
             options,
-            key,
+            secret,
+            guessing,
             queue: Mutex::default(),
             wake: Condvar::new(),
         });
@@ -179,6 +187,20 @@ impl Inner {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns true if this address has failed too often.
+    fn is_blocked(&self, now: Instant, address: Option<IpAddr>) -> bool {
+        let (Some(guessing), Some(address)) = (&self.guessing, address) else { return false };
+        guessing.lock().unwrap_or_else(PoisonError::into_inner).is_blocked(now, address)
+    }
+
+    /// Counts a failed login.
+    fn failed(&self, now: Instant, address: Option<IpAddr>) {
+        let (Some(guessing), Some(address)) = (&self.guessing, address) else { return };
+        if guessing.lock().unwrap_or_else(PoisonError::into_inner).failed(now, address) {
+            warn!(%address, "too many failed logins (auth.failures): logins from this address are refused for 5 minutes");
+        }
+    }
+
     /// Puts a request into the queue. Returns false if the queue has too much work.
     fn push(&self, mut job: Job) -> bool {
         let mut queue = self.lock();
@@ -213,7 +235,7 @@ impl Inner {
                 }
             };
             drop(queue);
-            let took = (!job.request.is_abandoned()).then(|| self.decide(&job));
+            let took = (!job.request.is_abandoned()).then(|| self.decide(&job)).flatten();
             let mut queue = self.lock();
             // The work counts as pending while it is done.
             queue.pending = queue.pending.saturating_sub(job.expected);
@@ -224,8 +246,14 @@ impl Inner {
         }
     }
 
-    /// Decides one request, and returns the time that it took.
-    fn decide(&self, job: &Job) -> Duration {
+    /// Decides one request, and returns the time that its hash took.
+    fn decide(&self, job: &Job) -> Option<Duration> {
+        if self.is_blocked(clock::now(), job.address) {
+            // Guesses that were sent at once must not all be tried before the first one has failed.
+            let connection = job.request.connection;
+            job.reply.do_send(Decided { connection, decision: AuthDecision::Blocked, proof: None });
+            return None;
+        }
         let began = clock::nanos();
         let passwords = self.passwords.load_full();
         let user = job.request.user_name.as_deref().unwrap_or_default();
@@ -241,8 +269,11 @@ impl Inner {
             (Verdict::UnknownUser, _) => (AuthDecision::Deny("unknown user name"), None),
             _ => (AuthDecision::Deny("wrong password"), None),
         };
+        if matches!(decision, AuthDecision::Deny(_)) {
+            self.failed(clock::now(), job.address);
+        }
         job.reply.do_send(Decided { connection: job.request.connection, decision, proof });
-        took
+        Some(took)
     }
 }
 
@@ -256,26 +287,32 @@ pub struct AuthClientParts {
 /// One shard's way to the authenticator, with the shard's cache.
 pub(super) struct AuthClient {
     parts: AuthClientParts,
-    cache: RefCell<Cache>,
+    cache: RefCell<LoginCache>,
 }
 
 impl AuthClient {
     /// Returns the client of one shard, with an empty cache.
     pub(super) fn new(parts: AuthClientParts) -> AuthClient {
         let AuthenticatorOptions { cache, shards, .. } = parts.inner.options;
-        let most = if cache.is_zero() { 0 } else { CACHED / shards.max(1) };
-        AuthClient { cache: RefCell::new(Cache { most, ..Cache::default() }), parts }
+        AuthClient { cache: RefCell::new(LoginCache::new(CACHED / shards.max(1), cache)), parts }
     }
 
-    /// Asks about a CONNECT. The decision comes as a [`Decided`] in every case.
-    pub(super) fn ask(&self, now: Instant, request: AuthRequest) {
+    /// Asks about a CONNECT from an address. The decision comes as a [`Decided`] in every case.
+    /// Failures from this machine do not count: `address` is then `None` or a loopback address.
+    pub(super) fn ask(&self, now: Instant, request: AuthRequest, address: Option<IpAddr>) {
         let AuthClientParts { inner, reply } = &self.parts;
         let connection = request.connection;
+        let address = address.filter(|address| !address.to_canonical().is_loopback());
+        if inner.is_blocked(now, address) {
+            // Before the cache and the hash: a right password must not show itself by another answer.
+            reply.do_send(Decided { connection, decision: AuthDecision::Blocked, proof: None });
+            return;
+        }
         let user = request.user_name.as_deref().unwrap_or_default();
         let passwords = inner.passwords.load();
         let fingerprint = passwords.fingerprint(user);
         let password = request.password.as_ref().map(|secret| secret.bytes());
-        let key = cache_key(&inner.key, fingerprint, user, password);
+        let key = inner.secret.key(fingerprint.as_ref(), user, password);
         if let (Some(fingerprint), Some(identity)) = (fingerprint, self.cache.borrow().find(now, &key)) {
             let proof = Some(Proof { key, user: user.into(), fingerprint });
             reply.do_send(Decided { connection, decision: AuthDecision::Allow(identity), proof });
@@ -283,11 +320,13 @@ impl AuthClient {
         }
         let Some(cost) = passwords.cost(user) else {
             let decision = AuthDecision::Deny("unknown user name: the password file has no user");
+            inner.failed(now, address);
             reply.do_send(Decided { connection, decision, proof: None });
             return;
         };
         let bytes = request.size();
-        let job = Job { request, cost, expected: Duration::ZERO, bytes, key, reply: reply.clone() };
+        let reply_to = reply.clone();
+        let job = Job { request, cost, expected: Duration::ZERO, bytes, key, address, reply: reply_to };
         if !inner.push(job) {
             reply.do_send(Decided { connection, decision: AuthDecision::Busy, proof: None });
         }
@@ -301,59 +340,8 @@ impl AuthClient {
         if inner.passwords.load().fingerprint(&proof.user) != Some(proof.fingerprint) {
             return AuthDecision::Unavailable("the password file has changed meanwhile");
         }
-        let until = now + inner.options.cache;
-        self.cache.borrow_mut().insert(now, proof.key, identity, until);
+        self.cache.borrow_mut().remember(now, proof.key, Arc::clone(identity));
         decision
-    }
-}
-
-/// Returns the key under which a successful check is remembered. It reveals nothing about the
-/// password to anybody without the key of the process.
-fn cache_key(
-    key: &hmac::Key,
-    fingerprint: Option<Fingerprint>,
-    user: &str,
-    password: Option<&[u8]>,
-) -> CacheKey {
-    let mut context = hmac::Context::with_key(key);
-    context.update(fingerprint.as_ref().map_or(&[][..], |fingerprint| &fingerprint.as_bytes()[..]));
-    context.update(&(user.len() as u64).to_be_bytes());
-    context.update(user.as_bytes());
-    // No password is not the same as an empty one.
-    context.update(&[u8::from(password.is_some())]);
-    context.update(password.unwrap_or_default());
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(context.sign().as_ref());
-    bytes
-}
-
-/// Successful checks of one shard. All entries live for the same time, so the oldest ends first.
-#[derive(Default)]
-struct Cache {
-    most: usize,
-    entries: HashMap<CacheKey, (Arc<Identity>, Instant)>,
-    order: VecDeque<CacheKey>,
-}
-
-impl Cache {
-    fn find(&self, now: Instant, key: &CacheKey) -> Option<Arc<Identity>> {
-        let (identity, until) = self.entries.get(key)?;
-        (now < *until).then(|| Arc::clone(identity))
-    }
-
-    fn insert(&mut self, now: Instant, key: CacheKey, identity: &Arc<Identity>, until: Instant) {
-        if self.most == 0 || self.find(now, &key).is_some() {
-            return;
-        }
-        while let Some(oldest) = self.order.front()
-            && (self.order.len() >= self.most
-                || self.entries.get(oldest).is_none_or(|(_, until)| *until <= now))
-        {
-            self.entries.remove(oldest);
-            self.order.pop_front();
-        }
-        self.entries.insert(key, (Arc::clone(identity), until));
-        self.order.push_back(key);
     }
 }
 
@@ -362,7 +350,9 @@ mod tests {
     use super::*;
     use crate::auth::password::hash::PasswordHash;
     use crate::auth::password::pbkdf2::Pbkdf2Hash;
+    use actix::{Actor, Context, Handler, System};
     use std::path::Path;
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
     fn file(lines: &[(&str, &str, u32)]) -> Arc<PasswordFile> {
         let line = |(user, password, iterations): &(&str, &str, u32)| {
@@ -386,34 +376,77 @@ mod tests {
         assert_eq!(averages.expected(other), Duration::from_micros(10));
     }
 
-    #[test]
-    fn a_cache_forgets_the_oldest_and_the_expired() {
-        let mut cache = Cache { most: 2, ..Cache::default() };
-        let ann = Arc::new(Identity::new("ann", IdentitySource::Password));
-        let [one, two, three] = [[1; 32], [2; 32], [3; 32]];
-        let at = Instant::from_millis;
-        cache.insert(at(0), one, &ann, at(10));
-        cache.insert(at(1), two, &ann, at(11));
-        assert!(cache.find(at(9), &one).is_some() && cache.find(at(10), &one).is_none());
-        cache.insert(at(2), three, &ann, at(12));
-        assert!(cache.find(at(2), &one).is_none() && cache.find(at(2), &two).is_some());
-        cache.insert(at(20), one, &ann, at(30));
-        assert_eq!((cache.entries.len(), cache.order.len()), (1, 1));
+    /// Passes decisions on to the test.
+    struct Decisions(UnboundedSender<AuthDecision>);
+
+    impl Actor for Decisions {
+        type Context = Context<Decisions>;
+    }
+
+    impl Handler<Decided> for Decisions {
+        type Result = ();
+
+        fn handle(&mut self, decided: Decided, _: &mut Context<Decisions>) {
+            drop(self.0.send(decided.decision));
+        }
     }
 
     #[test]
-    fn the_key_of_the_cache_depends_on_all_of_its_parts() {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("randomness");
-        let (one, other) = (file(&[("ann", "a", 1)]), file(&[("ann", "a", 2)]));
-        let of = |file: &PasswordFile, user, password: &[u8]| {
-            cache_key(&key, file.fingerprint("ann"), user, Some(password))
-        };
-        let base = of(&one, "ann", b"secret");
-        assert_eq!(base, of(&one, "ann", b"secret"));
-        for differs in [of(&other, "ann", b"secret"), of(&one, "anns", b"ecret"), of(&one, "ann", b"Secret")]
-        {
-            assert_ne!(base, differs);
-        }
-        assert_ne!(of(&one, "ann", b""), cache_key(&key, one.fingerprint("ann"), "ann", None));
+    fn an_address_with_too_many_failures_is_blocked_and_others_are_not() {
+        System::new().block_on(async {
+            let (sender, mut decisions) = unbounded_channel();
+            let reply = Decisions(sender).start().recipient();
+            let options = AuthenticatorOptions {
+                workers: 1,
+                timeout: Duration::from_secs(60),
+                cache: Duration::from_secs(60),
+                shards: 1,
+                failures: 3,
+            };
+            let authenticator = Authenticator::start(file(&[("ann", "right", 1)]), options).unwrap();
+            let client = AuthClient::new(authenticator.client(reply));
+            let [far, other, here] = ["192.0.2.1", "192.0.2.2", "127.0.0.1"].map(|text| text.parse().ok());
+            let mut login = async |address, password: &[u8]| {
+                let waits = Arc::new(());
+                client.ask(clock::now(), AuthRequest::of_test("ann", password, &waits), address);
+                decisions.recv().await.unwrap()
+            };
+            for _ in 0..3 {
+                assert!(matches!(login(far, b"wrong").await, AuthDecision::Deny("wrong password")));
+            }
+            assert!(matches!(login(far, b"wrong").await, AuthDecision::Blocked));
+            assert!(matches!(login(far, b"right").await, AuthDecision::Blocked));
+            assert!(matches!(login(other, b"right").await, AuthDecision::Allow(_)));
+            for _ in 0..5 {
+                assert!(matches!(login(here, b"wrong").await, AuthDecision::Deny(_)));
+            }
+            assert!(matches!(login(here, b"right").await, AuthDecision::Allow(_)));
+        });
+    }
+
+    #[test]
+    fn guesses_that_are_sent_at_once_are_not_all_tried() {
+        System::new().block_on(async {
+            let (sender, mut decisions) = unbounded_channel();
+            let reply = Decisions(sender).start().recipient();
+            let options = AuthenticatorOptions {
+                workers: 1,
+                timeout: Duration::from_secs(60),
+                cache: Duration::ZERO,
+                shards: 1,
+                failures: 3,
+            };
+            let authenticator = Authenticator::start(file(&[("ann", "right", 1)]), options).unwrap();
+            let client = AuthClient::new(authenticator.client(reply));
+            let (waits, far) = (Arc::new(()), "192.0.2.1".parse().ok());
+            for _ in 0..100 {
+                client.ask(clock::now(), AuthRequest::of_test("ann", b"wrong", &waits), far);
+            }
+            let mut tried = 0;
+            for _ in 0..100 {
+                tried += usize::from(matches!(decisions.recv().await.unwrap(), AuthDecision::Deny(_)));
+            }
+            assert_eq!(tried, 3);
+        });
     }
 }

@@ -246,6 +246,7 @@ impl Passwords {
             timeout: auth.timeout,
             cache: auth.cache,
             shards,
+            failures: auth.failures,
         };
         let authenticator = Authenticator::start(Arc::new(file), options)?;
         Ok(Some(Passwords { path, authenticator }))

@@ -140,6 +140,13 @@ configuration! {
         cache: Duration = Duration::from_secs(600),
             ValueType::Duration(seconds(1), days(1)).or("off", "every password is checked by its hash"),
             why: "After a short loss of the network a fleet returns within minutes.";
+        /// Failed logins of one address within a minute. At this number the address is blocked for
+        /// five minutes: its logins with a password are refused with 0x8A, and 5 in 3.x, even with
+        /// the right one. An IPv6 address counts by its first 64 bits. Addresses of this machine
+        /// are never blocked.
+        failures: u32 = 10,
+            ValueType::Integer(1, 1_000_000).or("off", "addresses are never blocked"),
+            why: "Nobody guesses a good password in 10 trials a minute. Raise it where many clients share one address.";
     }
 
     /// Bounds on each client, each session and the whole broker.

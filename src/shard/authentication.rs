@@ -38,6 +38,19 @@ impl AuthRequest {
         self.waits.strong_count() == 0
     }
 
+    /// Returns a request without a connection, which waits as long as `waits` lives.
+    #[cfg(test)]
+    pub(crate) fn of_test(user: &str, password: &[u8], waits: &Arc<()>) -> AuthRequest {
+        AuthRequest {
+            connection: ConnectionId::new(0, 0),
+            listener: ListenerNumber::default(),
+            client_id: "client".into(),
+            user_name: Some(user.into()),
+            password: Some(Secret::copy_of(password)),
+            waits: Arc::downgrade(waits),
+        }
+    }
+
     /// Returns the bytes that the client sent.
     pub fn size(&self) -> usize {
         let password = self.password.as_ref().map_or(0, |secret| secret.bytes().len());
@@ -74,6 +87,8 @@ pub enum AuthDecision {
     /// The credentials are wrong. The text is for the log alone: the client cannot tell a wrong
     /// name from a wrong password.
     Deny(&'static str),
+    /// Too many logins from this address have failed.
+    Blocked,
     /// The authenticator has too much to do.
     Busy,
     /// The authenticator cannot decide.
@@ -89,6 +104,10 @@ impl AuthDecision {
         match self {
             AuthDecision::Allow(identity) => Ok(identity),
             AuthDecision::Deny(what) => Err(ConnectRefusal::untold(ReasonCode::NOT_AUTHORIZED, what)),
+            AuthDecision::Blocked => Err(ConnectRefusal::untold(
+                ReasonCode::BANNED,
+                "too many logins from this address have failed (auth.failures)",
+            )),
             AuthDecision::Busy => Err(ConnectRefusal::new(
                 ReasonCode::SERVER_BUSY,
                 "the authenticator has more requests than it can decide within auth.timeout",

@@ -87,6 +87,7 @@ fn each_decision_has_its_answer() {
     let cases = [
         (AuthDecision::Deny("wrong password"), 5, 0x87),
         (AuthDecision::Deny("no such user"), 5, 0x87),
+        (AuthDecision::Blocked, 5, 0x8A),
         (AuthDecision::Busy, 3, 0x89),
         (AuthDecision::Unavailable("down"), 3, 0x88),
     ];

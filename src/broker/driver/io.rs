@@ -130,7 +130,9 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
     fn authenticate(&mut self, request: AuthRequest) {
         // Without an authenticator no client is asked about. A lost request ends at `auth.timeout`.
         if let Some(authenticator) = self.destinations.authenticator() {
-            authenticator.ask(clock::now(), request);
+            let peer = self.handles.find(request.connection);
+            let address = peer.and_then(|handle| handle.peer.socket_address());
+            authenticator.ask(clock::now(), request, address.map(|address| address.ip()));
         }
     }
 
