@@ -10,6 +10,8 @@ use std::process::Command;
 pub struct Mosquitto {
     _process: Process,
     pub address: SocketAddr,
+    /// The whole configuration, with the listener.
+    pub configuration: String,
 }
 
 /// Returns a command for one of mosquitto's programs. Debian has the broker in a directory that is
@@ -30,10 +32,10 @@ impl Mosquitto {
             let file = directory.join("mosquitto.conf");
             // As root it would become a user that cannot read the directory of a test.
             let text = format!("user root\nlistener {} 127.0.0.1\n{configuration}", address.port());
-            fs::write(&file, text).expect("a file in a directory of the test");
+            fs::write(&file, &text).expect("a file in a directory of the test");
             let mut process = Process::spawn(command("mosquitto").arg("-c").arg(&file));
             if process.line(" running").is_some() {
-                return Mosquitto { _process: process, address };
+                return Mosquitto { _process: process, address, configuration: text };
             }
         }
         panic!("mosquitto does not run; tests/run installs it");
