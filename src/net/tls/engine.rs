@@ -40,6 +40,8 @@ pub struct TlsHandshake {
     config: Arc<ServerConfig>,
     record_size: NonZeroU16,
     started: bool,
+    /// True after an error: rustls is not called again, and the handshake cannot be finished.
+    failed: bool,
 }
 
 /// The progress of a handshake after some bytes.
@@ -75,7 +77,7 @@ impl TlsHandshake {
     pub fn new(config: Arc<ServerConfig>) -> Result<TlsHandshake, LayerError> {
         let record_size = record_size(&config);
         let connection = UnbufferedServerConnection::new(Arc::clone(&config)).map_err(LayerError::Tls)?;
-        Ok(TlsHandshake { connection, config, record_size, started: false })
+        Ok(TlsHandshake { connection, config, record_size, started: false, failed: false })
     }
 
     /// Takes bytes of the peer. Appends handshake bytes and alerts to `out`, and to `plain` the bytes
@@ -86,8 +88,23 @@ impl TlsHandshake {
     /// # Errors
     ///
     /// The handshake failed; the alert for the peer, if there is one, is in `out`. A first byte that
-    /// is no TLS names the protocol that it looks like.
+    /// is no TLS names the protocol that it looks like. After an error every call uses all bytes and
+    /// reports a closed connection.
     pub fn advance(
+        &mut self,
+        wire: &mut [u8],
+        plain: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<Progress, LayerError> {
+        if self.failed {
+            return Ok(Progress { used: wire.len(), done: false, closed: true });
+        }
+        let result = self.step(wire, plain, out);
+        self.failed = result.is_err();
+        result
+    }
+
+    fn step(
         &mut self,
         wire: &mut [u8],
         plain: &mut Vec<u8>,
@@ -114,7 +131,7 @@ impl TlsHandshake {
 
     /// Returns true if the handshake is done.
     pub fn is_done(&self) -> bool {
-        !self.connection.is_handshaking()
+        !self.failed && !self.connection.is_handshaking()
     }
 
     /// Returns true if the handshake began with this configuration.

@@ -106,3 +106,18 @@ fn the_last_records_of_tls_1_2_are_kept_for_the_end() {
     assert_eq!(received(&mut client, &out).unwrap().len(), 3 * RECORD_MAX);
     assert_eq!(pair(&TLS13).1.records_left, u64::MAX);
 }
+
+#[test]
+fn a_handshake_that_failed_stays_failed() {
+    let authority = Authority::new("test root");
+    let config = server_config(&[&TLS13], &authority.server(&["broker.test"]));
+    let mut server = TlsHandshake::new(Arc::new(config)).unwrap();
+    let (mut plain, mut out) = (Vec::new(), Vec::new());
+    // A ClientHello of two bytes.
+    let mut wire = vec![0x16, 3, 1, 0, 6, 1, 0, 0, 2, 3, 3];
+    server.advance(&mut wire, &mut plain, &mut out).unwrap_err();
+    assert_eq!(out, [0x15, 3, 3, 0, 2, 2, 50], "a fatal alert: decode_error");
+    let again = server.advance(&mut wire, &mut plain, &mut out).unwrap();
+    assert_eq!(again, Progress { used: wire.len(), done: false, closed: true });
+    assert!(!server.is_done() && server.finish().is_none());
+}

@@ -53,6 +53,7 @@ struct Run {
     sent: Vec<u8>,
     opened: Vec<u8>,
     is_damaged: bool,
+    client_ended: bool,
 }
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
@@ -68,6 +69,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         sent: Vec::new(),
         opened: Vec::new(),
         is_damaged: false,
+        client_ended: false,
     };
     if version & 2 != 0 {
         for _ in 0..4 {
@@ -101,7 +103,11 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
             4 => run.deliver(usize::MAX),
             5 => drop(run.client.refresh_traffic_keys()),
             6 => run.seal(&vec![*argument; usize::from(*argument) * 200]),
-            _ => run.client.send_close_notify(),
+            _ => {
+                // A client that said its last word reads nothing more: rustls must not fail after it.
+                run.client.send_close_notify();
+                run.client_ended = true;
+            }
         }
     }
     run.deliver(usize::MAX);
@@ -166,9 +172,11 @@ impl Run {
 
     fn give_to_client(&mut self, mut wire: &[u8]) {
         let mut plain = [0; 4096];
-        while !wire.is_empty() {
+        // rustls must not be called again after an error.
+        while !wire.is_empty() && !self.client_ended {
             let read = self.client.read_tls(&mut wire);
             if read.is_err() || self.client.process_new_packets().is_err() {
+                self.client_ended = true;
                 return;
             }
             while let Ok(1..) = self.client.reader().read(&mut plain) {}
