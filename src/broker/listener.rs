@@ -10,6 +10,7 @@ use super::start_error::StartError;
 use super::statistics::{BrokerStatistics, ConnectionLimit};
 use crate::clock;
 use crate::config::{self, ListenerAddress};
+use crate::net::tls::config::TlsServer;
 use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::time::Instant;
 use actix::Recipient;
@@ -44,16 +45,17 @@ pub(super) struct BoundListener {
     pub(super) entrance: Arc<Entrance>,
 }
 
-/// Reads the files of a listener and binds it. Returns its address, too.
+/// Binds a listener, which has this TLS if it has any. Returns its address, too.
 ///
 /// # Errors
-/// A file cannot be used, or the system refuses the address.
+/// The system refuses the address.
 pub(super) fn open(
     number: usize,
     listener: &config::Listener,
+    tls: Option<Arc<TlsServer>>,
     backlog: u32,
 ) -> Result<(BoundListener, ListenerAddress), StartError> {
-    let entrance = Arc::new(Entrance::open(number, listener)?);
+    let entrance = Arc::new(Entrance::new(number, listener, tls));
     let backlog = listener.backlog.unwrap_or(backlog);
     let Some(address) = &listener.address else {
         return Err(StartError::NoAddress { listener: entrance.name.clone() });
@@ -320,7 +322,7 @@ mod tests {
         actix_rt::System::new().block_on(async {
             let (listener, address) =
                 bind::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 8).expect("a free port");
-            let entrance = Arc::new(Entrance::open(0, &Listener::plain(address)).expect("no files"));
+            let entrance = Arc::new(Entrance::new(0, &Listener::plain(address), None));
             let bound = BoundListener { listener: listener.into(), file: None, entrance };
             let shards = [Adopter::default(), Adopter::default()];
             let ways = shards.iter().map(|shard| shard.clone().start().recipient()).collect();

@@ -5,9 +5,10 @@ use crate::auth::password::PasswordFile;
 use crate::broker::connection::{DetachedTransport, PeerAddress, Released};
 use crate::expiry::actor::ExpiryActor;
 use crate::mqtt::charge::Charge;
+use crate::net::tls::config::TlsServer;
 use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
 use crate::shard::ConnectionId;
-use crate::shard::arrival::Arrival;
+use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::shard::authentication::AuthDecision;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::outbound::PeerBatch;
@@ -101,6 +102,22 @@ pub struct PasswordsChanged {
 }
 
 impl Message for PasswordsChanged {
+    type Result = ();
+}
+
+/// The TLS of a listener was replaced. Clients whose certificate is not valid any more are
+/// disconnected.
+#[derive(Clone)]
+pub struct TlsChanged {
+    /// The listener.
+    pub listener: ListenerNumber,
+    /// The TLS that is in force.
+    pub server: Arc<TlsServer>,
+    /// The slot of the first connection that is not checked yet.
+    pub from: usize,
+}
+
+impl Message for TlsChanged {
     type Result = ();
 }
 

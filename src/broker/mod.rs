@@ -79,6 +79,7 @@ mod sys;
 use crate::config::{Config, ListenerAddress};
 use crate::mqtt::keyed;
 use crate::store::{Store, StoreError};
+use handshake::reload::TlsReload;
 pub use signals::Signals;
 use signals::{Request, Requests};
 pub use start_error::StartError;
@@ -115,9 +116,12 @@ impl Broker {
     pub fn start_with(config: Config, store: Option<Box<dyn Store>>) -> Result<Broker, StartError> {
         // Before the first table is made. Clients must not know the key.
         keyed::settle(RandomState::new().build_hasher().finish());
+        let configured = config.all_listeners();
+        let tls = TlsReload::load(&configured).map_err(StartError::Tls)?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-        for (number, listener) in config.all_listeners().iter().enumerate() {
-            let (bound, address) = listener::open(number, listener, config.network.backlog)?;
+        for (number, listener) in configured.iter().enumerate() {
+            let server = tls.server(number, listener);
+            let (bound, address) = listener::open(number, listener, server, config.network.backlog)?;
             listeners.push(bound);
             if let ListenerAddress::Ip(address) = address {
                 addresses.push(address);
@@ -129,8 +133,8 @@ impl Broker {
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
-                match Supervisor::start(&config, listeners, store, fails).await {
-                    Ok(supervisor) => {
+                match Supervisor::start(&config, listeners, tls, store, fails).await {
+                    Ok(mut supervisor) => {
                         let _ = ready.send(Ok(()));
                         while let Some(request) = requested.recv().await {
                             match request {
@@ -150,8 +154,8 @@ impl Broker {
         Ok(Broker { addresses, requests: Some(requests), thread: Some(thread), failed: Some(failed) })
     }
 
-    /// Returns the IP addresses of the listeners, in their order. A port 0 is replaced by the port that the system
-    /// chose.
+    /// Returns the IP addresses of the listeners, in their order. A port 0 is replaced by the port
+    /// that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -172,11 +176,12 @@ impl Broker {
         text.blocking_recv().unwrap_or_default()
     }
 
-    /// Reads the password file again. Users who have left it, or have another hash, are
-    /// disconnected soon after the return. Returns what changed.
+    /// Reads the password file and the files of TLS again. Users who have left the password file, or
+    /// have another hash, and clients whose certificate is not valid any more, are disconnected soon
+    /// after the return. Returns what changed.
     ///
     /// # Errors
-    /// The mistakes in the file. Then nothing changes.
+    /// The mistakes in the files. Then nothing changes.
     ///
     /// # Panics
     /// If called from within an async runtime.

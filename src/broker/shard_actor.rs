@@ -7,7 +7,7 @@
 use crate::broker::connection::ConnectionNotice;
 use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
-use crate::broker::message::{Adopt, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged};
+use crate::broker::message::{Adopt, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged, TlsChanged};
 use crate::broker::message::{StartTimers, Stop};
 use crate::broker::sys;
 use crate::expiry::deadline::DeadlineKind;
@@ -155,6 +155,17 @@ impl Handler<PasswordsChanged> for ShardActor {
     fn handle(&mut self, change: PasswordsChanged, context: &mut Context<ShardActor>) {
         if let Some(from) = self.driver.passwords_changed(&change) {
             context.address().do_send(PasswordsChanged { from, ..change });
+        }
+    }
+}
+
+impl Handler<TlsChanged> for ShardActor {
+    type Result = ();
+
+    /// Checks some connections. Other messages come before the next ones.
+    fn handle(&mut self, change: TlsChanged, context: &mut Context<ShardActor>) {
+        if let Some(from) = self.driver.tls_changed(&change) {
+            context.address().do_send(TlsChanged { from, ..change });
         }
     }
 }

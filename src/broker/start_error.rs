@@ -1,7 +1,6 @@
 //! The reasons why a broker does not start.
 
 use crate::auth::file_error::FileError;
-use crate::net::tls::config_error::TlsConfigError;
 use crate::store::StoreError;
 use std::io;
 
@@ -23,14 +22,9 @@ pub enum StartError {
         /// The name of the listener.
         listener: Box<str>,
     },
-    /// A file or setting of a listener's TLS cannot be used.
-    #[error("listener {listener}: {cause} ([listeners.tls])")]
-    Tls {
-        /// The name of the listener.
-        listener: Box<str>,
-        /// The file and the problem.
-        cause: TlsConfigError,
-    },
+    /// Files or settings of the TLS of some listeners cannot be used. The text names each listener.
+    #[error("{0} ([listeners.tls])")]
+    Tls(String),
     /// The system refuses a thread or an event loop.
     #[error("cannot start a thread or its event loop: {0} (runtime.threads sets how many there are)")]
     Thread(#[from] io::Error),

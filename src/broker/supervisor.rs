@@ -3,9 +3,11 @@
 use super::authenticator::{Authenticator, AuthenticatorOptions};
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog, EventTopics};
+use super::handshake::entrance::Entrance;
+use super::handshake::reload::TlsReload;
 use super::handshake::{HandshakeParts, Handshakes};
 use super::listener::{Acceptor, BoundListener};
-use super::message::{ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop};
+use super::message::{ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged};
 use super::settings::{auth_policy, settings};
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
@@ -62,6 +64,9 @@ pub(super) struct Supervisor {
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
     passwords: Option<Passwords>,
+    tls: TlsReload,
+    /// The listeners, by number.
+    entrances: Vec<Arc<Entrance>>,
     statistics: Arc<BrokerStatistics>,
     log: Arc<EventLog>,
 }
@@ -77,6 +82,7 @@ impl Supervisor {
     pub(super) async fn start(
         config: &Config,
         listeners: Vec<BoundListener>,
+        tls: TlsReload,
         store: Option<Box<dyn Store>>,
         failed: oneshot::Sender<StoreError>,
     ) -> Result<Supervisor, StartError> {
@@ -107,8 +113,20 @@ impl Supervisor {
         }
         let passwords = Passwords::start(config, count)?;
         connect(&shards, writer.as_ref(), passwords.as_ref(), &expiry).await?;
+        let entrances = listeners.iter().map(|bound| Arc::clone(&bound.entrance)).collect();
         let acceptors = start_acceptors(config, listeners, &shards, &statistics, &log)?;
-        Ok(Supervisor { acceptors, shards, expiry, arbiters, writer, passwords, statistics, log })
+        Ok(Supervisor {
+            acceptors,
+            shards,
+            expiry,
+            arbiters,
+            writer,
+            passwords,
+            tls,
+            entrances,
+            statistics,
+            log,
+        })
     }
 
     /// Returns the text of a dump, or one line that says why there is none.
@@ -135,16 +153,36 @@ impl Supervisor {
     ///
     /// # Errors
     /// The mistakes.
-    pub(super) fn reload(&self) -> Result<String, String> {
-        let Some(passwords) = &self.passwords else {
-            return Ok("nothing to read again: auth.password_file is not set".to_owned());
-        };
-        let new = Arc::new(PasswordFile::load(&passwords.path).map_err(|error| error.to_string())?);
-        let old = passwords.authenticator.replace(Arc::clone(&new));
-        for shard in &self.shards {
-            shard.do_send(PasswordsChanged { old: Arc::clone(&old), new: Arc::clone(&new), from: 0 });
+    pub(super) fn reload(&mut self) -> Result<String, String> {
+        if self.passwords.is_none() && self.tls.is_empty() {
+            return Ok("nothing to read again: neither auth.password_file nor TLS is set".to_owned());
         }
-        Ok(format!("the password file has {} users, and had {}", new.users(), old.users()))
+        // Everything is read before anything changes.
+        let file = self.passwords.as_ref().map(|passwords| PasswordFile::load(&passwords.path)).transpose();
+        let (file, new_tls) = match (file, self.tls.read_again()) {
+            (Ok(file), Ok(new_tls)) => (file, new_tls),
+            (Err(error), Ok(_)) => return Err(error.to_string()),
+            (Ok(_), Err(errors)) => return Err(errors),
+            (Err(error), Err(errors)) => return Err(format!("{error}; {errors}")),
+        };
+        let mut what: Vec<String> = new_tls.changes.iter().map(ToString::to_string).collect();
+        if what.is_empty() && !self.tls.is_empty() {
+            what.push("the files of TLS are as before".to_owned());
+        }
+        for (entrance, server) in self.tls.put_in_force(new_tls, &self.entrances) {
+            for shard in &self.shards {
+                shard.do_send(TlsChanged { listener: entrance.number, server: Arc::clone(&server), from: 0 });
+            }
+        }
+        if let (Some(passwords), Some(new)) = (&self.passwords, file) {
+            let new = Arc::new(new);
+            let old = passwords.authenticator.replace(Arc::clone(&new));
+            for shard in &self.shards {
+                shard.do_send(PasswordsChanged { old: Arc::clone(&old), new: Arc::clone(&new), from: 0 });
+            }
+            what.push(format!("the password file has {} users, and had {}", new.users(), old.users()));
+        }
+        Ok(what.join("; "))
     }
 
     /// Stops the listeners, then the shards, then their threads. Takes at most `STOP` and `JOIN`

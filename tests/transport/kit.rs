@@ -2,7 +2,10 @@
 
 use homing::broker::Broker;
 use homing::config::{CertificatePair, Config, Listener, ListenerAddress, ListenerTls};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
@@ -44,6 +47,7 @@ impl Pki {
     pub fn new() -> Pki {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::CommonName, "test authority");
         let ca =
             CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a certificate");
@@ -79,6 +83,33 @@ impl Pki {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         self.issue(params)
+    }
+
+    /// Returns the identity of a client whose certificate has this serial number.
+    pub fn client_of_serial(&self, serial: u64) -> Identity {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "a device");
+        params.serial_number = Some(SerialNumber::from(serial));
+        self.issue(params)
+    }
+
+    /// Writes a list that revokes these serial numbers.
+    pub fn revoke(&self, name: &str, serials: &[u64]) {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2021, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(2100, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        self.write(name, &params.signed_by(&self.ca).expect("a list").pem().expect("PEM"));
     }
 
     fn issue(&self, mut params: CertificateParams) -> Identity {

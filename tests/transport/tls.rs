@@ -151,3 +151,61 @@ fn a_key_that_cannot_be_read_stops_the_start_and_is_named() {
     let error = homing::broker::Broker::start(config).err().expect("no key").to_string();
     assert!(error.contains("listener devices") && error.contains("server.key"), "{error}");
 }
+
+#[test]
+fn a_renewed_certificate_is_used_after_a_reload_and_nobody_is_disconnected() {
+    let pki = Pki::new();
+    let broker = kit::start(vec![listener(pki.tls())]);
+    let address = broker.addresses()[0];
+    let mut old = kit::tls_client(pki.client_config(None), "localhost", kit::dial(address));
+    kit::connect(&mut old);
+    let renewed = pki.server("server", &["localhost"]);
+    assert!(broker.reload().expect("sound files").contains("server.pem is new"));
+    let mut new = kit::tls_client(pki.client_config(None), "localhost", kit::dial(address));
+    new.write_all(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01n").expect("open");
+    assert_eq!(kit::read(&mut new, 4), kit::CONNACK);
+    assert_eq!(new.conn.peer_certificates().map(|chain| chain[0].clone()), Some(renewed));
+    kit::publish(&mut old, b"still here");
+    assert_eq!(kit::packet(&mut old).0, 0x40);
+}
+
+#[test]
+fn a_broken_file_changes_nothing() {
+    let pki = Pki::new();
+    let broker = kit::start(vec![listener(pki.tls())]);
+    pki.write("server.pem", "no certificate");
+    let error = broker.reload().expect_err("a broken file");
+    assert!(error.contains("server.pem"), "{error}");
+    let mut stream = kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
+    kit::connect(&mut stream);
+}
+
+#[test]
+fn a_revoked_client_is_disconnected_by_a_reload_and_does_not_come_back() {
+    let pki = Pki::new();
+    pki.revoke("ca.crl", &[99]);
+    let tls = ListenerTls {
+        client_certificates: Some("required".into()),
+        client_ca: Some(pki.text_path("ca.pem")),
+        crl: Some(vec![pki.text_path("ca.crl")]),
+        ..pki.tls()
+    };
+    let broker = kit::start(vec![listener(tls)]);
+    let address = broker.addresses()[0];
+    let (revoked, other) = (pki.client_of_serial(7), pki.client_of_serial(8));
+    // One configuration, so that the client has a ticket to resume with.
+    let config = pki.client_config(Some(&revoked));
+    let mut stream = kit::tls_client(config.clone(), "localhost", kit::dial(address));
+    kit::connect(&mut stream);
+    let mut sound = kit::tls_client(pki.client_config(Some(&other)), "localhost", kit::dial(address));
+    sound.write_all(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01n").expect("open");
+    assert_eq!(kit::read(&mut sound, 4), kit::CONNACK);
+    pki.revoke("ca.crl", &[7, 99]);
+    broker.reload().expect("sound files");
+    assert!(kit::is_closed(&mut stream), "its certificate is revoked");
+    kit::publish(&mut sound, b"still here");
+    assert_eq!(kit::packet(&mut sound).0, 0x40);
+    let mut again = kit::tls_client(config, "localhost", kit::dial(address));
+    let sent = again.write_all(CONNECT).and_then(|()| again.read_exact(&mut [0; 4]));
+    assert!(sent.is_err(), "the certificate is revoked");
+}

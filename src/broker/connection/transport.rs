@@ -9,6 +9,8 @@
 
 use super::wrapped::Wrapped;
 use crate::net::layers::LayerError;
+use crate::net::tls::config::TlsServer;
+use crate::net::tls::verify::ChainError;
 use crate::session::outbound::stall::SocketView;
 use crate::session::outbox::Outbox;
 use crate::shard::io::Written;
@@ -165,6 +167,17 @@ impl Transport {
                 plain.extend_from_slice(buffer.get(..read).unwrap_or_default());
                 Ok(false)
             }
+        }
+    }
+
+    /// Verifies the chain of the client with this TLS. A client without TLS passes.
+    ///
+    /// # Errors
+    /// The chain is not valid any more.
+    pub fn check_chain(&self, server: &TlsServer, unix_ms: u64) -> Result<(), ChainError> {
+        match self.wrapped().as_ref().and_then(|wrapped| wrapped.layers().tls()) {
+            Some(tls) => server.check(tls, unix_ms),
+            None => Ok(()),
         }
     }
 

@@ -172,7 +172,7 @@ impl Wrapped {
     }
 
     /// Returns the codecs.
-    pub fn layers(&self) -> &Layers {
+    pub(super) fn layers(&self) -> &Layers {
         &self.layers
     }
 

@@ -2,6 +2,7 @@
 
 use crate::broker::connection::{ConnectionDriver, ConnectionHandle, ConnectionNotice};
 use crate::shard::ConnectionId;
+use std::ops::Range;
 
 /// The handles of the open connections of one shard.
 pub(super) struct Handles<D: ConnectionDriver> {
@@ -48,6 +49,16 @@ impl<D: ConnectionDriver> Handles<D> {
         if let Some(handle) = self.find(id) {
             handle.notify(notice);
         }
+    }
+
+    /// Returns the connections in a range of slots.
+    pub(super) fn range(&self, slots: Range<usize>) -> impl Iterator<Item = &ConnectionHandle<D>> {
+        self.slots.iter().skip(slots.start).take(slots.len()).flatten()
+    }
+
+    /// Returns the number of slots.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     /// Returns the number of open connections.

@@ -27,14 +27,16 @@ use crate::broker::connection::{
 };
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::events::EventListeners;
-use crate::broker::message::{ConnectPeers, Decided, Incoming, PasswordsChanged};
+use crate::broker::message::{ConnectPeers, Decided, Incoming, PasswordsChanged, TlsChanged};
 use crate::broker::statistics::BrokerStatistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
+use crate::mqtt::packet::ReasonCode;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::deadlines::OverdueConnection;
+use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::{ConnectionId, ReadProgress, Shard};
 use crate::time::Instant;
 use actix::Addr;
@@ -50,6 +52,9 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::info;
+
+/// Slots of connections whose certificates are checked in one go. A check takes 50 us.
+const CHAINS_AT_ONCE: usize = 64;
 
 /// Bytes read from a socket at once.
 const READ_SIZE: usize = 64 * 1024;
@@ -162,6 +167,32 @@ impl ShardDriver {
                 && old.fingerprint(user.user()) != new.fingerprint(user.user())
         };
         self.in_new_turn(|shard, now| shard.revoke(now, *from, &has_changed))
+    }
+
+    /// Checks the certificates of the clients in up to [`CHAINS_AT_ONCE`] slots again. Disconnects
+    /// those that are not valid any more. Returns the first slot that is left, or `None` if none is.
+    pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
+        let TlsChanged { listener, server, from } = change;
+        let unix_ms = clock::unix_millis();
+        let mut refused = Vec::new();
+        let end = from + CHAINS_AT_ONCE;
+        let is_left = {
+            let handles = self.handles.borrow();
+            for handle in handles.range(*from..end).filter(|handle| handle.peer.listener() == *listener) {
+                if let Err(error) = handle.transport().check_chain(server, unix_ms) {
+                    refused.push((handle.id, error));
+                }
+            }
+            end < handles.slots()
+        };
+        self.in_new_turn(|shard, now| {
+            for (id, error) in refused {
+                let why = format!("the client's certificate: {error}").into();
+                let cause = DisconnectCause::Violation(ReasonCode::NOT_AUTHORIZED, why);
+                shard.disconnect(now, id, Some(ReasonCode::NOT_AUTHORIZED), cause);
+            }
+        });
+        is_left.then_some(end)
     }
 
     /// Registers the deadlines that were held back until every shard was connected to its peers.

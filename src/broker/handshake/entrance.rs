@@ -1,7 +1,6 @@
 //! The settings and counters of one listener, as its acceptor and the handshake threads use them.
 
 use crate::broker::connection::PeerAddress;
-use crate::broker::start_error::StartError;
 use crate::config::{self, Listener, ListenerAddress, ListenerTls};
 use crate::net::proxy::{ProxyRules, ProxyVersions, TrustedProxies};
 use crate::net::tls::config::TlsServer;
@@ -13,6 +12,7 @@ use crate::shard::arrival::{ListenerNumber, Reach};
 use arc_swap::ArcSwap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Everything about one listener but its socket.
 #[derive(Debug)]
@@ -36,20 +36,11 @@ pub(crate) struct Entrance {
 }
 
 impl Entrance {
-    /// Returns the entrance of a listener. Reads its TLS files.
-    ///
-    /// # Errors
-    /// A file of TLS cannot be used: [`StartError::Tls`].
-    pub(crate) fn open(number: usize, listener: &Listener) -> Result<Entrance, StartError> {
-        let name = listener_name(number, listener);
-        let load = |tls: &ListenerTls| {
-            TlsServer::load(&tls_settings(tls))
-                .map(ArcSwap::from_pointee)
-                .map_err(|cause| StartError::Tls { listener: name.clone(), cause })
-        };
+    /// Returns the entrance of a listener, which has this TLS if it has any.
+    pub(crate) fn new(number: usize, listener: &Listener, tls: Option<Arc<TlsServer>>) -> Entrance {
         let is_local = listener.address.as_ref().is_some_and(ListenerAddress::is_local);
         let proxy = proxy_rules(listener);
-        Ok(Entrance {
+        Entrance {
             number: ListenerNumber(u16::try_from(number).unwrap_or(u16::MAX)),
             is_local,
             trusted: listener.trusted_proxies.as_ref().map(|networks| {
@@ -58,9 +49,9 @@ impl Entrance {
             websocket: websocket_rules(listener, is_local && proxy.is_none()),
             proxy,
             connections: listener.connections.map_or(usize::MAX, |most| most as usize),
-            tls: listener.tls.as_ref().map(load).transpose()?,
-            name,
-        })
+            tls: tls.map(ArcSwap::new),
+            name: listener_name(number, listener),
+        }
     }
 
     /// Returns true if a socket goes to a handshake thread before a shard.
@@ -117,6 +108,15 @@ fn websocket_rules(listener: &Listener, is_loopback: bool) -> Option<UpgradeRule
 /// Returns the name of a listener, or its number counted from 1.
 pub(crate) fn listener_name(number: usize, listener: &Listener) -> Box<str> {
     listener.name.clone().unwrap_or_else(|| format!("listener-{}", number + 1)).into_boxed_str()
+}
+
+/// Returns the names of the listeners with TLS, and their settings.
+pub(crate) fn all_tls_settings(listeners: &[Listener]) -> Vec<(String, TlsSettings)> {
+    let with_tls = listeners.iter().enumerate();
+    let settings = |(number, listener): (usize, &Listener)| {
+        Some((listener_name(number, listener).into(), tls_settings(listener.tls.as_ref()?)))
+    };
+    with_tls.filter_map(settings).collect()
 }
 
 /// Returns the settings of a TLS table that passed the checks.

@@ -11,10 +11,12 @@
 //! |---|---|
 //! | [`entrance`] | settings and counters of one listener |
 //! | `limit` | the limit on sockets in their handshakes |
+//! | `reload` | the TLS of all listeners, read again while the broker runs |
 //! | `stages` | the handshakes of one socket |
 
 pub(crate) mod entrance;
 pub(crate) mod limit;
+pub(crate) mod reload;
 mod stages;
 
 use super::connection::{DetachedTransport, PeerAddress};
