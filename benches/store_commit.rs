@@ -122,6 +122,7 @@ fn session(key: u64) -> StoredSession {
         will_due: Instant::NEVER,
         retry_interval: None,
         ack_timeout: None,
+        user_name: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
 use crate::config::{self, ByteSize, Config, Redelivery};
-use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
+use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
@@ -36,6 +36,10 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
             },
         },
         auth: auth_policy(&config.auth),
+        owners: OwnerPolicy {
+            session_owner: config.auth.session_owner,
+            adopt_unowned: config.auth.adopt_unowned_sessions,
+        },
         auth_timeout: config.auth.timeout,
         connect_timeout: config.network.connect_timeout,
         write_timeout: config.network.write_timeout,

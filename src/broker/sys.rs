@@ -51,6 +51,8 @@ fn broker_figures(now: Instant, statistics: &BrokerStatistics, retained: usize) 
         figure("clients/maximum", statistics.largest(Maximum::Connected, total.connected)),
         figure("clients/expired", statistics.expired_sessions()),
         figure("clients/refused", counters.refused_connects),
+        figure("clients/refused/owner", counters.foreign_sessions),
+        figure("sessions/adopted", counters.adopted_sessions),
         figure("bytes/received", statistics.received_bytes()),
         figure("bytes/sent", statistics.sent_bytes()),
         figure("publish/messages/received", total.received),

@@ -147,6 +147,18 @@ configuration! {
         failures: u32 = 10,
             ValueType::Integer(1, 1_000_000).or("off", "addresses are never blocked"),
             why: "Nobody guesses a good password in 10 trials a minute. Raise it where many clients share one address.";
+        /// True if a session belongs to the user who made it. Another user with the same client id
+        /// is refused (5.0: 0x85; 3.x: return code 2), whether the session is connected or not, and
+        /// with Clean Start, too. A name that nothing verifies owns nothing.
+        session_owner: bool = true,
+            ValueType::Boolean.only(),
+            why: "Otherwise each user could read the queue of another user's session, or end it.";
+        /// True if a session without an owner belongs to the first user who connects with its
+        /// client id. Anonymous clients make such sessions, and so did versions before 0.2. With
+        /// false that user is refused in the same way.
+        adopt_unowned_sessions: bool = true,
+            ValueType::Boolean.only(),
+            why: "A fleet that gets user names keeps its sessions.";
     }
 
     /// Bounds on each client, each session and the whole broker.

@@ -198,6 +198,8 @@ pub struct StoredSession {
     pub retry_interval: Option<Duration>,
     /// The ack timeout that the client requested, as granted. Zero is off.
     pub ack_timeout: Option<Duration>,
+    /// The verified user who owns the session; `None` if nobody does.
+    pub user_name: Option<Box<str>>,
 }
 
 /// A subscription of a stored session.

@@ -37,6 +37,7 @@ fn a_session_that_changes_often_has_one_record_in_each_batch() {
             will_due: Instant::NEVER,
             retry_interval: None,
             ack_timeout: None,
+            user_name: None,
         })
     };
     let before = charge::unreported();

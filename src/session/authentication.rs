@@ -4,7 +4,7 @@
 //! needs a hash, which takes too long for a shard's thread. So the shard asks the authenticator and
 //! handles the CONNECT when the decision has come.
 
-use crate::access::identity::IdentitySource;
+use crate::access::identity::{Identity, IdentitySource};
 use crate::mqtt::packet::{Connect, ReasonCode};
 use crate::session::connect::ConnectRefusal;
 
@@ -47,6 +47,57 @@ pub struct AuthPolicy {
     pub anonymous: Anonymous,
     /// The methods in their order. The first method that fits the client's credentials decides.
     pub methods: Vec<AuthMethod>,
+}
+
+/// The operator's rules about the owners of sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerPolicy {
+    /// True if a session can be used only by its owner.
+    pub session_owner: bool,
+    /// True if a verified user may take over a session without an owner.
+    pub adopt_unowned: bool,
+}
+
+impl Default for OwnerPolicy {
+    fn default() -> OwnerPolicy {
+        OwnerPolicy { session_owner: true, adopt_unowned: true }
+    }
+}
+
+/// The relation of a client to the session of its client identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// The client may use the session.
+    Granted,
+    /// The session has no owner. The user of the client becomes its owner.
+    Adopts,
+}
+
+impl OwnerPolicy {
+    /// Returns whether a client may use, take over or end a session. `owner` is the session's owner
+    /// and `user` the user of the client. A user whose name nothing verifies is no owner, and never
+    /// equals one.
+    ///
+    /// # Errors
+    /// [`ConnectRefusal`] if the session belongs to another user.
+    pub fn check(
+        &self,
+        owner: Option<&Identity>,
+        user: Option<&Identity>,
+    ) -> Result<Ownership, ConnectRefusal> {
+        let refuse = |what| Err(ConnectRefusal::new(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, what));
+        let user = user.filter(|user| user.is_verified());
+        match (owner, user) {
+            _ if !self.session_owner => Ok(Ownership::Granted),
+            (Some(owner), Some(user)) if owner.is_same_user(user) => Ok(Ownership::Granted),
+            (Some(_), _) => refuse("another user owns the session of this client id (auth.session_owner)"),
+            (None, None) => Ok(Ownership::Granted),
+            (None, Some(_)) if self.adopt_unowned => Ok(Ownership::Adopts),
+            (None, Some(_)) => {
+                refuse("the session of this client id has no owner (auth.adopt_unowned_sessions)")
+            }
+        }
+    }
 }
 
 /// The first decision about a CONNECT.
@@ -191,6 +242,31 @@ mod tests {
         assert_eq!(always(&[Password], (Some("ann"), None)), Ok(Entry::Asks));
         assert_eq!(always(&[Password], (None, Some(b"token"))), Err(0x87));
         assert_eq!(always(&[Certificate], ANN), Err(0x86));
+    }
+
+    #[test]
+    fn a_session_is_for_its_owner() {
+        let [ann, bob] = ["ann", "bob"].map(|name| Identity::new(name, IdentitySource::Password));
+        let (certified, claimed) =
+            (Identity::new("ann", IdentitySource::Certificate), Identity::new("ann", Claim));
+        let policy = OwnerPolicy::default();
+        let check = |policy: OwnerPolicy, owner: Option<&Identity>, user: Option<&Identity>| {
+            policy.check(owner, user).map_err(|refusal| refusal.reason.byte())
+        };
+        for user in [&ann, &certified] {
+            assert_eq!(check(policy, Some(&ann), Some(user)), Ok(Ownership::Granted));
+        }
+        for user in [None, Some(&bob), Some(&claimed)] {
+            assert_eq!(check(policy, Some(&ann), user), Err(0x85), "{user:?}");
+            let open = OwnerPolicy { session_owner: false, ..policy };
+            assert_eq!(check(open, Some(&ann), user), Ok(Ownership::Granted));
+        }
+        for user in [None, Some(&claimed)] {
+            assert_eq!(check(policy, None, user), Ok(Ownership::Granted));
+        }
+        assert_eq!(check(policy, None, Some(&ann)), Ok(Ownership::Adopts));
+        let strict = OwnerPolicy { adopt_unowned: false, ..policy };
+        assert_eq!(check(strict, None, Some(&ann)), Err(0x85));
     }
 
     #[test]

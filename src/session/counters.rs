@@ -19,6 +19,10 @@ pub struct Counters {
     pub dead_letters: u64,
     /// CONNECTs refused because sessions, memory or disk reached a bound.
     pub refused_connects: u64,
+    /// CONNECTs refused because another user owns the session.
+    pub foreign_sessions: u64,
+    /// Sessions without an owner that got one.
+    pub adopted_sessions: u64,
     /// Topic Filters of SUBSCRIBE packets refused for the same reasons.
     pub refused_subscriptions: u64,
     /// Messages dropped.
@@ -37,6 +41,8 @@ impl Counters {
             contradictions,
             dead_letters,
             refused_connects,
+            foreign_sessions,
+            adopted_sessions,
             refused_subscriptions,
             drops,
         } = other;
@@ -47,6 +53,8 @@ impl Counters {
         self.contradictions += contradictions;
         self.dead_letters += dead_letters;
         self.refused_connects += refused_connects;
+        self.foreign_sessions += foreign_sessions;
+        self.adopted_sessions += adopted_sessions;
         self.refused_subscriptions += refused_subscriptions;
         self.drops.merge(drops);
     }

@@ -7,7 +7,7 @@ use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::Session;
-use crate::session::authentication::Entry;
+use crate::session::authentication::{Entry, Ownership};
 use crate::session::connect::{self, ConnectRefusal, Negotiated};
 use crate::session::outbound::retry::Outlives;
 use crate::session::will::Ending;
@@ -83,8 +83,14 @@ impl<'a> ConnectRequest<'a> {
             Err(refusal) => return self.refuse(client_id, &refusal, life.core),
         };
         let existing = self.find_client(client_id, life);
-        if let Err(refusal) = self.admit(&negotiated, client_id, existing, life.core) {
-            return self.refuse(client_id, &refusal, life.core);
+        let admitted = self.check_owner(existing, user.as_deref(), life.core).and_then(|ownership| {
+            self.admit(&negotiated, client_id, existing, life.core)?;
+            Ok(ownership)
+        });
+        match (admitted, existing) {
+            (Ok(Ownership::Adopts), Some(session)) => note_adopted(session, user.as_deref(), life.core),
+            (Ok(_), _) => {}
+            (Err(refusal), _) => return self.refuse(client_id, &refusal, life.core),
         }
         // A session of this client may have ended in a batch that is not committed yet. A CONNACK
         // without Session Present promises that this session is gone, so CONNACK waits for that
@@ -127,6 +133,25 @@ impl<'a> ConnectRequest<'a> {
                 Ok(Verdict::Pending)
             }
         }
+    }
+
+    /// Checks that the client's user may use the session that exists.
+    ///
+    /// # Errors
+    /// The refusal, if another user owns the session.
+    fn check_owner(
+        &self,
+        existing: Option<SessionId>,
+        user: Option<&Identity>,
+        core: &mut Core,
+    ) -> Result<Ownership, ConnectRefusal> {
+        let Some(session_entry) = existing.and_then(|id| core.sessions.get(id)) else {
+            return Ok(Ownership::Granted);
+        };
+        let owner = session_entry.owner().map(|owner| &**owner);
+        let ownership = core.settings.owners.check(owner, user);
+        core.counters.foreign_sessions += u64::from(ownership.is_err());
+        ownership
     }
 
     /// Returns a new client identifier. No session has it, and its sessions live in this shard.
@@ -332,6 +357,13 @@ impl<'a> ConnectRequest<'a> {
         core.note_refused(id, Some(client_id), self.connect.user_name, refusal.reason, refusal.what);
         Flow::Closed
     }
+}
+
+/// Counts and notes that a session without an owner got one.
+fn note_adopted(session: SessionId, user: Option<&Identity>, core: &mut Core) {
+    core.counters.adopted_sessions += 1;
+    let user_name = user.map_or("", Identity::user).into();
+    core.note_of(session, Occurrence::Adopted { user_name }, None);
 }
 
 /// The state of a client's authentication.

@@ -103,6 +103,12 @@ impl SessionEntry {
         self.rare.as_ref()?.user.as_ref()
     }
 
+    /// Returns the user who owns the session: the user of the client, if something has verified its
+    /// name. A name that a client only claims owns nothing.
+    pub(crate) fn owner(&self) -> Option<&Arc<Identity>> {
+        self.user().filter(|user| user.is_verified())
+    }
+
     /// Sets the user of the client.
     pub(crate) fn set_user(&mut self, user: Option<Arc<Identity>>) {
         if user.is_some() || self.rare.is_some() {
@@ -189,7 +195,8 @@ impl SessionEntry {
             (&w.topic, options, &w.payload, &w.forwarded)
         });
         let redelivery = (session.version as u8, session.expiry, session.requested_times(), will);
-        session.row().map_or(0, |row| row.write_buffer.hasher.hash_one(redelivery)).max(1)
+        let terms = (redelivery, self.owner().map(|owner| owner.user()));
+        session.row().map_or(0, |row| row.write_buffer.hasher.hash_one(terms)).max(1)
     }
 
     /// Records all fields of the session, if it is stored.
@@ -208,6 +215,7 @@ impl SessionEntry {
             will_due: self.will_due,
             retry_interval,
             ack_timeout,
+            user_name: self.owner().map(|owner| owner.user().into()),
         }));
     }
 }

@@ -90,6 +90,7 @@ pub(super) fn session(key: u64, client_id: &str) -> StoredSession {
         will_due: Instant::NEVER,
         retry_interval: None,
         ack_timeout: None,
+        user_name: None,
     }
 }
 
@@ -155,6 +156,7 @@ fn a_session_comes_back_as_it_was(kind: &mut dyn Reopen) {
         will_due: MS(6_000),
         retry_interval: Some(Duration::ZERO),
         ack_timeout: Some(Duration::from_millis(1500)),
+        user_name: Some("ann".into()),
         ..session(4, "a client")
     };
     let subscription = |filter: &str, options, subscription_id| StoredSubscription {

@@ -1,10 +1,11 @@
 //! Clients with user names and passwords, over real sockets.
 
-use crate::support::launch::{TestBroker, on_configured_threads, start_broker};
+use crate::support::launch::{TestBroker, on_configured_threads, restart_on, start_broker, start_broker_on};
 use crate::support::{Connect, Kind, Message, Packet, RawClient, V5, V311, Version};
 use homing::auth::password::hash::PasswordHash;
 use homing::auth::password::pbkdf2::Pbkdf2Hash;
 use homing::config::{AnonymousClients, Config, Glob, RedeliveryRule};
+use homing::store::memory::Memory;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,7 +81,7 @@ fn a_right_password_lets_in_and_all_else_gets_one_answer() {
             for id in ["a", "b", "c", "d"] {
                 let mut client = broker.connect(&user(V5, id, "ann", "secret"));
                 client.ping();
-                broker.connect(&user(V311, id, "bob", ""));
+                broker.connect(&user(V311, &format!("{id}{id}"), "bob", ""));
             }
             let wrong = [("ann", "Secret"), ("ann", ""), ("eve", "secret"), ("", "secret")];
             for (name, password) in wrong {
@@ -224,4 +225,18 @@ fn rules_act_on_the_authenticated_name_alone() {
     anonymous.expect_ack(Kind::Puback, id);
     assert!(anonymous.expect_publish().dup, "it is sent again after 300 ms");
     named.ping();
+}
+
+#[test]
+fn a_session_keeps_its_owner_over_a_restart() {
+    let file = Passwords::new(&[("ann", "secret"), ("bob", "secret")]);
+    let memory = Memory::default();
+    let broker = start_broker_on(&memory, |config| file.use_in(config));
+    let session = |name| Connect::persistent(V5, "c").user_name(name).password(b"secret");
+    broker.connect(&session("ann")).subscribe(&[("t", 1)]);
+    assert_eq!(code(&refusal(&broker, &session("bob"))), 0x85);
+    let (broker, _memory) = restart_on(broker, &memory, |config| file.use_in(config));
+    assert_eq!(code(&refusal(&broker, &session("bob"))), 0x85);
+    assert_eq!(code(&refusal(&broker, &Connect::new(V5, "c"))), 0x85);
+    assert!(broker.connect(&session("ann")).session_present());
 }

@@ -4,6 +4,7 @@ use crate::client::{connect, encoded, publication};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::identity::{Identity, IdentitySource};
 use homing::mqtt::packet::{Connect, Packet, ProtocolVersion, ReasonCode};
+use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::shard::arrival::{Arrival, Reach};
 use homing::shard::authentication::AuthDecision;
@@ -219,4 +220,73 @@ fn an_authentication_method_is_refused_before_anybody_is_asked() {
     let link = opened(&mut driver, &encoded(&Packet::Connect(Box::new(connect)), V5));
     assert_eq!(received(&driver, link)[3], ReasonCode::BAD_AUTHENTICATION_METHOD.byte());
     assert!(driver.auth_requests.is_empty());
+}
+
+/// A 3.1.1 CONNECT of a user, which `decide` then verifies.
+fn connected_as(driver: &mut MemoryDriver, name: &str, client_id: &str, clean_start: bool) -> LinkId {
+    let (user_name, password) = (Some(name), Some(&b"x"[..]));
+    let connect = Connect { version: V3, clean_start, user_name, password, ..connect(client_id) };
+    let link = opened(driver, &encoded(&Packet::Connect(Box::new(connect)), V3));
+    driver.decide(AuthDecision::Allow(Arc::new(Identity::new(name, IdentitySource::Password))));
+    link
+}
+
+#[test]
+fn another_user_can_neither_take_over_nor_end_a_session() {
+    let mut driver = driver(1);
+    let owner = connected_as(&mut driver, "ann", "c", false);
+    for clean_start in [false, true] {
+        let thief = connected_as(&mut driver, "bob", "c", clean_start);
+        assert_eq!(received(&driver, thief), [0x20, 2, 0, 2]);
+        let nobody = opened(&mut driver, &anonymous("c"));
+        assert_eq!(received(&driver, nobody), [0x20, 2, 0, 2]);
+        assert!(driver.is_open(owner));
+    }
+    driver.close(owner);
+    let thief = connected_as(&mut driver, "bob", "c", true);
+    assert_eq!(received(&driver, thief), [0x20, 2, 0, 2]);
+    let back = connected_as(&mut driver, "ann", "c", false);
+    assert_eq!(received(&driver, back), [0x20, 2, 1, 0], "the session is still there");
+    assert_eq!(driver.shards[0].snapshot().counters.foreign_sessions, 5);
+}
+
+#[test]
+fn a_session_without_an_owner_gets_one() {
+    let mut driver = driver(1);
+    let connect = Connect { version: V3, clean_start: false, ..connect("c") };
+    let made = opened(&mut driver, &encoded(&Packet::Connect(Box::new(connect)), V3));
+    driver.close(made);
+    let adopted = connected_as(&mut driver, "ann", "c", false);
+    assert_eq!(received(&driver, adopted), [0x20, 2, 1, 0]);
+    assert_eq!(driver.shards[0].snapshot().counters.adopted_sessions, 1);
+    let nobody = opened(&mut driver, &anonymous("c"));
+    assert_eq!(received(&driver, nobody), [0x20, 2, 0, 2]);
+}
+
+#[test]
+fn sessions_have_no_owners_if_the_operator_says_so() {
+    let mut settings = driver::settings();
+    settings.auth.methods = vec![AuthMethod::Password];
+    settings.owners.session_owner = false;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    connected_as(&mut driver, "ann", "c", false);
+    let other = connected_as(&mut driver, "bob", "c", false);
+    assert_eq!(received(&driver, other), [0x20, 2, 1, 0]);
+}
+
+#[test]
+fn the_owner_of_a_session_is_stored() {
+    let mut driver = driver(1);
+    driver.keep_in_store();
+    connected_as(&mut driver, "ann", "c", false);
+    let owners: Vec<_> = driver
+        .batches
+        .iter()
+        .flat_map(|batch| &batch.records)
+        .filter_map(|record| match record {
+            Record::Session(session) => Some(session.user_name.as_deref()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(owners, [Some("ann")]);
 }

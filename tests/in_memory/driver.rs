@@ -9,7 +9,7 @@ use homing::mqtt::packet::ProtocolVersion;
 use homing::persistence::records::{Batch, EntryNumber, Lsn, ReadEntry, Record, RetainedRecord, StoredEntry};
 use homing::routing::retained::{Retained, RetainedLimits};
 use homing::routing::subscription_tree::ShardId;
-use homing::session::authentication::AuthPolicy;
+use homing::session::authentication::{AuthPolicy, OwnerPolicy};
 use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
 use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::outbound::stall::SocketView;
@@ -85,6 +85,7 @@ pub fn settings() -> ShardSettings {
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
         auth: AuthPolicy::default(),
+        owners: OwnerPolicy::default(),
         auth_timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(10),
         write_timeout: Duration::from_secs(30),

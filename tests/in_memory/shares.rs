@@ -167,6 +167,7 @@ fn a_start_tells_peers_of_a_restored_shared_subscription_once() {
         will_due: Instant::NEVER,
         retry_interval: None,
         ack_timeout: None,
+        user_name: None,
     };
     let stored = |filter: &String| StoredSubscription {
         session: session.key,

@@ -67,6 +67,7 @@ fn group(n: u64) -> CommitGroup {
             will_due: Instant::NEVER,
             retry_interval: None,
             ack_timeout: None,
+            user_name: None,
         })));
     }
     let payload = vec![n as u8; PAYLOAD];

@@ -42,6 +42,7 @@ fn session(key: u64, client_id: &str, connected: bool) -> Record {
         will_due: Instant::NEVER,
         retry_interval: None,
         ack_timeout: None,
+        user_name: None,
     }))
 }
 
@@ -101,7 +102,7 @@ fn dump_tells_who_waits_for_what_while_the_store_is_in_use() {
     let dump = homing_store(directory.path(), &["dump"]);
     assert_eq!(dump.code, Some(0), "{}", dump.stderr);
     for line in [
-        "version            2\n",
+        "version            3\n",
         "sessions           2\n",
         "queue entries      3\n",
         "messages           1\n",

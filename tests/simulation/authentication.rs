@@ -4,12 +4,12 @@
 //! | rule | checked where |
 //! |---|---|
 //! | no client with a name is let in without an allow for its connection | `Connected` |
-//! | no impostor is let in | `Connected` |
+//! | no impostor is let in, not even a user of its own: the session has another owner | `Connected` |
 //! | each refusal follows from the decision, or from the timeout | `Refused`, CONNACK |
 //! | no connection waits for longer than the timeout | the sweep |
 
 use crate::client::Offer;
-use crate::plan::Plan;
+use crate::plan::{LONG, Plan, Sessions};
 use crate::rng::Rng;
 use crate::trace::trace;
 use crate::world::{Event, Phase, World};
@@ -102,6 +102,10 @@ impl World {
             trace!(self, "the authenticator never decides about socket {socket}");
             return;
         }
+        let is_another_user =
+            self.sockets[socket].credentials.is_impostor && self.has_owner(self.sockets[socket].client);
+        let rng = &mut self.authenticator.rng;
+        let is_right = is_right || is_another_user && rng.percent(50);
         let decision = match (&request.user_name, is_right) {
             _ if chaos && rng.percent(script.busy) => AuthDecision::Busy,
             (Some(user), true) => {
@@ -111,6 +115,16 @@ impl World {
         };
         let at = self.now + rng.below(if chaos { script.decide_ms } else { 20 });
         self.schedule(at, Event::Decided { shard, connection: request.connection, decision });
+    }
+
+    /// Whether the client has a session for certain, now and until the broker crashes, that belongs to
+    /// its user.
+    fn has_owner(&self, client: usize) -> bool {
+        let manners = &self.clients[client].manners;
+        let lasts = self.plan.settings.session.connect.session_expiry == LONG;
+        let is_kept = manners.sessions == Sessions::Kept && lasts && !manners.version.is_v5();
+        let live = self.oracle.live[client].as_ref();
+        is_kept && self.authenticator.users[client].is_some() && live.is_some_and(|live| !live.doubtful)
     }
 
     /// A shard gets a decision.
@@ -144,6 +158,11 @@ impl World {
         let waited = self.now - asked;
         let (result, what) = match (&credentials.decision, reason) {
             (Some(AuthDecision::Deny(_)), ReasonCode::NOT_AUTHORIZED) => (Ok(()), "wrong credentials"),
+            (Some(AuthDecision::Allow(_)), ReasonCode::CLIENT_IDENTIFIER_NOT_VALID)
+                if credentials.is_impostor =>
+            {
+                (Ok(()), "another user owns the session")
+            }
             (Some(AuthDecision::Busy), ReasonCode::SERVER_BUSY) => (Ok(()), "the authenticator is busy"),
             // The request leaves at the end of the turn in which the wait began.
             (_, ReasonCode::SERVER_UNAVAILABLE) if waited + self.plan.turn_ms >= timeout => {

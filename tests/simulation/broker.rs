@@ -361,6 +361,7 @@ impl World {
             }
             Occurrence::Refused { what, .. } => Err(format!("a CONNECT was refused: {what}")),
             Occurrence::Redelivered { .. }
+            | Occurrence::Adopted { .. }
             | Occurrence::Stalled(_)
             | Occurrence::Dropped(_)
             | Occurrence::Exhausted(_)

@@ -2,7 +2,7 @@
 
 use crate::rng::Rng;
 use homing::mqtt::packet::ProtocolVersion;
-use homing::session::authentication::AuthPolicy;
+use homing::session::authentication::{AuthPolicy, OwnerPolicy};
 use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
 use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::policy::SendPolicy;
@@ -436,6 +436,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
         auth: AuthPolicy::default(),
+        owners: OwnerPolicy::default(),
         auth_timeout: Duration::from_secs(5),
         connect_timeout,
         write_timeout,

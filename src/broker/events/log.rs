@@ -112,6 +112,7 @@ fn level(occurrence: &Occurrence) -> Option<Level> {
         Occurrence::Stalled(stall) if stall.cause != StallCause::Application => Some(Level::DEBUG),
         Occurrence::Connected { .. }
         | Occurrence::Disconnected(_)
+        | Occurrence::Adopted { .. }
         | Occurrence::Dropped(_)
         | Occurrence::SessionExpired { .. } => Some(Level::INFO),
         Occurrence::Refused { .. }
@@ -145,6 +146,10 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
         Occurrence::Refused { reason, what, user_name: Some(user_name) } => {
             let user_name = ClientText(user_name);
             warn!(%client_id, %user_name, %address, %reason, %what, "refused");
+        }
+        Occurrence::Adopted { user_name } => {
+            let user_name = ClientText(user_name);
+            info!(%client_id, %user_name, "a session without an owner belongs to this user from now on");
         }
         Occurrence::SubscriptionsRefused { filters, what } => {
             warn!(%client_id, filters, what, "subscriptions refused");

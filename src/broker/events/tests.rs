@@ -88,6 +88,7 @@ pub(super) fn every_event() -> Vec<ClientEvent> {
         Occurrence::SessionExpired { unfinished: 4 },
         Occurrence::Dropped(counts),
         Occurrence::Disconnected(DisconnectCause::QueueFull),
+        Occurrence::Adopted { user_name: "ann".into() },
     ];
     let place = |occurrence: &Occurrence| match occurrence {
         Occurrence::Connected { .. } => 0,
@@ -101,8 +102,9 @@ pub(super) fn every_event() -> Vec<ClientEvent> {
         Occurrence::SessionExpired { .. } => 8,
         Occurrence::Dropped(_) => 9,
         Occurrence::Disconnected(_) => 10,
+        Occurrence::Adopted { .. } => 11,
     };
-    assert!(occurrences.iter().map(place).eq(0..11));
+    assert!(occurrences.iter().map(place).eq(0..12));
     occurrences.push(Occurrence::Stalled(stall(StallCause::InTransit)));
     occurrences.extend(every_cause().into_iter().map(Occurrence::Disconnected));
     occurrences.into_iter().map(event).collect()

@@ -47,6 +47,7 @@ impl EventKind {
             | Occurrence::SubscriptionsRefused { .. }
             | Occurrence::Contradiction { .. }
             | Occurrence::RequestUnreadable { .. }
+            | Occurrence::Adopted { .. }
             | Occurrence::SessionExpired { .. }
             | Occurrence::Dropped(_) => None,
         }

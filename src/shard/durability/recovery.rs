@@ -1,5 +1,6 @@
 //! Recovery rebuilds sessions and queues from the store, as they were when the broker ended.
 
+use crate::access::identity::{Identity, IdentitySource};
 use crate::mqtt::packet::QoS;
 use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::{
@@ -19,6 +20,7 @@ use crate::time::Instant;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Entries that were in flight, with the messages that were read back.
@@ -71,9 +73,7 @@ impl SessionRecovery<'_> {
         let SessionRecovery { now, down, write_buffer, ref mut bodies, ref mut in_flight } = *self;
         let core = &mut *routing.core;
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
-        // The store does not have the user name. Rules that name a user apply again from the next
-        // CONNECT, but not to messages that are dropped before.
-        let redelivery = core.sessions.redelivery_of(&stored.client_id, None);
+        let redelivery = core.sessions.redelivery_of(&stored.client_id, stored.user_name.as_deref());
         let mut session = Session::new(&stored.client_id, stored.expiry, redelivery);
         session.version = stored.version;
         session.set_row(SessionRow::new(stored.key, Rc::clone(write_buffer)));
@@ -92,7 +92,11 @@ impl SessionRecovery<'_> {
         let (ends, will_due) = deadlines(now, down, &stored, session.expiry_interval());
         session.will = stored.will;
         core.shared.totals.sessions.add(1);
-        let id = core.sessions.insert(SessionEntry::new(session, ends, will_due));
+        let mut entry = SessionEntry::new(session, ends, will_due);
+        // The proof of the name does not matter: it is not asked for without a connection.
+        let owner = stored.user_name.as_deref().map(|name| Identity::new(name, IdentitySource::Password));
+        entry.set_user(owner.map(Arc::new));
+        let id = core.sessions.insert(entry);
         core.report_drops(id);
         for subscription in subscriptions {
             let options = PackedOptions::from_bits(subscription.options);

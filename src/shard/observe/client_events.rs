@@ -56,6 +56,11 @@ pub enum Occurrence {
         /// The user name that the client sent; `None` without one.
         user_name: Option<Box<str>>,
     },
+    /// A session without an owner got one: the user of the CONNECT that is being handled.
+    Adopted {
+        /// The user name.
+        user_name: Box<str>,
+    },
     /// Filters of one SUBSCRIBE were refused for lack of room.
     SubscriptionsRefused {
         /// The number of filters.

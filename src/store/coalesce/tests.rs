@@ -47,6 +47,7 @@ fn session(key: u64, expiry: u32) -> Record {
         will_due: Instant::NEVER,
         retry_interval: None,
         ack_timeout: None,
+        user_name: None,
     }))
 }
 

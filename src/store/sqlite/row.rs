@@ -133,6 +133,9 @@ pub(super) fn ids(row: &Row<'_>, column: usize) -> Result<SubscriptionIds> {
     Ok(SubscriptionIds::from_several(&ids.collect::<Result<Vec<u32>>>()?))
 }
 
+/// The column of `session.user_name`, which came with version 3.
+const USER_NAME: usize = 16;
+
 /// Returns a session without its subscriptions and entries.
 ///
 /// # Errors
@@ -170,6 +173,8 @@ pub(super) fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> 
         will_due: session_time(row, 6, opened)?,
         retry_interval: duration(7)?,
         ack_timeout: duration(8)?,
+        // A reader may have a file of an older version.
+        user_name: if row.as_ref().column_count() > USER_NAME { row.get(USER_NAME)? } else { None },
         will: will.transpose()?,
     })
 }

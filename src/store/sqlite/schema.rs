@@ -8,6 +8,7 @@
 //! |---|---|
 //! | 1 | |
 //! | 2 | heartbeats: `heartbeat_ms` (file time), `wall_ms`, `boot_id`, `boot_ms` |
+//! | 3 | `session.user_name`: the verified user who owns the session |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
@@ -20,7 +21,7 @@ use rusqlite::Connection;
 ///
 /// A change of the tables raises the version. The change needs a step in [`prepare`] for older
 /// files, and a file of the version before among the tests.
-pub const VERSION: i32 = 2;
+pub const VERSION: i32 = 3;
 
 /// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
 /// refuses the database of another program.
@@ -48,7 +49,8 @@ CREATE TABLE session (
     will_delay_ms INTEGER,
     will_expiry_seconds INTEGER,
     will_properties BLOB,
-    will_payload BLOB
+    will_payload BLOB,
+    user_name TEXT
 ) STRICT;
 
 CREATE TABLE subscription (
@@ -131,7 +133,11 @@ enum SchemaOrigin {
 pub fn prepare(connection: &Connection, written: Option<u64>) -> Result<(), StoreError> {
     match origin(connection)? {
         SchemaOrigin::Empty => create(connection),
-        SchemaOrigin::Ours(1) => add_clocks(connection, written.unwrap_or(0)),
+        SchemaOrigin::Ours(1) => {
+            add_clocks(connection, written.unwrap_or(0))?;
+            add_owners(connection)
+        }
+        SchemaOrigin::Ours(2) => add_owners(connection),
         other => check(other),
     }
 }
@@ -148,6 +154,13 @@ fn add_clocks(connection: &Connection, written: u64) -> Result<(), StoreError> {
          PRAGMA user_version = 2; COMMIT;"
     );
     connection.execute_batch(&sql).map_err(failed)
+}
+
+/// Upgrades version 2, whose sessions have no owner. Adding a column rewrites no row.
+fn add_owners(connection: &Connection) -> Result<(), StoreError> {
+    let sql = "BEGIN IMMEDIATE; ALTER TABLE session ADD COLUMN user_name TEXT; \
+               PRAGMA user_version = 3; COMMIT;";
+    connection.execute_batch(sql).map_err(failed)
 }
 
 fn check(origin: SchemaOrigin) -> Result<(), StoreError> {

@@ -84,7 +84,7 @@ fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
     let newer = tempfile::tempdir().unwrap();
     open(newer.path()).unwrap().connection.pragma_update(None, "user_version", schema::VERSION + 1).unwrap();
     let refusal = why(open(newer.path()));
-    assert!(refusal.contains("of version 3, and this program knows version 2"), "{refusal}");
+    assert!(refusal.contains("of version 4, and this program knows version 3"), "{refusal}");
 
     let foreign = tempfile::tempdir().unwrap();
     let other = Connection::open(directory::database_in(foreign.path())).unwrap();
@@ -97,6 +97,26 @@ fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
     std::fs::write(directory::database_in(garbage.path()), vec![7; 8192]).unwrap();
     let refusal = why(open(garbage.path()));
     assert!(refusal.contains("not a database"), "{refusal}");
+}
+
+#[test]
+fn sessions_of_version_2_have_no_owner_and_get_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory::database_in(directory.path())).unwrap();
+    old.execute_batch(include_str!("tests/version_2.sql")).unwrap();
+    drop(old);
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000, boot: None };
+    let mut store = open(directory.path()).unwrap();
+    let recovered = store.recover(now, Duration::from_secs(60)).unwrap();
+    assert_eq!(recovered.sessions.len(), 2);
+    let mut session = recovered.sessions[0].session.clone();
+    assert_eq!(session.user_name, None);
+    session.user_name = Some("ann".into());
+    commit(&mut store, vec![Record::Session(Box::new(session.clone()))]);
+    drop(store);
+    let recovered = open(directory.path()).unwrap().recover(now, Duration::from_secs(60)).unwrap();
+    let owners: Vec<_> = recovered.sessions.iter().map(|s| s.session.user_name.as_deref()).collect();
+    assert_eq!(owners, [Some("ann"), None]);
 }
 
 #[test]

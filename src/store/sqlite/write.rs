@@ -47,7 +47,7 @@ impl<'c> Statements<'c> {
             opened,
             now: opened.to_file(now) as i64,
             session: prepare(
-                "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?,
             session_state: prepare(
                 "UPDATE session SET connected = ?2, ends_ms = ?3, will_due_ms = ?4 WHERE number = ?1",
@@ -193,6 +193,7 @@ impl<'c> Statements<'c> {
             will.and_then(|w| w.message_expiry),
             will.map(|w| &w.forwarded),
             will.map(|w| &w.payload),
+            session.user_name,
         ])
     }
 
