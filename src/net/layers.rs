@@ -116,6 +116,9 @@ impl Layers {
     /// Opens wire bytes: appends the MQTT bytes in them to `plain`, and replies (pong, close frame,
     /// alert) to `out`. The caller sends `out` even after an error.
     ///
+    /// A pong is appended only if `out` was empty: while older bytes wait for the socket, the newest
+    /// ping waits too. So a client that pings and does not read makes `out` grow by one pong at most.
+    ///
     /// `wire` is scratch after the call, except the part that was not used.
     ///
     /// # Errors
@@ -133,7 +136,11 @@ impl Layers {
                 plain.extend_from_slice(wire);
                 return Ok(Opened { used: wire.len(), closed: false });
             };
+            let is_idle = out.is_empty();
             let kept = ws.open(wire, out)?;
+            if is_idle {
+                ws.reply_to_ping(out);
+            }
             plain.extend_from_slice(wire.get(..kept).unwrap_or_default());
             return Ok(Opened { used: wire.len(), closed: ws.is_closed() });
         };
@@ -143,6 +150,9 @@ impl Layers {
         // Pongs and close frames are rare, so their buffer is allocated when one is written.
         let mut replies = Vec::new();
         let kept = ws.open(plain.get_mut(start..).unwrap_or_default(), &mut replies);
+        if out.is_empty() {
+            ws.reply_to_ping(&mut replies);
+        }
         plain.truncate(start + *kept.as_ref().unwrap_or(&0));
         tls.seal(std::iter::once(replies.as_slice()), usize::MAX, out);
         if let Err(error) = kept {

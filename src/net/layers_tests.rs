@@ -389,3 +389,23 @@ fn websocket_without_tls_seals_one_frame_for_each_call() {
     assert_eq!(layers.seal(&[IoSlice::new(b"more")], &mut out), 0);
     assert!(layers.tls().is_none() && layers.is_websocket() && !layers.must_close());
 }
+
+#[test]
+fn a_client_that_pings_and_does_not_read_gets_one_pong() {
+    let mut pair = handshake(&TLS13, None, 4096);
+    pair.layers = Layers::new(pair.layers.tls.take().map(|tls| *tls), Some(Ws::new()));
+    let mut plain_ws = Layers::new(None, Some(Ws::new()));
+    let (mut pending, mut pending_tls, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..1000_u16 {
+        let ping = frame(0x89, &round.to_be_bytes());
+        plain_ws.open(&mut ping.clone(), &mut plain, &mut pending).unwrap();
+        let mut wire = written(&mut pair.client, &ping);
+        pair.layers.open(&mut wire, &mut plain, &mut pending_tls).unwrap();
+    }
+    assert_eq!(pending, [0x8A, 2, 0, 0]);
+    assert_eq!(received(&mut pair.client, &pending_tls).unwrap(), [0x8A, 2, 0, 0]);
+    // The newest ping gets its pong once the socket has taken the older bytes.
+    pending.clear();
+    plain_ws.open(&mut [], &mut plain, &mut pending).unwrap();
+    assert_eq!(pending, [0x8A, 2, 0x03, 0xE7]);
+}

@@ -122,25 +122,29 @@ impl Ws {
     }
 
     /// Takes frames out of `bytes`: moves their payload to the front of `bytes`, unmasked, and
-    /// returns its length. Appends a pong or the reply to a close frame to `out`.
+    /// returns its length. Appends the reply to a close frame to `out`.
     ///
-    /// All of `bytes` is used; the state keeps a header that is not whole. Several pings in `bytes`
-    /// get one pong, for the newest [RFC 6455 5.5.3]. Bytes after a close frame are ignored.
+    /// All of `bytes` is used; the state keeps a header that is not whole, and the newest ping for
+    /// [`Ws::reply_to_ping`]. Bytes after a close frame are ignored.
     ///
     /// # Errors
     ///
     /// A frame that the standard or MQTT forbids. The close frame with its code is in `out`, and
     /// the payload before it is lost. The state is closed.
     pub fn open(&mut self, bytes: &mut [u8], out: &mut Vec<u8>) -> Result<usize, FrameError> {
-        match self.take_frames(bytes, out) {
-            Ok(kept) => {
-                self.reply_to_ping(out);
-                Ok(kept)
-            }
-            Err(error) => {
-                self.close_with(&error.code.to_be_bytes(), out);
-                Err(error)
-            }
+        let result = self.take_frames(bytes, out);
+        if let Err(error) = result {
+            self.close_with(&error.code.to_be_bytes(), out);
+        }
+        result
+    }
+
+    /// Appends a pong for the newest ping to `out`, if a whole ping waits. Several pings between two
+    /// calls get one pong [RFC 6455 5.5.3]. So a client that pings and does not read costs one pong,
+    /// if the owner calls this only while nothing else waits for the socket.
+    pub fn reply_to_ping(&mut self, out: &mut Vec<u8>) {
+        if let Some(ping) = self.control.take_if(|control| control.whole) {
+            put(PONG, ping.payload(), out);
         }
     }
 
@@ -273,13 +277,6 @@ impl Ws {
             }
         }
         Ok(())
-    }
-
-    /// Appends a pong for the newest ping, if the whole ping has arrived.
-    fn reply_to_ping(&mut self, out: &mut Vec<u8>) {
-        if let Some(ping) = self.control.take_if(|control| control.whole) {
-            put(PONG, ping.payload(), out);
-        }
     }
 
     /// Appends a close frame, unless one was sent before.

@@ -28,6 +28,7 @@ fn open(ws: &mut Ws, wire: &[u8], chunk: usize) -> Result<(Vec<u8>, Vec<u8>), Fr
     for part in wire.chunks(chunk) {
         let mut part = part.to_vec();
         let kept = ws.open(&mut part, &mut out)?;
+        ws.reply_to_ping(&mut out);
         plain.extend_from_slice(&part[..kept]);
     }
     Ok((plain, out))
