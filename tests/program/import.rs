@@ -92,9 +92,10 @@ fn lost_protection_ends_the_import() {
         ("acl_file /etc/acl\n", "mosquitto.conf:1: acl_file: "),
         ("plugin /usr/lib/mosquitto_dynamic_security.so\n", "Homing loads no plugins"),
         ("connection cloud\naddress example.org\n", "Homing has no bridges yet"),
-        ("listener 9001\nprotocol websockets\n", "mosquitto.conf:2: protocol: "),
+        ("listener 9001\nprotocol http_api\n", "mosquitto.conf:2: protocol: "),
+        ("listener 1883\nmount_point a/\n", "mosquitto.conf:2: mount_point: "),
         ("clientid_prefixes secure-\n", "mosquitto.conf:1: clientid_prefixes: "),
-        ("listener 0 /run/mosquitto.sock\n", "Unix sockets"),
+        ("listener 0 localhost\n", "needs the path of a Unix socket"),
         ("listener 1883 eth0.local\n", "is not an IP address"),
         ("allow_anonymus true\n", "mosquitto has no such option"),
         ("listener 8883\ncertfile a.pem\n", "both certfile and keyfile"),
@@ -125,6 +126,30 @@ fn certificates_can_be_the_user_names() {
     }
     let missing = import("listener 8883\nuse_identity_as_username true\n", &[]);
     assert!(missing.stderr.contains("needs require_certificate true"), "{}", missing.stderr);
+}
+
+#[test]
+fn websockets_proxies_and_unix_sockets_are_translated() {
+    let text = "listener 9001 127.0.0.1\nprotocol websockets\nlistener 9002 127.0.0.1\nprotocol websockets\n\
+                websockets_origin https://app.example.com\nlistener 1884 0.0.0.0\nenable_proxy_protocol 2\n\
+                proxy_protocol_v2_require_tls true\nlistener 1885 127.0.0.1\nenable_proxy_protocol 1\n\
+                listener 0 /run/mosquitto/mosquitto.sock\n";
+    let outcome = import(text, &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    for needed in [
+        "address = \"127.0.0.1:9001\"\nprotocol = \"websocket\"\nwebsocket_path = \"*\"\norigins = [\"*\"]\n",
+        "origins = [\"https://app.example.com\"]\n",
+        "address = \"0.0.0.0:1884\"\nproxy_protocol = \"v2\"\nproxy_tls = true\ntrusted_proxies = [\"0.0.0.0/0\", \"::/0\"]\n",
+        "address = \"127.0.0.1:1885\"\nproxy_protocol = \"v1\"\n\n",
+        "address = \"unix:/run/mosquitto/mosquitto.sock\"",
+    ] {
+        assert!(outcome.stdout.contains(needed), "{needed} is missing:\n{}", outcome.stdout);
+    }
+    assert!(
+        outcome.stderr.contains("mosquitto.conf:6: listener: mosquitto believes the PROXY header"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]

@@ -38,3 +38,31 @@ pub fn import(file: &Path) -> Result<Imported, ConfError> {
     let notes = translation.notes.iter().map(ToString::to_string).collect();
     Ok(Imported { toml: output::toml(&translation.settings, file), notes, lost })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use options::{Fate, fate};
+
+    /// The options with [`Fate::Translated`], each with a value.
+    const TRANSLATED: &str = "per_listener_settings true\nlistener 1883 127.0.0.1\nport 1884\nbind_address ::1\n\
+        socket_domain ipv4\nmax_connections 5\nglobal_max_connections 6\nglobal_max_clients 7\nprotocol mqtt\n\
+        cafile a\ncertfile b\nkeyfile c\ncrlfile d\nrequire_certificate true\ntls_version tlsv1.2\n\
+        use_identity_as_username true\nuse_subject_as_username true\ndisable_client_cert_date_checks false\n\
+        websockets_origin x\nenable_proxy_protocol 1\nproxy_protocol_v2_require_tls false\nallow_anonymous true\n\
+        listener_allow_anonymous true\npassword_file e\nmax_inflight_messages 1\nmax_keepalive 2\n\
+        max_packet_size 3000\nmessage_size_limit 3000\nmax_queued_messages 4\nmax_queued_bytes 5000\n\
+        max_topic_alias 6\nmemory_limit 700000000\npersistent_client_expiration 1d\nretry_interval 8\n\
+        sys_interval 9\npersistence true\npersistence_location /x\nlog_type all\nlog_dest stderr\n";
+
+    #[test]
+    fn every_option_that_counts_as_translated_is_translated() {
+        for line in conf::parse(Path::new("m.conf"), TRANSLATED) {
+            assert_eq!(fate(&line.name), Some(Fate::Translated), "{}", line.name);
+            let notes = translate::translate(std::slice::from_ref(&line)).notes;
+            let refused =
+                notes.iter().map(ToString::to_string).find(|note| note.contains("is not translated"));
+            assert_eq!(refused, None);
+        }
+    }
+}

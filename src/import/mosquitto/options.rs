@@ -17,7 +17,6 @@ const BRIDGE: Fate = Fate::Lost("Homing has no bridges yet, so nothing would be 
 const PLUGIN: Fate = Fate::Lost("Homing loads no plugins");
 const PSK: Fate =
     Fate::Lost("Homing has no TLS with pre-shared keys; give the clients certificates or passwords");
-const PROXY: Fate = Fate::Lost("Homing does not read the PROXY protocol yet");
 const ENGINE: Fate = Fate::Lost("Homing reads keys from PEM files only");
 
 /// Options of a bridge, which stand below `connection`.
@@ -60,8 +59,7 @@ pub fn fate(name: &str) -> Option<Fate> {
         | "max_connections"
         | "global_max_connections"
         | "global_max_clients"
-        | "protocol"
-        | "mount_point" => Translated,
+        | "protocol" => Translated,
         "cafile"
         | "certfile"
         | "keyfile"
@@ -70,7 +68,10 @@ pub fn fate(name: &str) -> Option<Fate> {
         | "tls_version"
         | "use_identity_as_username"
         | "use_subject_as_username"
-        | "disable_client_cert_date_checks" => Translated,
+        | "disable_client_cert_date_checks"
+        | "websockets_origin"
+        | "enable_proxy_protocol"
+        | "proxy_protocol_v2_require_tls" => Translated,
         "allow_anonymous" | "listener_allow_anonymous" | "password_file" | "per_listener_settings" => {
             Translated
         }
@@ -127,7 +128,6 @@ pub fn fate(name: &str) -> Option<Fate> {
         }
         "http_dir" => Differs("Homing serves no files"),
         "enable_control_api" => Differs("Homing has no such interface"),
-        "websockets_origin" => Lost("Homing does not check the origin of web pages yet"),
         "clientid_prefixes" => Lost("Homing does not restrict client identifiers yet"),
         "use_username_as_clientid" => Lost(
             "Homing does not take the client identifier from the user name; clients could take over the sessions of others",
@@ -139,9 +139,9 @@ pub fn fate(name: &str) -> Option<Fate> {
         "acl_file" => {
             Lost("Homing does not enforce ACL files yet; every client may publish and receive everything")
         }
+        "mount_point" => Lost("Homing has no mount points; clients would see the topics of others"),
         "psk_file" | "psk_hint" => PSK,
         "tls_engine" | "tls_engine_kpass_sha1" | "tls_keyform" => ENGINE,
-        "enable_proxy_protocol" | "proxy_protocol_v2_require_tls" => PROXY,
         "plugin"
         | "plugin_load"
         | "plugin_use"
@@ -160,9 +160,7 @@ mod tests {
 
     #[test]
     fn what_protects_is_never_dropped_in_silence() {
-        for name in
-            ["psk_file", "clientid_prefixes", "plugin", "auth_opt_db", "bridge_cafile", "websockets_origin"]
-        {
+        for name in ["psk_file", "clientid_prefixes", "plugin", "auth_opt_db", "bridge_cafile"] {
             assert!(matches!(fate(name), Some(Fate::Lost(_))), "{name}");
         }
         assert_eq!(fate("no_such_option"), None);

@@ -43,8 +43,23 @@ pub fn toml(settings: &Settings, source: &Path) -> String {
 
 fn write_listener(text: &mut String, listener: &ListenerSettings) {
     write_line(text, format_args!("\n[[listeners]]"));
-    if let Some(address) = listener.address {
-        write_line(text, format_args!("address = {}", quoted(&address.to_string())));
+    write_line(text, format_args!("address = {}", quoted(&listener.address)));
+    if listener.is_websocket {
+        // mosquitto takes every path, and every origin unless some are named.
+        let any = ["*".to_owned()];
+        let origins = if listener.origins.is_empty() { &any[..] } else { &listener.origins };
+        let origins: Vec<String> = origins.iter().map(|origin| quoted(origin)).collect();
+        write_line(text, format_args!("protocol = \"websocket\"\nwebsocket_path = \"*\""));
+        write_line(text, format_args!("origins = [{}]", origins.join(", ")));
+    }
+    if let Some(version) = listener.proxy {
+        write_line(text, format_args!("proxy_protocol = {}", quoted(version)));
+        if listener.proxy_tls {
+            write_line(text, format_args!("proxy_tls = true"));
+        }
+        if listener.trusts_all_proxies {
+            write_line(text, format_args!("trusted_proxies = [\"0.0.0.0/0\", \"::/0\"]"));
+        }
     }
     if let Some(connections) = listener.connections {
         write_line(text, format_args!("connections = {connections}"));

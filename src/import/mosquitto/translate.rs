@@ -25,8 +25,18 @@ pub struct Settings {
 /// A listener of Homing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListenerSettings {
-    /// The address.
-    pub address: Option<SocketAddr>,
+    /// The address, as Homing's file has it.
+    pub address: String,
+    /// True for MQTT over WebSocket.
+    pub is_websocket: bool,
+    /// The origins of web pages that may connect; any if empty.
+    pub origins: Vec<String>,
+    /// The version of the PROXY protocol.
+    pub proxy: Option<&'static str>,
+    /// True if the proxy must have used TLS.
+    pub proxy_tls: bool,
+    /// True if every address counts as a proxy, as in mosquitto.
+    pub trusts_all_proxies: bool,
     /// The largest number of connections.
     pub connections: Option<u32>,
     /// The certificate of the broker.
@@ -79,6 +89,8 @@ struct Listener {
     place: Option<String>,
     port: Option<u16>,
     host: Option<String>,
+    /// The path of a Unix socket.
+    path: Option<String>,
     is_ipv6: bool,
     settings: ListenerSettings,
     ca_file: Option<String>,
@@ -139,21 +151,6 @@ impl Translator {
         match line.name.as_str() {
             "listener" => self.listener(line),
             "allow_anonymous" | "listener_allow_anonymous" | "password_file" => self.entrance(line),
-            "port"
-            | "bind_address"
-            | "socket_domain"
-            | "max_connections"
-            | "protocol"
-            | "mount_point"
-            | "cafile"
-            | "certfile"
-            | "keyfile"
-            | "crlfile"
-            | "require_certificate"
-            | "tls_version"
-            | "use_identity_as_username"
-            | "use_subject_as_username"
-            | "disable_client_cert_date_checks" => self.of_listener(line),
             _ => self.of_broker(line),
         }
     }
@@ -162,12 +159,16 @@ impl Translator {
         let (port, host) = line.value.split_once(' ').unwrap_or((&line.value, ""));
         let port: u16 = number(port)?;
         let host = host.trim();
-        if port == 0 || host.starts_with('/') {
-            return Err("Homing has no Unix sockets yet".to_owned());
-        }
         let place = Some(format!("{}:{}: listener", line.file.display(), line.number));
-        let host = (!host.is_empty()).then(|| host.to_owned());
-        self.listeners.push(Listener { place, port: Some(port), host, ..Listener::default() });
+        let listener = match (port, host) {
+            (0, path) if path.starts_with('/') => {
+                Listener { path: Some(path.to_owned()), ..Listener::default() }
+            }
+            (0, _) => return Err("port 0 needs the path of a Unix socket".to_owned()),
+            (_, "") => Listener { port: Some(port), ..Listener::default() },
+            (_, host) => Listener { port: Some(port), host: Some(host.to_owned()), ..Listener::default() },
+        };
+        self.listeners.push(Listener { place, ..listener });
         Ok(())
     }
 
@@ -203,15 +204,18 @@ impl Translator {
             "socket_domain" => listener.is_ipv6 = line.value == "ipv6",
             "max_connections" if line.value == "-1" => settings.connections = None,
             "max_connections" => settings.connections = Some(number(&line.value)?),
-            "protocol" if line.value == "mqtt" => {}
-            "protocol" => {
-                return Err(
-                    "Homing listens for MQTT over TCP and TLS only; leave the listener out".to_owned()
-                );
-            }
-            "mount_point" => {
-                return Err("Homing has no mount points; clients would see the topics of others".to_owned());
-            }
+            "protocol" => match line.value.as_str() {
+                "mqtt" => {}
+                "websockets" => settings.is_websocket = true,
+                _ => return Err("must be mqtt or websockets".to_owned()),
+            },
+            "websockets_origin" => settings.origins.push(text(line)?),
+            "enable_proxy_protocol" => match line.value.as_str() {
+                "1" => settings.proxy = Some("v1"),
+                "2" => settings.proxy = Some("v2"),
+                _ => return Err("must be 1 or 2".to_owned()),
+            },
+            "proxy_protocol_v2_require_tls" => settings.proxy_tls = boolean(line)?,
             "cafile" => listener.ca_file = Some(text(line)?),
             "certfile" => settings.certificate = Some(text(line)?),
             "keyfile" => settings.key = Some(text(line)?),
@@ -227,7 +231,7 @@ impl Translator {
                     self.differs(line, "Homing offers TLS 1.2 and 1.3 only, so older clients cannot connect")
                 }
             },
-            _ => {}
+            _ => return Err("is not translated".to_owned()),
         }
         Ok(())
     }
@@ -281,7 +285,9 @@ impl Translator {
             "log_dest" if line.value == "stderr" => {}
             "log_dest" => self
                 .differs(line, "Homing logs to standard error; let systemd or the shell write it elsewhere"),
-            _ => {}
+            // It was read before all other lines.
+            "per_listener_settings" => {}
+            _ => return self.of_listener(line),
         }
         Ok(())
     }
@@ -396,17 +402,19 @@ impl Translator {
         }
     }
 
-    fn translated(&mut self, listener: Listener, is_local_only: bool) -> Option<ListenerSettings> {
-        let Listener { place, port, host, is_ipv6, mut settings, ca_file, .. } = listener;
-        let any = if is_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-        let address = match host.as_deref() {
+    /// Returns the address of a listener for Homing, and true if only this machine can reach it.
+    fn address(&mut self, listener: &Listener, is_local_only: bool) -> Option<(String, bool)> {
+        if let Some(path) = &listener.path {
+            return Some((format!("unix:{path}"), true));
+        }
+        let place = listener.place.clone();
+        let address = match listener.host.as_deref() {
             None if is_local_only => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            None if listener.is_ipv6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             None => {
-                if !is_ipv6 {
-                    let text = "mosquitto also listens on IPv6; for that, repeat the listener in Homing's file with [::]";
-                    self.notes.push(Note { place: place.clone(), text: text.to_owned(), is_loss: false });
-                }
-                any
+                let text = "mosquitto also listens on IPv6; for that, repeat the listener in Homing's file with [::]";
+                self.notes.push(Note { place, text: text.to_owned(), is_loss: false });
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED)
             }
             Some("localhost") => IpAddr::V4(Ipv4Addr::LOCALHOST),
             Some(host) => match host.parse() {
@@ -420,7 +428,20 @@ impl Translator {
                 }
             },
         };
-        settings.address = Some(SocketAddr::new(address, port.unwrap_or(MQTT_PORT)));
+        let socket = SocketAddr::new(address, listener.port.unwrap_or(MQTT_PORT));
+        Some((socket.to_string(), address.is_loopback()))
+    }
+
+    fn translated(&mut self, listener: Listener, is_local_only: bool) -> Option<ListenerSettings> {
+        let (address, is_local) = self.address(&listener, is_local_only)?;
+        let Listener { place, mut settings, ca_file, .. } = listener;
+        settings.address = address;
+        if settings.proxy.is_some() && !is_local {
+            let text =
+                "mosquitto believes the PROXY header of every address; put your proxies into trusted_proxies";
+            self.notes.push(Note { place: place.clone(), text: text.to_owned(), is_loss: false });
+            settings.trusts_all_proxies = true;
+        }
         match (&settings.certificate, &settings.key) {
             (Some(_), Some(_)) => {}
             (None, None) if ca_file.is_none() && !settings.needs_certificate => {}
