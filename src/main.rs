@@ -5,7 +5,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use homing::auth::passwd::{self, PasswdArguments, PasswdError};
-use homing::broker::{Broker, Signals, stderr};
+use homing::broker::{Broker, OpenListener, Signals, stderr};
 use homing::config::{
     AnonymousClients, Auth, Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration,
 };
@@ -272,13 +272,17 @@ fn serve(loaded: Loaded) -> ExitCode {
     };
     broker.addresses().iter().for_each(|address| warn_of_entrance(&auth, *address));
     if let Some(file) = &addresses_file {
-        let addresses: String = broker.addresses().iter().map(|address| format!("{address}\n")).collect();
+        // `homing health` asks the first address, and speaks plain MQTT.
+        let is_plain = |address: &&SocketAddr| plain_addresses(&broker).any(|plain| plain == **address);
+        let others = broker.addresses().iter().filter(|address| !is_plain(address)).copied();
+        let addresses: String =
+            plain_addresses(&broker).chain(others).map(|address| format!("{address}\n")).collect();
         if let Err(error) = std::fs::write(file, addresses) {
             let file = file.display();
             tracing::warn!(%file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");
         }
     }
-    say(&banner(broker.addresses(), &auth, &configuration, &storage));
+    say(&banner(&broker, &auth, &configuration, &storage));
     let code = broker.run(signals);
     if let Some(file) = &addresses_file {
         // The file may not exist, if it could not be written.
@@ -476,19 +480,24 @@ fn warn_of_entrance(auth: &Auth, address: SocketAddr) {
     }
 }
 
-fn banner(addresses: &[SocketAddr], auth: &Auth, configuration: &str, storage: &str) -> String {
+/// Returns the addresses where clients speak plain MQTT.
+fn plain_addresses(broker: &Broker) -> impl Iterator<Item = SocketAddr> {
+    broker.listeners().iter().filter_map(OpenListener::plain_address)
+}
+
+fn banner(broker: &Broker, auth: &Auth, configuration: &str, storage: &str) -> String {
     let mut text = format!("Homing {}: MQTT 3.1, 3.1.1 and 5.0\n", env!("CARGO_PKG_VERSION"));
-    for address in addresses {
-        text += &format!("  listening on    {address}\n");
+    for listener in broker.listeners() {
+        text += &format!("  listening on    {listener}\n");
     }
-    for address in addresses {
+    for address in broker.addresses() {
         text += &format!("  may connect     to {address}: {}\n", entrants(auth, *address));
     }
     text += &format!("  configuration   {configuration}\n");
     text += &format!("  storage         {storage}\n");
-    if let Some(address) = addresses.first() {
-        let (host, port) = (health::reachable(*address).ip(), address.port());
-        let user = if admits_anonymous(auth, *address) { "" } else { "-u USER -P PASSWORD " };
+    if let Some(address) = plain_addresses(broker).next() {
+        let (host, port) = (health::reachable(address).ip(), address.port());
+        let user = if admits_anonymous(auth, address) { "" } else { "-u USER -P PASSWORD " };
         text +=
             &format!("  try it          mosquitto_sub -h {host} -p {port} {user}-q 1 -v -t 'greetings/#'\n");
         text += &format!(

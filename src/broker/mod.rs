@@ -83,6 +83,7 @@ use handshake::reload::TlsReload;
 pub use signals::Signals;
 use signals::{Request, Requests};
 pub use start_error::StartError;
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -91,9 +92,49 @@ use supervisor::Supervisor;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
+/// A listener of a running broker.
+#[derive(Clone, Debug)]
+pub struct OpenListener {
+    /// The address. A port 0 is replaced by the port that the system chose.
+    pub address: ListenerAddress,
+    /// The name, if the operator gave one.
+    pub name: Option<String>,
+    /// True with TLS.
+    pub has_tls: bool,
+    /// True with WebSocket.
+    pub is_websocket: bool,
+    /// True if each connection begins with a PROXY header.
+    pub has_proxy: bool,
+}
+
+impl OpenListener {
+    /// Returns the IP address if a client speaks plain MQTT there, without anything before it.
+    pub fn plain_address(&self) -> Option<SocketAddr> {
+        match self.address {
+            ListenerAddress::Ip(address) if !(self.has_tls || self.is_websocket || self.has_proxy) => {
+                Some(address)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Writes the address, and behind it what is not plain MQTT, and the name.
+impl fmt::Display for OpenListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)?;
+        let parts = [(self.has_proxy, "PROXY"), (self.has_tls, "TLS"), (self.is_websocket, "WebSocket")];
+        for (_, part) in parts.iter().filter(|(has, _)| *has) {
+            write!(f, ", {part}")?;
+        }
+        self.name.as_ref().map_or(Ok(()), |name| write!(f, " ({name})"))
+    }
+}
+
 /// A running broker. Dropping the value stops the broker in order.
 pub struct Broker {
     addresses: Vec<SocketAddr>,
+    listeners: Vec<OpenListener>,
     /// Requests to the supervisor. When this sender is dropped, the broker stops.
     requests: Option<Requests>,
     thread: Option<JoinHandle<()>>,
@@ -118,10 +159,17 @@ impl Broker {
         keyed::settle(RandomState::new().build_hasher().finish());
         let configured = config.all_listeners();
         let tls = TlsReload::load(&configured).map_err(StartError::Tls)?;
-        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        let (mut listeners, mut addresses, mut open) = (Vec::new(), Vec::new(), Vec::new());
         for (number, listener) in configured.iter().enumerate() {
             let server = tls.server(number, listener);
             let (bound, address) = listener::open(number, listener, server, config.network.backlog)?;
+            open.push(OpenListener {
+                address: address.clone(),
+                name: listener.name.clone(),
+                has_tls: listener.tls.is_some(),
+                is_websocket: listener.protocol.as_deref() == Some("websocket"),
+                has_proxy: bound.entrance.proxy.is_some(),
+            });
             listeners.push(bound);
             if let ListenerAddress::Ip(address) = address {
                 addresses.push(address);
@@ -151,13 +199,24 @@ impl Broker {
             });
         })?;
         started.recv().map_err(|_| StartError::Died)??;
-        Ok(Broker { addresses, requests: Some(requests), thread: Some(thread), failed: Some(failed) })
+        Ok(Broker {
+            addresses,
+            listeners: open,
+            requests: Some(requests),
+            thread: Some(thread),
+            failed: Some(failed),
+        })
     }
 
     /// Returns the IP addresses of the listeners, in their order. A port 0 is replaced by the port
     /// that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns all listeners, in their order.
+    pub fn listeners(&self) -> &[OpenListener] {
+        &self.listeners
     }
 
     /// Returns a text for an operator: the expiry queue by thread, and the sessions with the oldest

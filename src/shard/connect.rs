@@ -375,12 +375,29 @@ enum Verdict {
 }
 
 /// Closes a connection whose first bytes are no valid CONNECT. Writes a CONNACK if `error` has one.
-pub(crate) fn refuse_undecodable(now: Instant, id: ConnectionId, error: &DecodeError, core: &mut Core) {
+///
+/// The log says so if the bytes look like another protocol, because a client then uses the wrong
+/// port.
+pub(crate) fn refuse_undecodable(
+    now: Instant,
+    id: ConnectionId,
+    error: &DecodeError,
+    bytes: &[u8],
+    core: &mut Core,
+) {
     if let Some(connack) = error.connack()
         && let Some(connection) = core.connections.get_mut(id)
     {
         connection.wire.outbox.buffer().extend_from_slice(connack);
     }
     core.begin_closing(now, id, Leaves::Broker);
-    core.note_refused(id, None, None, error.reason_code(), &error.to_string());
+    let what = match bytes {
+        [0x16, 3, ..] => "TLS on a listener without TLS".to_owned(),
+        [b'G', b'E', b'T', b' ', ..] => "HTTP on a listener for MQTT".to_owned(),
+        [b'P', b'R', b'O', b'X', b'Y', b' ', ..] | [b'\r', b'\n', b'\r', b'\n', ..] => {
+            "a PROXY header on a listener without proxy_protocol".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    core.note_refused(id, None, None, error.reason_code(), &what);
 }

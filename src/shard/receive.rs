@@ -182,7 +182,7 @@ impl Shard {
                 Ok(Decoded::Packet { packet, length }) => (self.dispatch(now, id, packet), length),
                 Ok(Decoded::Incomplete { .. }) => return (ReadProgress::All, taken),
                 Err(error) => {
-                    self.undecodable(now, id, &error);
+                    self.undecodable(now, id, &error, rest);
                     return (ReadProgress::Closed, taken);
                 }
             };
@@ -248,10 +248,10 @@ impl Shard {
     }
 
     /// Ends a connection whose bytes are not a packet, or not one that may come now.
-    fn undecodable(&mut self, now: Instant, id: ConnectionId, error: &DecodeError) {
+    fn undecodable(&mut self, now: Instant, id: ConnectionId, error: &DecodeError, bytes: &[u8]) {
         let awaiting = self.core.connections.get(id).is_some_and(|c| c.phase == Phase::AwaitingConnect);
         if awaiting {
-            refuse_undecodable(now, id, error, &mut self.core);
+            refuse_undecodable(now, id, error, bytes, &mut self.core);
         } else {
             let reason = disconnect::undecodable(error);
             let why = DisconnectCause::Violation(reason, error.to_string().into());

@@ -1,7 +1,8 @@
 //! Several listeners with limits of their own.
 
 use crate::kit::{self, Pki};
-use homing::config::Listener;
+use homing::config::{Listener, Sources};
+use std::io::Write;
 
 #[test]
 fn each_listener_has_its_own_limit_of_connections() {
@@ -25,4 +26,85 @@ fn each_listener_has_its_own_limit_of_connections() {
         matches!(std::io::Read::read(&mut socket, &mut [0; 8]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     };
     assert!((0..50).any(|_| is_free()));
+}
+
+/// Returns what is wrong with a file.
+fn refused(text: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("homing.toml");
+    std::fs::write(&path, text).expect("a writable folder");
+    match Sources::new().file(path).load() {
+        Ok(_) => Vec::new(),
+        Err(refusal) => refusal.0.iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn every_problem_is_reported_with_the_number_of_its_listener() {
+    let problems = refused(
+        r#"
+[[listeners]]
+address = "127.0.0.1:1883"
+mode = "0660"
+[[listeners]]
+adress = "127.0.0.1:1884"
+[[listeners]]
+address = "127.0.0.1:1883"
+proxy_tls = true
+proxy_protocol = "v1"
+[[listeners]]
+address = "0.0.0.0:8883"
+proxy_protocol = "v2"
+[listeners.tls]
+client_ca = "ca.pem"
+certificates = [{ certificate = "server.pem" }]
+"#,
+    );
+    for (listener, what) in [
+        (1, "mode = \"0660\" is not allowed; must be beside an address unix:/path"),
+        (2, "unknown key"),
+        (2, "a listener with an address"),
+        (3, "another address than that of listener 1"),
+        (3, "version 1 says nothing of TLS"),
+        (4, "trusted_proxies"),
+        (4, "client_certificates"),
+        (4, "both a certificate and its key"),
+    ] {
+        let number = format!("listener {listener}");
+        assert!(
+            problems.iter().any(|line| line.contains(&number) && line.contains(what)),
+            "{what}: {problems:#?}"
+        );
+    }
+    assert_eq!(problems.len(), 8, "{problems:#?}");
+}
+
+#[test]
+fn the_default_address_holds_only_without_listeners() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("homing.toml");
+    std::fs::write(&path, "[[listeners]]\naddress = \"127.0.0.1:8883\"\n").expect("a writable folder");
+    let addresses = |sources: Sources| {
+        let listeners = sources.load().expect("a right file").config.all_listeners();
+        listeners
+            .iter()
+            .filter_map(|listener| listener.address.as_ref().map(ToString::to_string))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(addresses(Sources::new()), ["127.0.0.1:1883"]);
+    assert_eq!(addresses(Sources::new().file(&path)), ["127.0.0.1:8883"]);
+    let both = Sources::new().file(&path).assignment("network.listen=127.0.0.1:1");
+    assert_eq!(addresses(both), ["127.0.0.1:1", "127.0.0.1:8883"]);
+}
+
+#[test]
+fn another_protocol_on_a_plain_port_closes_the_connection() {
+    let broker = kit::start(vec![kit::listener()]);
+    for bytes in
+        [b"\x16\x03\x01\x02\x00\x01\x00".as_slice(), b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 1 2 3 4\r\n"]
+    {
+        let mut socket = kit::dial(broker.addresses()[0]);
+        socket.write_all(bytes).expect("open");
+        assert!(kit::is_closed(&mut socket));
+    }
 }

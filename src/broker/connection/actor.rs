@@ -53,6 +53,9 @@ pub trait ConnectionDriver: 'static {
     /// `view` is the state of the socket.
     fn acknowledgement_due(&self, id: ConnectionId, view: SocketView);
 
+    /// Disconnects a client whose TLS connection cannot go on for long.
+    fn keys_used_up(&self, id: ConnectionId);
+
     /// Disconnects the client if a deadline has passed.
     fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection;
 
@@ -321,6 +324,7 @@ impl<D: ConnectionDriver> Handler<ConnectionNotice> for ConnectionActor<D> {
                 }
                 self.gone("closed");
             }
+            ConnectionNotice::KeysUsedUp => self.driver.keys_used_up(self.id),
             ConnectionNotice::Broken => self.gone("cannot be written to"),
             ConnectionNotice::Retransmit => {
                 if let Some(endpoint) = &self.endpoint {

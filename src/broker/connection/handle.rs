@@ -27,6 +27,8 @@ pub enum ConnectionNotice {
     Linger,
     /// The last bytes are written, and the client has sent DISCONNECT.
     Close,
+    /// The keys of TLS 1.2 are nearly used up.
+    KeysUsedUp,
     /// A write failed for good.
     Broken,
     /// From the expiry actor: unacknowledged packets are due.

@@ -140,6 +140,8 @@ impl ConnectionDriver for Recorder {
         self.call(Call::AcknowledgementDue);
     }
 
+    fn keys_used_up(&self, _: ConnectionId) {}
+
     fn disconnect_if_due(&self, _: ConnectionId) -> OverdueConnection {
         self.call(Call::DisconnectIfDue);
         if self.is_stuck.get() { OverdueConnection::Abandon } else { OverdueConnection::NotYet }

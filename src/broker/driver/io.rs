@@ -80,6 +80,9 @@ impl<D: ConnectionDriver> Io for DriverIo<'_, D> {
             handle.notify(ConnectionNotice::Broken);
         }
         let written = written.ok()?;
+        if handle.transport().is_wrapped() && handle.transport().take_keys_used_up() {
+            handle.notify(ConnectionNotice::KeysUsedUp);
+        }
         self.traffic.add_sent(written.taken);
         Some(written)
     }

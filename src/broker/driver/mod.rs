@@ -427,6 +427,12 @@ impl ConnectionDriver for ShardDriver {
         self.with_shard(|shard, now| shard.acknowledgement_due(now, id, view));
     }
 
+    fn keys_used_up(&self, id: ConnectionId) {
+        let reason = ReasonCode::MAXIMUM_CONNECT_TIME;
+        let why = DisconnectCause::Violation(reason, "the keys of TLS 1.2 are used up".into());
+        self.with_shard(|shard, now| shard.disconnect(now, id, Some(reason), why));
+    }
+
     fn disconnect_if_due(&self, id: ConnectionId) -> OverdueConnection {
         self.with_shard(|shard, now| shard.disconnect_if_due(now, id))
     }
