@@ -1,6 +1,7 @@
 //! The messages between actors, except those of the expiry actor (`crate::expiry::message`).
 
 use super::authenticator::{AuthClientParts, Proof};
+use crate::access::acl::Acl;
 use crate::auth::password::PasswordFile;
 use crate::broker::connection::{DetachedTransport, PeerAddress, Released};
 use crate::expiry::actor::ExpiryActor;
@@ -118,6 +119,14 @@ pub struct TlsChanged {
 }
 
 impl Message for TlsChanged {
+    type Result = ();
+}
+
+/// The ACL file was read again. Its rules hold from now on.
+#[derive(Clone, Debug)]
+pub struct AclChanged(pub Arc<Acl>);
+
+impl Message for AclChanged {
     type Result = ();
 }
 

@@ -11,6 +11,7 @@ use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rule::Rule;
 use crate::shard::DelayedLimits;
 use crate::shard::ShardSettings;
+use crate::shard::access::{AccessSettings, DeniedPublish, DeniedSubscribe};
 use crate::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
             },
         },
         auth: auth_policy(&config.auth),
+        access: access_settings(config),
         owners: OwnerPolicy {
             session_owner: config.auth.session_owner,
             adopt_unowned: config.auth.adopt_unowned_sessions,
@@ -74,6 +76,23 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
         (false, _) => auth.methods.iter().filter_map(|name| method(name)).collect(),
     };
     AuthPolicy { anonymous, methods }
+}
+
+/// Returns the rules about topics, without those of the ACL file.
+fn access_settings(config: &Config) -> AccessSettings {
+    let anonymous_only = auth_policy(&config.auth).methods.is_empty();
+    AccessSettings {
+        acl: None,
+        protects_others: !anonymous_only,
+        on_denied_subscribe: match config.acl.on_denied_subscribe {
+            config::DeniedSubscribe::Refuse => DeniedSubscribe::Refuse,
+            config::DeniedSubscribe::Filter => DeniedSubscribe::Filter,
+        },
+        on_denied_publish: match config.acl.on_denied_publish {
+            config::DeniedPublish::Drop => DeniedPublish::Drop,
+            config::DeniedPublish::Disconnect => DeniedPublish::Disconnect,
+        },
+    }
 }
 
 /// Returns the method of this name. The configuration refuses other names.

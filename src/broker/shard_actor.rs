@@ -7,7 +7,9 @@
 use crate::broker::connection::ConnectionNotice;
 use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
-use crate::broker::message::{Adopt, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged, TlsChanged};
+use crate::broker::message::{
+    AclChanged, Adopt, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged, TlsChanged,
+};
 use crate::broker::message::{StartTimers, Stop};
 use crate::broker::sys;
 use crate::expiry::deadline::DeadlineKind;
@@ -167,6 +169,14 @@ impl Handler<TlsChanged> for ShardActor {
         if let Some(from) = self.driver.tls_changed(&change) {
             context.address().do_send(TlsChanged { from, ..change });
         }
+    }
+}
+
+impl Handler<AclChanged> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, change: AclChanged, _: &mut Context<ShardActor>) {
+        self.driver.in_new_turn(|shard, _| shard.replace_acl(change.0));
     }
 }
 

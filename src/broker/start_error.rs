@@ -34,6 +34,9 @@ pub enum StartError {
     /// The password file cannot be used.
     #[error("{0} (auth.password_file)")]
     Passwords(FileError),
+    /// The ACL file cannot be used.
+    #[error("{0} (acl.file)")]
+    Acl(FileError),
     /// A thread ended while the broker started. The log has the reason.
     #[error("a thread of the broker ended while it started; the log has the reason")]
     Died,

@@ -7,11 +7,15 @@ use super::handshake::entrance::Entrance;
 use super::handshake::reload::TlsReload;
 use super::handshake::{HandshakeParts, Handshakes};
 use super::listener::{Acceptor, BoundListener};
-use super::message::{ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged};
+use super::message::{
+    AclChanged, ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged,
+};
 use super::settings::{auth_policy, settings};
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use super::storage;
+use crate::access::acl::Acl;
+use crate::auth::acl_file;
 use crate::auth::password::PasswordFile;
 use crate::broker::driver::ShardDriver;
 use crate::broker::shard_actor::ShardActor;
@@ -64,6 +68,8 @@ pub(super) struct Supervisor {
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
     passwords: Option<Passwords>,
+    /// The path of the ACL file; `None` without one.
+    acl: Option<PathBuf>,
     tls: TlsReload,
     /// The listeners, by number.
     entrances: Vec<Arc<Entrance>>,
@@ -98,7 +104,9 @@ impl Supervisor {
         }
         // This thread made all that was recovered, so its charges are settled here.
         shared.budget.settle();
-        let parts = SharedParts { shared: &shared, statistics: &statistics, log: &log };
+        let acl = config.acl.path();
+        let rules = acl.as_deref().map(acl_file::load).transpose().map_err(StartError::Acl)?.map(Arc::new);
+        let parts = SharedParts { shared: &shared, statistics: &statistics, log: &log, acl: rules };
         let (mut arbiters, shards) = start_shards(config, count, &parts, shares)?;
         let expiry_arbiter = arbiter(Driver::Clock)?;
         let expiry = start_expiry(config, &expiry_arbiter, &shards, &statistics);
@@ -122,6 +130,7 @@ impl Supervisor {
             arbiters,
             writer,
             passwords,
+            acl,
             tls,
             entrances,
             statistics,
@@ -154,8 +163,9 @@ impl Supervisor {
     /// # Errors
     /// The mistakes.
     pub(super) fn reload(&mut self) -> Result<String, String> {
-        if self.passwords.is_none() && self.tls.is_empty() {
-            return Ok("nothing to read again: neither auth.password_file nor TLS is set".to_owned());
+        if self.passwords.is_none() && self.acl.is_none() && self.tls.is_empty() {
+            let what = "nothing to read again: neither auth.password_file nor acl.file nor TLS is set";
+            return Ok(what.to_owned());
         }
         // Everything is read before anything changes.
         let file = self.passwords.as_ref().map(|passwords| PasswordFile::load(&passwords.path)).transpose();
@@ -165,6 +175,7 @@ impl Supervisor {
             (Ok(_), Err(errors)) => return Err(errors),
             (Err(error), Err(errors)) => return Err(format!("{error}; {errors}")),
         };
+        let acl = self.acl.as_deref().map(acl_file::load).transpose().map_err(|error| error.to_string())?;
         let mut what: Vec<String> = new_tls.changes.iter().map(ToString::to_string).collect();
         if what.is_empty() && !self.tls.is_empty() {
             what.push("the files of TLS are as before".to_owned());
@@ -181,6 +192,12 @@ impl Supervisor {
                 shard.do_send(PasswordsChanged { old: Arc::clone(&old), new: Arc::clone(&new), from: 0 });
             }
             what.push(format!("the password file has {} users, and had {}", new.users(), old.users()));
+        }
+        if let Some(acl) = acl.map(Arc::new) {
+            for shard in &self.shards {
+                shard.do_send(AclChanged(Arc::clone(&acl)));
+            }
+            what.push(format!("the ACL file has rules for {} users", acl.users()));
         }
         Ok(what.join("; "))
     }
@@ -296,6 +313,8 @@ struct SharedParts<'a> {
     shared: &'a Arc<SharedState>,
     statistics: &'a Arc<BrokerStatistics>,
     log: &'a Arc<EventLog>,
+    /// The rules of the ACL file; `None` without one.
+    acl: Option<Arc<Acl>>,
 }
 
 /// Starts `count` shards, each on a thread of its own. Shard *n* takes up the `n`-th of `shares`.
@@ -321,7 +340,8 @@ fn start_shard(
     parts: &SharedParts<'_>,
     share: Option<RecoveredShard>,
 ) -> Addr<ShardActor> {
-    let settings = settings(config);
+    let mut settings = settings(config);
+    settings.access.acl = parts.acl.clone();
     let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
     let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);
     let per_second = config.sys.events_per_second.div_ceil(count.max(1) as u32);

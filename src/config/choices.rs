@@ -48,6 +48,24 @@ words! {
         Hold = "hold",
     }
 
+    /// The treatment of a SUBSCRIBE filter of which the client may read nothing.
+    DeniedSubscribe {
+        /// The filter is refused.
+        #[default]
+        Refuse = "refuse",
+        /// The filter is granted, and nothing is delivered.
+        Filter = "filter",
+    }
+
+    /// The treatment of a client that publishes to a topic that it may not write.
+    DeniedPublish {
+        /// The message is dropped.
+        #[default]
+        Drop = "drop",
+        /// The message is dropped, and the client is disconnected.
+        Disconnect = "disconnect",
+    }
+
     /// The connections on which clients without credentials may enter.
     AnonymousClients {
         /// Those that cannot come from another machine.

@@ -8,7 +8,10 @@
 //! In Rust, a key that takes a word holds the zero of its type for that word: `runtime.threads` is
 //! 0 for "auto".
 
-use super::choices::{AnonymousClients, Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
+use super::choices::{
+    AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, LogFormat, OnAckTimeout, OnExhausted,
+    QueuePolicy,
+};
 use super::listener::{self, Listener};
 use super::redelivery_rule::{self, RedeliveryRule};
 use super::rule::{ValueType, days, millis, seconds};
@@ -159,6 +162,31 @@ configuration! {
         adopt_unowned_sessions: bool = true,
             ValueType::Boolean.only(),
             why: "A fleet that gets user names keeps its sessions.";
+    }
+
+    /// The topics that clients may publish to and receive.
+    [acl] Acl {
+        /// The file with the rules, in the format of mosquitto's `acl_file`. Without a file, clients
+        /// may publish and subscribe to everything; but once clients are authenticated, nobody gets
+        /// `$SYS/broker/clients/#`, `$SYS/broker/events/#` and `$dead/#` without a rule. SIGHUP
+        /// reads the file again. A file with a mistake changes nothing.
+        file: String = String::new(),
+            ValueType::Path.or("off", "no file"),
+            elsewhere: "mosquitto `acl_file`, FlashMQ `mosquitto_acl_file`";
+        /// The treatment of a filter of which the client may read no topic. "refuse": SUBACK has
+        /// 0x87, or 0x80 in 3.x. "filter": the filter is granted, and nothing is delivered. A filter
+        /// of which the client may read a part is granted in both cases, and delivers that part.
+        on_denied_subscribe: DeniedSubscribe = DeniedSubscribe::Refuse,
+            ValueType::OneOf(DeniedSubscribe::WORDS).only(),
+            why: "A client that waits for messages that never come is hard to find.",
+            elsewhere: "mosquitto grants, EMQX `authorization.deny_action`";
+        /// The treatment of a PUBLISH to a topic that the client may not write. "drop": the message
+        /// is dropped and counted; a 5.0 client gets 0x87 at QoS 1 and 2, and 3.x an acknowledgement.
+        /// "disconnect": the client is disconnected, too.
+        on_denied_publish: DeniedPublish = DeniedPublish::Drop,
+            ValueType::OneOf(DeniedPublish::WORDS).only(),
+            why: "3.x has no way to refuse a message, and a client that is disconnected sends it again.",
+            elsewhere: "EMQX `authorization.deny_action`";
     }
 
     /// Bounds on each client, each session and the whole broker.
@@ -622,6 +650,13 @@ pub(super) fn keys() -> impl Iterator<Item = &'static Key> {
 /// Returns the key with this dotted path.
 pub(super) fn key(path: &str) -> Option<&'static Key> {
     keys().find(|key| key.path == path)
+}
+
+impl Acl {
+    /// Returns the path of the ACL file; `None` without one.
+    pub fn path(&self) -> Option<PathBuf> {
+        (!self.file.is_empty()).then(|| PathBuf::from(&self.file))
+    }
 }
 
 impl Auth {

@@ -22,8 +22,11 @@ mod table;
 mod value;
 
 pub use crate::time::duration;
-pub use choices::{AnonymousClients, Durability, LogFormat, OnAckTimeout, OnExhausted, QueuePolicy};
-pub use keys::{Auth, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys};
+pub use choices::{
+    AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, LogFormat, OnAckTimeout, OnExhausted,
+    QueuePolicy,
+};
+pub use keys::{Acl, Auth, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys};
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};

@@ -39,11 +39,13 @@ pub enum DropReason {
     /// The message was sent as often as allowed without an acknowledgement, and the operator's
     /// policy drops it then.
     Exhausted,
+    /// The client may not publish to the topic.
+    NotAuthorized,
 }
 
 impl DropReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [DropReason; 15] = [
+    pub const ALL: [DropReason; 16] = [
         DropReason::QueueRefused,
         DropReason::QueueOverflow,
         DropReason::Expired,
@@ -59,6 +61,7 @@ impl DropReason {
         DropReason::StoreFull,
         DropReason::DelayedFull,
         DropReason::Exhausted,
+        DropReason::NotAuthorized,
     ];
 
     /// Returns the name that stands in topics and logs.
@@ -79,6 +82,7 @@ impl DropReason {
             DropReason::StoreFull => "store_full",
             DropReason::DelayedFull => "delayed_full",
             DropReason::Exhausted => "exhausted",
+            DropReason::NotAuthorized => "not_authorized",
         }
     }
 }

@@ -2,6 +2,7 @@
 //! writes CONNACK.
 
 use crate::access::identity::Identity;
+use crate::access::rule::ClientNames;
 use crate::mqtt::codec::DecodeError;
 use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
 use crate::routing::shared_group::Presence;
@@ -83,10 +84,13 @@ impl<'a> ConnectRequest<'a> {
             Err(refusal) => return self.refuse(client_id, &refusal, life.core),
         };
         let existing = self.find_client(client_id, life);
-        let admitted = self.check_owner(existing, user.as_deref(), life.core).and_then(|ownership| {
-            self.admit(&negotiated, client_id, existing, life.core)?;
-            Ok(ownership)
-        });
+        let admitted = self
+            .check_will(client_id, user.as_deref(), life.core)
+            .and_then(|()| self.check_owner(existing, user.as_deref(), life.core))
+            .and_then(|ownership| {
+                self.admit(&negotiated, client_id, existing, life.core)?;
+                Ok(ownership)
+            });
         match (admitted, existing) {
             (Ok(Ownership::Adopts), Some(session)) => note_adopted(session, user.as_deref(), life.core),
             (Ok(_), _) => {}
@@ -102,8 +106,12 @@ impl<'a> ConnectRequest<'a> {
         if was_stored && resumed.is_none() {
             life.core.hold_until_commit(id);
         }
-        if let Some(session_entry) = life.core.sessions.get_mut(session_id) {
+        let Core { sessions, access, .. } = &mut *life.core;
+        if let Some(session_entry) = sessions.get_mut(session_id) {
             session_entry.set_user(user);
+            if resumed.is_none() && access.are_on() {
+                session_entry.begin_access(access);
+            }
         }
         self.establish(session_id, &negotiated, assigned.as_deref(), resumed.is_some(), life);
         Flow::Continue
@@ -132,6 +140,27 @@ impl<'a> ConnectRequest<'a> {
                 connections.register_read_idle(id, effects);
                 Ok(Verdict::Pending)
             }
+        }
+    }
+
+    /// Checks that the client may publish its will. A will that was dropped later would be a silent
+    /// loss.
+    ///
+    /// # Errors
+    /// The refusal, if it may not.
+    fn check_will(
+        &self,
+        client_id: &str,
+        user: Option<&Identity>,
+        core: &Core,
+    ) -> Result<(), ConnectRefusal> {
+        let names = ClientNames { user: user.map(Identity::user), client_id };
+        match &self.connect.will {
+            Some(will) if !core.access.admits_will(names, will.topic) => Err(ConnectRefusal::new(
+                ReasonCode::NOT_AUTHORIZED,
+                "the client may not publish to the topic of its will (acl.file)",
+            )),
+            _ => Ok(()),
         }
     }
 

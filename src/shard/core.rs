@@ -16,6 +16,7 @@ use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::retry::splitmix64;
 use crate::session::session_redelivery::SessionRedelivery;
+use crate::shard::access::AccessRules;
 use crate::shard::admission::{Change, Want};
 use crate::shard::after_deliveries::AfterDeliveries;
 use crate::shard::connection::{Leaves, Pause};
@@ -43,6 +44,7 @@ pub(crate) struct Core {
     pub shared: Arc<SharedState>,
     pub connections: Connections,
     pub sessions: Sessions,
+    pub access: AccessRules,
     pub exchange: Exchange,
     pub durability: Durability,
     pub drop_reports: DropReports,
@@ -79,6 +81,7 @@ impl Core {
         let sessions = Sessions::new(&settings);
         Core {
             here,
+            access: AccessRules::new(&settings.access),
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),
             sessions,

@@ -70,9 +70,13 @@ impl Core {
         // The open batch has the record of the message's origin, and gets the records of its
         // receivers. So nothing of the message may leave before that batch is committed.
         let atomic = if publication.atomic { self.durability.pending() } else { None };
-        let Core { connections, sessions, settings, counters, scratch: buffers, effects, .. } = self;
+        let Core { connections, sessions, access, settings, counters, scratch: buffers, effects, .. } = self;
         let Scratch { pool, frames, bytes: scratch, .. } = buffers;
         let Some((id, session_entry)) = sessions.at_mut(target.session.0) else { return Outcome::Unmatched };
+        if access.are_on() && !session_entry.may_read(access, publication.parts.topic) {
+            // A shared message goes to another member.
+            return if share.is_some() { Outcome::Refused } else { Outcome::Unmatched };
+        }
         let connection = session_entry.connection.and_then(|id| Some((id, connections.get_mut(id)?)));
         let mut handover = Handover {
             connection,

@@ -47,10 +47,12 @@
 //! | [`authentication`] | requests to the authenticator, and decisions |
 //! | `publication` | one message on its way |
 //! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
+//! | [`access`] | the topics that clients may write and read |
 //! | `admission` | changes that need memory or disk, and the check that there is some |
 //! | [`settings`], [`shared_state`], [`totals`] | the operator's settings; what all shards share |
 //! | [`slots`], `client_table`, `flow` | identifiers; client identifiers; the result of a packet |
 
+pub mod access;
 mod admission;
 mod after_deliveries;
 mod answer;
@@ -96,6 +98,7 @@ pub mod totals;
 pub mod turn;
 mod work;
 
+use crate::access::acl::Acl;
 use crate::access::identity::Identity;
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
@@ -233,6 +236,12 @@ impl Shard {
         if self.core.connections.decide(id, decision) {
             self.core.unpause(now, id, Pause::Authentication);
         }
+    }
+
+    /// Replaces the rules of the ACL file. They hold for the next packet and the next delivery of
+    /// each client. Messages that are in a queue already are still delivered.
+    pub fn replace_acl(&mut self, acl: Arc<Acl>) {
+        self.core.access.replace(acl);
     }
 
     /// Disconnects the clients of users that `is_revoked`, with 0x87. Looks at 2,000 slots of

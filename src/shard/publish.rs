@@ -9,13 +9,14 @@ use crate::session::drops::DropReason;
 use crate::session::inbound::{AckToken, Due, Receiver};
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::{Admitted, Session, Violation, publish_refusal};
+use crate::shard::access::DeniedPublish;
 use crate::shard::admission::{Change, Want};
 use crate::shard::connection::{Connection, Pause};
 use crate::shard::core::Core;
 use crate::shard::durability::gates::{Early, early};
 use crate::shard::exchange::outbound::Gate;
 use crate::shard::fans::{MatchedReceivers, PublicationOrigin, Published};
-use crate::shard::features::delayed::is_delayed;
+use crate::shard::features::delayed::{delayed_topic, is_delayed};
 use crate::shard::features::redelivery_request::{RequestedTimes, request_time};
 use crate::shard::flow::Flow;
 use crate::shard::lifecycle::Lifecycle;
@@ -256,12 +257,15 @@ impl<'a> ClientPublish<'a> {
 
     /// Returns why a PUBLISH must not be routed, or `None` if it may be. The reason code is for a
     /// 5.0 client, and the drop reason is counted.
-    fn refusal(&self, core: &Core, topic: &str) -> Option<(ReasonCode, DropReason)> {
+    fn refusal(&self, core: &mut Core, topic: &str) -> Option<(ReasonCode, DropReason)> {
         let ClientPublish { publish, .. } = *self;
         if let Some(cause) = core.settings.topic_refusal(topic) {
             let deep = cause == DropReason::TopicTooDeep;
             let reason = if deep { ReasonCode::TOPIC_NAME_INVALID } else { ReasonCode::NOT_AUTHORIZED };
             return Some((reason, cause));
+        }
+        if core.access.are_on() && !self.may_write(core, topic) {
+            return Some((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized));
         }
         if !core.shared.is_short() {
             return None;
@@ -271,6 +275,13 @@ impl<'a> ClientPublish<'a> {
         let bytes = message_bytes(publish, topic);
         let want = core.admits(Change::Publish { qos: publish.qos, bytes, frees }).err()?;
         Some((ReasonCode::QUOTA_EXCEEDED, want.cause()))
+    }
+
+    /// Returns true if the client may publish to a topic.
+    #[inline(never)]
+    fn may_write(&self, core: &mut Core, topic: &str) -> bool {
+        let Core { sessions, access, .. } = core;
+        sessions.get_mut(self.session).is_none_or(|session_entry| session_entry.may_write(access, topic))
     }
 
     /// Checks, at QoS 2, that there is memory for the Packet Identifier of a PUBLISH that is not
@@ -289,7 +300,10 @@ impl<'a> ClientPublish<'a> {
         let ClientPublish { now, publish, .. } = *self;
         // A delayed message is kept at every QoS, and it frees no memory.
         let bytes = message_bytes(publish, topic);
+        let denied = life.core.access.are_on()
+            && delayed_topic(topic).is_some_and(|target| !self.may_write(life.core, target));
         let kept = match life.core.admits(Change::Delayed { bytes }) {
+            _ if denied => Err((ReasonCode::NOT_AUTHORIZED, DropReason::NotAuthorized)),
             Err(want) => Err((ReasonCode::QUOTA_EXCEEDED, want.cause())),
             Ok(()) => life.delayed.keep(now, publish, topic, life.core),
         };
@@ -316,6 +330,18 @@ impl<'a> ClientPublish<'a> {
         let ClientPublish { now, connection: id, session, publish, .. } = *self;
         if let Some(cause) = cause {
             life.core.counters.drops.count(cause);
+        }
+        if cause == Some(DropReason::NotAuthorized)
+            && life.core.access.on_denied_publish() == DeniedPublish::Disconnect
+        {
+            if let (Some(packet_id), Some(session_entry)) =
+                (publish.packet_id, life.core.sessions.get_mut(session))
+            {
+                session_entry.session.receiver.forget(packet_id);
+            }
+            let what = "the client may not publish to this topic (acl.on_denied_publish)";
+            life.fail(now, id, Violation { reason, what });
+            return Flow::Closed;
         }
         let Some(packet_id) = publish.packet_id else { return Flow::Continue };
         let Some(version) = life.core.connections.get(id).map(Connection::version) else {

@@ -1,6 +1,8 @@
 //! A session of a shard, with the data that the shard keeps beside it.
 
 use crate::access::identity::Identity;
+use crate::access::permit::Coverage;
+use crate::access::rule::ClientNames;
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::Charge;
 use crate::persistence::records::StoredSession;
@@ -8,6 +10,7 @@ use crate::session::Session;
 use crate::session::drops::Drops;
 use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
 use crate::session::policy::SendPolicy;
+use crate::shard::access::{AccessRules, SessionAccess};
 use crate::shard::connection::Connection;
 use crate::shard::exchange::outbound::Gate;
 use crate::shard::slots::ConnectionId;
@@ -41,11 +44,13 @@ struct RareParts {
     held: VecDeque<HeldMessage>,
     /// The user of the client; `None` for an anonymous client.
     user: Option<Arc<Identity>>,
+    /// The topics that the client may write and read, once they were asked for.
+    access: SessionAccess,
 }
 
 impl RareParts {
     fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.user.is_none()
+        self.held.is_empty() && self.user.is_none() && self.access.is_unknown()
     }
 }
 
@@ -109,10 +114,46 @@ impl SessionEntry {
         self.user().filter(|user| user.is_verified())
     }
 
+    /// Notes that a new session begins, without a subscription.
+    pub(crate) fn begin_access(&mut self, rules: &AccessRules) {
+        let (access, names) = self.access();
+        access.begin(rules, names.user);
+    }
+
+    /// Returns true if the client may publish to a topic.
+    pub(crate) fn may_write(&mut self, rules: &AccessRules, topic: &str) -> bool {
+        let (access, names) = self.access();
+        access.may_write(rules, names, topic)
+    }
+
+    /// Returns true if a message of a topic may be delivered to the client.
+    pub(crate) fn may_read(&mut self, rules: &AccessRules, topic: &str) -> bool {
+        let (access, names) = self.access();
+        access.may_read(rules, names, topic)
+    }
+
+    /// Returns the part of a filter that the client may read. If it is not the whole filter,
+    /// deliveries are checked from now on. The filter has no `$share/NAME/`.
+    pub(crate) fn subscribe_access(&mut self, rules: &AccessRules, filter: &str) -> Coverage {
+        let (access, names) = self.access();
+        access.subscribe(rules, names, filter)
+    }
+
+    fn access(&mut self) -> (&mut SessionAccess, ClientNames<'_>) {
+        let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
+        let user = user.as_ref().map(|user| user.user());
+        (access, ClientNames { user, client_id: &self.session.client_id })
+    }
+
     /// Sets the user of the client.
     pub(crate) fn set_user(&mut self, user: Option<Arc<Identity>>) {
         if user.is_some() || self.rare.is_some() {
-            self.rare.get_or_insert_default().user = user;
+            let rare = self.rare.get_or_insert_default();
+            let name = |user: &Option<Arc<Identity>>| user.as_ref().map(|user| user.user().to_owned());
+            if name(&rare.user) != name(&user) {
+                rare.access = SessionAccess::default();
+            }
+            rare.user = user;
         }
         self.rare.take_if(|rare| rare.is_empty());
     }

@@ -4,6 +4,7 @@ use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
 use crate::session::drops::DropReason;
+use crate::shard::access::AccessSettings;
 use crate::shard::durability::gates::Durability;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct ShardSettings {
     pub session: SessionPolicy,
     /// The rules about the clients that may enter.
     pub auth: AuthPolicy,
+    /// The rules about the topics that clients may write and read.
+    pub access: AccessSettings,
     /// The rules about the owners of sessions.
     pub owners: OwnerPolicy,
     /// The maximum time until the decision about a CONNECT.

@@ -140,8 +140,11 @@ impl RetainedDelivery {
     fn queue_found(&self, request: &RetainedRequest, mut found: Vec<Message>, core: &mut Core) {
         let all = core.shared.retained().len();
         drop_beyond_room(self.session, request.qos, &mut found, core);
-        let Core { sessions, settings, counters, turn, .. } = &mut *core;
+        let Core { sessions, access, settings, counters, turn, .. } = &mut *core;
         let Some(session_entry) = sessions.get_mut(self.session) else { return };
+        if access.are_on() {
+            found.retain(|message| session_entry.may_read(access, message.topic()));
+        }
         // A delivery to a stored session is also a row in the store.
         let steps = if session_entry.session.row().is_some() { 3 } else { 1 };
         turn.charge(found.len() as u32 * steps);

@@ -9,13 +9,16 @@
 //! A packet may have more filters than one turn can handle. Then the connection is paused, and the
 //! rest becomes a [`SubscribeRequest`] for later turns. The barrier follows the last filter.
 
+use crate::access::permit::Coverage;
 use crate::mqtt::packet::{ReasonCode, Subscribe, SubscribeFilter, Unsubscribe};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::PackedOptions;
 use crate::session::subscriptions::{AnswerKind, CheckedFilter, FilterRefusal};
+use crate::shard::access::DeniedSubscribe;
 use crate::shard::admission::Change;
 use crate::shard::answer::Answer;
 use crate::shard::connection::Pause;
+use crate::shard::core::Core;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::flow::Flow;
 use crate::shard::lifecycle::Lifecycle;
@@ -141,6 +144,16 @@ impl FilterChange {
         let own = &life.core.sessions.get(session).ok_or(gone)?.session.subscriptions;
         let CheckedFilter { filter, known, sends_retained } =
             own.check(requested, &life.core.settings.session)?;
+        let filter_text = filter.filter;
+        let Core { access, sessions, .. } = &mut *life.core;
+        if access.are_on()
+            && let Some(session_entry) = sessions.get_mut(session)
+            && session_entry.subscribe_access(access, filter_text) == Coverage::Disjoint
+            && access.on_denied_subscribe() == DeniedSubscribe::Refuse
+        {
+            let what = "the client may read no topic of the filter";
+            return Err(FilterRefusal { reason: ReasonCode::NOT_AUTHORIZED, what });
+        }
         // Each level of the filter may be a new node of the tree. Two nodes cost one step.
         life.core.turn.charge(u32::try_from(requested.filter.len() / 8).unwrap_or(u32::MAX));
         let change = Change::Subscribe {

@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod access;
 mod ack_timeout;
 mod authentication;
 mod bad_input;

@@ -18,6 +18,7 @@ use homing::session::policy::SendPolicy;
 use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::shard::DelayedLimits;
+use homing::shard::access::AccessSettings;
 use homing::shard::arrival::Arrival;
 use homing::shard::authentication::{AuthDecision, AuthRequest};
 use homing::shard::connection::Leaves;
@@ -85,6 +86,7 @@ pub fn settings() -> ShardSettings {
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
         auth: AuthPolicy::default(),
+        access: AccessSettings::default(),
         owners: OwnerPolicy::default(),
         auth_timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(10),

@@ -10,6 +10,7 @@ use homing::session::policy::{ConnectPolicy, SessionPolicy, SubscriptionPolicy};
 use homing::session::redelivery_policy::RedeliveryPolicy;
 use homing::shard::DelayedLimits;
 use homing::shard::ShardSettings;
+use homing::shard::access::AccessSettings;
 use homing::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
@@ -436,6 +437,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
         auth: AuthPolicy::default(),
+        access: AccessSettings::default(),
         owners: OwnerPolicy::default(),
         auth_timeout: Duration::from_secs(5),
         connect_timeout,

@@ -115,6 +115,11 @@ fn parse(topic: &str) -> Option<(u32, &str)> {
     Some((seconds.parse().ok().filter(|_| digits)?, topic))
 }
 
+/// Returns the topic to which a delayed message will be published, or `None` if `topic` has none.
+pub(crate) fn delayed_topic(topic: &str) -> Option<&str> {
+    parse(topic).map(|(_, topic)| topic)
+}
+
 /// Returns true if a PUBLISH to this topic asks for a delay.
 pub(crate) fn is_delayed(topic: &str) -> bool {
     topic.starts_with(PREFIX)

@@ -1,0 +1,175 @@
+//! The topics that the sessions of a shard may write and read.
+//!
+//! A session is *guarded* if it has a subscription of which it may read only a part. Each delivery
+//! to a guarded session is checked. A session that may read all of its filters is never checked
+//! again, until the rules change: then every session counts as guarded.
+
+use crate::access::acl::Acl;
+use crate::access::cover;
+use crate::access::permit::{Coverage, Permit};
+use crate::access::rule::ClientNames;
+use std::sync::Arc;
+
+/// Topics with the names and payloads of other clients.
+const OF_OTHERS: [&str; 3] = ["$SYS/broker/clients/#", "$SYS/broker/events/#", "$dead/#"];
+
+/// The treatment of a SUBSCRIBE of which a client may read nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeniedSubscribe {
+    /// The filter is refused: 0x87, or 0x80 in 3.x.
+    #[default]
+    Refuse,
+    /// The filter is granted, and nothing is delivered.
+    Filter,
+}
+
+/// The treatment of a client that publishes to a topic that it may not write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeniedPublish {
+    /// The message is dropped.
+    #[default]
+    Drop,
+    /// The message is dropped, and the client is disconnected.
+    Disconnect,
+}
+
+/// The operator's rules about topics.
+#[derive(Clone, Debug, Default)]
+pub struct AccessSettings {
+    /// The rules of the ACL file; `None` without one.
+    pub acl: Option<Arc<Acl>>,
+    /// True if topics with the names and payloads of other clients need a rule. So it is once
+    /// clients are authenticated.
+    pub protects_others: bool,
+    /// The treatment of a filter of which the client may read nothing.
+    pub on_denied_subscribe: DeniedSubscribe,
+    /// The treatment of a PUBLISH to a topic that the client may not write.
+    pub on_denied_publish: DeniedPublish,
+}
+
+/// The rules in force, and their generation.
+#[derive(Debug)]
+pub(crate) struct AccessRules {
+    settings: AccessSettings,
+    /// Grows with each change of the rules. Never 0.
+    generation: u32,
+}
+
+/// A session's permit, as of one generation of the rules.
+#[derive(Debug, Default)]
+pub(crate) struct SessionAccess {
+    permit: Permit,
+    generation: u32,
+    guarded: bool,
+}
+
+impl AccessRules {
+    /// Returns the rules at the start.
+    pub(crate) fn new(settings: &AccessSettings) -> AccessRules {
+        AccessRules { settings: settings.clone(), generation: 1 }
+    }
+
+    /// Returns false if every client may write and read everything.
+    #[inline]
+    pub(crate) fn are_on(&self) -> bool {
+        self.settings.acl.is_some() || self.settings.protects_others
+    }
+
+    /// Replaces the rules of the ACL file.
+    pub(crate) fn replace(&mut self, acl: Arc<Acl>) {
+        self.settings.acl = Some(acl);
+        self.generation = self.generation.wrapping_add(1).max(1);
+    }
+
+    /// Returns true if the will of a client may be published to a topic.
+    pub(crate) fn admits_will(&self, names: ClientNames<'_>, topic: &str) -> bool {
+        let permit = self.settings.acl.as_ref().map(|acl| acl.permit_of(names.user));
+        permit.is_none_or(|permit| permit.may_write(topic, names))
+    }
+
+    /// Returns the treatment of a filter of which the client may read nothing.
+    pub(crate) fn on_denied_subscribe(&self) -> DeniedSubscribe {
+        self.settings.on_denied_subscribe
+    }
+
+    /// Returns the treatment of a PUBLISH to a topic that the client may not write.
+    pub(crate) fn on_denied_publish(&self) -> DeniedPublish {
+        self.settings.on_denied_publish
+    }
+}
+
+impl SessionAccess {
+    /// Returns true if the permit was never asked for, or its user has changed.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.generation == 0
+    }
+
+    /// Brings the permit up to date with the rules. After a change of the rules, and for a session
+    /// that was recovered, each delivery is checked.
+    fn refresh(&mut self, rules: &AccessRules, user: Option<&str>) {
+        if self.generation != rules.generation {
+            let acl = rules.settings.acl.as_ref();
+            self.permit = acl.map_or(Permit::All, |acl| acl.permit_of(user));
+            self.guarded = true;
+            self.generation = rules.generation;
+        }
+    }
+
+    /// Begins with the permit of a user. No subscription has to be checked yet.
+    pub(crate) fn begin(&mut self, rules: &AccessRules, user: Option<&str>) {
+        self.generation = 0;
+        self.refresh(rules, user);
+        self.guarded = false;
+    }
+
+    /// Returns true if the client may publish to a topic.
+    pub(crate) fn may_write(&mut self, rules: &AccessRules, names: ClientNames<'_>, topic: &str) -> bool {
+        self.refresh(rules, names.user);
+        self.permit.may_write(topic, names)
+    }
+
+    /// Returns true if a message of a topic may be delivered.
+    pub(crate) fn may_read(&mut self, rules: &AccessRules, names: ClientNames<'_>, topic: &str) -> bool {
+        self.refresh(rules, names.user);
+        if !self.guarded {
+            return true;
+        }
+        match self.permit {
+            Permit::All => !rules.settings.protects_others || !is_of_others(topic),
+            Permit::Rules(_) => self.permit.may_read(topic, names),
+        }
+    }
+
+    /// Returns the part of a filter that the client may read. If it is not the whole filter,
+    /// deliveries are checked from now on. The filter has no `$share/NAME/`.
+    pub(crate) fn subscribe(
+        &mut self,
+        rules: &AccessRules,
+        names: ClientNames<'_>,
+        filter: &str,
+    ) -> Coverage {
+        self.refresh(rules, names.user);
+        let coverage = match self.permit {
+            Permit::All if rules.settings.protects_others => coverage_of_others(filter),
+            _ => self.permit.coverage(filter, names),
+        };
+        self.guarded |= coverage != Coverage::Covered;
+        coverage
+    }
+}
+
+/// Returns true if a topic has names or payloads of other clients.
+fn is_of_others(topic: &str) -> bool {
+    topic.starts_with('$') && OF_OTHERS.iter().any(|filter| crate::mqtt::topic::matches(filter, topic))
+}
+
+/// Returns the part of a filter that a client without rules may read.
+fn coverage_of_others(filter: &str) -> Coverage {
+    if !filter.starts_with('$') || !OF_OTHERS.iter().any(|of| cover::overlaps(of, filter)) {
+        Coverage::Covered
+    } else if OF_OTHERS.iter().any(|of| cover::contains(of, filter)) {
+        Coverage::Disjoint
+    } else {
+        Coverage::Partial
+    }
+}
