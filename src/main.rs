@@ -10,6 +10,7 @@ use homing::config::{
     AnonymousClients, Auth, Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration,
 };
 use homing::health;
+use homing::health::command::HealthArguments;
 use homing::import::mosquitto;
 #[cfg(feature = "load")]
 use homing::load::{self, LoadArguments};
@@ -21,7 +22,6 @@ use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 /// Thousands of connections hold messages of many sizes. jemalloc returns free memory to the system
@@ -97,15 +97,7 @@ enum BrokerCommand {
     /// Check the configuration and list what differs from the defaults; start nothing
     CheckConfig,
     /// Connect to a running broker as a client, and check that it answers
-    Health {
-        /// The broker's address [default: the first in network.addresses_file, else of
-        /// network.listen]
-        #[arg(long, value_name = "ADDR:PORT")]
-        address: Option<SocketAddr>,
-        /// Maximum time for each step
-        #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration::parse)]
-        timeout: Duration,
-    },
+    Health(HealthArguments),
     /// Inspect the data directory; reads only, also while a broker uses it
     Store {
         #[command(subcommand)]
@@ -194,11 +186,11 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        BrokerCommand::Health { address, timeout } => {
+        BrokerCommand::Health(arguments) => {
             // An address on the command line wins over the address that a broker has written to its
             // file.
             let running = if settings.listen.is_empty() { running_address(&loaded.config) } else { None };
-            check_health(address.or(running), timeout, &loaded.config)
+            check_health(&arguments, running, &loaded.config)
         }
     }
 }
@@ -519,18 +511,16 @@ fn check_config(loaded: &Loaded) -> String {
     text
 }
 
-fn check_health(address: Option<SocketAddr>, timeout: Duration, config: &Config) -> ExitCode {
-    let Some(address) = address.or_else(|| config.network.listen.first().copied()) else {
-        complain("no listener is configured; name one with --address");
-        return ExitCode::from(REFUSED);
+fn check_health(arguments: &HealthArguments, running: Option<SocketAddr>, config: &Config) -> ExitCode {
+    let target = match arguments.target(running, config) {
+        Ok(target) => target,
+        Err(refused) => {
+            complain(&refused);
+            return ExitCode::from(REFUSED);
+        }
     };
-    if address.port() == 0 {
-        complain(&format!(
-            "{address} stands for a free port, which only the running broker knows; name it with --address"
-        ));
-        return ExitCode::from(REFUSED);
-    }
-    match health::check(address, timeout) {
+    let address = &target.address;
+    match health::check(&target, arguments.timeout) {
         Ok(()) => {
             say(&format!("{address} is healthy"));
             ExitCode::SUCCESS

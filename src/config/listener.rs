@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Maximum number of listeners.
 const MOST: usize = 256;
@@ -180,6 +181,15 @@ impl Field for ListenerAddress {
 
     fn write(&self) -> ValueKind {
         ValueKind::String(self.to_string())
+    }
+}
+
+impl FromStr for ListenerAddress {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ListenerAddress, &'static str> {
+        let value = Value::new(None, ValueKind::String(text.to_owned()));
+        ListenerAddress::read(&value).ok_or("must be IP:PORT, or unix:/path of a socket")
     }
 }
 

@@ -188,7 +188,7 @@ impl TlsServer {
 }
 
 /// Returns the provider of all cryptography. Only this function names it.
-fn provider(groups: &[Group]) -> Arc<CryptoProvider> {
+pub(super) fn provider(groups: &[Group]) -> Arc<CryptoProvider> {
     let kx_groups = groups
         .iter()
         .map(|group| -> &'static dyn SupportedKxGroup {
@@ -270,7 +270,7 @@ fn server_config(
     Ok(config)
 }
 
-fn load_certificate(
+pub(super) fn load_certificate(
     files: &CertificateFiles,
     provider: &CryptoProvider,
     digests: &mut Digests,
@@ -379,7 +379,7 @@ fn list_problem(error: &VerifierBuilderError) -> String {
 }
 
 /// Reads a whole file. The bytes are overwritten when they are dropped, because some are private keys.
-fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, TlsConfigError> {
+pub(super) fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, TlsConfigError> {
     let unreadable = |error| at(file, FileProblem::Unreadable(error));
     let mut bytes = Zeroizing::new(Vec::new());
     let opened = File::open(file).map_err(unreadable)?;
@@ -390,7 +390,7 @@ fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, TlsConfigError> {
     }
 }
 
-fn at(file: &Path, problem: FileProblem) -> TlsConfigError {
+pub(super) fn at(file: &Path, problem: FileProblem) -> TlsConfigError {
     TlsConfigError::File { file: file.to_owned(), problem }
 }
 

@@ -1,4 +1,4 @@
-//! TLS 1.2 (RFC 5246) and TLS 1.3 (RFC 8446), server side, by rustls.
+//! TLS 1.2 (RFC 5246) and TLS 1.3 (RFC 8446), by rustls.
 //!
 //! | module | content |
 //! |---|---|
@@ -11,10 +11,12 @@
 //! | [`identity`] | the user name in a client's certificate |
 //! | [`reload`] | the TLS of all listeners, all new or nothing |
 //! | [`engine`] | one connection: handshake, records, alerts |
+//! | [`client`] | the client side, for the commands that connect to a broker |
 //!
-//! `engine` is the only module that names rustls's connection types, because their API changes in
-//! the next version of rustls. [`config`] is the only one that names the crypto provider.
+//! `engine` is the only module of the broker that names rustls's connection types, because their API
+//! changes in the next version of rustls. [`config`] is the only one that names the crypto provider.
 
+pub mod client;
 pub mod config;
 pub mod config_error;
 pub mod engine;

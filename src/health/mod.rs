@@ -1,10 +1,23 @@
 //! The check of `homing health`: connects to a running broker as a client and expects answers.
 //!
 //! The check blocks, and writes two fixed MQTT 3.1.1 packets. Fixed packets need neither the codec
-//! nor a runtime. A check that shares no code with the broker cannot share its mistakes.
+//! nor a runtime. A check that shares no code with the broker cannot share its mistakes; only the
+//! files of TLS are read by the same code.
+//!
+//! - [`command`]: the arguments, and the listener that is checked.
+//! - [`websocket`]: the packets as WebSocket frames.
 
+pub mod command;
+pub mod websocket;
+
+use crate::config::ListenerAddress;
+use crate::net::tls::client;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// CONNECT, MQTT 3.1.1: Clean Session, Keep Alive 10 s, no client identifier (3.1.1 [MQTT-3.1.3-6]
@@ -22,6 +35,12 @@ pub enum Unhealthy {
     /// The system refuses the connection.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
+    /// The handshake of TLS fails: no TLS, a certificate that is not trusted, or another name.
+    #[error("no TLS: {0}")]
+    Tls(io::Error),
+    /// The server does not speak MQTT over WebSocket at this path.
+    #[error("no WebSocket: {0}")]
+    WebSocket(io::Error),
     /// The broker does not answer in time, or closes the connection.
     #[error("no answer to {to}: {cause}")]
     Silent {
@@ -43,16 +62,48 @@ pub enum Unhealthy {
     },
 }
 
-/// Connects, pings and disconnects. A refusal because the client has no credentials counts as
-/// healthy: a broker that refuses works. Each step may take `timeout`, so the check takes at most five
-/// times as long.
+/// The address to check, and the layers between its socket and MQTT.
+#[derive(Debug)]
+pub struct Target {
+    /// The address.
+    pub address: ListenerAddress,
+    /// TLS, with the name that the certificate must have.
+    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// The path of the WebSocket.
+    pub websocket_path: Option<String>,
+}
+
+impl Target {
+    /// Returns a target without TLS and WebSocket.
+    pub fn plain(address: SocketAddr) -> Target {
+        Target { address: ListenerAddress::Ip(address), tls: None, websocket_path: None }
+    }
+}
+
+/// A stream of bytes of any kind.
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
+/// Connects, pings and disconnects. A refusal because the client has no credentials or no certificate
+/// counts as healthy: a broker that refuses works. Each read and each write may take `timeout`.
 ///
 /// # Errors
 /// The step that failed, and why.
-pub fn check(address: SocketAddr, timeout: Duration) -> Result<(), Unhealthy> {
-    let mut stream = TcpStream::connect_timeout(&reachable(address), timeout).map_err(Unhealthy::Connect)?;
-    stream.set_read_timeout(Some(timeout)).map_err(Unhealthy::Connect)?;
-    stream.set_write_timeout(Some(timeout)).map_err(Unhealthy::Connect)?;
+pub fn check(target: &Target, timeout: Duration) -> Result<(), Unhealthy> {
+    match exchanges(target, timeout) {
+        // TLS 1.3 refuses after the handshake of the client, TLS 1.2 in it.
+        Err(Unhealthy::Tls(cause) | Unhealthy::WebSocket(cause) | Unhealthy::Silent { cause, .. })
+            if client::asks_for_certificate(&cause) =>
+        {
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+fn exchanges(target: &Target, timeout: Duration) -> Result<(), Unhealthy> {
+    let mut stream = open(target, timeout)?;
     match exchange::<4>(&mut stream, "CONNECT", CONNECT)? {
         [0x20, 2, 0, 0] => {}
         // The broker answers, and lets in only clients with credentials.
@@ -69,8 +120,38 @@ pub fn check(address: SocketAddr, timeout: Duration) -> Result<(), Unhealthy> {
     Ok(())
 }
 
+/// Returns a stream of MQTT bytes to the target.
+fn open(target: &Target, timeout: Duration) -> Result<Box<dyn Stream>, Unhealthy> {
+    let mut stream = socket(&target.address, timeout).map_err(Unhealthy::Connect)?;
+    if let Some((config, name)) = &target.tls {
+        let config = Arc::clone(config);
+        stream = Box::new(client::connect(config, name.clone(), stream).map_err(Unhealthy::Tls)?);
+    }
+    if let Some(path) = &target.websocket_path {
+        stream = Box::new(websocket::upgrade(stream, path, timeout).map_err(Unhealthy::WebSocket)?);
+    }
+    Ok(stream)
+}
+
+fn socket(address: &ListenerAddress, timeout: Duration) -> io::Result<Box<dyn Stream>> {
+    Ok(match address {
+        ListenerAddress::Ip(address) => {
+            let socket = TcpStream::connect_timeout(&reachable(*address), timeout)?;
+            socket.set_read_timeout(Some(timeout))?;
+            socket.set_write_timeout(Some(timeout))?;
+            Box::new(socket)
+        }
+        ListenerAddress::Unix(path) => {
+            let socket = UnixStream::connect(path)?;
+            socket.set_read_timeout(Some(timeout))?;
+            socket.set_write_timeout(Some(timeout))?;
+            Box::new(socket)
+        }
+    })
+}
+
 fn exchange<const N: usize>(
-    stream: &mut TcpStream,
+    stream: &mut impl Stream,
     to: &'static str,
     packet: &[u8],
 ) -> Result<[u8; N], Unhealthy> {
@@ -113,7 +194,7 @@ mod tests {
     }
 
     fn outcome(answers: &'static [&'static [u8]]) -> String {
-        match check(answering(answers), Duration::from_secs(5)) {
+        match check(&Target::plain(answering(answers)), Duration::from_secs(5)) {
             Ok(()) => "healthy".to_owned(),
             Err(unhealthy) => unhealthy.to_string(),
         }

@@ -1,0 +1,88 @@
+//! The client side of TLS, for the commands that connect to a broker: `homing health` and
+//! `homing load`.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::sign::SingleCertAndKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::config::{Digests, at, load_certificate, provider, read};
+use super::config_error::{FileProblem, TlsConfigError};
+use super::pem;
+use super::settings::{CertificateFiles, Group};
+
+/// The authorities that the system trusts: Debian and Alpine, then Fedora.
+const SYSTEM_AUTHORITIES: [&str; 2] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
+
+/// Returns the configuration of a client for TLS 1.2 and 1.3. It trusts the authorities in `ca`, or
+/// those of the system. `identity` is its own certificate, for brokers that ask for one.
+///
+/// # Errors
+/// A file cannot be used, or there is neither `ca` nor a file of the system.
+pub fn client_config(
+    ca: Option<&Path>,
+    identity: Option<&CertificateFiles>,
+) -> Result<Arc<ClientConfig>, TlsConfigError> {
+    let provider = provider(&Group::DEFAULT);
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(TlsConfigError::Refused)?
+        .with_root_certificates(authorities(ca)?);
+    let config = match identity {
+        Some(files) => {
+            let (certified, _) = load_certificate(files, &provider, &mut Digests::default())?;
+            let certified = SingleCertAndKey::from(Arc::unwrap_or_clone(certified));
+            builder.with_client_cert_resolver(Arc::new(certified))
+        }
+        None => builder.with_no_client_auth(),
+    };
+    Ok(Arc::new(config))
+}
+
+fn authorities(ca: Option<&Path>) -> Result<RootCertStore, TlsConfigError> {
+    let mut roots = RootCertStore::empty();
+    if let Some(file) = ca {
+        let certificates = pem::certificates(&read(file)?).map_err(|error| at(file, error.into()))?;
+        for (index, certificate) in certificates.into_iter().enumerate() {
+            roots
+                .add(certificate)
+                .map_err(|error| at(file, FileProblem::NotACertificate(index + 1, error.to_string())))?;
+        }
+        return Ok(roots);
+    }
+    let file = SYSTEM_AUTHORITIES.map(Path::new).into_iter().find(|file| file.exists()).ok_or(
+        TlsConfigError::Setting("the system has no file of trusted authorities: name one with --ca"),
+    )?;
+    // A few old roots of the system may be in a form that cannot be used; the others count.
+    let certificates = pem::certificates(&read(file)?).map_err(|error| at(file, error.into()))?;
+    roots.add_parsable_certificates(certificates);
+    Ok(roots)
+}
+
+/// Does the handshake of a client with the server `name` over a blocking stream. Returns the stream
+/// of plain bytes.
+///
+/// # Errors
+/// The stream fails, or the peers do not agree; the inner error is then a [`rustls::Error`].
+pub fn connect<S: Read + Write>(
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    mut socket: S,
+) -> std::io::Result<impl Read + Write + use<S>> {
+    let mut connection = ClientConnection::new(config, name).map_err(std::io::Error::other)?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut socket)?;
+    }
+    Ok(StreamOwned::new(connection, socket))
+}
+
+/// Returns true if the server broke the connection because this client has no certificate.
+pub fn asks_for_certificate(error: &std::io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired)))
+}
