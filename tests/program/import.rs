@@ -58,7 +58,7 @@ fn users_limits_and_tls_are_translated() {
     let text = "listener 1883 127.0.0.1\nmax_connections 100\nlistener 8883 0.0.0.0\r\ncafile /etc/ca.pem\n\
                 certfile /etc/server.pem\nkeyfile /etc/server.key\nrequire_certificate true\ncrlfile /etc/ca.crl\n\
                 tls_version tlsv1.3\ndisable_client_cert_date_checks true\n\
-                password_file /etc/mosquitto/passwd\nmax_inflight_messages 0\nmax_queued_messages 5000\n\
+                password_file /etc/mosquitto/passwd\nacl_file /etc/mosquitto/acl\nmax_inflight_messages 0\nmax_queued_messages 5000\n\
                 max_packet_size 1000000\nmax_keepalive 600\npersistent_client_expiration 2w\nsys_interval 0\n\
                 retry_interval 30\nlog_type error\nlog_type warning\nmemory_limit 1000000000\n";
     let outcome = import(text, &[]);
@@ -67,6 +67,7 @@ fn users_limits_and_tls_are_translated() {
         "anonymous = \"never\"",
         "methods = [\"password\"]",
         "password_file = \"/etc/mosquitto/passwd\"",
+        "file = \"/etc/mosquitto/acl\"\non_denied_subscribe = \"filter\"",
         "in_flight = 65535",
         "queue_messages = 5000",
         "packet_size = \"1000000 B\"",
@@ -89,7 +90,6 @@ fn users_limits_and_tls_are_translated() {
 fn lost_protection_ends_the_import() {
     for (text, needed) in [
         ("psk_file /etc/psk\n", "LOST: mosquitto.conf:1: psk_file: "),
-        ("acl_file /etc/acl\n", "mosquitto.conf:1: acl_file: "),
         ("plugin /usr/lib/mosquitto_dynamic_security.so\n", "Homing loads no plugins"),
         ("connection cloud\naddress example.org\n", "Homing has no bridges yet"),
         ("listener 9001\nprotocol http_api\n", "mosquitto.conf:2: protocol: "),

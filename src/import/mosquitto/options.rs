@@ -72,9 +72,11 @@ pub fn fate(name: &str) -> Option<Fate> {
         | "websockets_origin"
         | "enable_proxy_protocol"
         | "proxy_protocol_v2_require_tls" => Translated,
-        "allow_anonymous" | "listener_allow_anonymous" | "password_file" | "per_listener_settings" => {
-            Translated
-        }
+        "allow_anonymous"
+        | "listener_allow_anonymous"
+        | "password_file"
+        | "acl_file"
+        | "per_listener_settings" => Translated,
         "max_inflight_messages"
         | "max_keepalive"
         | "max_packet_size"
@@ -136,9 +138,6 @@ pub fn fate(name: &str) -> Option<Fate> {
             Lost("Homing listens on addresses; name the address of the interface in `listener`")
         }
         "capath" => Lost("Homing reads authorities from one file; put them into a file for cafile"),
-        "acl_file" => {
-            Lost("Homing does not enforce ACL files yet; every client may publish and receive everything")
-        }
         "mount_point" => Lost("Homing has no mount points; clients would see the topics of others"),
         "psk_file" | "psk_hint" => PSK,
         "tls_engine" | "tls_engine_kpass_sha1" | "tls_keyform" => ENGINE,

@@ -80,6 +80,7 @@ pub struct Translation {
 struct Entrance {
     anonymous: Option<bool>,
     password_file: Option<String>,
+    acl_file: Option<String>,
 }
 
 /// One `listener` with its options, as mosquitto has them.
@@ -150,7 +151,9 @@ impl Translator {
     fn option(&mut self, line: &ConfLine) -> Result<(), Refused> {
         match line.name.as_str() {
             "listener" => self.listener(line),
-            "allow_anonymous" | "listener_allow_anonymous" | "password_file" => self.entrance(line),
+            "allow_anonymous" | "listener_allow_anonymous" | "password_file" | "acl_file" => {
+                self.entrance(line)
+            }
             _ => self.of_broker(line),
         }
     }
@@ -184,6 +187,7 @@ impl Translator {
         };
         match line.name.as_str() {
             "password_file" => entrance.password_file = Some(text(line)?),
+            "acl_file" => entrance.acl_file = Some(text(line)?),
             _ => entrance.anonymous = Some(boolean(line)?),
         }
         Ok(())
@@ -373,6 +377,11 @@ impl Translator {
         }
         if let Some(file) = entrance.password_file {
             self.keys.push(("auth.password_file", quoted(&file)));
+        }
+        if let Some(file) = entrance.acl_file {
+            self.keys.push(("acl.file", quoted(&file)));
+            // mosquitto grants every filter, and delivers what the client may read.
+            self.keys.push(("acl.on_denied_subscribe", quoted("filter")));
         }
     }
 
