@@ -154,6 +154,8 @@ impl Lifecycle<'_> {
     pub(crate) fn end_session(&mut self, now: Instant, id: SessionId) {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
+        let will = self.admitted_will(id, will);
+        let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let stored = session_entry.session.row().is_some();
         if let Some(row) = session_entry.session.row() {
             row.write_buffer.record(records::Record::SessionEnded(row.key));
@@ -181,8 +183,23 @@ impl Lifecycle<'_> {
         self.core.scratch.publisher = publisher;
     }
 
+    /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A will
+    /// that they do not allow is dropped and counted.
+    fn admitted_will(&mut self, id: SessionId, will: Option<Arc<Will>>) -> Option<Arc<Will>> {
+        let Core { sessions, access, counters, .. } = &mut *self.core;
+        let will = will?;
+        let is_denied = access.are_on()
+            && sessions.get_mut(id).is_some_and(|entry| !entry.may_write(access, &will.topic));
+        if is_denied {
+            counters.drops.count(DropReason::NotAuthorized);
+            return None;
+        }
+        Some(will)
+    }
+
     /// Publishes a will, if there is one.
     pub(crate) fn publish_will(&mut self, now: Instant, id: SessionId, will: Option<Arc<Will>>) {
+        let will = self.admitted_will(id, will);
         if will.is_some() {
             let (publisher, stored) = (self.core.publisher_name(id), self.core.sessions.is_stored(id));
             self.publish_will_of(now, id, &publisher, stored, will);

@@ -118,6 +118,28 @@ fn a_will_that_may_not_be_published_is_refused_at_connect() {
 }
 
 #[test]
+fn a_will_that_a_reload_forbids_is_not_published() {
+    let Setting { broker, directory } = setting(|_| ());
+    let TestBroker::InProcess(running) = &broker else { panic!("a broker in this process") };
+    let mut watcher = ann(&broker, "w");
+    watcher.subscribe(&[("homes/ann/#", 1)]);
+    let will = |topic| Will::new(topic, "gone").qos(1);
+    let connect = |name, topic| Connect::new(V5, name).user_name("ann").will(will(topic));
+    let denied = broker.connect(&connect("denied", "homes/ann/lamp"));
+    let allowed = broker.connect(&connect("allowed", "homes/ann/door"));
+    let file = directory.path().join("acl");
+    fs::write(&file, "user ann\ntopic homes/ann/#\ntopic deny homes/ann/lamp\n").expect("the file");
+    running.reload().expect("a lawful file");
+    let mut publisher = ann(&broker, "p");
+    while publisher.deliver(&Message::new("homes/ann/lamp", "hidden").qos(1)) != 0x87 {}
+    watcher.drain();
+    denied.vanish();
+    allowed.vanish();
+    assert_eq!(watcher.expect_publish().topic, "homes/ann/door");
+    assert!(watcher.drain().is_empty());
+}
+
+#[test]
 fn a_shared_message_goes_to_a_member_that_may_read_it() {
     let Setting { broker, .. } = setting(|_| ());
     let mut member = broker.client(V5, "member");
