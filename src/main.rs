@@ -86,7 +86,7 @@ enum Command {
         lenient: bool,
     },
     #[cfg(feature = "load")]
-    Load(LoadArguments),
+    Load(Box<LoadArguments>),
 }
 
 /// The commands that read the broker's configuration first.

@@ -13,6 +13,7 @@ Examples:
   homing load latency --rate 2000 --qos 1 --plot latency.svg
   homing load redelivery --plan every-nth --observe 30s
   homing load connections --connections 5000 --duration 60s
+  homing load throughput --port 8883 --ca ca.pem --user ann --password-file secret
 
 Exit codes: 0 all that the QoS promises was kept; 1 it was not, or the broker cannot be
 reached; 2 arguments refused.
@@ -23,6 +24,8 @@ ends the run); it hands a repeated QoS 2 message up again (counted as redelivere
 PUBREC that refuses a message keeps its place in the window (5.0); it pings at Keep Alive
 whatever else goes on. A client takes 27 KiB (3.1.1) or 45 KiB (5.0) here. One thread does
 everything: above its limit the figures are those of this program, not of the broker.
+TLS is not done by rumqttc but by a relay in this program: a pass through the kernel more
+each way, and three descriptors for each client.
 The settings of the broker (--listen, --config, --set ...) have no effect here.";
 
 /// Load a broker, this or any other, and check that it keeps what MQTT promises.
@@ -69,6 +72,28 @@ pub(crate) struct Common {
     pub host: String,
     #[arg(long, default_value_t = 1883)]
     pub port: u16,
+    /// User name of all clients
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// File with the password in its first line [default: environment variable
+    /// HOMING_LOAD_PASSWORD]
+    #[arg(long, value_name = "FILE", requires = "user")]
+    pub password_file: Option<PathBuf>,
+    /// Use TLS
+    #[arg(long)]
+    pub tls: bool,
+    /// Trust the authorities in this file (PEM); implies --tls [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Name that the broker's certificate must have; implies --tls [default: --host]
+    #[arg(long, value_name = "NAME")]
+    pub server_name: Option<String>,
+    /// Certificate of all clients (PEM); implies --tls
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Private key of --cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
     /// MQTT version: 3.1.1 or 5
     #[arg(long, value_name = "VERSION", default_value = "3.1.1", value_parser = version)]
     pub mqtt: ProtocolVersion,

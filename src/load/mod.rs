@@ -3,14 +3,15 @@
 //!
 //! Every message carries its publisher, its sequence number and the time at which it was due. So
 //! loss, duplicates and disorder are counted, not assumed. The load tester shares no code with the
-//! broker but the names of [`crate::mqtt::packet`], the clock and the durations of the
-//! configuration.
+//! broker but the names of [`crate::mqtt::packet`], the clock, the durations of the configuration and
+//! the reader of certificates.
 //!
 //! | file | concern |
 //! |---|---|
 //! | `args` | the command line |
 //! | `plan` | the meaning of the arguments, or the reason why they are refused |
-//! | `client` | rumqttc for 3.1.1 and 5.0, behind one interface |
+//! | `credentials` | user name and password |
+//! | `client` | rumqttc for 3.1.1 and 5.0, behind one interface; TLS |
 //! | `verify` | the ledger: messages sent against messages received (pure) |
 //! | `flow` | the closed loop of one publisher (pure) |
 //! | `run` | the state that the clients of a run share |
@@ -27,6 +28,7 @@
 
 mod args;
 mod client;
+mod credentials;
 mod crew;
 mod flow;
 mod pace;

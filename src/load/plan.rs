@@ -1,10 +1,14 @@
 //! The plan of a scenario, checked before any connection is opened.
 
 use super::args::{Common, Layout};
-use super::client::{Acks, Options, Session};
+use super::client::{Acks, Options, Session, Tunnel};
+use super::credentials::Credentials;
 use super::verify;
 use crate::clock;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
+use crate::net::tls::client::client_config;
+use crate::net::tls::settings::CertificateFiles;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum number of clients on each side. Descriptors and ports end before that.
@@ -33,6 +37,8 @@ pub(super) fn require(holds: bool, why: &str) -> Result<(), Refused> {
 pub(super) struct Wire {
     pub host: String,
     pub port: u16,
+    pub credentials: Option<Credentials>,
+    pub tunnel: Option<Arc<Tunnel>>,
     pub version: ProtocolVersion,
     pub qos: QoS,
     pub payload: usize,
@@ -84,6 +90,8 @@ impl Wire {
         Ok(Wire {
             host: common.host.clone(),
             port: common.port,
+            credentials: Credentials::of(common)?,
+            tunnel: tunnel(common, run)?,
             version: common.mqtt,
             qos,
             payload: common.payload,
@@ -98,6 +106,8 @@ impl Wire {
         Options {
             host: self.host.clone(),
             port: self.port,
+            credentials: self.credentials.clone(),
+            tunnel: self.tunnel.clone(),
             version: self.version,
             client_id: format!("load{:08x}-{role}{index}", self.run),
             keep_alive: Duration::from_secs(60),
@@ -108,6 +118,23 @@ impl Wire {
             known_ids: Vec::new(),
         }
     }
+}
+
+/// Returns the TLS of all clients, or `None` if no argument asks for it.
+fn tunnel(common: &Common, run: u32) -> Result<Option<Arc<Tunnel>>, Refused> {
+    let identity = match (&common.cert, &common.key) {
+        (Some(certificate), Some(key)) => {
+            Some(CertificateFiles { certificate: certificate.clone(), key: key.clone() })
+        }
+        _ => None,
+    };
+    if !(common.tls || common.ca.is_some() || common.server_name.is_some() || identity.is_some()) {
+        return Ok(None);
+    }
+    let config =
+        client_config(common.ca.as_deref(), identity.as_ref()).map_err(|error| Refused(error.to_string()))?;
+    let name = common.server_name.as_deref().unwrap_or(&common.host);
+    Ok(Some(Arc::new(Tunnel::new(config, name, run)?)))
 }
 
 impl Extent {

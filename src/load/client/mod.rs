@@ -5,18 +5,25 @@
 //! more than 10 KiB, the 13.8 MiB that a 5.0 client takes, and the QoS 2 identifiers that a client
 //! forgets ([`Options::known_ids`]).
 
+mod tunnel;
 mod v4;
 mod v5;
 
+use super::credentials::Credentials;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use bytes::Bytes;
+use std::sync::Arc;
 use std::time::Duration;
+pub(super) use tunnel::Tunnel;
 
 /// The settings of one client.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub host: String,
     pub port: u16,
+    pub credentials: Option<Credentials>,
+    /// TLS; `None` for plain connections.
+    pub tunnel: Option<Arc<Tunnel>>,
     pub version: ProtocolVersion,
     pub client_id: String,
     pub keep_alive: Duration,
@@ -138,13 +145,14 @@ pub(super) enum Connection {
     V5(Box<rumqttc::v5::EventLoop>),
 }
 
-/// Returns a client that connects when its [`Connection`] runs.
-pub(super) fn open(options: &Options) -> (Sender, Connection) {
+/// Returns a client that connects when its [`Connection`] runs: to the broker, or to the Unix socket
+/// of a relay.
+fn open(options: &Options, relay: Option<&str>) -> (Sender, Connection) {
     if options.version.is_v5() {
-        let (client, event_loop) = v5::open(options);
+        let (client, event_loop) = v5::open(options, relay);
         (Sender::V5(client), Connection::V5(Box::new(event_loop)))
     } else {
-        let (client, event_loop) = v4::open(options);
+        let (client, event_loop) = v4::open(options, relay);
         (Sender::V4(client), Connection::V4(Box::new(event_loop)))
     }
 }
@@ -154,13 +162,21 @@ pub(super) fn open(options: &Options) -> (Sender, Connection) {
 /// # Errors
 /// The broker does not answer, or refuses. The text names its address.
 pub(super) async fn connect(options: &Options) -> Result<(Sender, Connection, bool), Broken> {
-    let (sender, mut connection) = open(options);
+    let cannot =
+        |cause: String| Broken(format!("cannot connect to {}:{}: {cause}", host(options), options.port));
+    let relay = match &options.tunnel {
+        Some(tunnel) => {
+            Some(tunnel.open(&options.host, options.port).await.map_err(|Broken(cause)| cannot(cause))?)
+        }
+        None => None,
+    };
+    let (sender, mut connection) = open(options, relay.as_ref().map(|relay| relay.path.as_str()));
     loop {
         match connection.next().await {
             Ok(Event::Connected { session_present }) => return Ok((sender, connection, session_present)),
             Ok(_) => {}
             Err(Broken(cause)) => {
-                return Err(Broken(format!("cannot connect to {}:{}: {cause}", host(options), options.port)));
+                return Err(cannot(relay.and_then(|relay| relay.failure()).unwrap_or(cause)));
             }
         }
     }

@@ -5,12 +5,20 @@ use crate::mqtt::packet::QoS;
 use bytes::Bytes;
 use rumqttc::{
     AsyncClient, ConnectionError, EventLoop, MqttOptions, Outgoing, Packet, Publish, StateError,
-    SubscribeReasonCode,
+    SubscribeReasonCode, Transport,
 };
 
-/// Returns a client that connects when its event loop runs.
-pub(super) fn open(options: &Options) -> (AsyncClient, EventLoop) {
-    let mut mqtt = MqttOptions::new(options.client_id.clone(), super::host(options), options.port);
+/// Returns a client that connects when its event loop runs: to the broker, or to the Unix socket
+/// `relay`.
+pub(super) fn open(options: &Options, relay: Option<&str>) -> (AsyncClient, EventLoop) {
+    let address = relay.map_or_else(|| super::host(options), str::to_owned);
+    let mut mqtt = MqttOptions::new(options.client_id.clone(), address, options.port);
+    if relay.is_some() {
+        mqtt.set_transport(Transport::unix());
+    }
+    if let Some(credentials) = &options.credentials {
+        mqtt.set_credentials(credentials.user.as_str(), credentials.password.as_str());
+    }
     let packet = super::packet_size(options.payload);
     mqtt.set_keep_alive(options.keep_alive)
         .set_clean_session(options.session == Session::Clean)

@@ -3,16 +3,24 @@
 use super::{Acks, Broken, Event, Message, Options, REQUESTS, Session};
 use crate::mqtt::packet::QoS;
 use bytes::Bytes;
-use rumqttc::Outgoing;
 use rumqttc::v5::mqttbytes::v5::{Packet, PubAckReason, PubRecReason, Publish, SubscribeReasonCode};
 use rumqttc::v5::{AsyncClient, ConnectionError, EventLoop, MqttOptions, StateError};
+use rumqttc::{Outgoing, Transport};
 
 /// rumqttc's limit for received packets if Maximum Packet Size is not set, in bytes.
 const DEFAULT_PACKET_SIZE: usize = 10 * 1024;
 
-/// Returns a client that connects when its event loop runs.
-pub(super) fn open(options: &Options) -> (AsyncClient, EventLoop) {
-    let mut mqtt = MqttOptions::new(options.client_id.clone(), super::host(options), options.port);
+/// Returns a client that connects when its event loop runs: to the broker, or to the Unix socket
+/// `relay`.
+pub(super) fn open(options: &Options, relay: Option<&str>) -> (AsyncClient, EventLoop) {
+    let address = relay.map_or_else(|| super::host(options), str::to_owned);
+    let mut mqtt = MqttOptions::new(options.client_id.clone(), address, options.port);
+    if relay.is_some() {
+        mqtt.set_transport(Transport::unix());
+    }
+    if let Some(credentials) = &options.credentials {
+        mqtt.set_credentials(credentials.user.as_str(), credentials.password.as_str());
+    }
     mqtt.set_keep_alive(options.keep_alive)
         .set_clean_start(options.session == Session::Clean)
         .set_manual_acks(options.acks == Acks::ByHand)
