@@ -1,7 +1,7 @@
 # Homing in a container:
 #   docker build -t homing .
-#   docker run -p 1883:1883 homing
-# Nothing is authenticated in this version: make the port reachable only for clients that may publish and subscribe to everything.
+#   docker run -p 1883:1883 -v "$PWD/passwd:/etc/homing/passwd:ro" -e HOMING_AUTH__PASSWORD_FILE=/etc/homing/passwd homing
+# `homing passwd` makes the file. Without it, and without HOMING_AUTH__ANONYMOUS=always, nobody may connect.
 
 FROM rust:1-slim-bookworm AS build
 # jemalloc is built from source.

@@ -59,7 +59,7 @@
 //! - Recovery from a panic: the process ends (`panic = "abort"`), because a half-changed shard must
 //!   not continue.
 //! - Resending to a 5.0 client on a live connection [MQTT-4.4.0-1].
-//! - TLS, WebSocket, clustering, an admin interface.
+//! - Clustering, an admin interface.
 
 #![warn(missing_docs, unreachable_pub)]
 #![warn(clippy::unwrap_used, reason = "a panic is fatal to the whole broker, so it must be argued for")]

@@ -3,12 +3,13 @@
 //!
 //! The broker itself is in the library.
 
+mod banner;
+
+use banner::{banner, plain_addresses, warn_of_entrances};
 use clap::{Args, Parser, Subcommand};
 use homing::auth::passwd::{self, PasswdArguments, PasswdError};
-use homing::broker::{Broker, OpenListener, Signals, stderr};
-use homing::config::{
-    AnonymousClients, Auth, Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration,
-};
+use homing::broker::{Broker, Signals, stderr};
+use homing::config::{Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
 use homing::health::command::HealthArguments;
 use homing::import::mosquitto;
@@ -262,7 +263,7 @@ fn serve(loaded: Loaded) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    broker.addresses().iter().for_each(|address| warn_of_entrance(&auth, *address));
+    warn_of_entrances(&broker, &auth);
     if let Some(file) = &addresses_file {
         // `homing health` asks the first address, and speaks plain MQTT.
         let is_plain = |address: &&SocketAddr| plain_addresses(&broker).any(|plain| plain == **address);
@@ -439,64 +440,6 @@ fn configuration_line(loaded: &Loaded) -> String {
         }
         _ => format!("built-in defaults, {}", read.join(", ")),
     }
-}
-
-/// Returns true if clients without credentials may enter by a listener at this address.
-fn admits_anonymous(auth: &Auth, address: SocketAddr) -> bool {
-    match auth.anonymous {
-        AnonymousClients::Always => true,
-        AnonymousClients::Loopback => address.ip().is_loopback(),
-        AnonymousClients::Never => false,
-    }
-}
-
-/// Returns who may connect to a listener, for the banner.
-fn entrants(auth: &Auth, address: SocketAddr) -> &'static str {
-    match (admits_anonymous(auth, address), auth.password_path().is_some()) {
-        (true, true) => "users of the password file, and clients without a user name",
-        (true, false) => "everybody: nothing is authenticated",
-        (false, true) => "users of the password file",
-        (false, false) => "nobody: set auth.password_file, or auth.anonymous",
-    }
-}
-
-/// Writes a warning if a listener that others can reach lets nobody in, or everybody.
-fn warn_of_entrance(auth: &Auth, address: SocketAddr) {
-    if address.ip().is_loopback() || auth.password_path().is_some() {
-        return;
-    }
-    if admits_anonymous(auth, address) {
-        tracing::warn!(%address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
-    } else {
-        tracing::warn!(%address, "nobody can connect by this listener: set auth.password_file (`homing passwd` makes one), or auth.anonymous = \"always\" to let everybody in");
-    }
-}
-
-/// Returns the addresses where clients speak plain MQTT.
-fn plain_addresses(broker: &Broker) -> impl Iterator<Item = SocketAddr> {
-    broker.listeners().iter().filter_map(OpenListener::plain_address)
-}
-
-fn banner(broker: &Broker, auth: &Auth, configuration: &str, storage: &str) -> String {
-    let mut text = format!("Homing {}: MQTT 3.1, 3.1.1 and 5.0\n", env!("CARGO_PKG_VERSION"));
-    for listener in broker.listeners() {
-        text += &format!("  listening on    {listener}\n");
-    }
-    for address in broker.addresses() {
-        text += &format!("  may connect     to {address}: {}\n", entrants(auth, *address));
-    }
-    text += &format!("  configuration   {configuration}\n");
-    text += &format!("  storage         {storage}\n");
-    if let Some(address) = plain_addresses(broker).next() {
-        let (host, port) = (health::reachable(address).ip(), address.port());
-        let user = if admits_anonymous(auth, address) { "" } else { "-u USER -P PASSWORD " };
-        text +=
-            &format!("  try it          mosquitto_sub -h {host} -p {port} {user}-q 1 -v -t 'greetings/#'\n");
-        text += &format!(
-            "                  mosquitto_pub -h {host} -p {port} {user}-q 1 -t greetings/hello -m hi\n"
-        );
-    }
-    text + "  stop it         Ctrl-C (SIGINT) or SIGTERM; a second one stops it at once"
 }
 
 fn check_config(loaded: &Loaded) -> String {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 20] = [
+const ORDER: [(&str, bool); 21] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -31,6 +31,7 @@ const ORDER: [(&str, bool); 20] = [
     ("health", false),
     ("import", false),
     ("load", false),
+    ("banner", false),
     ("main", false),
 ];
 

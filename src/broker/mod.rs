@@ -78,7 +78,9 @@ mod sys;
 
 use crate::config::{Config, ListenerAddress};
 use crate::mqtt::keyed;
+use crate::net::tls::settings::ClientCertificates;
 use crate::store::{Store, StoreError};
+use handshake::entrance::client_certificates;
 use handshake::reload::TlsReload;
 pub use signals::Signals;
 use signals::{Request, Requests};
@@ -101,6 +103,8 @@ pub struct OpenListener {
     pub name: Option<String>,
     /// True with TLS.
     pub has_tls: bool,
+    /// Whether clients are asked for a certificate.
+    pub client_certificates: ClientCertificates,
     /// True with WebSocket.
     pub is_websocket: bool,
     /// True if each connection begins with a PROXY header.
@@ -167,6 +171,10 @@ impl Broker {
                 address: address.clone(),
                 name: listener.name.clone(),
                 has_tls: listener.tls.is_some(),
+                client_certificates: listener
+                    .tls
+                    .as_ref()
+                    .map_or(ClientCertificates::Off, client_certificates),
                 is_websocket: listener.protocol.as_deref() == Some("websocket"),
                 has_proxy: bound.entrance.proxy.is_some(),
             });

@@ -139,11 +139,7 @@ fn tls_settings(tls: &ListenerTls) -> TlsSettings {
         alpn: tls.alpn.clone().unwrap_or(defaults.alpn),
         record_size: tls.record_size.map_or(defaults.record_size, |size| size.as_usize()),
         tickets: tls.tickets.unwrap_or(defaults.tickets),
-        client_certificates: match tls.client_certificates.as_deref() {
-            Some("optional") => ClientCertificates::Optional,
-            Some("required") => ClientCertificates::Required,
-            _ => ClientCertificates::Off,
-        },
+        client_certificates: client_certificates(tls),
         client_ca: tls.client_ca.as_ref().map(PathBuf::from),
         crl: tls.crl.iter().flatten().map(PathBuf::from).collect(),
         crl_check: match tls.crl_check.as_deref() {
@@ -159,6 +155,15 @@ fn tls_settings(tls: &ListenerTls) -> TlsSettings {
             _ => CertificateUser::Cn,
         },
         certificates: defaults.certificates,
+    }
+}
+
+/// Returns whether clients are asked for a certificate.
+pub(in crate::broker) fn client_certificates(tls: &ListenerTls) -> ClientCertificates {
+    match tls.client_certificates.as_deref() {
+        Some("optional") => ClientCertificates::Optional,
+        Some("required") => ClientCertificates::Required,
+        _ => ClientCertificates::Off,
     }
 }
 
