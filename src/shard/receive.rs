@@ -114,7 +114,7 @@ impl Shard {
             ReadProgress::Closed => return ReadProgress::Closed,
             _ => {}
         }
-        let Core { connections, effects, shared, .. } = &mut self.core;
+        let Core { connections, effects, shared, exchange, .. } = &mut self.core;
         // At the end of what was read, the rest is the front of a packet.
         let kind = match progress {
             ReadProgress::All => Unhandled::PartialPacket,
@@ -122,7 +122,11 @@ impl Shard {
         };
         let is_large = connections.keep_partial(now, id, rest, kind, effects);
         if is_large
-            && shared.partial.is_exceeded(connections.unreported_partial())
+            && shared.partial.is_exceeded_by(
+                connections.partial_bytes(),
+                connections.unreported_partial(),
+                exchange.shards(),
+            )
             && let Some(largest) = connections.largest_partial()
         {
             // The packet cannot be answered, because it cannot be kept.

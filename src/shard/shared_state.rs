@@ -51,10 +51,16 @@ impl PartialShare {
         self.held.fetch_add(grown, Ordering::Relaxed);
     }
 
-    /// Returns true if the limit is exceeded. `unreported` is the growth of the calling shard since
-    /// its last report, in bytes.
-    pub(crate) fn is_exceeded(&self, unreported: i64) -> bool {
-        self.held.load(Ordering::Relaxed) + unreported > self.most.load(Ordering::Relaxed)
+    /// Returns true if a shard has to disconnect a client: the limit is exceeded, and the shard
+    /// itself holds more than its part of the limit, which is one of `shards` equal parts.
+    /// `own` is what the shard holds, and `unreported` its growth since its last report, in bytes.
+    ///
+    /// A shard knows only its own connections. Without its part, it would disconnect an honest
+    /// client while other shards hold all the bytes. At worst, the shards hold twice the limit.
+    pub(crate) fn is_exceeded_by(&self, own: usize, unreported: i64, shards: u8) -> bool {
+        let most = self.most.load(Ordering::Relaxed);
+        let own = i64::try_from(own).unwrap_or(i64::MAX);
+        self.held.load(Ordering::Relaxed) + unreported > most && own > most / i64::from(shards.max(1))
     }
 }
 

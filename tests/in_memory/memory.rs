@@ -1,7 +1,7 @@
 //! Memory that clients make the broker hold is bounded, also within a turn and for unfinished
 //! packets.
 
-use crate::client::{V5, connect, encoded, enter, publication, will};
+use crate::client::{V5, connect, encoded, enter, named_at, publication, will};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::mqtt::packet::{Connect, ConnectProperties, Packet, Publish, WillMessage};
 use homing::persistence::records::Record;
@@ -65,6 +65,25 @@ fn who_holds_most_of_an_unfinished_packet_is_disconnected_and_not_who_reads_next
     driver.send(honest, &whole[90 * KIB..]);
     assert!(driver.is_open(honest));
     assert_eq!(hoarders.iter().filter(|link| !driver.is_open(**link)).count(), 1, "one made room enough");
+}
+
+#[test]
+fn a_client_is_not_disconnected_for_the_unfinished_packets_of_another_shard() {
+    let mut driver = MemoryDriver::new(&driver::settings(), 2);
+    driver.shared.partial.limit(400 * KIB as u64);
+    let hoarders = [0, 1, 2, 3, 4, 5].map(|n| {
+        let name = named_at(&format!("hoarder-{n}"), 1, 2);
+        client(&mut driver, &name, 0, None)
+    });
+    for hoarder in hoarders {
+        driver.send(hoarder, &begun(100 * KIB - 1));
+    }
+    let honest = client(&mut driver, &named_at("honest", 0, 2), 0, None);
+    let whole = begun(usize::MAX);
+    driver.send(honest, &whole[..60 * KIB]);
+    driver.send(honest, &whole[60 * KIB..]);
+    assert!(driver.is_open(honest));
+    assert_eq!(hoarders.iter().filter(|link| driver.is_open(**link)).count(), 4, "the limit holds");
 }
 
 #[test]
