@@ -318,7 +318,18 @@ pub(super) fn problems(value: &Value) -> Vec<Problem> {
 fn check_unique(problems: &mut Problems, name: &str, fields: &Map<String, Value>, earlier: &[Value]) {
     for key in ["address", "name"] {
         let Some(value) = fields.get(key) else { continue };
-        let Some(text) = value::text(value).filter(|text| !text.ends_with(":0")) else { continue };
+        let Some(text) = value::text(value) else { continue };
+        // Port 0 takes a free port each time.
+        if key == "address" && text.ends_with(":0") {
+            continue;
+        }
+        let number = text.strip_prefix("listener-").and_then(|number| number.parse::<usize>().ok());
+        if key == "name" && number.is_some_and(|number| number != earlier.len() + 1) {
+            let allowed = format!(
+                "another name: \"{text}\" is that of the listener at this place of the list, if it has none"
+            );
+            problems.refuse(&format!("{name}: {key}"), value, &allowed);
+        }
         let same = earlier.iter().position(|other| match &other.kind {
             ValueKind::Table(other) => other.get(key).and_then(value::text) == Some(text),
             _ => false,

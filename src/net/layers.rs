@@ -162,6 +162,20 @@ impl Layers {
         Ok(Opened { used: opened.used, closed: opened.closed || ws.is_closed() })
     }
 
+    /// Appends the reply to the newest ping of WebSocket that waits, if there is one. Called when the
+    /// socket has taken everything that stood before the reply.
+    pub fn reply_to_ping(&mut self, out: &mut Vec<u8>) {
+        let Some(ws) = &mut self.ws else { return };
+        match &mut self.tls {
+            Some(tls) => {
+                let mut reply = Vec::new();
+                ws.reply_to_ping(&mut reply);
+                tls.seal(std::iter::once(reply.as_slice()), usize::MAX, out);
+            }
+            None => ws.reply_to_ping(out),
+        }
+    }
+
     /// Seals up to 64 KiB of `pieces` and appends the wire bytes to `out`. Returns the number of MQTT
     /// bytes sealed.
     ///

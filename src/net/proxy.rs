@@ -63,6 +63,8 @@ pub struct Proxied {
     /// The address of the client; an IPv4 address in IPv6 form is written as IPv4. `None` means the
     /// real peer: a health check of the proxy (LOCAL), or a client of unknown address.
     pub source: Option<SocketAddr>,
+    /// True for a connection of the proxy itself, such as a health check (LOCAL).
+    pub is_local: bool,
     /// What the proxy says about the client's TLS, if the client used TLS.
     pub tls: Option<ProxiedTls>,
 }
@@ -160,12 +162,12 @@ pub fn read(bytes: &[u8], rules: ProxyRules) -> Result<Option<Proxied>, ProxyErr
     // Section 2.2: command 0 is LOCAL.
     let is_local = version == 2 && header.get(12).is_some_and(|command| command & 0x0F == 0);
     if is_local {
-        return Ok(Some(Proxied { used, source: None, tls: None }));
+        return Ok(Some(Proxied { used, source: None, is_local: true, tls: None }));
     }
     if rules.require_tls && tls.is_none() {
         return Err(ProxyError::NoTls);
     }
-    Ok(Some(Proxied { used, source, tls }))
+    Ok(Some(Proxied { used, source, is_local: false, tls }))
 }
 
 /// Returns the end of a line of version 1, if it has arrived.

@@ -94,6 +94,9 @@ pub struct ConnectionActor<D> {
     /// True if a deadline of the connection has passed, and the client is not disconnected yet. The
     /// client was silent, or took no bytes, for too long.
     overdue: bool,
+    /// True if TLS or WebSocket was closed by the peer, and the shard has not handled all that came
+    /// before. The connection ends when it has.
+    peer_closed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,6 +116,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
             state: SocketState::Open,
             awaits_writable: false,
             overdue: false,
+            peer_closed: false,
         }
     }
 
@@ -144,6 +148,9 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
                 SocketState::Lingering => true,
                 SocketState::Gone => false,
             };
+            if reading && self.peer_closed {
+                return self.end_of_stream();
+            }
             let Some(endpoint) = self.endpoint.as_ref().filter(|_| reading) else { return };
             let transport = endpoint.transport();
             let mut buffer = driver.read_buffer();
@@ -160,11 +167,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
                     return self.received(&mut buffer, n);
                 }
                 Ok(SocketRead::Last(n)) => n,
-                Ok(SocketRead::End) => {
-                    // The client may have closed its side alone, and still read the answers.
-                    driver.flush_connection(self.id);
-                    return self.gone("closed by the peer");
-                }
+                Ok(SocketRead::End) => return self.end_of_stream(),
                 Err(error) => return self.gone(&error.to_string()),
             };
             self.received(&mut buffer, read);
@@ -201,10 +204,10 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         }
         match result {
             Ok(false) => {}
-            Ok(true) => {
-                driver.flush_connection(self.id);
-                self.gone("closed by the peer");
-            }
+            // Of a paused connection, the packets before the close wait in the shard. A DISCONNECT
+            // may be among them.
+            Ok(true) if self.state == SocketState::Open && !driver.reads(self.id) => self.peer_closed = true,
+            Ok(true) => self.end_of_stream(),
             Err(error) => self.gone(&error.to_string()),
         }
     }
@@ -229,6 +232,13 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
             None => Err(released.peer.listener()),
         };
         self.driver.move_to_shard(shard, incoming);
+    }
+
+    /// Ends the connection after the last byte of the client.
+    fn end_of_stream(&mut self) {
+        // The client may have closed its side alone, and still read the answers.
+        self.driver.flush_connection(self.id);
+        self.gone("closed by the peer");
     }
 
     /// Closes the socket and reports it, once.

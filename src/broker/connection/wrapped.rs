@@ -110,7 +110,13 @@ impl Wrapped {
         unacknowledged: impl Fn() -> usize,
     ) -> io::Result<Written> {
         let mut written = Written::default();
+        let had_pending = self.has_pending();
         self.send_pending(&mut send, &mut written)?;
+        if had_pending && self.pending.is_empty() {
+            self.layers.reply_to_ping(&mut self.pending);
+            self.sealed.wire += self.pending.len() as u64;
+            self.send_pending(&mut send, &mut written)?;
+        }
         while self.pending.is_empty() && outbox.writable() > 0 {
             scratch.clear();
             let sealed = if outbox.is_contiguous() {

@@ -24,7 +24,7 @@ use super::events::EventLog;
 use super::message::{Adopt, Incoming};
 use super::statistics::BrokerStatistics;
 use crate::clock;
-use crate::shard::arrival::{Arrival, ListenerNumber};
+use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
 use crate::time::Instant;
 use actix::Recipient;
 use entrance::Entrance;
@@ -172,7 +172,7 @@ impl HandshakeThread {
         let NewSocket { entrance, transport, peer, accepted, mut arrival } = socket;
         let left = self.parts.connect_timeout.saturating_sub(clock::now().since(accepted));
         let result = tokio::time::timeout(left, stages::run(&entrance, transport, &peer)).await;
-        let Done { transport, unread, source, certificate_user } = match result {
+        let Done { transport, unread, source, is_of_unknown_source, certificate_user } = match result {
             Ok(Ok(done)) => done,
             Ok(Err(refused)) => return self.log_refused(&entrance, &peer, &refused),
             Err(_) => {
@@ -181,7 +181,8 @@ impl HandshakeThread {
             }
         };
         let peer = source.map_or(peer, |source| PeerAddress::ip(entrance.number, source));
-        arrival.reach = entrance.reach(&peer);
+        // A client of unknown address may come from anywhere, though its proxy is local.
+        arrival.reach = if is_of_unknown_source { Reach::Network } else { entrance.reach(&peer) };
         arrival.certificate_user = certificate_user;
         place.is_handed_over = true;
         let shard = self.next.get();

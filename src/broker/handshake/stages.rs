@@ -60,6 +60,8 @@ pub(super) struct Done {
     pub(super) unread: Vec<u8>,
     /// The address that a trusted proxy named; `None` if the peer is the client.
     pub(super) source: Option<SocketAddr>,
+    /// True if a proxy forwards a client whose address it does not know.
+    pub(super) is_of_unknown_source: bool,
     /// The user name in the client's certificate; `None` without one.
     pub(super) certificate_user: Option<Box<str>>,
 }
@@ -83,13 +85,14 @@ pub(super) async fn run(
     let mut stream = Stream { transport: Transport::new(transport)?, wire: Vec::new() };
     let address = peer.socket_address().map(|address| address.ip());
     let (mut plain, mut tls) = (Vec::new(), None);
-    let (mut source, mut certificate_user) = (None, None);
+    let (mut source, mut certificate_user, mut is_of_unknown_source) = (None, None, false);
     if let Some(rules) = entrance.proxy {
         if !entrance.trusts(address) {
             return Err(Refused::Untrusted);
         }
         let proxied = stream.proxy(rules).await?;
         source = proxied.source;
+        is_of_unknown_source = source.is_none() && !proxied.is_local;
         // Without the demand for TLS, the operator does not rely on what the header says of it.
         let user = proxied.tls.filter(|_| rules.require_tls).and_then(|tls| tls.user.ok());
         certificate_user = user.map(String::into_boxed_str);
@@ -101,7 +104,8 @@ pub(super) async fn run(
     }
     if tls.is_none() && entrance.websocket.is_none() {
         let unread = stream.wire;
-        return Ok(Done { transport: stream.transport.detach(), unread, source, certificate_user });
+        let transport = stream.transport.detach();
+        return Ok(Done { transport, unread, source, is_of_unknown_source, certificate_user });
     }
     let mut layers = Layers::new(tls, None);
     if let Some(rules) = &entrance.websocket {
@@ -112,7 +116,7 @@ pub(super) async fn run(
     }
     let tail = stream.open(&mut layers, &mut plain).await?;
     let transport = stream.transport.detach().wrap(Wrapped::new(layers, tail));
-    Ok(Done { transport, unread: plain, source, certificate_user })
+    Ok(Done { transport, unread: plain, source, is_of_unknown_source, certificate_user })
 }
 
 impl Stream {
@@ -163,11 +167,12 @@ impl Stream {
             out.clear();
             let progress = progress?;
             self.wire.drain(..progress.used);
-            if progress.closed {
-                return Err(Refused::Closed);
-            }
+            // A client may finish the handshake, send its packets and close in one segment.
             if progress.done {
                 break;
+            }
+            if progress.closed {
+                return Err(Refused::Closed);
             }
         }
         // The newest server, because a reload may have come meanwhile.
