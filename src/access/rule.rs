@@ -3,7 +3,7 @@
 //! The meaning is mosquitto's (mosquitto.conf(5), `acl_file`). Only a rule that begins with `$`
 //! matches a topic that begins with `$`.
 
-use crate::mqtt::topic::{TopicFilter, TopicFilterError, begins_with_dollar};
+use crate::mqtt::topic::{TopicFilter, TopicFilterError, begins_with_dollar, levels_match};
 use std::borrow::Cow;
 use thiserror::Error;
 
@@ -98,8 +98,8 @@ impl RuleFilter {
     /// identifier.
     ///
     /// # Errors
-    /// As [`RuleFilter::topic`], and a placeholder that is not a whole level. mosquitto 2.0 replaces
-    /// it, mosquitto 2.1 does not; so its meaning is not clear.
+    /// As [`RuleFilter::topic`], and a placeholder that is not a whole level. mosquitto 2.0
+    /// replaces it, mosquitto 2.1 does not; so its meaning is not clear.
     pub fn pattern(text: &str) -> Result<RuleFilter, RuleError> {
         check(text)?;
         let (mut literal, mut at) = (None, 0);
@@ -162,8 +162,8 @@ impl RuleFilter {
         }
     }
 
-    /// Returns the rule as a topic filter, with the names of the client filled in. Returns `None` if
-    /// the rule matches no topic for this client.
+    /// Returns the rule as a topic filter, with the names of the client filled in. Returns `None`
+    /// if the rule matches no topic for this client.
     pub fn filled(&self, names: ClientNames<'_>) -> Option<Cow<'_, str>> {
         if !matches!(self.shape, Shape::Pattern { .. }) {
             return Some(Cow::Borrowed(&self.text));
@@ -207,21 +207,6 @@ fn fill<'a>(pattern: &'a str, names: ClientNames<'a>) -> impl Iterator<Item = &'
         CLIENT => names.client_id.split('/'),
         level => level.split('/'),
     })
-}
-
-/// Compares level by level. `#` also matches the parent level.
-fn levels_match<'a>(filter: impl Iterator<Item = &'a str>, topic: &str) -> bool {
-    let mut levels = topic.split('/');
-    for wanted in filter {
-        if wanted == "#" {
-            return true;
-        }
-        match levels.next() {
-            Some(level) if wanted == "+" || wanted == level => {}
-            _ => return false,
-        }
-    }
-    levels.next().is_none()
 }
 
 #[cfg(test)]

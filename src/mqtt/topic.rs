@@ -172,8 +172,15 @@ pub fn matches(filter: &str, topic: &str) -> bool {
     if begins_with_dollar(topic) && filter.starts_with(['+', '#']) {
         return false;
     }
+    levels_match(filter.split('/'), topic)
+}
+
+/// True if the levels of a valid filter match a text of levels, such as a Topic Name or the end of
+/// one. Knows nothing of `$`. Linear in the lengths, no allocation.
+#[inline]
+pub fn levels_match<'a>(filter: impl Iterator<Item = &'a str>, topic: &str) -> bool {
     let mut levels = topic.split('/');
-    for wanted in filter.split('/') {
+    for wanted in filter {
         // `#` matches the parent level too: `a/#` matches `a`.
         if wanted == "#" {
             return true;
