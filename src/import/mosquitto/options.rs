@@ -48,109 +48,140 @@ const BRIDGES: &[&str] = &[
     "username",
 ];
 
+/// Options whose meaning is written as keys of Homing.
+const TRANSLATED: [&str; 40] = [
+    "listener",
+    "port",
+    "bind_address",
+    "socket_domain",
+    "max_connections",
+    "global_max_connections",
+    "global_max_clients",
+    "protocol",
+    "cafile",
+    "certfile",
+    "keyfile",
+    "crlfile",
+    "require_certificate",
+    "tls_version",
+    "use_identity_as_username",
+    "use_subject_as_username",
+    "disable_client_cert_date_checks",
+    "websockets_origin",
+    "enable_proxy_protocol",
+    "proxy_protocol_v2_require_tls",
+    "allow_anonymous",
+    "listener_allow_anonymous",
+    "password_file",
+    "acl_file",
+    "per_listener_settings",
+    "max_inflight_messages",
+    "max_keepalive",
+    "max_packet_size",
+    "message_size_limit",
+    "max_queued_messages",
+    "max_queued_bytes",
+    "max_topic_alias",
+    "memory_limit",
+    "persistent_client_expiration",
+    "retry_interval",
+    "sys_interval",
+    "persistence",
+    "persistence_location",
+    "log_type",
+    "log_dest",
+];
+
+/// Options that Homing does not need.
+const NEEDLESS: [&str; 16] = [
+    "autosave_interval",
+    "autosave_on_changes",
+    "persistence_file",
+    "persistence_client_expiration",
+    "store_clean_interval",
+    "set_tcp_nodelay",
+    "allow_duplicate_messages",
+    "trace_level",
+    "log_facility",
+    "log_timestamp",
+    "log_timestamp_format",
+    "connection_messages",
+    "websockets_log_level",
+    "websockets_headers_size",
+    "packet_buffer_size",
+    "dhparamfile",
+];
+
+/// Options that Homing does not have, and what Homing does.
+const DIFFERENT: [(&str, &str); 16] = [
+    ("user", "Homing does not change its user; start it as that user, for example by systemd's User="),
+    ("pid_file", "Homing writes no such file; systemd and containers need none"),
+    ("ciphers", "Homing chooses from the cipher suites of TLS 1.2 with forward secrecy and of TLS 1.3"),
+    (
+        "ciphers_tls1.3",
+        "Homing chooses from the cipher suites of TLS 1.2 with forward secrecy and of TLS 1.3",
+    ),
+    ("auto_id_prefix", "client identifiers that Homing makes begin with homing-"),
+    ("allow_zero_length_clientid", "Homing gives a client without identifier one"),
+    ("queue_qos0_messages", "Homing does not queue QoS 0 messages for clients that are away"),
+    ("upgrade_outgoing_qos", "Homing sends with the lower of the two QoS, as the standard demands"),
+    ("max_qos", "Homing accepts every QoS"),
+    ("max_inflight_bytes", "Homing bounds messages in flight by number (limits.in_flight)"),
+    ("retain_available", "Homing keeps retained messages (limits.retained_messages, limits.retained_bytes)"),
+    ("retain_expiry_interval", "Homing keeps retained messages until their own expiry"),
+    ("accept_protocol_versions", "Homing accepts MQTT 3.1, 3.1.1 and 5.0"),
+    (
+        "check_retain_source",
+        "Homing delivers a retained message even if its publisher has lost the permission",
+    ),
+    ("http_dir", "Homing serves no files"),
+    ("enable_control_api", "Homing has no such interface"),
+];
+
+/// Options whose loss would let clients do more, or cut clients off, and the reason.
+const MISSING: [(&str, &str); 5] = [
+    ("clientid_prefixes", "Homing does not restrict client identifiers yet"),
+    (
+        "use_username_as_clientid",
+        "Homing does not take the client identifier from the user name; clients could take over the sessions of others",
+    ),
+    ("bind_interface", "Homing listens on addresses; name the address of the interface in `listener`"),
+    ("capath", "Homing reads authorities from one file; put them into a file for cafile"),
+    ("mount_point", "Homing has no mount points; clients would see the topics of others"),
+];
+
 /// Returns the fate of an option, or `None` if mosquitto has no such option.
 pub fn fate(name: &str) -> Option<Fate> {
-    use Fate::{Differs, Lost, Needless, Translated};
-    Some(match name {
-        "listener"
-        | "port"
-        | "bind_address"
-        | "socket_domain"
-        | "max_connections"
-        | "global_max_connections"
-        | "global_max_clients"
-        | "protocol" => Translated,
-        "cafile"
-        | "certfile"
-        | "keyfile"
-        | "crlfile"
-        | "require_certificate"
-        | "tls_version"
-        | "use_identity_as_username"
-        | "use_subject_as_username"
-        | "disable_client_cert_date_checks"
-        | "websockets_origin"
-        | "enable_proxy_protocol"
-        | "proxy_protocol_v2_require_tls" => Translated,
-        "allow_anonymous"
-        | "listener_allow_anonymous"
-        | "password_file"
-        | "acl_file"
-        | "per_listener_settings" => Translated,
-        "max_inflight_messages"
-        | "max_keepalive"
-        | "max_packet_size"
-        | "message_size_limit"
-        | "max_queued_messages"
-        | "max_queued_bytes"
-        | "max_topic_alias"
-        | "memory_limit"
-        | "persistent_client_expiration"
-        | "retry_interval"
-        | "sys_interval" => Translated,
-        "persistence" | "persistence_location" | "log_type" | "log_dest" => Translated,
-        "autosave_interval"
-        | "autosave_on_changes"
-        | "persistence_file"
-        | "persistence_client_expiration"
-        | "store_clean_interval"
-        | "set_tcp_nodelay"
-        | "allow_duplicate_messages"
-        | "trace_level" => Needless,
-        "log_facility"
-        | "log_timestamp"
-        | "log_timestamp_format"
-        | "connection_messages"
-        | "websockets_log_level"
-        | "websockets_headers_size"
-        | "packet_buffer_size" => Needless,
-        "dhparamfile" => Needless,
-        "user" => {
-            Differs("Homing does not change its user; start it as that user, for example by systemd's User=")
-        }
-        "pid_file" => Differs("Homing writes no such file; systemd and containers need none"),
-        "ciphers" | "ciphers_tls1.3" => {
-            Differs("Homing chooses from the cipher suites of TLS 1.2 with forward secrecy and of TLS 1.3")
-        }
-        "auto_id_prefix" => Differs("client identifiers that Homing makes begin with homing-"),
-        "allow_zero_length_clientid" => Differs("Homing gives a client without identifier one"),
-        "queue_qos0_messages" => Differs("Homing does not queue QoS 0 messages for clients that are away"),
-        "upgrade_outgoing_qos" => {
-            Differs("Homing sends with the lower of the two QoS, as the standard demands")
-        }
-        "max_qos" => Differs("Homing accepts every QoS"),
-        "max_inflight_bytes" => Differs("Homing bounds messages in flight by number (limits.in_flight)"),
-        "retain_available" => {
-            Differs("Homing keeps retained messages (limits.retained_messages, limits.retained_bytes)")
-        }
-        "retain_expiry_interval" => Differs("Homing keeps retained messages until their own expiry"),
-        "accept_protocol_versions" => Differs("Homing accepts MQTT 3.1, 3.1.1 and 5.0"),
-        "check_retain_source" => {
-            Differs("Homing delivers a retained message even if its publisher has lost the permission")
-        }
-        "http_dir" => Differs("Homing serves no files"),
-        "enable_control_api" => Differs("Homing has no such interface"),
-        "clientid_prefixes" => Lost("Homing does not restrict client identifiers yet"),
-        "use_username_as_clientid" => Lost(
-            "Homing does not take the client identifier from the user name; clients could take over the sessions of others",
-        ),
-        "bind_interface" => {
-            Lost("Homing listens on addresses; name the address of the interface in `listener`")
-        }
-        "capath" => Lost("Homing reads authorities from one file; put them into a file for cafile"),
-        "mount_point" => Lost("Homing has no mount points; clients would see the topics of others"),
-        "psk_file" | "psk_hint" => PSK,
-        "tls_engine" | "tls_engine_kpass_sha1" | "tls_keyform" => ENGINE,
+    if TRANSLATED.contains(&name) {
+        return Some(Fate::Translated);
+    }
+    if NEEDLESS.contains(&name) {
+        return Some(Fate::Needless);
+    }
+    let text = |table: &[(&str, &'static str)]| {
+        table.iter().find(|(option, _)| *option == name).map(|(_, text)| *text)
+    };
+    text(&DIFFERENT)
+        .map(Fate::Differs)
+        .or_else(|| text(&MISSING).map(Fate::Lost))
+        .or_else(|| unsupported(name))
+}
+
+/// Returns the fate of an option of a whole part of mosquitto that Homing does not have.
+fn unsupported(name: &str) -> Option<Fate> {
+    match name {
+        "psk_file" | "psk_hint" => Some(PSK),
+        "tls_engine" | "tls_engine_kpass_sha1" | "tls_keyform" => Some(ENGINE),
         "plugin"
         | "plugin_load"
         | "plugin_use"
         | "global_plugin"
         | "auth_plugin"
-        | "auth_plugin_deny_special_chars" => PLUGIN,
-        name if name.starts_with("plugin_opt_") || name.starts_with("auth_opt_") => PLUGIN,
-        name if name.starts_with("bridge_") || BRIDGES.contains(&name) => BRIDGE,
-        _ => return None,
-    })
+        | "auth_plugin_deny_special_chars" => Some(PLUGIN),
+        name if name.starts_with("plugin_opt_") || name.starts_with("auth_opt_") => Some(PLUGIN),
+        name if name.starts_with("bridge_") || BRIDGES.contains(&name) => Some(BRIDGE),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
