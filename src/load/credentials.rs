@@ -2,7 +2,7 @@
 //! other users of the machine can see it.
 
 use super::args::Common;
-use super::plan::Refused;
+use super::refused::Refused;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -29,8 +29,8 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Returns the user name of the arguments with the password of the file, else of the environment.
-    /// Returns `None` without a user name.
+    /// Returns the user name of the arguments with the password of the file, else of the
+    /// environment. Returns `None` without a user name.
     ///
     /// # Errors
     /// The password cannot be read, or is too long.

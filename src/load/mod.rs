@@ -3,8 +3,8 @@
 //!
 //! Every message carries its publisher, its sequence number and the time at which it was due. So
 //! loss, duplicates and disorder are counted, not assumed. The load tester shares no code with the
-//! broker but the names of [`crate::mqtt::packet`], the clock, the durations of the configuration and
-//! the reader of certificates.
+//! broker but the names of [`crate::mqtt::packet`], the clock, the durations of the configuration
+//! and the reader of certificates.
 //!
 //! | file | concern |
 //! |---|---|
@@ -37,6 +37,7 @@ mod plot;
 mod process;
 mod progress;
 mod record;
+mod refused;
 mod report;
 mod run;
 mod scenario;

@@ -3,6 +3,7 @@
 use super::args::{Common, Layout};
 use super::client::{Acks, Options, Session, Tunnel};
 use super::credentials::Credentials;
+use super::refused::{Refused, require};
 use super::verify;
 use crate::clock;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
@@ -18,19 +19,6 @@ const PAYLOAD: usize = 268_435_455 - 1024;
 
 /// The duration of a scenario if neither `--duration` nor `--messages` is given.
 const DURATION: Duration = Duration::from_secs(10);
-
-/// The reason why arguments are refused, as one line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Refused(pub String);
-
-/// Refuses with the text `why` unless `holds`.
-///
-/// # Errors
-/// The text, if `holds` is false.
-pub(super) fn require(holds: bool, why: &str) -> Result<(), Refused> {
-    if holds { Ok(()) } else { Err(Refused(why.to_owned())) }
-}
 
 /// The settings that all clients of a run share.
 #[derive(Clone, Debug)]

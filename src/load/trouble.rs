@@ -1,6 +1,6 @@
 //! The error of a run that gives no report.
 
-use super::{client, plan};
+use super::{client, refused};
 use std::io;
 
 /// The reason why there is no report, as one line.
@@ -8,7 +8,7 @@ use std::io;
 pub(super) enum Trouble {
     /// The arguments do not go together.
     #[error(transparent)]
-    Refused(#[from] plan::Refused),
+    Refused(#[from] refused::Refused),
     /// A client cannot reach the broker.
     #[error(transparent)]
     Broken(#[from] client::Broken),

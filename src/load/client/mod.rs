@@ -145,8 +145,8 @@ pub(super) enum Connection {
     V5(Box<rumqttc::v5::EventLoop>),
 }
 
-/// Returns a client that connects when its [`Connection`] runs: to the broker, or to the Unix socket
-/// of a relay.
+/// Returns a client that connects when its [`Connection`] runs: to the broker, or to the Unix
+/// socket of a relay.
 fn open(options: &Options, relay: Option<&str>) -> (Sender, Connection) {
     if options.version.is_v5() {
         let (client, event_loop) = v5::open(options, relay);

@@ -1,12 +1,12 @@
 //! TLS for the clients: a relay between rumqttc and the broker.
 //!
-//! rumqttc can do TLS, but its latest release takes a rustls-webpki with known flaws (RUSTSEC-2026-0049,
-//! 0098, 0099, 0104) and a second crypto library for it. So rumqttc connects to a Unix socket of this
-//! program, and a task seals and opens what passes. This costs a pass through the kernel each way,
-//! and two more descriptors for each client.
+//! rumqttc can do TLS, but its latest release takes a rustls-webpki with known flaws
+//! (RUSTSEC-2026-0049, 0098, 0099, 0104) and a second crypto library for it. So rumqttc connects to
+//! a Unix socket of this program, and a task seals and opens what passes. This costs a pass through
+//! the kernel each way, and two more descriptors for each client.
 
 use super::Broken;
-use crate::load::plan::Refused;
+use crate::load::refused::Refused;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const BUFFER: usize = 16 * 1024;
 
 /// The TLS of all clients of a run.
-pub(in crate::load) struct Tunnel {
+pub(crate) struct Tunnel {
     connector: TlsConnector,
     name: ServerName<'static>,
     /// A directory that only this user can enter. It has a socket for each client that connects.
@@ -57,7 +57,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// The name is no name, or the directory cannot be made.
-    pub(in crate::load) fn new(config: Arc<ClientConfig>, name: &str, run: u32) -> Result<Tunnel, Refused> {
+    pub(crate) fn new(config: Arc<ClientConfig>, name: &str, run: u32) -> Result<Tunnel, Refused> {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| {
             Refused(format!("--server-name must be a DNS name or an IP address, not {name:?}"))
         })?;

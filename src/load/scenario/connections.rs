@@ -4,10 +4,11 @@
 use crate::clock;
 use crate::load::args::Connections;
 use crate::load::client::{self, Broken, Connection, Event, Options};
-use crate::load::plan::{Topology, prepare, require};
+use crate::load::plan::{Topology, prepare};
 use crate::load::process;
 use crate::load::progress::Progress;
 use crate::load::record::{Latencies, seconds};
+use crate::load::refused::require;
 use crate::load::report::{Figure, Report};
 use crate::load::run::Run;
 use crate::load::trouble::Trouble;

@@ -7,8 +7,8 @@ mod session;
 mod throughput;
 
 use super::args::Scenario;
-use super::plan::require;
 use super::process;
+use super::refused::require;
 use super::report::Report;
 use super::trouble::Trouble;
 

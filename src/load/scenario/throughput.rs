@@ -3,8 +3,9 @@
 
 use crate::load::args::Throughput;
 use crate::load::crew::{Crew, Pace};
-use crate::load::plan::{Topology, prepare, require};
+use crate::load::plan::{Topology, prepare};
 use crate::load::progress::Progress;
+use crate::load::refused::require;
 use crate::load::report::Report;
 use crate::load::run::Run;
 use crate::load::trouble::Trouble;
