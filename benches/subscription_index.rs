@@ -1,8 +1,9 @@
-//! The subscription index and the retained store: cost of a match and of a change, bytes per subscription.
+//! The subscription index and the retained store: cost of a match and of a change, bytes per
+//! subscription.
 //!
-//! `cargo bench --bench subscription_index`; bytes are jemalloc's own count, printed first.
-//! `cargo bench --bench subscription_index -- longest` prints the longest single change of each
-//! table instead, while 1,000,000 entries come and go.
+//! `cargo bench --bench subscription_index`; bytes are jemalloc's own count, printed first. `cargo
+//! bench --bench subscription_index -- longest` prints the longest single change of each table
+//! instead, while 1,000,000 entries come and go.
 
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use homing::mqtt::message::{Message, Parts};
@@ -150,7 +151,8 @@ fn matching(c: &mut Criterion) {
     group.bench_function("the topic before, 100000 with +", |b| {
         b.iter(|| tree.matches(black_box("site/17/dev/0004217/state"), &mut out));
     });
-    // SUBSCRIBE and UNSUBSCRIBE between publishes: nothing is rebuilt, so a match stays what it was.
+    // SUBSCRIBE and UNSUBSCRIBE between publishes: nothing is rebuilt, so a match stays what it
+    // was.
     let mut i = 0_u32;
     group.bench_function("+ twice, 100000, with a subscribe and an unsubscribe", |b| {
         b.iter(|| {

@@ -1,9 +1,9 @@
 //! A consumer that loses nothing: it acknowledges a message after its work is done.
 //!
-//! Three choices make it durable. The client id is fixed, and Clean Session is off: the broker keeps
-//! the session while the consumer is away. Acknowledgements are sent by hand, after the work: if the
-//! consumer dies before, the message comes again. The work can bear a repetition, because QoS 1
-//! delivers at least once.
+//! Three choices make it durable. The client id is fixed, and Clean Session is off: the broker
+//! keeps the session while the consumer is away. Acknowledgements are sent by hand, after the work:
+//! if the consumer dies before, the message comes again. The work can bear a repetition, because
+//! QoS 1 delivers at least once.
 //!
 //! ```sh
 //! cargo run --example durable_consumer           # or with a port: --example durable_consumer 1884
@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let port = std::env::args().nth(1).map_or(Ok(1883), |text| text.parse())?;
     let mut options = MqttOptions::new("example-consumer", "127.0.0.1", port);
     options.set_clean_session(false).set_manual_acks(true);
-    // There is room for more requests than the broker has messages in flight (limits.in_flight, 100).
+    // There is room for more requests than the broker has messages in flight (limits.in_flight,
+    // 100).
     let (client, mut connection) = Client::new(options, 1_000);
 
     for event in connection.iter() {

@@ -1,7 +1,8 @@
 //! A client that is stuck: it receives QoS 1 messages and never acknowledges one.
 //!
 //! It writes the packets by hand, because a client library would acknowledge. It keeps its session,
-//! so that the broker disconnects it in the end. It prints every packet that it gets, with the time.
+//! so that the broker disconnects it in the end. It prints every packet that it gets, with the
+//! time.
 //!
 //! ```sh
 //! cargo run --release -- --set redelivery.interval=1s --set redelivery.attempts=2
@@ -31,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let mut buffer = [0; 4096];
     loop {
-        // The broker sends these packets one by one. A real client would look for packet boundaries.
+        // The broker sends these packets one by one. A real client would look for packet
+        // boundaries.
         let length = stream.read(&mut buffer)?;
         let seconds = start.elapsed().as_secs_f64();
         let packet = &buffer[..length];

@@ -7,8 +7,9 @@
 //! cargo run --example watch_deliveries           # or with a port: --example watch_deliveries 1884
 //! ```
 //!
-//! It speaks MQTT 5.0, because the reason of a dead letter stands in its user properties. The events
-//! are JSON, and `docs/monitoring.md` has their fields. The example `stuck_client` causes some.
+//! It speaks MQTT 5.0, because the reason of a dead letter stands in its user properties. The
+//! events are JSON, and `docs/monitoring.md` has their fields. The example `stuck_client` causes
+//! some.
 
 use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::mqttbytes::v5::{Packet, Publish};

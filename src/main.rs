@@ -359,8 +359,8 @@ fn inspect_store(query: &StoreQuery, config: &Config) -> Result<ExitCode, StoreE
     Ok(ExitCode::SUCCESS)
 }
 
-/// Translates a mosquitto.conf. Prints nothing to standard output where protection would be lost, so
-/// that a redirected file is not started by mistake.
+/// Translates a mosquitto.conf. Prints nothing to standard output where protection would be lost,
+/// so that a redirected file is not started by mistake.
 fn import(file: &Path, lenient: bool) -> ExitCode {
     let imported = match mosquitto::import(file) {
         Ok(imported) => imported,

@@ -1,4 +1,5 @@
-//! A plain hashed wheel, as in Netty: buckets of doubly linked nodes, here by slot number in one vector.
+//! A plain hashed wheel, as in Netty: buckets of doubly linked nodes, here by slot number in one
+//! vector.
 
 use super::{Expiry, bucket};
 use homing::expiry::queue::DeadlineKey;

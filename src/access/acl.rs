@@ -25,8 +25,8 @@ pub struct AclBuilder {
 impl Acl {
     /// Returns the permit of a user, or of anonymous clients for `None`.
     ///
-    /// A user without rules of its own has the patterns only; the rules of anonymous clients are not
-    /// for users. Costs one look-up and one counter.
+    /// A user without rules of its own has the patterns only; the rules of anonymous clients are
+    /// not for users. Costs one look-up and one counter.
     pub fn permit_of(&self, user: Option<&str>) -> Permit {
         match user {
             None => self.anonymous.clone(),

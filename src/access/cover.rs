@@ -3,8 +3,8 @@
 //! Both functions take valid filters without `$share/NAME/`. Their cost is linear in the lengths.
 //! They are for SUBSCRIBE and for the start, not for the way of a message.
 //!
-//! `#` also matches the parent level. The parent of the whole filters `#` and `/#` would be the empty
-//! text, which is no topic. So they equal `+/#` and `/+/#`.
+//! `#` also matches the parent level. The parent of the whole filters `#` and `/#` would be the
+//! empty text, which is no topic. So they equal `+/#` and `/+/#`.
 
 use crate::mqtt::topic::begins_with_dollar;
 
@@ -113,8 +113,8 @@ mod tests {
         filters
     }
 
-    /// Topics over more levels and one more word than the filters have, so that no union of words is
-    /// all words.
+    /// Topics over more levels and one more word than the filters have, so that no union of words
+    /// is all words.
     fn topics() -> Vec<String> {
         texts(&["a", "", "$b", "other"], 4)
     }

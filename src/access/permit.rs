@@ -1,8 +1,8 @@
 //! All rules of one user, and the decisions that follow from them.
 //!
-//! Rules are in two lists: those of the user, and the patterns of all users. Each list denies first.
-//! The list of the user decides first: a topic that it grants is granted, whatever the patterns deny.
-//! This is mosquitto's order. What nothing grants is denied.
+//! Rules are in two lists: those of the user, and the patterns of all users. Each list denies
+//! first. The list of the user decides first: a topic that it grants is granted, whatever the
+//! patterns deny. This is mosquitto's order. What nothing grants is denied.
 
 use super::cover;
 use super::rule::{Access, ClientNames, RuleFilter};

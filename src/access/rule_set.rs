@@ -18,12 +18,12 @@ const LIST: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     filters: Vec<RuleFilter>,
-    index: Option<Box<Index>>,
+    index: Option<Box<RuleIndex>>,
 }
 
 /// Places in [`RuleSet::filters`].
 #[derive(Clone, Debug, Default)]
-struct Index {
+struct RuleIndex {
     exact: HashSet<Box<str>, Keyed>,
     by_first_level: HashMap<Box<str>, Vec<u32>, Keyed>,
     others: Vec<u32>,
@@ -39,7 +39,7 @@ impl RuleSet {
                 unique.push(filter);
             }
         }
-        let index = (unique.len() > LIST).then(|| Box::new(Index::of(&unique)));
+        let index = (unique.len() > LIST).then(|| Box::new(RuleIndex::of(&unique)));
         RuleSet { filters: unique, index }
     }
 
@@ -87,9 +87,9 @@ impl RuleSet {
     }
 }
 
-impl Index {
-    fn of(filters: &[RuleFilter]) -> Index {
-        let mut index = Index::default();
+impl RuleIndex {
+    fn of(filters: &[RuleFilter]) -> RuleIndex {
+        let mut index = RuleIndex::default();
         for (place, filter) in (0_u32..).zip(filters) {
             if filter.is_exact() {
                 index.exact.insert(filter.text().into());

@@ -12,8 +12,8 @@
 //! pattern write pumps/%c/state
 //! ```
 //!
-//! The access is `read`, `write`, `readwrite` or `deny`, and `readwrite` if left out. It must not be
-//! left out before a filter with a space. [`crate::access::permit`] says which rule wins.
+//! The access is `read`, `write`, `readwrite` or `deny`, and `readwrite` if left out. It must not
+//! be left out before a filter with a space. [`crate::access::permit`] says which rule wins.
 
 use super::file_error::{FileError, LineErrors, lines};
 use crate::access::acl::{Acl, AclBuilder};
@@ -45,35 +45,35 @@ pub fn parse(file: &Path, content: &[u8]) -> Result<Acl, FileError> {
             continue;
         }
         match parse_line(line) {
-            Ok(Line::User(name)) => user = Some(name),
-            Ok(Line::Topic(access, filter)) => builder.topic(user, access, filter),
-            Ok(Line::Pattern(access, filter)) => builder.pattern(access, filter),
+            Ok(AclLine::User(name)) => user = Some(name),
+            Ok(AclLine::Topic(access, filter)) => builder.topic(user, access, filter),
+            Ok(AclLine::Pattern(access, filter)) => builder.pattern(access, filter),
             Err(what) => errors.push(number, what),
         }
     }
     errors.or(file, builder.build())
 }
 
-enum Line<'a> {
+enum AclLine<'a> {
     User(&'a str),
     Topic(Access, RuleFilter),
     Pattern(Access, RuleFilter),
 }
 
-fn parse_line(line: &str) -> Result<Line<'_>, String> {
+fn parse_line(line: &str) -> Result<AclLine<'_>, String> {
     let (keyword, rest) = word(line);
     match keyword {
         "user" if rest.is_empty() => Err("a user name must follow `user`".to_owned()),
-        "user" => Ok(Line::User(rest)),
+        "user" => Ok(AclLine::User(rest)),
         "topic" => {
             let (access, text) = access(keyword, rest)?;
             let filter = RuleFilter::topic(text).map_err(|error| refused(text, &error))?;
-            Ok(Line::Topic(access, filter))
+            Ok(AclLine::Topic(access, filter))
         }
         "pattern" => {
             let (access, text) = access(keyword, rest)?;
             let filter = RuleFilter::pattern(text).map_err(|error| refused(text, &error))?;
-            Ok(Line::Pattern(access, filter))
+            Ok(AclLine::Pattern(access, filter))
         }
         other => Err(format!("a line begins with `user`, `topic`, `pattern` or `#`, not with {other:?}")),
     }

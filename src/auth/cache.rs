@@ -1,8 +1,8 @@
 //! Successful logins, remembered for a time, so that a client that returns costs no hash.
 //!
 //! The table has no password and no hash. An entry is found by an HMAC-SHA-256, under a key that
-//! only this process knows, over the user's line in the password file, the user and the password. So
-//! a changed line, a changed password and another user each miss. Failures are not remembered: a
+//! only this process knows, over the user's line in the password file, the user and the password.
+//! So a changed line, a changed password and another user each miss. Failures are not remembered: a
 //! wrong password costs its hash each time.
 //!
 //! Each thread has a cache of its own, because a client always returns to the same thread.
@@ -30,12 +30,12 @@ pub struct CacheSecret(Key);
 pub struct LoginCache {
     lifetime: Duration,
     most: usize,
-    entries: HashMap<LoginKey, Entry>,
+    entries: HashMap<LoginKey, CachedLogin>,
     /// All entries, the oldest first. They all live equally long, so the first expires first.
     order: VecDeque<(LoginKey, Instant)>,
 }
 
-struct Entry {
+struct CachedLogin {
     identity: Arc<Identity>,
     expires: Instant,
 }
@@ -48,8 +48,8 @@ impl CacheSecret {
         Some(CacheSecret(Key::new(HMAC_SHA256, key.as_slice())))
     }
 
-    /// Returns the key of a login. `record` is `None` for an unknown user. No password is not the same
-    /// as an empty one. Takes 1 us.
+    /// Returns the key of a login. `record` is `None` for an unknown user. No password is not the
+    /// same as an empty one. Takes 1 us.
     pub fn key(&self, record: Option<&Fingerprint>, user: &str, password: Option<&[u8]>) -> LoginKey {
         let mut context = Context::with_key(&self.0);
         context.update(record.map_or(&[][..], |record| record.as_bytes()));
@@ -65,8 +65,8 @@ impl CacheSecret {
 }
 
 impl LoginCache {
-    /// Returns an empty cache for at most `most` entries, which live for `lifetime`. At the bound the
-    /// oldest entry makes room. With 0 for either, nothing is remembered.
+    /// Returns an empty cache for at most `most` entries, which live for `lifetime`. At the bound
+    /// the oldest entry makes room. With 0 for either, nothing is remembered.
     pub fn new(most: usize, lifetime: Duration) -> LoginCache {
         let most = if lifetime.is_zero() { 0 } else { most };
         LoginCache { lifetime, most, entries: HashMap::new(), order: VecDeque::new() }
@@ -78,9 +78,9 @@ impl LoginCache {
         Some(Arc::clone(&entry.identity))
     }
 
-    /// Remembers a login that succeeded now. Drops expired entries, and the oldest one if there is no
-    /// room. A login that is remembered already keeps its time, so that its hash is computed again
-    /// after the lifetime.
+    /// Remembers a login that succeeded now. Drops expired entries, and the oldest one if there is
+    /// no room. A login that is remembered already keeps its time, so that its hash is computed
+    /// again after the lifetime.
     pub fn remember(&mut self, now: Instant, key: LoginKey, identity: Arc<Identity>) {
         if self.most == 0 {
             return;
@@ -96,7 +96,7 @@ impl LoginCache {
             return;
         }
         let expires = now + self.lifetime;
-        self.entries.insert(key, Entry { identity, expires });
+        self.entries.insert(key, CachedLogin { identity, expires });
         self.order.push_back((key, expires));
     }
 

@@ -1,8 +1,8 @@
 //! Failed logins, counted for each address, so that passwords cannot be guessed by trying.
 //!
 //! An address with more failures in a minute than allowed is blocked for five minutes. An IPv6
-//! address counts as its /64 network, because a subscriber has a whole one. A success does not reset
-//! the count, because an attacker may have one password of its own.
+//! address counts as its /64 network, because a subscriber has a whole one. A success does not
+//! reset the count, because an attacker may have one password of its own.
 
 use crate::mqtt::keyed::Keyed;
 use crate::time::Instant;

@@ -66,13 +66,13 @@ struct Inner {
     secret: CacheSecret,
     /// Locked once for each login from another machine, and again where it fails.
     guessing: Option<Mutex<Guessing>>,
-    queue: Mutex<Queue>,
+    queue: Mutex<HashQueue>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
+struct HashQueue {
+    jobs: VecDeque<HashJob>,
     /// The time that the jobs will take on one thread.
     pending: Duration,
     bytes: usize,
@@ -80,7 +80,7 @@ struct Queue {
     stopping: bool,
 }
 
-struct Job {
+struct HashJob {
     request: AuthRequest,
     cost: HashCost,
     expected: Duration,
@@ -183,7 +183,7 @@ impl Drop for Authenticator {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, HashQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,7 +202,7 @@ impl Inner {
     }
 
     /// Puts a request into the queue. Returns false if the queue has too much work.
-    fn push(&self, mut job: Job) -> bool {
+    fn push(&self, mut job: HashJob) -> bool {
         let mut queue = self.lock();
         job.expected = queue.averages.expected(job.cost);
         let workers = u32::try_from(self.options.workers.max(1)).unwrap_or(u32::MAX);
@@ -247,7 +247,7 @@ impl Inner {
     }
 
     /// Decides one request, and returns the time that its hash took.
-    fn decide(&self, job: &Job) -> Option<Duration> {
+    fn decide(&self, job: &HashJob) -> Option<Duration> {
         if self.is_blocked(clock::now(), job.address) {
             // Guesses that were sent at once must not all be tried before the first one has failed.
             let connection = job.request.connection;
@@ -304,7 +304,8 @@ impl AuthClient {
         let connection = request.connection;
         let address = address.filter(|address| !address.to_canonical().is_loopback());
         if inner.is_blocked(now, address) {
-            // Before the cache and the hash: a right password must not show itself by another answer.
+            // Before the cache and the hash: a right password must not show itself by another
+            // answer.
             reply.do_send(Decided { connection, decision: AuthDecision::Blocked, proof: None });
             return;
         }
@@ -326,7 +327,7 @@ impl AuthClient {
         };
         let bytes = request.size();
         let reply_to = reply.clone();
-        let job = Job { request, cost, expected: Duration::ZERO, bytes, key, address, reply: reply_to };
+        let job = HashJob { request, cost, expected: Duration::ZERO, bytes, key, address, reply: reply_to };
         if !inner.push(job) {
             reply.do_send(Decided { connection, decision: AuthDecision::Busy, proof: None });
         }
@@ -391,20 +392,22 @@ mod tests {
         }
     }
 
+    /// Starts an authenticator that knows Ann, and blocks an address after three failures. Returns
+    /// it with a client of it.
+    fn guarded(cache: Duration, reply: Recipient<Decided>) -> (Authenticator, AuthClient) {
+        let timeout = Duration::from_secs(60);
+        let options = AuthenticatorOptions { workers: 1, timeout, cache, shards: 1, failures: 3 };
+        let authenticator = Authenticator::start(file(&[("ann", "right", 1)]), options).unwrap();
+        let client = AuthClient::new(authenticator.client(reply));
+        (authenticator, client)
+    }
+
     #[test]
     fn an_address_with_too_many_failures_is_blocked_and_others_are_not() {
         System::new().block_on(async {
             let (sender, mut decisions) = unbounded_channel();
             let reply = Decisions(sender).start().recipient();
-            let options = AuthenticatorOptions {
-                workers: 1,
-                timeout: Duration::from_secs(60),
-                cache: Duration::from_secs(60),
-                shards: 1,
-                failures: 3,
-            };
-            let authenticator = Authenticator::start(file(&[("ann", "right", 1)]), options).unwrap();
-            let client = AuthClient::new(authenticator.client(reply));
+            let (_authenticator, client) = guarded(Duration::from_secs(60), reply);
             let [far, other, here] = ["192.0.2.1", "192.0.2.2", "127.0.0.1"].map(|text| text.parse().ok());
             let mut login = async |address, password: &[u8]| {
                 let waits = Arc::new(());
@@ -429,15 +432,7 @@ mod tests {
         System::new().block_on(async {
             let (sender, mut decisions) = unbounded_channel();
             let reply = Decisions(sender).start().recipient();
-            let options = AuthenticatorOptions {
-                workers: 1,
-                timeout: Duration::from_secs(60),
-                cache: Duration::ZERO,
-                shards: 1,
-                failures: 3,
-            };
-            let authenticator = Authenticator::start(file(&[("ann", "right", 1)]), options).unwrap();
-            let client = AuthClient::new(authenticator.client(reply));
+            let (_authenticator, client) = guarded(Duration::ZERO, reply);
             let (waits, far) = (Arc::new(()), "192.0.2.1".parse().ok());
             for _ in 0..100 {
                 client.ask(clock::now(), AuthRequest::of_test("ann", b"wrong", &waits), far);

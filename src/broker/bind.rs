@@ -35,8 +35,8 @@ pub(super) fn tcp(address: SocketAddr, backlog: u32) -> Result<(TcpListener, Soc
     listen().map_err(|cause| StartError::Bind { address: address.to_string(), cause })
 }
 
-/// Binds a Unix socket with the permissions and the group of its listener. Replaces a socket file on
-/// which nobody listens.
+/// Binds a Unix socket with the permissions and the group of its listener. Replaces a socket file
+/// on which nobody listens.
 ///
 /// # Errors
 /// The system refuses the path, another process listens on it, or the group is unknown:

@@ -142,8 +142,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts up to [`AT_ONCE`] sockets and hands them out. Ready after that many; one at a time if
-    /// each has to wait for room.
+    /// Accepts up to [`AT_ONCE`] sockets and hands them out. Ready after that many; one at a time
+    /// if each has to wait for room.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let at_once = if self.handshakes.is_some() { 1 } else { AT_ONCE };
         for _ in 0..at_once {

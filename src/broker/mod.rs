@@ -29,8 +29,8 @@
 //! | expiry | one | an actix arbiter with a timer: the expiry actor |
 //! | `homing-main` | one | supervisor and acceptors |
 //! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
-//! | `homing-handshake-N` | `runtime.handshake_threads`, if a listener needs them | TLS handshakes |
-//! | `homing-auth-N` | `auth.workers`, with a password file | check passwords (`authenticator`) |
+//! | `homing-handshake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
+//! | `homing-auth-N` | `auth.workers`, with a password file | passwords (`authenticator`) |
 //! | `homing-log` | one | writes log lines to standard error ([`stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).
@@ -45,7 +45,7 @@
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
 //! | `listener` | accepted sockets to the shards |
-//! | `handshake` | PROXY, TLS and WebSocket between the accept and the shard, on threads of its own |
+//! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
 //! | [`message`] | the messages between actors |
@@ -243,9 +243,9 @@ impl Broker {
         text.blocking_recv().unwrap_or_default()
     }
 
-    /// Reads the password file and the files of TLS again. Users who have left the password file, or
-    /// have another hash, and clients whose certificate is not valid any more, are disconnected soon
-    /// after the return. Returns what changed.
+    /// Reads the password file and the files of TLS again. Users who have left the password file,
+    /// or have another hash, and clients whose certificate is not valid any more, are disconnected
+    /// soon after the return. Returns what changed.
     ///
     /// # Errors
     /// The mistakes in the files. Then nothing changes.

@@ -57,8 +57,9 @@ configuration! {
             ValueType::Integer(1, 64).or("auto", "one thread for each core that this process may use"),
             why: "A second thread on one core only adds switches between threads.",
             elsewhere: "FlashMQ `thread_count`";
-        /// Threads that do the handshakes of TLS, WebSocket and the PROXY protocol. They start only if a listener needs them, and have a
-        /// lower priority than the threads that carry connections.
+        /// Threads that do the handshakes of TLS, WebSocket and the PROXY protocol. They start only
+        /// if a listener needs them, and have a lower priority than the threads that carry
+        /// connections.
         handshake_threads: usize = 0,
             ValueType::Integer(1, 64).or("auto", "half of `threads`, at least one"),
             why: "A full handshake takes as much CPU time as thousands of messages.";
@@ -102,8 +103,8 @@ configuration! {
             elsewhere: "EMQX `listeners.tcp.default.tcp_options.send_timeout`, NATS `write_deadline`";
     }
 
-    /// Who may connect. A client that may not gets return code 5, or 0x87 in 5.0. The answer does not
-    /// show if the user name exists.
+    /// Who may connect. A client that may not gets return code 5, or 0x87 in 5.0. The answer does
+    /// not show if the user name exists.
     [auth] Auth {
         /// The connections on which clients without user name and password may enter. "loopback":
         /// the listener is bound to a loopback address or a Unix socket, and the client is on this
@@ -166,23 +167,24 @@ configuration! {
 
     /// The topics that clients may publish to and receive.
     [acl] Acl {
-        /// The file with the rules, in the format of mosquitto's `acl_file`. Without a file, clients
-        /// may publish and subscribe to everything; but once clients are authenticated, nobody gets
-        /// `$SYS/broker/clients/#`, `$SYS/broker/events/#` and `$dead/#` without a rule. SIGHUP
-        /// reads the file again. A file with a mistake changes nothing.
+        /// The file with the rules, in the format of mosquitto's `acl_file`. Without a file,
+        /// clients may publish and subscribe to everything; but once clients are authenticated,
+        /// nobody gets `$SYS/broker/clients/#`, `$SYS/broker/events/#` and `$dead/#` without a
+        /// rule. SIGHUP reads the file again. A file with a mistake changes nothing.
         file: String = String::new(),
             ValueType::Path.or("off", "no file"),
             elsewhere: "mosquitto `acl_file`, FlashMQ `mosquitto_acl_file`";
         /// The treatment of a filter of which the client may read no topic. "refuse": SUBACK has
-        /// 0x87, or 0x80 in 3.x. "filter": the filter is granted, and nothing is delivered. A filter
-        /// of which the client may read a part is granted in both cases, and delivers that part.
+        /// 0x87, or 0x80 in 3.x. "filter": the filter is granted, and nothing is delivered. A
+        /// filter of which the client may read a part is granted in both cases, and delivers that
+        /// part.
         on_denied_subscribe: DeniedSubscribe = DeniedSubscribe::Refuse,
             ValueType::OneOf(DeniedSubscribe::WORDS).only(),
             why: "A client that waits for messages that never come is hard to find.",
             elsewhere: "mosquitto grants, EMQX `authorization.deny_action`";
         /// The treatment of a PUBLISH to a topic that the client may not write. "drop": the message
-        /// is dropped and counted; a 5.0 client gets 0x87 at QoS 1 and 2, and 3.x an acknowledgement.
-        /// "disconnect": the client is disconnected, too.
+        /// is dropped and counted; a 5.0 client gets 0x87 at QoS 1 and 2, and 3.x an
+        /// acknowledgement. "disconnect": the client is disconnected, too.
         on_denied_publish: DeniedPublish = DeniedPublish::Drop,
             ValueType::OneOf(DeniedPublish::WORDS).only(),
             why: "3.x has no way to refuse a message, and a client that is disconnected sends it again.",
@@ -197,10 +199,10 @@ configuration! {
             ValueType::Integer(1, 100_000_000).or("auto", "as many as the file descriptor limit of the process allows"),
             why: "Each connection takes a file descriptor.",
             elsewhere: "mosquitto `max_connections`, EMQX `listeners.tcp.default.max_connections`";
-        /// Connections in their handshakes (PROXY, TLS, WebSocket) at one time in the whole broker. At the limit, the oldest
-        /// one of the address with the most is closed, if that address has more than 8 (IPv6
-        /// addresses count by their first 64 bits). Otherwise no more are accepted until one is
-        /// done, and their clients wait.
+        /// Connections in their handshakes (PROXY, TLS, WebSocket) at one time in the whole broker.
+        /// At the limit, the oldest one of the address with the most is closed, if that address has
+        /// more than 8 (IPv6 addresses count by their first 64 bits). Otherwise no more are
+        /// accepted until one is done, and their clients wait.
         handshakes: u32 = 4096,
             ValueType::Integer(1, 1_000_000).only(),
             why: "A returning fleet waits, and one host cannot keep the others out.";
@@ -586,39 +588,39 @@ configuration! {
 
     tables
 
-    /// Listeners with settings of their own, 256 at most. `network.listen` is the quick way to plain
-    /// listeners; it has its default only if no listener stands here. `address` is the only key that
-    /// each listener needs.
+    /// Listeners with settings of their own, 256 at most. `network.listen` is the quick way to
+    /// plain listeners; it has its default only if no listener stands here. `address` is the only
+    /// key that each listener needs.
     ///
     /// `name` stands in the log. `backlog` and `connections` are those of `network` and `limits`,
     /// for this listener.
     ///
-    /// An `address` may be unix:/path. `mode` ("0660") and `group` are the permissions and the group
-    /// of the socket. A socket that a dead process left there is replaced.
+    /// An `address` may be unix:/path. `mode` ("0660") and `group` are the permissions and the
+    /// group of the socket. A socket that a dead process left there is replaced.
     ///
     /// `protocol` is "mqtt" or "websocket". A WebSocket has the path `websocket_path` ("/mqtt"; "*"
-    /// accepts any). `origins` lists the web pages that may connect, such as
-    /// app.example.com with https:// before it; "*" accepts any. Without it only pages of the same host may, and
+    /// accepts any). `origins` lists the web pages that may connect, such as app.example.com with
+    /// https:// before it; "*" accepts any. Without it only pages of the same host may, and
     /// programs that are no browser.
     ///
-    /// `proxy_protocol` is for a listener behind HAProxy or another proxy: "v1", "v2" or "any". Each
-    /// connection must begin with a PROXY header, and the address in it counts as the client's. The
-    /// header is believed only from `trusted_proxies`, which is required unless the listener is on
-    /// loopback or a Unix socket. With `proxy_tls` the header must say that the client used TLS; the
-    /// common name of a verified certificate in it is the user name. A WebSocket listener believes
-    /// X-Forwarded-For from `trusted_proxies`.
+    /// `proxy_protocol` is for a listener behind HAProxy or another proxy: "v1", "v2" or "any".
+    /// Each connection must begin with a PROXY header, and the address in it counts as the
+    /// client's. The header is believed only from `trusted_proxies`, which is required unless the
+    /// listener is on loopback or a Unix socket. With `proxy_tls` the header must say that the
+    /// client used TLS; the common name of a verified certificate in it is the user name. A
+    /// WebSocket listener believes X-Forwarded-For from `trusted_proxies`.
     ///
     /// [listeners.tls] turns TLS on. `certificates` has the certificates with their keys (PEM). The
-    /// name that the client asks for selects one; else the first that the client can verify. `minimum`
-    /// is the lowest version ("1.2"). `client_certificates` asks clients for a certificate: "off" is
-    /// the default, with "optional" a client may have none, and with "required" it must have one. A
-    /// certificate has to be issued by an authority in the file `client_ca`, and must not stand in
-    /// a revocation list of `crl`; `crl_check` is "leaf" or "chain". `certificate_user` selects the
-    /// user name: "cn", "san_dns", "san_uri", "san_email" or "subject". With `certificate_dates =
-    /// false` the dates of clients' certificates are not checked. `alpn` has the application
-    /// protocols ("mqtt"), and an empty list turns the check off. `groups` has the key exchange
-    /// groups, `record_size` the longest record ("16 KiB"), and `tickets = false` stops clients from
-    /// resuming sessions. docs/security.md has a recipe.
+    /// name that the client asks for selects one; else the first that the client can verify.
+    /// `minimum` is the lowest version ("1.2"). `client_certificates` asks clients for a
+    /// certificate: "off" is the default, with "optional" a client may have none, and with
+    /// "required" it must have one. A certificate has to be issued by an authority in the file
+    /// `client_ca`, and must not stand in a revocation list of `crl`; `crl_check` is "leaf" or
+    /// "chain". `certificate_user` selects the user name: "cn", "san_dns", "san_uri", "san_email"
+    /// or "subject". With `certificate_dates = false` the dates of clients' certificates are not
+    /// checked. `alpn` has the application protocols ("mqtt"), and an empty list turns the check
+    /// off. `groups` has the key exchange groups, `record_size` the longest record ("16 KiB"), and
+    /// `tickets = false` stops clients from resuming sessions. docs/security.md has a recipe.
     [[listeners]] Listener, ValueType::Tables("listeners", listener::problems).only(),
     example: "[[listeners]]\n\
               address = \"127.0.0.1:1883\"\n\
@@ -634,8 +636,8 @@ configuration! {
 }
 
 impl Config {
-    /// Returns all listeners: those of `network.listen`, then those of `[[listeners]]`. The place in
-    /// the list is the number of the listener.
+    /// Returns all listeners: those of `network.listen`, then those of `[[listeners]]`. The place
+    /// in the list is the number of the listener.
     pub fn all_listeners(&self) -> Vec<Listener> {
         let quick = self.network.listen.iter().map(|address| Listener::plain(*address));
         quick.chain(self.listeners.iter().cloned()).collect()

@@ -1,5 +1,5 @@
-//! `[[listeners]]`: addresses to listen on, each with its own protocol, TLS and limits. A problem in
-//! a listener is reported with the number of the listener.
+//! `[[listeners]]`: addresses to listen on, each with its own protocol, TLS and limits. A problem
+//! in a listener is reported with the number of the listener.
 
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType};
@@ -67,7 +67,8 @@ impl<T: Field> Field for Option<T> {
 }
 
 fields! {
-    /// One listener. A field that is `None` was left out: the broker-wide key holds, or the default.
+    /// One listener. A field that is `None` was left out: the broker-wide key holds, or the
+    /// default.
     Listener {
         /// The name in the log and in `$SYS`; the number of the listener if left out.
         name: String, ValueType::Checked(is_name, "a name of 1 to 64 letters, digits, \"-\", \"_\" and \".\"").only();
@@ -83,8 +84,8 @@ fields! {
         websocket_path: String, ValueType::Checked(is_url_path, "\"*\", or a path that begins with /").only();
         /// The web pages that may connect by WebSocket; by default those of the same host.
         origins: Vec<String>, ValueType::Checked(are_texts, "a list of origins, such as [\"https://app.example.com\"], or [\"*\"]").only();
-        /// The versions of the PROXY protocol header that each connection has to begin with; "off" by
-        /// default.
+        /// The versions of the PROXY protocol header that each connection has to begin with; "off"
+        /// by default.
         proxy_protocol: String, ValueType::OneOf(&["off", "v1", "v2", "any"]).only();
         /// True if the header has to say that the client used TLS.
         proxy_tls: bool, ValueType::Boolean.only();
@@ -104,7 +105,8 @@ fields! {
     ListenerTls {
         /// The certificates of the broker with their keys.
         certificates: Vec<CertificatePair>, ValueType::Checked(are_tables, "a list of tables: [{ certificate = \"server.pem\", key = \"server.key\" }]").only();
-        /// The demand for a certificate of the client: "off" (the default), "optional" or "required".
+        /// The demand for a certificate of the client: "off" (the default), "optional" or
+        /// "required".
         client_certificates: String, ValueType::OneOf(&["off", "optional", "required"]).only();
         /// The file with the authorities that issue the clients' certificates.
         client_ca: String, ValueType::Path.only();
@@ -118,7 +120,8 @@ fields! {
         certificate_user: String, ValueType::OneOf(&["cn", "san_dns", "san_uri", "san_email", "subject"]).only();
         /// The lowest version: "1.2" (the default) or "1.3".
         minimum: String, ValueType::OneOf(&["1.2", "1.3"]).only();
-        /// The application protocols (ALPN); ["mqtt"] by default. An empty list turns the check off.
+        /// The application protocols (ALPN); ["mqtt"] by default. An empty list turns the check
+        /// off.
         alpn: Vec<String>, ValueType::Checked(are_texts, "a list of protocol names: [\"mqtt\"]").only();
         /// The key exchange groups, best first.
         groups: Vec<String>, ValueType::SomeOf(&["X25519MLKEM768", "SecP256r1MLKEM768", "X25519", "P-256", "P-384"]).only();

@@ -1,6 +1,6 @@
 //! The arguments of `homing health`, and the listener that it checks.
 
-use super::{Target, reachable};
+use super::{HealthTarget, reachable};
 use crate::config::{Config, Listener, ListenerAddress, duration};
 use crate::net::tls::client;
 use clap::Args;
@@ -12,8 +12,8 @@ use std::time::Duration;
 /// Arguments of `homing health`.
 #[derive(Args, Clone, Debug)]
 pub struct HealthArguments {
-    /// The broker's address [default: that of its first listener, from network.addresses_file if the
-    /// broker writes one]
+    /// The broker's address [default: that of its first listener, from network.addresses_file if
+    /// the broker writes one]
     #[arg(long, value_name = "ADDR:PORT|unix:/PATH")]
     pub address: Option<ListenerAddress>,
     /// Maximum time for each step
@@ -39,7 +39,7 @@ impl HealthArguments {
     ///
     /// # Errors
     /// There is no address, or TLS cannot be set up; the text names the argument that helps.
-    pub fn target(&self, running: Option<SocketAddr>, config: &Config) -> Result<Target, String> {
+    pub fn target(&self, running: Option<SocketAddr>, config: &Config) -> Result<HealthTarget, String> {
         let listener = self.listener(running, config)?;
         let address = listener.address.clone().ok_or("no listener is configured; name one with --address")?;
         if let ListenerAddress::Ip(ip) = &address
@@ -60,7 +60,7 @@ impl HealthArguments {
         let of_listener = (listener.protocol.as_deref() == Some("websocket")).then(|| {
             listener.websocket_path.filter(|path| path != "*").unwrap_or_else(|| "/mqtt".to_owned())
         });
-        Ok(Target { address, tls, websocket_path: self.websocket_path.clone().or(of_listener) })
+        Ok(HealthTarget { address, tls, websocket_path: self.websocket_path.clone().or(of_listener) })
     }
 
     /// Returns the listener to check: one at `--address`, or the first of the configuration.

@@ -64,7 +64,7 @@ pub enum Unhealthy {
 
 /// The address to check, and the layers between its socket and MQTT.
 #[derive(Debug)]
-pub struct Target {
+pub struct HealthTarget {
     /// The address.
     pub address: ListenerAddress,
     /// TLS, with the name that the certificate must have.
@@ -73,24 +73,25 @@ pub struct Target {
     pub websocket_path: Option<String>,
 }
 
-impl Target {
+impl HealthTarget {
     /// Returns a target without TLS and WebSocket.
-    pub fn plain(address: SocketAddr) -> Target {
-        Target { address: ListenerAddress::Ip(address), tls: None, websocket_path: None }
+    pub fn plain(address: SocketAddr) -> HealthTarget {
+        HealthTarget { address: ListenerAddress::Ip(address), tls: None, websocket_path: None }
     }
 }
 
 /// A stream of bytes of any kind.
-trait Stream: Read + Write {}
+trait HealthStream: Read + Write {}
 
-impl<S: Read + Write> Stream for S {}
+impl<S: Read + Write> HealthStream for S {}
 
-/// Connects, pings and disconnects. A refusal because the client has no credentials or no certificate
-/// counts as healthy: a broker that refuses works. Each read and each write may take `timeout`.
+/// Connects, pings and disconnects. A refusal because the client has no credentials or no
+/// certificate counts as healthy: a broker that refuses works. Each read and each write may take
+/// `timeout`.
 ///
 /// # Errors
 /// The step that failed, and why.
-pub fn check(target: &Target, timeout: Duration) -> Result<(), Unhealthy> {
+pub fn check(target: &HealthTarget, timeout: Duration) -> Result<(), Unhealthy> {
     match exchanges(target, timeout) {
         // TLS 1.3 refuses after the handshake of the client, TLS 1.2 in it.
         Err(Unhealthy::Tls(cause) | Unhealthy::WebSocket(cause) | Unhealthy::Silent { cause, .. })
@@ -102,7 +103,7 @@ pub fn check(target: &Target, timeout: Duration) -> Result<(), Unhealthy> {
     }
 }
 
-fn exchanges(target: &Target, timeout: Duration) -> Result<(), Unhealthy> {
+fn exchanges(target: &HealthTarget, timeout: Duration) -> Result<(), Unhealthy> {
     let mut stream = open(target, timeout)?;
     match exchange::<4>(&mut stream, "CONNECT", CONNECT)? {
         [0x20, 2, 0, 0] => {}
@@ -121,7 +122,7 @@ fn exchanges(target: &Target, timeout: Duration) -> Result<(), Unhealthy> {
 }
 
 /// Returns a stream of MQTT bytes to the target.
-fn open(target: &Target, timeout: Duration) -> Result<Box<dyn Stream>, Unhealthy> {
+fn open(target: &HealthTarget, timeout: Duration) -> Result<Box<dyn HealthStream>, Unhealthy> {
     let mut stream = socket(&target.address, timeout).map_err(Unhealthy::Connect)?;
     if let Some((config, name)) = &target.tls {
         let config = Arc::clone(config);
@@ -133,7 +134,7 @@ fn open(target: &Target, timeout: Duration) -> Result<Box<dyn Stream>, Unhealthy
     Ok(stream)
 }
 
-fn socket(address: &ListenerAddress, timeout: Duration) -> io::Result<Box<dyn Stream>> {
+fn socket(address: &ListenerAddress, timeout: Duration) -> io::Result<Box<dyn HealthStream>> {
     Ok(match address {
         ListenerAddress::Ip(address) => {
             let socket = TcpStream::connect_timeout(&reachable(*address), timeout)?;
@@ -151,7 +152,7 @@ fn socket(address: &ListenerAddress, timeout: Duration) -> io::Result<Box<dyn St
 }
 
 fn exchange<const N: usize>(
-    stream: &mut impl Stream,
+    stream: &mut impl HealthStream,
     to: &'static str,
     packet: &[u8],
 ) -> Result<[u8; N], Unhealthy> {
@@ -194,7 +195,7 @@ mod tests {
     }
 
     fn outcome(answers: &'static [&'static [u8]]) -> String {
-        match check(&Target::plain(answering(answers)), Duration::from_secs(5)) {
+        match check(&HealthTarget::plain(answering(answers)), Duration::from_secs(5)) {
             Ok(()) => "healthy".to_owned(),
             Err(unhealthy) => unhealthy.to_string(),
         }

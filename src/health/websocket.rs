@@ -1,4 +1,5 @@
-//! A WebSocket client (RFC 6455) that is just enough for the check: one small frame for each packet.
+//! A WebSocket client (RFC 6455) that is just enough for the check: one small frame for each
+//! packet.
 
 use crate::clock;
 use std::io::{self, Read, Write};

@@ -28,9 +28,10 @@ pub struct Layers {
 
 /// The result of [`Layers::open`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedWire {
     /// Number of wire bytes used from the front. The caller keeps the rest, which is less than one
-    /// TLS record (18 KiB at most; none without TLS), and presents it again with what comes after it.
+    /// TLS record (18 KiB at most; none without TLS), and presents it again with what comes after
+    /// it.
     pub used: usize,
     /// True if the peer closed its side by a WebSocket close frame or by close_notify. Nothing that
     /// comes later is opened. The bytes opened before count.
@@ -116,25 +117,26 @@ impl Layers {
     /// Opens wire bytes: appends the MQTT bytes in them to `plain`, and replies (pong, close frame,
     /// alert) to `out`. The caller sends `out` even after an error.
     ///
-    /// A pong is appended only if `out` was empty: while older bytes wait for the socket, the newest
-    /// ping waits too. So a client that pings and does not read makes `out` grow by one pong at most.
+    /// A pong is appended only if `out` was empty: while older bytes wait for the socket, the
+    /// newest ping waits too. So a client that pings and does not read makes `out` grow by one pong
+    /// at most.
     ///
     /// `wire` is scratch after the call, except the part that was not used.
     ///
     /// # Errors
     ///
-    /// The peer broke a rule of TLS or WebSocket. The connection ends; MQTT bytes that the same call
-    /// opened before the error may be missing in `plain`.
+    /// The peer broke a rule of TLS or WebSocket. The connection ends; MQTT bytes that the same
+    /// call opened before the error may be missing in `plain`.
     pub fn open(
         &mut self,
         wire: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<Opened, LayerError> {
+    ) -> Result<OpenedWire, LayerError> {
         let Some(tls) = &mut self.tls else {
             let Some(ws) = &mut self.ws else {
                 plain.extend_from_slice(wire);
-                return Ok(Opened { used: wire.len(), closed: false });
+                return Ok(OpenedWire { used: wire.len(), closed: false });
             };
             let is_idle = out.is_empty();
             let kept = ws.open(wire, out)?;
@@ -142,7 +144,7 @@ impl Layers {
                 ws.reply_to_ping(out);
             }
             plain.extend_from_slice(wire.get(..kept).unwrap_or_default());
-            return Ok(Opened { used: wire.len(), closed: ws.is_closed() });
+            return Ok(OpenedWire { used: wire.len(), closed: ws.is_closed() });
         };
         let start = plain.len();
         let opened = tls.open(wire, plain, out)?;
@@ -159,11 +161,11 @@ impl Layers {
             tls.close(out);
             return Err(error.into());
         }
-        Ok(Opened { used: opened.used, closed: opened.closed || ws.is_closed() })
+        Ok(OpenedWire { used: opened.used, closed: opened.closed || ws.is_closed() })
     }
 
-    /// Appends the reply to the newest ping of WebSocket that waits, if there is one. Called when the
-    /// socket has taken everything that stood before the reply.
+    /// Appends the reply to the newest ping of WebSocket that waits, if there is one. Called when
+    /// the socket has taken everything that stood before the reply.
     pub fn reply_to_ping(&mut self, out: &mut Vec<u8>) {
         let Some(ws) = &mut self.ws else { return };
         match &mut self.tls {
@@ -176,8 +178,8 @@ impl Layers {
         }
     }
 
-    /// Seals up to 64 KiB of `pieces` and appends the wire bytes to `out`. Returns the number of MQTT
-    /// bytes sealed.
+    /// Seals up to 64 KiB of `pieces` and appends the wire bytes to `out`. Returns the number of
+    /// MQTT bytes sealed.
     ///
     /// With WebSocket, one call makes one binary frame. With TLS, a record has up to 16 KiB, or the
     /// configured record size. Returns 0 after the connection was closed by either side's close
@@ -205,8 +207,8 @@ impl Layers {
         }
     }
 
-    /// Appends to `out` what ends the connection in order: a WebSocket close frame with code 1000 and
-    /// TLS's close_notify. A second call appends nothing.
+    /// Appends to `out` what ends the connection in order: a WebSocket close frame with code 1000
+    /// and TLS's close_notify. A second call appends nothing.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         let mut frame = Vec::new();
         if let Some(ws) = &mut self.ws {
@@ -221,8 +223,8 @@ impl Layers {
         }
     }
 
-    /// Returns true if the keys of TLS 1.2 are nearly used up: the owner disconnects the client with
-    /// 0xA0 (Maximum connect time) soon. 1,024 more records may be sealed.
+    /// Returns true if the keys of TLS 1.2 are nearly used up: the owner disconnects the client
+    /// with 0xA0 (Maximum connect time) soon. 1,024 more records may be sealed.
     pub fn must_close(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.must_close())
     }

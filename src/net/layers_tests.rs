@@ -253,7 +253,7 @@ fn plain_bytes_behind_the_handshake_are_returned() {
             let mut layers = Layers::new(server.finish(), None);
             wire.extend(written(&mut client, b"PUBLISH"));
             let opened = layers.open(&mut wire, &mut plain, &mut out).unwrap();
-            assert_eq!(opened, Opened { used: wire.len(), closed: false });
+            assert_eq!(opened, OpenedWire { used: wire.len(), closed: false });
             assert!(plain == b"PUBLISH" || plain == b"CONNECTPUBLISH");
         });
     }

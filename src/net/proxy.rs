@@ -1,8 +1,8 @@
 //! The PROXY protocol header (HAProxy's `proxy-protocol.txt`, versions 1 and 2).
 //!
-//! A proxy puts the header before the first byte of the client, and says in it who the client is. So
-//! the header is believed only if its sender is trusted, and a listener either requires it or does
-//! not read it: the broker never guesses.
+//! A proxy puts the header before the first byte of the client, and says in it who the client is.
+//! So the header is believed only if its sender is trusted, and a listener either requires it or
+//! does not read it: the broker never guesses.
 //!
 //! The crate `proxy-header` parses. This module bounds the header to 4 KiB, and refuses the things
 //! that the crate lets pass: a line of version 1 that is not in its exact form, a damaged field, a
@@ -39,8 +39,8 @@ const TYPE_CRC32C: u8 = 0x03;
 pub struct ProxyRules {
     /// The accepted versions.
     pub versions: ProxyVersions,
-    /// True if the header must say that the client used TLS (`proxy_tls`). A LOCAL header passes: it
-    /// is a health check of the proxy itself, not a client.
+    /// True if the header must say that the client used TLS (`proxy_tls`). A LOCAL header passes:
+    /// it is a health check of the proxy itself, not a client.
     pub require_tls: bool,
 }
 
@@ -114,8 +114,8 @@ impl TrustedProxies {
         TrustedProxies(networks)
     }
 
-    /// Returns true if the address is in one of the networks. An IPv4 address in IPv6 form counts as
-    /// IPv4. Costs one comparison for each network.
+    /// Returns true if the address is in one of the networks. An IPv4 address in IPv6 form counts
+    /// as IPv4. Costs one comparison for each network.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
@@ -249,8 +249,8 @@ fn proxied_tls(ssl: &SslInfo<'_>) -> Result<ProxiedTls, ProxyError> {
     Ok(ProxiedTls { version, user })
 }
 
-/// Checks the checksum of a header of version 2 (section 2.2.3): CRC32C of the whole header with the
-/// checksum's four bytes as zero.
+/// Checks the checksum of a header of version 2 (section 2.2.3): CRC32C of the whole header with
+/// the checksum's four bytes as zero.
 fn check_sum(header: &[u8], sum: u32) -> Result<(), ProxyError> {
     let mut copy = header.to_vec();
     let value = sum_place(header).and_then(|at| copy.get_mut(at..at + 4));

@@ -115,9 +115,9 @@ impl AuthPolicy {
     /// Returns whether a client may enter. `certificate_user` is the name in the client's verified
     /// certificate.
     ///
-    /// Without a method, nothing can verify a name but a certificate. Then the name that the client sent counts where
-    /// anonymous clients may enter, and is marked as unverified. With a method, a client that sent
-    /// credentials never becomes anonymous.
+    /// Without a method, nothing can verify a name but a certificate. Then the name that the client
+    /// sent counts where anonymous clients may enter, and is marked as unverified. With a method, a
+    /// client that sent credentials never becomes anonymous.
     ///
     /// # Errors
     /// [`ConnectRefusal`] if no method fits the client, and it may not enter anonymously. The

@@ -79,8 +79,8 @@ impl<'a> ConnectRequest<'a> {
             wire.set_limits(&negotiated.limits);
         }
         let user = match connect::check(connect).and_then(|()| self.authenticate(life.core)) {
-            Ok(Verdict::Enters(user)) => user,
-            Ok(Verdict::Pending) => return Flow::Wait,
+            Ok(EntryVerdict::Enters(user)) => user,
+            Ok(EntryVerdict::Pending) => return Flow::Wait,
             Err(refusal) => return self.refuse(client_id, &refusal, life.core),
         };
         let existing = self.find_client(client_id, life);
@@ -122,23 +122,25 @@ impl<'a> ConnectRequest<'a> {
     ///
     /// # Errors
     /// The refusal, if the client may not connect.
-    fn authenticate(&self, core: &mut Core) -> Result<Verdict, ConnectRefusal> {
+    fn authenticate(&self, core: &mut Core) -> Result<EntryVerdict, ConnectRefusal> {
         let ConnectRequest { now, connection: id, connect } = *self;
         let Core { connections, settings, effects, .. } = core;
-        let Some(connection) = connections.get_mut(id) else { return Ok(Verdict::Pending) };
+        let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
         if let Some(decision) = connection.take_decision() {
-            return decision.into_identity().map(|user| Verdict::Enters(Some(user)));
+            return decision.into_identity().map(|user| EntryVerdict::Enters(Some(user)));
         }
         let certificate_user = connection.rare().and_then(|rare| rare.certificate_user.as_deref());
         match settings.auth.entry(connect, connection.reach, certificate_user)? {
-            Entry::Anonymous => Ok(Verdict::Enters(None)),
-            Entry::Named(name, source) => Ok(Verdict::Enters(Some(Arc::new(Identity::new(name, source))))),
+            Entry::Anonymous => Ok(EntryVerdict::Enters(None)),
+            Entry::Named(name, source) => {
+                Ok(EntryVerdict::Enters(Some(Arc::new(Identity::new(name, source)))))
+            }
             Entry::Asks => {
                 let authentication = Authentication::begin(now, settings.auth_timeout);
                 effects.auth_requests.push(authentication.request(id, connection.listener, connect));
                 connection.begin_authentication(now, authentication);
                 connections.register_read_idle(id, effects);
-                Ok(Verdict::Pending)
+                Ok(EntryVerdict::Pending)
             }
         }
     }
@@ -396,7 +398,7 @@ fn note_adopted(session: SessionId, user: Option<&Identity>, core: &mut Core) {
 }
 
 /// The state of a client's authentication.
-enum Verdict {
+enum EntryVerdict {
     /// The client may enter; anonymously, or as this user.
     Enters(Option<Arc<Identity>>),
     /// The authenticator has been asked.

@@ -45,8 +45,8 @@ const ROUNDS: usize = 16;
 
 /// Carries out what a shard decided. No method may call back into the shard.
 pub trait Io {
-    /// Writes as much of the outbox as the connection's socket takes. Returns `None` if the socket is gone or failed; the caller then does nothing more
-    /// with this connection.
+    /// Writes as much of the outbox as the connection's socket takes. Returns `None` if the socket
+    /// is gone or failed; the caller then does nothing more with this connection.
     fn write(&mut self, id: ConnectionId, outbox: &mut Outbox) -> Option<Written>;
 
     /// The socket takes no more bytes: calls [`Shard::flush_connection`] when it does.

@@ -183,8 +183,8 @@ impl Lifecycle<'_> {
         self.core.scratch.publisher = publisher;
     }
 
-    /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A will
-    /// that they do not allow is dropped and counted.
+    /// Returns the will if the rules still allow it. The rules may have changed since CONNECT. A
+    /// will that they do not allow is dropped and counted.
     fn admitted_will(&mut self, id: SessionId, will: Option<Arc<Will>>) -> Option<Arc<Will>> {
         let Core { sessions, access, counters, .. } = &mut *self.core;
         let will = will?;

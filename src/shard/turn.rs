@@ -19,8 +19,8 @@ const WRITE: u32 = 16;
 const BYTES: usize = 1024;
 
 /// Bytes of a filter that is added to the subscription tree, or removed from it, for one step.
-/// Among 1,000,000 filters a new one of 25 bytes takes 2 to 3 us, which is 7 steps. A removal visits
-/// the same nodes.
+/// Among 1,000,000 filters a new one of 25 bytes takes 2 to 3 us, which is 7 steps. A removal
+/// visits the same nodes.
 const FILTER_BYTES: usize = 4;
 
 /// A job gets one part in `PORTIONS` of a turn, then the next job gets its part.

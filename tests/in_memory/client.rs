@@ -1,5 +1,5 @@
-//! Packets that clients of a [`MemoryDriver`] send, and the sessions they open. The version is 5.0 where
-//! no other is named.
+//! Packets that clients of a [`MemoryDriver`] send, and the sessions they open. The version is 5.0
+//! where no other is named.
 
 use crate::driver::{LinkId, MemoryDriver};
 use homing::mqtt::codec;

@@ -1,7 +1,7 @@
 //! ACL files: Homing's permits decide as mosquitto does, over generated files.
 //!
-//! A client of each name publishes to each topic (5.0 reports a denied PUBLISH), and receives what a
-//! privileged client publishes. mosquitto's decision is compared with the permit.
+//! A client of each name publishes to each topic (5.0 reports a denied PUBLISH), and receives what
+//! a privileged client publishes. mosquitto's decision is compared with the permit.
 
 use crate::broker::Mosquitto;
 use crate::support::{Connect, Message, RawClient, V5};

@@ -1,5 +1,5 @@
-//! One mosquitto.conf, run by mosquitto, and imported and run by Homing: both let the same clients in,
-//! with the same answers.
+//! One mosquitto.conf, run by mosquitto, and imported and run by Homing: both let the same clients
+//! in, with the same answers.
 
 use crate::broker::{Mosquitto, command};
 use crate::support::process::Process;

@@ -1,5 +1,5 @@
-//! `homing import mosquitto.conf`: the result is a configuration that Homing accepts, and nothing that
-//! protects is lost in silence.
+//! `homing import mosquitto.conf`: the result is a configuration that Homing accepts, and nothing
+//! that protects is lost in silence.
 
 use std::fs;
 use std::path::Path;

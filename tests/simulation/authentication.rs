@@ -1,5 +1,5 @@
-//! An authenticator that follows a script: it decides late, is busy, or never answers, while clients
-//! come back, take over one another and go. Impostors try to get in.
+//! An authenticator that follows a script: it decides late, is busy, or never answers, while
+//! clients come back, take over one another and go. Impostors try to get in.
 //!
 //! | rule | checked where |
 //! |---|---|
@@ -117,8 +117,8 @@ impl World {
         self.schedule(at, Event::Decided { shard, connection: request.connection, decision });
     }
 
-    /// Whether the client has a session for certain, now and until the broker crashes, that belongs to
-    /// its user.
+    /// Whether the client has a session for certain, now and until the broker crashes, that belongs
+    /// to its user.
     fn has_owner(&self, client: usize) -> bool {
         let manners = &self.clients[client].manners;
         let lasts = self.plan.settings.session.connect.session_expiry == LONG;

@@ -1,6 +1,7 @@
 //! A client of its own making: lawful in what it sends, unreliable in everything else.
 //!
-//! `publishing` and `subscribing` have what it sends, `receive` what it does with what comes, and what it holds the broker to.
+//! `publishing` and `subscribing` have what it sends, `receive` what it does with what comes, and
+//! what it holds the broker to.
 
 use crate::oracle::Message;
 use crate::plan::{LONG, Manners, Sessions};
@@ -345,7 +346,8 @@ impl World {
     fn leave_for_good(&mut self, client: usize) {
         let c = &mut self.clients[client];
         if c.connection.is_none() && c.said_goodbye.is_some_and(|when| self.now < when + PATIENCE_MS) {
-            // Its packets may have come too late: the connection was closed, and the session goes on.
+            // Its packets may have come too late: the connection was closed, and the session goes
+            // on.
             c.left = !self.oracle.has_session(client);
             return;
         }
@@ -443,7 +445,8 @@ impl World {
         self.send(client, &Packet::Connect(Box::new(connect)));
     }
 
-    /// The will of a connection to come: its message, which goes out if it does, and its delay in seconds.
+    /// The will of a connection to come: its message, which goes out if it does, and its delay in
+    /// seconds.
     fn draw_will(&mut self, client: usize) -> Option<(usize, u32)> {
         if self.phase != Phase::Chaos || !self.rng.percent(self.clients[client].manners.wills) {
             return None;

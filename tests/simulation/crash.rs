@@ -141,8 +141,8 @@ impl Oracle {
         }
     }
 
-    /// The messages of a member whose session is not stored are dropped with it, though others are in its
-    /// group.
+    /// The messages of a member whose session is not stored are dropped with it, though others are
+    /// in its group.
     fn lose_shares(&mut self, now: u64, late: u64) {
         let Oracle { sessions, messages, astray, .. } = self;
         let ends = |log: &&SessionLog| log.vague || log.ended.is_some_and(|ended| ended + late >= now);

@@ -1,8 +1,8 @@
 //! Deterministic simulation of the pure core in virtual time: shards with their sessions, routing,
 //! peer batches and tickets, the expiry queue, and between them mailboxes that take their time, a
-//! network that delays, splits and breaks, sockets that take only part, and clients that crash, come
-//! back, keep acknowledgements to themselves and take over one another. Now and then the broker
-//! crashes.
+//! network that delays, splits and breaks, sockets that take only part, and clients that crash,
+//! come back, keep acknowledgements to themselves and take over one another. Now and then the
+//! broker crashes.
 //!
 //! All of it follows from one seed. A failure prints the seed and what happened last;
 //! `SIMULATION_SEED=n` plays one seed again with its trace, `SIMULATION_SEEDS=n` as many,

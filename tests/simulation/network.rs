@@ -16,7 +16,8 @@ pub struct Socket {
     pub offer: Offer,
     /// How its client proves its name.
     pub credentials: Credentials,
-    /// The shard and connection that it belongs to: none while it is handed over, and once it is closed.
+    /// The shard and connection that it belongs to: none while it is handed over, and once it is
+    /// closed.
     pub place: Option<(usize, ConnectionId)>,
     pub closed: bool,
     /// Since when the broker is closing it.

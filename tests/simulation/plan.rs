@@ -1,4 +1,5 @@
-//! What one seed plays: the broker's settings, the clients' manners, how slow and how cruel everything is.
+//! What one seed plays: the broker's settings, the clients' manners, how slow and how cruel
+//! everything is.
 
 use crate::rng::Rng;
 use homing::mqtt::packet::ProtocolVersion;
@@ -49,8 +50,8 @@ pub struct Plan {
     pub work: Option<Work>,
 }
 
-/// A work queue: client 0 publishes, and gets the dead letters, client 1 is a member that stays, the others are members
-/// that end their sessions.
+/// A work queue: client 0 publishes, and gets the dead letters, client 1 is a member that stays,
+/// the others are members that end their sessions.
 #[derive(Clone, Copy)]
 pub struct Work {
     /// Of 100 messages those at which a member ends its session, and those that a member refuses.
@@ -133,7 +134,8 @@ impl Plan {
         plan
     }
 
-    /// One publisher, a slow disk, and members that leave or refuse between a message and its commit.
+    /// One publisher, a slow disk, and members that leave or refuse between a message and its
+    /// commit.
     fn work(&mut self, rng: &mut Rng) {
         if !rng.percent(10) {
             return;
@@ -141,7 +143,8 @@ impl Plan {
         let letters = rng.percent(30);
         let settings = &mut self.settings;
         settings.session.send.redelivery.negative_ack = letters;
-        // At most so many wait for room as nobody has to wait longer for than the messages are held.
+        // At most so many wait for room as nobody has to wait longer for than the messages are
+        // held.
         let narrow = !letters && rng.percent(60);
         let policy = rng.pick(&[QueuePolicy::Refuse, QueuePolicy::Hold]);
         let messages = if narrow { rng.between(1, 3) as usize } else { ROOMY };
@@ -228,7 +231,8 @@ impl Plan {
         self.settings.session.connect.session_expiry = LONG;
     }
 
-    /// Queues of one or two, and publishers that stay connected while their acknowledgement waits for room.
+    /// Queues of one or two, and publishers that stay connected while their acknowledgement waits
+    /// for room.
     fn hold(&mut self, rng: &mut Rng) {
         self.settings.session.send.queue =
             QueueLimits { messages: rng.between(1, 2) as usize, bytes: 1 << 26, policy: QueuePolicy::Hold };
@@ -302,13 +306,14 @@ impl Plan {
         }
     }
 
-    /// How much later than its bucket an expired deadline may be handled: twice the ways there and back, since a deadline that
-    /// moved is registered again, and rounds of the poll between.
+    /// How much later than its bucket an expired deadline may be handled: twice the ways there and
+    /// back, since a deadline that moved is registered again, and rounds of the poll between.
     pub fn lateness_ms(&self) -> u64 {
         2 * (self.register_ms + self.expired_ms) + 4 * self.turn_ms + 100
     }
 
-    /// How much later than it could the broker does something that it does at a deadline and that has a way to other shards.
+    /// How much later than it could the broker does something that it does at a deadline and that
+    /// has a way to other shards.
     pub fn late_ms(&self) -> u64 {
         self.interval_ms() + self.lateness_ms() + self.under_way_ms()
     }
@@ -335,8 +340,9 @@ impl Plan {
         &self.settings.session.send.redelivery.retry
     }
 
-    /// Whether all comes to rest once the clients behave. Under the policy `disconnect` it need not: a client whose window
-    /// and queue are full is cut by the next message, before it has acknowledged anything, at each return.
+    /// Whether all comes to rest once the clients behave. Under the policy `disconnect` it need
+    /// not: a client whose window and queue are full is cut by the next message, before it has
+    /// acknowledged anything, at each return.
     pub fn settles(&self) -> bool {
         self.settings.session.send.queue.policy != QueuePolicy::Disconnect
     }
@@ -408,7 +414,8 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         on_exhausted: rng.pick(&[OnExhausted::Disconnect, OnExhausted::Keep]),
         resends_per_tick: rng.pick(&[1, 2, 100]),
     };
-    // The action against an application is the policy's own; here a live 5.0 connection is left alone.
+    // The action against an application is the policy's own; here a live 5.0 connection is left
+    // alone.
     let ack =
         AckPolicy { timeout: Duration::ZERO, max_timeout: Duration::ZERO, on_timeout: OnAckTimeout::Auto };
     let send = SendPolicy {

@@ -301,7 +301,8 @@ impl World {
 
     fn take(&mut self, session: usize, copy: &Arrival) -> Result<(), String> {
         self.note_kind(copy);
-        // Which of the messages without payload it is nobody knows, nor what a vague session asked for.
+        // Which of the messages without payload it is nobody knows, nor what a vague session asked
+        // for.
         if copy.message >= EMPTY {
             return Ok(());
         }
@@ -330,17 +331,19 @@ impl World {
         }
     }
 
-    /// Enters a QoS 1 or 2 PUBLISH into the session's record, or finds it there. Answers how often it had come on this
-    /// connection, and whether it is entered.
-    // 5.0 [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-2.2.1-4]; 3.1.1 [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-2.3.1-4]
+    /// Enters a QoS 1 or 2 PUBLISH into the session's record, or finds it there. Answers how often
+    /// it had come on this connection, and whether it is entered.
+    // 5.0 [MQTT-4.4.0-1], [MQTT-3.3.1-1], [MQTT-2.2.1-4]; 3.1.1 [MQTT-4.4.0-1], [MQTT-3.3.1-1],
+    // [MQTT-2.3.1-4]
     fn place(&mut self, client: usize, session: usize, copy: &Arrival) -> Result<(u32, bool), String> {
         let Arrival { message, dup, qos, id, appended, .. } = *copy;
         let v5 = self.clients[client].manners.version.is_v5();
         let Some(connection) = self.clients[client].connection.as_mut() else { return Ok((0, false)) };
         let socket = connection.socket;
         let end = connection.read;
-        // Acknowledgements of QoS 1 are stored lazily, and so are the identifiers of what is sent: after a crash the broker may not
-        // know of it. What is finished at QoS 2 may be so to the broker, which counts on from what is left.
+        // Acknowledgements of QoS 1 are stored lazily, and so are the identifiers of what is sent:
+        // after a crash the broker may not know of it. What is finished at QoS 2 may be so to the
+        // broker, which counts on from what is left.
         let is_stale = |i: &Incoming| {
             let lazy = i.qos == QoS::AtLeastOnce || i.released;
             lazy && self.oracle.crashes.iter().any(|crash| (i.appended..appended).contains(crash))
@@ -463,7 +466,8 @@ impl World {
         }
     }
 
-    /// How long the broker waits before it sends something for the `round + 1`-th time again, jitter apart.
+    /// How long the broker waits before it sends something for the `round + 1`-th time again,
+    /// jitter apart.
     fn resend_ms(&self, round: u32) -> u64 {
         let retry = self.plan.retry();
         let cap = retry.max_interval.max(retry.interval).as_secs_f64();
@@ -507,7 +511,8 @@ impl World {
         Ok(())
     }
 
-    /// Acknowledges now, later, or not before it is asked again. `again`: how often it has been already.
+    /// Acknowledges now, later, or not before it is asked again. `again`: how often it has been
+    /// already.
     fn consider(&mut self, client: usize, kind: AckKind, id: u16, again: u32) {
         let withholds = self.clients[client].manners.withholds;
         if self.phase != Phase::Chaos || !self.rng.percent(withholds / u64::from(again / 2 + 1)) {

@@ -13,8 +13,8 @@
 //!
 //! The oracle looks at both sides. What was sent and answered within a shortage must have been
 //! refused, unless it needs no room; and whoever is refused must have asked in one. A known session
-//! is never refused. The other oracles go on: nothing acknowledged is dropped, and when there
-//! is room again all comes to rest.
+//! is never refused. The other oracles go on: nothing acknowledged is dropped, and when there is
+//! room again all comes to rest.
 
 use crate::oracle::Oracle;
 use crate::rng::Rng;

@@ -27,9 +27,11 @@ enum Fate {
     TakenOver { wait: u64 },
     /// It goes out then, or at the end of the session.
     Due(u64),
-    /// The same after a crash: the broker counts from when it begins again, not from when it listens.
+    /// The same after a crash: the broker counts from when it begins again, not from when it
+    /// listens.
     Again { from: u64, until: u64 },
-    /// A crash was about when it was due: it goes out in time, and may be revoked by who comes back before.
+    /// A crash was about when it was due: it goes out in time, and may be revoked by who comes back
+    /// before.
     Vague,
 }
 
@@ -40,8 +42,8 @@ impl Wills {
 }
 
 impl Oracle {
-    /// A connection began that has this will, if any, of a delay in seconds. `late`: how long the broker may take to bring
-    /// an earlier one out.
+    /// A connection began that has this will, if any, of a delay in seconds. `late`: how long the
+    /// broker may take to bring an earlier one out.
     // 5.0 [MQTT-3.1.2-8], [MQTT-3.1.3-9]
     pub fn will_begins(
         &mut self,
@@ -53,7 +55,8 @@ impl Oracle {
     ) {
         if let Some(Will { message, fate, .. }) = self.wills.live[client].take() {
             match fate {
-                // The end of the session ends the delay; one that expired while the broker was down ended at its return.
+                // The end of the session ends the delay; one that expired while the broker was down
+                // ended at its return.
                 Fate::Due(due) | Fate::Again { until: due, .. } if !resumed => {
                     let from = self.messages[message].first_sent.min(due).min(now);
                     self.publish_will(message, from, due.min(now) + late);
@@ -93,7 +96,8 @@ impl Oracle {
         }
     }
 
-    /// The broker crashed: it forgot those that had not gone out, or brings them out when it is back at `back_at`.
+    /// The broker crashed: it forgot those that had not gone out, or brings them out when it is
+    /// back at `back_at`.
     pub fn wills_crash(&mut self, now: u64, back_at: u64, late: u64, survival: Survival) {
         // What is on its way to other shards, or not committed, may be dropped.
         let settled = now - if survival == Survival::Nothing { 0 } else { late.min(now) };

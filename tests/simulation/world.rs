@@ -311,7 +311,8 @@ impl World {
     }
 
     /// The machine sleeps and wakes, with everybody on it, while all are connected and nobody owes
-    /// anything. All deadlines of the broker have passed then, and a client that could not send is not disconnected.
+    /// anything. All deadlines of the broker have passed then, and a client that could not send is
+    /// not disconnected.
     fn suspend(&mut self) -> Result<(), String> {
         let Some(slept) = self.clocks.suspend() else { return Ok(()) };
         let away = |node: &Node| node.core.snapshot().sessions > node.core.snapshot().connected;

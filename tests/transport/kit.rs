@@ -220,8 +220,8 @@ pub fn is_closed(stream: &mut impl Read) -> bool {
     !matches!(stream.read(&mut [0; 64]), Ok(1..))
 }
 
-/// Connects client "c", which subscribes to "t" and publishes to itself at QoS 1: a small message and
-/// one of this many bytes.
+/// Connects client "c", which subscribes to "t" and publishes to itself at QoS 1: a small message
+/// and one of this many bytes.
 pub fn exchange(stream: &mut (impl Read + Write), large: usize) {
     connect(stream);
     stream.write_all(&[0x82, 6, 0, 1, 0, 1, b't', 1]).expect("open");

@@ -1,6 +1,7 @@
 //! The broker behind TLS, WebSocket, the PROXY protocol and Unix sockets, with real sockets.
 //!
-//! Each test starts a broker in this process. The clients are rustls, tungstenite and plain sockets. Certificates are made for each test.
+//! Each test starts a broker in this process. The clients are rustls, tungstenite and plain
+//! sockets. Certificates are made for each test.
 
 mod health;
 mod kit;

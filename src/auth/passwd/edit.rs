@@ -26,7 +26,8 @@ impl PasswordLines {
         errors.or(file, PasswordLines(all))
     }
 
-    /// Sets the hash of a user, in its present place or at the end. Returns true if the user is new.
+    /// Sets the hash of a user, in its present place or at the end. Returns true if the user is
+    /// new.
     pub fn set(&mut self, user: &str, hash: &PasswordHash) -> bool {
         let line = format!("{user}:{}", hash.to_text());
         let first = self.0.iter().position(|line| user_of(line) == Some(user));

@@ -51,7 +51,8 @@ pub struct PasswdArguments {
     /// Iterations of pbkdf2 [default: 1000]
     #[arg(short = 'I', value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     iterations: Option<u32>,
-    /// Check that the broker accepts the file, or with USER that the password is right; change nothing
+    /// Check that the broker accepts the file, or with USER that the password is right; change
+    /// nothing
     #[arg(long, conflicts_with = "device")]
     check: bool,
     /// Read the password from the first line of standard input

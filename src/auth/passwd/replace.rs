@@ -19,7 +19,8 @@ use zeroize::Zeroizing;
 
 /// The permissions of a new file.
 const OWNER_ONLY: u32 = 0o600;
-/// The permission of an existing file that stays: a broker may read the file as member of its group.
+/// The permission of an existing file that stays: a broker may read the file as member of its
+/// group.
 const GROUP_READ: u32 = 0o040;
 
 /// A file that is about to be replaced.
@@ -37,8 +38,8 @@ struct Present {
 }
 
 impl Replacement {
-    /// Locks the directory of the file, waiting for another command if necessary, and reads the file
-    /// if it exists.
+    /// Locks the directory of the file, waiting for another command if necessary, and reads the
+    /// file if it exists.
     ///
     /// # Errors
     /// The path is not a plain file, or the system refuses.
@@ -72,8 +73,8 @@ impl Replacement {
 
     /// Writes the new content, syncs it, and puts it in the place of the file.
     ///
-    /// A new file has mode 0600. An existing file keeps its owner, its group and the read permission
-    /// of the group.
+    /// A new file has mode 0600. An existing file keeps its owner, its group and the read
+    /// permission of the group.
     ///
     /// # Errors
     /// The system refuses a step. The file is then as it was.

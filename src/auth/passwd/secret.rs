@@ -7,7 +7,7 @@ use std::io::{self, BufRead};
 use zeroize::Zeroizing;
 
 /// A password. Its memory is overwritten when it is dropped.
-pub type Secret = Zeroizing<String>;
+pub type NewPassword = Zeroizing<String>;
 
 /// The bytes of a device's secret: 256 bits.
 const RANDOM: usize = 32;
@@ -41,7 +41,7 @@ pub enum Repeat {
 /// # Errors
 /// The source cannot be read, the two passwords differ, or the password is empty, too long, or has
 /// U+0000.
-pub fn read(source: SecretSource<'_>, repeat: Repeat) -> Result<Secret, PasswdError> {
+pub fn read(source: SecretSource<'_>, repeat: Repeat) -> Result<NewPassword, PasswdError> {
     let password = match source {
         SecretSource::Argument(password) => Zeroizing::new(password.to_owned()),
         SecretSource::Stdin => first_line(&mut io::stdin().lock())?,
@@ -63,7 +63,7 @@ pub fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>, PasswdError> {
     Ok(bytes)
 }
 
-fn ask(repeat: Repeat) -> Result<Secret, PasswdError> {
+fn ask(repeat: Repeat) -> Result<NewPassword, PasswdError> {
     let ask = |prompt| rpassword::prompt_password(prompt).map(Zeroizing::new).map_err(PasswdError::Terminal);
     let password = ask("Password: ")?;
     if repeat == Repeat::Twice && ask("Again: ")? != password {
@@ -72,7 +72,7 @@ fn ask(repeat: Repeat) -> Result<Secret, PasswdError> {
     Ok(password)
 }
 
-fn first_line(input: &mut impl BufRead) -> Result<Secret, PasswdError> {
+fn first_line(input: &mut impl BufRead) -> Result<NewPassword, PasswdError> {
     let mut line = Zeroizing::new(String::new());
     input.read_line(&mut line).map_err(PasswdError::Terminal)?;
     let end = line.trim_end_matches(['\n', '\r']).len();

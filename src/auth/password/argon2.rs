@@ -1,8 +1,8 @@
-//! `$argon2id$v=19$m=..,t=..,p=..$salt$hash`, as the reference implementation and mosquitto 2.1 write
-//! it.
+//! `$argon2id$v=19$m=..,t=..,p=..$salt$hash`, as the reference implementation and mosquitto 2.1
+//! write it.
 //!
-//! `m` is the memory in KiB, `t` the number of passes, `p` the number of lanes. A check takes `m` KiB
-//! while it runs. mosquitto 2.1 takes m=47104 and t=1; OWASP recommends m=19456 and t=2.
+//! `m` is the memory in KiB, `t` the number of passes, `p` the number of lanes. A check takes `m`
+//! KiB while it runs. mosquitto 2.1 takes m=47104 and t=1; OWASP recommends m=19456 and t=2.
 
 use super::hash::{HashError, check_salt, decode_with, number, parts};
 use ::argon2::{Algorithm, Argon2, Params, Version};
@@ -94,7 +94,8 @@ impl Argon2Hash {
         u64::from(self.params.m_cost()) * u64::from(self.params.t_cost()) * 800
     }
 
-    /// Returns the digest, or `None` where the parameters are refused. `parse` admits none of these.
+    /// Returns the digest, or `None` where the parameters are refused. `parse` admits none of
+    /// these.
     fn digest(&self, password: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let mut digest = Zeroizing::new(vec![0; self.hash.len()]);
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, self.params.clone());

@@ -13,18 +13,18 @@ use std::path::Path;
 
 /// All users of a password file. It does not change: a reload makes another one.
 pub struct PasswordFile {
-    users: HashMap<Box<str>, Record, Keyed>,
+    users: HashMap<Box<str>, PasswordRecord, Keyed>,
     /// A hash with the most common cost of the file. A check of an unknown name takes its time.
     common: Option<PasswordHash>,
 }
 
-struct Record {
+struct PasswordRecord {
     hash: PasswordHash,
     fingerprint: Fingerprint,
 }
 
-/// Stands for one line of the file: a changed hash has another fingerprint. It reveals nothing about
-/// the password.
+/// Stands for one line of the file: a changed hash has another fingerprint. It reveals nothing
+/// about the password.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -56,7 +56,7 @@ impl PasswordFile {
     /// All mistakes, with their lines.
     pub fn parse(file: &Path, content: &[u8]) -> Result<PasswordFile, FileError> {
         let mut errors = LineErrors::default();
-        let mut users: HashMap<Box<str>, Record, Keyed> = HashMap::default();
+        let mut users: HashMap<Box<str>, PasswordRecord, Keyed> = HashMap::default();
         for (number, line) in lines(content, &mut errors) {
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
@@ -77,8 +77,8 @@ impl PasswordFile {
 
     /// Checks the password of a user. Blocks for the time of [`PasswordFile::cost`].
     ///
-    /// An unknown name takes as long as a hash of the file's most common cost, so that the time does
-    /// not show which names exist.
+    /// An unknown name takes as long as a hash of the file's most common cost, so that the time
+    /// does not show which names exist.
     pub fn verify(&self, user: &str, password: &[u8]) -> Verdict {
         match (self.users.get(user), &self.common) {
             (Some(record), _) if record.hash.verify(password) => Verdict::Verified,
@@ -140,7 +140,7 @@ impl fmt::Debug for Fingerprint {
 }
 
 /// Splits a line. The error has the user name at most: a line without a colon may be a password.
-fn record(line: &str) -> Result<(&str, Record), String> {
+fn record(line: &str) -> Result<(&str, PasswordRecord), String> {
     let Some((user, text)) = line.split_once(':') else {
         return Err("the line has no colon; a line is user:hash".to_owned());
     };
@@ -149,12 +149,12 @@ fn record(line: &str) -> Result<(&str, Record), String> {
         return Err("the user name before the colon is empty".to_owned());
     }
     let hash = PasswordHash::parse(text).map_err(|error| format!("user {user:?}: {error}"))?;
-    Ok((user, Record { hash, fingerprint: Fingerprint::of(text) }))
+    Ok((user, PasswordRecord { hash, fingerprint: Fingerprint::of(text) }))
 }
 
-fn most_common(users: &HashMap<Box<str>, Record, Keyed>) -> Option<PasswordHash> {
+fn most_common(users: &HashMap<Box<str>, PasswordRecord, Keyed>) -> Option<PasswordHash> {
     let mut costs: HashMap<HashCost, (usize, &PasswordHash)> = HashMap::new();
-    for Record { hash, .. } in users.values() {
+    for PasswordRecord { hash, .. } in users.values() {
         costs.entry(hash.cost()).or_insert((0, hash)).0 += 1;
     }
     // The higher cost wins a tie, so that the result does not depend on the order of the table.

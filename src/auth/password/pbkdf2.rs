@@ -1,6 +1,7 @@
 //! `$7$iterations$salt$hash`, which mosquitto 2.0 and later write: PBKDF2 with HMAC-SHA-512.
 //!
-//! mosquitto 2.0 takes 101 iterations and 12 bytes of salt; 2.1 takes 1,000 iterations and 64 bytes.
+//! mosquitto 2.0 takes 101 iterations and 12 bytes of salt; 2.1 takes 1,000 iterations and 64
+//! bytes.
 
 use super::hash::{HashError, check_salt, decode, decode_array, encode, number, parts};
 use aws_lc_rs::constant_time::verify_slices_are_equal;

@@ -108,7 +108,8 @@ mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
 
-    /// The example of RFC 7677, section 3: the proof of the client, and the signature of the server.
+    /// The example of RFC 7677, section 3: the proof of the client, and the signature of the
+    /// server.
     #[test]
     fn the_keys_are_those_of_the_rfc() {
         let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();

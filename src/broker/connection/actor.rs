@@ -63,8 +63,8 @@ pub trait ConnectionDriver: 'static {
     /// goes with the socket.
     fn release(&self, id: ConnectionId) -> Option<Released>;
 
-    /// Sends a released socket to its shard. Without the socket, counts a connection of its listener
-    /// less.
+    /// Sends a released socket to its shard. Without the socket, counts a connection of its
+    /// listener less.
     fn move_to_shard(&self, shard: ShardId, socket: Result<Incoming, ListenerNumber>);
 
     /// Tells the shard that the socket of this connection is closed, and why. Called once.

@@ -309,7 +309,8 @@ impl Transport {
         if result == 0 { (info.tcpi_unacked, info.tcpi_retransmits.into()) } else { (0, 0) }
     }
 
-    /// Returns the number of wire bytes that were written and that the peer's kernel has not acknowledged.
+    /// Returns the number of wire bytes that were written and that the peer's kernel has not
+    /// acknowledged.
     fn unacknowledged(&self) -> usize {
         let mut bytes: libc::c_int = 0;
         // SAFETY: `fd` is this socket's, and open as long as `self` lives. TIOCOUTQ writes one

@@ -4,8 +4,8 @@
 //! The shard counts MQTT bytes: outbox, redelivery and stall diagnosis know nothing of records and
 //! frames. The kernel counts wire bytes. The marks translate: each write leaves a mark with the end
 //! of its wire bytes and the end of its MQTT bytes. A number of acknowledged wire bytes stands for
-//! the MQTT bytes of the last mark at or below it. So the translation rounds down: a packet may seem
-//! to be on the network for longer than it is, and never seems to be at the client too early.
+//! the MQTT bytes of the last mark at or below it. So the translation rounds down: a packet may
+//! seem to be on the network for longer than it is, and never seems to be at the client too early.
 
 use crate::mqtt::charge::Charge;
 use crate::net::layers::{LayerError, Layers};
@@ -45,7 +45,8 @@ pub struct Wrapped {
 }
 
 impl Wrapped {
-    /// Returns the state after the handshakes. `tail` is the part of a record that came behind them.
+    /// Returns the state after the handshakes. `tail` is the part of a record that came behind
+    /// them.
     pub fn new(layers: Layers, tail: Vec<u8>) -> Wrapped {
         Wrapped {
             layers,
@@ -72,9 +73,9 @@ impl Wrapped {
         }
     }
 
-    /// Opens the wire bytes of a read: the bytes of [`Self::put_tail`] and `read` bytes behind them.
-    /// Appends their MQTT bytes to `plain`. Replies wait in `pending`, so the caller flushes if
-    /// [`Self::has_pending`]. Returns true if the peer closed its side.
+    /// Opens the wire bytes of a read: the bytes of [`Self::put_tail`] and `read` bytes behind
+    /// them. Appends their MQTT bytes to `plain`. Replies wait in `pending`, so the caller flushes
+    /// if [`Self::has_pending`]. Returns true if the peer closed its side.
     ///
     /// # Errors
     /// The peer broke a rule of TLS or WebSocket. The alert for the peer is pending.

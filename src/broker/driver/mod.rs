@@ -170,7 +170,8 @@ impl ShardDriver {
     }
 
     /// Checks the certificates of the clients in up to [`CHAINS_AT_ONCE`] slots again. Disconnects
-    /// those that are not valid any more. Returns the first slot that is left, or `None` if none is.
+    /// those that are not valid any more. Returns the first slot that is left, or `None` if none
+    /// is.
     pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
         let TlsChanged { listener, server, from } = change;
         let unix_ms = clock::unix_millis();

@@ -159,7 +159,7 @@ fn tls_settings(tls: &ListenerTls) -> TlsSettings {
 }
 
 /// Returns whether clients are asked for a certificate.
-pub(in crate::broker) fn client_certificates(tls: &ListenerTls) -> ClientCertificates {
+pub(crate) fn client_certificates(tls: &ListenerTls) -> ClientCertificates {
     match tls.client_certificates.as_deref() {
         Some("optional") => ClientCertificates::Optional,
         Some("required") => ClientCertificates::Required,

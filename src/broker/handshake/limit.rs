@@ -21,14 +21,14 @@ pub(crate) struct HandshakeLimit {
 #[derive(Debug, Default)]
 struct Table {
     /// The sockets of each host, the oldest first.
-    hosts: HashMap<Host, VecDeque<Place>>,
+    hosts: HashMap<Host, VecDeque<WaitingSocket>>,
     count: usize,
     next: u64,
 }
 
 /// One socket of a host.
 #[derive(Debug)]
-struct Place {
+struct WaitingSocket {
     number: u64,
     /// `None` until its task runs.
     task: Option<AbortHandle>,
@@ -71,8 +71,8 @@ impl HandshakeLimit {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for a socket. If there is none, aborts the oldest socket of the host
-    /// with the most, if that host has more than [`FAIR`].
+    /// Waits until there is room for a socket. If there is none, aborts the oldest socket of the
+    /// host with the most, if that host has more than [`FAIR`].
     pub(crate) async fn room(&self) {
         loop {
             let left = self.left.notified();
@@ -94,7 +94,7 @@ impl HandshakeLimit {
         let number = table.next;
         table.next += 1;
         table.count += 1;
-        table.hosts.entry(host).or_default().push_back(Place { number, task: None });
+        table.hosts.entry(host).or_default().push_back(WaitingSocket { number, task: None });
         Ticket { host, number }
     }
 
@@ -122,7 +122,7 @@ impl HandshakeLimit {
 }
 
 impl Table {
-    fn find(&mut self, ticket: Ticket) -> Option<&mut Place> {
+    fn find(&mut self, ticket: Ticket) -> Option<&mut WaitingSocket> {
         self.hosts.get_mut(&ticket.host)?.iter_mut().find(|place| place.number == ticket.number)
     }
 

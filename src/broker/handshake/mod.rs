@@ -1,4 +1,5 @@
-//! The handshake threads: PROXY header, TLS and WebSocket upgrade, between the accept and the shard.
+//! The handshake threads: PROXY header, TLS and WebSocket upgrade, between the accept and the
+//! shard.
 //!
 //! Handshakes are hostile, slow or costly work before MQTT. Their own threads have a lower priority
 //! (nice 5), so that established traffic wins a core. A plain listener needs none of this, and its
@@ -29,7 +30,7 @@ use crate::time::Instant;
 use actix::Recipient;
 use entrance::Entrance;
 use limit::{HandshakeLimit, Host, Ticket};
-use stages::{Done, Refused};
+use stages::{Done, HandshakeRefusal};
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
@@ -60,7 +61,7 @@ pub(crate) struct NewSocket {
 /// A socket on its way to a handshake thread, with its place in the counters.
 struct CountedSocket {
     socket: NewSocket,
-    place: Place,
+    place: HandshakePlace,
 }
 
 /// The parts of the broker that a handshake thread needs.
@@ -117,7 +118,7 @@ impl Handshakes {
     /// broker stops, the socket is closed.
     pub(crate) fn send(&self, turn: usize, socket: NewSocket) {
         let host = Host::of(socket.peer.socket_address().map(|address| address.ip()));
-        let place = Place {
+        let place = HandshakePlace {
             ticket: self.limit.enter(host),
             limit: Arc::clone(&self.limit),
             statistics: Arc::clone(&self.statistics),
@@ -139,7 +140,7 @@ struct HandshakeThread {
 
 /// A socket's place in the broker's counters. Gives the place back when it is dropped: after an
 /// error, a timeout or an abort.
-struct Place {
+struct HandshakePlace {
     limit: Arc<HandshakeLimit>,
     ticket: Ticket,
     statistics: Arc<BrokerStatistics>,
@@ -148,7 +149,7 @@ struct Place {
     is_handed_over: bool,
 }
 
-impl Drop for Place {
+impl Drop for HandshakePlace {
     fn drop(&mut self) {
         self.limit.leave(self.ticket);
         if !self.is_handed_over {
@@ -168,7 +169,7 @@ impl HandshakeThread {
     }
 
     /// Runs the handshakes of one socket, and hands it to a shard.
-    async fn handshakes(self: Rc<HandshakeThread>, socket: NewSocket, mut place: Place) {
+    async fn handshakes(self: Rc<HandshakeThread>, socket: NewSocket, mut place: HandshakePlace) {
         let NewSocket { entrance, transport, peer, accepted, mut arrival } = socket;
         let left = self.parts.connect_timeout.saturating_sub(clock::now().since(accepted));
         let result = tokio::time::timeout(left, stages::run(&entrance, transport, &peer)).await;
@@ -194,7 +195,7 @@ impl HandshakeThread {
         }
     }
 
-    fn log_refused(&self, entrance: &Entrance, peer: &PeerAddress, why: &Refused) {
+    fn log_refused(&self, entrance: &Entrance, peer: &PeerAddress, why: &HandshakeRefusal) {
         let listener = &*entrance.name;
         if why.is_quiet() {
             debug!(listener, address = %peer, %why, "connection closed before CONNECT");

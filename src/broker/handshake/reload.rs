@@ -52,8 +52,8 @@ impl TlsReload {
         Ok(NewTls { set, changes })
     }
 
-    /// Puts new TLS in force for the handshakes of all listeners. Returns the entrances whose clients
-    /// are to be checked again, with their new TLS.
+    /// Puts new TLS in force for the handshakes of all listeners. Returns the entrances whose
+    /// clients are to be checked again, with their new TLS.
     pub(crate) fn put_in_force<'a>(
         &mut self,
         new: NewTls,

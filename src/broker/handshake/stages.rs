@@ -5,7 +5,7 @@ use crate::broker::connection::{DetachedTransport, PeerAddress, SocketRead, Tran
 use crate::clock;
 use crate::net::layers::{LayerError, Layers};
 use crate::net::proxy::{self, Proxied, ProxyError, ProxyRules, TrustedProxies};
-use crate::net::tls::config::{Admitted, TlsServer};
+use crate::net::tls::config::{AdmittedClient, TlsServer};
 use crate::net::tls::verify::ChainError;
 use crate::net::websocket::frame::Ws;
 use crate::net::websocket::upgrade::{UpgradeError, UpgradeRules, Upgraded, upgrade};
@@ -20,7 +20,7 @@ const READ_SIZE: usize = 4096;
 
 /// The reason why a socket is closed in its handshakes, for the log.
 #[derive(Debug, Error)]
-pub(super) enum Refused {
+pub(super) enum HandshakeRefusal {
     /// The peer closed the connection. Port scans and health checks do so.
     #[error("closed by the peer")]
     Closed,
@@ -44,10 +44,10 @@ pub(super) enum Refused {
     Chain(#[from] ChainError),
 }
 
-impl Refused {
+impl HandshakeRefusal {
     /// Returns true for an end that is not worth more than a debug line: the peer just left.
     pub(super) fn is_quiet(&self) -> bool {
-        matches!(self, Refused::Closed | Refused::Socket(_))
+        matches!(self, HandshakeRefusal::Closed | HandshakeRefusal::Socket(_))
     }
 }
 
@@ -81,14 +81,14 @@ pub(super) async fn run(
     entrance: &Entrance,
     transport: DetachedTransport,
     peer: &PeerAddress,
-) -> Result<Done, Refused> {
+) -> Result<Done, HandshakeRefusal> {
     let mut stream = Stream { transport: Transport::new(transport)?, wire: Vec::new() };
     let address = peer.socket_address().map(|address| address.ip());
     let (mut plain, mut tls) = (Vec::new(), None);
     let (mut source, mut certificate_user, mut is_of_unknown_source) = (None, None, false);
     if let Some(rules) = entrance.proxy {
         if !entrance.trusts(address) {
-            return Err(Refused::Untrusted);
+            return Err(HandshakeRefusal::Untrusted);
         }
         let proxied = stream.proxy(rules).await?;
         source = proxied.source;
@@ -121,7 +121,7 @@ pub(super) async fn run(
 
 impl Stream {
     /// Reads some bytes behind those that are not used yet.
-    async fn read(&mut self) -> Result<(), Refused> {
+    async fn read(&mut self) -> Result<(), HandshakeRefusal> {
         let kept = self.wire.len();
         self.wire.resize(kept + READ_SIZE, 0);
         let read = loop {
@@ -129,7 +129,7 @@ impl Stream {
             match self.transport.try_read(room) {
                 Ok(SocketRead::Nothing) => poll_fn(|cx| self.transport.poll_read_ready(cx)).await?,
                 Ok(SocketRead::Some(n) | SocketRead::Last(n)) => break n,
-                Ok(SocketRead::End) => return Err(Refused::Closed),
+                Ok(SocketRead::End) => return Err(HandshakeRefusal::Closed),
                 Err(error) => return Err(error.into()),
             }
         };
@@ -138,7 +138,7 @@ impl Stream {
     }
 
     /// Sends all of `bytes`.
-    async fn send(&self, bytes: &[u8]) -> Result<(), Refused> {
+    async fn send(&self, bytes: &[u8]) -> Result<(), HandshakeRefusal> {
         let mut sent = 0;
         while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
             match self.transport.try_write(rest) {
@@ -153,7 +153,11 @@ impl Stream {
     }
 
     /// Runs the TLS handshake. Appends the bytes that came behind it to `plain`.
-    async fn tls(&mut self, server: &ArcSwap<TlsServer>, plain: &mut Vec<u8>) -> Result<Admitted, Refused> {
+    async fn tls(
+        &mut self,
+        server: &ArcSwap<TlsServer>,
+        plain: &mut Vec<u8>,
+    ) -> Result<AdmittedClient, HandshakeRefusal> {
         let mut handshake = server.load().handshake()?;
         let (mut out, mut started) = (Vec::new(), false);
         loop {
@@ -172,7 +176,7 @@ impl Stream {
                 break;
             }
             if progress.closed {
-                return Err(Refused::Closed);
+                return Err(HandshakeRefusal::Closed);
             }
         }
         // The newest server, because a reload may have come meanwhile.
@@ -182,7 +186,7 @@ impl Stream {
     }
 
     /// Reads the PROXY header.
-    async fn proxy(&mut self, rules: ProxyRules) -> Result<Proxied, Refused> {
+    async fn proxy(&mut self, rules: ProxyRules) -> Result<Proxied, HandshakeRefusal> {
         loop {
             self.read().await?;
             if let Some(proxied) = proxy::read(&self.wire, rules)? {
@@ -199,7 +203,7 @@ impl Stream {
         forwarding: Option<&TrustedProxies>,
         layers: &mut Layers,
         plain: &mut Vec<u8>,
-    ) -> Result<(Upgraded, Ws), Refused> {
+    ) -> Result<(Upgraded, Ws), HandshakeRefusal> {
         let mut reply = Vec::new();
         let upgraded = loop {
             self.wire = self.open(layers, plain).await?;
@@ -228,13 +232,13 @@ impl Stream {
 
     /// Opens what was read and not used, and appends it to `plain`. Returns the part of a record
     /// that is left.
-    async fn open(&mut self, layers: &mut Layers, plain: &mut Vec<u8>) -> Result<Vec<u8>, Refused> {
+    async fn open(&mut self, layers: &mut Layers, plain: &mut Vec<u8>) -> Result<Vec<u8>, HandshakeRefusal> {
         let mut out = Vec::new();
         let opened = layers.open(&mut self.wire, plain, &mut out);
         self.send(&out).await?;
         let opened = opened?;
         if opened.closed && plain.is_empty() {
-            return Err(Refused::Closed);
+            return Err(HandshakeRefusal::Closed);
         }
         let tail = self.wire.split_off(opened.used);
         self.wire = Vec::new();

@@ -1,7 +1,7 @@
 //! The lines of a mosquitto.conf.
 //!
-//! A line is an option's name, blanks and a value up to the end of the line. A line that begins with
-//! `#` is a comment. `include_dir` adds the files of a directory that end in `.conf`.
+//! A line is an option's name, blanks and a value up to the end of the line. A line that begins
+//! with `#` is a comment. `include_dir` adds the files of a directory that end in `.conf`.
 
 use std::fs;
 use std::io;
@@ -30,8 +30,8 @@ pub struct ConfError {
     cause: io::Error,
 }
 
-/// Reads a file, and the files of its `include_dir` in their places. mosquitto follows `include_dir`
-/// in the main file only.
+/// Reads a file, and the files of its `include_dir` in their places. mosquitto follows
+/// `include_dir` in the main file only.
 ///
 /// # Errors
 /// A file or directory cannot be read.
@@ -69,8 +69,8 @@ pub fn parse(file: &Path, text: &str) -> Vec<ConfLine> {
     (1..).zip(text.lines()).filter_map(option).collect()
 }
 
-/// Returns the files in mosquitto's order: alphabetical, and upper case before the lower case of the
-/// same letter.
+/// Returns the files in mosquitto's order: alphabetical, and upper case before the lower case of
+/// the same letter.
 fn directory(path: &Path) -> Result<Vec<PathBuf>, ConfError> {
     let failed = |cause| ConfError { file: path.to_owned(), cause };
     let mut files = Vec::new();

@@ -1,6 +1,6 @@
 //! The settings as TOML for Homing.
 
-use super::translate::{ListenerSettings, Settings};
+use super::translate::{ListenerSettings, TranslatedSettings};
 use super::value::quoted;
 use std::fmt::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ const SECTIONS: [&str; 9] =
     ["network", "auth", "acl", "limits", "keep_alive", "redelivery", "store", "sys", "log"];
 
 /// Returns the configuration file. `source` is the name of mosquitto's file.
-pub fn toml(settings: &Settings, source: &Path) -> String {
+pub fn toml(settings: &TranslatedSettings, source: &Path) -> String {
     let mut text = format!(
         "# Homing's configuration, translated by `homing import` from {}.\n\
          # Keys that are not here have Homing's defaults; docs/configuration.md lists them.\n",

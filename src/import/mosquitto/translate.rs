@@ -5,7 +5,7 @@
 
 use super::conf::ConfLine;
 use super::options::{Fate, fate};
-use super::value::{Refused, boolean, bounded, bytes, expiration, number, quoted, quoted_seconds, text};
+use super::value::{RefusedValue, boolean, bounded, bytes, expiration, number, quoted, quoted_seconds, text};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -15,7 +15,7 @@ const MQTT_PORT: u16 = 1883;
 
 /// The settings for Homing. `None` and empty are left to Homing's defaults.
 #[derive(Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct TranslatedSettings {
     /// Listeners with addresses of their own.
     pub listeners: Vec<ListenerSettings>,
     /// Keys of the form `section.key`, with values in TOML, in the order of the output.
@@ -70,14 +70,14 @@ pub struct Note {
 #[derive(Debug, Default)]
 pub struct Translation {
     /// The settings.
-    pub settings: Settings,
+    pub settings: TranslatedSettings,
     /// The options that do not mean the same.
     pub notes: Vec<Note>,
 }
 
 /// Who may enter by a listener.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Entrance {
+struct EntranceSettings {
     anonymous: Option<bool>,
     password_file: Option<String>,
     acl_file: Option<String>,
@@ -97,13 +97,13 @@ struct Listener {
     ca_file: Option<String>,
     /// True if an option of the default listener was given.
     is_used: bool,
-    entrance: Entrance,
+    entrance: EntranceSettings,
 }
 
 #[derive(Debug, Default)]
 struct Translator {
     is_per_listener: bool,
-    entrance: Entrance,
+    entrance: EntranceSettings,
     default: Listener,
     listeners: Vec<Listener>,
     keys: Vec<(&'static str, String)>,
@@ -148,7 +148,7 @@ impl Translator {
         self.notes.push(Note { place: Some(place), text: text.to_owned(), is_loss: false });
     }
 
-    fn option(&mut self, line: &ConfLine) -> Result<(), Refused> {
+    fn option(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
         match line.name.as_str() {
             "listener" => self.listener(line),
             "allow_anonymous" | "listener_allow_anonymous" | "password_file" | "acl_file" => {
@@ -158,7 +158,7 @@ impl Translator {
         }
     }
 
-    fn listener(&mut self, line: &ConfLine) -> Result<(), Refused> {
+    fn listener(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
         let (port, host) = line.value.split_once(' ').unwrap_or((&line.value, ""));
         let port: u16 = number(port)?;
         let host = host.trim();
@@ -175,7 +175,7 @@ impl Translator {
         Ok(())
     }
 
-    fn entrance(&mut self, line: &ConfLine) -> Result<(), Refused> {
+    fn entrance(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
         let of_listener = self.is_per_listener || line.name == "listener_allow_anonymous";
         let entrance = match self.listeners.last_mut() {
             _ if !of_listener => &mut self.entrance,
@@ -193,7 +193,7 @@ impl Translator {
         Ok(())
     }
 
-    fn of_listener(&mut self, line: &ConfLine) -> Result<(), Refused> {
+    fn of_listener(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
         let listener = match self.listeners.last_mut() {
             Some(listener) => listener,
             None => {
@@ -240,7 +240,7 @@ impl Translator {
         Ok(())
     }
 
-    fn of_broker(&mut self, line: &ConfLine) -> Result<(), Refused> {
+    fn of_broker(&mut self, line: &ConfLine) -> Result<(), RefusedValue> {
         match line.name.as_str() {
             "max_inflight_messages" => {
                 let messages = bounded(&line.value, 65_535)?;
@@ -331,7 +331,7 @@ impl Translator {
         for listener in listeners {
             translated.extend(self.translated(listener, is_local_only));
         }
-        let settings = Settings { listeners: translated, keys: self.keys };
+        let settings = TranslatedSettings { listeners: translated, keys: self.keys };
         Translation { settings, notes: self.notes }
     }
 

@@ -3,15 +3,15 @@
 use super::conf::ConfLine;
 
 /// The value of an option cannot be used. The text says why, or what to write.
-pub(super) type Refused = String;
+pub(super) type RefusedValue = String;
 
 /// Returns the value of a line that has one.
-pub(super) fn text(line: &ConfLine) -> Result<String, Refused> {
+pub(super) fn text(line: &ConfLine) -> Result<String, RefusedValue> {
     if line.value.is_empty() { Err("has no value".to_owned()) } else { Ok(line.value.clone()) }
 }
 
 /// Reads true or false.
-pub(super) fn boolean(line: &ConfLine) -> Result<bool, Refused> {
+pub(super) fn boolean(line: &ConfLine) -> Result<bool, RefusedValue> {
     match line.value.as_str() {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
@@ -20,18 +20,18 @@ pub(super) fn boolean(line: &ConfLine) -> Result<bool, Refused> {
 }
 
 /// Reads a number that fits its type.
-pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, Refused> {
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, RefusedValue> {
     text.trim().parse().map_err(|_| format!("{text:?} is not a number that Homing takes"))
 }
 
 /// A count where mosquitto's 0 means no limit.
-pub(super) fn bounded(text: &str, most: u64) -> Result<u64, Refused> {
+pub(super) fn bounded(text: &str, most: u64) -> Result<u64, RefusedValue> {
     let count: u64 = number(text)?;
     Ok(if count == 0 { most } else { count.min(most) })
 }
 
 /// Bytes, or `None` for mosquitto's 0, which means no limit of its own.
-pub(super) fn bytes(line: &ConfLine) -> Result<Option<String>, Refused> {
+pub(super) fn bytes(line: &ConfLine) -> Result<Option<String>, RefusedValue> {
     let count: u64 = number(&line.value)?;
     Ok((count > 0).then(|| quoted(&format!("{count} B"))))
 }
@@ -42,7 +42,7 @@ pub(super) fn quoted_seconds(seconds: u32) -> String {
 }
 
 /// Reads mosquitto's `14d`: hours, days, weeks, months and years.
-pub(super) fn expiration(text: &str) -> Result<String, Refused> {
+pub(super) fn expiration(text: &str) -> Result<String, RefusedValue> {
     const MOST_HOURS: u64 = 49_710 * 24;
     let allowed = || format!("{text:?} must be a number with h, d, w, m or y");
     let unit = text.chars().next_back().ok_or_else(allowed)?;

@@ -202,8 +202,8 @@ fn iter_gives_back_what_was_put() {
 }
 
 /// The standard's table of reason codes, by packet.
-// 5.0 [MQTT-3.2.2-8], [MQTT-3.4.2-1], [MQTT-3.5.2-1], [MQTT-3.6.2-1], [MQTT-3.7.2-1], [MQTT-3.9.3-2],
-// [MQTT-3.11.3-2], [MQTT-3.14.2-1], [MQTT-3.15.2-1]
+// 5.0 [MQTT-3.2.2-8], [MQTT-3.4.2-1], [MQTT-3.5.2-1], [MQTT-3.6.2-1], [MQTT-3.7.2-1],
+// [MQTT-3.9.3-2], [MQTT-3.11.3-2], [MQTT-3.14.2-1], [MQTT-3.15.2-1]
 #[rustfmt::skip]
 const REASON_CODES: [(PacketType, &[u8], &[u8]); 9] = [
     (PacketType::Connack, b"\x20\x03\0_\0", &[

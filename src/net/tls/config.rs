@@ -1,8 +1,8 @@
 //! From the settings and files of a listener to a [`TlsServer`].
 //!
 //! Nothing here is remembered between two loads: [`TlsServer::load`] reads every file and returns a
-//! whole new server, or an error that names the file. A new server has new ticket keys, so a session
-//! of the old one cannot be resumed.
+//! whole new server, or an error that names the file. A new server has new ticket keys, so a
+//! session of the old one cannot be resumed.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -36,8 +36,8 @@ pub const RECORD_MIN: usize = 512;
 /// Largest file that is read: a revocation list with about a million entries.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
 
-/// The TLS side of one listener: all that a handshake needs. It does not change; a reload makes a new
-/// one.
+/// The TLS side of one listener: all that a handshake needs. It does not change; a reload makes a
+/// new one.
 #[derive(Debug)]
 pub struct TlsServer {
     config: Arc<ServerConfig>,
@@ -50,7 +50,7 @@ pub struct TlsServer {
 
 /// A client after its handshake.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct AdmittedClient {
     /// The connection for traffic.
     pub tls: Tls,
     /// The user name in the client's certificate.
@@ -109,8 +109,8 @@ impl TlsServer {
     /// Ends a handshake that is done: returns the connection with the identity of its client.
     ///
     /// The chain of a client is verified again, at `unix_ms` milliseconds since 1970, if the client
-    /// resumed a session or if a reload came between the begin and the end of its handshake. Call this
-    /// on the newest server of the listener.
+    /// resumed a session or if a reload came between the begin and the end of its handshake. Call
+    /// this on the newest server of the listener.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl TlsServer {
         handshake: TlsHandshake,
         unix_ms: u64,
         out: &mut Vec<u8>,
-    ) -> Result<Admitted, ChainError> {
+    ) -> Result<AdmittedClient, ChainError> {
         let is_of_this = handshake.is_of(&self.config);
         let Some(mut tls) = handshake.finish() else { return Err(ChainError::Unfinished) };
         if (tls.is_resumed() || !is_of_this)
@@ -134,11 +134,12 @@ impl TlsServer {
             .ok_or(NoIdentity::NoCertificate)
             .and_then(|certificate| identity::user_name(certificate, self.settings.certificate_user));
         let serial = certificate.and_then(identity::serial_number);
-        Ok(Admitted { tls, user, serial })
+        Ok(AdmittedClient { tls, user, serial })
     }
 
     /// Verifies the chain of a connected client with the authorities and revocation lists of this
-    /// server, at `unix_ms` milliseconds since 1970. Costs about 50 us for a client with a certificate.
+    /// server, at `unix_ms` milliseconds since 1970. Costs about 50 us for a client with a
+    /// certificate.
     ///
     /// # Errors
     ///
@@ -378,7 +379,8 @@ fn list_problem(error: &VerifierBuilderError) -> String {
     }
 }
 
-/// Reads a whole file. The bytes are overwritten when they are dropped, because some are private keys.
+/// Reads a whole file. The bytes are overwritten when they are dropped, because some are private
+/// keys.
 pub(super) fn read(file: &Path) -> Result<Zeroizing<Vec<u8>>, TlsConfigError> {
     let unreadable = |error| at(file, FileProblem::Unreadable(error));
     let mut bytes = Zeroizing::new(Vec::new());

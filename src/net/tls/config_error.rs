@@ -1,5 +1,5 @@
-//! The reasons why the TLS of a listener cannot be configured, for an operator: the file or key, the
-//! problem, and the way out.
+//! The reasons why the TLS of a listener cannot be configured, for an operator: the file or key,
+//! the problem, and the way out.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! The TLS connection of a client, on rustls's unbuffered API (0.23).
 //!
-//! rustls keeps no buffer here. Records are decrypted in the caller's read buffer and encrypted into
-//! the caller's write buffer, so an idle connection takes about 2.3 KiB instead of 6.2 KiB.
+//! rustls keeps no buffer here. Records are decrypted in the caller's read buffer and encrypted
+//! into the caller's write buffer, so an idle connection takes about 2.3 KiB instead of 6.2 KiB.
 //!
 //! Versions and cipher suites are in the configuration ([`rustls::ServerConfig`]). rustls itself
 //! ends a connection with too many empty records, warnings, key updates or renegotiations.
@@ -14,7 +14,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError};
 use rustls::{HandshakeKind, ProtocolVersion, ServerConfig, SupportedCipherSuite};
 
-use crate::net::layers::{FirstBytes, LayerError, Opened};
+use crate::net::layers::{FirstBytes, LayerError, OpenedWire};
 
 /// Longest fragment of a record (RFC 8446 5.1).
 pub const RECORD_MAX: usize = 16 * 1024;
@@ -47,8 +47,8 @@ pub struct TlsHandshake {
 /// The progress of a handshake after some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Number of bytes used from the front. The caller keeps the rest *as it is now* and presents it
-    /// again with what comes after it: parts of it may be decrypted already.
+    /// Number of bytes used from the front. The caller keeps the rest *as it is now* and presents
+    /// it again with what comes after it: parts of it may be decrypted already.
     pub used: usize,
     /// True if the handshake is done.
     pub done: bool,
@@ -80,16 +80,16 @@ impl TlsHandshake {
         Ok(TlsHandshake { connection, config, record_size, started: false, failed: false })
     }
 
-    /// Takes bytes of the peer. Appends handshake bytes and alerts to `out`, and to `plain` the bytes
-    /// that arrived behind the end of the handshake.
+    /// Takes bytes of the peer. Appends handshake bytes and alerts to `out`, and to `plain` the
+    /// bytes that arrived behind the end of the handshake.
     ///
     /// After `done`, the rest of `wire` belongs to [`Tls::open`].
     ///
     /// # Errors
     ///
-    /// The handshake failed; the alert for the peer, if there is one, is in `out`. A first byte that
-    /// is no TLS names the protocol that it looks like. After an error every call uses all bytes and
-    /// reports a closed connection.
+    /// The handshake failed; the alert for the peer, if there is one, is in `out`. A first byte
+    /// that is no TLS names the protocol that it looks like. After an error every call uses all
+    /// bytes and reports a closed connection.
     pub fn advance(
         &mut self,
         wire: &mut [u8],
@@ -162,26 +162,27 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// A record that is not valid, or a fatal alert of the peer. The alert for the peer is in `out`.
-    /// A split handshake message is an error: after the handshake only a key update of 5 bytes is
-    /// legal (RFC 8446 4.6.3), and rustls would need the first part again before it may encrypt.
+    /// A record that is not valid, or a fatal alert of the peer. The alert for the peer is in
+    /// `out`. A split handshake message is an error: after the handshake only a key update of 5
+    /// bytes is legal (RFC 8446 4.6.3), and rustls would need the first part again before it may
+    /// encrypt.
     pub fn open(
         &mut self,
         wire: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<Opened, LayerError> {
+    ) -> Result<OpenedWire, LayerError> {
         if self.ended {
-            return Ok(Opened { used: wire.len(), closed: true });
+            return Ok(OpenedWire { used: wire.len(), closed: true });
         }
         match drive(&mut self.connection, wire, plain, out) {
             // RFC 8446 6.1: data after close_notify is ignored.
-            Ok(Step { closed: true, .. }) => Ok(Opened { used: wire.len(), closed: true }),
-            Ok(Step { holds_record: true, .. }) => {
+            Ok(EngineStep { closed: true, .. }) => Ok(OpenedWire { used: wire.len(), closed: true }),
+            Ok(EngineStep { holds_record: true, .. }) => {
                 self.ended = true;
                 Err(LayerError::SplitHandshakeMessage)
             }
-            Ok(step) => Ok(Opened { used: step.used, closed: false }),
+            Ok(step) => Ok(OpenedWire { used: step.used, closed: false }),
             Err(error) => {
                 self.ended = true;
                 Err(error)
@@ -192,8 +193,8 @@ impl Tls {
     /// Seals the bytes of `pieces`, at most `limit`, into records and appends the records to `out`.
     /// Returns the number of plain bytes sealed.
     ///
-    /// The number is below the bytes of `pieces` only if `limit` is, or if the connection ended. Bytes
-    /// of several pieces are gathered first, because a record needs contiguous bytes.
+    /// The number is below the bytes of `pieces` only if `limit` is, or if the connection ended.
+    /// Bytes of several pieces are gathered first, because a record needs contiguous bytes.
     pub fn seal<'a>(
         &mut self,
         pieces: impl Iterator<Item = &'a [u8]>,
@@ -249,8 +250,9 @@ impl Tls {
         out.truncate(start + written);
     }
 
-    /// Returns true if the keys of this connection must not seal many more records: fewer than 1,024
-    /// of the 2^24 that TLS 1.2 with AES-GCM allows are left. The owner disconnects the client.
+    /// Returns true if the keys of this connection must not seal many more records: fewer than
+    /// 1,024 of the 2^24 that TLS 1.2 with AES-GCM allows are left. The owner disconnects the
+    /// client.
     ///
     /// TLS 1.3 renews its keys, so the result is always false there.
     pub fn must_close(&self) -> bool {
@@ -311,13 +313,13 @@ struct Sealed {
 }
 
 /// The result of [`drive`].
-struct Step {
+struct EngineStep {
     /// Bytes used from the front.
     used: usize,
     /// The peer sent close_notify.
     closed: bool,
-    /// The unused bytes begin with a whole record: rustls still needs it, because it has a part of a
-    /// handshake message.
+    /// The unused bytes begin with a whole record: rustls still needs it, because it has a part of
+    /// a handshake message.
     holds_record: bool,
 }
 
@@ -333,7 +335,7 @@ fn drive(
     wire: &mut [u8],
     plain: &mut Vec<u8>,
     out: &mut Vec<u8>,
-) -> Result<Step, LayerError> {
+) -> Result<EngineStep, LayerError> {
     let (mut used, mut closed) = (0, false);
     loop {
         let status = connection.process_tls_records(wire.get_mut(used..).unwrap_or_default());
@@ -363,7 +365,7 @@ fn drive(
     }
     let rest = wire.get(used..).unwrap_or_default();
     let holds_record = matches!(rest, [_, _, _, high, low, body @ ..] if body.len() >= usize::from(u16::from_be_bytes([*high, *low])));
-    Ok(Step { used, closed, holds_record })
+    Ok(EngineStep { used, closed, holds_record })
 }
 
 /// Appends the alert that rustls queued before it returned an error.

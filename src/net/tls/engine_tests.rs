@@ -51,8 +51,8 @@ impl Sealer {
     }
 }
 
-/// rustls 0.23 panics if it may encrypt while it holds a part of a handshake message whose bytes the
-/// caller does not present. So any client could end the broker.
+/// rustls 0.23 panics if it may encrypt while it holds a part of a handshake message whose bytes
+/// the caller does not present. So any client could end the broker.
 #[test]
 fn a_split_handshake_message_ends_the_connection_and_nothing_else() {
     for first in [&[24, 0, 0][..], &[24, 0, 0, 1], &[24]] {

@@ -1,4 +1,5 @@
-//! The dates of a listener's certificates and of its revocation lists, and what they mean for the log.
+//! The dates of a listener's certificates and of its revocation lists, and what they mean for the
+//! log.
 
 use std::path::PathBuf;
 

@@ -112,8 +112,8 @@ pub fn checked(name: &str) -> Result<String, NoIdentity> {
     Ok(name.to_owned())
 }
 
-/// Returns the serial number in upper-case hexadecimal, as `openssl x509 -serial` prints it; `None` if
-/// the certificate cannot be read.
+/// Returns the serial number in upper-case hexadecimal, as `openssl x509 -serial` prints it; `None`
+/// if the certificate cannot be read.
 pub fn serial_number(certificate: &CertificateDer<'_>) -> Option<String> {
     let certificate = Certificate::from_der(certificate).ok()?;
     let bytes = certificate.tbs_certificate().serial_number().as_bytes();
@@ -166,8 +166,8 @@ fn text(attribute: &AttributeTypeAndValue) -> Option<&str> {
     }
 }
 
-/// Returns the subject as OpenSSL prints it with `XN_FLAG_RFC2253`: the last part first, bytes beyond
-/// ASCII as `\XX`.
+/// Returns the subject as OpenSSL prints it with `XN_FLAG_RFC2253`: the last part first, bytes
+/// beyond ASCII as `\XX`.
 fn subject(name: &Name) -> Result<String, NoIdentity> {
     let mut whole = String::new();
     let parts: Vec<_> = name.iter_rdn().collect();

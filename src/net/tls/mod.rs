@@ -13,8 +13,9 @@
 //! | [`engine`] | one connection: handshake, records, alerts |
 //! | [`client`] | the client side, for the commands that connect to a broker |
 //!
-//! `engine` is the only module of the broker that names rustls's connection types, because their API
-//! changes in the next version of rustls. [`config`] is the only one that names the crypto provider.
+//! `engine` is the only module of the broker that names rustls's connection types, because their
+//! API changes in the next version of rustls. [`config`] is the only one that names the crypto
+//! provider.
 
 pub mod client;
 pub mod config;

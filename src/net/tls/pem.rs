@@ -1,7 +1,7 @@
 //! The content of certificate, key and revocation list files.
 //!
-//! A certificate or revocation list may be PEM (RFC 7468) or DER. A file begins with `-----BEGIN` in
-//! some line, or it is DER. A private key is PEM: PKCS#8, PKCS#1 or SEC1.
+//! A certificate or revocation list may be PEM (RFC 7468) or DER. A file begins with `-----BEGIN`
+//! in some line, or it is DER. A private key is PEM: PKCS#8, PKCS#1 or SEC1.
 
 use std::collections::BTreeSet;
 

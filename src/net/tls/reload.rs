@@ -1,7 +1,8 @@
 //! The TLS of all listeners, loaded and reloaded: all new, or nothing.
 //!
-//! A reload reads every file of every listener. If one file cannot be used, the old set stays whole.
-//! A listener of which nothing changed keeps its server, and with it the tickets of its clients.
+//! A reload reads every file of every listener. If one file cannot be used, the old set stays
+//! whole. A listener of which nothing changed keeps its server, and with it the tickets of its
+//! clients.
 
 use std::fmt;
 use std::fs;
@@ -40,8 +41,8 @@ pub struct TlsChange {
     pub listener: String,
     /// The changes, each in words for the log.
     pub what: Vec<String>,
-    /// True if connected clients may have lost their right to be connected: the owner verifies their
-    /// chains with [`TlsServer::check`].
+    /// True if connected clients may have lost their right to be connected: the owner verifies
+    /// their chains with [`TlsServer::check`].
     pub check_clients: bool,
 }
 
@@ -61,8 +62,8 @@ impl TlsSet {
         TlsSet::default().reload(listeners).map(|(set, _)| set)
     }
 
-    /// Reads all files again and returns the new set, with the changes of each changed listener. This
-    /// set stays as it is.
+    /// Reads all files again and returns the new set, with the changes of each changed listener.
+    /// This set stays as it is.
     ///
     /// # Errors
     ///
@@ -111,8 +112,8 @@ impl TlsSet {
         self.iter().filter_map(|(_, server)| server.crl_days_left(unix_ms)).min()
     }
 
-    /// Returns a line for the log for each expired certificate and each revocation list that ends soon,
-    /// at `unix_ms` milliseconds since 1970.
+    /// Returns a line for the log for each expired certificate and each revocation list that ends
+    /// soon, at `unix_ms` milliseconds since 1970.
     pub fn warnings(&self, unix_ms: u64) -> Vec<String> {
         let of = |(name, server): (&str, &Arc<TlsServer>)| {
             let name = name.to_owned();
@@ -159,7 +160,8 @@ pub struct FileWatch {
     seen: Vec<(PathBuf, Option<Stamp>)>,
 }
 
-/// The identity of a file's content: device, inode, size, and time of the last change in nanoseconds.
+/// The identity of a file's content: device, inode, size, and time of the last change in
+/// nanoseconds.
 type Stamp = (u64, u64, u64, i64, i64);
 
 impl FileWatch {
@@ -176,8 +178,8 @@ impl FileWatch {
         FileWatch { seen: files.into_iter().map(|file| (file.clone(), stamp(file))).collect() }
     }
 
-    /// Returns true if a file changed, appeared or vanished since the last call. A change is reported
-    /// once, so a broken file gives one log line and not one for each look.
+    /// Returns true if a file changed, appeared or vanished since the last call. A change is
+    /// reported once, so a broken file gives one log line and not one for each look.
     ///
     /// Costs one `stat` for each file.
     pub fn has_changed(&mut self) -> bool {

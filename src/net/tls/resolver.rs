@@ -1,10 +1,10 @@
 //! The certificate that a client gets, by the server name and the signature schemes of its
 //! ClientHello.
 //!
-//! In this order: a certificate with exactly this name (RFC 6066 section 3), one with a wildcard for
-//! this name (RFC 9525 section 6.3: `*` is the whole first label), any certificate. In each group the
-//! first counts whose key fits the client's signature schemes. So an ECDSA certificate can stand
-//! beside an RSA certificate for old clients.
+//! In this order: a certificate with exactly this name (RFC 6066 section 3), one with a wildcard
+//! for this name (RFC 9525 section 6.3: `*` is the whole first label), any certificate. In each
+//! group the first counts whose key fits the client's signature schemes. So an ECDSA certificate
+//! can stand beside an RSA certificate for old clients.
 
 use std::sync::Arc;
 

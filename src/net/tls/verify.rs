@@ -1,9 +1,9 @@
 //! The certificate chain of a client: verified in the handshake, verified again when a session is
 //! resumed, and again for live connections after a reload.
 //!
-//! TLS does not verify the chain of a resumed session again (RFC 8446 section 2.2). So a client whose
-//! certificate was revoked could come back with its ticket. [`ClientVerifier::check`] closes this gap.
-//! One check costs about 50 us.
+//! TLS does not verify the chain of a resumed session again (RFC 8446 section 2.2). So a client
+//! whose certificate was revoked could come back with its ticket. [`ClientVerifier::check`] closes
+//! this gap. One check costs about 50 us.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,8 +142,8 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-/// Returns the instant nearest to `now` at which the certificate is valid; `now` if its dates cannot
-/// be read, so that the verifier reports that.
+/// Returns the instant nearest to `now` at which the certificate is valid; `now` if its dates
+/// cannot be read, so that the verifier reports that.
 fn within_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> UnixTime {
     let Ok(certificate) = Certificate::from_der(certificate) else { return now };
     let validity = certificate.tbs_certificate().validity();

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::net::layers::{LayerError, Layers};
-use crate::net::tls::config::{Admitted, TlsServer};
+use crate::net::tls::config::{AdmittedClient, TlsServer};
 use crate::net::tls::identity::NoIdentity;
 use crate::net::tls::settings::{ClientCertificates, TlsSettings};
 use crate::net::tls::test_pki::{Authority, Failed, Leaf, client, received, shake_hands, write, write_leaf};
@@ -66,7 +66,10 @@ impl Bench {
 }
 
 /// Connects a client and lets the server admit it at [`NOW`].
-fn connect(server: &TlsServer, config: ClientConfig) -> Result<(Admitted, Option<HandshakeKind>), Failed> {
+fn connect(
+    server: &TlsServer,
+    config: ClientConfig,
+) -> Result<(AdmittedClient, Option<HandshakeKind>), Failed> {
     let (mut client, mut handshake) = (client(config, "broker.test"), server.handshake().unwrap());
     shake_hands(&mut client, &mut handshake)?;
     let admitted = server.admit(handshake, NOW, &mut Vec::new()).unwrap();
@@ -74,7 +77,7 @@ fn connect(server: &TlsServer, config: ClientConfig) -> Result<(Admitted, Option
 }
 
 /// Returns the reason of the server's refusal, with the alert that the client read.
-fn refusal(result: Result<(Admitted, Option<HandshakeKind>), Failed>) -> (String, AlertDescription) {
+fn refusal(result: Result<(AdmittedClient, Option<HandshakeKind>), Failed>) -> (String, AlertDescription) {
     match result {
         Err(Failed::Server(error, Some(rustls::Error::AlertReceived(alert)))) => match *error {
             LayerError::Tls(error) => (error.to_string(), alert),

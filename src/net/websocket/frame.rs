@@ -35,14 +35,14 @@ const NORMAL: u16 = 1000;
 
 /// The frames of one connection, after its HTTP upgrade.
 pub struct Ws {
-    phase: Phase,
+    phase: FramePhase,
     /// The ping or close frame that arrives or waits for its reply. A newer ping takes the place of
     /// an older one, as RFC 6455 5.5.3 allows.
     control: Option<Box<Control>>,
 }
 
 /// The place in the stream of frames.
-enum Phase {
+enum FramePhase {
     /// Inside a header. A header is complete at [`HEADER_MAX`] bytes at the latest, so 13 are kept.
     Header { bytes: [u8; HEADER_MAX - 1], len: u8, in_message: bool },
     /// Inside a payload of which `left` bytes have not arrived.
@@ -118,7 +118,7 @@ const TOO_BIG: FrameError = refuse(1009, "a frame of 2^63 bytes or more");
 impl Ws {
     /// Returns the state after the HTTP upgrade: the next byte begins a frame.
     pub fn new() -> Ws {
-        Ws { phase: Phase::start(false), control: None }
+        Ws { phase: FramePhase::start(false), control: None }
     }
 
     /// Takes frames out of `bytes`: moves their payload to the front of `bytes`, unmasked, and
@@ -139,9 +139,9 @@ impl Ws {
         result
     }
 
-    /// Appends a pong for the newest ping to `out`, if a whole ping waits. Several pings between two
-    /// calls get one pong [RFC 6455 5.5.3]. So a client that pings and does not read costs one pong,
-    /// if the owner calls this only while nothing else waits for the socket.
+    /// Appends a pong for the newest ping to `out`, if a whole ping waits. Several pings between
+    /// two calls get one pong [RFC 6455 5.5.3]. So a client that pings and does not read costs one
+    /// pong, if the owner calls this only while nothing else waits for the socket.
     pub fn reply_to_ping(&mut self, out: &mut Vec<u8>) {
         if let Some(ping) = self.control.take_if(|control| control.whole) {
             put(PONG, ping.payload(), out);
@@ -150,7 +150,7 @@ impl Ws {
 
     /// True after a close frame in either direction.
     pub fn is_closed(&self) -> bool {
-        matches!(self.phase, Phase::Closed)
+        matches!(self.phase, FramePhase::Closed)
     }
 
     /// Returns the header of one binary frame with `len` bytes of payload, and the header's length.
@@ -167,11 +167,11 @@ impl Ws {
         let (mut read, mut kept) = (0, 0);
         while read < bytes.len() {
             match &mut self.phase {
-                Phase::Closed => break,
-                Phase::Header { .. } => {
+                FramePhase::Closed => break,
+                FramePhase::Header { .. } => {
                     read += self.take_header(bytes.get(read..).unwrap_or_default())?;
                 }
-                Phase::Payload { left, mask, purpose, .. } => {
+                FramePhase::Payload { left, mask, purpose, .. } => {
                     let present = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len() - read);
                     let range = read..read + present;
                     *left -= present as u64;
@@ -200,7 +200,7 @@ impl Ws {
 
     /// Takes bytes of a header and returns their number. Enters the payload after the last one.
     fn take_header(&mut self, bytes: &[u8]) -> Result<usize, FrameError> {
-        let Phase::Header { bytes: before, len, in_message } = &self.phase else { return Ok(0) };
+        let FramePhase::Header { bytes: before, len, in_message } = &self.phase else { return Ok(0) };
         let (mut header, mut have, in_message) = ([0; HEADER_MAX], usize::from(*len), *in_message);
         if let Some(start) = header.get_mut(..before.len()) {
             start.copy_from_slice(before);
@@ -218,7 +218,7 @@ impl Ws {
             let Some(byte) = bytes.get(used) else {
                 let mut bytes = [0; HEADER_MAX - 1];
                 bytes.copy_from_slice(&header[..HEADER_MAX - 1]);
-                self.phase = Phase::Header { bytes, len: u8::try_from(have).unwrap_or(0), in_message };
+                self.phase = FramePhase::Header { bytes, len: u8::try_from(have).unwrap_or(0), in_message };
                 return Ok(used);
             };
             if let Some(place) = header.get_mut(have) {
@@ -257,14 +257,14 @@ impl Ws {
             }
         };
         let in_message = if purpose == Purpose::Data { first & FIN == 0 } else { in_message };
-        self.phase = Phase::Payload { left, mask, purpose, in_message };
+        self.phase = FramePhase::Payload { left, mask, purpose, in_message };
         Ok(())
     }
 
     /// Leaves a payload of which the last byte has arrived.
     fn end_frame(&mut self, out: &mut Vec<u8>) -> Result<(), FrameError> {
-        let Phase::Payload { left: 0, purpose, in_message, .. } = self.phase else { return Ok(()) };
-        self.phase = Phase::start(in_message);
+        let FramePhase::Payload { left: 0, purpose, in_message, .. } = self.phase else { return Ok(()) };
+        self.phase = FramePhase::start(in_message);
         if purpose != Purpose::Control {
             return Ok(());
         }
@@ -283,7 +283,7 @@ impl Ws {
     fn close_with(&mut self, payload: &[u8], out: &mut Vec<u8>) {
         if !self.is_closed() {
             put(CLOSE, payload, out);
-            self.phase = Phase::Closed;
+            self.phase = FramePhase::Closed;
             self.control = None;
         }
     }
@@ -301,9 +301,9 @@ impl fmt::Debug for Ws {
     }
 }
 
-impl Phase {
-    fn start(in_message: bool) -> Phase {
-        Phase::Header { bytes: [0; HEADER_MAX - 1], len: 0, in_message }
+impl FramePhase {
+    fn start(in_message: bool) -> FramePhase {
+        FramePhase::Header { bytes: [0; HEADER_MAX - 1], len: 0, in_message }
     }
 }
 

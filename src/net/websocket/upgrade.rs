@@ -1,8 +1,8 @@
 //! The HTTP upgrade of a connection to WebSocket (RFC 6455 section 4.2; MQTT 5.0 section 6).
 //!
-//! A browser lets every web page open a WebSocket to every host, also to localhost. Two headers show
-//! it: `Origin` names the page, and `Host` the name that the browser resolved. See [`Origins`] and
-//! [`UpgradeRules::is_loopback`].
+//! A browser lets every web page open a WebSocket to every host, also to localhost. Two headers
+//! show it: `Origin` names the page, and `Host` the name that the browser resolved. See [`Origins`]
+//! and [`UpgradeRules::is_loopback`].
 
 use std::net::IpAddr;
 

@@ -125,7 +125,8 @@ fn a_store_of_version_1_opens_with_all_that_it_holds() {
     let old = Connection::open(directory::database_in(directory.path())).unwrap();
     old.execute_batch(include_str!("tests/version_1.sql")).unwrap();
     drop(old);
-    // The clock was ten days behind when the broker started, and was set then: the heartbeats of version 1 did not follow.
+    // The clock was ten days behind when the broker started, and was set then: the heartbeats of
+    // version 1 did not follow.
     let ten_days = Duration::from_secs(10 * 24 * 60 * 60);
     let heartbeat = UNIX_EPOCH + Duration::from_millis(1_700_000_000_000);
     let file = std::fs::File::options().write(true).open(directory::database_in(directory.path())).unwrap();

@@ -131,8 +131,8 @@ fn a_stop_commits_all_that_was_sent() {
     assert_eq!(last.max(), Some(1999));
 }
 
-/// A session and then ten messages for it, of which the first are acknowledged: a batch for each, committed one by one. Answers
-/// what was said, and how many batches the writer took.
+/// A session and then ten messages for it, of which the first are acknowledged: a batch for each,
+/// committed one by one. Answers what was said, and how many batches the writer took.
 fn ten_messages(memory: &Memory, faults: &Faults) -> Result<Vec<WriterNotice>, StoreError> {
     let mut store = Faulty::new(Box::new(memory.clone()), faults.clone());
     store.recover(Moment::now(), Duration::ZERO)?;
@@ -189,7 +189,8 @@ fn promised(said: &[WriterNotice]) -> u64 {
     lsns.max().unwrap_or(0)
 }
 
-/// The entries that are kept: those of the last batches, none of those acknowledged in a batch up to this.
+/// The entries that are kept: those of the last batches, none of those acknowledged in a batch up
+/// to this.
 fn kept(memory: &Memory) -> Vec<u64> {
     let recovered = Memory::from_image(memory.image()).recover(Moment::now(), Duration::ZERO).unwrap();
     recovered.sessions.iter().flat_map(|s| &s.entries).map(|e| e.number.0).collect()

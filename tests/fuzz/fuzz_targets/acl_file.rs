@@ -1,5 +1,5 @@
-//! Any bytes as an ACL file, with the user `ann`. A filter that a permit covers, or is disjoint from,
-//! must decide so for each topic of a small alphabet.
+//! Any bytes as an ACL file, with the user `ann`. A filter that a permit covers, or is disjoint
+//! from, must decide so for each topic of a small alphabet.
 #![no_main]
 
 use homing::access::permit::Coverage;

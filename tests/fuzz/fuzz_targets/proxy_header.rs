@@ -1,5 +1,5 @@
-//! Any bytes before the first byte of a client: a PROXY header is read only when it is whole, and the
-//! bytes behind it change nothing.
+//! Any bytes before the first byte of a client: a PROXY header is read only when it is whole, and
+//! the bytes behind it change nothing.
 #![no_main]
 
 use homing::net::proxy::{self, HEADER_MAX, ProxyRules, ProxyVersions};

@@ -1,5 +1,5 @@
-//! Any bytes as an HTTP upgrade with frames behind it. Frames in chunks give the same MQTT bytes and
-//! the same end as the whole.
+//! Any bytes as an HTTP upgrade with frames behind it. Frames in chunks give the same MQTT bytes
+//! and the same end as the whole.
 #![no_main]
 
 use homing::net::layers::{LayerError, Layers};
