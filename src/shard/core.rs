@@ -11,7 +11,7 @@ use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::stored_bytes;
 use crate::routing::retained;
-use crate::routing::subscription_tree::{ShardId, ShardSet};
+use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::retry::splitmix64;
@@ -111,6 +111,13 @@ impl Core {
     /// The resource that is short.
     pub(crate) fn admits(&self, change: Change) -> Result<(), Want> {
         change.check(&self.shared, &self.durability, &self.exchange)
+    }
+
+    /// Returns true if a message of a topic may be delivered to the session that uses a slot now, or
+    /// if no session does. Costs one branch if no rules are in force.
+    pub(crate) fn may_read(&mut self, session: SessionSlot, topic: &str) -> bool {
+        let Core { sessions, access, .. } = self;
+        !access.are_on() || sessions.at_mut(session.0).is_none_or(|(_, entry)| entry.may_read(access, topic))
     }
 
     /// Returns true if neither a batch nor a peer batch may be sealed, because a dead letter of a

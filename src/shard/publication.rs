@@ -43,6 +43,9 @@ pub(crate) struct Publication<'a> {
     /// True if a member of a shared group had the message before, and the session of that member
     /// ended. The message is dropped if no other member takes it.
     pub owed: bool,
+    /// The shard of the last member of a shared group that may read the message and refused it.
+    /// `None` if no such member was found.
+    pub reader: Option<ShardId>,
     /// The transaction that the publication began in this shard, or in which this shard
     /// participates.
     pub transaction: Option<TransactionNumber>,
@@ -77,6 +80,7 @@ impl<'a> Publication<'a> {
             body: None,
             atomic: false,
             owed: false,
+            reader: None,
             transaction: None,
             framed: [Framed::Unsent; FrameKind::COUNT],
         }

@@ -19,6 +19,11 @@
 //!   waits.
 //! - Otherwise the message is dropped and counted.
 //!
+//! A member that may not read the message (`acl.file`) refuses it. If no member may read it, then
+//! nobody is subscribed to the message, and only a message of an ended session counts as dropped.
+//! A message that waits is kept in a shard with a member that may read it, because only such a
+//! member can report room for it.
+//!
 //! # Bounds
 //!
 //! The message carries a list of the members that refused it. The members are chosen one by one at
@@ -43,7 +48,7 @@ use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Round, SharedMessage};
-use crate::shard::features::orphaned_queues::{GroupRoom, Peers};
+use crate::shard::features::orphaned_queues::{GroupRoom, Peers, Wanted};
 use crate::shard::publication::Publication;
 use crate::shard::publication::Routed;
 use crate::shard::publication::Target;
@@ -111,8 +116,8 @@ impl Routing<'_> {
 
     /// Offers the message to the next members. Stops when a member of this shard takes the message,
     /// or when the message is sent to another shard. If all members refuse the message, ends it
-    /// with [`Self::end_refused`]. Returns `Unmatched` if the group is gone or no member is
-    /// eligible. `offered` tells which members refused the message before. `cause` is the drop
+    /// with [`Self::end_refused`]. Returns `Unmatched` if the group is gone, or no member is eligible
+    /// or may read the message. `offered` tells which members refused the message before. `cause` is the drop
     /// reason that is counted if every member refuses.
     fn share_to_next(
         &mut self,
@@ -181,7 +186,8 @@ impl Routing<'_> {
     /// Ends a message that all members refused. A message that a member had before is kept until a
     /// member has room, unless it is QoS 0 or too large for every queue. Any other message is held
     /// if there is a `gate`, the queue policy is `hold`, and a member can hold it. Every message
-    /// that is neither kept nor held is dropped.
+    /// that is neither kept nor held is dropped. Returns `Unmatched` if no member may read the
+    /// message and no session had it before.
     fn end_refused(
         &mut self,
         now: Instant,
@@ -190,6 +196,22 @@ impl Routing<'_> {
         cause: DropReason,
         gate: Option<Gate>,
     ) -> SharedDelivery {
+        if self.core.access.are_on() && publication.reader != Some(self.core.here) {
+            match publication.reader {
+                None => return self.end_unreadable(share, publication),
+                // The members of this shard would never report room for the message.
+                Some(shard) if publication.owed => {
+                    return self.send_share(
+                        (shard, None),
+                        Arc::clone(share),
+                        Offered::ToAll,
+                        publication,
+                        gate,
+                    );
+                }
+                Some(_) => {}
+            }
+        }
         if publication.owed {
             let message = publication.message(&mut self.core.scratch.bytes).clone();
             if self.keep_owed(now, &message, share, publication.atomic, &mut publication.body) {
@@ -211,6 +233,17 @@ impl Routing<'_> {
         SharedDelivery::Settled(Outcome::Refused)
     }
 
+    /// Ends a message that no member may read. Drops the message if a session had it before.
+    fn end_unreadable(&mut self, share: &str, publication: &mut Publication<'_>) -> SharedDelivery {
+        if !publication.owed {
+            return SharedDelivery::Settled(Outcome::Unmatched);
+        }
+        let message = publication.message(&mut self.core.scratch.bytes).clone();
+        let stored = self.core.durability.is_on();
+        self.core.drop_of_group(share, DropReason::NotAuthorized, Some(message), stored);
+        SharedDelivery::Settled(Outcome::Refused)
+    }
+
     /// Offers a message to a member of this shard.
     fn offer(
         &mut self,
@@ -223,7 +256,8 @@ impl Routing<'_> {
     }
 
     /// Offers a message to a member that this shard or a peer chose. A message that an ended
-    /// session left is offered only if the member has room for it.
+    /// session left is offered only if the member has room for it. A member that may not read the
+    /// message refuses it.
     fn offer_chosen(
         &mut self,
         now: Instant,
@@ -231,7 +265,11 @@ impl Routing<'_> {
         publication: &mut Publication<'_>,
         share: &Arc<Box<str>>,
     ) -> Outcome {
+        if !self.core.may_read(chosen.session, publication.parts.topic) {
+            return Outcome::Refused;
+        }
         if publication.owed && !self.takes_owed(now, chosen.session, publication) {
+            publication.reader = Some(self.core.here);
             return Outcome::Refused;
         }
         let ids = [chosen.subscription_id];
@@ -241,7 +279,11 @@ impl Routing<'_> {
             retain_as_published: chosen.retain,
             ids: if chosen.subscription_id == 0 { &[] } else { &ids },
         };
-        self.core.deliver_shared(now, &target, publication, Some(share))
+        let outcome = self.core.deliver_shared(now, &target, publication, Some(share));
+        if outcome == Outcome::Refused {
+            publication.reader = Some(self.core.here);
+        }
+        outcome
     }
 
     /// Offers a message to the members of this shard in one round, in turn, within the bounds of
@@ -272,6 +314,11 @@ impl Routing<'_> {
             };
             if !has_room {
                 if regardless == 0 {
+                    if publication.reader != Some(here)
+                        && self.core.may_read(member.session, publication.parts.topic)
+                    {
+                        publication.reader = Some(here);
+                    }
                     continue;
                 }
                 regardless -= 1;
@@ -326,7 +373,8 @@ impl Routing<'_> {
         let Some(peer) = self.core.exchange.peer(shard) else {
             return SharedDelivery::Settled(Outcome::Refused);
         };
-        let share = SharedMessage { message, filter, offered, owed: publication.owed, chosen, transaction };
+        let (owed, reader) = (publication.owed, publication.reader);
+        let share = SharedMessage { message, filter, offered, owed, reader, chosen, transaction };
         peer.publish(Item::Share(share), size, gate);
         let mut full = ShardSet::EMPTY;
         if peer.is_full() {
@@ -382,7 +430,8 @@ impl Routing<'_> {
 
     /// Takes in a shared message that a peer sent here. Offers the message to the chosen member
     /// first, then to other members of the group. If all members refused the message before
-    /// ([`Offered::ToAll`]), a member of this shard holds it instead. Drops a message that an ended
+    /// ([`Offered::ToAll`]), a member of this shard holds it instead, or it waits here if an ended
+    /// session left it. Drops a message that an ended
     /// session left and that has expired. `gate` is the peer's, and is answered if another shard or
     /// a holder decides the outcome.
     pub(crate) fn take_share(
@@ -392,7 +441,7 @@ impl Routing<'_> {
         publication: &mut Publication<'_>,
         gate: Gate,
     ) -> SharedDelivery {
-        publication.owed = share.owed;
+        (publication.owed, publication.reader) = (share.owed, share.reader);
         // 5.0 [MQTT-3.3.2-5]: the message may expire on its way between two shards. Delivery to
         // this member has not begun, so the rule of [`Self::share_again`] holds here too.
         if share.owed && share.message.is_expired(now) {
@@ -402,6 +451,9 @@ impl Routing<'_> {
             return SharedDelivery::Settled(Outcome::Taken);
         }
         if matches!(share.offered, Offered::ToAll) {
+            if share.owed {
+                return self.take_share_to_keep(now, share, publication);
+            }
             return self.take_share_to_hold(now, share, publication, gate);
         }
         let mut offered = share.offered.clone();
@@ -463,7 +515,8 @@ impl Routing<'_> {
         share: &Arc<Box<str>>,
         stored: bool,
     ) {
-        let waits = !message.is_expired(now) && !self.may_offer(now, share, message.size(), Peers::Freely);
+        let wanted = Wanted { share, topic: message.topic(), size: message.size() };
+        let waits = !message.is_expired(now) && !self.may_offer(now, wanted, Peers::Freely);
         if !waits || !self.keep_owed(now, &message, share, stored, &mut None) {
             self.share_again(now, message, share, stored, None);
         }
@@ -493,13 +546,13 @@ impl Routing<'_> {
         went
     }
 
-    /// Returns where members of a group may have room for a QoS 1 or 2 message of `size` bytes, or
-    /// `None` if there is no such group. Looks at [`LOOKED_AT`] members at most, and stops at the
+    /// Returns where members of a group may have room for a QoS 1 or 2 message, or `None` if there
+    /// is no such group. Members of this shard that may not read the message do not count. Looks at [`LOOKED_AT`] members at most, and stops at the
     /// first member of this shard that has room. A group of more than [`LOOKED_AT`] members counts
     /// as one with room here.
-    pub(crate) fn room_in_group(&mut self, now: Instant, share: &str, size: usize) -> Option<GroupRoom> {
+    pub(crate) fn room_in_group(&mut self, now: Instant, wanted: Wanted<'_>) -> Option<GroupRoom> {
+        let Wanted { share, topic, size } = wanted;
         let members = self.routes.router.group_of(share).and_then(|id| self.routes.router.group(id))?;
-        let policy = &self.core.settings.session.send;
         let mut room = GroupRoom { here: members.len() > LOOKED_AT, ..GroupRoom::default() };
         for m in members.members().take(LOOKED_AT) {
             self.core.turn.charge(1);
@@ -508,7 +561,13 @@ impl Routing<'_> {
                 continue;
             }
             // The session of a member may have ended before the member leaves the group.
-            let Some((_, session_entry)) = self.core.sessions.at(m.session.0) else { continue };
+            let Core { sessions, access, settings, .. } = &mut *self.core;
+            let policy = &settings.session.send;
+            let Some((_, session_entry)) = sessions.at_mut(m.session.0) else { continue };
+            if access.are_on() && !session_entry.may_read(access, topic) {
+                room.denied_here = true;
+                continue;
+            }
             room.members_here = true;
             if session_entry.has_room_for_owed(now, size, policy) {
                 room.here = true;
@@ -584,8 +643,30 @@ impl Routing<'_> {
                 return Some(SharedDelivery::Held);
             }
         }
-        let to = (elsewhere?.shard, None);
+        let reader = publication.reader.filter(|shard| *shard != self.core.here);
+        let reader = reader.filter(|_| self.core.access.are_on() && holder_in == HolderIn::AnyShard);
+        let to = (reader.or(elsewhere.map(|member| member.shard))?, None);
         Some(self.send_share(to, Arc::clone(share), Offered::ToAll, publication, Some(gate)))
+    }
+
+    /// Keeps a message that an ended session left and that all members refused. A peer without a
+    /// member that may read the message sent it here. Drops the message if no queue can ever take
+    /// it.
+    fn take_share_to_keep(
+        &mut self,
+        now: Instant,
+        share: &SharedMessage,
+        publication: &mut Publication<'_>,
+    ) -> SharedDelivery {
+        let SharedMessage { message, filter, .. } = share;
+        if self.keep_owed(now, message, filter, publication.atomic, &mut publication.body) {
+            // A member may have reported room while the message was on its way.
+            self.routes.orphaned_queues.nudge();
+        } else {
+            let (message, stored) = (Some(message.clone()), self.core.durability.is_on());
+            self.core.drop_of_group(filter, DropReason::QueueRefused, message, stored);
+        }
+        SharedDelivery::Settled(Outcome::Refused)
     }
 
     /// Lets a member of this shard hold a shared message for which a peer found no holder. Drops

@@ -9,6 +9,7 @@
 //! | `differential` | our codec against that of rumqttc |
 //! | `codec_allocations` | decoding and encoding allocate nothing |
 //! | `authentication` | CONNECT packets that the authenticator decides |
+//! | `access` | rules of an ACL that change, and shared messages that some members may not read |
 //! | `admission`, `memory` | requests that are refused for want of memory or disk |
 //! | `shares` | the choice of a member of a shared group, over several shards |
 //! | `gates` | when publishers are answered, and where shared messages wait |
@@ -19,6 +20,7 @@
 //!
 //! `driver` drives the shards. `client` has the packets and sessions of the clients.
 
+mod access;
 mod admission;
 mod authentication;
 #[path = "../../src/mqtt/codec/cases.rs"]

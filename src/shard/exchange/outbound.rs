@@ -192,6 +192,8 @@ pub struct SharedMessage {
     pub offered: Offered,
     /// True if an ended session of another member had the message before.
     pub owed: bool,
+    /// The shard of the last member that may read the message and refused it.
+    pub reader: Option<ShardId>,
     /// The member that was chosen. If `None`, the receiving shard chooses.
     pub chosen: Option<Chosen>,
     /// The transaction of which the delivery is a part, as in [`Item::Publish`].

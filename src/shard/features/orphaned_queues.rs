@@ -36,6 +36,8 @@ use crate::persistence::rows::{Body, NewDelivery, Parked};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::parked::page_of;
 use crate::session::session_redelivery::SessionRedelivery;
+use crate::shard::access::AccessRules;
+use crate::shard::core::Core;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::Gate;
@@ -110,6 +112,10 @@ impl Recount for OrphanedQueues {
                 + left
                 + orphaned_queue.kept.capacity() * size_of::<OrphanedMessage>();
             all.charged += orphaned_queue.charge.bytes();
+            if let Some(blocked) = &orphaned_queue.blocked {
+                all.held += blocked.topic.len();
+                all.charged += blocked.charge.bytes();
+            }
         }
         all
     }
@@ -123,13 +129,42 @@ struct OrphanedMessage {
     share: Arc<Box<str>>,
 }
 
-/// The room that the first message of a queue waits for: room for this size in this group.
+/// The room that the first message of a queue waits for.
 #[derive(Debug)]
 struct Blocked {
     share: Arc<Box<str>>,
+    /// The Topic Name; empty if every client may read every topic.
+    topic: Box<str>,
     size: usize,
     /// The time at which the message expires. The wait ends then.
     expires: Instant,
+    /// The charge of the topic.
+    charge: Charge,
+}
+
+impl Blocked {
+    /// Returns the room that a message waits for. `access` are the rules in force.
+    fn new(message: &Message, share: &Arc<Box<str>>, access: &AccessRules) -> Blocked {
+        let topic: Box<str> = if access.are_on() { message.topic().into() } else { Box::default() };
+        let charge = Charge::new(topic.len());
+        let (size, expires) = (message.size(), message.header().expires);
+        Blocked { share: Arc::clone(share), topic, size, expires, charge }
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { share: &self.share, topic: &self.topic, size: self.size }
+    }
+}
+
+/// Room for one message in a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// The full filter, `$share/...`.
+    pub share: &'a str,
+    /// The Topic Name of the message.
+    pub topic: &'a str,
+    /// The size of the message in bytes.
+    pub size: usize,
 }
 
 /// The offers that an orphaned queue makes to members in other shards.
@@ -198,7 +233,7 @@ impl OrphanedQueues {
 
     /// Marks the queues to be looked at when the turn ends, because something changed that a queue
     /// may wait for.
-    fn nudge(&mut self) {
+    pub(crate) fn nudge(&mut self) {
         self.nudged = !self.waiting.is_empty();
     }
 
@@ -322,11 +357,11 @@ impl Routing<'_> {
         // A member of this shard that refused the message reports when it has room. If the group
         // has no member in this shard, no report would come. The queue is then looked at when the
         // turn ends.
-        let has_member_here = self.room_in_group(now, share, size).is_some_and(|room| room.members_here);
+        let wanted = Wanted { share, topic: message.topic(), size };
+        let has_member_here = self.room_in_group(now, wanted).is_some_and(|room| room.members_here);
         let orphaned_queue = self.routes.orphaned_queues.last_of(REFUSED_BY_ALL, &nobody, Peers::No);
         if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
-            let expires = message.header().expires;
-            orphaned_queue.blocked = Some(Blocked { share: Arc::clone(share), size, expires });
+            orphaned_queue.blocked = Some(Blocked::new(message, share, &self.core.access));
         }
         if let Some((write_buffer, key)) = write_buffer.zip(key) {
             let body = body.get_or_insert_with(|| write_buffer.body(message));
@@ -358,13 +393,15 @@ impl Routing<'_> {
     /// Notes that a session of this shard may have room. If the first message of one of the first
     /// [`COMPARED`] queues waits for this room, the queues are looked at when the turn ends.
     pub(crate) fn has_room_for_orphaned_queues(&mut self, now: Instant, id: SessionId) {
-        let Some(session_entry) = self.core.sessions.get(id) else { return };
-        let policy = &self.core.settings.session.send;
+        let Core { sessions, access, settings, .. } = &mut *self.core;
+        let Some(session_entry) = sessions.get_mut(id) else { return };
+        let policy = &settings.session.send;
         let mut blocked =
             self.routes.orphaned_queues.waiting.iter().take(COMPARED).filter_map(|e| e.blocked.as_ref());
-        let may = blocked.any(|Blocked { share, size, .. }| {
+        let may = blocked.any(|Blocked { share, topic, size, .. }| {
             session_entry.session.subscriptions.contains(share)
                 && session_entry.has_room_for_owed(now, *size, policy)
+                && (!access.are_on() || session_entry.may_read(access, topic))
         });
         self.routes.orphaned_queues.nudged |= may;
     }
@@ -386,9 +423,9 @@ impl Routing<'_> {
                 return;
             }
             let Some(mut orphaned_queue) = waiting.pop_front() else { return };
-            if let Some(Blocked { share, size, expires }) = &orphaned_queue.blocked
-                && *expires > now
-                && !self.may_offer(now, share, *size, orphaned_queue.peers)
+            if let Some(blocked) = &orphaned_queue.blocked
+                && blocked.expires > now
+                && !self.may_offer(now, blocked.wanted(), orphaned_queue.peers)
             {
                 self.routes.orphaned_queues.waiting.push_back(orphaned_queue);
                 continue;
@@ -427,18 +464,24 @@ impl Routing<'_> {
         let size = message.size();
         size <= self.core.settings.largest_queue_bytes(&self.core.durability)
             && !message.is_expired(now)
-            && !self.may_offer(now, share, size, Peers::Freely)
+            && !self.may_offer(now, Wanted { share, topic: message.topic(), size }, Peers::Freely)
     }
 
-    /// Returns true if a shared message of this size may be offered: a member of this shard has
-    /// room, or a member in another shard may have room and `peers` allows the offer. Also true if
-    /// the group is gone, because there is nothing to wait for.
-    pub(crate) fn may_offer(&mut self, now: Instant, share: &str, size: usize, peers: Peers) -> bool {
-        match self.room_in_group(now, share, size) {
-            // If the group has no member in this shard, this shard never learns of room. A shard
-            // with a member does, so the message is sent there even after a refusal.
-            Some(GroupRoom { here, members_here, elsewhere }) => {
-                here || elsewhere && (peers != Peers::No || !members_here)
+    /// Returns true if a shared message may be offered: a member of this shard has room, or a
+    /// member in another shard may have room and `peers` allows the offer. Also true if the group is
+    /// gone or no member may read the message, because there is nothing to wait for.
+    pub(crate) fn may_offer(&mut self, now: Instant, wanted: Wanted<'_>, peers: Peers) -> bool {
+        match self.room_in_group(now, wanted) {
+            // If the group has no member in this shard that may read the message, this shard never
+            // learns of room. A shard with such a member does, so the message is sent there even
+            // after a refusal.
+            Some(GroupRoom { here, members_here, denied_here, elsewhere }) => {
+                let may = if elsewhere {
+                    peers != Peers::No || !members_here
+                } else {
+                    !members_here && denied_here
+                };
+                here || may
             }
             None => true,
         }
@@ -472,11 +515,11 @@ impl Routing<'_> {
         blocked: &mut Option<Blocked>,
         peers: Peers,
     ) -> bool {
-        let (size, expires) = (message.size(), message.header().expires);
-        if expires <= now || self.may_offer(now, share, size, peers) {
+        let wanted = Wanted { share, topic: message.topic(), size: message.size() };
+        if message.header().expires <= now || self.may_offer(now, wanted, peers) {
             return true;
         }
-        *blocked = Some(Blocked { share: Arc::clone(share), size, expires });
+        *blocked = Some(Blocked::new(message, share, &self.core.access));
         false
     }
 
@@ -589,10 +632,13 @@ impl Routing<'_> {
 /// The room for one message in a group, as far as this shard knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GroupRoom {
-    /// True if a member of this shard has room.
+    /// True if a member of this shard that may read the message has room.
     pub here: bool,
-    /// True if some of the members that were looked at are in this shard.
+    /// True if some of the members that were looked at are in this shard and may read the message.
     pub members_here: bool,
+    /// True if some of the members that were looked at are in this shard and may not read the
+    /// message.
+    pub denied_here: bool,
     /// True if some of the members that were looked at are in other shards. Their room is not
     /// known.
     pub elsewhere: bool,

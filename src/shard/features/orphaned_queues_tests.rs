@@ -36,7 +36,8 @@ fn slots(queues: &OrphanedQueues) -> Vec<u32> {
 }
 
 fn blocked() -> Option<Blocked> {
-    Some(Blocked { share: share(), size: 1, expires: Instant::NEVER })
+    let (topic, charge) = (Box::default(), Charge::NONE);
+    Some(Blocked { share: share(), topic, size: 1, expires: Instant::NEVER, charge })
 }
 
 #[test]
