@@ -1,6 +1,7 @@
 //! Access control as pure values: who a client is, and which topics it may write and read.
 //!
 //! - [`identity`]: the authenticated user of a session, and the proof of its name.
+//! - [`grant`]: the terms on which an authenticated client may stay.
 //! - [`rule`]: one line of an ACL: a topic filter, or a pattern with `%u` and `%c`.
 //! - [`rule_set`]: many filters, and the search for one that matches a topic.
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
@@ -11,6 +12,7 @@
 
 pub mod acl;
 pub mod cover;
+pub mod grant;
 pub mod identity;
 pub mod permit;
 pub mod rule;

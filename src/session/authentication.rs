@@ -40,6 +40,13 @@ pub enum AuthMethod {
     Password,
 }
 
+impl AuthMethod {
+    /// Returns true if the authenticator decides.
+    pub fn asks(self) -> bool {
+        self != AuthMethod::Certificate
+    }
+}
+
 /// The operator's rules about the clients that may enter by one listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthPolicy {
@@ -161,7 +168,12 @@ impl AuthPolicy {
 
     /// Returns true if the authenticator may be asked.
     pub fn asks(&self) -> bool {
-        self.methods.contains(&AuthMethod::Password)
+        self.methods.iter().any(|method| method.asks())
+    }
+
+    /// Returns the methods by which the authenticator decides, in their order.
+    pub fn asked_methods(&self) -> Box<[AuthMethod]> {
+        self.methods.iter().copied().filter(|method| method.asks()).collect()
     }
 
     fn refusal(&self) -> ConnectRefusal {

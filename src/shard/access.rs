@@ -6,6 +6,7 @@
 
 use crate::access::acl::Acl;
 use crate::access::cover;
+use crate::access::grant::SessionRules;
 use crate::access::permit::{Coverage, Permit};
 use crate::access::rule::ClientNames;
 use std::sync::Arc;
@@ -53,6 +54,8 @@ pub(crate) struct AccessRules {
     settings: AccessSettings,
     /// Grows with each change of the rules. Never 0.
     generation: u32,
+    /// True once a session had rules of its own.
+    sessions_have_rules: bool,
 }
 
 /// A session's permit, as of one generation of the rules.
@@ -61,18 +64,25 @@ pub(crate) struct SessionAccess {
     permit: Permit,
     generation: u32,
     guarded: bool,
+    /// The rules of this session alone; `None` if the ACL file counts.
+    own: Option<SessionRules>,
 }
 
 impl AccessRules {
     /// Returns the rules at the start.
     pub(crate) fn new(settings: &AccessSettings) -> AccessRules {
-        AccessRules { settings: settings.clone(), generation: 1 }
+        AccessRules { settings: settings.clone(), generation: 1, sessions_have_rules: false }
     }
 
     /// Returns false if every client may write and read everything.
     #[inline]
     pub(crate) fn are_on(&self) -> bool {
-        self.settings.acl.is_some() || self.settings.protects_others
+        self.settings.acl.is_some() || self.settings.protects_others || self.sessions_have_rules
+    }
+
+    /// Notes that a session gets rules of its own, so that rules are looked at from now on.
+    pub(crate) fn note_own_rules(&mut self) {
+        self.sessions_have_rules = true;
     }
 
     /// Replaces the rules of the ACL file.
@@ -81,10 +91,24 @@ impl AccessRules {
         self.generation = self.generation.wrapping_add(1).max(1);
     }
 
-    /// Returns true if the will of a client may be published to a topic.
-    pub(crate) fn admits_will(&self, names: ClientNames<'_>, topic: &str) -> bool {
-        let permit = self.settings.acl.as_ref().map(|acl| acl.permit_of(names.user));
-        permit.is_none_or(|permit| permit.may_write(topic, names))
+    /// Returns true if the will of a client may be published to a topic. `own` are the rules of the
+    /// session that begins, if it has some.
+    pub(crate) fn admits_will(
+        &self,
+        own: Option<&SessionRules>,
+        names: ClientNames<'_>,
+        topic: &str,
+    ) -> bool {
+        self.permit_of(own, names.user).may_write(topic, names)
+    }
+
+    /// Returns the permit of a session: its own rules, else those of the ACL file.
+    fn permit_of(&self, own: Option<&SessionRules>, user: Option<&str>) -> Permit {
+        match own {
+            Some(SessionRules::Superuser) => Permit::All,
+            Some(SessionRules::Permit(permit)) => permit.clone(),
+            None => self.settings.acl.as_ref().map_or(Permit::All, |acl| acl.permit_of(user)),
+        }
     }
 
     /// Returns the treatment of a filter of which the client may read nothing.
@@ -101,16 +125,29 @@ impl AccessRules {
 impl SessionAccess {
     /// Returns true if the permit was never asked for, or its user has changed.
     pub(crate) fn is_unknown(&self) -> bool {
-        self.generation == 0
+        self.generation == 0 && self.own.is_none()
+    }
+
+    /// Sets the rules of this session alone. Each delivery is checked from now on, because the
+    /// subscriptions were granted by the rules before.
+    pub(crate) fn set_own(&mut self, own: Option<SessionRules>) {
+        if own.is_some() || self.own.is_some() {
+            self.generation = 0;
+            self.own = own;
+        }
+    }
+
+    /// Returns true if no rule holds for the session.
+    fn is_superuser(&self) -> bool {
+        matches!(self.own, Some(SessionRules::Superuser))
     }
 
     /// Brings the permit up to date with the rules. After a change of the rules, and for a session
     /// that was recovered, each delivery is checked.
     fn refresh(&mut self, rules: &AccessRules, user: Option<&str>) {
         if self.generation != rules.generation {
-            let acl = rules.settings.acl.as_ref();
-            self.permit = acl.map_or(Permit::All, |acl| acl.permit_of(user));
-            self.guarded = true;
+            self.permit = rules.permit_of(self.own.as_ref(), user);
+            self.guarded = !self.is_superuser();
             self.generation = rules.generation;
         }
     }
@@ -150,7 +187,9 @@ impl SessionAccess {
     ) -> Coverage {
         self.refresh(rules, names.user);
         let coverage = match self.permit {
-            Permit::All if rules.settings.protects_others => coverage_of_others(filter),
+            Permit::All if rules.settings.protects_others && !self.is_superuser() => {
+                coverage_of_others(filter)
+            }
             _ => self.permit.coverage(filter, names),
         };
         self.guarded |= coverage != Coverage::Covered;

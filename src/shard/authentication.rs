@@ -4,8 +4,9 @@
 //! packet, and the connection is paused. When the decision comes, the bytes are decoded again, and
 //! the rest of CONNECT is handled. Nothing of the session is touched before.
 
-use crate::access::identity::Identity;
+use crate::access::grant::Grant;
 use crate::mqtt::packet::{Connect, ReasonCode};
+use crate::session::authentication::AuthMethod;
 use crate::session::connect::ConnectRefusal;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::slots::ConnectionId;
@@ -22,6 +23,9 @@ pub struct AuthRequest {
     pub connection: ConnectionId,
     /// The listener that accepted the connection.
     pub listener: ListenerNumber,
+    /// The methods that the listener allows, in their order, without those that the shard decides
+    /// itself.
+    pub methods: Box<[AuthMethod]>,
     /// The client identifier; empty if the client let the broker choose one.
     pub client_id: Box<str>,
     /// The user name that the client sent.
@@ -44,6 +48,7 @@ impl AuthRequest {
         AuthRequest {
             connection: ConnectionId::new(0, 0),
             listener: ListenerNumber::default(),
+            methods: [AuthMethod::Password].into(),
             client_id: "client".into(),
             user_name: Some(user.into()),
             password: Some(Secret::copy_of(password)),
@@ -82,8 +87,8 @@ impl fmt::Debug for Secret {
 /// The decision about one request.
 #[derive(Clone, Debug)]
 pub enum AuthDecision {
-    /// The client is this user.
-    Allow(Arc<Identity>),
+    /// The client may enter, on these terms.
+    Allow(Grant),
     /// The credentials are wrong. The text is for the log alone: the client cannot tell a wrong
     /// name from a wrong password.
     Deny(&'static str),
@@ -96,13 +101,13 @@ pub enum AuthDecision {
 }
 
 impl AuthDecision {
-    /// Returns the identity of the client.
+    /// Returns the terms on which the client may enter.
     ///
     /// # Errors
     /// The refusal, if the client may not connect.
-    pub(crate) fn into_identity(self) -> Result<Arc<Identity>, ConnectRefusal> {
+    pub(crate) fn into_grant(self) -> Result<Grant, ConnectRefusal> {
         match self {
-            AuthDecision::Allow(identity) => Ok(identity),
+            AuthDecision::Allow(grant) => Ok(grant),
             AuthDecision::Deny(what) => Err(ConnectRefusal::untold(ReasonCode::NOT_AUTHORIZED, what)),
             AuthDecision::Blocked => Err(ConnectRefusal::untold(
                 ReasonCode::BANNED,
@@ -141,16 +146,18 @@ impl Authentication {
         self.since.max(awake_since) + self.timeout
     }
 
-    /// Returns the request for a CONNECT. Its password is copied.
+    /// Returns the request for a CONNECT, to be decided by `methods`. Its password is copied.
     pub(crate) fn request(
         &self,
         connection: ConnectionId,
         listener: ListenerNumber,
+        methods: Box<[AuthMethod]>,
         connect: &Connect<'_>,
     ) -> AuthRequest {
         AuthRequest {
             connection,
             listener,
+            methods,
             client_id: connect.client_id.into(),
             user_name: connect.user_name.map(Into::into),
             password: connect.password.map(Secret::copy_of),

@@ -1,6 +1,7 @@
 //! Handles CONNECT: checks it, authenticates the client, takes over or begins the session, and
 //! writes CONNACK.
 
+use crate::access::grant::{Grant, SessionRules};
 use crate::access::identity::Identity;
 use crate::access::rule::ClientNames;
 use crate::mqtt::codec::DecodeError;
@@ -78,14 +79,15 @@ impl<'a> ConnectRequest<'a> {
         if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
         }
-        let user = match connect::check(connect).and_then(|()| self.authenticate(life.core)) {
-            Ok(EntryVerdict::Enters(user)) => user,
-            Ok(EntryVerdict::Pending) => return Flow::Wait,
-            Err(refusal) => return self.refuse(client_id, &refusal, life.core),
-        };
+        let Entered { user, rules, ends } =
+            match connect::check(connect).and_then(|()| self.authenticate(life.core)) {
+                Ok(EntryVerdict::Enters(entered)) => entered,
+                Ok(EntryVerdict::Pending) => return Flow::Wait,
+                Err(refusal) => return self.refuse(client_id, &refusal, life.core),
+            };
         let existing = self.find_client(client_id, life);
         let admitted = self
-            .check_will(client_id, user.as_deref(), life.core)
+            .check_will(client_id, user.as_deref(), rules.as_ref(), life.core)
             .and_then(|()| self.check_owner(existing, user.as_deref(), life.core))
             .and_then(|ownership| {
                 self.admit(&negotiated, client_id, existing, life.core)?;
@@ -107,11 +109,18 @@ impl<'a> ConnectRequest<'a> {
             life.core.hold_until_commit(id);
         }
         let Core { sessions, access, .. } = &mut *life.core;
+        if rules.is_some() {
+            access.note_own_rules();
+        }
         if let Some(session_entry) = sessions.get_mut(session_id) {
             session_entry.set_user(user);
+            session_entry.set_own_rules(rules);
             if resumed.is_none() && access.are_on() {
                 session_entry.begin_access(access);
             }
+        }
+        if let Some(connection) = life.core.connections.get_mut(id) {
+            connection.set_end(ends);
         }
         self.establish(session_id, &negotiated, assigned.as_deref(), resumed.is_some(), life);
         Flow::Continue
@@ -127,17 +136,19 @@ impl<'a> ConnectRequest<'a> {
         let Core { connections, settings, effects, .. } = core;
         let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
         if let Some(decision) = connection.take_decision() {
-            return decision.into_identity().map(|user| EntryVerdict::Enters(Some(user)));
+            return decision.into_grant().map(|grant| EntryVerdict::Enters(grant.into()));
         }
         let certificate_user = connection.rare().and_then(|rare| rare.certificate_user.as_deref());
         match settings.auth.entry(connect, connection.reach, certificate_user)? {
-            Entry::Anonymous => Ok(EntryVerdict::Enters(None)),
+            Entry::Anonymous => Ok(EntryVerdict::Enters(Entered::ANONYMOUS)),
             Entry::Named(name, source) => {
-                Ok(EntryVerdict::Enters(Some(Arc::new(Identity::new(name, source)))))
+                let grant = Grant::from(Arc::new(Identity::new(name, source)));
+                Ok(EntryVerdict::Enters(grant.into()))
             }
             Entry::Asks => {
                 let authentication = Authentication::begin(now, settings.auth_timeout);
-                effects.auth_requests.push(authentication.request(id, connection.listener, connect));
+                let methods = settings.auth.asked_methods();
+                effects.auth_requests.push(authentication.request(id, connection.listener, methods, connect));
                 connection.begin_authentication(now, authentication);
                 connections.register_read_idle(id, effects);
                 Ok(EntryVerdict::Pending)
@@ -154,11 +165,12 @@ impl<'a> ConnectRequest<'a> {
         &self,
         client_id: &str,
         user: Option<&Identity>,
+        own: Option<&SessionRules>,
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
         let names = ClientNames { user: user.map(Identity::user), client_id };
         match &self.connect.will {
-            Some(will) if !core.access.admits_will(names, will.topic) => Err(ConnectRefusal::new(
+            Some(will) if !core.access.admits_will(own, names, will.topic) => Err(ConnectRefusal::new(
                 ReasonCode::NOT_AUTHORIZED,
                 "the client may not publish to the topic of its will (acl.file)",
             )),
@@ -399,10 +411,32 @@ fn note_adopted(session: SessionId, user: Option<&Identity>, core: &mut Core) {
 
 /// The state of a client's authentication.
 enum EntryVerdict {
-    /// The client may enter; anonymously, or as this user.
-    Enters(Option<Arc<Identity>>),
+    /// The client may enter.
+    Enters(Entered),
     /// The authenticator has been asked.
     Pending,
+}
+
+/// The terms on which a client enters.
+struct Entered {
+    /// `None` for an anonymous client.
+    user: Option<Arc<Identity>>,
+    /// The rules of this session alone; `None` if the ACL file counts.
+    rules: Option<SessionRules>,
+    /// The time at which the connection ends.
+    ends: Instant,
+}
+
+impl Entered {
+    /// The terms of a client without a name.
+    const ANONYMOUS: Entered = Entered { user: None, rules: None, ends: Instant::NEVER };
+}
+
+impl From<Grant> for Entered {
+    fn from(grant: Grant) -> Entered {
+        let Grant { identity, rules, ends } = grant;
+        Entered { user: Some(identity), rules, ends }
+    }
 }
 
 /// Closes a connection whose first bytes are no valid CONNECT. Writes a CONNACK if `error` has one.

@@ -63,6 +63,8 @@ pub struct Rare {
     authentication: Option<Box<Authentication>>,
     /// The user name in the client's verified certificate; `None` without one.
     pub certificate_user: Option<Box<str>>,
+    /// The time at which the client's credentials expire; `None` if they do not.
+    ends: Option<Instant>,
     /// The time of the last report that a redelivery request of this client is unreadable.
     pub unreadable: Option<Instant>,
 }
@@ -263,8 +265,8 @@ impl Connection {
     }
 
     /// Returns the time at which a silent client is disconnected. A client that stops in the midst
-    /// of a packet counts as silent too. Returns [`Instant::NEVER`] for a connection that is
-    /// closing.
+    /// of a packet counts as silent too, and so does one whose credentials expire. Returns
+    /// [`Instant::NEVER`] for a connection that is closing.
     pub fn read_deadline(&self, awake_since: Instant) -> Instant {
         let keep_alive = self.keep_alive.deadline(awake_since);
         match self.phase {
@@ -278,7 +280,10 @@ impl Connection {
                 .and_then(|rare| rare.authentication.as_ref())
                 .map_or(Instant::NEVER, |authentication| authentication.deadline(awake_since)),
             Phase::Established => match &self.rare {
-                Some(rare) => keep_alive.min(rare.partial.deadline(awake_since)),
+                Some(rare) => {
+                    let ends = rare.ends.unwrap_or(Instant::NEVER);
+                    keep_alive.min(rare.partial.deadline(awake_since)).min(ends)
+                }
                 None => keep_alive,
             },
             Phase::Closing { .. } => Instant::NEVER,
@@ -320,7 +325,20 @@ impl Connection {
     /// Frees the parts that were needed until CONNECT was accepted, as far as an idle connection
     /// does not need them.
     pub(crate) fn end_connect(&mut self) {
-        self.rare = None;
+        let ends = self.rare.take().and_then(|rare| rare.ends);
+        self.rare = ends.map(|ends| Box::new(Rare { ends: Some(ends), ..Rare::default() }));
+    }
+
+    /// Sets the time at which the client's credentials expire; [`Instant::NEVER`] if they do not.
+    pub(crate) fn set_end(&mut self, ends: Instant) {
+        if !ends.is_never() {
+            self.rare_mut().ends = Some(ends);
+        }
+    }
+
+    /// Returns true if the client's credentials have expired.
+    pub(crate) fn has_expired(&self, now: Instant) -> bool {
+        self.rare.as_ref().and_then(|rare| rare.ends).is_some_and(|ends| ends <= now)
     }
 
     /// Returns true if the connection is being closed.

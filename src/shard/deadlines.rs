@@ -145,6 +145,13 @@ impl OverdueConnection {
                 life.core.unpause(now, id, Pause::Authentication);
                 return OverdueConnection::NotYet;
             }
+            if connection.has_expired(now) {
+                let reason = ReasonCode::MAXIMUM_CONNECT_TIME;
+                let cause =
+                    DisconnectCause::Violation(reason, "the client's credentials have expired".into());
+                life.disconnect(now, id, Some(reason), cause);
+                return OverdueConnection::Disconnected;
+            }
             let silent = now.since(connection.keep_alive.last_heard());
             let (reason, cause) = if connection.phase == Phase::AwaitingConnect {
                 (None, DisconnectCause::NoConnect)

@@ -1,5 +1,6 @@
 //! A session of a shard, with the data that the shard keeps beside it.
 
+use crate::access::grant::SessionRules;
 use crate::access::identity::Identity;
 use crate::access::permit::Coverage;
 use crate::access::rule::ClientNames;
@@ -156,6 +157,13 @@ impl SessionEntry {
             rare.user = user;
         }
         self.rare.take_if(|rare| rare.is_empty());
+    }
+
+    /// Sets the rules of this session alone, or removes them. Call it after [`Self::set_user`].
+    pub(crate) fn set_own_rules(&mut self, rules: Option<SessionRules>) {
+        if rules.is_some() || self.rare.is_some() {
+            self.rare.get_or_insert_default().access.set_own(rules);
+        }
     }
 
     /// Returns the number of held messages.

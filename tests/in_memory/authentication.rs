@@ -2,13 +2,18 @@
 
 use crate::client::{connect, encoded, publication};
 use crate::driver::{self, LinkId, MemoryDriver};
+use homing::access::grant::{Grant, SessionRules};
 use homing::access::identity::{Identity, IdentitySource};
-use homing::mqtt::packet::{Connect, Packet, ProtocolVersion, ReasonCode};
+use homing::access::permit::{Permit, RuleLists, UserRules};
+use homing::access::rule::{Access, RuleFilter};
+use homing::mqtt::packet::{Connect, Packet, ProtocolVersion, QoS, ReasonCode, WillMessage};
 use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::shard::arrival::{Arrival, Reach};
 use homing::shard::authentication::AuthDecision;
 use homing::shard::shard_of;
+use homing::time::Instant;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +47,7 @@ fn opened(driver: &mut MemoryDriver, bytes: &[u8]) -> LinkId {
 }
 
 fn allow() -> AuthDecision {
-    AuthDecision::Allow(Arc::new(Identity::new("ann", IdentitySource::Password)))
+    AuthDecision::Allow(Arc::new(Identity::new("ann", IdentitySource::Password)).into())
 }
 
 fn received(driver: &MemoryDriver, link: LinkId) -> &[u8] {
@@ -227,7 +232,7 @@ fn connected_as(driver: &mut MemoryDriver, name: &str, client_id: &str, clean_st
     let (user_name, password) = (Some(name), Some(&b"x"[..]));
     let connect = Connect { version: V3, clean_start, user_name, password, ..connect(client_id) };
     let link = opened(driver, &encoded(&Packet::Connect(Box::new(connect)), V3));
-    driver.decide(AuthDecision::Allow(Arc::new(Identity::new(name, IdentitySource::Password))));
+    driver.decide(AuthDecision::Allow(Arc::new(Identity::new(name, IdentitySource::Password)).into()));
     link
 }
 
@@ -289,4 +294,128 @@ fn the_owner_of_a_session_is_stored() {
         })
         .collect();
     assert_eq!(owners, [Some("ann")]);
+}
+
+/// A decision for Ann that ends at `ends`, with the rules of this one session.
+fn allow_with(rules: Option<SessionRules>, ends: Instant) -> AuthDecision {
+    let identity = Arc::new(Identity::new("ann", IdentitySource::Jwt));
+    AuthDecision::Allow(Grant { identity, rules, ends })
+}
+
+fn rules(own: &[(Access, &str)]) -> Option<SessionRules> {
+    let own = own.iter().map(|(access, text)| (*access, RuleFilter::topic(text).unwrap()));
+    let rules = UserRules::new(RuleLists::new(own), Arc::default());
+    Some(SessionRules::Permit(Permit::Rules(Arc::new(rules))))
+}
+
+#[test]
+fn a_connection_ends_when_its_credentials_expire() {
+    let mut driver = driver(1);
+    for (version, keep_alive) in [(V5, 0), (V5, 60), (V3, 0)] {
+        let (user_name, password) = (Some("ann"), Some(&b"token"[..]));
+        let connect = Connect { version, keep_alive, user_name, password, ..connect("c") };
+        let link = opened(&mut driver, &encoded(&Packet::Connect(Box::new(connect)), version));
+        let ends = driver.now + S(30);
+        driver.decide(allow_with(None, ends));
+        driver.advance(S(29));
+        driver.send(link, b"\xC0\0");
+        assert!(driver.is_open(link) && received(&driver, link).ends_with(b"\xD0\0"));
+        driver.advance(S(3));
+        assert!(!driver.is_open(link));
+        let received = received(&driver, link);
+        let pingresp = received.windows(2).rposition(|bytes| bytes == b"\xD0\0").unwrap();
+        match &received[pingresp + 2..] {
+            [0xE0, _, 0xA0, ..] => assert_eq!(version, V5),
+            other => assert_eq!((version, other), (V3, &[][..])),
+        }
+    }
+}
+
+#[test]
+fn a_session_may_have_rules_of_its_own() {
+    let mut driver = driver(1);
+    let never = Instant::NEVER;
+    let link = opened(&mut driver, &ann("c", V3));
+    driver.decide(allow_with(rules(&[(Access::Read, "in/#"), (Access::Write, "out")]), never));
+    driver.send(link, b"\x82\x08\0\x01\0\x03out\0");
+    assert!(received(&driver, link).ends_with(b"\x90\x03\0\x01\x80"), "not readable");
+    driver.send(link, b"\x82\x06\0\x02\0\x01#\0");
+    assert!(received(&driver, link).ends_with(b"\x90\x03\0\x02\0"), "readable in part");
+    let before = received(&driver, link).len();
+    let other = opened(&mut driver, &anonymous("other"));
+    for topic in ["out", "in/x"] {
+        driver.send(other, &encoded(&Packet::Publish(publication(topic, b"x")), V3));
+        driver.send(link, &encoded(&Packet::Publish(publication(topic, b"y")), V3));
+    }
+    let expected = encoded(&Packet::Publish(publication("in/x", b"x")), V3);
+    assert_eq!(received(&driver, link)[before..], *expected, "it may not write in/x");
+    driver.send(other, b"\x82\x06\0\x01\0\x01#\0");
+    let before = received(&driver, other).len();
+    driver.send(link, &encoded(&Packet::Publish(publication("out", b"y")), V3));
+    assert_eq!(received(&driver, other)[before..], *encoded(&Packet::Publish(publication("out", b"y")), V3));
+}
+
+#[test]
+fn the_rules_of_a_session_change_with_its_credentials() {
+    let mut driver = driver(1);
+    let connected = |driver: &mut MemoryDriver, rules| {
+        let (user_name, password) = (Some("ann"), Some(&b"x"[..]));
+        let connect = Connect { version: V3, clean_start: false, user_name, password, ..connect("c") };
+        let link = opened(driver, &encoded(&Packet::Connect(Box::new(connect)), V3));
+        driver.decide(allow_with(rules, Instant::NEVER));
+        link
+    };
+    let link = connected(&mut driver, rules(&[(Access::Read, "#")]));
+    driver.send(link, b"\x82\x06\0\x02\0\x01a\0");
+    let other = opened(&mut driver, &anonymous("other"));
+    let publish = encoded(&Packet::Publish(publication("a", b"x")), V3);
+    for (rules, is_delivered) in [
+        (rules(&[(Access::Read, "#")]), true),
+        (rules(&[(Access::Read, "b")]), false),
+        (Some(SessionRules::Superuser), true),
+        (rules(&[]), false),
+        (None, true),
+    ] {
+        let link = connected(&mut driver, rules);
+        let before = received(&driver, link).len();
+        driver.send(other, &publish);
+        assert_eq!(received(&driver, link).len() > before, is_delivered);
+    }
+}
+
+#[test]
+fn only_a_superuser_gets_topics_with_names_of_others() {
+    let mut settings = driver::settings();
+    settings.auth.methods = vec![AuthMethod::Password];
+    settings.access.protects_others = true;
+    for (rules, code) in
+        [(None, 0x80), (rules(&[(Access::Read, "#")]), 0x80), (Some(SessionRules::Superuser), 0)]
+    {
+        let mut driver = MemoryDriver::new(&settings, 1);
+        let link = opened(&mut driver, &ann("c", V3));
+        driver.decide(allow_with(rules, Instant::NEVER));
+        driver.send(link, b"\x82\x0C\0\x02\0\x07$dead/#\0");
+        assert!(received(&driver, link).ends_with(&[0x90, 3, 0, 2, code]));
+    }
+}
+
+#[test]
+fn a_will_needs_the_rules_of_its_session() {
+    for (rules, code) in [(rules(&[(Access::Write, "w")]), 0), (rules(&[]), 5)] {
+        let mut driver = driver(1);
+        let (user_name, password) = (Some("ann"), Some(&b"x"[..]));
+        let will = Some(WillMessage {
+            qos: QoS::AtMostOnce,
+            retain: false,
+            topic: "w",
+            payload: b"gone",
+            delay: 0,
+            message_expiry: None,
+            forwarded: Cow::Borrowed(&[]),
+        });
+        let connect = Connect { version: V3, user_name, password, will, ..connect("c") };
+        let link = opened(&mut driver, &encoded(&Packet::Connect(Box::new(connect)), V3));
+        driver.decide(allow_with(rules, Instant::NEVER));
+        assert_eq!(received(&driver, link), [0x20, 2, 0, code]);
+    }
 }

@@ -109,7 +109,7 @@ impl World {
         let decision = match (&request.user_name, is_right) {
             _ if chaos && rng.percent(script.busy) => AuthDecision::Busy,
             (Some(user), true) => {
-                AuthDecision::Allow(Arc::new(Identity::new(user, IdentitySource::Password)))
+                AuthDecision::Allow(Arc::new(Identity::new(user, IdentitySource::Password)).into())
             }
             _ => AuthDecision::Deny("wrong password"),
         };
@@ -145,7 +145,7 @@ impl World {
         match (user, decision) {
             _ if *is_impostor => Err(format!("an impostor is let in by socket {socket}")),
             (None, None) => Ok(()),
-            (Some(user), Some(AuthDecision::Allow(identity))) if identity.user() == user => Ok(()),
+            (Some(user), Some(AuthDecision::Allow(grant))) if grant.identity.user() == user => Ok(()),
             _ => Err(format!("{user:?} is let in by socket {socket} after {decision:?}")),
         }
     }

@@ -9,12 +9,12 @@
 //! cache's key, and is compared again when a decision arrives. So a decision never outlives the
 //! line on which it rests.
 
-use super::message::Decided;
 use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::cache::{CacheSecret, LoginCache, LoginKey};
 use crate::auth::guessing::Guessing;
 use crate::auth::password::file::{Fingerprint, PasswordFile, Verdict};
 use crate::auth::password::hash::{HashCost, HashKind};
+use crate::broker::message::Decided;
 use crate::clock;
 use crate::shard::authentication::{AuthDecision, AuthRequest};
 use crate::time::Instant;
@@ -40,7 +40,7 @@ const SMOOTHING: f64 = 8.0;
 
 /// Settings of the authenticator.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AuthenticatorOptions {
+pub(in crate::broker) struct AuthenticatorOptions {
     /// Number of threads.
     pub workers: usize,
     /// The time within which a request has to be decided.
@@ -54,7 +54,7 @@ pub(super) struct AuthenticatorOptions {
 }
 
 /// The threads that check passwords. Dropping the value ends them.
-pub(super) struct Authenticator {
+pub(in crate::broker) struct Authenticator {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -93,7 +93,7 @@ struct HashJob {
 
 /// The evidence of a successful check.
 #[derive(Debug)]
-pub(super) struct Proof {
+pub(in crate::broker) struct Proof {
     key: LoginKey,
     user: Box<str>,
     fingerprint: Fingerprint,
@@ -137,7 +137,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// The system refuses a thread, or has no randomness.
-    pub(super) fn start(
+    pub(in crate::broker) fn start(
         passwords: Arc<PasswordFile>,
         options: AuthenticatorOptions,
     ) -> io::Result<Authenticator> {
@@ -162,12 +162,12 @@ impl Authenticator {
     }
 
     /// Returns the way to the authenticator for one shard. Decisions go to `reply`.
-    pub(super) fn client(&self, reply: Recipient<Decided>) -> AuthClientParts {
+    pub(in crate::broker) fn client(&self, reply: Recipient<Decided>) -> AuthClientParts {
         AuthClientParts { inner: Arc::clone(&self.inner), reply }
     }
 
     /// Checks passwords against this file from now on. Returns the file before it.
-    pub(super) fn replace(&self, passwords: Arc<PasswordFile>) -> Arc<PasswordFile> {
+    pub(in crate::broker) fn replace(&self, passwords: Arc<PasswordFile>) -> Arc<PasswordFile> {
         self.inner.passwords.swap(passwords)
     }
 }
@@ -264,7 +264,7 @@ impl Inner {
             (Verdict::Verified, Some(fingerprint)) if password.is_some() => {
                 let identity = Arc::new(Identity::new(user, IdentitySource::Password));
                 let proof = Proof { key: job.key, user: user.into(), fingerprint };
-                (AuthDecision::Allow(identity), Some(proof))
+                (AuthDecision::Allow(identity.into()), Some(proof))
             }
             (Verdict::UnknownUser, _) => (AuthDecision::Deny("unknown user name"), None),
             _ => (AuthDecision::Deny("wrong password"), None),
@@ -285,21 +285,21 @@ pub struct AuthClientParts {
 }
 
 /// One shard's way to the authenticator, with the shard's cache.
-pub(super) struct AuthClient {
+pub(in crate::broker) struct AuthClient {
     parts: AuthClientParts,
     cache: RefCell<LoginCache>,
 }
 
 impl AuthClient {
     /// Returns the client of one shard, with an empty cache.
-    pub(super) fn new(parts: AuthClientParts) -> AuthClient {
+    pub(in crate::broker) fn new(parts: AuthClientParts) -> AuthClient {
         let AuthenticatorOptions { cache, shards, .. } = parts.inner.options;
         AuthClient { cache: RefCell::new(LoginCache::new(CACHED / shards.max(1), cache)), parts }
     }
 
     /// Asks about a CONNECT from an address. The decision comes as a [`Decided`] in every case.
     /// Failures from this machine do not count: `address` is then `None` or a loopback address.
-    pub(super) fn ask(&self, now: Instant, request: AuthRequest, address: Option<IpAddr>) {
+    pub(in crate::broker) fn ask(&self, now: Instant, request: AuthRequest, address: Option<IpAddr>) {
         let AuthClientParts { inner, reply } = &self.parts;
         let connection = request.connection;
         let address = address.filter(|address| !address.to_canonical().is_loopback());
@@ -316,7 +316,7 @@ impl AuthClient {
         let key = inner.secret.key(fingerprint.as_ref(), user, password);
         if let (Some(fingerprint), Some(identity)) = (fingerprint, self.cache.borrow().find(now, &key)) {
             let proof = Some(Proof { key, user: user.into(), fingerprint });
-            reply.do_send(Decided { connection, decision: AuthDecision::Allow(identity), proof });
+            reply.do_send(Decided { connection, decision: AuthDecision::Allow(identity.into()), proof });
             return;
         }
         let Some(cost) = passwords.cost(user) else {
@@ -335,13 +335,18 @@ impl AuthClient {
 
     /// Takes a decision in, and returns what the shard gets. A decision that rests on a line of the
     /// password file that has changed since is not valid any more.
-    pub(super) fn decided(&self, now: Instant, decision: AuthDecision, proof: Option<Proof>) -> AuthDecision {
-        let (AuthDecision::Allow(identity), Some(proof)) = (&decision, proof) else { return decision };
+    pub(in crate::broker) fn decided(
+        &self,
+        now: Instant,
+        decision: AuthDecision,
+        proof: Option<Proof>,
+    ) -> AuthDecision {
+        let (AuthDecision::Allow(grant), Some(proof)) = (&decision, proof) else { return decision };
         let inner = &self.parts.inner;
         if inner.passwords.load().fingerprint(&proof.user) != Some(proof.fingerprint) {
             return AuthDecision::Unavailable("the password file has changed meanwhile");
         }
-        self.cache.borrow_mut().remember(now, proof.key, Arc::clone(identity));
+        self.cache.borrow_mut().remember(now, proof.key, Arc::clone(&grant.identity));
         decision
     }
 }

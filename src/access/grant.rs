@@ -1,0 +1,34 @@
+//! The terms on which an authenticated client may stay.
+
+use super::identity::Identity;
+use super::permit::Permit;
+use crate::time::Instant;
+use std::sync::Arc;
+
+/// A successful authentication: the user, and what a token or a service says about its stay.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The user.
+    pub identity: Arc<Identity>,
+    /// The rules of this one session. They count in place of the ACL file. `None` if the ACL file
+    /// counts.
+    pub rules: Option<SessionRules>,
+    /// The time at which the connection ends; [`Instant::NEVER`] if the time has no bound.
+    pub ends: Instant,
+}
+
+/// Rules that belong to one session, not to a user.
+#[derive(Clone, Debug)]
+pub enum SessionRules {
+    /// The client may write and read every topic, also those with names of other clients.
+    Superuser,
+    /// The client may write and read what the rules grant.
+    Permit(Permit),
+}
+
+impl From<Arc<Identity>> for Grant {
+    /// Returns the grant of a user whose rules stand in the ACL file, without an end.
+    fn from(identity: Arc<Identity>) -> Grant {
+        Grant { identity, rules: None, ends: Instant::NEVER }
+    }
+}
