@@ -7,6 +7,7 @@
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
 //! - [`permit`]: all rules of one user, and the decisions that follow from them.
 //! - [`acl`]: the permits of all users.
+//! - [`meter`]: rates of messages and bytes.
 //!
 //! The rules mean what they mean in mosquitto's ACL file.
 
@@ -14,6 +15,7 @@ pub mod acl;
 pub mod cover;
 pub mod grant;
 pub mod identity;
+pub mod meter;
 pub mod permit;
 pub mod rule;
 pub mod rule_set;

@@ -1,5 +1,6 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
+use crate::access::meter::{MeteredRate, TrafficRates};
 use crate::config::{self, ByteSize, Config, Redelivery};
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
 use crate::session::drops::{DropReason, DropReasons};
@@ -38,6 +39,7 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
         },
         auth: auth_policy(&config.auth),
         access: access_settings(config),
+        rates: traffic_rates(config),
         owners: OwnerPolicy {
             session_owner: config.auth.session_owner,
             adopt_unowned: config.auth.adopt_unowned_sessions,
@@ -61,6 +63,24 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
         },
         event_topics: config.sys.events,
     }
+}
+
+/// Returns the rates of the clients of each listener; none if no listener has any.
+fn traffic_rates(config: &Config) -> Vec<TrafficRates> {
+    // A client that is above its rate is read again at a tick, up to one tick late. The quarter is
+    // for the way of the expired deadline to its shard. So the rate is reached, and a client that
+    // was silent is no further ahead than this.
+    let burst = config.expiry.tick * 5 / 4;
+    let limits = &config.limits;
+    let of = |listener: &config::Listener| TrafficRates {
+        messages: MeteredRate::new(
+            listener.messages_per_second.unwrap_or(limits.messages_per_second).into(),
+            burst,
+        ),
+        bytes: MeteredRate::new(listener.bytes_per_second.unwrap_or(limits.bytes_per_second).bytes(), burst),
+    };
+    let rates: Vec<_> = config.all_listeners().iter().map(of).collect();
+    if rates.iter().all(|rates| rates.are_unlimited()) { Vec::new() } else { rates }
 }
 
 /// Returns the rules about the clients that may enter.

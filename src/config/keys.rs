@@ -228,6 +228,19 @@ configuration! {
             why: "A payload of 1 MiB fits. The protocol ends at 256 MiB.",
             standard: "5.0 clients are told it as Maximum Packet Size [MQTT-3.2.2-15].",
             elsewhere: "mosquitto, EMQX (`mqtt.`) and FlashMQ `max_packet_size`, NATS `max_payload`";
+        /// PUBLISH packets that each client may send a second. A client that sends more is not read
+        /// for a while, so that it sends no more than this on average. Nothing is dropped, and
+        /// Keep Alive stands still meanwhile. A client that sent less may send the messages of one
+        /// and a quarter `expiry.tick` at once.
+        messages_per_second: u32 = 0,
+            ValueType::Integer(1, listener::MOST_MESSAGES).or("unlimited", "clients send as fast as they can"),
+            why: "The right rate depends on the clients.",
+            elsewhere: "EMQX `listeners.tcp.default.messages_rate`";
+        /// Bytes that each client may send a second, in packets of any kind. The rule is the same.
+        /// A packet counts when it is whole, so a large one may make a long pause.
+        bytes_per_second: ByteSize = ByteSize(0),
+            ValueType::Size(listener::LEAST_BYTES, listener::MOST_BYTES).or("unlimited", "clients send as fast as they can"),
+            elsewhere: "EMQX `listeners.tcp.default.bytes_rate`";
         /// QoS 1 and 2 messages that a client may send before the first of them is acknowledged, in
         /// every version. A 5.0 client that sends more is disconnected with 0x93. A 3.x client is
         /// not read until there is room.
@@ -593,7 +606,8 @@ configuration! {
     /// key that each listener needs.
     ///
     /// `name` stands in the log. `backlog` and `connections` are those of `network` and `limits`,
-    /// for this listener.
+    /// for this listener. So are `messages_per_second` and `bytes_per_second`, which replace those
+    /// of `limits`.
     ///
     /// An `address` may be unix:/path. `mode` ("0660") and `group` are the permissions and the
     /// group of the socket. A socket that a dead process left there is replaced.

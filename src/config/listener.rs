@@ -12,6 +12,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+/// The largest rate of messages. It costs 1 us a message, which still counts exactly.
+pub(super) const MOST_MESSAGES: i64 = 1_000_000;
+
+/// The smallest rate of bytes. A smaller one would hardly take a CONNECT.
+pub(super) const LEAST_BYTES: u64 = 1 << 10;
+
+/// The largest rate of bytes.
+pub(super) const MOST_BYTES: u64 = 1 << 30;
+
 /// Maximum number of listeners.
 const MOST: usize = 256;
 
@@ -95,6 +104,10 @@ fields! {
         backlog: u32, ValueType::Integer(1, 65_535).only();
         /// Connections of this listener at one time; else only `limits.connections` holds.
         connections: u32, ValueType::Integer(1, 100_000_000).only();
+        /// PUBLISH packets that each client may send a second; else `limits.messages_per_second`.
+        messages_per_second: u32, ValueType::Integer(1, MOST_MESSAGES).only();
+        /// Bytes that each client may send a second; else `limits.bytes_per_second`.
+        bytes_per_second: ByteSize, ValueType::Size(LEAST_BYTES, MOST_BYTES).only();
         /// TLS; `None` for plain connections.
         tls: ListenerTls, ValueType::Checked(is_table, "a table, [listeners.tls] with its keys below it").only();
     }

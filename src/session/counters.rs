@@ -25,6 +25,8 @@ pub struct Counters {
     pub adopted_sessions: u64,
     /// Topic Filters of SUBSCRIBE packets refused for the same reasons.
     pub refused_subscriptions: u64,
+    /// Times that a client was not read for a while, because it was above its rate.
+    pub rate_pauses: u64,
     /// Messages dropped.
     pub drops: Drops,
 }
@@ -44,6 +46,7 @@ impl Counters {
             foreign_sessions,
             adopted_sessions,
             refused_subscriptions,
+            rate_pauses,
             drops,
         } = other;
         self.sent += sent;
@@ -56,6 +59,7 @@ impl Counters {
         self.foreign_sessions += foreign_sessions;
         self.adopted_sessions += adopted_sessions;
         self.refused_subscriptions += refused_subscriptions;
+        self.rate_pauses += rate_pauses;
         self.drops.merge(drops);
     }
 }

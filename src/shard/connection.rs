@@ -5,6 +5,7 @@
 //! A connection has no session before CONNECT is accepted, and none after a take-over. The Keep
 //! Alive does not run while a connection is paused, because the broker does not read then.
 
+use crate::access::meter::TrafficMeter;
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::packet::ProtocolVersion;
@@ -67,6 +68,19 @@ pub struct Rare {
     ends: Option<Instant>,
     /// The time of the last report that a redelivery request of this client is unreadable.
     pub unreadable: Option<Instant>,
+    /// The meters of what the client sends. `None` where no rate holds, and before the first packet
+    /// that counts.
+    pub metered: Option<Box<MeteredTraffic>>,
+}
+
+/// What a client sends, measured against its rates.
+#[derive(Debug)]
+pub struct MeteredTraffic {
+    /// The meters.
+    pub meter: TrafficMeter,
+    /// The time at which the pause for the rate ends. Without such a pause, the time at which the
+    /// last one ended; [`Instant::ZERO`] before the first.
+    pub until: Instant,
 }
 
 /// Bytes that a connection has read and not handled.
@@ -171,6 +185,8 @@ pub enum Pause {
     Work = 32,
     /// The authenticator has not decided about CONNECT yet.
     Authentication = 64,
+    /// The client has sent more than its rate allows.
+    Rate = 128,
 }
 
 impl Pauses {
@@ -280,8 +296,9 @@ impl Connection {
                 .and_then(|rare| rare.authentication.as_ref())
                 .map_or(Instant::NEVER, |authentication| authentication.deadline(awake_since)),
             Phase::Established => match &self.rare {
+                // Keep Alive is paused during a pause for the rate, which ends by this deadline.
                 Some(rare) => {
-                    let ends = rare.ends.unwrap_or(Instant::NEVER);
+                    let ends = rare.ends.unwrap_or(Instant::NEVER).min(self.rate_pause_ends());
                     keep_alive.min(rare.partial.deadline(awake_since)).min(ends)
                 }
                 None => keep_alive,
@@ -298,6 +315,19 @@ impl Connection {
             (_, Instant::NEVER) => Instant::NEVER,
             (_, since) => since.max(awake_since) + timeout,
         }
+    }
+
+    /// Returns the end of the pause for the rate, or [`Instant::NEVER`] if there is none.
+    pub(crate) fn rate_pause_ends(&self) -> Instant {
+        let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
+        metered.filter(|_| self.pauses.has(Pause::Rate)).map_or(Instant::NEVER, |metered| metered.until)
+    }
+
+    /// Returns true if the client is paused for its rate, or was so within the last `tick`. Then
+    /// its acknowledgements may have come, and are not read yet.
+    pub(crate) fn is_held_back(&self, now: Instant, tick: Duration) -> bool {
+        let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
+        self.pauses.has(Pause::Rate) || metered.is_some_and(|metered| now < metered.until + tick)
     }
 
     /// Begins to wait for the decision of the authenticator. Nothing more is read meanwhile.

@@ -160,6 +160,18 @@ impl Connections {
         }
     }
 
+    /// Ends the pause of a client for its rate, if the debt is paid. Returns true if it does.
+    pub(crate) fn end_rate_pause(&mut self, now: Instant, id: ConnectionId, effects: &mut Effects) -> bool {
+        let Some(connection) = self.slots.get_mut(id).filter(|c| c.rate_pause_ends() <= now) else {
+            return false;
+        };
+        if let Some(metered) = &mut connection.rare_mut().metered {
+            metered.until = now;
+        }
+        self.unpause(now, id, Pause::Rate, effects);
+        true
+    }
+
     /// Releases the bytes in an outbox that waited for the commit of `lsn`. Returns false if the
     /// first bytes of the outbox wait for a later commit.
     pub(crate) fn release_committed(

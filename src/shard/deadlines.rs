@@ -42,7 +42,12 @@ impl OverdueAcknowledgement {
     /// Sends packets again to a 3.x client, if its host has received them. Reports or disconnects a
     /// 5.0 client. Does nothing if the connection is gone.
     pub(crate) fn handle(&self, life: &mut Lifecycle<'_>) {
+        let tick = life.core.settings.expiry_interval;
         match life.core.connections.get(self.connection) {
+            // The acknowledgements may be among the bytes that the broker does not read.
+            Some(connection) if connection.is_held_back(self.now, tick) => {
+                life.core.register_retransmit(self.now, self.connection);
+            }
             Some(connection) if connection.version().is_v5() => self.ack_timeout(life),
             Some(_) => self.retransmit(life),
             None => {}
@@ -138,6 +143,11 @@ impl OverdueConnection {
             return OverdueConnection::Abandon;
         }
         if connections.read_deadline(id) <= now {
+            if connection.rate_pause_ends() <= now {
+                let Core { connections, effects, .. } = &mut *life.core;
+                connections.end_rate_pause(now, id, effects);
+                return OverdueConnection::NotYet;
+            }
             if connection.phase == Phase::Authenticating {
                 let silent =
                     AuthDecision::Unavailable("the authenticator did not decide within auth.timeout");

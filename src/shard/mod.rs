@@ -81,6 +81,7 @@ pub mod observe;
 mod own_publications;
 mod publication;
 mod publish;
+mod rates;
 pub mod receive;
 mod route;
 mod router;
@@ -337,6 +338,11 @@ impl Shard {
         let id = Id::new(slot, generation);
         let unacknowledged = self.core.earliest_due(id);
         let due = self.core.connections.expired(kind, id, unacknowledged)?;
+        if kind == DeadlineKind::ReadIdle
+            && self.core.connections.end_rate_pause(now, id, &mut self.core.effects)
+        {
+            return None;
+        }
         if due > now {
             self.core.connections.register(kind, id, due, &mut self.core.effects);
             return None;
@@ -493,7 +499,8 @@ impl Shard {
     /// Returns true if the connection is to be disconnected for its silence, and for nothing else.
     pub fn is_silent(&self, now: Instant, id: ConnectionId) -> bool {
         let connections = &self.core.connections;
-        connections.write_deadline(id) > now && connections.read_deadline(id) <= now
+        let is_paused = connections.get(id).is_some_and(|c| c.pauses.has(Pause::Rate));
+        !is_paused && connections.write_deadline(id) > now && connections.read_deadline(id) <= now
     }
 
     /// Returns the growth of this shard's partial packets, in bytes, since

@@ -24,7 +24,7 @@ use crate::time::Instant;
 use zeroize::Zeroize;
 
 /// The packet type of PUBLISH.
-const PUBLISH: u8 = 3;
+pub(crate) const PUBLISH: u8 = 3;
 
 /// The state of reading after some bytes were taken in.
 #[derive(Debug, PartialEq, Eq)]
@@ -191,7 +191,12 @@ impl Shard {
                 }
             };
             match flow {
-                Flow::Continue => taken += length,
+                Flow::Continue => {
+                    taken += length;
+                    if !self.core.settings.rates.is_empty() {
+                        self.core.meter(now, id, rest.get(..length).unwrap_or_default());
+                    }
+                }
                 Flow::Wait => return (ReadProgress::Paused, taken),
                 Flow::Closed => return (ReadProgress::Closed, taken),
                 Flow::Home(shard) => return (ReadProgress::Home { shard, unread: Vec::new() }, taken),

@@ -1,10 +1,12 @@
 //! The operator's settings that a shard needs.
 
+use crate::access::meter::TrafficRates;
 use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
 use crate::session::drops::DropReason;
 use crate::shard::access::AccessSettings;
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::durability::gates::Durability;
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ pub struct ShardSettings {
     pub auth: AuthPolicy,
     /// The rules about the topics that clients may write and read.
     pub access: AccessSettings,
+    /// The rates of each client, by listener. Empty if no listener has any.
+    pub rates: Vec<TrafficRates>,
     /// The rules about the owners of sessions.
     pub owners: OwnerPolicy,
     /// The maximum time until the decision about a CONNECT.
@@ -50,6 +54,11 @@ pub struct ShardSettings {
 }
 
 impl ShardSettings {
+    /// Returns the rates of a client at a listener.
+    pub(crate) fn rates_of(&self, listener: ListenerNumber) -> TrafficRates {
+        self.rates.get(usize::from(listener.0)).copied().unwrap_or_default()
+    }
+
     /// Returns why a client may not publish to a topic, or `None` if it may.
     pub(crate) fn topic_refusal(&self, topic: &str) -> Option<DropReason> {
         if is_reserved(topic) {

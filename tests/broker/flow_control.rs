@@ -3,6 +3,7 @@
 use crate::support::launch::{default_broker, on_one_and_three_threads, start_broker, versions};
 use crate::support::wire::Put;
 use crate::support::{Connect, Kind, Message, Packet, Property, V5, Version};
+use homing::clock;
 use homing::config::QueuePolicy;
 
 // 5.0 [MQTT-3.3.4-7]
@@ -206,4 +207,28 @@ fn v5_length_prefix_beyond_the_maximum_is_disconnected_before_the_body_comes() {
         [Packet::Connack(connack)] => assert_eq!(connack.code, 0x95),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_publisher_above_its_rate_is_slowed_and_loses_nothing() {
+    const RATE: u32 = 200;
+    const SENT: u32 = 400;
+    let broker = start_broker(|config| {
+        config.limits.messages_per_second = RATE;
+        config.keep_alive.allow_never = true;
+    });
+    let mut subscriber = broker.client(V5, "s");
+    subscriber.subscribe(&[("t", 0)]);
+    let mut client = broker.connect(&Connect::new(V5, "c").keep_alive(1));
+    let began = clock::now();
+    for id in 0..SENT {
+        client.publish(&Message::new("t", id.to_string()));
+    }
+    for id in 0..SENT {
+        assert_eq!(subscriber.expect_publish().text(), id.to_string());
+    }
+    // The messages of one and a quarter ticks may come at once.
+    let took = clock::now().since(began).as_secs_f64() + 0.25 * 1.25;
+    assert!(took >= f64::from(SENT) / f64::from(RATE) * 0.95, "{took} s");
+    client.settle();
 }

@@ -87,6 +87,7 @@ pub fn settings() -> ShardSettings {
         },
         auth: AuthPolicy::default(),
         access: AccessSettings::default(),
+        rates: Vec::new(),
         owners: OwnerPolicy::default(),
         auth_timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(10),

@@ -15,6 +15,7 @@
 //! | `gates` | when publishers are answered, and where shared messages wait |
 //! | `stored` | changes that are committed together |
 //! | `turns` | the work of one turn |
+//! | `rates` | clients that send more than their rate allows |
 //! | `peers` | publishers that wait for other shards |
 //! | `suspend` | a machine that was suspended |
 //!
@@ -36,6 +37,7 @@ mod findings;
 mod gates;
 mod memory;
 mod peers;
+mod rates;
 mod script;
 mod shares;
 mod splits;

@@ -2,6 +2,7 @@
 //! everything is.
 
 use crate::rng::Rng;
+use homing::access::meter::{MeteredRate, TrafficRates};
 use homing::mqtt::packet::ProtocolVersion;
 use homing::session::authentication::{AuthPolicy, OwnerPolicy};
 use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
@@ -131,6 +132,7 @@ impl Plan {
         plan.crash_apart(&mut Rng::new(seed ^ CRASHES_APART));
         plan.hurry(&mut Rng::new(seed ^ SHORT_TURNS));
         plan.work(&mut Rng::new(seed ^ WORK));
+        plan.settings.rates = rates(seed);
         plan
     }
 
@@ -386,6 +388,16 @@ fn manners(rng: &mut Rng, n: u64) -> Manners {
     }
 }
 
+/// One seed in eight limits what clients send. The choice takes no random number, and leaves out
+/// the seeds that failed once, so that each of these is as it was.
+fn rates(seed: u64) -> Vec<TrafficRates> {
+    if seed < 100 || seed % 8 != 6 {
+        return Vec::new();
+    }
+    let burst = Duration::from_millis(100);
+    vec![TrafficRates { messages: MeteredRate::new(40, burst), bytes: MeteredRate::new(4_000, burst) }]
+}
+
 fn settings(rng: &mut Rng) -> ShardSettings {
     let queue = if rng.percent(75) {
         QueueLimits {
@@ -445,6 +457,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         },
         auth: AuthPolicy::default(),
         access: AccessSettings::default(),
+        rates: Vec::new(),
         owners: OwnerPolicy::default(),
         auth_timeout: Duration::from_secs(5),
         connect_timeout,
