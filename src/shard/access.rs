@@ -2,7 +2,8 @@
 //!
 //! A session is *guarded* if it has a subscription of which it may read only a part. Each delivery
 //! to a guarded session is checked. A session that may read all of its filters is never checked
-//! again, until the rules change: then every session counts as guarded.
+//! again, until the rules change: then every session counts as guarded. A walk over the sessions
+//! (`access_change`) finds out which ones are.
 
 use crate::access::acl::Acl;
 use crate::access::cover;
@@ -63,6 +64,8 @@ pub(crate) struct AccessRules {
 pub(crate) struct SessionAccess {
     permit: Permit,
     generation: u32,
+    /// The generation of the rules under which all queued messages may be read. 0 if none is known.
+    checked: u32,
     guarded: bool,
     /// The rules of this session alone; `None` if the ACL file counts.
     own: Option<SessionRules>,
@@ -132,7 +135,7 @@ impl SessionAccess {
     /// subscriptions were granted by the rules before.
     pub(crate) fn set_own(&mut self, own: Option<SessionRules>) {
         if own.is_some() || self.own.is_some() {
-            self.generation = 0;
+            (self.generation, self.checked) = (0, 0);
             self.own = own;
         }
     }
@@ -157,6 +160,35 @@ impl SessionAccess {
         self.generation = 0;
         self.refresh(rules, user);
         self.guarded = false;
+        self.checked = self.generation;
+    }
+
+    /// Returns true if the queue may have messages that the client may not read, because the rules
+    /// or the user have changed since the last check.
+    pub(crate) fn is_unchecked(&self, rules: &AccessRules) -> bool {
+        self.checked != rules.generation
+    }
+
+    /// Notes that the queue is being checked under the rules.
+    pub(crate) fn begin_check(&mut self, rules: &AccessRules) {
+        self.checked = rules.generation;
+    }
+
+    /// Finds out again if deliveries have to be checked. `filters` are those of all subscriptions,
+    /// without `$share/NAME/`.
+    pub(crate) fn renew_guard<'a>(
+        &mut self,
+        rules: &AccessRules,
+        names: ClientNames<'_>,
+        filters: impl Iterator<Item = &'a str>,
+    ) {
+        self.refresh(rules, names.user);
+        self.guarded = false;
+        for filter in filters {
+            if self.subscribe(rules, names, filter) != Coverage::Covered {
+                return;
+            }
+        }
     }
 
     /// Returns true if the client may publish to a topic.

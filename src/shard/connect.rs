@@ -122,6 +122,9 @@ impl<'a> ConnectRequest<'a> {
         if let Some(connection) = life.core.connections.get_mut(id) {
             connection.set_end(ends);
         }
+        if resumed.is_some() {
+            life.check_queue(now, session_id);
+        }
         self.establish(session_id, &negotiated, assigned.as_deref(), resumed.is_some(), life);
         Flow::Continue
     }

@@ -414,6 +414,7 @@ impl Shard {
                 life.delayed.publish_due(now, life.fans, &mut routing)
             }
             Job::Due => life.go_on_with_due(now),
+            Job::RulesChanged { from } => life.walk_after_change(now, from),
             Job::End(ended) => life.go_on_with_end(now, ended),
             Job::Request(request) => {
                 let connection = request.connection;

@@ -267,11 +267,16 @@ impl Lifecycle<'_> {
 
     /// Puts the messages of a page into their queue, and sends as many as the window takes.
     fn take_in_page(&mut self, now: Instant, request: &PageRequest, read: Vec<ReadEntry>) {
-        let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
+        let Core { sessions, counters, .. } = &mut *self.core;
         let Some(session_entry) = sessions.get_mut(request.session) else {
             return self.routing().take_page_of_orphaned_queue(now, request, read);
         };
         session_entry.session.sender.take_page(&request.wanted, read, &mut counters.drops);
+        self.core.report_drops(request.session);
+        // The rules and the user of the session may have changed since the messages were stored.
+        self.drop_unreadable(now, request.session);
+        let Core { connections, sessions, settings, counters, scratch, .. } = &mut *self.core;
+        let Some(session_entry) = sessions.get_mut(request.session) else { return };
         let at = session_entry.connection.and_then(|id| connections.get_mut(id));
         // Without a connection nothing is sent, and no place in the queue becomes free. The next
         // page is read when the client returns.

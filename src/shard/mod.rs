@@ -53,6 +53,7 @@
 //! | [`slots`], `client_table`, `flow` | identifiers; client identifiers; the result of a packet |
 
 pub mod access;
+mod access_change;
 mod admission;
 mod after_deliveries;
 mod answer;
@@ -134,7 +135,7 @@ pub use shared_state::{PartialShare, SharedState};
 use slots::Id;
 pub use slots::{ConnectionId, SessionId};
 use std::sync::Arc;
-use work::Work;
+use work::{Job, Work};
 
 /// One shard: the components of each layer, and the inputs.
 #[derive(Debug)]
@@ -240,9 +241,12 @@ impl Shard {
     }
 
     /// Replaces the rules of the ACL file. They hold for the next packet and the next delivery of
-    /// each client. Messages that are in a queue already are still delivered.
+    /// each client. A walk over the sessions drops the messages that may no longer be read. It takes
+    /// as many turns as it needs.
     pub fn replace_acl(&mut self, acl: Arc<Acl>) {
         self.core.access.replace(acl);
+        self.routes.orphaned_queues.rules_changed();
+        self.work.later(Job::RulesChanged { from: 0 });
     }
 
     /// Disconnects the clients of users that `is_revoked`, with 0x87. Looks at 2,000 slots of

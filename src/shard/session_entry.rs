@@ -6,9 +6,12 @@ use crate::access::permit::Coverage;
 use crate::access::rule::ClientNames;
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::Charge;
+use crate::mqtt::message::Message;
+use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::StoredSession;
 use crate::session::Session;
 use crate::session::drops::Drops;
+use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
 use crate::session::policy::SendPolicy;
 use crate::shard::access::{AccessRules, SessionAccess};
@@ -64,6 +67,11 @@ pub(crate) struct HeldMessage {
     pub until: Instant,
     /// The charge for its place in the list.
     pub _charge: Charge,
+}
+
+/// Returns the filter of a subscription, without `$share/NAME/`.
+fn without_share(full: &str) -> &str {
+    TopicFilter::parse(full, usize::MAX).map_or(full, |parsed| parsed.filter)
 }
 
 /// Bytes of a held message beside the message itself.
@@ -138,6 +146,39 @@ impl SessionEntry {
     pub(crate) fn subscribe_access(&mut self, rules: &AccessRules, filter: &str) -> Coverage {
         let (access, names) = self.access();
         access.subscribe(rules, names, filter)
+    }
+
+    /// Returns true if the session may have messages that its client may not read, because the
+    /// rules or the user have changed since the last check.
+    pub(crate) fn is_unchecked(&mut self, rules: &AccessRules) -> bool {
+        let (access, _) = self.access();
+        access.is_unchecked(rules)
+    }
+
+    /// Finds out again if deliveries have to be checked. Returns the number of filters.
+    pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> usize {
+        let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
+        let user = user.as_ref().map(|user| user.user());
+        let names = ClientNames { user, client_id: &self.session.client_id };
+        let subscriptions = &self.session.subscriptions;
+        access.renew_guard(rules, names, subscriptions.iter().map(without_share));
+        subscriptions.len()
+    }
+
+    /// Removes the messages in memory that the client may not read: those of the queue, and those in
+    /// flight while the session has no connection.
+    pub(crate) fn take_unreadable(&mut self, rules: &AccessRules) -> (Vec<Unacked>, Vec<Delivery>) {
+        let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
+        let user = user.as_ref().map(|user| user.user());
+        let names = ClientNames { user, client_id: &self.session.client_id };
+        access.begin_check(rules);
+        let sender = &mut self.session.sender;
+        let mut is_denied = |message: &Message| !access.may_read(rules, names, message.topic());
+        let in_flight = match self.connection {
+            Some(_) => Vec::new(),
+            None => sender.take_unfinished_where(&mut is_denied),
+        };
+        (in_flight, sender.take_queued_where(is_denied))
     }
 
     fn access(&mut self) -> (&mut SessionAccess, ClientNames<'_>) {

@@ -4,15 +4,21 @@
 use crate::client::{connect, enter, named_at, publish, send, subscribe};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::acl::Acl;
+use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, ProtocolVersion, Publish, QoS,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, Publish, QoS,
 };
+use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::session::drops::DropReason;
+use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ShardSettings;
+use homing::shard::authentication::AuthDecision;
 use std::path::Path;
 use std::sync::Arc;
+
+const FIRST: PacketId = PacketId::new(1).expect("not 0");
 
 /// `reader` may read everything, `other` nothing but its own topics. All may publish.
 const RULES: &str = "\
@@ -160,4 +166,188 @@ fn a_shared_message_that_no_member_may_read_has_no_subscriber() {
         assert!(driver.links[publisher].received.ends_with(&[0x40, 3, 0, 1, 0x10]), "{shards} shards");
         assert_eq!(driver.shards.iter().map(|s| s.snapshot().counters.drops.total()).sum::<u64>(), 0);
     }
+}
+
+/// Anonymous clients may read everything, `ann` only her own topics.
+const ADOPTION: &str = "\
+topic #
+user ann
+topic read own/#
+";
+
+/// A setting in which passwords prove names.
+fn with_passwords(rules: &str, queue: usize) -> ShardSettings {
+    let mut settings = settings(queue);
+    settings.access.acl = Some(acl(rules));
+    settings.auth = AuthPolicy { anonymous: Anonymous::Always, methods: vec![AuthMethod::Password] };
+    settings
+}
+
+/// A client of a user who knows the password, and keeps the session.
+fn verified<'a>(driver: &mut MemoryDriver, user_name: &'a str, client_id: &'a str) -> LinkId {
+    let properties = ConnectProperties { session_expiry: Some(3_600), ..Default::default() };
+    let (user_name, password) = (Some(user_name), Some(&b"password"[..]));
+    let connect = Connect { properties, clean_start: false, user_name, password, ..connect(client_id) };
+    let link = enter(driver, connect);
+    let user = Identity::new(user_name.expect("a name"), IdentitySource::Password);
+    driver.decide(AuthDecision::Allow(Arc::new(user).into()));
+    link
+}
+
+/// An anonymous client that keeps its session, with one message in flight at most.
+fn anonymous(driver: &mut MemoryDriver, client_id: &str) -> LinkId {
+    let properties =
+        ConnectProperties { receive_maximum: Some(1), session_expiry: Some(3_600), ..Default::default() };
+    enter(driver, Connect { properties, ..connect(client_id) })
+}
+
+#[test]
+fn a_user_who_adopts_a_session_gets_only_messages_that_it_may_read() {
+    for stored in [false, true] {
+        for (own, secret) in [(1, 3), (40, 160)] {
+            let mut driver = MemoryDriver::new(&with_passwords(ADOPTION, 1_000), 1);
+            if stored {
+                driver.keep_in_store();
+            }
+            let device = anonymous(&mut driver, "device");
+            subscribe(&mut driver, device, &["#"], QoS::AtLeastOnce);
+            let publisher = anonymous(&mut driver, "publisher");
+            // The first one is in flight when the client leaves.
+            for n in 0..secret {
+                publish(&mut driver, publisher, "secret", QoS::AtLeastOnce, n + 1);
+            }
+            driver.close(device);
+            for n in 0..own {
+                publish(&mut driver, publisher, "own/x", QoS::AtLeastOnce, n + 1);
+            }
+            let ann = verified(&mut driver, "ann", "device");
+            let mut topics = take(&mut driver, ann, true);
+            while driver.read_pages() > 0 {
+                topics.extend(take(&mut driver, ann, true));
+            }
+            assert_eq!(topics, vec!["own/x"; usize::from(own)], "stored: {stored}");
+            assert_eq!(dropped(&driver, DropReason::NotAuthorized), u64::from(secret), "stored: {stored}");
+            publish(&mut driver, publisher, "secret", QoS::AtLeastOnce, 1);
+            publish(&mut driver, publisher, "own/y", QoS::AtLeastOnce, 2);
+            assert_eq!(take(&mut driver, ann, true), ["own/y"], "stored: {stored}");
+        }
+    }
+}
+
+#[test]
+fn a_held_message_that_the_new_user_may_not_read_is_refused() {
+    let mut settings = with_passwords(ADOPTION, 1);
+    settings.session.send.queue.policy = QueuePolicy::Hold;
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let device = anonymous(&mut driver, "device");
+    subscribe(&mut driver, device, &["#"], QoS::AtLeastOnce);
+    driver.close(device);
+    let publisher = anonymous(&mut driver, "publisher");
+    publish(&mut driver, publisher, "secret", QoS::AtLeastOnce, 1);
+    driver.links[publisher].received.clear();
+    publish(&mut driver, publisher, "secret", QoS::AtLeastOnce, 2);
+    assert!(driver.links[publisher].received.is_empty(), "the message is held");
+    let ann = verified(&mut driver, "ann", "device");
+    assert!(take(&mut driver, ann, true).is_empty());
+    assert!(!driver.links[publisher].received.is_empty(), "the publisher has its answer");
+    assert_eq!(dropped(&driver, DropReason::NotAuthorized), 2);
+}
+
+fn change_rules(driver: &mut MemoryDriver, rules: &str) {
+    let acl = acl(rules);
+    driver.shards.iter_mut().for_each(|shard| shard.replace_acl(Arc::clone(&acl)));
+    driver.settle();
+}
+
+#[test]
+fn queued_messages_that_a_change_of_the_rules_forbids_are_dropped() {
+    for is_connected in [true, false] {
+        let mut driver = MemoryDriver::new(&settings(100), 2);
+        let reader = user(&mut driver, "reader", "reader", 3_600);
+        subscribe(&mut driver, reader, &["#"], QoS::AtLeastOnce);
+        let publisher = user(&mut driver, "publisher", "publisher", 0);
+        for (id, topic) in [(1, "t"), (2, "own/x"), (3, "t"), (4, "t")] {
+            publish(&mut driver, publisher, topic, QoS::AtLeastOnce, id);
+        }
+        let first = take(&mut driver, reader, false);
+        assert_eq!(first, ["t"]);
+        if !is_connected {
+            driver.close(reader);
+        }
+        change_rules(&mut driver, "user reader\ntopic read own/#\npattern write #\n");
+        assert_eq!(dropped(&driver, DropReason::NotAuthorized), if is_connected { 2 } else { 3 });
+        let reader = match is_connected {
+            true => {
+                send(&mut driver, reader, &Packet::Puback(Acknowledgement::success(FIRST)));
+                reader
+            }
+            false => {
+                let properties = ConnectProperties { session_expiry: Some(3_600), ..Default::default() };
+                let user_name = Some("reader");
+                enter(&mut driver, Connect { properties, clean_start: false, user_name, ..connect("reader") })
+            }
+        };
+        assert_eq!(take(&mut driver, reader, true), ["own/x"]);
+        // A live subscription that may no longer be read delivers nothing.
+        publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 5);
+        publish(&mut driver, publisher, "own/y", QoS::AtLeastOnce, 6);
+        assert_eq!(take(&mut driver, reader, true), ["own/y"]);
+    }
+}
+
+#[test]
+fn a_shared_message_that_its_member_may_no_longer_read_goes_to_another_member() {
+    for shards in [1, 2] {
+        let mut driver = MemoryDriver::new(&settings(100), shards);
+        let (last, both) = (shards - 1, "user reader\nuser next\ntopic read t\npattern write #\n");
+        let reader = user(&mut driver, "reader", &named_at("reader", 0, shards), 3_600);
+        subscribe(&mut driver, reader, &["$share/g/t"], QoS::AtLeastOnce);
+        let publisher = user(&mut driver, "publisher", "publisher", 0);
+        for id in 1..=4 {
+            publish(&mut driver, publisher, "t", QoS::AtLeastOnce, id);
+        }
+        change_rules(&mut driver, &format!("{RULES}user next\ntopic read t\n"));
+        let next = user(&mut driver, "next", &named_at("next", last, shards), 3_600);
+        subscribe(&mut driver, next, &["$share/g/t"], QoS::AtLeastOnce);
+        assert_eq!(take(&mut driver, reader, false), ["t"]);
+        change_rules(&mut driver, both);
+        assert_eq!(take(&mut driver, next, true), ["t", "t", "t"], "{shards} shards");
+        assert_eq!(dropped(&driver, DropReason::NotAuthorized), 0);
+    }
+}
+
+#[test]
+fn a_message_that_waits_for_room_goes_to_a_member_that_a_change_of_the_rules_admits() {
+    for shards in [1, 2] {
+        let mut driver = MemoryDriver::new(&settings(1), shards);
+        let leaver = user(&mut driver, "reader", &named_at("leaver", 0, shards), 0);
+        let full = user(&mut driver, "reader", &named_at("full", 0, shards), 3_600);
+        let publisher = user(&mut driver, "publisher", "publisher", 0);
+        subscribe(&mut driver, full, &["full"], QoS::AtLeastOnce);
+        publish(&mut driver, publisher, "full", QoS::AtLeastOnce, 1);
+        publish(&mut driver, publisher, "full", QoS::AtLeastOnce, 2);
+        subscribe(&mut driver, leaver, &["$share/g/#"], QoS::AtLeastOnce);
+        publish(&mut driver, publisher, "t", QoS::AtLeastOnce, 3);
+        subscribe(&mut driver, full, &["$share/g/#"], QoS::AtLeastOnce);
+        let other = user(&mut driver, "other", &named_at("other", shards - 1, shards), 3_600);
+        subscribe(&mut driver, other, &["$share/g/#"], QoS::AtLeastOnce);
+        driver.close(leaver);
+        assert!(take(&mut driver, other, true).is_empty(), "{shards} shards");
+        change_rules(&mut driver, "user reader\ntopic read #\nuser other\ntopic read #\npattern write #\n");
+        assert_eq!(take(&mut driver, other, true), ["t"], "{shards} shards");
+    }
+}
+
+#[test]
+fn a_change_of_the_rules_looks_at_some_sessions_in_a_turn() {
+    let mut driver = MemoryDriver::new(&settings(1), 1);
+    for n in 0..1_000 {
+        let link = user(&mut driver, "reader", &format!("reader {n}"), 3_600);
+        subscribe(&mut driver, link, &["a", "b", "c", "d", "e", "f", "g", "h"], QoS::AtLeastOnce);
+        driver.close(link);
+    }
+    driver.shards[0].take_longest_turn();
+    change_rules(&mut driver, RULES);
+    let (longest, _) = driver.shards[0].take_longest_turn();
+    assert!(longest < 6_000, "{longest} steps");
 }

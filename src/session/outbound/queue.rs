@@ -326,6 +326,26 @@ impl Queue {
         Some(delivery)
     }
 
+    /// Removes the deliveries in memory for which `is_taken` returns true, and returns them in their
+    /// order. Parked entries stay, because their messages are not known.
+    pub fn take_where(&mut self, mut is_taken: impl FnMut(&Message) -> bool) -> Vec<Delivery> {
+        if !self.entries.iter().any(|delivery| is_taken(&delivery.message)) {
+            return Vec::new();
+        }
+        let all = std::mem::take(&mut self.entries).into_iter();
+        let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|delivery| is_taken(&delivery.message));
+        self.entries = kept.into();
+        for delivery in &taken {
+            self.bytes -= delivery.size();
+            self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
+        }
+        if self.is_empty() {
+            self.earliest_expiry = Instant::NEVER;
+        }
+        self.give_back_rows();
+        taken
+    }
+
     /// True if some parked entry came by a shared subscription.
     pub fn has_shared_unread(&self) -> bool {
         self.parked.has_shared()

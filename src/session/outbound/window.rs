@@ -8,6 +8,7 @@
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::AckKind;
+use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::persistence::records::Flight;
 use crate::persistence::rows::Entry;
@@ -304,6 +305,20 @@ impl InFlight {
         let at = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()?;
         self.forfeited += usize::from(quota == Quota::Forfeited && at < self.sent);
         self.remove(at)
+    }
+
+    /// Removes the PUBLISHes for which `is_taken` returns true, and returns them in their order.
+    /// Called only while the session has no connection.
+    pub fn take_where(&mut self, mut is_taken: impl FnMut(&Message) -> bool) -> Vec<Unacked> {
+        if !self.publishes.iter().any(|unacked| is_taken(&unacked.delivery.message)) {
+            return Vec::new();
+        }
+        let all = std::mem::take(&mut self.publishes).into_iter();
+        let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|unacked| is_taken(&unacked.delivery.message));
+        self.publishes = kept.into();
+        self.sent = 0;
+        self.give_back_rows();
+        taken
     }
 
     /// Returns the topic of the unacknowledged PUBLISH with this identifier.

@@ -28,7 +28,7 @@ impl Lifecycle<'_> {
     /// Answers the gate of each message when the records so far are committed.
     pub(crate) fn admit_held(&mut self, now: Instant, id: SessionId) {
         loop {
-            let Core { connections, sessions, settings, counters, .. } = &mut *self.core;
+            let Core { connections, sessions, access, settings, counters, .. } = &mut *self.core;
             let policy = &settings.session.send;
             let Some(session_entry) = sessions.get_mut(id) else { return };
             let Some(front) = session_entry.first_held() else { return };
@@ -38,6 +38,10 @@ impl Lifecycle<'_> {
                 return self.core.report_drops(id);
             }
             let Some(HeldMessage { delivery, gate, .. }) = session_entry.pop_held() else { return };
+            if access.are_on() && !session_entry.may_read(access, delivery.message.topic()) {
+                self.end_unreadable_held(now, id, delivery, gate);
+                continue;
+            }
             let head = session_entry.head();
             let sender = &mut session_entry.session.sender;
             let taken = sender.enqueue(now, delivery, head, limits, &mut counters.drops).is_ok();
@@ -50,6 +54,19 @@ impl Lifecycle<'_> {
             self.core.report_drops(id);
             self.answer_when_committed(now, gate, if taken { Outcome::Taken } else { Outcome::Refused });
         }
+    }
+
+    /// Ends a held message that the client may not read, because the rules or the user of the session
+    /// have changed. A shared message goes to another member of the group.
+    fn end_unreadable_held(&mut self, now: Instant, id: SessionId, delivery: Delivery, gate: Gate) {
+        self.core.report_drops(id);
+        if let Some(share) = &delivery.share {
+            return self.pass_on_held(now, &delivery, share, gate);
+        }
+        let Delivery { message, stored: _ends, .. } = delivery;
+        self.core.counters.drops.lose(Dropped::unsent(DropReason::NotAuthorized, message));
+        self.core.report_drops(id);
+        self.answer_when_committed(now, gate, Outcome::Refused);
     }
 
     /// Drops the held messages of a session whose time is up, and answers their gates with

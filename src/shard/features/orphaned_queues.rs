@@ -245,6 +245,12 @@ impl OrphanedQueues {
         self.nudge();
     }
 
+    /// Notes that the rules of the ACL have changed, so that other members may read the messages.
+    pub(crate) fn rules_changed(&mut self) {
+        self.ask_peers();
+        self.nudge();
+    }
+
     /// Lets the first [`LOOKED_AT`] queues offer one message to peers that refused before.
     fn ask_peers(&mut self) {
         for orphaned_queue in self.waiting.iter_mut().take(LOOKED_AT).filter(|e| e.peers == Peers::No) {
