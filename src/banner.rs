@@ -1,26 +1,26 @@
 //! The message of the start: where the broker listens, and who may connect there.
 
 use homing::broker::{Broker, OpenListener};
-use homing::config::{AnonymousClients, Auth};
+use homing::config::AnonymousClients;
 use homing::health;
 use homing::net::tls::settings::ClientCertificates;
 use std::net::SocketAddr;
 
 /// Returns the message of the start.
-pub(crate) fn banner(broker: &Broker, auth: &Auth, configuration: &str, storage: &str) -> String {
+pub(crate) fn banner(broker: &Broker, configuration: &str, storage: &str) -> String {
     let mut text = format!("Homing {}: MQTT 3.1, 3.1.1 and 5.0\n", env!("CARGO_PKG_VERSION"));
     for listener in broker.listeners() {
         text += &format!("  listening on    {listener}\n");
     }
     for listener in broker.listeners() {
-        text += &format!("  may connect     to {}: {}\n", listener.address, entrants(auth, listener));
+        text += &format!("  may connect     to {}: {}\n", listener.address, entrants(listener));
     }
     text += &format!("  configuration   {configuration}\n");
     text += &format!("  storage         {storage}\n");
     let plain = broker.listeners().iter().find_map(|listener| Some((listener, listener.plain_address()?)));
     if let Some((listener, address)) = plain {
         let (host, port) = (health::reachable(address).ip(), address.port());
-        let user = if admits_anonymous(auth, listener) { "" } else { "-u USER -P PASSWORD " };
+        let user = if admits_anonymous(listener) { "" } else { "-u USER -P PASSWORD " };
         text +=
             &format!("  try it          mosquitto_sub -h {host} -p {port} {user}-q 1 -v -t 'greetings/#'\n");
         text += &format!(
@@ -36,13 +36,13 @@ pub(crate) fn plain_addresses(broker: &Broker) -> impl Iterator<Item = SocketAdd
 }
 
 /// Writes a warning for each listener that others can reach and that lets nobody in, or everybody.
-pub(crate) fn warn_of_entrances(broker: &Broker, auth: &Auth) {
+pub(crate) fn warn_of_entrances(broker: &Broker) {
     for listener in broker.listeners().iter().filter(|listener| !listener.address.is_local()) {
         let address = &listener.address;
-        if auth.password_path().is_some() || has_certificates(auth, listener) {
+        if listener.auth.password_path().is_some() || has_certificates(listener) {
             continue;
         }
-        if admits_anonymous(auth, listener) {
+        if admits_anonymous(listener) {
             tracing::warn!(%address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
         } else {
             tracing::warn!(%address, "nobody can connect by this listener: set auth.password_file (`homing passwd` makes one), or auth.anonymous = \"always\" to let everybody in");
@@ -51,14 +51,15 @@ pub(crate) fn warn_of_entrances(broker: &Broker, auth: &Auth) {
 }
 
 /// Returns true if a certificate lets a client in by this listener.
-fn has_certificates(auth: &Auth, listener: &OpenListener) -> bool {
-    let counts = auth.methods.is_empty() || auth.methods.iter().any(|method| method == "certificate");
+fn has_certificates(listener: &OpenListener) -> bool {
+    let methods = &listener.auth.methods;
+    let counts = methods.is_empty() || methods.iter().any(|method| method == "certificate");
     counts && listener.client_certificates != ClientCertificates::Off
 }
 
 /// Returns true if clients without credentials may enter by a listener.
-fn admits_anonymous(auth: &Auth, listener: &OpenListener) -> bool {
-    match auth.anonymous {
+fn admits_anonymous(listener: &OpenListener) -> bool {
+    match listener.auth.anonymous {
         AnonymousClients::Always => true,
         AnonymousClients::Loopback => listener.address.is_local(),
         AnonymousClients::Never => false,
@@ -66,10 +67,10 @@ fn admits_anonymous(auth: &Auth, listener: &OpenListener) -> bool {
 }
 
 /// Returns who may connect to a listener.
-fn entrants(auth: &Auth, listener: &OpenListener) -> String {
-    let is_open = admits_anonymous(auth, listener);
-    let has_users = auth.password_path().is_some();
-    let asks_certificates = has_certificates(auth, listener);
+fn entrants(listener: &OpenListener) -> String {
+    let is_open = admits_anonymous(listener);
+    let has_users = listener.auth.password_path().is_some();
+    let asks_certificates = has_certificates(listener);
     if is_open && !has_users && !asks_certificates {
         return "everybody: nothing is authenticated".to_owned();
     }

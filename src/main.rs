@@ -248,7 +248,6 @@ fn serve(loaded: Loaded) -> ExitCode {
     };
     let storage = storage_line(&loaded.config);
     let addresses_file = addresses_file(&loaded.config);
-    let auth = loaded.config.auth.clone();
     let store = match open_store(&loaded.config) {
         Ok(store) => store,
         Err(error) => {
@@ -263,7 +262,7 @@ fn serve(loaded: Loaded) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    warn_of_entrances(&broker, &auth);
+    warn_of_entrances(&broker);
     if let Some(file) = &addresses_file {
         // `homing health` asks the first address, and speaks plain MQTT.
         let is_plain = |address: &&SocketAddr| plain_addresses(&broker).any(|plain| plain == **address);
@@ -275,7 +274,7 @@ fn serve(loaded: Loaded) -> ExitCode {
             tracing::warn!(%file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");
         }
     }
-    say(&banner(&broker, &auth, &configuration, &storage));
+    say(&banner(&broker, &configuration, &storage));
     let code = broker.run(signals);
     if let Some(file) = &addresses_file {
         // The file may not exist, if it could not be written.

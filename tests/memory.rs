@@ -62,7 +62,7 @@ fn large_will() -> Will {
 
 #[test]
 fn wills_of_sessions_without_number() {
-    let homing = ephemeral(&[]);
+    let homing = ephemeral(&["--set", "limits.connect_size=1 MiB"]);
     let mut refused = 0;
     for n in 0..120 {
         let will = large_will().with(Property::WillDelay(3600));
@@ -365,4 +365,27 @@ fn a_long_stored_queue_of_large_messages() {
         }
     }
     assert_bounded(&homing, 3);
+}
+
+/// 1,000 sockets that send 60 KiB of a CONNECT and stop.
+#[test]
+fn strangers_in_the_midst_of_a_connect() {
+    let homing = Homing::serve(&["--ephemeral", "--set", "runtime.threads=2"]);
+    settle(&mut passing(&homing, "before"));
+    let before = homing.memory("VmRSS");
+    // The fixed header says 64 KiB in all.
+    let mut part = vec![0x10, 0xFC, 0xFF, 0x03];
+    part.extend(b"\0\x04MQTT\x05\x82\0\0\0\0\x01c");
+    part.resize(60 * 1024, b'x');
+    let mut strangers = Vec::new();
+    for _ in 0..1_000 {
+        let mut stranger = TcpStream::connect(homing.address).expect("it listens");
+        stranger.write_all(&part).expect("the broker reads");
+        strangers.push(stranger);
+    }
+    let mut witness = passing(&homing, "witness");
+    settle(&mut witness);
+    let each = homing.memory("VmHWM").saturating_sub(before) / 1_000;
+    println!("{each} B for each stranger");
+    assert!(each < 64 * 1024, "{each} B");
 }

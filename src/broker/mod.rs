@@ -76,7 +76,7 @@ mod storage;
 mod supervisor;
 mod sys;
 
-use crate::config::{Config, ListenerAddress};
+use crate::config::{Auth, Config, ListenerAddress};
 use crate::mqtt::keyed;
 use crate::net::tls::settings::ClientCertificates;
 use crate::store::{Store, StoreError};
@@ -101,6 +101,8 @@ pub struct OpenListener {
     pub address: ListenerAddress,
     /// The name, if the operator gave one.
     pub name: Option<String>,
+    /// The settings of authentication for its clients.
+    pub auth: Auth,
     /// True with TLS.
     pub has_tls: bool,
     /// Whether clients are asked for a certificate.
@@ -170,6 +172,7 @@ impl Broker {
             open.push(OpenListener {
                 address: address.clone(),
                 name: listener.name.clone(),
+                auth: config.auth_of(listener),
                 has_tls: listener.tls.is_some(),
                 client_certificates: listener
                     .tls

@@ -1,7 +1,9 @@
 //! Maps the configuration of the operator to the settings of the shards.
 
+use super::handshake::entrance::client_certificates;
 use crate::access::meter::{MeteredRate, TrafficRates};
-use crate::config::{self, ByteSize, Config, Redelivery};
+use crate::config::{self, ByteSize, Config, Listener, Redelivery};
+use crate::net::tls::settings::ClientCertificates;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
 use crate::session::drops::{DropReason, DropReasons};
 use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
@@ -13,6 +15,7 @@ use crate::session::redelivery_rule::Rule;
 use crate::shard::DelayedLimits;
 use crate::shard::ShardSettings;
 use crate::shard::access::{AccessSettings, DeniedPublish, DeniedSubscribe};
+use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
 
@@ -25,19 +28,14 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
             send: send_policy(config),
             receive_maximum: limits.receive_maximum,
             topic_levels: usize::from(limits.topic_levels),
-            connect: ConnectPolicy {
-                packet_size: u32::try_from(limits.packet_size.bytes()).unwrap_or(u32::MAX),
-                topic_alias_maximum: limits.topic_alias_maximum,
-                keep_alive_maximum: u16::try_from(config.keep_alive.maximum.as_secs()).unwrap_or(u16::MAX),
-                allow_never: config.keep_alive.allow_never,
-                session_expiry: seconds(limits.session_expiry),
-            },
+            connect: connect_policy(config, limits.packet_size, config.keep_alive.maximum),
             subscriptions: SubscriptionPolicy {
                 filters: limits.subscriptions_per_client as usize,
                 wildcard_levels: limits.wildcard_levels,
             },
         },
         auth: auth_policy(&config.auth),
+        listeners: all_terms(config),
         access: access_settings(config),
         rates: traffic_rates(config),
         owners: OwnerPolicy {
@@ -46,6 +44,7 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
         },
         auth_timeout: config.auth.timeout,
         connect_timeout: config.network.connect_timeout,
+        connect_size: u32::try_from(limits.connect_size.bytes()).unwrap_or(u32::MAX),
         write_timeout: config.network.write_timeout,
         sessions: limits.sessions as usize,
         hold_timeout: limits.hold_timeout,
@@ -83,6 +82,61 @@ fn traffic_rates(config: &Config) -> Vec<TrafficRates> {
     if rates.iter().all(|rates| rates.are_unlimited()) { Vec::new() } else { rates }
 }
 
+/// Returns the bounds on what a CONNECT requests.
+fn connect_policy(config: &Config, packet_size: ByteSize, keep_alive_maximum: Duration) -> ConnectPolicy {
+    ConnectPolicy {
+        packet_size: u32::try_from(packet_size.bytes()).unwrap_or(u32::MAX),
+        topic_alias_maximum: config.limits.topic_alias_maximum,
+        keep_alive_maximum: u16::try_from(keep_alive_maximum.as_secs()).unwrap_or(u16::MAX),
+        allow_never: config.keep_alive.allow_never,
+        session_expiry: seconds(config.limits.session_expiry),
+    }
+}
+
+/// Returns the settings for the clients of each listener; empty if no listener has its own.
+fn all_terms(config: &Config) -> Vec<ListenerTerms> {
+    let has_own = |listener: &Listener| {
+        let Listener { auth, anonymous, client_id, packet_size, keep_alive_maximum, .. } = listener;
+        auth.is_some()
+            || anonymous.is_some()
+            || client_id.is_some()
+            || packet_size.is_some()
+            || keep_alive_maximum.is_some()
+    };
+    let listeners = config.all_listeners();
+    if !listeners.iter().any(has_own) {
+        return Vec::new();
+    }
+    listeners.iter().map(|listener| listener_terms(config, listener)).collect()
+}
+
+/// Returns the settings for the clients of a listener.
+fn listener_terms(config: &Config, listener: &Listener) -> ListenerTerms {
+    let packet_size = listener.packet_size.unwrap_or(config.limits.packet_size);
+    let keep_alive_maximum = listener.keep_alive_maximum.unwrap_or(config.keep_alive.maximum);
+    ListenerTerms {
+        auth: auth_policy(&config.auth_of(listener)),
+        connect: connect_policy(config, packet_size, keep_alive_maximum),
+        client_id: listener.client_id.as_ref().and_then(|rule| rule.parse().ok()),
+    }
+}
+
+/// Returns true if some listener verifies the names of clients.
+fn verifies_names(config: &Config) -> bool {
+    config.all_listeners().iter().any(|listener| {
+        let asks_certificates =
+            listener.tls.as_ref().is_some_and(|tls| client_certificates(tls) != ClientCertificates::Off);
+        // A proxy that did the TLS names the certificate's user.
+        let has_names = asks_certificates || listener.proxy_tls == Some(true);
+        has_names || !auth_policy(&config.auth_of(listener)).methods.is_empty()
+    })
+}
+
+/// Returns true if some listener needs the password file.
+pub(super) fn asks_passwords(config: &Config) -> bool {
+    config.all_listeners().iter().any(|listener| auth_policy(&config.auth_of(listener)).asks())
+}
+
 /// Returns the rules about the clients that may enter.
 pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
     let anonymous = match auth.anonymous {
@@ -100,10 +154,9 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
 
 /// Returns the rules about topics, without those of the ACL file.
 fn access_settings(config: &Config) -> AccessSettings {
-    let anonymous_only = auth_policy(&config.auth).methods.is_empty();
     AccessSettings {
         acl: None,
-        protects_others: !anonymous_only,
+        protects_others: verifies_names(config),
         on_denied_subscribe: match config.acl.on_denied_subscribe {
             config::DeniedSubscribe::Refuse => DeniedSubscribe::Refuse,
             config::DeniedSubscribe::Filter => DeniedSubscribe::Filter,

@@ -10,7 +10,7 @@ use super::listener::{Acceptor, BoundListener};
 use super::message::{
     AclChanged, ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged,
 };
-use super::settings::{auth_policy, settings};
+use super::settings::{asks_passwords, settings};
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use super::storage;
@@ -294,7 +294,7 @@ impl Passwords {
     /// The password file cannot be used, or the system refuses a thread.
     fn start(config: &Config, shards: usize) -> Result<Option<Passwords>, StartError> {
         let auth = &config.auth;
-        let (Some(path), true) = (auth.password_path(), auth_policy(auth).asks()) else { return Ok(None) };
+        let (Some(path), true) = (auth.password_path(), asks_passwords(config)) else { return Ok(None) };
         let file = PasswordFile::load(&path).map_err(StartError::Passwords)?;
         let options = AuthenticatorOptions {
             workers: auth.worker_count(),

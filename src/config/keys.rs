@@ -13,6 +13,7 @@ use super::choices::{
     QueuePolicy,
 };
 use super::listener::{self, Listener};
+use super::listener_checks;
 use super::redelivery_rule::{self, RedeliveryRule};
 use super::rule::{ValueType, days, millis, seconds};
 use super::size::ByteSize;
@@ -29,9 +30,9 @@ const MQTT_PORT: u16 = 1883;
 /// A Remaining Length counts to one byte below 256 MiB (5.0 section 1.5.5, 3.1.1 section 2.2.3).
 /// The last of these MiB are for what the broker adds to a message: the topic where the client sent
 /// an alias, Subscription Identifiers, the properties of a dead letter.
-const LARGEST_PACKET: u64 = 255 << 20;
+pub(super) const LARGEST_PACKET: u64 = 255 << 20;
 
-const ONE_KIB: u64 = 1 << 10;
+pub(super) const ONE_KIB: u64 = 1 << 10;
 const ONE_TIB: u64 = 1 << 40;
 const SIXTEEN_TIB: u64 = 16 << 40;
 const ONE_BILLION: i64 = 1_000_000_000;
@@ -44,7 +45,7 @@ pub(super) const DEAD_LETTER_CAUSES: &[&str] =
     &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
 
 /// The methods of authentication.
-const AUTH_METHODS: &[&str] = &["certificate", "password"];
+pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password"];
 
 /// The default data directory, relative to the working directory.
 const DEFAULT_DIRECTORY: &str = "homing-data";
@@ -228,6 +229,11 @@ configuration! {
             why: "A payload of 1 MiB fits. The protocol ends at 256 MiB.",
             standard: "5.0 clients are told it as Maximum Packet Size [MQTT-3.2.2-15].",
             elsewhere: "mosquitto, EMQX (`mqtt.`) and FlashMQ `max_packet_size`, NATS `max_payload`";
+        /// The largest CONNECT that is accepted, if `packet_size` is not lower. A will and a token in
+        /// the password count. A client that sends a larger CONNECT is disconnected.
+        connect_size: ByteSize = ByteSize::kib(64),
+            ValueType::Size(ONE_KIB, LARGEST_PACKET).only(),
+            why: "A client that nothing has authenticated can use little memory.";
         /// PUBLISH packets that each client may send a second. A client that sends more is not read
         /// for a while, so that it sends no more than this on average. Nothing is dropped, and
         /// Keep Alive stands still meanwhile. A client that sent less may send the messages of one
@@ -606,8 +612,14 @@ configuration! {
     /// key that each listener needs.
     ///
     /// `name` stands in the log. `backlog` and `connections` are those of `network` and `limits`,
-    /// for this listener. So are `messages_per_second` and `bytes_per_second`, which replace those
-    /// of `limits`.
+    /// for this listener. So are `packet_size`, `messages_per_second` and `bytes_per_second` of
+    /// `limits`, and `keep_alive_maximum`, which is `maximum` of `keep_alive`.
+    ///
+    /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
+    /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold. `client_id`
+    /// is the form of the client ids: %u stands for the user name, and * for any text. With
+    /// "%u-*" nobody can take the client id of another user. A client with another client id is
+    /// refused (5.0: 0x85; 3.x: return code 2). An id that the broker assigns is always allowed.
     ///
     /// An `address` may be unix:/path. `mode` ("0660") and `group` are the permissions and the
     /// group of the socket. A socket that a dead process left there is replaced.
@@ -635,7 +647,7 @@ configuration! {
     /// checked. `alpn` has the application protocols ("mqtt"), and an empty list turns the check
     /// off. `groups` has the key exchange groups, `record_size` the longest record ("16 KiB"), and
     /// `tickets = false` stops clients from resuming sessions. docs/security.md has a recipe.
-    [[listeners]] Listener, ValueType::Tables("listeners", listener::problems).only(),
+    [[listeners]] Listener, ValueType::Tables("listeners", listener_checks::problems).only(),
     example: "[[listeners]]\n\
               address = \"127.0.0.1:1883\"\n\
               \n\
@@ -650,6 +662,20 @@ configuration! {
 }
 
 impl Config {
+    /// Returns the settings of authentication for the clients of a listener. Files and methods that
+    /// the listener does not use are left out.
+    pub fn auth_of(&self, listener: &Listener) -> Auth {
+        let mut auth = self.auth.clone();
+        auth.anonymous = listener.anonymous.unwrap_or(auth.anonymous);
+        if let Some(methods) = &listener.auth {
+            auth.methods.clone_from(methods);
+            if !methods.iter().any(|method| method == "password") {
+                auth.password_file.clear();
+            }
+        }
+        auth
+    }
+
     /// Returns all listeners: those of `network.listen`, then those of `[[listeners]]`. The place
     /// in the list is the number of the listener.
     pub fn all_listeners(&self) -> Vec<Listener> {

@@ -12,6 +12,7 @@ mod choices;
 mod keys;
 mod layer;
 mod listener;
+mod listener_checks;
 mod problem;
 mod redelivery_rule;
 pub mod render;

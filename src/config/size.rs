@@ -16,6 +16,11 @@ const UNITS: [(&str, u64); 5] =
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
+    /// Returns `n` times 2^10 bytes.
+    pub const fn kib(n: u64) -> ByteSize {
+        ByteSize(n << 10)
+    }
+
     /// Returns `n` times 2^20 bytes.
     pub const fn mib(n: u64) -> ByteSize {
         ByteSize(n << 20)

@@ -4,7 +4,7 @@
 use super::layer::Layer;
 use super::problem::{Problem, Refusal, Setting};
 use super::table::Key;
-use super::{Config, keys, value};
+use super::{Config, keys, listener_checks, value};
 use config::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -158,6 +158,7 @@ fn setting(layers: &[Layer], path: &str) -> Option<Setting> {
 
 /// Returns the pairs of values that are each allowed but do not go together.
 fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
+    let mut of_listeners = config.listeners.iter().flat_map(|listener| listener.auth.iter().flatten());
     let rules = [
         (
             config.redelivery.max_backoff < config.redelivery.interval,
@@ -183,7 +184,8 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
         (
             config.auth.password_path().is_some()
                 && !config.auth.methods.is_empty()
-                && config.auth.methods.iter().all(|method| method != "password"),
+                && config.auth.methods.iter().all(|method| method != "password")
+                && of_listeners.all(|method| method != "password"),
             ("auth.password_file", "auth.methods"),
             "only the method \"password\" reads the password file",
         ),
@@ -194,10 +196,10 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
         ),
     ];
     let broken = rules.into_iter().filter(|(is_broken, ..)| *is_broken);
-    broken
-        .filter_map(|(_, (one, other), rule)| {
-            let keys = Box::new((setting(layers, one)?, setting(layers, other)?));
-            Some(Problem::Contradiction { keys, rule })
-        })
-        .collect()
+    let found = broken.filter_map(|(_, (one, other), rule)| {
+        let keys = Box::new((setting(layers, one)?, setting(layers, other)?));
+        Some(Problem::Contradiction { keys, rule })
+    });
+    let listeners = winner(layers, "listeners").map(|value| listener_checks::contradictions(config, value));
+    found.chain(listeners.unwrap_or_default()).collect()
 }

@@ -9,7 +9,7 @@ use crate::mqtt::packet::{
 use crate::mqtt::will::Will;
 use crate::session::Session;
 use crate::session::outbound::retry::Outlives;
-use crate::session::policy::{ConnectPolicy, SessionPolicy};
+use crate::session::policy::ConnectPolicy;
 use crate::session::will::Ending;
 use crate::session::wire::{ClientLimits, Wire};
 
@@ -47,6 +47,8 @@ pub struct Negotiated {
     pub session_expiry: u32,
     /// The limits of packets to the client.
     pub limits: ClientLimits,
+    /// The operator's bounds, which CONNACK tells the client.
+    pub bounds: ConnectPolicy,
 }
 
 /// Checks a CONNECT by itself.
@@ -73,20 +75,22 @@ pub fn check(connect: &Connect<'_>) -> Result<(), ConnectRefusal> {
     Ok(())
 }
 
-/// Settles the values of a CONNECT within the operator's bounds.
-pub fn negotiate(connect: &Connect<'_>, policy: &SessionPolicy) -> Negotiated {
+/// Settles the values of a CONNECT within the operator's bounds. `in_flight` is the maximum number
+/// of unfinished deliveries.
+pub fn negotiate(connect: &Connect<'_>, bounds: ConnectPolicy, in_flight: u16) -> Negotiated {
     let properties = &connect.properties;
     Negotiated {
         version: connect.version,
-        keep_alive_secs: keep_alive_secs(connect, &policy.connect),
-        session_expiry: session_expiry(connect, policy.connect.session_expiry),
+        keep_alive_secs: keep_alive_secs(connect, &bounds),
+        session_expiry: session_expiry(connect, bounds.session_expiry),
         limits: ClientLimits {
             version: connect.version,
-            window: properties.receive_maximum.unwrap_or(u16::MAX).min(policy.send.in_flight),
+            window: properties.receive_maximum.unwrap_or(u16::MAX).min(in_flight),
             maximum_packet_size: properties.maximum_packet_size,
             alias_maximum: properties.topic_alias_maximum.unwrap_or(0),
             problem_information: properties.request_problem_information.unwrap_or(true),
         },
+        bounds,
     }
 }
 
@@ -120,21 +124,20 @@ impl Negotiated {
     }
 
     /// Returns the CONNACK of an accepted CONNECT. A 5.0 client is told each value that differs
-    /// from its request. `assigned` is the client identifier that the broker chose, if it chose
+    /// from its request. `receive_maximum` is the broker's, and `assigned` is the client identifier that the broker chose, if it chose
     /// one.
     pub fn connack<'a>(
         &self,
         connect: &Connect<'_>,
-        policy: &SessionPolicy,
+        receive_maximum: u16,
         assigned: Option<&'a str>,
         session_present: bool,
     ) -> Connack<'a> {
         let mut properties = ConnackProperties::default();
         if self.version.is_v5() {
-            let ConnectPolicy { packet_size, topic_alias_maximum, .. } = policy.connect;
+            let ConnectPolicy { packet_size, topic_alias_maximum, .. } = self.bounds;
             // 5.0 [MQTT-3.2.2-16]
             properties.assigned_client_id = assigned;
-            let receive_maximum = policy.receive_maximum;
             properties.receive_maximum = (receive_maximum < u16::MAX).then_some(receive_maximum);
             properties.maximum_packet_size = Some(packet_size);
             properties.topic_alias_maximum = (topic_alias_maximum > 0).then_some(topic_alias_maximum);

@@ -9,6 +9,7 @@
 //! | file | concern |
 //! |---|---|
 //! | `connect` | CONNECT: checks, negotiation, CONNACK |
+//! | `client_id_rule` | the form that the client identifiers of a listener have |
 //! | `disconnect` | DISCONNECT in both directions, and the end of a connection |
 //! | `inbound` | incoming QoS 1 and 2, and pending acknowledgements |
 //! | `id_set` | a compact set of Packet Identifiers |
@@ -32,6 +33,7 @@
 
 pub mod ack_wait;
 pub mod authentication;
+pub mod client_id_rule;
 pub mod connect;
 pub mod counters;
 pub mod disconnect;

@@ -38,7 +38,7 @@ pub struct SendPolicy {
 }
 
 /// The operator's bounds on what a CONNECT requests.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectPolicy {
     /// The largest packet in bytes that the broker takes.
     pub packet_size: u32,

@@ -15,6 +15,7 @@ use crate::session::outbound::retry::Outlives;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
+use crate::shard::arrival::ListenerNumber;
 use crate::shard::authentication::Authentication;
 use crate::shard::client_table::hash;
 use crate::shard::connection::{Connection, Leaves, Phase};
@@ -75,7 +76,10 @@ impl<'a> ConnectRequest<'a> {
             life.read_behind_fan(now, id);
             return Flow::Wait;
         }
-        let negotiated = connect::negotiate(connect, &life.core.settings.session);
+        let Some(listener) = life.core.connections.get(id).map(|c| c.listener) else { return Flow::Closed };
+        let settings = &life.core.settings;
+        let in_flight = settings.session.send.in_flight;
+        let negotiated = connect::negotiate(connect, settings.connect_policy(listener), in_flight);
         if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
         }
@@ -87,7 +91,8 @@ impl<'a> ConnectRequest<'a> {
             };
         let existing = self.find_client(client_id, life);
         let admitted = self
-            .check_will(client_id, user.as_deref(), rules.as_ref(), life.core)
+            .check_client_id(listener, user.as_deref(), life.core)
+            .and_then(|()| self.check_will(client_id, user.as_deref(), rules.as_ref(), life.core))
             .and_then(|()| self.check_owner(existing, user.as_deref(), life.core))
             .and_then(|ownership| {
                 self.admit(&negotiated, client_id, existing, life.core)?;
@@ -142,7 +147,7 @@ impl<'a> ConnectRequest<'a> {
             return decision.into_grant().map(|grant| EntryVerdict::Enters(grant.into()));
         }
         let certificate_user = connection.rare().and_then(|rare| rare.certificate_user.as_deref());
-        match settings.auth.entry(connect, connection.reach, certificate_user)? {
+        match settings.auth_of(connection.listener).entry(connect, connection.reach, certificate_user)? {
             Entry::Anonymous => Ok(EntryVerdict::Enters(Entered::ANONYMOUS)),
             Entry::Named(name, source) => {
                 let grant = Grant::from(Arc::new(Identity::new(name, source)));
@@ -156,6 +161,29 @@ impl<'a> ConnectRequest<'a> {
                 connections.register_read_idle(id, effects);
                 Ok(EntryVerdict::Pending)
             }
+        }
+    }
+
+    /// Checks that the client identifier has the form that the listener demands. An identifier that
+    /// the broker assigned has none, because nobody else has it.
+    ///
+    /// # Errors
+    /// The refusal, if it has another form.
+    fn check_client_id(
+        &self,
+        listener: ListenerNumber,
+        user: Option<&Identity>,
+        core: &Core,
+    ) -> Result<(), ConnectRefusal> {
+        let client_id = self.connect.client_id;
+        match core.settings.client_id_rule(listener) {
+            Some(rule) if !client_id.is_empty() && !rule.admits(user.map(Identity::user), client_id) => {
+                Err(ConnectRefusal::new(
+                    ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
+                    "the client id has not the form that this listener demands (client_id)",
+                ))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -326,7 +354,8 @@ impl<'a> ConnectRequest<'a> {
             session_entry.session.sender.set_terms(redelivery);
         }
         let granted = take_connect_requests(session_id, connect, life.core);
-        let mut connack = negotiated.connack(connect, &life.core.settings.session, assigned, present);
+        let receive_maximum = life.core.settings.session.receive_maximum;
+        let mut connack = negotiated.connack(connect, receive_maximum, assigned, present);
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
         self.join(session_id, negotiated, life.core);
         life.core.record_session(session_id);

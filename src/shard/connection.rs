@@ -19,6 +19,9 @@ use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::time::Duration;
 
+/// Most bytes that are read at once from a client that is not connected yet.
+pub const FIRST_READ_SIZE: usize = 4096;
+
 /// A connection from its acceptance to its close.
 #[derive(Debug)]
 pub struct Connection {

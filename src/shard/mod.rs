@@ -49,7 +49,8 @@
 //! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
 //! | [`access`] | the topics that clients may write and read |
 //! | `admission` | changes that need memory or disk, and the check that there is some |
-//! | [`settings`], [`shared_state`], [`totals`] | the operator's settings; what all shards share |
+//! | [`settings`], [`listener_terms`] | the operator's settings, and those of one listener |
+//! | [`shared_state`], [`totals`] | what all shards share |
 //! | [`slots`], `client_table`, `flow` | identifiers; client identifiers; the result of a packet |
 
 pub mod access;
@@ -78,6 +79,7 @@ mod flow;
 pub mod io;
 mod leave;
 mod lifecycle;
+pub mod listener_terms;
 pub mod observe;
 mod own_publications;
 mod publication;
@@ -113,7 +115,7 @@ use crate::time::Instant;
 use arrival::Arrival;
 use authentication::AuthDecision;
 pub use connect::shard_of;
-use connection::Pause;
+use connection::{Connection, FIRST_READ_SIZE, Pause, Phase};
 use core::Core;
 use deadlines::{DeadlineAction, OverdueAcknowledgement, OverdueConnection};
 use durability::placement::RecoveredShard;
@@ -498,6 +500,17 @@ impl Shard {
     /// Returns true if the connection exists and is not paused, so that its socket is read.
     pub fn reads(&self, id: ConnectionId) -> bool {
         self.core.connections.get(id).is_some_and(|c| !c.pauses.any())
+    }
+
+    /// Returns the most bytes that are read from the socket at once; 0 if it is not read. A client
+    /// that is not connected yet gets little memory.
+    pub fn read_size(&self, id: ConnectionId) -> usize {
+        match self.core.connections.get(id) {
+            Some(connection) if connection.pauses.any() => 0,
+            Some(Connection { phase: Phase::AwaitingConnect, .. }) => FIRST_READ_SIZE,
+            Some(_) => usize::MAX,
+            None => 0,
+        }
     }
 
     /// Returns true if the connection is to be disconnected for its silence, and for nothing else.

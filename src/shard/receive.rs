@@ -62,6 +62,11 @@ impl Shard {
         let has_password = connection.phase == Phase::AwaitingConnect;
         let joined = (connection.partial_len() > 0).then(|| {
             let mut joined = self.core.connections.take_partial(id).unwrap_or_default();
+            if has_password {
+                // A stranger takes no more memory than it has sent. A CONNECT is short, so copies
+                // at each of its reads cost little.
+                joined.reserve_exact(input.len());
+            }
             joined.extend_from_slice(input);
             joined
         });
@@ -170,10 +175,13 @@ impl Shard {
                 return (ReadProgress::Paused, taken);
             }
             self.core.turn.begin_packet();
-            let limit = self.core.settings.session.connect.packet_size;
+            let (settings, listener) = (&self.core.settings, connection.listener);
             let decoded = match connection.phase {
-                Phase::AwaitingConnect => codec::decode_connect(rest, limit),
-                Phase::Established => codec::decode_next(rest, connection.wire.version, limit, topic),
+                Phase::AwaitingConnect => codec::decode_connect(rest, settings.connect_size(listener)),
+                Phase::Established => {
+                    let limit = settings.packet_size(listener);
+                    codec::decode_next(rest, connection.wire.version, limit, topic)
+                }
                 // The connection is paused while it waits for the authenticator.
                 Phase::Authenticating => return (ReadProgress::Paused, taken),
                 Phase::Closing { .. } => return (ReadProgress::Closed, taken),

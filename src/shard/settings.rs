@@ -4,10 +4,13 @@ use crate::access::meter::TrafficRates;
 use crate::mqtt::topic::levels;
 use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
+use crate::session::client_id_rule::ClientIdRule;
 use crate::session::drops::DropReason;
+use crate::session::policy::ConnectPolicy;
 use crate::shard::access::AccessSettings;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::durability::gates::Durability;
+use crate::shard::listener_terms::ListenerTerms;
 use std::time::Duration;
 
 /// The slot under which a shard registers the deadline of its regular housekeeping. The kind is
@@ -23,8 +26,11 @@ pub const OWN_DELAYED: u32 = 1;
 pub struct ShardSettings {
     /// The settings of the sessions.
     pub session: SessionPolicy,
-    /// The rules about the clients that may enter.
+    /// The rules about the clients that may enter, for listeners that are not in `listeners`.
     pub auth: AuthPolicy,
+    /// The settings of each listener, by number. Empty if all have those of the broker, so that no
+    /// packet needs a look-up.
+    pub listeners: Vec<ListenerTerms>,
     /// The rules about the topics that clients may write and read.
     pub access: AccessSettings,
     /// The rates of each client, by listener. Empty if no listener has any.
@@ -35,6 +41,8 @@ pub struct ShardSettings {
     pub auth_timeout: Duration,
     /// The maximum time from the acceptance of a connection to the end of its CONNECT.
     pub connect_timeout: Duration,
+    /// The largest CONNECT in bytes.
+    pub connect_size: u32,
     /// The maximum time without progress while bytes are pending.
     pub write_timeout: Duration,
     /// Maximum number of sessions in all shards.
@@ -57,6 +65,37 @@ impl ShardSettings {
     /// Returns the rates of a client at a listener.
     pub(crate) fn rates_of(&self, listener: ListenerNumber) -> TrafficRates {
         self.rates.get(usize::from(listener.0)).copied().unwrap_or_default()
+    }
+
+    /// Returns the rules about the clients that may enter by a listener.
+    pub(crate) fn auth_of(&self, listener: ListenerNumber) -> &AuthPolicy {
+        self.terms(listener).map_or(&self.auth, |terms| &terms.auth)
+    }
+
+    /// Returns the bounds on what a CONNECT at a listener requests.
+    pub(crate) fn connect_policy(&self, listener: ListenerNumber) -> ConnectPolicy {
+        self.terms(listener).map_or(self.session.connect, |terms| terms.connect)
+    }
+
+    /// Returns the form of the client identifiers at a listener; `None` for any.
+    pub(crate) fn client_id_rule(&self, listener: ListenerNumber) -> Option<&ClientIdRule> {
+        self.terms(listener)?.client_id.as_ref()
+    }
+
+    /// Returns the largest CONNECT in bytes that is taken at a listener.
+    pub(crate) fn connect_size(&self, listener: ListenerNumber) -> u32 {
+        self.packet_size(listener).min(self.connect_size)
+    }
+
+    /// Returns the largest packet in bytes that is taken at a listener.
+    #[inline]
+    pub(crate) fn packet_size(&self, listener: ListenerNumber) -> u32 {
+        self.terms(listener).map_or(self.session.connect.packet_size, |terms| terms.connect.packet_size)
+    }
+
+    #[inline]
+    fn terms(&self, listener: ListenerNumber) -> Option<&ListenerTerms> {
+        self.listeners.get(usize::from(listener.0))
     }
 
     /// Returns why a client may not publish to a topic, or `None` if it may.

@@ -456,6 +456,8 @@ fn settings(rng: &mut Rng) -> ShardSettings {
             subscriptions: SubscriptionPolicy { filters: 100, wildcard_levels: 131_072 },
         },
         auth: AuthPolicy::default(),
+        listeners: Vec::new(),
+        connect_size: u32::MAX,
         access: AccessSettings::default(),
         rates: Vec::new(),
         owners: OwnerPolicy::default(),

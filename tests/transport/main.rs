@@ -7,6 +7,7 @@ mod health;
 mod kit;
 mod listeners;
 mod proxy;
+mod terms;
 mod tls;
 mod unix;
 mod websocket;

@@ -8,6 +8,7 @@ use crate::broker::message::Incoming;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::arrival::{Arrival, ListenerNumber};
+use crate::shard::connection::FIRST_READ_SIZE;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::{ConnectionId, ReadProgress};
 use crate::time::Instant;
@@ -35,6 +36,9 @@ pub trait ConnectionDriver: 'static {
 
     /// Returns true if the shard takes bytes of this connection now.
     fn reads(&self, id: ConnectionId) -> bool;
+
+    /// Returns the most bytes that are read from the socket at once; 0 if it is not read.
+    fn read_size(&self, id: ConnectionId) -> usize;
 
     /// Returns true if the shard is about to disconnect this connection for its silence, and for
     /// nothing else.
@@ -129,7 +133,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         while left > 0 && self.state == SocketState::Open && driver.is_silent(self.id) {
             let Some(endpoint) = &self.endpoint else { return };
             let mut buffer = driver.read_buffer();
-            let read = match endpoint.transport().read_now(&mut buffer) {
+            let read = match endpoint.transport().read_now(&mut buffer, FIRST_READ_SIZE) {
                 Ok(SocketRead::Some(n) | SocketRead::Last(n)) => n,
                 // The next regular read meets the same and ends the connection.
                 Ok(SocketRead::Nothing | SocketRead::End) | Err(_) => return,
@@ -143,18 +147,18 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
     fn read(&mut self, cx: &mut task::Context<'_>) {
         let driver = Rc::clone(&self.driver);
         for reads in 0.. {
-            let reading = match self.state {
-                SocketState::Open => driver.reads(self.id),
-                SocketState::Lingering => true,
-                SocketState::Gone => false,
+            let size = match self.state {
+                SocketState::Open => driver.read_size(self.id),
+                SocketState::Lingering => usize::MAX,
+                SocketState::Gone => 0,
             };
-            if reading && self.peer_closed {
+            if size > 0 && self.peer_closed {
                 return self.end_of_stream();
             }
-            let Some(endpoint) = self.endpoint.as_ref().filter(|_| reading) else { return };
+            let Some(endpoint) = self.endpoint.as_ref().filter(|_| size > 0) else { return };
             let transport = endpoint.transport();
             let mut buffer = driver.read_buffer();
-            let read = match transport.try_read(&mut buffer) {
+            let read = match transport.try_read(&mut buffer, size) {
                 Ok(SocketRead::Nothing) => match transport.poll_read_ready(cx) {
                     Poll::Pending => return,
                     Poll::Ready(Ok(())) => continue,

@@ -113,6 +113,10 @@ impl ConnectionDriver for Recorder {
         self.opened.borrow_mut()
     }
 
+    fn read_size(&self, id: ConnectionId) -> usize {
+        if self.reads(id) { usize::MAX } else { 0 }
+    }
+
     fn reads(&self, _: ConnectionId) -> bool {
         self.reads.get()
     }
@@ -341,16 +345,16 @@ fn a_short_read_shows_that_the_socket_is_empty() {
         let (server, client, _) = pair();
         let (transport, mut buffer) = (Transport::new(server.into()).expect("a reactor"), [0; 4]);
         let mut client = TcpStream::from_std(client).expect("a reactor");
-        assert!(matches!(transport.try_read(&mut buffer), Ok(SocketRead::Nothing)));
+        assert!(matches!(transport.try_read(&mut buffer, usize::MAX), Ok(SocketRead::Nothing)));
         client.write_all(b"sixsix").await.expect("open");
         // The kernel has the bytes before the reactor reports them.
         assert_eq!(transport.unread(), 6);
-        assert!(matches!(transport.read_now(&mut buffer), Ok(SocketRead::Some(4))));
+        assert!(matches!(transport.read_now(&mut buffer, usize::MAX), Ok(SocketRead::Some(4))));
         std::future::poll_fn(|cx| transport.poll_read_ready(cx)).await.expect("open");
-        assert!(matches!(transport.try_read(&mut buffer), Ok(SocketRead::Last(2))));
-        assert!(matches!(transport.try_read(&mut buffer), Ok(SocketRead::Nothing)));
+        assert!(matches!(transport.try_read(&mut buffer, usize::MAX), Ok(SocketRead::Last(2))));
+        assert!(matches!(transport.try_read(&mut buffer, usize::MAX), Ok(SocketRead::Nothing)));
         drop(client);
-        assert!(matches!(transport.read_now(&mut buffer), Ok(SocketRead::End)));
+        assert!(matches!(transport.read_now(&mut buffer, usize::MAX), Ok(SocketRead::End)));
     });
 }
 

@@ -107,20 +107,20 @@ impl Transport {
         self.wrapped.is_some()
     }
 
-    /// Reads, if the reactor has reported bytes since the socket was last empty. Makes no system
-    /// call otherwise. With codecs, the bytes that are kept of a record come first in the buffer;
+    /// Reads up to `size` bytes, if the reactor has reported bytes since the socket was last empty.
+    /// Makes no system call otherwise. With codecs, the bytes that are kept of a record come first in the buffer;
     /// the number does not count them.
     ///
     /// # Errors
     /// The system's, if the connection failed. "Would block" is [`SocketRead::Nothing`].
-    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
+    pub fn try_read(&self, buffer: &mut [u8], size: usize) -> io::Result<SocketRead> {
         let mut read = SocketRead::Nothing;
         // A short read shows that the socket is empty. The reactor is edge-triggered: later bytes
         // raise a new event, and this thread takes no event in between. So readiness can be cleared
         // as if the next read had been tried.
         let empty = || Err(io::ErrorKind::WouldBlock.into());
         let result = self.socket.try_io(Interest::READABLE, |_| {
-            read = self.read_now(buffer)?;
+            read = self.read_now(buffer, size)?;
             if matches!(read, SocketRead::Last(_)) { empty() } else { Ok(()) }
         });
         match (read, result) {
@@ -134,12 +134,12 @@ impl Transport {
         self.socket.poll_read_ready(cx).map_ok(drop)
     }
 
-    /// Reads the bytes that the kernel has now, even if the reactor has not reported them. After a
+    /// Reads up to `size` bytes that the kernel has now, even if the reactor has not reported them. After a
     /// pause of the whole process the reactor has not, though the bytes came long ago.
     ///
     /// # Errors
     /// The system's, "would block" among them.
-    pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
+    pub fn read_now(&self, buffer: &mut [u8], size: usize) -> io::Result<SocketRead> {
         let buffer = match self.wrapped() {
             None => buffer,
             Some(wrapped) => {
@@ -147,6 +147,8 @@ impl Transport {
                 buffer.get_mut(kept..).unwrap_or_default()
             }
         };
+        let size = size.min(buffer.len());
+        let buffer = buffer.get_mut(..size).unwrap_or_default();
         match retry_on_intr(|| rustix::net::recv(self.socket.get_ref(), &mut *buffer, RecvFlags::empty())) {
             Ok((0, _)) => Ok(SocketRead::End),
             Ok((n, _)) if n < buffer.len() => Ok(SocketRead::Last(n)),

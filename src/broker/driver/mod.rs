@@ -400,6 +400,10 @@ impl ConnectionDriver for ShardDriver {
         self.look(|shard| shard.reads(id))
     }
 
+    fn read_size(&self, id: ConnectionId) -> usize {
+        self.look(|shard| shard.read_size(id))
+    }
+
     fn is_silent(&self, id: ConnectionId) -> bool {
         self.look(|shard| shard.reads(id) && shard.is_silent(clock::now(), id))
     }

@@ -126,7 +126,7 @@ impl Stream {
         self.wire.resize(kept + READ_SIZE, 0);
         let read = loop {
             let room = self.wire.get_mut(kept..).unwrap_or_default();
-            match self.transport.try_read(room) {
+            match self.transport.try_read(room, READ_SIZE) {
                 Ok(SocketRead::Nothing) => poll_fn(|cx| self.transport.poll_read_ready(cx)).await?,
                 Ok(SocketRead::Some(n) | SocketRead::Last(n)) => break n,
                 Ok(SocketRead::End) => return Err(HandshakeRefusal::Closed),

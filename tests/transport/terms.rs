@@ -1,0 +1,127 @@
+//! Listeners with clients and limits of their own.
+
+use crate::kit;
+use homing::broker::Broker;
+use homing::config::{AnonymousClients, ByteSize, Listener, Sources};
+use std::io::Write;
+use std::time::Duration;
+
+/// Returns a 5.0 CONNECT with Clean Start and this Keep Alive.
+fn connect(client_id: &str, user: Option<&str>, keep_alive: u16) -> Vec<u8> {
+    let text = |text: &str| [&[0, text.len() as u8][..], text.as_bytes()].concat();
+    let flags = if user.is_some() { 0x82 } else { 2 };
+    let mut body = [b"\0\x04MQTT\x05".as_slice(), &[flags], &keep_alive.to_be_bytes(), &[0]].concat();
+    body.extend(text(client_id));
+    body.extend(user.iter().flat_map(|user| text(user)));
+    [&[0x10, body.len() as u8][..], &body].concat()
+}
+
+/// Returns the body of the CONNACK at a listener.
+fn connack(broker: &Broker, listener: usize, connect: &[u8]) -> Vec<u8> {
+    let mut socket = kit::dial(broker.addresses()[listener]);
+    socket.write_all(connect).expect("open");
+    let (first, body) = kit::packet(&mut socket);
+    assert_eq!(first, 0x20);
+    body
+}
+
+#[test]
+fn anonymous_clients_enter_by_one_listener_and_not_by_the_other() {
+    let closed = Listener { anonymous: Some(AnonymousClients::Never), ..kit::listener() };
+    let broker = kit::start(vec![kit::listener(), closed]);
+    // Several clients, because sessions live in two shards.
+    for client_id in ["a", "b", "c", "d"] {
+        assert_eq!(connack(&broker, 0, &connect(client_id, None, 0))[1], 0);
+        assert_eq!(connack(&broker, 1, &connect(client_id, None, 0))[1], 0x87);
+    }
+}
+
+#[test]
+fn a_listener_without_methods_does_not_ask_for_the_password() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("passwd");
+    std::fs::write(&file, "").expect("a writable folder");
+    let open =
+        Listener { auth: Some(Vec::new()), anonymous: Some(AnonymousClients::Always), ..kit::listener() };
+    let broker = kit::start_with(vec![kit::listener(), open], |config| {
+        config.auth.password_file = file.to_str().expect("UTF-8").to_owned();
+    });
+    let claim = connect("c", Some("ann"), 0);
+    assert_eq!(connack(&broker, 0, &claim)[1], 0x87, "no such user");
+    assert_eq!(connack(&broker, 1, &claim)[1], 0, "the name counts as it is");
+}
+
+#[test]
+fn client_ids_have_the_form_that_their_listener_demands() {
+    let own = Listener { client_id: Some("%u-*".to_owned()), ..kit::listener() };
+    let broker = kit::start(vec![own, kit::listener()]);
+    for (client_id, user, reason) in [
+        ("ann-phone", Some("ann"), 0),
+        ("ann-", Some("ann"), 0),
+        ("anna-phone", Some("ann"), 0x85),
+        ("bob-phone", Some("ann"), 0x85),
+        ("ann-phone", None, 0x85),
+        // The broker chooses one that nobody has.
+        ("", Some("ann"), 0),
+    ] {
+        let request = connect(client_id, user, 0);
+        assert_eq!(connack(&broker, 0, &request)[1], reason, "{client_id} {user:?}");
+        assert_eq!(connack(&broker, 1, &request)[1], 0, "{client_id} {user:?}");
+    }
+}
+
+#[test]
+fn packet_size_and_keep_alive_are_those_of_the_listener() {
+    let narrow = Listener {
+        packet_size: Some(ByteSize::kib(1)),
+        keep_alive_maximum: Some(Duration::from_secs(30)),
+        ..kit::listener()
+    };
+    let broker = kit::start(vec![narrow, kit::listener()]);
+    let has = |body: &[u8], property: &[u8]| body.windows(property.len()).any(|part| part == property);
+    let told = [connack(&broker, 0, &connect("c", None, 60)), connack(&broker, 1, &connect("c", None, 60))];
+    assert!(has(&told[0], &[0x27, 0, 0, 4, 0]) && has(&told[0], &[0x13, 0, 30]), "{told:?}");
+    assert!(has(&told[1], &[0x27, 0, 0x20, 0, 0]) && !has(&told[1], &[0x13, 0, 30]), "{told:?}");
+    let [narrow, wide] = broker.addresses() else { panic!("two listeners") };
+    let payload = vec![7; 2_000];
+    let mut refused = kit::dial(*narrow);
+    kit::connect(&mut refused);
+    kit::publish(&mut refused, &payload);
+    assert!(kit::is_closed(&mut refused));
+    let mut accepted = kit::dial(*wide);
+    kit::connect(&mut accepted);
+    kit::publish(&mut accepted, &payload);
+    assert_eq!(kit::packet(&mut accepted), (0x40, vec![0, 2]));
+}
+
+#[test]
+fn a_connect_is_not_larger_than_limits_connect_size() {
+    let broker = kit::start(vec![kit::listener()]);
+    let mut socket = kit::dial(broker.addresses()[0]);
+    // The fixed header says 65,537 bytes.
+    socket.write_all(&[0x10, 0xFE, 0xFF, 0x03]).expect("open");
+    assert!(kit::is_closed(&mut socket));
+}
+
+#[test]
+fn what_a_listener_needs_of_other_sections_is_checked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("homing.toml");
+    let text = r#"
+[limits]
+memory = "64 MiB"
+[[listeners]]
+address = "127.0.0.1:1883"
+auth = ["password"]
+[[listeners]]
+address = "127.0.0.1:1884"
+packet_size = "128 MiB"
+"#;
+    std::fs::write(&path, text).expect("a writable folder");
+    let refusal = Sources::new().file(&path).load().expect_err("two mistakes");
+    let problems: Vec<String> = refusal.0.iter().map(ToString::to_string).collect();
+    for what in ["listener 1: auth", "auth.password_file", "listener 2: packet_size", "limits.memory"] {
+        assert!(problems.iter().any(|problem| problem.contains(what)), "{what}: {problems:#?}");
+    }
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+}
