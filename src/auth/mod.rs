@@ -7,6 +7,7 @@
 //! - [`passwd`]: the command `homing passwd`.
 //! - [`cache`]: successful logins, remembered for a time.
 //! - [`guessing`]: failed logins, counted for each address.
+//! - [`scram`]: the messages of SCRAM-SHA-256.
 //!
 //! The functions block: a hash may take 38 ms and more. They know no actor and no socket.
 
@@ -16,3 +17,4 @@ pub mod file_error;
 pub mod guessing;
 pub mod passwd;
 pub mod password;
+pub mod scram;

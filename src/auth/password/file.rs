@@ -4,6 +4,7 @@
 //! Empty lines and lines that begin with `#` are skipped, and so are blanks around name and hash.
 
 use super::hash::{HashCost, HashKind, PasswordHash};
+use super::scram::{DecoyKeys, ScramHash};
 use crate::auth::file_error::{FileError, LineErrors, lines};
 use crate::mqtt::keyed::Keyed;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -16,6 +17,8 @@ pub struct PasswordFile {
     users: HashMap<Box<str>, PasswordRecord, Keyed>,
     /// A hash with the most common cost of the file. A check of an unknown name takes its time.
     common: Option<PasswordHash>,
+    /// The keys of names that have no SCRAM line.
+    decoys: DecoyKeys,
 }
 
 struct PasswordRecord {
@@ -71,8 +74,9 @@ impl PasswordFile {
                 }
             }
         }
-        let common = most_common(&users);
-        errors.or(file, PasswordFile { users, common })
+        let common = most_common(users.values());
+        let decoys = decoys(&users);
+        errors.or(file, PasswordFile { users, common, decoys })
     }
 
     /// Checks the password of a user. Blocks for the time of [`PasswordFile::cost`].
@@ -103,6 +107,18 @@ impl PasswordFile {
         self.users.get(user).map(|record| record.fingerprint)
     }
 
+    /// Returns the keys for a SCRAM exchange with this name, and the fingerprint of the user's line.
+    /// A name without a SCRAM line has decoy keys and no fingerprint. Both take equally long.
+    pub fn scram(&self, user: &str) -> (ScramHash, Option<Fingerprint>) {
+        let decoy = self.decoys.of(user);
+        match self.users.get(user) {
+            Some(PasswordRecord { hash: PasswordHash::Scram(hash), fingerprint }) => {
+                (hash.clone(), Some(*fingerprint))
+            }
+            _ => (decoy, None),
+        }
+    }
+
     /// Returns the number of users.
     pub fn users(&self) -> usize {
         self.users.len()
@@ -121,8 +137,12 @@ impl Fingerprint {
     }
 
     fn of(text: &str) -> Fingerprint {
+        Fingerprint::of_bytes(text.as_bytes())
+    }
+
+    fn of_bytes(text: &[u8]) -> Fingerprint {
         let mut bytes = [0; 32];
-        bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+        bytes.copy_from_slice(digest(&SHA256, text).as_ref());
         Fingerprint(bytes)
     }
 }
@@ -152,9 +172,27 @@ fn record(line: &str) -> Result<(&str, PasswordRecord), String> {
     Ok((user, PasswordRecord { hash, fingerprint: Fingerprint::of(text) }))
 }
 
-fn most_common(users: &HashMap<Box<str>, PasswordRecord, Keyed>) -> Option<PasswordHash> {
+/// Returns the decoys of a file.
+///
+/// Their secret stays the same over restarts and over most changes of the file. Otherwise the salt
+/// of an unknown name would change while the salts of users stay. So the secret comes from the few
+/// lines with the lowest fingerprints. Who knows it must know the passwords of all these users.
+fn decoys(users: &HashMap<Box<str>, PasswordRecord, Keyed>) -> DecoyKeys {
+    const LINES: usize = 4;
+    let mut lowest: Vec<[u8; 32]> = users.values().map(|record| record.fingerprint.0).collect();
+    lowest.sort_unstable();
+    lowest.truncate(LINES);
+    let scram = users.values().filter(|record| record.hash.cost().kind == HashKind::Scram);
+    let common = match most_common(scram) {
+        Some(PasswordHash::Scram(hash)) => Some(hash),
+        _ => None,
+    };
+    DecoyKeys::new(Fingerprint::of_bytes(&lowest.concat()).as_bytes(), common.as_ref())
+}
+
+fn most_common<'a>(records: impl Iterator<Item = &'a PasswordRecord>) -> Option<PasswordHash> {
     let mut costs: HashMap<HashCost, (usize, &PasswordHash)> = HashMap::new();
-    for PasswordRecord { hash, .. } in users.values() {
+    for PasswordRecord { hash, .. } in records {
         costs.entry(hash.cost()).or_insert((0, hash)).0 += 1;
     }
     // The higher cost wins a tie, so that the result does not depend on the order of the table.
@@ -166,7 +204,6 @@ fn most_common(users: &HashMap<Box<str>, PasswordRecord, Keyed>) -> Option<Passw
 mod tests {
     use super::super::argon2::Argon2Hash;
     use super::super::pbkdf2::Pbkdf2Hash;
-    use super::super::scram::ScramHash;
     use super::*;
 
     // Written by mosquitto_passwd 2.0.11, the first with `-H sha512`; the password is `secret`.
@@ -278,6 +315,29 @@ passwd:10: user \"fay\": the kind of hash is unknown; known are $7$, $6$, $argon
         assert_eq!(one.fingerprint("ann"), other.fingerprint("ann"));
         assert_ne!(one.fingerprint("bob"), other.fingerprint("bob"));
         assert_eq!(one.fingerprint("eve"), None);
+    }
+
+    #[test]
+    fn a_name_without_a_scram_line_has_a_decoy_that_stays_over_most_changes() {
+        let line = |number: u8| {
+            let hash = PasswordHash::Scram(ScramHash::create(b"x", &[number; 16])).to_text();
+            format!("user-{number}:{hash}\n")
+        };
+        let lines: Vec<String> = (0..30).map(line).collect();
+        let whole = file(&format!("{}argon:{REFERENCE}\n", lines.concat()));
+        let (hash, fingerprint) = whole.scram("user-7");
+        assert_eq!((hash.salt(), fingerprint), (&[7; 16][..], whole.fingerprint("user-7")));
+        for name in ["nobody", "argon"] {
+            let (decoy, fingerprint) = whole.scram(name);
+            assert_eq!((decoy.salt().len(), decoy.iterations(), fingerprint), (16, 4_096, None));
+        }
+        let salt = |file: &PasswordFile| file.scram("nobody").0.salt().to_vec();
+        let same = (0..30).filter(|left_out| {
+            let rest = lines.iter().enumerate().filter(|(number, _)| number != left_out);
+            let text: String = rest.map(|(_, line)| line.as_str()).collect();
+            salt(&file(&format!("{text}argon:{REFERENCE}\n"))) == salt(&whole)
+        });
+        assert!(same.count() >= 26);
     }
 
     #[test]

@@ -17,6 +17,8 @@ const MOST_ITERATIONS: u32 = 10_000_000;
 /// RFC 7677 demands 4096 at least.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(4_096).expect("not zero");
 const KEY: usize = SHA256_OUTPUT_LEN;
+/// The salt that `homing passwd` writes, in bytes.
+const SALT: usize = 16;
 
 /// The keys of one user.
 #[derive(Clone)]
@@ -75,8 +77,71 @@ impl ScramHash {
         format!("$scram-sha-256$i={}${salt}${stored_key}${server_key}", self.iterations)
     }
 
+    /// Returns the salt of the password, which clients need to derive the keys.
+    pub fn salt(&self) -> &[u8] {
+        &self.salt
+    }
+
+    /// Returns the number of iterations, which clients need to derive the keys.
+    pub fn iterations(&self) -> u32 {
+        self.iterations.get()
+    }
+
+    /// Returns true if a proof over the messages of an exchange shows that the client has the
+    /// password. Compares in constant time. Takes 1 us.
+    pub fn proves(&self, messages: &[u8], proof: &[u8; KEY]) -> bool {
+        let signature = keyed(&self.stored_key, messages);
+        let mut client_key = Zeroizing::new(*proof);
+        client_key.iter_mut().zip(signature).for_each(|(byte, with)| *byte ^= with);
+        let stored_key = digest(&SHA256, client_key.as_slice());
+        verify_slices_are_equal(stored_key.as_ref(), &self.stored_key).is_ok()
+    }
+
+    /// Returns the signature over the messages of an exchange, which shows the client that the
+    /// server has its keys.
+    pub fn server_signature(&self, messages: &[u8]) -> [u8; KEY] {
+        keyed(&self.server_key, messages)
+    }
+
     pub(super) fn estimated_ns(&self) -> u64 {
         u64::from(self.iterations.get()) * 105
+    }
+}
+
+/// Makes up keys for names that the file does not have, so that an exchange does not show which
+/// names exist.
+pub(super) struct DecoyKeys {
+    secret: Key,
+    iterations: NonZeroU32,
+    salt: usize,
+}
+
+impl DecoyKeys {
+    /// Returns decoys that look like `common`: with its iterations and a salt of its length.
+    /// Without such a hash, they look as this program writes them.
+    pub(super) fn new(secret: &[u8; KEY], common: Option<&ScramHash>) -> DecoyKeys {
+        DecoyKeys {
+            secret: Key::new(HMAC_SHA256, secret),
+            iterations: common.map_or(ITERATIONS, |hash| hash.iterations),
+            salt: common.map_or(SALT, |hash| hash.salt.len()),
+        }
+    }
+
+    /// Returns the keys of a name: always the same salt, and keys that no password has.
+    pub(super) fn of(&self, name: &str) -> ScramHash {
+        let part = |number: u32| {
+            let mut text = number.to_be_bytes().to_vec();
+            text.extend_from_slice(name.as_bytes());
+            array(sign(&self.secret, &text).as_ref())
+        };
+        let mut salt: Vec<u8> = (2..).take(self.salt.div_ceil(KEY)).flat_map(part).collect();
+        salt.truncate(self.salt);
+        ScramHash {
+            iterations: self.iterations,
+            salt: salt.into(),
+            stored_key: part(0),
+            server_key: part(1),
+        }
     }
 }
 
@@ -105,25 +170,17 @@ fn array(bytes: &[u8]) -> [u8; KEY] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base64::Engine;
-    use base64::engine::general_purpose::STANDARD;
 
-    /// The example of RFC 7677, section 3: the proof of the client, and the signature of the
-    /// server.
     #[test]
-    fn the_keys_are_those_of_the_rfc() {
-        let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
-        let hash = ScramHash::create(b"pencil", &salt);
-        let nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
-        let message = format!(
-            "n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}"
-        );
-        let signature = keyed(&hash.server_key, message.as_bytes());
-        assert_eq!(encode(&signature), "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=");
-        let proof = STANDARD.decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=").unwrap();
-        let client_signature = keyed(&hash.stored_key, message.as_bytes());
-        let client_key: Vec<u8> =
-            proof.iter().zip(client_signature).map(|(proof, signature)| proof ^ signature).collect();
-        assert_eq!(digest(&SHA256, &client_key).as_ref(), hash.stored_key);
+    fn a_decoy_looks_like_a_line_of_the_file_and_is_always_the_same() {
+        let plain = DecoyKeys::new(&[1; KEY], None);
+        assert_eq!((plain.of("ann").iterations(), plain.of("ann").salt().len()), (4_096, 16));
+        let common = ScramHash::with_iterations(b"x", NonZeroU32::new(5_000).unwrap(), &[7; 70]);
+        let decoys = DecoyKeys::new(&[1; KEY], Some(&common));
+        let [ann, again, bob] = ["ann", "ann", "bob"].map(|name| decoys.of(name));
+        assert_eq!((ann.iterations(), ann.salt().len(), ann.to_text()), (5_000, 70, again.to_text()));
+        assert_ne!(ann.salt(), bob.salt());
+        assert_ne!(ann.salt()[..32], ann.salt()[32..64]);
+        assert_ne!(DecoyKeys::new(&[2; KEY], Some(&common)).of("ann").salt(), ann.salt());
     }
 }
