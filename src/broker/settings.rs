@@ -145,7 +145,7 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
         config::AnonymousClients::Always => Anonymous::Always,
     };
     let methods = match (auth.methods.is_empty(), auth.password_path()) {
-        (true, Some(_)) => vec![AuthMethod::Certificate, AuthMethod::Password],
+        (true, Some(_)) => vec![AuthMethod::Certificate, AuthMethod::Scram, AuthMethod::Password],
         (true, None) => Vec::new(),
         (false, _) => auth.methods.iter().filter_map(|name| method(name)).collect(),
     };
@@ -173,6 +173,7 @@ fn method(name: &str) -> Option<AuthMethod> {
     match name {
         "certificate" => Some(AuthMethod::Certificate),
         "password" => Some(AuthMethod::Password),
+        "scram" => Some(AuthMethod::Scram),
         _ => None,
     }
 }

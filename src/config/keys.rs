@@ -45,7 +45,7 @@ pub(super) const DEAD_LETTER_CAUSES: &[&str] =
     &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
 
 /// The methods of authentication.
-pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password"];
+pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password", "scram"];
 
 /// The default data directory, relative to the working directory.
 const DEFAULT_DIRECTORY: &str = "homing-data";
@@ -124,9 +124,10 @@ configuration! {
             elsewhere: "mosquitto and FlashMQ `password_file`";
         /// The methods of authentication, in their order. The first method that fits the client's
         /// credentials decides. "certificate": the name in the client's verified certificate.
-        /// "password": `password_file`.
+        /// "password": `password_file`. "scram": SCRAM-SHA-256 with the users of `password_file` who
+        /// have a $scram-sha-256$ line, for 5.0 clients that name it as Authentication Method.
         methods: Vec<String> = Vec::new(),
-            ValueType::SomeOf(AUTH_METHODS).or("auto", "\"certificate\" and \"password\" if password_file is set, else a certificate only"),
+            ValueType::SomeOf(AUTH_METHODS).or("auto", "\"certificate\", \"scram\" and \"password\" if password_file is set, else a certificate only"),
             why: "A file that is named is meant to be used.";
         /// Threads that check passwords. With "auto" it is 1 below 4 cores, else a quarter of the
         /// cores. They run with lower priority than the threads of connections.

@@ -176,18 +176,18 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
             "clients that may not ask for \"never\" need a maximum of at least \"1s\" to be held to",
         ),
         (
-            config.auth.methods.iter().any(|method| method == "password")
+            config.auth.methods.iter().any(|method| method == "password" || method == "scram")
                 && config.auth.password_path().is_none(),
             ("auth.methods", "auth.password_file"),
-            "the method \"password\" needs a password file",
+            "the methods \"password\" and \"scram\" need a password file",
         ),
         (
             config.auth.password_path().is_some()
                 && !config.auth.methods.is_empty()
-                && config.auth.methods.iter().all(|method| method != "password")
-                && of_listeners.all(|method| method != "password"),
+                && config.auth.methods.iter().all(|method| method != "password" && method != "scram")
+                && of_listeners.all(|method| method != "password" && method != "scram"),
             ("auth.password_file", "auth.methods"),
-            "only the method \"password\" reads the password file",
+            "only the methods \"password\" and \"scram\" read the password file",
         ),
         (
             config.limits.memory < config.limits.packet_size,

@@ -38,6 +38,29 @@ pub enum AuthMethod {
     Certificate,
     /// The client knows the password. The authenticator decides.
     Password,
+    /// The client proves by SCRAM-SHA-256 that it knows the password. Only in 5.0, by AUTH packets.
+    Scram,
+}
+
+/// An Authentication Method of 5.0: a way to prove a user name by an exchange of AUTH packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnhancedMethod {
+    /// SCRAM-SHA-256 (RFC 7677) without channel binding.
+    ScramSha256,
+}
+
+impl EnhancedMethod {
+    /// Returns the method of this name, or `None` if the broker does not know it.
+    pub fn of_name(name: &str) -> Option<EnhancedMethod> {
+        (name == EnhancedMethod::ScramSha256.name()).then_some(EnhancedMethod::ScramSha256)
+    }
+
+    /// Returns the name, as it stands in packets.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EnhancedMethod::ScramSha256 => "SCRAM-SHA-256",
+        }
+    }
 }
 
 impl AuthMethod {
@@ -116,6 +139,8 @@ pub enum Entry<'a> {
     Named(&'a str, IdentitySource),
     /// The authenticator decides.
     Asks,
+    /// The authenticator begins an exchange of AUTH packets.
+    Exchanges(EnhancedMethod),
 }
 
 impl AuthPolicy {
@@ -124,7 +149,8 @@ impl AuthPolicy {
     ///
     /// Without a method, nothing can verify a name but a certificate. Then the name that the client
     /// sent counts where anonymous clients may enter, and is marked as unverified. With a method, a
-    /// client that sent credentials never becomes anonymous.
+    /// client that sent credentials never becomes anonymous. A client that names an Authentication
+    /// Method is authenticated by this method and no other.
     ///
     /// # Errors
     /// [`ConnectRefusal`] if no method fits the client, and it may not enter anonymously. The
@@ -135,6 +161,16 @@ impl AuthPolicy {
         reach: Reach,
         certificate_user: Option<&'a str>,
     ) -> Result<Entry<'a>, ConnectRefusal> {
+        if let Some(name) = connect.properties.authentication_method {
+            return match EnhancedMethod::of_name(name) {
+                Some(method) if self.methods.contains(&AuthMethod::Scram) => Ok(Entry::Exchanges(method)),
+                // 5.0 [MQTT-4.12.0-1]
+                _ => Err(ConnectRefusal::new(
+                    ReasonCode::BAD_AUTHENTICATION_METHOD,
+                    "this Authentication Method is not offered (auth.methods)",
+                )),
+            };
+        }
         for method in &self.methods {
             match method {
                 AuthMethod::Certificate => {
@@ -143,7 +179,7 @@ impl AuthPolicy {
                     }
                 }
                 AuthMethod::Password if connect.user_name.is_some() => return Ok(Entry::Asks),
-                AuthMethod::Password => {}
+                AuthMethod::Password | AuthMethod::Scram => {}
             }
         }
         if self.methods.is_empty()
@@ -171,9 +207,11 @@ impl AuthPolicy {
         self.methods.iter().any(|method| method.asks())
     }
 
-    /// Returns the methods by which the authenticator decides, in their order.
+    /// Returns the methods by which the authenticator decides about a CONNECT without an
+    /// Authentication Method, in their order.
     pub fn asked_methods(&self) -> Box<[AuthMethod]> {
-        self.methods.iter().copied().filter(|method| method.asks()).collect()
+        let asked = |method: &AuthMethod| method.asks() && *method != AuthMethod::Scram;
+        self.methods.iter().copied().filter(asked).collect()
     }
 
     fn refusal(&self) -> ConnectRefusal {
@@ -198,7 +236,7 @@ impl AuthPolicy {
 mod tests {
     use super::*;
     use crate::session::connect::tests::connect;
-    use AuthMethod::{Certificate, Password};
+    use AuthMethod::{Certificate, Password, Scram};
     use IdentitySource::Claim;
 
     fn entry<'a>(
@@ -254,6 +292,24 @@ mod tests {
         assert_eq!(always(&[Password], (Some("ann"), None)), Ok(Entry::Asks));
         assert_eq!(always(&[Password], (None, Some(b"token"))), Err(0x87));
         assert_eq!(always(&[Certificate], ANN), Err(0x86));
+    }
+
+    // 5.0 [MQTT-4.12.0-1]
+    #[test]
+    fn an_authentication_method_is_used_if_it_is_offered() {
+        let mut connect = connect(crate::mqtt::packet::ProtocolVersion::V5);
+        connect.user_name = Some("ann");
+        let mut entry = |name, methods: &[AuthMethod]| {
+            connect.properties.authentication_method = Some(name);
+            let policy = AuthPolicy { anonymous: Anonymous::Always, methods: methods.to_vec() };
+            policy.entry(&connect, Reach::Local, Some("cert")).map_err(|refusal| refusal.reason.byte())
+        };
+        let exchanges = Ok(Entry::Exchanges(EnhancedMethod::ScramSha256));
+        assert_eq!(entry("SCRAM-SHA-256", &[Certificate, Password, Scram]), exchanges);
+        assert_eq!(entry("SCRAM-SHA-256", &[Certificate, Password]), Err(0x8C));
+        for name in ["SCRAM-SHA-1", "SCRAM-SHA-256-PLUS", "scram-sha-256", ""] {
+            assert_eq!(entry(name, &[Scram]), Err(0x8C), "{name}");
+        }
     }
 
     #[test]

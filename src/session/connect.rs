@@ -54,8 +54,7 @@ pub struct Negotiated {
 /// Checks a CONNECT by itself.
 ///
 /// # Errors
-/// [`ConnectRefusal`] for an empty client identifier that the version does not allow, and for an
-/// authentication method.
+/// [`ConnectRefusal`] for an empty client identifier that the version does not allow.
 pub fn check(connect: &Connect<'_>) -> Result<(), ConnectRefusal> {
     let refuse = |reason, what| Err(ConnectRefusal::new(reason, what));
     if connect.client_id.is_empty() {
@@ -67,10 +66,6 @@ pub fn check(connect: &Connect<'_>) -> Result<(), ConnectRefusal> {
                 "an empty client id needs Clean Session 1 and MQTT 3.1.1 or later",
             );
         }
-    }
-    if connect.properties.authentication_method.is_some() {
-        // 5.0 [MQTT-4.12.0-1]
-        return refuse(ReasonCode::BAD_AUTHENTICATION_METHOD, "enhanced authentication is not offered");
     }
     Ok(())
 }

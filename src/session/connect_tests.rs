@@ -38,15 +38,6 @@ fn mqtt3_1_3_7_an_empty_client_id_needs_a_clean_session_of_3_1_1() {
     }
 }
 
-// 5.0 [MQTT-4.12.0-1]
-#[test]
-fn an_authentication_method_is_refused() {
-    let mut connect = connect(V5);
-    connect.properties.authentication_method = Some("SCRAM");
-    let refused = check(&connect).map_err(|refusal| refusal.reason);
-    assert_eq!(refused, Err(ReasonCode::BAD_AUTHENTICATION_METHOD));
-}
-
 // 5.0 [MQTT-3.2.2-22]
 #[test]
 fn keep_alive_is_bounded_where_the_client_can_be_told() {

@@ -59,8 +59,8 @@ pub mod wire;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::packet::{
-    Acknowledgement, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe,
-    Unsubscribe,
+    Acknowledgement, Auth, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode,
+    Subscribe, Unsubscribe,
 };
 use crate::mqtt::will::Will;
 use crate::persistence::rows::SessionRow;
@@ -124,6 +124,8 @@ pub enum Action<'a> {
     Unsubscribe(Unsubscribe<'a>),
     /// The client sent DISCONNECT.
     Disconnect(Disconnect<'a>),
+    /// The client sent AUTH. The shard knows the Authentication Method of the connection.
+    Authenticate(Box<Auth<'a>>),
     /// The client broke a rule. The connection ends, in 5.0 with this reason code.
     Fail(Violation),
     /// The client acknowledged a packet in flight with the wrong kind of acknowledgement. The
@@ -245,9 +247,7 @@ impl Session {
             },
             // 3.1.1 and 5.0 [MQTT-3.1.0-2]
             Packet::Connect(_) => violation(ReasonCode::PROTOCOL_ERROR, "a second CONNECT"),
-            // 5.0 [MQTT-4.12.0-7]: the broker offers no enhanced authentication, so an AUTH is
-            // never expected.
-            Packet::Auth(_) => violation(ReasonCode::PROTOCOL_ERROR, "AUTH without an authentication method"),
+            Packet::Auth(auth) => Action::Authenticate(Box::new(auth)),
             Packet::Publish(_) => {
                 debug_assert!(false, "a PUBLISH is admitted");
                 Action::None

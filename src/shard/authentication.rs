@@ -6,7 +6,7 @@
 
 use crate::access::grant::Grant;
 use crate::mqtt::packet::{Connect, ReasonCode};
-use crate::session::authentication::AuthMethod;
+use crate::session::authentication::{AuthMethod, EnhancedMethod};
 use crate::session::connect::ConnectRefusal;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::slots::ConnectionId;
@@ -32,8 +32,53 @@ pub struct AuthRequest {
     pub user_name: Option<Box<str>>,
     /// The password that the client sent.
     pub password: Option<Secret>,
+    /// The beginning of an exchange of AUTH packets; `None` if the client named no Authentication
+    /// Method. Then the decision is a [`AuthDecision::Challenge`].
+    pub exchange: Option<ExchangeStart>,
     /// Lives as long as the connection waits.
     waits: Weak<()>,
+}
+
+/// The beginning of an exchange of AUTH packets.
+#[derive(Clone, Debug)]
+pub struct ExchangeStart {
+    /// The Authentication Method.
+    pub method: EnhancedMethod,
+    /// The Authentication Data of CONNECT or of the AUTH that begins a re-authentication.
+    pub data: Box<[u8]>,
+}
+
+/// A question to the client, with the exchange that takes the answer.
+#[derive(Clone, Debug)]
+pub struct Challenge {
+    /// The Authentication Data for the client.
+    pub data: Box<[u8]>,
+    /// The exchange behind the challenge.
+    pub exchange: Arc<dyn AuthExchange>,
+}
+
+/// An exchange that waits for the client's answer to a challenge. It does not change: each answer
+/// leads to another exchange, or to a decision.
+pub trait AuthExchange: fmt::Debug + Send + Sync {
+    /// Returns the user name that the client wants to prove.
+    fn user(&self) -> &str;
+
+    /// Takes the answer of the client. Runs on the shard's thread, so it must be fast.
+    fn answer(&self, data: &[u8]) -> ExchangeStep;
+}
+
+/// The result of an answer.
+#[derive(Clone, Debug)]
+pub enum ExchangeStep {
+    /// The client has to answer again.
+    Challenge(Challenge),
+    /// The exchange is complete.
+    Decided {
+        /// The decision; never another challenge.
+        decision: AuthDecision,
+        /// The last Authentication Data for a client that is allowed; may be empty.
+        data: Box<[u8]>,
+    },
 }
 
 impl AuthRequest {
@@ -52,6 +97,7 @@ impl AuthRequest {
             client_id: "client".into(),
             user_name: Some(user.into()),
             password: Some(Secret::copy_of(password)),
+            exchange: None,
             waits: Arc::downgrade(waits),
         }
     }
@@ -89,6 +135,8 @@ impl fmt::Debug for Secret {
 pub enum AuthDecision {
     /// The client may enter, on these terms.
     Allow(Grant),
+    /// The client has to answer this first.
+    Challenge(Challenge),
     /// The credentials are wrong. The text is for the log alone: the client cannot tell a wrong
     /// name from a wrong password.
     Deny(&'static str),
@@ -116,6 +164,10 @@ impl AuthDecision {
             AuthDecision::Busy => Err(ConnectRefusal::new(
                 ReasonCode::SERVER_BUSY,
                 "the authenticator has more requests than it can decide within auth.timeout",
+            )),
+            AuthDecision::Challenge(_) => Err(ConnectRefusal::untold(
+                ReasonCode::SERVER_UNAVAILABLE,
+                "the authenticator has challenged a client that named no Authentication Method",
             )),
             AuthDecision::Unavailable(what) => {
                 Err(ConnectRefusal::untold(ReasonCode::SERVER_UNAVAILABLE, what))
@@ -146,6 +198,27 @@ impl Authentication {
         self.since.max(awake_since) + self.timeout
     }
 
+    /// Returns the request for an exchange of AUTH packets, which begins with this data.
+    pub(crate) fn exchange_request(
+        &self,
+        connection: ConnectionId,
+        listener: ListenerNumber,
+        client_id: &str,
+        method: EnhancedMethod,
+        data: &[u8],
+    ) -> AuthRequest {
+        AuthRequest {
+            connection,
+            listener,
+            methods: Box::default(),
+            client_id: client_id.into(),
+            user_name: None,
+            password: None,
+            exchange: Some(ExchangeStart { method, data: data.into() }),
+            waits: Arc::downgrade(&self.waits),
+        }
+    }
+
     /// Returns the request for a CONNECT, to be decided by `methods`. Its password is copied.
     pub(crate) fn request(
         &self,
@@ -161,6 +234,7 @@ impl Authentication {
             client_id: connect.client_id.into(),
             user_name: connect.user_name.map(Into::into),
             password: connect.password.map(Secret::copy_of),
+            exchange: None,
             waits: Arc::downgrade(&self.waits),
         }
     }

@@ -9,17 +9,19 @@ use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::Session;
-use crate::session::authentication::{Entry, Ownership};
+use crate::session::authentication::{EnhancedMethod, Entry, Ownership};
 use crate::session::connect::{self, ConnectRefusal, Negotiated};
 use crate::session::outbound::retry::Outlives;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
 use crate::shard::arrival::ListenerNumber;
-use crate::shard::authentication::Authentication;
+use crate::shard::auth_exchange::{self, EnhancedProof, ExchangeEnd};
+use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::client_table::hash;
 use crate::shard::connection::{Connection, Leaves, Phase};
 use crate::shard::core::Core;
+use crate::shard::entry::{Entered, EntryVerdict};
 use crate::shard::features::redelivery_request::take_connect_requests;
 use crate::shard::flow::Flow;
 use crate::shard::lifecycle::Lifecycle;
@@ -83,9 +85,10 @@ impl<'a> ConnectRequest<'a> {
         if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
         }
-        let Entered { user, rules, ends } =
+        let Entered { user, rules, ends, proof } =
             match connect::check(connect).and_then(|()| self.authenticate(life.core)) {
                 Ok(EntryVerdict::Enters(entered)) => entered,
+                Ok(EntryVerdict::Challenged) => return Flow::Challenged,
                 Ok(EntryVerdict::Pending) => return Flow::Wait,
                 Err(refusal) => return self.refuse(client_id, &refusal, life.core),
             };
@@ -130,7 +133,8 @@ impl<'a> ConnectRequest<'a> {
         if resumed.is_some() {
             life.check_queue(now, session_id);
         }
-        self.establish(session_id, &negotiated, assigned.as_deref(), resumed.is_some(), life);
+        let terms = ConnackTerms { assigned: assigned.as_deref(), present: resumed.is_some(), proof };
+        self.establish(session_id, &negotiated, &terms, life);
         Flow::Continue
     }
 
@@ -141,10 +145,27 @@ impl<'a> ConnectRequest<'a> {
     /// The refusal, if the client may not connect.
     fn authenticate(&self, core: &mut Core) -> Result<EntryVerdict, ConnectRefusal> {
         let ConnectRequest { now, connection: id, connect } = *self;
-        let Core { connections, settings, effects, .. } = core;
+        let Core { connections, settings, effects, .. } = &mut *core;
         let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
-        if let Some(decision) = connection.take_decision() {
-            return decision.into_grant().map(|grant| EntryVerdict::Enters(grant.into()));
+        if let Some(ExchangeEnd { decision, proof }) = connection.take_exchange_end() {
+            let grant = decision.into_grant()?;
+            if connect.user_name.is_some_and(|name| name != grant.identity.user()) {
+                let what = "the user name of CONNECT is not the one that the exchange has proven";
+                return Err(ConnectRefusal::untold(ReasonCode::NOT_AUTHORIZED, what));
+            }
+            return Ok(EntryVerdict::Enters(Entered { proof: Some(proof), ..grant.into() }));
+        }
+        match (connection.take_decision(), connect.properties.authentication_method) {
+            (Some(AuthDecision::Challenge(challenge)), Some(name))
+                if let Some(method) = EnhancedMethod::of_name(name) =>
+            {
+                auth_exchange::challenge(id, method, challenge, core)?;
+                return Ok(EntryVerdict::Challenged);
+            }
+            (Some(decision), _) => {
+                return decision.into_grant().map(|grant| EntryVerdict::Enters(grant.into()));
+            }
+            (None, _) => {}
         }
         let certificate_user = connection.rare().and_then(|rare| rare.certificate_user.as_deref());
         match settings.auth_of(connection.listener).entry(connect, connection.reach, certificate_user)? {
@@ -153,10 +174,21 @@ impl<'a> ConnectRequest<'a> {
                 let grant = Grant::from(Arc::new(Identity::new(name, source)));
                 Ok(EntryVerdict::Enters(grant.into()))
             }
-            Entry::Asks => {
+            entry @ (Entry::Asks | Entry::Exchanges(_)) => {
                 let authentication = Authentication::begin(now, settings.auth_timeout);
-                let methods = settings.auth.asked_methods();
-                effects.auth_requests.push(authentication.request(id, connection.listener, methods, connect));
+                let listener = connection.listener;
+                effects.auth_requests.push(match entry {
+                    Entry::Exchanges(method) => {
+                        let data = connect.properties.authentication_data.unwrap_or_default();
+                        authentication.exchange_request(id, listener, connect.client_id, method, data)
+                    }
+                    _ => authentication.request(
+                        id,
+                        listener,
+                        settings.auth_of(listener).asked_methods(),
+                        connect,
+                    ),
+                });
                 connection.begin_authentication(now, authentication);
                 connections.register_read_idle(id, effects);
                 Ok(EntryVerdict::Pending)
@@ -342,11 +374,11 @@ impl<'a> ConnectRequest<'a> {
         &self,
         session_id: SessionId,
         negotiated: &Negotiated,
-        assigned: Option<&str>,
-        present: bool,
+        terms: &ConnackTerms<'_>,
         life: &mut Lifecycle<'_>,
     ) {
         let ConnectRequest { now, connection: id, connect } = *self;
+        let ConnackTerms { assigned, present, ref proof } = *terms;
         let client_id = assigned.unwrap_or(connect.client_id);
         let user = life.core.sessions.get(session_id).and_then(|entry| entry.user().cloned());
         let redelivery = life.core.sessions.redelivery_of(client_id, user.as_ref().map(|user| user.user()));
@@ -356,8 +388,13 @@ impl<'a> ConnectRequest<'a> {
         let granted = take_connect_requests(session_id, connect, life.core);
         let receive_maximum = life.core.settings.session.receive_maximum;
         let mut connack = negotiated.connack(connect, receive_maximum, assigned, present);
+        if let Some(EnhancedProof { method, data }) = proof {
+            // 5.0 [MQTT-4.12.0-5]; without a method [MQTT-4.12.0-6]
+            connack.properties.authentication_method = Some(method.name());
+            connack.properties.authentication_data = (!data.is_empty()).then_some(data);
+        }
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
-        self.join(session_id, negotiated, life.core);
+        self.join(session_id, negotiated, proof.as_ref().map(|proof| proof.method), life.core);
         life.core.record_session(session_id);
         if life.core.sessions.is_stored(session_id) {
             life.core.hold_connack(id, session_id);
@@ -389,12 +426,19 @@ impl<'a> ConnectRequest<'a> {
     }
 
     /// Joins connection and session. From here on each has the identifier of the other.
-    fn join(&self, session_id: SessionId, negotiated: &Negotiated, core: &mut Core) {
+    fn join(
+        &self,
+        session_id: SessionId,
+        negotiated: &Negotiated,
+        method: Option<EnhancedMethod>,
+        core: &mut Core,
+    ) {
         let ConnectRequest { now, connection: id, connect } = *self;
         let Core { connections, sessions, scratch, .. } = &mut *core;
         let Some(connection) = connections.get_mut(id) else { return };
         let Some(session_entry) = sessions.get_mut(session_id) else { return };
         connection.phase = Phase::Established;
+        connection.method = method;
         connection.end_connect();
         connection.session = Some(session_id);
         connection.keep_alive.start(negotiated.keep_alive_secs, now);
@@ -419,17 +463,31 @@ impl<'a> ConnectRequest<'a> {
         (counters.redelivered - before - releases, releases)
     }
 
+    /// Refuses a CONNECT whose exchange of AUTH packets has failed.
+    pub(super) fn refuse_exchange(
+        now: Instant,
+        id: ConnectionId,
+        connect: &'a Connect<'a>,
+        refusal: &ConnectRefusal,
+        core: &mut Core,
+    ) {
+        ConnectRequest { now, connection: id, connect }.refuse(connect.client_id, refusal, core);
+    }
+
     /// Writes the refusal of a CONNECT, and begins to close the connection.
     fn refuse(&self, client_id: &str, refusal: &ConnectRefusal, core: &mut Core) -> Flow {
         let ConnectRequest { now, connection: id, .. } = *self;
         let Core { connections, scratch, .. } = &mut *core;
+        let exchange = connections.get(id).and_then(Connection::exchange);
+        let proven = exchange.map(|exchange| exchange.user().to_owned());
         if let Some(Connection { wire, .. }) = connections.get_mut(id) {
             wire.outbox.lend(&mut scratch.pool);
             wire.put_refusal(refusal);
         }
         core.begin_closing(now, id, Leaves::Broker);
         core.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
-        core.note_refused(id, Some(client_id), self.connect.user_name, refusal.reason, refusal.what);
+        let user_name = proven.as_deref().or(self.connect.user_name);
+        core.note_refused(id, Some(client_id), user_name, refusal.reason, refusal.what);
         Flow::Closed
     }
 }
@@ -441,34 +499,14 @@ fn note_adopted(session: SessionId, user: Option<&Identity>, core: &mut Core) {
     core.note_of(session, Occurrence::Adopted { user_name }, None);
 }
 
-/// The state of a client's authentication.
-enum EntryVerdict {
-    /// The client may enter.
-    Enters(Entered),
-    /// The authenticator has been asked.
-    Pending,
-}
-
-/// The terms on which a client enters.
-struct Entered {
-    /// `None` for an anonymous client.
-    user: Option<Arc<Identity>>,
-    /// The rules of this session alone; `None` if the ACL file counts.
-    rules: Option<SessionRules>,
-    /// The time at which the connection ends.
-    ends: Instant,
-}
-
-impl Entered {
-    /// The terms of a client without a name.
-    const ANONYMOUS: Entered = Entered { user: None, rules: None, ends: Instant::NEVER };
-}
-
-impl From<Grant> for Entered {
-    fn from(grant: Grant) -> Entered {
-        let Grant { identity, rules, ends } = grant;
-        Entered { user: Some(identity), rules, ends }
-    }
+/// The parts of CONNACK that are not negotiated.
+struct ConnackTerms<'a> {
+    /// The client identifier that the broker chose; `None` if the client chose one.
+    assigned: Option<&'a str>,
+    /// Session Present.
+    present: bool,
+    /// The result of an exchange of AUTH packets.
+    proof: Option<EnhancedProof>,
 }
 
 /// Closes a connection whose first bytes are no valid CONNECT. Writes a CONNACK if `error` has one.

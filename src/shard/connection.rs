@@ -9,11 +9,13 @@ use crate::access::meter::TrafficMeter;
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::packet::ProtocolVersion;
+use crate::session::authentication::EnhancedMethod;
 use crate::session::keep_alive::KeepAlive;
 use crate::session::outbound::sender::Sender;
 use crate::session::topic_alias::IncomingAliases;
 use crate::session::wire::Wire;
 use crate::shard::arrival::{Arrival, ListenerNumber, Reach};
+use crate::shard::auth_exchange::{ExchangeEnd, PendingExchange};
 use crate::shard::authentication::{AuthDecision, Authentication};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -35,6 +37,8 @@ pub struct Connection {
     pub listener: ListenerNumber,
     /// The reach of the connection, for the rule about anonymous clients.
     pub reach: Reach,
+    /// The Authentication Method of an accepted CONNECT; `None` if CONNECT had none.
+    pub method: Option<EnhancedMethod>,
     /// The parts that an idle connection does not have. Allocated when the first of them is needed.
     rare: Option<Box<Rare>>,
     /// The time of the last packet, and the Keep Alive.
@@ -65,6 +69,8 @@ pub struct Rare {
     pub aliases: Option<Box<IncomingAliases>>,
     /// The authentication, from the request until CONNECT is handled.
     authentication: Option<Box<Authentication>>,
+    /// The exchange of AUTH packets, while it waits for the client.
+    exchange: Option<Box<PendingExchange>>,
     /// The user name in the client's verified certificate; `None` without one.
     pub certificate_user: Option<Box<str>>,
     /// The time at which the client's credentials expire; `None` if they do not.
@@ -145,6 +151,8 @@ pub enum Phase {
     /// CONNECT has come, and the authenticator has not decided yet. The bytes of CONNECT are in the
     /// partial packet.
     Authenticating,
+    /// The client has been challenged, and has not answered yet. CONNECT is kept with the exchange.
+    Exchanging,
     /// CONNECT was accepted.
     Established,
     /// The outbox is written, and then the connection is closed. Nothing more is read.
@@ -227,6 +235,7 @@ impl Connection {
             phase: Phase::AwaitingConnect,
             listener,
             reach,
+            method: None,
             rare,
             keep_alive: KeepAlive::awaiting_connect(connect_timeout, now),
             pauses: Pauses::default(),
@@ -250,6 +259,11 @@ impl Connection {
         self.rare.as_deref()
     }
 
+    /// Returns the exchange of AUTH packets, if there is one.
+    pub(crate) fn exchange(&self) -> Option<&PendingExchange> {
+        self.rare.as_ref()?.exchange.as_deref()
+    }
+
     /// Returns the parts of [`Self::rare`], to change them. Allocates them if there are none.
     pub fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
@@ -258,6 +272,12 @@ impl Connection {
     /// Returns the number of bytes that were read and not handled.
     pub fn partial_len(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.partial.bytes.len())
+    }
+
+    /// Returns the number of bytes that were read and not handled, with those of a CONNECT whose
+    /// exchange of AUTH packets is not complete.
+    pub(crate) fn unfinished_len(&self) -> usize {
+        self.partial_len() + self.exchange().map_or(0, PendingExchange::connect_len)
     }
 
     /// Drops the bytes that were read and not handled, and the client's topic aliases. Called when
@@ -290,18 +310,15 @@ impl Connection {
         let keep_alive = self.keep_alive.deadline(awake_since);
         match self.phase {
             // Before CONNECT is complete, this deadline is `network.connect_timeout`. So it also
-            // bounds a partial CONNECT.
-            Phase::AwaitingConnect => keep_alive,
+            // bounds a partial CONNECT, and the exchange of AUTH packets behind it.
+            Phase::AwaitingConnect | Phase::Exchanging => keep_alive,
             // Keep Alive is paused. The decision has a deadline of its own.
-            Phase::Authenticating => self
-                .rare
-                .as_ref()
-                .and_then(|rare| rare.authentication.as_ref())
-                .map_or(Instant::NEVER, |authentication| authentication.deadline(awake_since)),
+            Phase::Authenticating => self.authentication_deadline(awake_since),
             Phase::Established => match &self.rare {
                 // Keep Alive is paused during a pause for the rate, which ends by this deadline.
                 Some(rare) => {
                     let ends = rare.ends.unwrap_or(Instant::NEVER).min(self.rate_pause_ends());
+                    let ends = ends.min(self.authentication_deadline(awake_since));
                     keep_alive.min(rare.partial.deadline(awake_since)).min(ends)
                 }
                 None => keep_alive,
@@ -338,6 +355,49 @@ impl Connection {
         self.phase = Phase::Authenticating;
         self.rare_mut().authentication = Some(Box::new(authentication));
         self.pause(Pause::Authentication, now);
+    }
+
+    /// Returns the latest time at which a decision or a re-authentication is complete, or
+    /// [`Instant::NEVER`] if there is none.
+    pub(crate) fn authentication_deadline(&self, awake_since: Instant) -> Instant {
+        let authentication = self.rare.as_ref().and_then(|rare| rare.authentication.as_ref());
+        authentication.map_or(Instant::NEVER, |authentication| authentication.deadline(awake_since))
+    }
+
+    /// Begins an exchange of AUTH packets.
+    pub(crate) fn begin_exchange(&mut self, exchange: PendingExchange) {
+        self.rare_mut().exchange = Some(Box::new(exchange));
+    }
+
+    /// Returns the exchange of AUTH packets, if there is one.
+    pub(crate) fn exchange_mut(&mut self) -> Option<&mut PendingExchange> {
+        self.rare.as_mut()?.exchange.as_deref_mut()
+    }
+
+    /// Removes and returns the result of the exchange of AUTH packets, if there is one.
+    pub(crate) fn take_exchange_end(&mut self) -> Option<ExchangeEnd> {
+        self.exchange_mut()?.take_end()
+    }
+
+    /// Begins a re-authentication. Traffic continues meanwhile.
+    pub(crate) fn begin_reauthentication(&mut self, authentication: Authentication) {
+        self.rare_mut().authentication = Some(Box::new(authentication));
+    }
+
+    /// Ends a re-authentication.
+    pub(crate) fn end_reauthentication(&mut self) {
+        let rare = self.rare_mut();
+        (rare.authentication, rare.exchange) = (None, None);
+    }
+
+    /// Returns true if a re-authentication is not complete.
+    pub(crate) fn is_reauthenticating(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.authentication.is_some())
+    }
+
+    /// Returns true if a re-authentication waits for the authenticator.
+    pub(crate) fn awaits_challenge(&self) -> bool {
+        self.is_reauthenticating() && self.rare.as_ref().is_some_and(|rare| rare.exchange.is_none())
     }
 
     /// Keeps the decision of the authenticator until CONNECT is handled. Returns false if the

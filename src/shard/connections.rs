@@ -9,6 +9,7 @@ use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::Lsn;
 use crate::session::outbox::Pool;
 use crate::shard::arrival::Arrival;
+use crate::shard::auth_exchange::PendingExchange;
 use crate::shard::authentication::AuthDecision;
 use crate::shard::connection::{Connection, Leaves, Pause, Phase};
 use crate::shard::effects::Effects;
@@ -17,6 +18,7 @@ use crate::shard::shared_state::PartialShare;
 use crate::shard::slots::{ConnectionId, OfConnection, SessionId, Slots};
 use crate::time::Instant;
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// Bytes of a partial packet that a connection may always hold, even if the partial packets of all
 /// connections exceed their share of the memory.
@@ -91,7 +93,7 @@ impl Connections {
     /// Removes a connection, and returns it.
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
         let connection = self.slots.remove(id)?;
-        self.partials.bytes -= connection.partial_len();
+        self.partials.bytes -= connection.unfinished_len();
         Some(connection)
     }
 
@@ -223,7 +225,7 @@ impl Connections {
         if let Some(connection) = self.slots.get_mut(id) {
             let until = now + LINGER.min(self.write_timeout);
             connection.phase = Phase::Closing { until, leaves };
-            self.partials.bytes -= connection.partial_len();
+            self.partials.bytes -= connection.unfinished_len();
             connection.forget_unread();
         }
         self.touch(id, effects);
@@ -254,6 +256,12 @@ impl Connections {
     /// gone.
     pub(crate) fn keep_alive_deadline(&self, id: ConnectionId) -> Instant {
         self.get(id).map_or(Instant::NEVER, |c| c.keep_alive.deadline(self.awake_since))
+    }
+
+    /// Returns the latest time at which a re-authentication is complete, or [`Instant::NEVER`] if
+    /// there is none.
+    pub(crate) fn authentication_deadline(&self, id: ConnectionId) -> Instant {
+        self.get(id).map_or(Instant::NEVER, |c| c.authentication_deadline(self.awake_since))
     }
 
     /// Handles an expired deadline, and returns the true deadline of its kind. Returns `None` if
@@ -354,6 +362,31 @@ impl Connections {
         is_large
     }
 
+    /// Returns the exchange of AUTH packets of a connection, if there is one.
+    pub(crate) fn exchange_mut(&mut self, id: ConnectionId) -> Option<&mut PendingExchange> {
+        self.slots.get_mut(id)?.exchange_mut()
+    }
+
+    /// Keeps the bytes of CONNECT until the exchange of AUTH packets ends. They count as a partial
+    /// packet.
+    pub(crate) fn keep_connect(&mut self, id: ConnectionId, bytes: Zeroizing<Vec<u8>>) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        let len = bytes.len();
+        let Some(exchange) = connection.exchange_mut() else { return };
+        exchange.keep_connect(bytes);
+        self.partials.bytes += len;
+        if len > SMALL_PARTIAL && !std::mem::replace(&mut connection.rare_mut().partial.listed, true) {
+            self.partials.large.push(id);
+        }
+    }
+
+    /// Removes and returns the bytes of the CONNECT that led to the exchange of AUTH packets.
+    pub(crate) fn take_connect(&mut self, id: ConnectionId) -> Option<Zeroizing<Vec<u8>>> {
+        let bytes = self.slots.get_mut(id)?.exchange_mut()?.take_connect();
+        self.partials.bytes -= bytes.len();
+        Some(bytes)
+    }
+
     /// Keeps unhandled bytes of a connection that moved here from another shard.
     pub(crate) fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
         if let Some(connection) = self.slots.get_mut(id) {
@@ -369,7 +402,7 @@ impl Connections {
         let slots = &mut self.slots;
         self.partials.large.retain(|id| {
             let Some(connection) = slots.get_mut(*id).filter(|c| !c.is_closing()) else { return false };
-            let len = connection.partial_len();
+            let len = connection.unfinished_len();
             let listed = len > SMALL_PARTIAL;
             connection.rare_mut().partial.listed = listed;
             if listed && len > largest.0 {

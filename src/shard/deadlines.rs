@@ -5,6 +5,7 @@
 //! then.
 
 use crate::mqtt::packet::ReasonCode;
+use crate::session::connect::ConnectRefusal;
 use crate::session::outbound::retransmission::Retransmission;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::authentication::AuthDecision;
@@ -120,6 +121,12 @@ impl OverdueAcknowledgement {
     }
 }
 
+/// The refusal of a client that does not answer a challenge.
+const EXCHANGE_TIMEOUT: ConnectRefusal = ConnectRefusal::new(
+    ReasonCode::NOT_AUTHORIZED,
+    "the exchange of AUTH packets was not complete within network.connect_timeout",
+);
+
 /// The result of checking a connection with an expired deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverdueConnection {
@@ -162,9 +169,16 @@ impl OverdueConnection {
                 life.disconnect(now, id, Some(reason), cause);
                 return OverdueConnection::Disconnected;
             }
+            if connection.phase == Phase::Exchanging {
+                life.refuse_exchange(now, id, &EXCHANGE_TIMEOUT);
+                return OverdueConnection::Disconnected;
+            }
             let silent = now.since(connection.keep_alive.last_heard());
             let (reason, cause) = if connection.phase == Phase::AwaitingConnect {
                 (None, DisconnectCause::NoConnect)
+            } else if connections.authentication_deadline(id) <= now {
+                let reason = ReasonCode::NOT_AUTHORIZED;
+                (Some(reason), DisconnectCause::Violation(reason, EXCHANGE_TIMEOUT.what.into()))
             } else if connections.keep_alive_deadline(id) > now {
                 let partial_bytes = connection.partial_len();
                 (Some(ReasonCode::UNSPECIFIED_ERROR), DisconnectCause::PacketTimeout { partial_bytes })

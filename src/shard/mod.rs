@@ -59,6 +59,7 @@ mod admission;
 mod after_deliveries;
 mod answer;
 pub mod arrival;
+mod auth_exchange;
 pub mod authentication;
 mod client_table;
 mod connect;
@@ -71,6 +72,7 @@ mod drops;
 pub mod durability;
 pub mod effects;
 mod ended_session;
+mod entry;
 pub mod exchange;
 mod fan_out;
 mod fans;
@@ -234,9 +236,13 @@ impl Shard {
         self.core.connections.accept(accepted, arrival, seed, &mut self.core.effects)
     }
 
-    /// Takes in the decision about a CONNECT. The connection is read again then, and its CONNECT is
-    /// handled. Does nothing if the connection does not wait for a decision any more.
+    /// Takes in the decision about a CONNECT or a re-authentication. After CONNECT, the connection
+    /// is read again then, and its CONNECT is handled. Does nothing if the connection does not wait
+    /// for a decision any more.
     pub fn authenticated(&mut self, now: Instant, id: ConnectionId, decision: AuthDecision) {
+        if self.core.connections.get(id).is_some_and(|c| c.phase == Phase::Established) {
+            return self.lifecycle().reauthentication_decided(now, id, decision);
+        }
         if self.core.connections.decide(id, decision) {
             self.core.unpause(now, id, Pause::Authentication);
         }

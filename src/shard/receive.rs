@@ -21,7 +21,7 @@ use crate::shard::slots::ConnectionId;
 use crate::shard::subscribe::FilterChange;
 use crate::shard::work::Job;
 use crate::time::Instant;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 /// The packet type of PUBLISH.
 pub(crate) const PUBLISH: u8 = 3;
@@ -59,7 +59,7 @@ impl Shard {
         if connection.is_closing() {
             return ReadProgress::Closed;
         }
-        let has_password = connection.phase == Phase::AwaitingConnect;
+        let has_password = matches!(connection.phase, Phase::AwaitingConnect | Phase::Exchanging);
         let joined = (connection.partial_len() > 0).then(|| {
             let mut joined = self.core.connections.take_partial(id).unwrap_or_default();
             if has_password {
@@ -80,6 +80,8 @@ impl Shard {
         // Whole packets count, not bytes.
         if taken > 0
             && let Some(connection) = self.core.connections.get_mut(id)
+            // The time of CONNECT goes on until CONNACK.
+            && connection.phase != Phase::Exchanging
         {
             connection.keep_alive.heard(now);
         }
@@ -184,6 +186,15 @@ impl Shard {
                 }
                 // The connection is paused while it waits for the authenticator.
                 Phase::Authenticating => return (ReadProgress::Paused, taken),
+                Phase::Exchanging => match self.lifecycle().continue_exchange(now, id, rest) {
+                    None => return (ReadProgress::All, taken),
+                    Some((Flow::Continue, length)) => {
+                        taken += length;
+                        continue;
+                    }
+                    Some((Flow::Wait, _)) => return (ReadProgress::Paused, taken),
+                    Some(_) => return (ReadProgress::Closed, taken),
+                },
                 Phase::Closing { .. } => return (ReadProgress::Closed, taken),
             };
             let (flow, length) = match decoded {
@@ -204,6 +215,11 @@ impl Shard {
                     if !self.core.settings.rates.is_empty() {
                         self.core.meter(now, id, rest.get(..length).unwrap_or_default());
                     }
+                }
+                Flow::Challenged => {
+                    let connect = rest.get(..length).unwrap_or_default();
+                    self.core.connections.keep_connect(id, Zeroizing::new(connect.to_vec()));
+                    taken += length;
                 }
                 Flow::Wait => return (ReadProgress::Paused, taken),
                 Flow::Closed => return (ReadProgress::Closed, taken),
@@ -251,6 +267,7 @@ impl Shard {
                 self.lifecycle().client_leaves(now, id, session_id, &disconnect);
                 Flow::Closed
             }
+            Action::Authenticate(auth) => self.lifecycle().take_auth(now, id, session_id, &auth),
             Action::Fail(violation) => {
                 self.lifecycle().fail(now, id, violation);
                 Flow::Closed

@@ -136,12 +136,7 @@ impl DecoyKeys {
         };
         let mut salt: Vec<u8> = (2..).take(self.salt.div_ceil(KEY)).flat_map(part).collect();
         salt.truncate(self.salt);
-        ScramHash {
-            iterations: self.iterations,
-            salt: salt.into(),
-            stored_key: part(0),
-            server_key: part(1),
-        }
+        ScramHash { iterations: self.iterations, salt: salt.into(), stored_key: part(0), server_key: part(1) }
     }
 }
 

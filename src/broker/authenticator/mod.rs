@@ -9,6 +9,9 @@
 //! cache's key, and is compared again when a decision arrives. So a decision never outlives the
 //! line on which it rests.
 
+mod scram_login;
+
+use self::scram_login::ScramLogin;
 use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::cache::{CacheSecret, LoginCache, LoginKey};
 use crate::auth::guessing::Guessing;
@@ -16,7 +19,8 @@ use crate::auth::password::file::{Fingerprint, PasswordFile, Verdict};
 use crate::auth::password::hash::{HashCost, HashKind};
 use crate::broker::message::Decided;
 use crate::clock;
-use crate::shard::authentication::{AuthDecision, AuthRequest};
+use crate::session::authentication::EnhancedMethod;
+use crate::shard::authentication::{AuthDecision, AuthRequest, ExchangeStart};
 use crate::time::Instant;
 use actix::Recipient;
 use arc_swap::ArcSwap;
@@ -307,6 +311,11 @@ impl AuthClient {
             // Before the cache and the hash: a right password must not show itself by another
             // answer.
             reply.do_send(Decided { connection, decision: AuthDecision::Blocked, proof: None });
+            return;
+        }
+        if let Some(ExchangeStart { method: EnhancedMethod::ScramSha256, data }) = &request.exchange {
+            let decision = ScramLogin::begin(inner, address, data);
+            reply.do_send(Decided { connection, decision, proof: None });
             return;
         }
         let user = request.user_name.as_deref().unwrap_or_default();

@@ -1,9 +1,10 @@
 //! CONNECT.
 
 use super::{Properties, ProtocolVersion, QoS};
+use std::fmt;
 
-/// A CONNECT packet.
-#[derive(Clone, Debug, PartialEq)]
+/// A CONNECT packet. Its `Debug` shows no password, no Authentication Data and no will.
+#[derive(Clone, PartialEq)]
 pub struct Connect<'a> {
     /// The protocol version that the packet names.
     pub version: ProtocolVersion,
@@ -23,8 +24,9 @@ pub struct Connect<'a> {
     pub password: Option<&'a [u8]>,
 }
 
-/// The properties of a 5.0 CONNECT; all at their default in 3.x.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The properties of a 5.0 CONNECT; all at their default in 3.x. Its `Debug` shows no
+/// Authentication Data.
+#[derive(Clone, Default, PartialEq)]
 pub struct ConnectProperties<'a> {
     /// The Session Expiry Interval in seconds. `None` means 0; 0xFFFF_FFFF never expires.
     pub session_expiry: Option<u32>,
@@ -79,5 +81,59 @@ impl WillMessage<'_> {
     /// Returns the properties that are forwarded unchanged, checked by the codec.
     pub fn forwarded(&self) -> Properties<'_> {
         Properties(&self.forwarded)
+    }
+}
+
+impl fmt::Debug for Connect<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connect")
+            .field("version", &self.version)
+            .field("clean_start", &self.clean_start)
+            .field("keep_alive", &self.keep_alive)
+            .field("properties", &self.properties)
+            .field("client_id", &self.client_id)
+            .field("has_will", &self.will.is_some())
+            .field("user_name", &self.user_name)
+            .field("has_password", &self.password.is_some())
+            .finish()
+    }
+}
+
+impl fmt::Debug for ConnectProperties<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectProperties")
+            .field("session_expiry", &self.session_expiry)
+            .field("receive_maximum", &self.receive_maximum)
+            .field("maximum_packet_size", &self.maximum_packet_size)
+            .field("topic_alias_maximum", &self.topic_alias_maximum)
+            .field("request_response_information", &self.request_response_information)
+            .field("request_problem_information", &self.request_problem_information)
+            .field("authentication_method", &self.authentication_method)
+            .field("has_authentication_data", &self.authentication_data.is_some())
+            .field("user_properties", &self.user_properties.len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let properties =
+            ConnectProperties { authentication_data: Some(b"secret"), ..ConnectProperties::default() };
+        let connect = Connect {
+            version: ProtocolVersion::V5,
+            clean_start: true,
+            keep_alive: 0,
+            properties,
+            client_id: "c",
+            will: None,
+            user_name: Some("ann"),
+            password: Some(b"secret"),
+        };
+        let shown = format!("{connect:?}");
+        assert!(shown.contains("ann") && !shown.contains("secret\"") && !shown.contains("115"), "{shown}");
     }
 }

@@ -120,6 +120,7 @@ pub(crate) fn recount(core: &Core, routes: &Routes, delayed: &Delayed) -> Result
     for (_, connection) in core.connections.iter() {
         let partial = connection.rare().map(|rare| rare.partial.recount());
         add("partial packet", partial.unwrap_or_default())?;
+        add("CONNECT of an exchange", connection.exchange().map(Recount::recount).unwrap_or_default())?;
         // A dirty outbox is charged only when it is flushed.
         if !connection.dirty {
             add("outbox", connection.wire.outbox.recount())?;

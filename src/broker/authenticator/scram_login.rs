@@ -1,0 +1,88 @@
+//! A SCRAM exchange of one login: the check, and what the broker makes of its result.
+//!
+//! No thread of the authenticator is needed, because an exchange costs no slow hash.
+
+use super::Inner;
+use crate::access::identity::{Identity, IdentitySource};
+use crate::auth::password::file::Fingerprint;
+use crate::auth::scram::{ClientFirst, ScramExchange};
+use crate::clock;
+use crate::shard::authentication::{AuthDecision, AuthExchange, Challenge, ExchangeStep};
+use aws_lc_rs::rand;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Random bytes of a nonce.
+const NONCE: usize = 24;
+
+/// A SCRAM exchange that waits for the client's last message.
+pub(super) struct ScramLogin {
+    inner: Arc<Inner>,
+    exchange: ScramExchange,
+    /// Stands for the user's line; `None` if the user has none.
+    fingerprint: Option<Fingerprint>,
+    /// The address whose failures count; `None` for a client on this machine.
+    address: Option<IpAddr>,
+}
+
+impl ScramLogin {
+    /// Begins an exchange with the first message of a client. Returns a challenge, for an unknown
+    /// user too.
+    pub(super) fn begin(inner: &Arc<Inner>, address: Option<IpAddr>, message: &[u8]) -> AuthDecision {
+        let first = match ClientFirst::parse(message) {
+            Ok(first) => first,
+            Err(error) => return AuthDecision::Deny(error.what()),
+        };
+        let mut nonce = [0; NONCE];
+        if rand::fill(&mut nonce).is_err() {
+            return AuthDecision::Unavailable("the system has no random numbers");
+        }
+        let (hash, fingerprint) = inner.passwords.load().scram(first.user());
+        let nonce = STANDARD_NO_PAD.encode(nonce);
+        let exchange = ScramExchange::begin(first, hash, fingerprint.is_some(), &nonce);
+        let data = exchange.server_first().as_bytes().into();
+        let login = ScramLogin { inner: Arc::clone(inner), exchange, fingerprint, address };
+        AuthDecision::Challenge(Challenge { data, exchange: Arc::new(login) })
+    }
+
+    fn finish(&self, message: &[u8]) -> Result<String, AuthDecision> {
+        let now = clock::now();
+        if self.inner.is_blocked(now, self.address) {
+            return Err(AuthDecision::Blocked);
+        }
+        let last = self.exchange.finish(message).map_err(|error| {
+            self.inner.failed(now, self.address);
+            AuthDecision::Deny(error.what())
+        })?;
+        if self.inner.passwords.load().fingerprint(self.user()) != self.fingerprint {
+            return Err(AuthDecision::Unavailable("the password file has changed meanwhile"));
+        }
+        Ok(last)
+    }
+}
+
+impl AuthExchange for ScramLogin {
+    fn user(&self) -> &str {
+        self.exchange.user()
+    }
+
+    fn answer(&self, message: &[u8]) -> ExchangeStep {
+        let (decision, data) = match self.finish(message) {
+            Ok(last) => {
+                let identity = Identity::new(self.user(), IdentitySource::Password);
+                (AuthDecision::Allow(Arc::new(identity).into()), last.into_bytes().into())
+            }
+            Err(decision) => (decision, Box::default()),
+        };
+        ExchangeStep::Decided { decision, data }
+    }
+}
+
+impl fmt::Debug for ScramLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ScramLogin").field(&self.exchange).finish()
+    }
+}

@@ -1,0 +1,392 @@
+//! AUTH packets: the exchange between CONNECT and CONNACK, and re-authentication.
+//!
+//! | step | CONNECT with an Authentication Method | re-authentication |
+//! |---|---|---|
+//! | the authenticator is asked | CONNECT waits, the connection is paused | AUTH 0x19; traffic continues |
+//! | its challenge is sent | CONNECT is kept here; [`Phase::Exchanging`] | AUTH 0x18 |
+//! | the client answers | AUTH 0x18; anything but AUTH and DISCONNECT is refused | AUTH 0x18 |
+//! | success | CONNECT is handled, CONNACK has the last data | AUTH 0x00 has the last data |
+//! | failure | CONNACK with a reason | DISCONNECT with a reason |
+//!
+//! `network.connect_timeout` bounds an exchange: before CONNACK the time of CONNECT continues, and a
+//! re-authentication has the same time of its own.
+
+use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::codec::{self, Decoded};
+use crate::mqtt::packet::{Auth, Packet, ProtocolVersion, ReasonCode};
+use crate::session::authentication::EnhancedMethod;
+use crate::session::connect::ConnectRefusal;
+use crate::session::{Violation, disconnect};
+use crate::shard::authentication::{AuthDecision, AuthExchange, Authentication, Challenge, ExchangeStep};
+use crate::shard::connect::ConnectRequest;
+use crate::shard::connection::{Leaves, Phase};
+use crate::shard::core::Core;
+use crate::shard::flow::Flow;
+use crate::shard::lifecycle::Lifecycle;
+use crate::shard::slots::{ConnectionId, SessionId};
+use crate::time::Instant;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// The largest AUTH packet before CONNACK in bytes. An unknown peer must not fill the memory.
+const LARGEST_AUTH: u32 = 4_096;
+
+/// An exchange of AUTH packets that waits for the client.
+#[derive(Debug)]
+pub(crate) struct PendingExchange {
+    method: EnhancedMethod,
+    exchange: Arc<dyn AuthExchange>,
+    end: Option<ExchangeEnd>,
+    /// The bytes of CONNECT, which is handled at the end of the exchange. Empty in a
+    /// re-authentication, and while CONNECT is being handled.
+    connect: Zeroizing<Vec<u8>>,
+    charge: Charge,
+}
+
+/// The result of an exchange.
+#[derive(Debug)]
+pub(crate) struct ExchangeEnd {
+    pub decision: AuthDecision,
+    pub proof: EnhancedProof,
+}
+
+/// The Authentication Method that a client has used, and the last data of the broker.
+#[derive(Debug)]
+pub(crate) struct EnhancedProof {
+    pub method: EnhancedMethod,
+    pub data: Box<[u8]>,
+}
+
+impl PendingExchange {
+    /// Begins to wait for the client's answer.
+    pub(crate) fn new(method: EnhancedMethod, exchange: Arc<dyn AuthExchange>) -> PendingExchange {
+        let connect = Zeroizing::default();
+        PendingExchange { method, exchange, end: None, connect, charge: Charge::NONE }
+    }
+
+    /// Returns the user name that the client wants to prove.
+    pub(crate) fn user(&self) -> &str {
+        self.exchange.user()
+    }
+
+    /// Keeps the bytes of CONNECT until the end of the exchange.
+    pub(crate) fn keep_connect(&mut self, bytes: Zeroizing<Vec<u8>>) {
+        self.charge.set(bytes.capacity());
+        self.connect = bytes;
+    }
+
+    /// Removes and returns the bytes of CONNECT.
+    pub(crate) fn take_connect(&mut self) -> Zeroizing<Vec<u8>> {
+        self.charge.set(0);
+        std::mem::take(&mut self.connect)
+    }
+
+    /// Returns the length of the CONNECT that is kept.
+    pub(crate) fn connect_len(&self) -> usize {
+        self.connect.len()
+    }
+
+    /// Removes and returns the result, if there is one.
+    pub(crate) fn take_end(&mut self) -> Option<ExchangeEnd> {
+        self.end.take()
+    }
+
+    /// Takes the client's answer to the challenge. Returns the next challenge, or `None` if the
+    /// exchange has its result. Costs two HMACs with SCRAM.
+    ///
+    /// # Errors
+    /// The packet is not an answer to this exchange.
+    fn answer(&mut self, auth: &Auth<'_>) -> Result<Option<Box<[u8]>>, Violation> {
+        check_method(self.method, auth)?;
+        if auth.reason != ReasonCode::CONTINUE_AUTHENTICATION {
+            // 5.0 [MQTT-4.12.0-3]
+            return Err(protocol_error("an answer to a challenge that is not AUTH with 0x18"));
+        }
+        match self.exchange.answer(auth.data.unwrap_or_default()) {
+            ExchangeStep::Challenge(Challenge { data, exchange }) => {
+                self.exchange = exchange;
+                Ok(Some(data))
+            }
+            ExchangeStep::Decided { decision, data } => {
+                self.end = Some(ExchangeEnd { decision, proof: EnhancedProof { method: self.method, data } });
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Recount for PendingExchange {
+    fn recount(&self) -> Recounted {
+        Recounted { held: self.connect.capacity(), charged: self.charge.bytes() }
+    }
+}
+
+/// Before CONNACK.
+impl Lifecycle<'_> {
+    /// Handles the next packet of a client that has been challenged. Returns the result with the
+    /// length of the packet, or `None` if the packet is not complete.
+    pub(crate) fn continue_exchange(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) -> Option<(Flow, usize)> {
+        let limit = self.core.settings.session.connect.packet_size.min(LARGEST_AUTH);
+        let refusal = match codec::decode(bytes, ProtocolVersion::V5, limit) {
+            Ok(Decoded::Incomplete { .. }) => return None,
+            Ok(Decoded::Packet { packet: Packet::Auth(auth), length }) => {
+                match self.take_answer(now, id, &auth) {
+                    Ok(flow) => return Some((flow, length)),
+                    Err(violation) => ConnectRefusal::new(violation.reason, violation.what),
+                }
+            }
+            Ok(Decoded::Packet { packet: Packet::Disconnect(_), .. }) => {
+                self.core.begin_closing(now, id, Leaves::Client);
+                return Some((Flow::Closed, 0));
+            }
+            // 5.0 [MQTT-3.1.2-30]
+            Ok(Decoded::Packet { .. }) => ConnectRefusal::new(
+                ReasonCode::PROTOCOL_ERROR,
+                "only AUTH and DISCONNECT may come between a challenge and CONNACK",
+            ),
+            Err(error) => ConnectRefusal::new(
+                disconnect::undecodable(&error),
+                "the packet after a challenge is malformed, or longer than 4,096 bytes",
+            ),
+        };
+        self.refuse_exchange(now, id, &refusal);
+        Some((Flow::Closed, 0))
+    }
+
+    /// Refuses a CONNECT whose exchange has failed.
+    pub(crate) fn refuse_exchange(&mut self, now: Instant, id: ConnectionId, refusal: &ConnectRefusal) {
+        let Some(bytes) = self.core.connections.take_connect(id) else { return };
+        let Ok(Decoded::Packet { packet: Packet::Connect(connect), .. }) =
+            codec::decode_connect(&bytes, codec::LARGEST_PACKET)
+        else {
+            return;
+        };
+        ConnectRequest::refuse_exchange(now, id, &connect, refusal, self.core);
+    }
+
+    /// Takes the client's answer. Handles CONNECT if the exchange has its result.
+    fn take_answer(&mut self, now: Instant, id: ConnectionId, auth: &Auth<'_>) -> Result<Flow, Violation> {
+        let connections = &mut self.core.connections;
+        let Some(pending) = connections.exchange_mut(id) else { return Ok(Flow::Closed) };
+        // With a result, CONNECT has waited, and this AUTH has been answered already.
+        if pending.end.is_none()
+            && let Some(data) = pending.answer(auth)?
+        {
+            let method = pending.method;
+            return if put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, self.core) {
+                Ok(Flow::Continue)
+            } else {
+                Err(TOO_LARGE)
+            };
+        }
+        let Some(bytes) = connections.take_connect(id) else { return Ok(Flow::Closed) };
+        let Ok(Decoded::Packet { packet: Packet::Connect(connect), .. }) =
+            codec::decode_connect(&bytes, codec::LARGEST_PACKET)
+        else {
+            return Ok(Flow::Closed);
+        };
+        let flow = ConnectRequest::handle(now, id, &connect, self);
+        if matches!(flow, Flow::Wait) {
+            self.core.connections.keep_connect(id, bytes);
+        }
+        Ok(flow)
+    }
+}
+
+/// Re-authentication.
+impl Lifecycle<'_> {
+    /// Handles an AUTH of an established connection.
+    pub(crate) fn take_auth(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        auth: &Auth<'_>,
+    ) -> Flow {
+        match self.reauthenticate(now, id, session, auth) {
+            Ok(()) if self.core.connections.get(id).is_some_and(|c| !c.is_closing()) => Flow::Continue,
+            Ok(()) => Flow::Closed,
+            Err(violation) => {
+                self.fail(now, id, violation);
+                Flow::Closed
+            }
+        }
+    }
+
+    fn reauthenticate(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        session: SessionId,
+        auth: &Auth<'_>,
+    ) -> Result<(), Violation> {
+        let Core { connections, sessions, settings, effects, .. } = &mut *self.core;
+        let Some(connection) = connections.get_mut(id) else { return Ok(()) };
+        let Some(method) = connection.method else {
+            // 5.0 [MQTT-4.12.0-7]
+            return Err(protocol_error("AUTH without an Authentication Method in CONNECT"));
+        };
+        check_method(method, auth)?;
+        if auth.reason == ReasonCode::RE_AUTHENTICATE {
+            if connection.is_reauthenticating() {
+                return Err(protocol_error("AUTH with 0x19 before the last re-authentication is complete"));
+            }
+            let Some(session_entry) = sessions.get(session) else { return Ok(()) };
+            let client_id = &session_entry.session.client_id;
+            let authentication = Authentication::begin(now, settings.connect_timeout);
+            let data = auth.data.unwrap_or_default();
+            let request = authentication.exchange_request(id, connection.listener, client_id, method, data);
+            effects.auth_requests.push(request);
+            connection.begin_reauthentication(authentication);
+            connections.register_read_idle(id, effects);
+            return Ok(());
+        }
+        let Some(pending) = connections.exchange_mut(id) else {
+            return Err(protocol_error("AUTH without a challenge or a re-authentication"));
+        };
+        if let Some(data) = pending.answer(auth)? {
+            self.challenge_again(id, method, &data)?;
+        } else if let Some(ExchangeEnd { decision, proof }) = pending.take_end() {
+            self.end_reauthentication(now, id, decision, &proof);
+        }
+        Ok(())
+    }
+
+    /// Takes in what the authenticator says to a re-authentication. Does nothing if the connection
+    /// does not wait for it.
+    pub(crate) fn reauthentication_decided(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        decision: AuthDecision,
+    ) {
+        let Some(connection) = self.core.connections.get_mut(id) else { return };
+        let Some(method) = connection.method.filter(|_| connection.awaits_challenge()) else { return };
+        match decision {
+            AuthDecision::Challenge(Challenge { data, exchange }) => {
+                connection.begin_exchange(PendingExchange::new(method, exchange));
+                if let Err(violation) = self.challenge_again(id, method, &data) {
+                    self.fail(now, id, violation);
+                }
+            }
+            decision => {
+                let proof = EnhancedProof { method, data: Box::default() };
+                self.end_reauthentication(now, id, decision, &proof);
+            }
+        }
+    }
+
+    fn challenge_again(
+        &mut self,
+        id: ConnectionId,
+        method: EnhancedMethod,
+        data: &[u8],
+    ) -> Result<(), Violation> {
+        let fits = put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, data, self.core);
+        if fits { Ok(()) } else { Err(TOO_LARGE) }
+    }
+
+    /// Ends a re-authentication. Disconnects the client if it failed, or if it is another user.
+    fn end_reauthentication(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        decision: AuthDecision,
+        proof: &EnhancedProof,
+    ) {
+        let Core { connections, sessions, .. } = &mut *self.core;
+        let Some(connection) = connections.get_mut(id) else { return };
+        connection.end_reauthentication();
+        let user = connection.session.and_then(|session| sessions.get(session)?.user());
+        let violation = match decision.into_grant() {
+            Ok(grant) if user.is_some_and(|user| user.is_same_user(&grant.identity)) => {
+                if put_auth(id, ReasonCode::SUCCESS, proof.method, &proof.data, self.core) {
+                    return;
+                }
+                TOO_LARGE
+            }
+            Ok(_) => {
+                Violation { reason: ReasonCode::NOT_AUTHORIZED, what: "re-authentication as another user" }
+            }
+            Err(refusal) => match refusal.reason {
+                ReasonCode::SERVER_BUSY | ReasonCode::SERVER_UNAVAILABLE => Violation {
+                    reason: ReasonCode::SERVER_BUSY,
+                    what: "re-authentication failed: the authenticator cannot decide now",
+                },
+                // The client is not told more, and a wrong name and a wrong password look alike.
+                _ => Violation { reason: ReasonCode::NOT_AUTHORIZED, what: "re-authentication failed" },
+            },
+        };
+        // 5.0 [MQTT-4.12.1-2]
+        self.fail(now, id, violation);
+    }
+}
+
+/// Begins an exchange with a client that has sent CONNECT, and writes the challenge.
+///
+/// # Errors
+/// The client's Maximum Packet Size is too small for it.
+pub(super) fn challenge(
+    id: ConnectionId,
+    method: EnhancedMethod,
+    challenge: Challenge,
+    core: &mut Core,
+) -> Result<(), ConnectRefusal> {
+    // 5.0 [MQTT-4.12.0-2]
+    if !put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &challenge.data, core) {
+        return Err(ConnectRefusal::new(TOO_LARGE.reason, TOO_LARGE.what));
+    }
+    if let Some(connection) = core.connections.get_mut(id) {
+        connection.phase = Phase::Exchanging;
+        connection.begin_exchange(PendingExchange::new(method, challenge.exchange));
+    }
+    Ok(())
+}
+
+const TOO_LARGE: Violation = Violation {
+    reason: ReasonCode::PACKET_TOO_LARGE,
+    what: "the client's Maximum Packet Size is too small for an AUTH",
+};
+
+/// Writes an AUTH. Returns false if it exceeds the client's Maximum Packet Size; then nothing is
+/// written. It never has a Reason String or a User Property.
+// 5.0 [MQTT-3.15.2-1], [MQTT-3.15.2-2], [MQTT-3.15.2-3], [MQTT-4.12.0-5]
+fn put_auth(
+    id: ConnectionId,
+    reason: ReasonCode,
+    method: EnhancedMethod,
+    data: &[u8],
+    core: &mut Core,
+) -> bool {
+    let Core { connections, scratch, .. } = &mut *core;
+    let Some(connection) = connections.get_mut(id) else { return false };
+    connection.wire.outbox.lend(&mut scratch.pool);
+    let auth = Auth {
+        reason,
+        method: Some(method.name()),
+        data: (!data.is_empty()).then_some(data),
+        reason_string: None,
+        user_properties: Vec::new(),
+    };
+    let fits = connection.wire.put(&Packet::Auth(auth)).is_ok();
+    core.touch(id);
+    fits
+}
+
+/// Checks that an AUTH names the method of the connection.
+// 5.0 [MQTT-4.12.0-5], [MQTT-4.12.1-1]
+fn check_method(method: EnhancedMethod, auth: &Auth<'_>) -> Result<(), Violation> {
+    if auth.method == Some(method.name()) {
+        return Ok(());
+    }
+    Err(protocol_error("AUTH with another Authentication Method than CONNECT"))
+}
+
+fn protocol_error(what: &'static str) -> Violation {
+    Violation { reason: ReasonCode::PROTOCOL_ERROR, what }
+}
