@@ -139,13 +139,17 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
                 Ok(SocketRead::Nothing | SocketRead::End) | Err(_) => return,
             };
             left = left.saturating_sub(read);
-            self.received(&mut buffer, read);
+            let wrapped = endpoint.transport().is_wrapped();
+            self.received(&mut buffer, read, wrapped);
         }
     }
 
     /// Reads until the socket is empty, the turn is used up, or reading is paused.
     fn read(&mut self, cx: &mut task::Context<'_>) {
         let driver = Rc::clone(&self.driver);
+        // True after a read that emptied the socket: another one before the reactor reports bytes
+        // would find nothing.
+        let mut empty = false;
         for reads in 0.. {
             let size = match self.state {
                 SocketState::Open => driver.read_size(self.id),
@@ -157,31 +161,41 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
             }
             let Some(endpoint) = self.endpoint.as_ref().filter(|_| size > 0) else { return };
             let transport = endpoint.transport();
+            if empty {
+                match transport.poll_read_ready(cx) {
+                    Poll::Pending => return,
+                    Poll::Ready(Ok(())) => empty = false,
+                    Poll::Ready(Err(error)) => return self.gone(&error.to_string()),
+                }
+            }
+            let wrapped = transport.is_wrapped();
             let mut buffer = driver.read_buffer();
             let read = match transport.try_read(&mut buffer, size) {
-                Ok(SocketRead::Nothing) => match transport.poll_read_ready(cx) {
-                    Poll::Pending => return,
-                    Poll::Ready(Ok(())) => continue,
-                    Poll::Ready(Err(error)) => return self.gone(&error.to_string()),
-                },
+                Ok(SocketRead::Nothing) => {
+                    empty = true;
+                    continue;
+                }
                 Ok(SocketRead::Some(n)) if reads < READS_PER_TURN => n,
                 // There may be more, which is read after the other connections had their turn.
                 Ok(SocketRead::Some(n)) => {
                     yield_to_all(cx);
-                    return self.received(&mut buffer, n);
+                    return self.received(&mut buffer, n, wrapped);
                 }
-                Ok(SocketRead::Last(n)) => n,
+                Ok(SocketRead::Last(n)) => {
+                    empty = true;
+                    n
+                }
                 Ok(SocketRead::End) => return self.end_of_stream(),
                 Err(error) => return self.gone(&error.to_string()),
             };
-            self.received(&mut buffer, read);
+            self.received(&mut buffer, read, wrapped);
         }
     }
 
-    /// Takes in what was read into the buffer.
+    /// Takes in what was read into the buffer. `wrapped` is true for a connection with codecs.
     #[inline]
-    fn received(&mut self, buffer: &mut [u8], read: usize) {
-        if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.transport().is_wrapped()) {
+    fn received(&mut self, buffer: &mut [u8], read: usize, wrapped: bool) {
+        if wrapped {
             self.open(buffer, read);
         } else {
             self.take_in(buffer.get(..read).unwrap_or_default());

@@ -113,6 +113,7 @@ impl Transport {
     ///
     /// # Errors
     /// The system's, if the connection failed. "Would block" is [`SocketRead::Nothing`].
+    #[inline]
     pub fn try_read(&self, buffer: &mut [u8], size: usize) -> io::Result<SocketRead> {
         let mut read = SocketRead::Nothing;
         // A short read shows that the socket is empty. The reactor is edge-triggered: later bytes
@@ -233,6 +234,7 @@ impl Transport {
     ///
     /// # Errors
     /// "Would block" if the socket takes none; else the system's, if the connection failed.
+    #[inline]
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.try_io(Interest::WRITABLE, |socket| {
             Ok(retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL))?)
