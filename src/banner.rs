@@ -6,14 +6,23 @@ use homing::health;
 use homing::net::tls::settings::ClientCertificates;
 use std::net::SocketAddr;
 
-/// Returns the message of the start.
-pub(crate) fn banner(broker: &Broker, configuration: &str, storage: &str) -> String {
+/// Returns the message of the start. `administration` has the addresses of the HTTP interface, if
+/// it runs.
+pub(crate) fn banner(
+    broker: &Broker,
+    configuration: &str,
+    storage: &str,
+    administration: Option<&str>,
+) -> String {
     let mut text = format!("Homing {}: MQTT 3.1, 3.1.1 and 5.0\n", env!("CARGO_PKG_VERSION"));
     for listener in broker.listeners() {
         text += &format!("  listening on    {listener}\n");
     }
     for listener in broker.listeners() {
         text += &format!("  may connect     to {}: {}\n", listener.address, entrants(listener));
+    }
+    if let Some(addresses) = administration {
+        text += &format!("  administration  {addresses}: /healthz, /readyz, /metrics\n");
     }
     text += &format!("  configuration   {configuration}\n");
     text += &format!("  storage         {storage}\n");

@@ -31,7 +31,7 @@
 //! A module imports only from the modules to its left; `tests/layers.rs` checks this order.
 //!
 //! `time < mqtt < access < persistence < session < routing < expiry (queue) < shard < clock <
-//! config < auth < store < net < expiry (actor) < broker < health < import < load < main`
+//! config < auth < store < net < expiry (actor) < broker < admin < health < import < load < main`
 //!
 //! The modules up to `shard` are pure: no clock, no async, no randomness, no log, and no panic on
 //! what a peer sent. Time is an argument; [`clock`] is the only file that reads one. So a shard
@@ -65,6 +65,8 @@
 #![warn(clippy::unwrap_used, reason = "a panic is fatal to the whole broker, so it must be argued for")]
 
 pub mod access;
+#[cfg(feature = "admin")]
+pub mod admin;
 pub mod auth;
 pub mod broker;
 pub mod clock;

@@ -7,8 +7,12 @@ mod banner;
 
 use banner::{banner, plain_addresses, warn_of_entrances};
 use clap::{Args, Parser, Subcommand};
+#[cfg(feature = "admin")]
+use homing::admin::{AdminError, AdminServer};
 use homing::auth::passwd::{self, PasswdArguments, PasswdError};
 use homing::broker::{Broker, Signals, stderr};
+#[cfg(feature = "admin")]
+use homing::config::Admin;
 use homing::config::{Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
 use homing::health::command::HealthArguments;
@@ -33,6 +37,10 @@ static GLOBAL: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 /// The exit code for wrong arguments or configuration; nothing was started. clap uses the same
 /// code.
 const REFUSED: u8 = 2;
+
+/// Directives before those of the operator. The HTTP server logs its own start, and an error for
+/// each request that is no HTTP, which any scanner of ports could repeat without an end.
+const QUIET: &str = "actix_server=warn,actix_http=off";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -248,6 +256,15 @@ fn serve(loaded: Loaded) -> ExitCode {
     };
     let storage = storage_line(&loaded.config);
     let addresses_file = addresses_file(&loaded.config);
+    // Before the store is opened, so that a probe learns that the broker is starting.
+    #[cfg(feature = "admin")]
+    let admin = match start_admin(&loaded.config.admin) {
+        Ok(admin) => admin,
+        Err(error) => {
+            complain(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
     let store = match open_store(&loaded.config) {
         Ok(store) => store,
         Err(error) => {
@@ -274,7 +291,14 @@ fn serve(loaded: Loaded) -> ExitCode {
             tracing::warn!(%file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");
         }
     }
-    say(&banner(&broker, &configuration, &storage));
+    #[cfg(feature = "admin")]
+    let administration = admin.as_ref().map(|admin| {
+        admin.started(broker.observer());
+        admin.addresses().iter().map(|address| format!("http://{address}")).collect::<Vec<_>>().join(", ")
+    });
+    #[cfg(not(feature = "admin"))]
+    let administration: Option<String> = None;
+    say(&banner(&broker, &configuration, &storage, administration.as_deref()));
     let code = broker.run(signals);
     if let Some(file) = &addresses_file {
         // The file may not exist, if it could not be written.
@@ -282,6 +306,22 @@ fn serve(loaded: Loaded) -> ExitCode {
     }
     stderr::flush();
     code
+}
+
+/// Starts the HTTP interface. Returns `None` if none is configured, or if another process has the
+/// default address.
+///
+/// # Errors
+/// An address that the operator set cannot be used, or the system refuses a thread.
+#[cfg(feature = "admin")]
+fn start_admin(options: &Admin) -> Result<Option<AdminServer>, AdminError> {
+    match AdminServer::start(options) {
+        Err(AdminError::Bind(address, error)) if options.addresses == Admin::default().addresses => {
+            tracing::warn!(%address, %error, "the HTTP interface does not run, because its default address is taken; set admin.addresses");
+            Ok(None)
+        }
+        started => started,
+    }
 }
 
 fn addresses_file(config: &Config) -> Option<PathBuf> {
@@ -399,7 +439,8 @@ fn change_passwords(arguments: &PasswdArguments) -> ExitCode {
 
 fn start_log(config: &Config) {
     // The configuration was checked with the same parser, so the fallback is never used.
-    let filter = EnvFilter::builder().parse(&config.log.level).unwrap_or_default();
+    let level = format!("{QUIET},{}", config.log.level);
+    let filter = EnvFilter::builder().parse(level).unwrap_or_default();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| stderr::Line);
     match config.log.format {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 21] = [
+const ORDER: [(&str, bool); 22] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -28,6 +28,7 @@ const ORDER: [(&str, bool); 21] = [
     ("expiry::message", false),
     ("expiry::actor", false),
     ("broker", false),
+    ("admin", false),
     ("health", false),
     ("import", false),
     ("load", false),

@@ -49,6 +49,7 @@
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
 //! | [`message`] | the messages between actors |
+//! | [`observer`], [`statistics`] | what an operator may see of the broker |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | `sys`, `dump` | the counters of `$SYS`; the text of SIGUSR1 |
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
@@ -65,12 +66,13 @@ mod fixture;
 mod handshake;
 mod listener;
 pub mod message;
+pub mod observer;
 mod rate_limit;
 mod settings;
 pub mod shard_actor;
 mod signals;
 mod start_error;
-mod statistics;
+pub mod statistics;
 pub mod stderr;
 mod storage;
 mod supervisor;
@@ -82,6 +84,7 @@ use crate::net::tls::settings::ClientCertificates;
 use crate::store::{Store, StoreError};
 use handshake::entrance::client_certificates;
 use handshake::reload::TlsReload;
+use observer::Observer;
 pub use signals::Signals;
 use signals::{Request, Requests};
 pub use start_error::StartError;
@@ -89,6 +92,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use supervisor::Supervisor;
 use tokio::sync::{mpsc, oneshot};
@@ -145,6 +149,7 @@ pub struct Broker {
     requests: Option<Requests>,
     thread: Option<JoinHandle<()>>,
     failed: Option<oneshot::Receiver<StoreError>>,
+    observer: Observer,
 }
 
 impl Broker {
@@ -189,12 +194,13 @@ impl Broker {
         let (requests, mut requested) = mpsc::channel::<Request>(1);
         let (ready, started) = std::sync::mpsc::channel();
         let (fails, failed) = oneshot::channel();
+        let seen: Arc<[OpenListener]> = open.as_slice().into();
         let thread = std::thread::Builder::new().name("homing-main".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
                 match Supervisor::start(&config, listeners, tls, store, fails).await {
                     Ok(mut supervisor) => {
-                        let _ = ready.send(Ok(()));
+                        let _ = ready.send(Ok(supervisor.observer(seen)));
                         while let Some(request) = requested.recv().await {
                             match request {
                                 Request::Dump(reply) => drop(reply.send(supervisor.dump().await)),
@@ -209,13 +215,14 @@ impl Broker {
                 }
             });
         })?;
-        started.recv().map_err(|_| StartError::Died)??;
+        let observer = started.recv().map_err(|_| StartError::Died)??;
         Ok(Broker {
             addresses,
             listeners: open,
             requests: Some(requests),
             thread: Some(thread),
             failed: Some(failed),
+            observer,
         })
     }
 
@@ -223,6 +230,11 @@ impl Broker {
     /// that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns the view of this broker for its operators. It may outlive the broker.
+    pub fn observer(&self) -> Observer {
+        self.observer.clone()
     }
 
     /// Returns all listeners, in their order.

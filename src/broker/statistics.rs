@@ -105,6 +105,11 @@ impl BrokerStatistics {
         self.listeners.get(usize::from(listener.0))
     }
 
+    /// Returns the open connections of a listener, with those that have not sent CONNECT.
+    pub fn connections_of(&self, listener: ListenerNumber) -> usize {
+        self.listener(listener).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
     /// Returns the bytes that count against `limits.memory`.
     pub fn memory(&self) -> u64 {
         self.shared.budget.held()

@@ -1,5 +1,6 @@
 //! Starts and stops the parts of the broker, in order.
 
+use super::OpenListener;
 use super::authenticator::{Authenticator, AuthenticatorOptions};
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog, EventTopics};
@@ -10,6 +11,7 @@ use super::listener::{Acceptor, BoundListener};
 use super::message::{
     AclChanged, ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged,
 };
+use super::observer::Observer;
 use super::settings::{asks_passwords, settings};
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
@@ -74,6 +76,7 @@ pub(super) struct Supervisor {
     /// The listeners, by number.
     entrances: Vec<Arc<Entrance>>,
     statistics: Arc<BrokerStatistics>,
+    shared: Arc<SharedState>,
     log: Arc<EventLog>,
 }
 
@@ -134,8 +137,14 @@ impl Supervisor {
             tls,
             entrances,
             statistics,
+            shared,
             log,
         })
+    }
+
+    /// Returns the view of this broker for its operators.
+    pub(super) fn observer(&self, listeners: Arc<[OpenListener]>) -> Observer {
+        Observer::new(Arc::clone(&self.statistics), Arc::clone(&self.shared), listeners)
     }
 
     /// Returns the text of a dump, or one line that says why there is none.

@@ -27,6 +27,9 @@ use std::time::Duration;
 /// IANA's port for MQTT over plain TCP.
 const MQTT_PORT: u16 = 1883;
 
+/// A 1 before the port of MQTT.
+const ADMIN_PORT: u16 = 11_883;
+
 /// A Remaining Length counts to one byte below 256 MiB (5.0 section 1.5.5, 3.1.1 section 2.2.3).
 /// The last of these MiB are for what the broker adds to a message: the topic where the client sent
 /// an alias, Subscription Identifiers, the properties of a dead letter.
@@ -604,6 +607,22 @@ configuration! {
         events_per_second: u32 = 100,
             ValueType::Integer(1, 1_000_000).only(),
             why: "Many reconnects at once must not also write many lines.";
+    }
+
+    /// The HTTP interface for operators and their tools: /healthz and /readyz for probes, /metrics
+    /// for Prometheus.
+    [admin] Admin {
+        /// Addresses of the HTTP interface, each IP:PORT. If the default address is taken, the
+        /// broker warns and runs without the interface; an address that is set here must be free.
+        addresses: Vec<SocketAddr> = vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ADMIN_PORT)],
+            ValueType::Addresses.or("off", "no HTTP interface"),
+            why: "Health and metrics cost nothing until somebody asks, and only this machine can.",
+            elsewhere: "EMQX `dashboard.listeners.http.bind` and `prometheus`, NATS `http`, mosquitto `listener` with `protocol http_api`";
+        /// True if an address beyond loopback may be plain HTTP. Without it the broker does not
+        /// start with such an address, because tokens and figures would cross the network
+        /// unencrypted. Set it where a proxy or a private network protects the port.
+        allow_plain_http: bool = false,
+            ValueType::Boolean.only();
     }
 
     tables

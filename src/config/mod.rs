@@ -27,7 +27,9 @@ pub use choices::{
     AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, LogFormat, OnAckTimeout, OnExhausted,
     QueuePolicy,
 };
-pub use keys::{Acl, Auth, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys};
+pub use keys::{
+    Acl, Admin, Auth, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
+};
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};

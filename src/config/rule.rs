@@ -95,7 +95,7 @@ impl ValueRule {
             ValueType::Boolean => text.parse().ok().map(ValueKind::Boolean),
             ValueType::Integer(..) => text.parse().ok().map(ValueKind::I64),
             ValueType::Number(..) => text.parse().ok().map(ValueKind::Float),
-            ValueType::Addresses => {
+            ValueType::Addresses if !self.is_word(&Value::new(None, text)) => {
                 let items = text.split(',').map(|item| Value::new(None, item.trim()));
                 Some(ValueKind::Array(items.collect()))
             }

@@ -118,6 +118,16 @@ impl Lateness {
         Duration::from_millis(self.max_ms.load(Relaxed))
     }
 
+    /// Returns the number of events that were late by less than each power of two of milliseconds,
+    /// from 1 ms on. The last number is that of all events.
+    pub fn cumulative(&self) -> [u64; LATENESS_BUCKETS] {
+        let mut sum = 0;
+        self.counts.each_ref().map(|count| {
+            sum += count.load(Relaxed);
+            sum
+        })
+    }
+
     /// Returns the time that 99 % of the events stayed below, rounded up to a power of two of
     /// milliseconds.
     ///

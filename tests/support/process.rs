@@ -22,6 +22,8 @@ pub struct Process {
 pub fn homing_serve() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
     command.args(["serve", "--listen", "127.0.0.1:0"]);
+    // Several brokers run at once, and only one could have the default address.
+    command.env("HOMING_ADMIN__ADDRESSES", "off");
     command
 }
 

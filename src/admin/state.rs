@@ -1,0 +1,69 @@
+//! What the HTTP interface knows of the broker.
+
+use crate::broker::observer::Observer;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+/// The phase of the broker.
+#[derive(Default)]
+pub(super) struct AdminState {
+    /// Empty until clients can connect.
+    observer: OnceLock<Observer>,
+    /// The addresses that the interface is bound to. A request must name one of them as its host.
+    bound: Vec<IpAddr>,
+}
+
+impl AdminState {
+    pub(super) fn new(bound: Vec<IpAddr>) -> AdminState {
+        AdminState { observer: OnceLock::new(), bound }
+    }
+
+    /// Notes that clients can connect.
+    pub(super) fn started(&self, observer: Observer) {
+        let _ = self.observer.set(observer);
+    }
+
+    /// Returns the view of the broker; `None` while it starts.
+    pub(super) fn observer(&self) -> Option<&Observer> {
+        self.observer.get()
+    }
+
+    /// Returns true if `host` is a loopback name or address, or an address of the interface. A web
+    /// page that had its own name resolve to this machine is refused by it.
+    pub(super) fn is_own_host(&self, host: &str) -> bool {
+        let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+        let name = name.map_or(host, |(name, _)| name);
+        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        match name.parse::<IpAddr>() {
+            // Bound to all addresses, the interface is reached by any of them. A name that an
+            // attacker controls is no address.
+            Ok(address) => {
+                address.is_loopback() || self.bound.iter().any(|own| *own == address || own.is_unspecified())
+            }
+            Err(_) => name.eq_ignore_ascii_case("localhost"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn a_host_is_loopback_or_an_address_of_the_interface_and_never_a_foreign_name() {
+        let state = AdminState::new(vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9))]);
+        for own in
+            ["localhost", "LocalHost:11883", "127.0.0.1", "127.0.0.1:11883", "[::1]:11883", "10.0.0.9:80"]
+        {
+            assert!(state.is_own_host(own), "{own}");
+        }
+        for foreign in
+            ["example.com", "example.com:11883", "10.0.0.8", "localhost.example.com", "", "[::2]:1"]
+        {
+            assert!(!state.is_own_host(foreign), "{foreign}");
+        }
+        let everywhere = AdminState::new(vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)]);
+        assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));
+    }
+}

@@ -1,0 +1,6 @@
+//! The HTTP interface of the running program, as operators and their tools use it.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod http;
