@@ -7,6 +7,7 @@
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
 //! - [`permit`]: all rules of one user, and the decisions that follow from them.
 //! - [`acl`]: the permits of all users.
+//! - [`strikes`]: keys that do something too often within a window of time.
 //! - [`meter`]: rates of messages and bytes.
 //!
 //! The rules mean what they mean in mosquitto's ACL file.
@@ -19,3 +20,4 @@ pub mod meter;
 pub mod permit;
 pub mod rule;
 pub mod rule_set;
+pub mod strikes;

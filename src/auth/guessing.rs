@@ -1,105 +1,52 @@
 //! Failed logins, counted for each address, so that passwords cannot be guessed by trying.
 //!
 //! An address with more failures in a minute than allowed is blocked for five minutes. An IPv6
-//! address counts as its /64 network, because a subscriber has a whole one. A success does not
-//! reset the count, because an attacker may have one password of its own.
+//! address counts as its /64 network, because a subscriber has a whole one. Its /48 counts too,
+//! with [`SITE`] times the bound, because some subscribers have one. A success does not reset the
+//! count, because an attacker may have one password of its own.
 
-use crate::mqtt::keyed::Keyed;
+use crate::access::strikes::{StrikeRule, Strikes, host, site};
 use crate::time::Instant;
-use hashbrown::HashMap;
-use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// The time in which failures are counted together.
 const WINDOW: Duration = Duration::from_mins(1);
 /// The time for which an address is blocked.
 const BLOCK: Duration = Duration::from_mins(5);
-/// The largest number of addresses. The oldest makes room.
+/// The largest number of addresses, and of networks. The oldest that is not blocked makes room.
 const ADDRESSES: usize = 65_536;
+/// The bound of a /48 as a multiple of that of an address. A /48 may be the network of a company.
+const SITE: u32 = 16;
 
-/// The failures of all addresses. Takes at most 6 MiB.
+/// The failures of all addresses. Takes at most 14 MiB.
 #[derive(Debug)]
 pub struct Guessing {
-    allowed: u32,
-    addresses: HashMap<IpAddr, Failures, Keyed>,
-    /// All addresses in the order of their first failure.
-    order: VecDeque<IpAddr>,
-}
-
-#[derive(Debug)]
-struct Failures {
-    count: u32,
-    /// The end of the window, or of the block.
-    until: Instant,
-    is_blocked: bool,
+    hosts: Strikes<IpAddr>,
+    sites: Strikes<IpAddr>,
 }
 
 impl Guessing {
     /// Returns an empty table. An address is blocked at its failure number `allowed` in a minute.
     pub fn new(allowed: u32) -> Guessing {
-        Guessing { allowed, addresses: HashMap::default(), order: VecDeque::new() }
+        let rule = StrikeRule { limit: allowed, window: WINDOW, block: BLOCK };
+        let of_sites = StrikeRule { limit: allowed.saturating_mul(SITE), ..rule };
+        Guessing { hosts: Strikes::new(rule, ADDRESSES), sites: Strikes::new(of_sites, ADDRESSES) }
     }
 
     /// Returns true if logins of this address are refused now.
     pub fn is_blocked(&self, now: Instant, address: IpAddr) -> bool {
-        self.addresses
-            .get(&network(address))
-            .is_some_and(|failures| failures.is_blocked && failures.until > now)
+        self.hosts.is_blocked(now, &host(address))
+            || site(address).is_some_and(|site| self.sites.is_blocked(now, &site))
     }
 
     /// Counts a failed login. Returns true if the address is blocked from now on.
     pub fn failed(&mut self, now: Instant, address: IpAddr) -> bool {
-        let network = network(address);
-        if !self.addresses.contains_key(&network) {
-            self.make_room(now);
-            self.order.push_back(network);
+        if self.is_blocked(now, address) {
+            return false;
         }
-        let fresh = || Failures { count: 0, until: now + WINDOW, is_blocked: false };
-        let failures = self.addresses.entry(network).or_insert_with(fresh);
-        if failures.until <= now {
-            *failures = fresh();
-        }
-        failures.count = failures.count.saturating_add(1);
-        let becomes_blocked = !failures.is_blocked && failures.count >= self.allowed;
-        if becomes_blocked {
-            failures.is_blocked = true;
-            failures.until = now + BLOCK;
-        }
-        becomes_blocked
-    }
-
-    /// Returns the number of addresses, with those that are no longer counted.
-    pub fn len(&self) -> usize {
-        self.addresses.len()
-    }
-
-    /// Returns true if there is no address.
-    pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty()
-    }
-
-    /// Drops addresses from the front while their time is over, and one more if there is no room.
-    fn make_room(&mut self, now: Instant) {
-        while let Some(oldest) = self.order.front() {
-            let is_over = self.addresses.get(oldest).is_none_or(|failures| failures.until <= now);
-            if !is_over && self.addresses.len() < ADDRESSES {
-                break;
-            }
-            self.addresses.remove(oldest);
-            self.order.pop_front();
-        }
-    }
-}
-
-/// Returns the address that counts.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
+        let by_site = site(address).is_some_and(|site| self.sites.strike(now, site));
+        self.hosts.strike(now, host(address)) || by_site
     }
 }
 
@@ -150,15 +97,24 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded() {
-        let mut guessing = Guessing::new(1);
+    fn a_site_with_many_networks_is_blocked_too() {
+        let mut guessing = Guessing::new(4);
+        let network = |n: u16| IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 1));
+        let blocked = (0..100).position(|n| guessing.failed(NOW, network(n)));
+        assert_eq!(blocked, Some(63));
+        assert!(
+            guessing.is_blocked(NOW, network(999)) && !guessing.is_blocked(NOW, address("2001:db8:2::1"))
+        );
+    }
+
+    #[test]
+    fn a_flood_of_addresses_does_not_free_a_blocked_one() {
+        let (mut guessing, one) = (Guessing::new(2), address("192.0.2.1"));
+        assert!(!guessing.failed(NOW, one) && guessing.failed(NOW, one));
         for n in 0..u32::try_from(ADDRESSES).unwrap() + 10 {
-            assert!(guessing.failed(NOW, IpAddr::V4(n.into())));
+            guessing.failed(NOW, IpAddr::V4(n.into()));
         }
-        assert_eq!((guessing.len(), guessing.order.len()), (ADDRESSES, ADDRESSES));
-        assert!(!guessing.is_empty() && !guessing.is_blocked(NOW, address("0.0.0.9")));
-        assert!(guessing.is_blocked(NOW, address("0.0.0.10")));
-        assert!(guessing.failed(NOW + BLOCK, address("192.0.2.1")));
-        assert_eq!(guessing.len(), 1, "those whose time is over are dropped");
+        assert!(guessing.is_blocked(NOW, one));
+        assert_eq!(guessing.hosts.len(), ADDRESSES);
     }
 }
