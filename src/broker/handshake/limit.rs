@@ -1,13 +1,23 @@
 //! The limit on sockets that are in their handshakes, and the choice of the one that goes.
 
+use crate::clock;
+use crate::time::Instant;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 /// Sockets that one host may have in its handshakes, even if the limit is reached.
 const FAIR: usize = 8;
+
+/// The same for all hosts of one IPv6 /48 together, which one customer of a provider may have.
+const FAIR_SITE: usize = 64;
+
+/// The age from which a socket may go if every host has its fair share. A handshake takes less, so
+/// at the limit the sockets that make no progress go first, whoever they come from.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// The sockets in their handshakes, by host. All handshake threads and acceptors share it.
 #[derive(Debug)]
@@ -30,6 +40,7 @@ struct Table {
 #[derive(Debug)]
 struct WaitingSocket {
     number: u64,
+    since: Instant,
     /// `None` until its task runs.
     task: Option<AbortHandle>,
 }
@@ -71,30 +82,41 @@ impl HandshakeLimit {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for a socket. If there is none, aborts the oldest socket of the
-    /// host with the most, if that host has more than [`FAIR`].
+    /// Waits until there is room for a socket. If there is none, one of the present sockets is
+    /// aborted:
+    ///
+    /// 1. the oldest one of the host with the most, if that host has more than [`FAIR`];
+    /// 2. else the oldest one of the /48 with the most, if that has more than [`FAIR_SITE`];
+    /// 3. else the oldest one of all, if it is older than [`GRACE`].
+    ///
+    /// So the limit is never held shut for longer than [`GRACE`], from whatever number of hosts.
     pub(crate) async fn room(&self) {
         loop {
             let left = self.left.notified();
-            {
-                let mut table = self.table();
+            let wait = {
+                let table = self.table();
                 if table.count < self.most {
                     return;
                 }
                 // The aborted task gives its place back.
-                table.abort_oldest_of_largest();
-            }
-            left.await;
+                table.abort_one(clock::now())
+            };
+            // The time is over when the oldest socket may go.
+            let _ = tokio::time::timeout(wait, left).await;
         }
     }
 
     /// Adds a socket. The limit may be exceeded by the sockets that were accepted at once.
     pub(crate) fn enter(&self, host: Host) -> Ticket {
+        self.enter_at(clock::now(), host)
+    }
+
+    fn enter_at(&self, now: Instant, host: Host) -> Ticket {
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
         table.count += 1;
-        table.hosts.entry(host).or_default().push_back(WaitingSocket { number, task: None });
+        table.hosts.entry(host).or_default().push_back(WaitingSocket { number, since: now, task: None });
         Ticket { host, number }
     }
 
@@ -126,13 +148,38 @@ impl Table {
         self.hosts.get_mut(&ticket.host)?.iter_mut().find(|place| place.number == ticket.number)
     }
 
-    /// Costs a look at each host, which are as many as the limit at most.
-    fn abort_oldest_of_largest(&mut self) {
-        let largest = self.hosts.values().max_by_key(|places| places.len());
-        let oldest = largest.filter(|places| places.len() > FAIR).and_then(VecDeque::front);
-        if let Some(task) = oldest.and_then(|place| place.task.as_ref()) {
+    /// Aborts one socket, as [`HandshakeLimit::room`] says. Returns the time after which another
+    /// one may go. Costs a look at each host, which are as many as the limit at most.
+    fn abort_one(&self, now: Instant) -> Duration {
+        let unfair = self.oldest_of_largest_host().or_else(|| self.oldest_of_largest_site());
+        let oldest = self.hosts.values().filter_map(VecDeque::front).min_by_key(|place| place.number);
+        let old = oldest.filter(|place| now.since(place.since) >= GRACE);
+        if let Some(task) = unfair.or(old).and_then(|place| place.task.as_ref()) {
             task.abort();
+            // The place is free when the task has ended, which it reports.
+            return GRACE;
         }
+        // A socket whose task does not run yet cannot be aborted.
+        let age = oldest.map_or(Duration::ZERO, |place| now.since(place.since));
+        GRACE.saturating_sub(age).max(Duration::from_millis(10))
+    }
+
+    fn oldest_of_largest_host(&self) -> Option<&WaitingSocket> {
+        let largest = self.hosts.values().max_by_key(|places| places.len());
+        largest.filter(|places| places.len() > FAIR).and_then(VecDeque::front)
+    }
+
+    fn oldest_of_largest_site(&self) -> Option<&WaitingSocket> {
+        let mut sites: HashMap<u64, (usize, Option<&WaitingSocket>)> = HashMap::new();
+        for (host, places) in &self.hosts {
+            let Host::V6(bits) = host else { continue };
+            let (count, oldest) = sites.entry(bits >> 16).or_default();
+            *count += places.len();
+            let front = places.front().into_iter().chain(*oldest).min_by_key(|place| place.number);
+            *oldest = front;
+        }
+        let (count, oldest) = sites.into_values().max_by_key(|(count, _)| *count)?;
+        oldest.filter(|_| count > FAIR_SITE)
     }
 }
 
@@ -149,13 +196,17 @@ mod tests {
 
     /// A socket whose handshake never ends.
     fn enter(limit: &Arc<HandshakeLimit>, host: Host) -> JoinHandle<()> {
+        enter_at(limit, clock::now(), host)
+    }
+
+    fn enter_at(limit: &Arc<HandshakeLimit>, now: Instant, host: Host) -> JoinHandle<()> {
         struct Leave(Arc<HandshakeLimit>, Ticket);
         impl Drop for Leave {
             fn drop(&mut self) {
                 self.0.leave(self.1);
             }
         }
-        let ticket = limit.enter(host);
+        let ticket = limit.enter_at(now, host);
         let leave = Leave(Arc::clone(limit), ticket);
         let task = tokio::task::spawn_local(async move {
             let _leave = leave;
@@ -166,7 +217,7 @@ mod tests {
     }
 
     fn run(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         LocalSet::new().block_on(&runtime, test);
     }
 
@@ -196,6 +247,35 @@ mod tests {
             assert!(!waiting.is_finished() && sockets.iter().all(|socket| !socket.is_finished()));
             sockets[3].abort();
             waiting.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn many_networks_of_one_site_do_not_hold_the_limit() {
+        run(async {
+            let limit = Arc::new(HandshakeLimit::new(80));
+            let fair = enter(&limit, host(1));
+            let network = |n: u64| Host::V6(0x2001_0db8_0001_0000 + n);
+            let other = enter(&limit, Host::V6(0x2001_0db8_0002_0000));
+            let site: Vec<_> = (0..78).map(|n| enter(&limit, network(n))).collect();
+            limit.room().await;
+            let gone: Vec<bool> = site.iter().map(JoinHandle::is_finished).collect();
+            assert!(gone[0] && gone[1..].iter().all(|gone| !gone), "{gone:?}");
+            assert!(!fair.is_finished() && !other.is_finished());
+        });
+    }
+
+    #[test]
+    fn old_sockets_of_many_hosts_do_not_hold_the_limit() {
+        run(async {
+            let (limit, now) = (Arc::new(HandshakeLimit::new(16)), clock::now());
+            let sockets: Vec<_> = (0..16).map(|n| enter_at(&limit, now, host(n))).collect();
+            let left = limit.table().abort_one(now + GRACE / 2);
+            tokio::task::yield_now().await;
+            assert!(left == GRACE / 2 && !sockets[0].is_finished(), "it is young");
+            limit.table().abort_one(now + GRACE);
+            limit.room().await;
+            assert!(sockets[0].is_finished() && !sockets[1].is_finished(), "the first that came");
         });
     }
 
