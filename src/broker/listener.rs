@@ -1,6 +1,7 @@
 //! Listening sockets, and the task that accepts connections.
 
 use super::bind::{self, SocketFile};
+use super::connect_limits::{AddressLimit, ConnectRates};
 use super::connection::PeerAddress;
 use super::handshake::entrance::Entrance;
 use super::handshake::{Handshakes, NewSocket};
@@ -73,6 +74,17 @@ pub(super) fn open(
     Ok((BoundListener { listener, file, entrance }, address))
 }
 
+/// The limits on new connections of one listener.
+#[derive(Debug)]
+pub(super) struct ConnectLimits {
+    /// Maximum number of connections of the broker.
+    pub(super) connections: usize,
+    /// The rates of connects.
+    pub(super) rates: ConnectRates,
+    /// The limit of each address; `None` without one.
+    pub(super) addresses: Option<AddressLimit>,
+}
+
 /// Accepts connections of one listener and spreads them over the shards in turn.
 pub(super) struct Acceptor {
     listener: AsyncFd<OwnedFd>,
@@ -86,7 +98,7 @@ pub(super) struct Acceptor {
     batches: Vec<Vec<Incoming>>,
     next: usize,
     statistics: Arc<BrokerStatistics>,
-    limit: usize,
+    limits: ConnectLimits,
     /// Counts the refused connections that no line has reported.
     refusals: RateLimiter,
     /// A descriptor that is closed when there is no other, so that one socket can be accepted and
@@ -96,7 +108,7 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     /// Registers the listener with the current reactor. Its sockets go to `handshakes` if it needs
-    /// them, else to the shards. `limit` is the maximum number of connections of the broker.
+    /// them, else to the shards.
     ///
     /// # Errors
     /// The reactor refuses the listener.
@@ -105,7 +117,7 @@ impl Acceptor {
         handshakes: Option<Handshakes>,
         shards: Vec<Recipient<Adopt>>,
         statistics: Arc<BrokerStatistics>,
-        limit: usize,
+        limits: ConnectLimits,
     ) -> io::Result<Acceptor> {
         let BoundListener { listener, file, entrance } = bound;
         // SAFETY: the listener owns its descriptor. The descriptor is open and the same for as
@@ -124,7 +136,7 @@ impl Acceptor {
             shards,
             next: 0,
             statistics,
-            limit,
+            limits,
             refusals: RateLimiter::default(),
             reserve: reserve(),
         })
@@ -137,16 +149,20 @@ impl Acceptor {
                 // The backlog of the kernel holds new sockets until there is room.
                 handshakes.room().await;
             }
+            self.limits.rates.room().await;
             poll_fn(|cx| self.poll_batch(cx)).await;
             tokio::task::yield_now().await;
         }
     }
 
-    /// Accepts up to [`AT_ONCE`] sockets and hands them out. Ready after that many; one at a time
-    /// if each has to wait for room.
+    /// Accepts up to [`AT_ONCE`] sockets and hands them out. Ready after that many, or when a rate
+    /// is reached; one at a time if each has to wait for room.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let at_once = if self.handshakes.is_some() { 1 } else { AT_ONCE };
         for _ in 0..at_once {
+            if !self.limits.rates.have_room() {
+                break;
+            }
             match self.poll_accept(cx) {
                 Poll::Ready(accepted) => self.accepted(accepted),
                 Poll::Pending => {
@@ -173,8 +189,13 @@ impl Acceptor {
     fn accepted(&mut self, accepted: io::Result<(OwnedFd, PeerAddress)>) {
         match accepted {
             Ok((socket, peer)) => {
+                self.limits.rates.charge();
+                if !self.admits(&peer) {
+                    let why = format!("limits.connects_per_address is reached (the latest came from {peer})");
+                    return self.log_refused(&why);
+                }
                 let Entrance { number, connections, name, .. } = &*self.entrance;
-                match self.statistics.open_connection(*number, self.limit, *connections) {
+                match self.statistics.open_connection(*number, self.limits.connections, *connections) {
                     Ok(()) => self.begin(socket, peer),
                     Err(ConnectionLimit::Broker) => {
                         let why = format!("limits.connections is reached (the latest came from {peer})");
@@ -195,6 +216,15 @@ impl Acceptor {
             // The client has closed the connection already.
             Err(_) => {}
         }
+    }
+
+    /// Returns false if the address of a peer has opened too many connections. A proxy is not
+    /// counted: the handshake threads count the address that the proxy names.
+    fn admits(&self, peer: &PeerAddress) -> bool {
+        let Some(limit) = &self.limits.addresses else { return true };
+        let Some(address) = peer.socket_address().map(|address| address.ip()) else { return true };
+        let is_proxy = self.entrance.proxy.is_some() || self.entrance.forwarding(Some(address)).is_some();
+        is_proxy || limit.admits(clock::now(), address)
     }
 
     /// Sends a socket on: to a handshake thread, or with the others of this turn to a shard.
@@ -326,7 +356,8 @@ mod tests {
             let bound = BoundListener { listener: listener.into(), file: None, entrance };
             let shards = [Adopter::default(), Adopter::default()];
             let ways = shards.iter().map(|shard| shard.clone().start().recipient()).collect();
-            let acceptor = Acceptor::new(bound, None, ways, fixture::statistics(&fixture::shared()), 4)
+            let limits = ConnectLimits { connections: 4, rates: ConnectRates::default(), addresses: None };
+            let acceptor = Acceptor::new(bound, None, ways, fixture::statistics(&fixture::shared()), limits)
                 .expect("a reactor");
             actix_rt::spawn(acceptor.run());
             let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(address).expect("it listens")).collect();

@@ -44,6 +44,7 @@
 //! | `authenticator` | the queue and the threads that check passwords; their cache |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
+//! | `connect_limits` | connects a second, and of one address |
 //! | `listener` | accepted sockets to the shards |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
@@ -57,6 +58,7 @@
 
 mod authenticator;
 mod bind;
+mod connect_limits;
 pub mod connection;
 mod driver;
 mod dump;

@@ -20,6 +20,8 @@ pub struct BrokerStatistics {
     pub expiry: Arc<ExpiryStatistics>,
     /// The counters of the store. Empty until its threads have started, and without a store.
     store: OnceLock<Arc<WriterStatistics>>,
+    /// Sockets that were closed for `limits.connects_per_address`.
+    refused_addresses: AtomicU64,
     /// Events that the rates did not admit.
     suppressed_events: AtomicU64,
     /// Sessions whose Session Expiry Interval ran out.
@@ -60,6 +62,7 @@ impl BrokerStatistics {
             shared,
             expiry: Arc::default(),
             store: OnceLock::new(),
+            refused_addresses: AtomicU64::new(0),
             suppressed_events: AtomicU64::new(0),
             expired_sessions: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
@@ -133,6 +136,17 @@ impl BrokerStatistics {
     /// Returns the counters of the store; `None` without a store.
     pub fn store(&self) -> Option<&WriterStatistics> {
         self.store.get().map(|s| &**s)
+    }
+
+    /// Counts one socket that was closed for `limits.connects_per_address`.
+    pub fn address_refused(&self) {
+        self.refused_addresses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of sockets that were closed for `limits.connects_per_address`, since the
+    /// start.
+    pub fn refused_addresses(&self) -> u64 {
+        self.refused_addresses.load(Ordering::Relaxed)
     }
 
     /// Counts one event that the rates did not admit.

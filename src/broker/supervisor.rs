@@ -2,12 +2,13 @@
 
 use super::OpenListener;
 use super::authenticator::{Authenticator, AuthenticatorOptions};
+use super::connect_limits::{AddressLimit, ConnectRate, ConnectRates};
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog, EventTopics};
 use super::handshake::entrance::Entrance;
 use super::handshake::reload::TlsReload;
 use super::handshake::{HandshakeParts, Handshakes};
-use super::listener::{Acceptor, BoundListener};
+use super::listener::{Acceptor, BoundListener, ConnectLimits};
 use super::message::{
     AclChanged, ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged,
 };
@@ -417,7 +418,10 @@ fn start_acceptors(
     statistics: &Arc<BrokerStatistics>,
     log: &Arc<EventLog>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
-    let limit = connection_limit(config.limits.connections);
+    let connections = connection_limit(config.limits.connections);
+    let of_broker = ConnectRate::new(config.limits.connects_per_second);
+    let per_address = config.limits.connects_per_address;
+    let addresses = (per_address.limit > 0).then(|| AddressLimit::new(per_address, Arc::clone(statistics)));
     let mut acceptors = Vec::new();
     let to_shards: Vec<_> = shards.iter().map(|shard| shard.clone().recipient()).collect();
     let mut handshakes = None;
@@ -427,6 +431,7 @@ fn start_acceptors(
             statistics: Arc::clone(statistics),
             log: Arc::clone(log),
             connect_timeout: config.network.connect_timeout,
+            addresses: addresses.clone(),
         };
         let threads = config.runtime.handshake_thread_count();
         handshakes = Some(Handshakes::start(threads, config.limits.handshakes as usize, &parts)?);
@@ -434,7 +439,10 @@ fn start_acceptors(
     for bound in listeners {
         let handshakes = handshakes.clone().filter(|_| bound.entrance.has_handshakes());
         let shards = to_shards.clone();
-        let acceptor = Acceptor::new(bound, handshakes, shards, Arc::clone(statistics), limit)?;
+        let of_listener = ConnectRate::new(bound.entrance.connects_per_second);
+        let rates = ConnectRates::new(of_broker.clone().into_iter().chain(of_listener));
+        let limits = ConnectLimits { connections, rates, addresses: addresses.clone() };
+        let acceptor = Acceptor::new(bound, handshakes, shards, Arc::clone(statistics), limits)?;
         acceptors.push(actix_rt::spawn(acceptor.run()));
     }
     Ok(acceptors)

@@ -12,6 +12,7 @@ use super::choices::{
     AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, LogFormat, OnAckTimeout, OnExhausted,
     QueuePolicy,
 };
+use super::count_in;
 use super::listener::{self, Listener};
 use super::listener_checks;
 use super::redelivery_rule::{self, RedeliveryRule};
@@ -19,6 +20,7 @@ use super::rule::{ValueType, days, millis, seconds};
 use super::size::ByteSize;
 use super::table::{Key, Section, configuration};
 use super::value;
+use crate::access::strikes::StrikeRule;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -151,8 +153,8 @@ configuration! {
             why: "After a short loss of the network a fleet returns within minutes.";
         /// Failed logins of one address within a minute. At this number the address is blocked for
         /// five minutes: its logins with a password are refused with 0x8A, and 5 in 3.x, even with
-        /// the right one. An IPv6 address counts by its first 64 bits. Addresses of this machine
-        /// are never blocked.
+        /// the right one. An IPv6 address counts by its first 64 bits. Its first 48 bits count too,
+        /// with 16 times the number. Addresses of this machine are never blocked.
         failures: u32 = 10,
             ValueType::Integer(1, 1_000_000).or("off", "addresses are never blocked"),
             why: "Nobody guesses a good password in 10 trials a minute. Raise it where many clients share one address.";
@@ -206,11 +208,26 @@ configuration! {
             elsewhere: "mosquitto `max_connections`, EMQX `listeners.tcp.default.max_connections`";
         /// Connections in their handshakes (PROXY, TLS, WebSocket) at one time in the whole broker.
         /// At the limit, the oldest one of the address with the most is closed, if that address has
-        /// more than 8 (IPv6 addresses count by their first 64 bits). Otherwise no more are
-        /// accepted until one is done, and their clients wait.
+        /// more than 8 (IPv6 addresses count by their first 64 bits; with the same first 48 bits
+        /// they may have 64 together). Otherwise the oldest one of all is closed, if it is older
+        /// than two seconds. Until then no more are accepted, and their clients wait.
         handshakes: u32 = 4096,
             ValueType::Integer(1, 1_000_000).only(),
             why: "A returning fleet waits, and one host cannot keep the others out.";
+        /// Connections that are accepted in a second, in the whole broker. More wait in the backlog
+        /// of the kernel. A listener may have a rate of its own besides.
+        connects_per_second: u32 = 0,
+            ValueType::Integer(1, listener::MOST_MESSAGES).or("unlimited", "as many as come"),
+            why: "A fleet returns sooner, and no client waits so long that it gives up.",
+            elsewhere: "EMQX `listeners.tcp.default.max_conn_rate`";
+        /// Connections that one address may open within a time: "100 in 10s". Further connections
+        /// of the address are closed when they are accepted, for the same time, or for another one
+        /// with "100 in 10s for 1m". IPv6 addresses count by their first 64 bits. Behind a proxy
+        /// that names the client, the client's address counts. The newest 65,536 addresses are
+        /// counted.
+        connects_per_address: StrikeRule = StrikeRule::default(),
+            ValueType::Checked(count_in::is_rule, count_in::WORDS).or("unlimited", "addresses are not counted"),
+            why: "Many clients may share one address.";
         /// Sessions at one time in the whole broker, connected or not. A client that needs a new
         /// session beyond it is refused: 5.0 with 0x97, 3.x with return code 3. A client whose
         /// session is there is accepted.
@@ -634,6 +651,7 @@ configuration! {
     /// `name` stands in the log. `backlog` and `connections` are those of `network` and `limits`,
     /// for this listener. So are `packet_size`, `messages_per_second` and `bytes_per_second` of
     /// `limits`, and `keep_alive_maximum`, which is `maximum` of `keep_alive`.
+    /// `connects_per_second` is a rate of this listener besides that of `limits`.
     ///
     /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
     /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold. `client_id`

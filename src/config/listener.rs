@@ -113,6 +113,8 @@ fields! {
         backlog: u32, ValueType::Integer(1, 65_535).only();
         /// Connections of this listener at one time; else only `limits.connections` holds.
         connections: u32, ValueType::Integer(1, 100_000_000).only();
+        /// Connects that this listener accepts in a second, besides `limits.connects_per_second`.
+        connects_per_second: u32, ValueType::Integer(1, MOST_MESSAGES).only();
         /// PUBLISH packets that each client may send a second; else `limits.messages_per_second`.
         messages_per_second: u32, ValueType::Integer(1, MOST_MESSAGES).only();
         /// Bytes that each client may send a second; else `limits.bytes_per_second`.

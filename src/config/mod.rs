@@ -9,6 +9,7 @@
 //! restart.
 
 mod choices;
+mod count_in;
 mod keys;
 mod layer;
 mod listener;

@@ -20,6 +20,7 @@ pub(crate) mod limit;
 pub(crate) mod reload;
 mod stages;
 
+use super::connect_limits::AddressLimit;
 use super::connection::{DetachedTransport, PeerAddress};
 use super::events::EventLog;
 use super::message::{Adopt, Incoming};
@@ -75,6 +76,8 @@ pub(crate) struct HandshakeParts {
     pub(crate) log: Arc<EventLog>,
     /// The maximum time from the accept to the end of CONNECT.
     pub(crate) connect_timeout: Duration,
+    /// The limit of each address that a proxy names; `None` without one.
+    pub(crate) addresses: Option<AddressLimit>,
 }
 
 /// The way to the handshake threads. The threads end when the last copy is dropped.
@@ -181,6 +184,14 @@ impl HandshakeThread {
                 return;
             }
         };
+        if let (Some(limit), Some(source)) = (&self.parts.addresses, source)
+            && !limit.admits(clock::now(), source.ip())
+        {
+            if self.parts.log.admits(clock::now()) {
+                warn!(listener = %entrance.name, address = %source, "connection refused before CONNECT: limits.connects_per_address is reached");
+            }
+            return;
+        }
         let peer = source.map_or(peer, |source| PeerAddress::ip(entrance.number, source));
         // A client of unknown address may come from anywhere, though its proxy is local.
         arrival.reach = if is_of_unknown_source { Reach::Network } else { entrance.reach(&peer) };

@@ -1,0 +1,154 @@
+//! Limits on new connections before anything is read from them: connects a second, of the whole
+//! broker and of one listener, and connects of one address.
+//!
+//! The rates delay: sockets beyond them stay in the kernel's backlog. The limit of an address
+//! refuses: its sockets are closed and counted.
+
+use super::statistics::BrokerStatistics;
+use crate::access::meter::{MeteredRate, RateMeter};
+use crate::access::strikes::{StrikeRule, Strikes, host};
+use crate::clock;
+use crate::time::Instant;
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The number of addresses that are counted. The oldest one makes room.
+const ADDRESSES: usize = 65_536;
+
+/// The span of connects that may come at once. It is longer than [`NAP`], so that a rate is reached
+/// though the acceptor sleeps.
+const BURST: Duration = Duration::from_millis(100);
+
+/// The shortest sleep of an acceptor, so that it wakes a hundred times a second at most.
+const NAP: Duration = Duration::from_millis(10);
+
+/// A rate with its meter. All acceptors run on one thread, so they may share it.
+#[derive(Clone, Debug)]
+pub(super) struct ConnectRate {
+    rate: MeteredRate,
+    meter: Rc<Cell<RateMeter>>,
+}
+
+impl ConnectRate {
+    /// Returns the rate of so many connects a second; `None` for 0, which means no limit.
+    pub(super) fn new(per_second: u32) -> Option<ConnectRate> {
+        let rate = MeteredRate::new(per_second.into(), BURST)?;
+        Some(ConnectRate { rate, meter: Rc::new(Cell::new(RateMeter::new(clock::now()))) })
+    }
+
+    /// Returns the earliest time of the next connect.
+    fn due(&self) -> Instant {
+        self.meter.get().due(self.rate)
+    }
+
+    /// Counts one connect.
+    fn charge(&self, now: Instant) {
+        let mut meter = self.meter.get();
+        meter.charge(now, self.rate, 1);
+        self.meter.set(meter);
+    }
+}
+
+/// The rates that one acceptor keeps: those of the broker and of its listener. Empty without any.
+#[derive(Debug, Default)]
+pub(super) struct ConnectRates(Vec<ConnectRate>);
+
+impl ConnectRates {
+    /// Returns these rates together.
+    pub(super) fn new(rates: impl IntoIterator<Item = ConnectRate>) -> ConnectRates {
+        ConnectRates(rates.into_iter().collect())
+    }
+
+    /// Returns true if a socket may be accepted now. Reads no clock without rates.
+    pub(super) fn have_room(&self) -> bool {
+        self.0.is_empty() || self.due() <= clock::now()
+    }
+
+    /// Counts one accepted socket.
+    pub(super) fn charge(&self) {
+        if !self.0.is_empty() {
+            let now = clock::now();
+            self.0.iter().for_each(|rate| rate.charge(now));
+        }
+    }
+
+    /// Waits until a socket may be accepted.
+    pub(super) async fn room(&self) {
+        while !self.have_room() {
+            tokio::time::sleep(self.due().since(clock::now()).max(NAP)).await;
+        }
+    }
+
+    fn due(&self) -> Instant {
+        self.0.iter().map(ConnectRate::due).max().unwrap_or(Instant::ZERO)
+    }
+}
+
+/// The connects of each address (IPv6: each /64), for acceptors and handshake threads. Takes at
+/// most 7 MiB.
+#[derive(Clone, Debug)]
+pub(crate) struct AddressLimit {
+    strikes: Arc<Mutex<Strikes<IpAddr>>>,
+    statistics: Arc<BrokerStatistics>,
+}
+
+impl AddressLimit {
+    /// Returns the limit. The rule has the number of connects that are accepted.
+    pub(crate) fn new(rule: StrikeRule, statistics: Arc<BrokerStatistics>) -> AddressLimit {
+        // The connect after the last accepted one begins the block.
+        let rule = StrikeRule { limit: rule.limit.saturating_add(1), ..rule };
+        AddressLimit { strikes: Arc::new(Mutex::new(Strikes::new(rule, ADDRESSES))), statistics }
+    }
+
+    /// Counts a connect of an address. Returns false if it is refused, and counts that, too.
+    pub(crate) fn admits(&self, now: Instant, address: IpAddr) -> bool {
+        let address = host(address);
+        let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_refused = strikes.is_blocked(now, &address) || strikes.strike(now, address);
+        drop(strikes);
+        if is_refused {
+            self.statistics.address_refused();
+        }
+        !is_refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::fixture;
+
+    #[test]
+    fn without_rates_there_is_always_room() {
+        assert!(ConnectRate::new(0).is_none());
+        let rates = ConnectRates::default();
+        (0..1_000).for_each(|_| rates.charge());
+        assert!(rates.have_room());
+    }
+
+    #[test]
+    fn acceptors_share_the_rate_of_the_broker() {
+        let broker = ConnectRate::new(100);
+        let (one, other) = (ConnectRates::new(broker.clone()), ConnectRates::new(broker));
+        assert!(other.have_room());
+        (0..50).for_each(|_| one.charge());
+        assert!(!other.have_room() && !one.have_room());
+    }
+
+    #[test]
+    fn an_address_beyond_its_limit_is_refused_for_a_while_and_counted() {
+        let second = Duration::from_secs(1);
+        let statistics = fixture::statistics(&fixture::shared());
+        let rule = StrikeRule { limit: 2, window: second, block: second };
+        let limit = AddressLimit::new(rule, Arc::clone(&statistics));
+        let [one, other] = ["2001:db8::1", "192.0.2.1"].map(|text| text.parse().unwrap());
+        let now = Instant::from_millis(5_000);
+        let admitted = [now, now, now, now + second].map(|now| limit.admits(now, one));
+        assert_eq!(admitted, [true, true, false, true]);
+        assert!(!limit.admits(now, "2001:db8::2".parse().unwrap()) || limit.admits(now, other));
+        assert!(statistics.refused_addresses() >= 1);
+    }
+}
