@@ -2,7 +2,7 @@
 //!
 //! An address with more failures in a minute than allowed is blocked for five minutes. An IPv6
 //! address counts as its /64 network, because a subscriber has a whole one. Its /48 counts too,
-//! with [`SITE`] times the bound, because some subscribers have one. A success does not reset the
+//! with 16 times the bound, because some subscribers have one. A success does not reset the
 //! count, because an attacker may have one password of its own.
 
 use crate::access::strikes::{StrikeRule, Strikes, host, site};
