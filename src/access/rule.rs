@@ -141,9 +141,10 @@ impl RuleFilter {
 
     /// Returns true if the rule matches the Topic Name for this client. Allocates nothing.
     ///
-    /// A pattern matches as its text would with the names filled in. So a name with a slash stands
-    /// for several levels, as in mosquitto. An empty name matches nothing. The caller checks
-    /// [`ClientNames::have_wildcard`].
+    /// A pattern matches as its text would with the names filled in. So a user name with a slash
+    /// stands for several levels, as in mosquitto. A client identifier with a slash does not match
+    /// `%c`: clients choose their identifiers, and `ann/keys` would reach into the topics of `ann`.
+    /// An empty name matches nothing. The caller checks [`ClientNames::have_wildcard`].
     pub fn matches(&self, topic: &str, names: ClientNames<'_>) -> bool {
         match self.shape {
             Shape::Exact => *self.text == *topic,
@@ -188,7 +189,7 @@ impl RuleFilter {
     fn has_names(&self, names: ClientNames<'_>) -> bool {
         let Shape::Pattern { has_user, has_client, .. } = self.shape else { return true };
         (!has_user || names.user.is_some_and(|user| !user.is_empty()))
-            && (!has_client || !names.client_id.is_empty())
+            && (!has_client || !names.client_id.is_empty() && !names.client_id.contains('/'))
     }
 }
 
@@ -266,6 +267,14 @@ mod tests {
         assert!(pattern("u/%u/x").matches("u/plant/ann/x", names));
         assert!(!pattern("u/%u/x").matches("u/plant/x", names));
         assert_eq!(pattern("u/%u/x").filled(names).as_deref(), Some("u/plant/ann/x"));
+    }
+
+    #[test]
+    fn a_client_identifier_with_a_slash_matches_no_placeholder() {
+        let names = ClientNames { user: Some("ann"), client_id: "ann/keys" };
+        let rule = pattern("pumps/%c/#");
+        assert!(!rule.matches("pumps/ann/keys/x", names) && rule.filled(names).is_none());
+        assert!(pattern("homes/%u/#").matches("homes/ann/x", names));
     }
 
     #[test]

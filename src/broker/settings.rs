@@ -132,6 +132,19 @@ fn verifies_names(config: &Config) -> bool {
     })
 }
 
+/// Returns true if user names that nothing verifies count. So it is if all listeners that let in
+/// clients with such names have `anonymous = "always"`.
+fn counts_claims(config: &Config) -> bool {
+    let mut rules = config
+        .all_listeners()
+        .into_iter()
+        .map(|listener| auth_policy(&config.auth_of(&listener)))
+        .filter(|policy| policy.methods.is_empty() && policy.anonymous != Anonymous::Never)
+        .map(|policy| policy.anonymous == Anonymous::Always)
+        .peekable();
+    rules.peek().is_some() && rules.all(|is_always| is_always)
+}
+
 /// Returns true if some listener needs the password file.
 pub(super) fn asks_passwords(config: &Config) -> bool {
     config.all_listeners().iter().any(|listener| auth_policy(&config.auth_of(listener)).asks())
@@ -157,6 +170,7 @@ fn access_settings(config: &Config) -> AccessSettings {
     AccessSettings {
         acl: None,
         protects_others: verifies_names(config),
+        counts_claims: counts_claims(config),
         on_denied_subscribe: match config.acl.on_denied_subscribe {
             config::DeniedSubscribe::Refuse => DeniedSubscribe::Refuse,
             config::DeniedSubscribe::Filter => DeniedSubscribe::Filter,
@@ -270,4 +284,40 @@ fn causes(names: &[String]) -> DropReasons {
 
 fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_are_protected_once_anything_verifies_clients() {
+        let protects = |change: &dyn Fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            access_settings(&config).protects_others
+        };
+        let with_certificates = |demand: &str| {
+            let tls = config::ListenerTls {
+                client_certificates: Some(demand.to_owned()),
+                ..config::ListenerTls::default()
+            };
+            config::Listener { tls: Some(tls), ..config::Listener::default() }
+        };
+        assert!(!protects(&|_| ()));
+        assert!(!protects(&|config| config.listeners = vec![with_certificates("off")]));
+        assert!(protects(&|config| config.listeners = vec![with_certificates("optional")]));
+        assert!(protects(&|config| config.auth.password_file = "passwd".to_owned()));
+        let claims = |change: &dyn Fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            access_settings(&config).counts_claims
+        };
+        assert!(!claims(&|_| ()));
+        assert!(claims(&|config| config.auth.anonymous = config::AnonymousClients::Always));
+        assert!(!claims(&|config| {
+            config.auth.anonymous = config::AnonymousClients::Always;
+            config.auth.password_file = "passwd".to_owned();
+        }));
+    }
 }

@@ -8,6 +8,7 @@
 use crate::access::acl::Acl;
 use crate::access::cover;
 use crate::access::grant::SessionRules;
+use crate::access::identity::Identity;
 use crate::access::permit::{Coverage, Permit};
 use crate::access::rule::ClientNames;
 use std::sync::Arc;
@@ -43,6 +44,9 @@ pub struct AccessSettings {
     /// True if topics with the names and payloads of other clients need a rule. So it is once
     /// clients are authenticated.
     pub protects_others: bool,
+    /// True if a user name that nothing verifies counts. Otherwise its client has the rules of
+    /// anonymous clients.
+    pub counts_claims: bool,
     /// The treatment of a filter of which the client may read nothing.
     pub on_denied_subscribe: DeniedSubscribe,
     /// The treatment of a PUBLISH to a topic that the client may not write.
@@ -81,6 +85,12 @@ impl AccessRules {
     #[inline]
     pub(crate) fn are_on(&self) -> bool {
         self.settings.acl.is_some() || self.settings.protects_others || self.sessions_have_rules
+    }
+
+    /// Returns the names of a client that count in the rules.
+    pub(crate) fn names<'a>(&self, user: Option<&'a Identity>, client_id: &'a str) -> ClientNames<'a> {
+        let user = user.filter(|user| user.is_verified() || self.settings.counts_claims);
+        ClientNames { user: user.map(Identity::user), client_id }
     }
 
     /// Notes that a session gets rules of its own, so that rules are looked at from now on.

@@ -3,7 +3,6 @@
 
 use crate::access::grant::{Grant, SessionRules};
 use crate::access::identity::Identity;
-use crate::access::rule::ClientNames;
 use crate::mqtt::codec::DecodeError;
 use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
 use crate::routing::shared_group::Presence;
@@ -231,7 +230,7 @@ impl<'a> ConnectRequest<'a> {
         own: Option<&SessionRules>,
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
-        let names = ClientNames { user: user.map(Identity::user), client_id };
+        let names = core.access.names(user, client_id);
         match &self.connect.will {
             Some(will) if !core.access.admits_will(own, names, will.topic) => Err(ConnectRefusal::new(
                 ReasonCode::NOT_AUTHORIZED,

@@ -125,41 +125,40 @@ impl SessionEntry {
 
     /// Notes that a new session begins, without a subscription.
     pub(crate) fn begin_access(&mut self, rules: &AccessRules) {
-        let (access, names) = self.access();
+        let (access, names) = self.access(rules);
         access.begin(rules, names.user);
     }
 
     /// Returns true if the client may publish to a topic.
     pub(crate) fn may_write(&mut self, rules: &AccessRules, topic: &str) -> bool {
-        let (access, names) = self.access();
+        let (access, names) = self.access(rules);
         access.may_write(rules, names, topic)
     }
 
     /// Returns true if a message of a topic may be delivered to the client.
     pub(crate) fn may_read(&mut self, rules: &AccessRules, topic: &str) -> bool {
-        let (access, names) = self.access();
+        let (access, names) = self.access(rules);
         access.may_read(rules, names, topic)
     }
 
     /// Returns the part of a filter that the client may read. If it is not the whole filter,
     /// deliveries are checked from now on. The filter has no `$share/NAME/`.
     pub(crate) fn subscribe_access(&mut self, rules: &AccessRules, filter: &str) -> Coverage {
-        let (access, names) = self.access();
+        let (access, names) = self.access(rules);
         access.subscribe(rules, names, filter)
     }
 
     /// Returns true if the session may have messages that its client may not read, because the
     /// rules or the user have changed since the last check.
     pub(crate) fn is_unchecked(&mut self, rules: &AccessRules) -> bool {
-        let (access, _) = self.access();
+        let (access, _) = self.access(rules);
         access.is_unchecked(rules)
     }
 
     /// Finds out again if deliveries have to be checked. Returns the number of filters.
     pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> usize {
         let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
-        let user = user.as_ref().map(|user| user.user());
-        let names = ClientNames { user, client_id: &self.session.client_id };
+        let names = rules.names(user.as_deref(), &self.session.client_id);
         let subscriptions = &self.session.subscriptions;
         access.renew_guard(rules, names, subscriptions.iter().map(without_share));
         subscriptions.len()
@@ -169,8 +168,7 @@ impl SessionEntry {
     /// flight while the session has no connection.
     pub(crate) fn take_unreadable(&mut self, rules: &AccessRules) -> (Vec<Unacked>, Vec<Delivery>) {
         let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
-        let user = user.as_ref().map(|user| user.user());
-        let names = ClientNames { user, client_id: &self.session.client_id };
+        let names = rules.names(user.as_deref(), &self.session.client_id);
         access.begin_check(rules);
         let sender = &mut self.session.sender;
         let mut is_denied = |message: &Message| !access.may_read(rules, names, message.topic());
@@ -181,18 +179,20 @@ impl SessionEntry {
         (in_flight, sender.take_queued_where(is_denied))
     }
 
-    fn access(&mut self) -> (&mut SessionAccess, ClientNames<'_>) {
+    fn access(&mut self, rules: &AccessRules) -> (&mut SessionAccess, ClientNames<'_>) {
         let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
-        let user = user.as_ref().map(|user| user.user());
-        (access, ClientNames { user, client_id: &self.session.client_id })
+        (access, rules.names(user.as_deref(), &self.session.client_id))
     }
 
     /// Sets the user of the client.
     pub(crate) fn set_user(&mut self, user: Option<Arc<Identity>>) {
         if user.is_some() || self.rare.is_some() {
             let rare = self.rare.get_or_insert_default();
-            let name = |user: &Option<Arc<Identity>>| user.as_ref().map(|user| user.user().to_owned());
-            if name(&rare.user) != name(&user) {
+            let is_same = match (&rare.user, &user) {
+                (Some(one), Some(other)) => one.is_same_user(other),
+                (one, other) => one.is_none() && other.is_none(),
+            };
+            if !is_same {
                 rare.access = SessionAccess::default();
             }
             rare.user = user;

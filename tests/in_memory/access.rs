@@ -36,6 +36,7 @@ fn acl(text: &str) -> Arc<Acl> {
 fn settings(queue: usize) -> ShardSettings {
     let mut settings = driver::settings();
     settings.access.acl = Some(acl(RULES));
+    settings.access.counts_claims = true;
     settings.session.send.queue.messages = queue;
     settings
 }
@@ -350,4 +351,34 @@ fn a_change_of_the_rules_looks_at_some_sessions_in_a_turn() {
     change_rules(&mut driver, RULES);
     let (longest, _) = driver.shards[0].take_longest_turn();
     assert!(longest < 6_000, "{longest} steps");
+}
+
+#[test]
+fn a_name_that_nothing_verifies_counts_only_if_the_operator_says_so() {
+    for counts_claims in [true, false] {
+        let mut settings = settings(10);
+        settings.access.acl = Some(acl("topic write #\nuser ann\ntopic read own/#\npattern read homes/%u\n"));
+        settings.access.counts_claims = counts_claims;
+        let mut driver = MemoryDriver::new(&settings, 1);
+        let ann = user(&mut driver, "ann", "ann", 0);
+        driver.links[ann].received.clear();
+        subscribe(&mut driver, ann, &["own/#", "homes/ann"], QoS::AtLeastOnce);
+        let code = if counts_claims { 1 } else { 0x87 };
+        assert!(driver.links[ann].received.ends_with(&[code, code]), "{counts_claims}");
+    }
+}
+
+#[test]
+fn a_client_identifier_with_a_slash_reaches_no_topics_of_another_client() {
+    let mut settings = settings(10);
+    settings.access.acl = Some(acl("pattern readwrite pumps/%c/#\n"));
+    let mut driver = MemoryDriver::new(&settings, 1);
+    for (client_id, filter, code) in
+        [("ann", "pumps/ann/keys/x", 1), ("ann/keys", "pumps/ann/keys/x", 0x87), ("+", "pumps/ann/x", 0x87)]
+    {
+        let client = anonymous(&mut driver, client_id);
+        driver.links[client].received.clear();
+        subscribe(&mut driver, client, &[filter], QoS::AtLeastOnce);
+        assert!(driver.links[client].received.ends_with(&[code]), "{client_id}");
+    }
 }
