@@ -1,5 +1,4 @@
-//! DISCONNECT (3.14), enhanced authentication as far as it is refused (3.15, 4.12), and errors
-//! (4.13).
+//! DISCONNECT (3.14), enhanced authentication where it is not offered (4.12), and errors (4.13).
 
 use super::cases;
 use super::stage::{
@@ -116,7 +115,7 @@ fn unknown_authentication_method_is_closed(stage: &Stage) {
     }
 }
 
-/// No exchange is ever taken up, so it is rejected with its first packet, whatever that brings.
+/// Without a password file no exchange is taken up, so it is rejected with its first packet.
 fn rejected_exchange_is_closed(stage: &Stage) {
     stage.client("control").disconnect();
     let method = Property::AuthenticationMethod("SCRAM-SHA-256".to_owned());

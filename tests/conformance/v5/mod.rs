@@ -1,5 +1,6 @@
 //! MQTT 5.0 by its statements, and by the rules that have no number.
 
+mod authentication;
 mod closing;
 mod connack;
 mod connect;
@@ -24,6 +25,7 @@ mod will;
 use crate::harness::Case;
 
 pub const CASES: &[&[Case]] = &[
+    authentication::CASES,
     closing::CASES,
     connack::CASES,
     connect::CASES,
