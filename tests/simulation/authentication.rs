@@ -1,5 +1,6 @@
-//! An authenticator that follows a script: it decides late, is busy, or never answers, while
-//! clients come back, take over one another and go. Impostors try to get in.
+//! An authenticator that follows a script: it decides late, is busy, challenges, or never answers,
+//! while clients come back, take over one another and go. Impostors try to get in. Challenged
+//! clients answer, perhaps in several rounds, wrongly, or never.
 //!
 //! | rule | checked where |
 //! |---|---|
@@ -7,6 +8,7 @@
 //! | no impostor is let in, not even a user of its own: the session has another owner | `Connected` |
 //! | each refusal follows from the decision, or from the timeout | `Refused`, CONNACK |
 //! | no connection waits for longer than the timeout | the sweep |
+//! | no challenged client waits for longer than the time of CONNECT | the sweep |
 
 use crate::client::Offer;
 use crate::plan::{LONG, Plan, Sessions};
@@ -15,16 +17,22 @@ use crate::trace::trace;
 use crate::world::{Event, Phase, World};
 use homing::access::identity::{Identity, IdentitySource};
 use homing::mqtt::codec;
-use homing::mqtt::packet::{Connect, ConnectProperties, Packet, ProtocolVersion, ReasonCode};
+use homing::mqtt::packet::{Auth, Connect, ConnectProperties, Packet, ProtocolVersion, ReasonCode};
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::shard::ConnectionId;
-use homing::shard::authentication::{AuthDecision, AuthRequest};
+use homing::shard::authentication::{AuthDecision, AuthExchange, AuthRequest, Challenge, ExchangeStep};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Seeds that failed before there was an authenticator play without one.
 const AUTHENTICATION: u64 = 0x105_0000_0000;
 
+/// Seeds that failed before there were challenges play the same without them.
+const CHALLENGES: u64 = 0x106_0000_0000;
+
+const METHOD: &str = "SCRAM-SHA-256";
+const AGAIN: &[u8] = b"again";
 const RIGHT: &[u8] = b"right";
 const WRONG: &[u8] = b"wrong";
 
@@ -44,8 +52,55 @@ pub struct Script {
 pub struct Authenticator {
     pub script: Option<Script>,
     rng: Rng,
+    /// Decides about challenges alone.
+    challenges: Rng,
+    /// The clients that use an Authentication Method.
+    exchanges: Vec<bool>,
     /// The user name of each client; `None` for anonymous clients.
     users: Vec<Option<String>>,
+}
+
+/// The answer of a challenged client, as the exchange has seen it.
+#[derive(Clone, Debug, Default)]
+struct Answered(Arc<AtomicU8>);
+
+impl Answered {
+    const RIGHT: u8 = 1;
+    const WRONG: u8 = 2;
+
+    fn is(&self, answer: u8) -> bool {
+        self.0.load(Relaxed) == answer
+    }
+}
+
+/// An exchange that asks until the answer is right or wrong.
+#[derive(Debug)]
+struct ScriptedExchange {
+    user: String,
+    answered: Answered,
+}
+
+impl AuthExchange for ScriptedExchange {
+    fn user(&self) -> &str {
+        &self.user
+    }
+
+    fn answer(&self, data: &[u8]) -> ExchangeStep {
+        let (answer, decision) = match data {
+            RIGHT => {
+                let identity = Identity::new(&self.user, IdentitySource::Password);
+                (Answered::RIGHT, AuthDecision::Allow(Arc::new(identity).into()))
+            }
+            AGAIN => {
+                let exchange = ScriptedExchange { user: self.user.clone(), answered: self.answered.clone() };
+                let data = AGAIN.into();
+                return ExchangeStep::Challenge(Challenge { data, exchange: Arc::new(exchange) });
+            }
+            _ => (Answered::WRONG, AuthDecision::Deny("wrong answer")),
+        };
+        self.answered.0.store(answer, Relaxed);
+        ExchangeStep::Decided { decision, data: Box::default() }
+    }
 }
 
 /// The authentication of one socket.
@@ -55,6 +110,7 @@ pub struct Credentials {
     is_impostor: bool,
     asked: Option<u64>,
     decision: Option<AuthDecision>,
+    answered: Answered,
     /// The refusal that CONNACK has.
     refused: Option<ReasonCode>,
 }
@@ -70,12 +126,21 @@ impl Authenticator {
             impostors: rng.pick(&[0, 10, 30]),
         });
         if plays {
-            plan.settings.auth =
-                AuthPolicy { anonymous: Anonymous::Always, methods: vec![AuthMethod::Password] };
+            plan.settings.auth = AuthPolicy {
+                anonymous: Anonymous::Always,
+                methods: vec![AuthMethod::Scram, AuthMethod::Password],
+            };
             plan.settings.auth_timeout = Duration::from_millis(rng.pick(&[300, 1_000, 2_000]));
         }
         let user = |n| (plays && rng.percent(80)).then(|| format!("user-{n}"));
-        Authenticator { script, users: (0..plan.clients.len()).map(user).collect(), rng }
+        let users: Vec<_> = (0..plan.clients.len()).map(user).collect();
+        let mut challenges = Rng::new(seed ^ CHALLENGES);
+        let part = challenges.pick(&[0, 50, 100]);
+        let exchange = |(n, user): (usize, &Option<String>)| {
+            user.is_some() && plan.clients[n].version.is_v5() && challenges.percent(part)
+        };
+        let exchanges = users.iter().enumerate().map(exchange).collect();
+        Authenticator { script, users, rng, exchanges, challenges }
     }
 }
 
@@ -86,6 +151,27 @@ impl World {
         self.sockets[socket].credentials.user = user.clone();
         let password = user.is_some().then_some(RIGHT);
         (user, password)
+    }
+
+    /// The Authentication Method and Data of a client's CONNECT, if it uses a method.
+    pub fn method(&self, client: usize) -> Option<(&'static str, &'static [u8])> {
+        self.authenticator.exchanges[client].then_some((METHOD, b"first"))
+    }
+
+    /// A client is challenged: it answers, or stays silent.
+    pub fn challenged(&mut self, client: usize) {
+        let chaos = self.phase == Phase::Chaos;
+        let data = match self.authenticator.challenges.below(100) {
+            0..10 if chaos => return self.saw("a challenged client stays silent"),
+            10..20 if chaos => WRONG,
+            20..40 => AGAIN,
+            _ => RIGHT,
+        };
+        self.saw("a challenged client answers");
+        let (method, data) = (Some(METHOD), Some(data));
+        let reason = ReasonCode::CONTINUE_AUTHENTICATION;
+        let auth = Auth { reason, method, data, reason_string: None, user_properties: Vec::new() };
+        self.send(client, &Packet::Auth(auth));
     }
 
     /// A shard asks.
@@ -106,8 +192,14 @@ impl World {
             self.sockets[socket].credentials.is_impostor && self.has_owner(self.sockets[socket].client);
         let rng = &mut self.authenticator.rng;
         let is_right = is_right || is_another_user && rng.percent(50);
+        let credentials = &self.sockets[socket].credentials;
         let decision = match (&request.user_name, is_right) {
             _ if chaos && rng.percent(script.busy) => AuthDecision::Busy,
+            _ if request.exchange.is_some() => {
+                let (user, answered) = (credentials.user.clone(), credentials.answered.clone());
+                let exchange = ScriptedExchange { user: user.unwrap_or_default(), answered };
+                AuthDecision::Challenge(Challenge { data: AGAIN.into(), exchange: Arc::new(exchange) })
+            }
             (Some(user), true) => {
                 AuthDecision::Allow(Arc::new(Identity::new(user, IdentitySource::Password)).into())
             }
@@ -141,10 +233,11 @@ impl World {
 
     /// A client was let in: it had to be.
     pub fn check_entered(&mut self, socket: usize) -> Result<(), String> {
-        let Credentials { user, is_impostor, decision, .. } = &self.sockets[socket].credentials;
+        let Credentials { user, is_impostor, decision, answered, .. } = &self.sockets[socket].credentials;
         match (user, decision) {
             _ if *is_impostor => Err(format!("an impostor is let in by socket {socket}")),
             (None, None) => Ok(()),
+            (Some(_), Some(AuthDecision::Challenge(_))) if answered.is(Answered::RIGHT) => Ok(()),
             (Some(user), Some(AuthDecision::Allow(grant))) if grant.identity.user() == user => Ok(()),
             _ => Err(format!("{user:?} is let in by socket {socket} after {decision:?}")),
         }
@@ -153,6 +246,8 @@ impl World {
     /// A client was refused for its credentials. Returns `None` if that was not the reason.
     pub fn check_kept_out(&mut self, socket: usize, reason: ReasonCode) -> Option<Result<(), String>> {
         let timeout = self.plan.settings.auth_timeout.as_millis() as u64;
+        let connect_ms = self.plan.settings.connect_timeout.as_millis() as u64;
+        let age = self.now - self.sockets[socket].accepted;
         let credentials = &mut self.sockets[socket].credentials;
         let asked = credentials.asked?;
         let waited = self.now - asked;
@@ -162,6 +257,16 @@ impl World {
                 if credentials.is_impostor =>
             {
                 (Ok(()), "another user owns the session")
+            }
+            (Some(AuthDecision::Challenge(_)), ReasonCode::NOT_AUTHORIZED)
+                if credentials.answered.is(Answered::WRONG) =>
+            {
+                (Ok(()), "a wrong answer to a challenge")
+            }
+            (Some(AuthDecision::Challenge(_)), ReasonCode::NOT_AUTHORIZED)
+                if !credentials.answered.is(Answered::RIGHT) && age >= connect_ms =>
+            {
+                (Ok(()), "no answer to a challenge within the time of CONNECT")
             }
             (Some(AuthDecision::Busy), ReasonCode::SERVER_BUSY) => (Ok(()), "the authenticator is busy"),
             // The request leaves at the end of the turn in which the wait began.
@@ -204,6 +309,21 @@ impl World {
         });
         if let Some(socket) = overdue {
             self.fail(format!("socket {socket} still waits for the authenticator"));
+        }
+        let connect = self.plan.settings.connect_timeout.as_millis() as u64;
+        let is_challenged = |credentials: &Credentials| {
+            matches!(credentials.decision, Some(AuthDecision::Challenge(_)))
+                && credentials.refused.is_none()
+                && !credentials.answered.is(Answered::RIGHT)
+        };
+        let overdue = self.sockets.iter().position(|s| {
+            s.place.is_some()
+                && s.closing.is_none()
+                && is_challenged(&s.credentials)
+                && self.now > s.accepted + connect + timeout + late
+        });
+        if let Some(socket) = overdue {
+            self.fail(format!("socket {socket} still waits for the answer to a challenge"));
         }
     }
 

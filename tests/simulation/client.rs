@@ -417,6 +417,11 @@ impl World {
             properties.receive_maximum = manners.receive_maximum;
             properties.topic_alias_maximum = manners.alias_maximum;
         }
+        let (mut user_name, mut password) = self.credentials(client, socket);
+        if let Some((method, data)) = self.method(client) {
+            (properties.authentication_method, properties.authentication_data) = (Some(method), Some(data));
+            (user_name, password) = (None, None);
+        }
         let payload = will.map(|(message, _)| (message as u32).to_be_bytes());
         let will = will.zip(payload.as_ref()).map(|((message, delay), payload)| {
             let m = &self.oracle.messages[message];
@@ -430,7 +435,6 @@ impl World {
                 forwarded: Default::default(),
             }
         });
-        let (user_name, password) = self.credentials(client, socket);
         let connect = Connect {
             version: manners.version,
             clean_start: clean,

@@ -14,6 +14,8 @@ use std::collections::btree_map::Entry;
 /// A packet in what of it matters, free of its bytes.
 enum Got {
     Connack(Connack),
+    /// A challenge.
+    Auth,
     Publish {
         copy: Arrival,
         topic: Option<Topic>,
@@ -52,6 +54,7 @@ impl Got {
                 alias_maximum: c.properties.topic_alias_maximum.unwrap_or(0),
                 expiry: c.properties.session_expiry,
             }),
+            Packet::Auth(_) => Got::Auth,
             Packet::Publish(p) if p.topic.starts_with("$dead/") => {
                 let message = p.payload.first_chunk().map_or(EMPTY, |m| u32::from_be_bytes(*m) as usize);
                 Got::DeadLetter(message, p.packet_id.map_or(0, |id| id.get()))
@@ -120,6 +123,10 @@ impl World {
         let Some(connection) = self.clients[client].connection.as_mut() else { return Ok(()) };
         match got {
             Got::Connack(connack) => self.got_connack(client, &connack),
+            Got::Auth if !connection.established => {
+                self.challenged(client);
+                Ok(())
+            }
             _ if !connection.established => Err("something came before CONNACK".into()),
             Got::Publish { copy, topic, alias, has_name } => {
                 let topic = self.resolve(client, topic, alias, has_name)?;
@@ -139,6 +146,7 @@ impl World {
             }
             Got::Suback(id, reasons) => self.got_suback(client, id, &reasons),
             Got::Unsuback(id, reasons) => self.got_unsuback(client, id, &reasons),
+            Got::Auth => Err("AUTH after CONNACK".into()),
             Got::Other => Ok(()),
         }
     }
