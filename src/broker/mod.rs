@@ -50,7 +50,7 @@
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
 //! | [`message`] | the messages between actors |
-//! | [`observer`], [`statistics`] | what an operator may see of the broker |
+//! | [`observer`], [`question`], [`statistics`] | what an operator may see of the broker |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
 //! | `sys`, `dump` | the counters of `$SYS`; the text of SIGUSR1 |
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
@@ -69,6 +69,7 @@ mod handshake;
 mod listener;
 pub mod message;
 pub mod observer;
+pub mod question;
 mod rate_limit;
 mod settings;
 pub mod shard_actor;

@@ -4,9 +4,17 @@
 //! shards report once a second, so reading them costs the shards nothing.
 
 use super::OpenListener;
+use super::question::{AskShard, ShardAnswer};
+use super::shard_actor::ShardActor;
 use super::statistics::BrokerStatistics;
-use crate::shard::SharedState;
+use crate::shard::observe::query::Query;
+use crate::shard::{SharedState, shard_of};
+use actix::Addr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Time for the answer of a shard.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// A view of a running broker.
 #[derive(Clone)]
@@ -14,15 +22,44 @@ pub struct Observer {
     statistics: Arc<BrokerStatistics>,
     shared: Arc<SharedState>,
     listeners: Arc<[OpenListener]>,
+    shards: Arc<[Addr<ShardActor>]>,
 }
+
+/// The shard did not answer in time, or the broker stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoAnswer;
 
 impl Observer {
     pub(super) fn new(
         statistics: Arc<BrokerStatistics>,
         shared: Arc<SharedState>,
         listeners: Arc<[OpenListener]>,
+        shards: &[Addr<ShardActor>],
     ) -> Observer {
-        Observer { statistics, shared, listeners }
+        Observer { statistics, shared, listeners, shards: shards.into() }
+    }
+
+    /// Returns the number of shards.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Returns the number of the shard in which the session of a client lives.
+    pub fn shard_of(&self, client_id: &str) -> usize {
+        usize::from(shard_of(client_id, self.shards.len() as u8).0)
+    }
+
+    /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard
+    /// answers all before it reads a socket.
+    ///
+    /// # Errors
+    /// There is no such shard, it does not answer within two seconds, or the broker stops.
+    pub async fn ask(&self, shard: usize, query: Query) -> Result<ShardAnswer, NoAnswer> {
+        let shard = self.shards.get(shard).ok_or(NoAnswer)?;
+        match tokio::time::timeout(ANSWER, shard.send(AskShard(query))).await {
+            Ok(Ok(answer)) => Ok(answer),
+            _ => Err(NoAnswer),
+        }
     }
 
     /// Returns the counters of the broker, as of the shards' last reports.

@@ -11,6 +11,7 @@ use crate::broker::message::{
     AclChanged, Adopt, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged, TlsChanged,
 };
 use crate::broker::message::{StartTimers, Stop};
+use crate::broker::question::AskShard;
 use crate::broker::sys;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
@@ -209,6 +210,14 @@ impl Handler<InspectShard> for ShardActor {
 
     fn handle(&mut self, _: InspectShard, _: &mut Context<ShardActor>) -> Self::Result {
         MessageResult(self.driver.inspect())
+    }
+}
+
+impl Handler<AskShard> for ShardActor {
+    type Result = MessageResult<AskShard>;
+
+    fn handle(&mut self, question: AskShard, _: &mut Context<ShardActor>) -> Self::Result {
+        MessageResult(self.driver.answer(&question.0))
     }
 }
 

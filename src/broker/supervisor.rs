@@ -145,7 +145,7 @@ impl Supervisor {
 
     /// Returns the view of this broker for its operators.
     pub(super) fn observer(&self, listeners: Arc<[OpenListener]>) -> Observer {
-        Observer::new(Arc::clone(&self.statistics), Arc::clone(&self.shared), listeners)
+        Observer::new(Arc::clone(&self.statistics), Arc::clone(&self.shared), listeners, &self.shards)
     }
 
     /// Returns the text of a dump, or one line that says why there is none.

@@ -130,6 +130,7 @@ use features::delayed::Delayed;
 use lifecycle::Lifecycle;
 use observe::client_events::DisconnectCause;
 use observe::longest_wait::LongestWait;
+use observe::query::{self, Query, QueryAnswer};
 use observe::usage::{self, ResourceUsage};
 pub use receive::ReadProgress;
 use route::{Routes, Routing};
@@ -553,6 +554,11 @@ impl Shard {
     /// Returns the state that this shard shares with the others.
     pub fn shared(&self) -> Arc<SharedState> {
         Arc::clone(&self.core.shared)
+    }
+
+    /// Answers a question of an operator. Changes nothing.
+    pub fn answer(&self, now: Instant, query: &Query) -> QueryAnswer {
+        query::answer(now, query, &self.core)
     }
 
     /// Returns the sessions whose oldest unacknowledged packets are the oldest, the oldest first,

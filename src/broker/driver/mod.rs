@@ -28,6 +28,7 @@ use crate::broker::connection::{
 use crate::broker::dump::{Diagnosis, SESSIONS, ShardInspection};
 use crate::broker::events::EventListeners;
 use crate::broker::message::{ConnectPeers, Decided, Incoming, PasswordsChanged, TlsChanged};
+use crate::broker::question::{ShardAnswer, SocketFacts};
 use crate::broker::statistics::BrokerStatistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
@@ -37,6 +38,7 @@ use crate::session::outbound::stall::SocketView;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::deadlines::OverdueConnection;
 use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::observe::query::{Query, QueryAnswer, SessionSummary};
 use crate::shard::{ConnectionId, ReadProgress, Shard};
 use crate::time::Instant;
 use actix::Addr;
@@ -359,6 +361,25 @@ impl ShardDriver {
             waiting.push((found, diagnosis));
         }
         ShardInspection { snapshot: shard.snapshot(), open: handles.open(), waiting }
+    }
+
+    /// Answers a question of an operator. Costs two system calls for each connected session in the
+    /// answer that has something unacknowledged.
+    pub fn answer(&self, query: &Query) -> ShardAnswer {
+        let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
+        let answer = shard.answer(now, query);
+        let facts = |row: &SessionSummary| {
+            let handle = handles.find(row.connection?)?;
+            let unacknowledged = row.oldest.is_some();
+            let view = || shard.diagnose(now, handle.id, handle.transport().view());
+            let stall = unacknowledged.then(view).flatten();
+            Some(SocketFacts { session: row.id, address: handle.peer.to_string(), stall })
+        };
+        let sockets = match &answer {
+            QueryAnswer::Sessions(rows, _) => rows.iter().filter_map(facts).collect(),
+            QueryAnswer::Session(detail) => detail.iter().filter_map(|detail| facts(&detail.row)).collect(),
+        };
+        ShardAnswer { answer, sockets }
     }
 
     /// Returns the counters of the broker.

@@ -118,6 +118,17 @@ impl Release {
     }
 }
 
+/// One unfinished packet of the window, for an operator.
+#[derive(Clone, Copy, Debug)]
+pub struct InFlightView<'a> {
+    /// The transmission record.
+    pub transmission: &'a Transmission,
+    /// The message; `None` for a PUBREL, which has none any more.
+    pub delivery: Option<&'a Delivery>,
+    /// True if the packet was sent on the present connection.
+    pub sent_here: bool,
+}
+
 /// One packet of the window that was sent on this connection.
 #[derive(Debug)]
 pub enum InFlightPacket<'a> {

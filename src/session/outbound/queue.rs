@@ -155,6 +155,11 @@ impl Queue {
         self.entries.is_empty() && self.parked.is_empty()
     }
 
+    /// Iterates over the deliveries that are in memory, in their order.
+    pub fn view(&self) -> impl Iterator<Item = &Delivery> {
+        self.entries.iter()
+    }
+
     /// Returns the bytes of the deliveries, each with its message in full.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -9,7 +9,7 @@ use crate::persistence::records::{BodyNumber, EntryNumber, Flight, ReadEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, Drops};
-use crate::session::outbound::in_flight_packet::Unacked;
+use crate::session::outbound::in_flight_packet::{InFlightView, Unacked};
 use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
 use crate::session::outbound::window::{InFlight, Quota, Received};
 use crate::session::policy::SendPolicy;
@@ -40,6 +40,16 @@ impl Sender {
     /// Creates an empty sending half.
     pub fn new(redelivery: Arc<SessionRedelivery>) -> Sender {
         Sender { window: None, queue: None, redelivery }
+    }
+
+    /// Iterates over all unfinished packets: PUBLISHes oldest first, then PUBRELs.
+    pub fn view_in_flight(&self) -> impl Iterator<Item = InFlightView<'_>> {
+        self.window.iter().flat_map(|window| window.view())
+    }
+
+    /// Iterates over the queued deliveries that are in memory, in their order.
+    pub fn view_queue(&self) -> impl Iterator<Item = &Delivery> {
+        self.queue.iter().flat_map(|queue| queue.view())
     }
 
     /// Returns the session's redelivery settings.

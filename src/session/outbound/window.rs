@@ -12,7 +12,7 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::persistence::records::Flight;
 use crate::persistence::rows::Entry;
-use crate::session::outbound::in_flight_packet::{InFlightPacket, Release, Unacked};
+use crate::session::outbound::in_flight_packet::{InFlightPacket, InFlightView, Release, Unacked};
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::{Stall, StallCause};
 use crate::session::outbound::transmission::{IDS, Transmission, packet_id};
@@ -115,6 +115,20 @@ impl InFlight {
     pub fn packets(&mut self) -> impl Iterator<Item = InFlightPacket<'_>> {
         let publishes = self.publishes.iter_mut().take(self.sent).map(InFlightPacket::Publish);
         publishes.chain(self.releases.iter_mut().map(InFlightPacket::Release))
+    }
+
+    /// Iterates over all unfinished packets: PUBLISHes oldest first, then PUBRELs.
+    pub fn view(&self) -> impl Iterator<Item = InFlightView<'_>> {
+        let publishes = self.publishes.iter().enumerate().map(|(index, publish)| InFlightView {
+            transmission: &publish.transmission,
+            delivery: Some(&publish.delivery),
+            sent_here: index < self.sent,
+        });
+        publishes.chain(self.releases.iter().map(|release| InFlightView {
+            transmission: &release.transmission,
+            delivery: None,
+            sent_here: true,
+        }))
     }
 
     /// Returns the PUBLISH that was sent last on this connection.

@@ -5,6 +5,7 @@
 //! | `client_events` | the events of clients: connected, disconnected, stalled and the like |
 //! | `notes` | notes an event where it happens |
 //! | `last_disconnect` | the topics of last-disconnect records |
+//! | [`query`] | answers the questions of operators about sessions |
 //! | `longest_wait` | the clients that have waited longest for an acknowledgement |
 //! | `usage` | counts the resources that a shard holds |
 
@@ -12,4 +13,5 @@ pub mod client_events;
 pub mod last_disconnect;
 pub mod longest_wait;
 mod notes;
+pub mod query;
 pub mod usage;

@@ -1,0 +1,41 @@
+//! Questions of operators to one shard, and the answers with what the sockets say.
+
+use crate::session::outbound::stall::Stall;
+use crate::shard::observe::query::{Query, QueryAnswer};
+use crate::shard::slots::SessionId;
+use actix::Message;
+
+/// Asks a shard. The answer comes after the turn that is under way.
+#[derive(Clone, Debug)]
+pub struct AskShard(pub Query);
+
+impl Message for AskShard {
+    type Result = ShardAnswer;
+}
+
+/// The answer of a shard.
+#[derive(Debug)]
+pub struct ShardAnswer {
+    /// The answer of the shard's core.
+    pub answer: QueryAnswer,
+    /// What the sockets of the connected sessions in the answer say.
+    pub sockets: Vec<SocketFacts>,
+}
+
+impl ShardAnswer {
+    /// Returns what the socket of a session says; `None` while its client is away.
+    pub fn socket_of(&self, id: SessionId) -> Option<&SocketFacts> {
+        self.sockets.iter().find(|facts| facts.session == id)
+    }
+}
+
+/// What the socket of a connected session says.
+#[derive(Clone, Debug)]
+pub struct SocketFacts {
+    /// The session.
+    pub session: SessionId,
+    /// The address of the client.
+    pub address: String,
+    /// The oldest unacknowledged message with its diagnosed cause; `None` if all is acknowledged.
+    pub stall: Option<Stall>,
+}

@@ -1,0 +1,250 @@
+//! Questions of operators about the sessions of one shard, and their answers.
+//!
+//! A question changes nothing. Its cost is bounded by [`SLOTS`] and [`ROWS`], whatever the number
+//! of sessions and messages: a listing of many sessions takes many questions, between which the
+//! shard does its work.
+
+use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
+use crate::session::outbound::in_flight_packet::InFlightView;
+use crate::session::outbound::queue::Delivery;
+use crate::session::outbound::stall::Stall;
+use crate::shard::arrival::ListenerNumber;
+use crate::shard::core::Core;
+use crate::shard::session_entry::SessionEntry;
+use crate::shard::slots::{ConnectionId, SessionId};
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Slots of sessions that one question visits at most: 0.1 ms at 100 ns each.
+pub const SLOTS: u32 = 1_024;
+
+/// Sessions, messages or filters in one answer at most.
+pub const ROWS: usize = 256;
+
+/// A question.
+#[derive(Clone, Debug)]
+pub enum Query {
+    /// The sessions in the slots from `from` on that `filter` admits, at most `most` and [`ROWS`].
+    Sessions {
+        /// The first slot; 0 at the beginning.
+        from: u32,
+        /// Maximum number of sessions in the answer.
+        most: usize,
+        /// The sessions that are wanted.
+        filter: SessionFilter,
+    },
+    /// The session of a client, with its first messages and filters.
+    Session {
+        /// The Client Identifier.
+        client_id: Box<str>,
+    },
+}
+
+/// The sessions that an operator wants to see. The default admits all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SessionFilter {
+    /// Connected sessions, or those without a connection.
+    pub connected: Option<bool>,
+    /// The beginning of the Client Identifier.
+    pub prefix: Box<str>,
+    /// The user name.
+    pub user: Option<Box<str>>,
+    /// Messages in the queue, at least.
+    pub min_queued: usize,
+    /// Messages in flight, at least.
+    pub min_in_flight: usize,
+    /// Age of the oldest unacknowledged message, at least.
+    pub min_unacked_age: Duration,
+}
+
+impl SessionFilter {
+    /// Returns true if a session is wanted.
+    fn admits(&self, now: Instant, entry: &SessionEntry) -> bool {
+        let (session, sender) = (&entry.session, &entry.session.sender);
+        self.connected.is_none_or(|connected| connected == entry.connection.is_some())
+            && session.client_id.starts_with(&*self.prefix)
+            && self.user.as_deref().is_none_or(|name| entry.user().is_some_and(|user| user.user() == name))
+            && sender.queued() >= self.min_queued
+            && sender.in_flight() >= self.min_in_flight
+            && (self.min_unacked_age.is_zero()
+                || sender.oldest_unacknowledged(now).is_some_and(|stall| stall.age >= self.min_unacked_age))
+    }
+}
+
+/// An answer, in the order of [`Query`].
+#[derive(Clone, Debug)]
+pub enum QueryAnswer {
+    /// Sessions, and the slot with which the next question begins; `None` at the end.
+    Sessions(Vec<SessionSummary>, Option<u32>),
+    /// The session; `None` if the shard has none of this client.
+    Session(Option<Box<SessionDetail>>),
+}
+
+/// A session in a list.
+#[derive(Clone, Debug)]
+pub struct SessionSummary {
+    /// The session's place in the shard.
+    pub id: SessionId,
+    /// The Client Identifier.
+    pub client_id: Box<str>,
+    /// The user name of the client; `None` for an anonymous client.
+    pub user: Option<Box<str>>,
+    /// The protocol version of the last connection.
+    pub version: ProtocolVersion,
+    /// The connection; `None` while the client is away.
+    pub connection: Option<ConnectionId>,
+    /// The listener of the connection; that of number 0 without one.
+    pub listener: ListenerNumber,
+    /// The time at which the session ends; [`Instant::NEVER`] while the client is connected.
+    pub ends: Instant,
+    /// The Session Expiry Interval, in seconds. 0xFFFF_FFFF is never.
+    pub expiry: u32,
+    /// Messages in flight.
+    pub in_flight: usize,
+    /// Messages in the queue.
+    pub queued: usize,
+    /// Bytes of the messages in the queue.
+    pub queued_bytes: usize,
+    /// Messages that wait for room in the queue.
+    pub held: usize,
+    /// Subscriptions.
+    pub subscriptions: usize,
+    /// The oldest unacknowledged message. Its cause is not diagnosed; the driver does that.
+    pub oldest: Option<Stall>,
+    /// The earliest time at which a message in flight is sent again or counts as overdue;
+    /// [`Instant::NEVER`] if none is.
+    pub due: Instant,
+}
+
+/// A session with its messages.
+#[derive(Clone, Debug)]
+pub struct SessionDetail {
+    /// The session.
+    pub row: SessionSummary,
+    /// The messages in flight, in their order, the first [`ROWS`].
+    pub in_flight: Vec<InFlightSummary>,
+    /// The messages in the queue, in their order, the first [`ROWS`] that are in memory.
+    pub queue: Vec<MessageSummary>,
+    /// The Topic Filters, the first [`ROWS`].
+    pub filters: Vec<Box<str>>,
+}
+
+/// A message in flight.
+#[derive(Clone, Debug)]
+pub struct InFlightSummary {
+    /// The Packet Identifier.
+    pub packet_id: PacketId,
+    /// The message; `None` at QoS 2 once PUBREC has come, because only PUBCOMP is awaited then.
+    pub message: Option<MessageSummary>,
+    /// Time since the first transmission.
+    pub age: Duration,
+    /// Transmissions over all connections.
+    pub transmissions: u16,
+    /// The time at which it is sent again or counts as overdue; [`Instant::NEVER`] for neither.
+    pub due: Instant,
+    /// True if the message was sent on the present connection.
+    pub sent_here: bool,
+}
+
+/// A message that waits for its receiver.
+#[derive(Clone, Debug)]
+pub struct MessageSummary {
+    /// The Topic Name, in full.
+    pub topic: Box<str>,
+    /// The QoS of the delivery.
+    pub qos: QoS,
+    /// Bytes of the payload.
+    pub payload: usize,
+    /// The RETAIN flag.
+    pub retain: bool,
+    /// The time at which the message expires; [`Instant::NEVER`] without an interval.
+    pub expires: Instant,
+}
+
+impl MessageSummary {
+    fn of(delivery: &Delivery) -> MessageSummary {
+        let message = &delivery.message;
+        MessageSummary {
+            topic: message.topic().into(),
+            qos: delivery.qos,
+            payload: message.payload().len(),
+            retain: delivery.retain,
+            expires: message.header().expires,
+        }
+    }
+}
+
+/// Answers a question.
+pub(crate) fn answer(now: Instant, query: &Query, core: &Core) -> QueryAnswer {
+    match query {
+        Query::Sessions { from, most, filter } => {
+            let (rows, next) = sessions(now, *from, (*most).min(ROWS), filter, core);
+            QueryAnswer::Sessions(rows, next)
+        }
+        Query::Session { client_id } => {
+            let found = core.sessions.find(client_id).and_then(|id| Some((id, core.sessions.get(id)?)));
+            QueryAnswer::Session(found.map(|(id, entry)| Box::new(detail(now, id, entry, core))))
+        }
+    }
+}
+
+fn sessions(
+    now: Instant,
+    from: u32,
+    most: usize,
+    filter: &SessionFilter,
+    core: &Core,
+) -> (Vec<SessionSummary>, Option<u32>) {
+    let end = core.sessions.end_of_slots();
+    let until = end.min(from.saturating_add(SLOTS));
+    let mut rows = Vec::new();
+    for slot in from..until {
+        if rows.len() >= most.max(1) {
+            return (rows, Some(slot));
+        }
+        if let Some((id, entry)) = core.sessions.at(slot).filter(|(_, entry)| filter.admits(now, entry)) {
+            rows.push(row(now, id, entry, core));
+        }
+    }
+    (rows, (until < end).then_some(until))
+}
+
+fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> SessionSummary {
+    let (session, sender) = (&entry.session, &entry.session.sender);
+    let connection = entry.connection.and_then(|id| core.connections.get(id));
+    SessionSummary {
+        id,
+        client_id: session.client_id.clone(),
+        user: entry.user().map(|user| user.user().into()),
+        version: session.version,
+        connection: entry.connection,
+        listener: connection.map_or(ListenerNumber(0), |connection| connection.listener),
+        ends: entry.ends,
+        expiry: session.expiry,
+        in_flight: sender.in_flight(),
+        queued: sender.queued(),
+        queued_bytes: sender.queued_bytes(),
+        held: entry.held_messages(),
+        subscriptions: session.subscriptions.len(),
+        oldest: sender.oldest_unacknowledged(now),
+        due: if entry.connection.is_some() { sender.earliest_due() } else { Instant::NEVER },
+    }
+}
+
+fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> SessionDetail {
+    let sender = &entry.session.sender;
+    let in_flight = |view: InFlightView<'_>| InFlightSummary {
+        packet_id: view.transmission.packet_id(),
+        message: view.delivery.map(MessageSummary::of),
+        age: now.since(view.transmission.first_sent),
+        transmissions: view.transmission.transmissions,
+        due: view.transmission.due,
+        sent_here: view.sent_here,
+    };
+    SessionDetail {
+        row: row(now, id, entry, core),
+        in_flight: sender.view_in_flight().take(ROWS).map(in_flight).collect(),
+        queue: sender.view_queue().take(ROWS).map(MessageSummary::of).collect(),
+        filters: entry.session.subscriptions.iter().take(ROWS).map(Into::into).collect(),
+    }
+}
