@@ -3,16 +3,20 @@
 //!
 //! The broker itself is in the library.
 
+#[cfg(feature = "admin")]
+mod administration;
 mod banner;
 
+#[cfg(feature = "admin")]
+use administration::{AdminPart, StoreOpened};
 use banner::{banner, plain_addresses, warn_of_entrances};
 use clap::{Args, Parser, Subcommand};
 #[cfg(feature = "admin")]
-use homing::admin::{AdminError, AdminServer};
+use homing::admin::ctl::{self, CtlArguments, CtlError};
+#[cfg(feature = "admin")]
+use homing::admin::token_command::{self, TokenArguments};
 use homing::auth::passwd::{self, PasswdArguments, PasswdError};
 use homing::broker::{Broker, Signals, stderr};
-#[cfg(feature = "admin")]
-use homing::config::Admin;
 use homing::config::{Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration};
 use homing::health;
 use homing::health::command::HealthArguments;
@@ -58,6 +62,8 @@ Examples:
   homing store backup copy.db                a copy of one moment, also while the broker runs
   homing health                              check a running broker; exit code 0 or 1
   homing passwd FILE USER                    set the password of a user
+  homing ctl clients --stuck 10s             who has not acknowledged a message for 10 s, and why
+  homing admin-token FILE NAME               make a token for the HTTP interface
   homing import mosquitto.conf > my.toml     translate a configuration of mosquitto
 
 Configuration, a later layer wins: built-in defaults; one file,
@@ -94,6 +100,9 @@ enum Command {
         #[arg(long)]
         lenient: bool,
     },
+    /// Make a token for the HTTP interface, and print it
+    #[cfg(feature = "admin")]
+    AdminToken(TokenArguments),
     #[cfg(feature = "load")]
     Load(Box<LoadArguments>),
 }
@@ -107,6 +116,9 @@ enum BrokerCommand {
     CheckConfig,
     /// Connect to a running broker as a client, and check that it answers
     Health(HealthArguments),
+    /// Ask a running broker about its clients, and act on them
+    #[cfg(feature = "admin")]
+    Ctl(CtlArguments),
     /// Inspect the data directory; reads only, also while a broker uses it
     Store {
         #[command(subcommand)]
@@ -168,6 +180,8 @@ fn main() -> ExitCode {
         Some(Command::Broker(command)) => run(command, &settings),
         Some(Command::Passwd(arguments)) => change_passwords(&arguments),
         Some(Command::Import { file, lenient }) => import(&file, lenient),
+        #[cfg(feature = "admin")]
+        Some(Command::AdminToken(arguments)) => make_token(&arguments),
         #[cfg(feature = "load")]
         Some(Command::Load(arguments)) => {
             raise_descriptor_limit();
@@ -188,6 +202,8 @@ fn run(command: BrokerCommand, settings: &Settings) -> ExitCode {
             say(&check_config(&loaded));
             ExitCode::SUCCESS
         }
+        #[cfg(feature = "admin")]
+        BrokerCommand::Ctl(arguments) => control(&arguments, &loaded.config),
         BrokerCommand::Store { query } => match inspect_store(&query, &loaded.config) {
             Ok(code) => code,
             Err(error) => {
@@ -256,15 +272,15 @@ fn serve(loaded: Loaded) -> ExitCode {
     };
     let storage = storage_line(&loaded.config);
     let addresses_file = addresses_file(&loaded.config);
-    // Before the store is opened, so that a probe learns that the broker is starting.
+    // Before the store is opened, so that a probe learns that the broker is starting. The socket of
+    // a new data directory comes with the directory.
     #[cfg(feature = "admin")]
-    let admin = match start_admin(&loaded.config.admin) {
-        Ok(admin) => admin,
-        Err(error) => {
-            complain(&error.to_string());
-            return ExitCode::FAILURE;
-        }
-    };
+    let (mut admin, socket) = (AdminPart::Waits, socket_path(&loaded.config));
+    #[cfg(feature = "admin")]
+    if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::No) {
+        complain(&error.to_string());
+        return ExitCode::FAILURE;
+    }
     let store = match open_store(&loaded.config) {
         Ok(store) => store,
         Err(error) => {
@@ -272,6 +288,11 @@ fn serve(loaded: Loaded) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    #[cfg(feature = "admin")]
+    if let Err(error) = admin.start(&loaded.config, socket.as_deref(), StoreOpened::Yes) {
+        complain(&error.to_string());
+        return ExitCode::FAILURE;
+    }
     let broker = match Broker::start_with(loaded.config, store) {
         Ok(broker) => broker,
         Err(error) => {
@@ -292,10 +313,7 @@ fn serve(loaded: Loaded) -> ExitCode {
         }
     }
     #[cfg(feature = "admin")]
-    let administration = admin.as_ref().map(|admin| {
-        admin.started(broker.observer());
-        admin.addresses().iter().map(|address| format!("http://{address}")).collect::<Vec<_>>().join(", ")
-    });
+    let administration = admin.started(&broker);
     #[cfg(not(feature = "admin"))]
     let administration: Option<String> = None;
     say(&banner(&broker, &configuration, &storage, administration.as_deref()));
@@ -306,22 +324,6 @@ fn serve(loaded: Loaded) -> ExitCode {
     }
     stderr::flush();
     code
-}
-
-/// Starts the HTTP interface. Returns `None` if none is configured, or if another process has the
-/// default address.
-///
-/// # Errors
-/// An address that the operator set cannot be used, or the system refuses a thread.
-#[cfg(feature = "admin")]
-fn start_admin(options: &Admin) -> Result<Option<AdminServer>, AdminError> {
-    match AdminServer::start(options) {
-        Err(AdminError::Bind(address, error)) if options.addresses == Admin::default().addresses => {
-            tracing::warn!(%address, %error, "the HTTP interface does not run, because its default address is taken; set admin.addresses");
-            Ok(None)
-        }
-        started => started,
-    }
 }
 
 fn addresses_file(config: &Config) -> Option<PathBuf> {
@@ -349,6 +351,13 @@ fn open_store(config: &Config) -> Result<Option<Box<dyn Store>>, StoreError> {
 
 fn data_directory(config: &Config) -> Option<PathBuf> {
     config.store.directory(std::env::var_os("STATE_DIRECTORY").as_deref())
+}
+
+/// Returns the path of the Unix socket of the HTTP interface; `None` for none.
+#[cfg(feature = "admin")]
+fn socket_path(config: &Config) -> Option<PathBuf> {
+    let data = data_directory(config);
+    config.admin.socket_path(std::env::var_os("RUNTIME_DIRECTORY").as_deref(), data.as_deref())
 }
 
 /// Returns the line of the banner that says where the store is, and what an acknowledgement
@@ -418,6 +427,42 @@ fn import(file: &Path, lenient: bool) -> ExitCode {
     }
     say(imported.toml.trim_end());
     ExitCode::SUCCESS
+}
+
+#[cfg(feature = "admin")]
+fn make_token(arguments: &TokenArguments) -> ExitCode {
+    match token_command::run(arguments) {
+        Ok(token) => {
+            say(&token.unwrap_or_else(|| "deleted".to_owned()));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(&error.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Exit codes: 0 done, 1 refused, 2 arguments, 3 not reachable.
+#[cfg(feature = "admin")]
+fn control(arguments: &CtlArguments, config: &Config) -> ExitCode {
+    let Some(socket) = arguments.socket.clone().or_else(|| socket_path(config)) else {
+        complain("there is no Unix socket: set admin.socket, or name it with --socket");
+        return ExitCode::from(REFUSED);
+    };
+    match ctl::run(arguments, &socket) {
+        Ok(text) => {
+            say(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(&error.to_string());
+            match error {
+                CtlError::NotReachable { .. } => ExitCode::from(3),
+                CtlError::Refused(_) | CtlError::Answer(_) => ExitCode::FAILURE,
+            }
+        }
+    }
 }
 
 fn change_passwords(arguments: &PasswdArguments) -> ExitCode {

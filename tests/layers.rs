@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 22] = [
+const ORDER: [(&str, bool); 23] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -32,6 +32,7 @@ const ORDER: [(&str, bool); 22] = [
     ("health", false),
     ("import", false),
     ("load", false),
+    ("administration", false),
     ("banner", false),
     ("main", false),
 ];

@@ -7,28 +7,41 @@
 //! | file | concern |
 //! |---|---|
 //! | `state` | what the interface knows of the broker |
+//! | [`access`] | who may ask what |
 //! | `routes` | the answers |
+//! | [`ctl`], [`token_command`] | `homing ctl` and `homing admin-token` |
+//! | `cursor` | the place at which the next page of a listing begins |
 //! | `problem` | error answers (RFC 9457) |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 
+pub mod access;
+pub mod ctl;
+mod cursor;
 pub mod metrics;
 mod problem;
 mod routes;
 mod state;
+pub mod token_command;
 
+use crate::auth::file_error::FileError;
+use crate::broker::StartError;
+use crate::broker::bind::{self, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
 use crate::config::Admin;
+use access::{PeerUser, Tokens};
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServerHandle, ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, CACHE_CONTROL, HOST, HeaderValue};
 use actix_web::middleware::{Next, from_fn};
-use actix_web::web::{Data, route};
+use actix_web::web::{Data, ServiceConfig, route};
 use actix_web::{App, Error, HttpServer, Resource, web};
 use problem::problem;
 use state::AdminState;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,6 +54,12 @@ const HEAD: Duration = Duration::from_secs(5);
 /// Time that an idle connection is kept.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
+/// The permissions of the Unix socket: for the broker's user and its group.
+const SOCKET_MODE: u32 = 0o660;
+
+/// Connections to the Unix socket that the kernel holds until they are accepted.
+const BACKLOG: u32 = 64;
+
 /// The largest body of a request, in bytes.
 const BODY: usize = 64 << 10;
 
@@ -50,6 +69,8 @@ pub struct AdminServer {
     state: Data<AdminState>,
     handle: ServerHandle,
     thread: Option<JoinHandle<()>>,
+    /// Removes the file of the Unix socket.
+    _file: Option<SocketFile>,
 }
 
 /// The reasons why the interface does not start.
@@ -63,20 +84,32 @@ pub enum AdminError {
         "admin.addresses: {0} can be reached from other machines without encryption; use a loopback address, or set admin.allow_plain_http = true if a proxy or a private network protects it"
     )]
     Plain(SocketAddr),
+    /// The file of tokens cannot be used.
+    #[error("admin.tokens_file: {0}")]
+    Tokens(FileError),
+    /// The Unix socket cannot be bound.
+    #[error("admin.socket: {0}")]
+    Socket(StartError),
     /// The system refuses the thread or its event loop.
     #[error("the HTTP interface cannot start: {0}")]
     System(#[from] io::Error),
 }
 
 impl AdminServer {
-    /// Binds the addresses and starts the thread. Returns `None` if there is no address.
+    /// Binds the addresses and the Unix socket, and starts the thread. `socket` is the path of the
+    /// Unix socket; `None` for none. Returns `None` if there is neither.
     ///
     /// # Errors
-    /// An address cannot be bound or must not be used, or the system refuses a thread.
-    pub fn start(options: &Admin) -> Result<Option<AdminServer>, AdminError> {
-        if options.addresses.is_empty() {
+    /// An address or the socket cannot be bound or must not be used, the file of tokens has a
+    /// mistake, or the system refuses a thread.
+    pub fn start(options: &Admin, socket: Option<&Path>) -> Result<Option<AdminServer>, AdminError> {
+        if options.addresses.is_empty() && socket.is_none() {
             return Ok(None);
         }
+        let tokens = match options.tokens_path() {
+            Some(path) => Tokens::load(&path).map_err(AdminError::Tokens)?,
+            None => Tokens::default(),
+        };
         let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
         for &address in &options.addresses {
             if !(options.allow_plain_http || address.ip().is_loopback()) {
@@ -86,13 +119,17 @@ impl AdminServer {
             addresses.push(socket.local_addr()?);
             sockets.push(socket);
         }
-        let state = Data::new(AdminState::new(addresses.iter().map(SocketAddr::ip).collect()));
+        let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
+        let unix = socket.map(|path| bind::unix(path, permissions, BACKLOG)).transpose();
+        let (unix, file) = unix.map_err(AdminError::Socket)?.unzip();
+        let state = AdminState::new(addresses.iter().map(SocketAddr::ip).collect(), tokens);
+        let state = Data::new(state);
         let (started, handle) = std::sync::mpsc::channel();
         let shared = state.clone();
         let thread = std::thread::Builder::new().name("homing-admin".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
-                match serve(sockets, shared) {
+                match serve(sockets, unix, shared) {
                     Ok(server) => {
                         let _ = started.send(Ok(server.handle()));
                         // It ends with the handle's stop.
@@ -104,7 +141,7 @@ impl AdminServer {
         })?;
         let died = || io::Error::other("its thread ended");
         let handle = handle.recv().map_err(|_| died())??;
-        Ok(Some(AdminServer { addresses, state, handle, thread: Some(thread) }))
+        Ok(Some(AdminServer { addresses, state, handle, thread: Some(thread), _file: file }))
     }
 
     /// Returns the addresses. A port 0 is replaced by the port that the system chose.
@@ -128,16 +165,18 @@ impl Drop for AdminServer {
     }
 }
 
-fn serve(sockets: Vec<TcpListener>, state: Data<AdminState>) -> io::Result<actix_web::dev::Server> {
+fn serve(
+    sockets: Vec<TcpListener>,
+    unix: Option<UnixListener>,
+    state: Data<AdminState>,
+) -> io::Result<actix_web::dev::Server> {
     let app = move || {
         App::new()
             .app_data(state.clone())
             .app_data(web::PayloadConfig::new(BODY))
             .app_data(web::JsonConfig::default().limit(BODY))
             .wrap(from_fn(guard))
-            .service(read_only("/healthz").route(web::get().to(routes::health::healthz)))
-            .service(read_only("/readyz").route(web::get().to(routes::health::readyz)))
-            .service(read_only("/metrics").route(web::get().to(routes::figures::metrics)))
+            .configure(add_routes)
             .default_service(route().to(unknown))
     };
     let mut server = HttpServer::new(app)
@@ -147,19 +186,53 @@ fn serve(sockets: Vec<TcpListener>, state: Data<AdminState>) -> io::Result<actix
         .client_request_timeout(HEAD)
         .keep_alive(KEEP_ALIVE)
         .disable_signals()
-        .shutdown_timeout(1);
+        .shutdown_timeout(1)
+        .on_connect(|socket, data| {
+            // The kernel knows the user at the other end of a Unix socket.
+            if let Some(unix) = socket.downcast_ref::<actix_web::rt::net::UnixStream>()
+                && let Ok(peer) = unix.peer_cred()
+            {
+                data.insert(PeerUser(peer.uid()));
+            }
+        });
     for socket in sockets {
         server = server.listen(socket)?;
+    }
+    if let Some(unix) = unix {
+        server = server.listen_uds(unix)?;
     }
     Ok(server.run())
 }
 
+/// Adds all paths.
+fn add_routes(app: &mut ServiceConfig) {
+    app.service(read_only("/healthz").route(web::get().to(routes::health::healthz)))
+        .service(read_only("/readyz").route(web::get().to(routes::health::readyz)))
+        .service(read_only("/metrics").route(web::get().to(routes::figures::metrics)))
+        .service(read_only("/api/v1/overview").route(web::get().to(routes::overview::overview)))
+        .service(read_only("/api/v1/clients").route(web::get().to(routes::clients::list)))
+        .service(
+            resource("/api/v1/clients/{id}", "GET, DELETE")
+                .route(web::get().to(routes::clients::one))
+                .route(web::delete().to(routes::clients::end)),
+        )
+        .service(
+            resource("/api/v1/clients/{id}/disconnect", "POST")
+                .route(web::post().to(routes::clients::disconnect)),
+        );
+}
+
 /// Returns a resource that answers any method but GET with 405.
 fn read_only(path: &str) -> Resource {
-    web::resource(path).default_service(route().to(async || {
-        let mut response =
-            problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "this path takes GET only");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+    resource(path, "GET")
+}
+
+/// Returns a resource that answers all methods but `allowed` with 405.
+fn resource(path: &str, allowed: &'static str) -> Resource {
+    web::resource(path).default_service(route().to(move || async move {
+        let detail = format!("this path takes {allowed} only");
+        let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", &detail);
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
         response
     }))
 }
@@ -169,10 +242,13 @@ async fn guard(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let own = request.app_data::<Data<AdminState>>().is_some_and(|state| {
-        let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-        host.is_some_and(|host| state.is_own_host(host))
-    });
+    // No name is resolved to a Unix socket.
+    let is_unix = request.conn_data::<PeerUser>().is_some();
+    let own = is_unix
+        || request.app_data::<Data<AdminState>>().is_some_and(|state| {
+            let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+            host.is_some_and(|host| state.is_own_host(host))
+        });
     let mut response = if own {
         next.call(request).await?.map_into_boxed_body()
     } else {

@@ -1,21 +1,68 @@
 //! What the HTTP interface knows of the broker.
 
+use super::access::Tokens;
 use crate::broker::observer::Observer;
 use std::net::IpAddr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The phase of the broker.
-#[derive(Default)]
 pub(super) struct AdminState {
     /// Empty until clients can connect.
     observer: OnceLock<Observer>,
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<IpAddr>,
+    tokens: Tokens,
+    /// One permit for each shard.
+    turns: Vec<Semaphore>,
+    /// Callers that wait for a turn, or have one.
+    waiting: AtomicUsize,
+}
+
+/// The largest number of shards (`runtime.threads`).
+const SHARDS: usize = 64;
+
+/// Callers that may wait for a turn at once.
+const WAITING: usize = 32;
+
+/// The turn of one caller to ask a shard. Another caller has its turn when the value is dropped.
+pub(super) struct ShardTurn<'a> {
+    waiting: &'a AtomicUsize,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Drop for ShardTurn<'_> {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl AdminState {
-    pub(super) fn new(bound: Vec<IpAddr>) -> AdminState {
-        AdminState { observer: OnceLock::new(), bound }
+    pub(super) fn new(bound: Vec<IpAddr>, tokens: Tokens) -> AdminState {
+        let turns = (0..SHARDS).map(|_| Semaphore::new(1)).collect();
+        AdminState { observer: OnceLock::new(), bound, tokens, turns, waiting: AtomicUsize::new(0) }
+    }
+
+    /// Returns the tokens.
+    pub(super) fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    /// Waits for the turn to ask a shard. Returns `None` if too many wait already.
+    pub(super) async fn turn(&self, shard: usize) -> Option<ShardTurn<'_>> {
+        let turn = self.turns.get(shard)?;
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        match turn.acquire().await {
+            Ok(permit) => Some(ShardTurn { waiting: &self.waiting, _permit: permit }),
+            Err(_) => {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                None
+            }
+        }
     }
 
     /// Notes that clients can connect.
@@ -52,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_host_is_loopback_or_an_address_of_the_interface_and_never_a_foreign_name() {
-        let state = AdminState::new(vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9))]);
+        let state = AdminState::new(vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9))], Tokens::default());
         for own in
             ["localhost", "LocalHost:11883", "127.0.0.1", "127.0.0.1:11883", "[::1]:11883", "10.0.0.9:80"]
         {
@@ -63,7 +110,7 @@ mod tests {
         {
             assert!(!state.is_own_host(foreign), "{foreign}");
         }
-        let everywhere = AdminState::new(vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)]);
+        let everywhere = AdminState::new(vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)], Tokens::default());
         assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));
     }
 }

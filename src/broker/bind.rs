@@ -35,15 +35,31 @@ pub(super) fn tcp(address: SocketAddr, backlog: u32) -> Result<(TcpListener, Soc
     listen().map_err(|cause| StartError::Bind { address: address.to_string(), cause })
 }
 
-/// Binds a Unix socket with the permissions and the group of its listener. Replaces a socket file
+/// The permissions of a Unix socket. `None` leaves what the system gives a new file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SocketPermissions<'a> {
+    /// The permission bits.
+    pub mode: Option<u32>,
+    /// The group, by name or number.
+    pub group: Option<&'a str>,
+}
+
+impl<'a> From<&'a config::Listener> for SocketPermissions<'a> {
+    fn from(listener: &'a config::Listener) -> SocketPermissions<'a> {
+        let mode = listener.mode.as_ref().and_then(|mode| u32::from_str_radix(mode, 8).ok());
+        SocketPermissions { mode, group: listener.group.as_deref() }
+    }
+}
+
+/// Binds a Unix socket with these permissions, in non-blocking mode. Replaces a socket file
 /// on which nobody listens.
 ///
 /// # Errors
 /// The system refuses the path, another process listens on it, or the group is unknown:
 /// [`StartError::Bind`].
-pub(super) fn unix(
+pub fn unix(
     path: &Path,
-    listener: &config::Listener,
+    permissions: SocketPermissions<'_>,
     backlog: u32,
 ) -> Result<(UnixListener, SocketFile), StartError> {
     let bind = || {
@@ -52,10 +68,10 @@ pub(super) fn unix(
         socket.bind(&SockAddr::unix(path)?)?;
         let file = SocketFile::of(path)?;
         // Nobody can connect before `listen`, so nobody slips in under other permissions.
-        if let Some(group) = &listener.group {
+        if let Some(group) = permissions.group {
             std::os::unix::fs::chown(path, None, Some(group_id(group)?))?;
         }
-        if let Some(mode) = listener.mode.as_ref().and_then(|mode| u32::from_str_radix(mode, 8).ok()) {
+        if let Some(mode) = permissions.mode {
             fs::set_permissions(path, Permissions::from_mode(mode))?;
         }
         listen(&socket, backlog)?;
@@ -98,7 +114,7 @@ fn group_id(group: &str) -> io::Result<u32> {
 /// The file of a Unix socket. Removed when the value is dropped, unless another process has put
 /// another file there.
 #[derive(Debug)]
-pub(super) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
@@ -137,7 +153,7 @@ mod tests {
     fn a_socket_file_has_its_permissions_and_goes_with_the_listener() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mqtt.sock");
-        let (socket, file) = unix(&path, &listener("0600"), 8).unwrap();
+        let (socket, file) = unix(&path, (&listener("0600")).into(), 8).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         UnixStream::connect(&path).unwrap();
         drop((socket, file));
@@ -149,8 +165,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mqtt.sock");
         drop(UnixListener::bind(&path).unwrap());
-        let (_socket, file) = unix(&path, &listener("0660"), 8).unwrap();
-        let error = unix(&path, &listener("0660"), 8).unwrap_err().to_string();
+        let (_socket, file) = unix(&path, (&listener("0660")).into(), 8).unwrap();
+        let error = unix(&path, (&listener("0660")).into(), 8).unwrap_err().to_string();
         assert!(error.contains("mqtt.sock") && error.contains("in use"), "{error}");
         assert!(path.exists());
         drop(file);
@@ -161,7 +177,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mqtt.sock");
         fs::write(&path, "precious").unwrap();
-        unix(&path, &listener("0660"), 8).unwrap_err();
+        unix(&path, (&listener("0660")).into(), 8).unwrap_err();
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 

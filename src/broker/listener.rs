@@ -67,7 +67,7 @@ pub(super) fn open(
             (socket.into(), None, ListenerAddress::Ip(bound))
         }
         ListenerAddress::Unix(path) => {
-            let (socket, file) = bind::unix(path, listener, backlog)?;
+            let (socket, file) = bind::unix(path, listener.into(), backlog)?;
             (socket.into(), Some(file), address.clone())
         }
     };

@@ -57,7 +57,7 @@
 //! | `statistics` | counters that the threads share |
 
 mod authenticator;
-mod bind;
+pub mod bind;
 mod connect_limits;
 pub mod connection;
 mod driver;

@@ -4,9 +4,10 @@
 //! shards report once a second, so reading them costs the shards nothing.
 
 use super::OpenListener;
-use super::question::{AskShard, ShardAnswer};
+use super::question::{AskShard, CommandShard, ShardAnswer};
 use super::shard_actor::ShardActor;
 use super::statistics::BrokerStatistics;
+use crate::shard::features::administration::{Command, Outcome};
 use crate::shard::observe::query::Query;
 use crate::shard::{SharedState, shard_of};
 use actix::Addr;
@@ -47,6 +48,19 @@ impl Observer {
     /// Returns the number of the shard in which the session of a client lives.
     pub fn shard_of(&self, client_id: &str) -> usize {
         usize::from(shard_of(client_id, self.shards.len() as u8).0)
+    }
+
+    /// Carries out a command in the shard of its client.
+    ///
+    /// # Errors
+    /// The shard does not answer within two seconds, or the broker stops. The command may be
+    /// carried out all the same.
+    pub async fn command(&self, command: Command) -> Result<Outcome, NoAnswer> {
+        let shard = self.shards.get(self.shard_of(&command.client_id)).ok_or(NoAnswer)?;
+        match tokio::time::timeout(ANSWER, shard.send(CommandShard(command))).await {
+            Ok(Ok(outcome)) => Ok(outcome),
+            _ => Err(NoAnswer),
+        }
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard

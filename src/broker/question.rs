@@ -1,6 +1,7 @@
-//! Questions of operators to one shard, and the answers with what the sockets say.
+//! Questions and commands of operators to one shard, and the answers with what the sockets say.
 
 use crate::session::outbound::stall::Stall;
+use crate::shard::features::administration::{Command, Outcome};
 use crate::shard::observe::query::{Query, QueryAnswer};
 use crate::shard::slots::SessionId;
 use actix::Message;
@@ -11,6 +12,14 @@ pub struct AskShard(pub Query);
 
 impl Message for AskShard {
     type Result = ShardAnswer;
+}
+
+/// Carries out a command of an operator in a shard.
+#[derive(Clone, Debug)]
+pub struct CommandShard(pub Command);
+
+impl Message for CommandShard {
+    type Result = Outcome;
 }
 
 /// The answer of a shard.

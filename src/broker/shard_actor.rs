@@ -11,7 +11,7 @@ use crate::broker::message::{
     AclChanged, Adopt, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged, TlsChanged,
 };
 use crate::broker::message::{StartTimers, Stop};
-use crate::broker::question::AskShard;
+use crate::broker::question::{AskShard, CommandShard};
 use crate::broker::sys;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
@@ -218,6 +218,14 @@ impl Handler<AskShard> for ShardActor {
 
     fn handle(&mut self, question: AskShard, _: &mut Context<ShardActor>) -> Self::Result {
         MessageResult(self.driver.answer(&question.0))
+    }
+}
+
+impl Handler<CommandShard> for ShardActor {
+    type Result = MessageResult<CommandShard>;
+
+    fn handle(&mut self, command: CommandShard, _: &mut Context<ShardActor>) -> Self::Result {
+        MessageResult(self.driver.in_new_turn(|shard, now| shard.carry_out(now, &command.0)))
     }
 }
 

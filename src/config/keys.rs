@@ -23,7 +23,7 @@ use super::value;
 use crate::access::strikes::StrikeRule;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// IANA's port for MQTT over plain TCP.
@@ -635,6 +635,18 @@ configuration! {
             ValueType::Addresses.or("off", "no HTTP interface"),
             why: "Health and metrics cost nothing until somebody asks, and only this machine can.",
             elsewhere: "EMQX `dashboard.listeners.http.bind` and `prometheus`, NATS `http`, mosquitto `listener` with `protocol http_api`";
+        /// The Unix socket of the interface, for programs on this machine. Root and the user of the
+        /// broker may do everything there, and members of its group may look. With "auto" it is
+        /// `homing.sock` in systemd's RUNTIME_DIRECTORY, else in the data directory; a broker with
+        /// neither has none.
+        socket: String = String::new(),
+            ValueType::Path.or("auto", "in the runtime or data directory"),
+            why: "No token is needed where the kernel knows who asks.";
+        /// The file of tokens, as `homing admin-token` writes it. A request has a token as
+        /// `Authorization: Bearer TOKEN`. Without the file only /healthz, /readyz, and on this
+        /// machine /metrics, are answered over TCP.
+        tokens_file: String = String::new(),
+            ValueType::Path.or("off", "no file");
         /// True if an address beyond loopback may be plain HTTP. Without it the broker does not
         /// start with such an address, because tokens and figures would cross the network
         /// unencrypted. Set it where a proxy or a private network protects the port.
@@ -770,6 +782,24 @@ impl Runtime {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
         }
+    }
+}
+
+impl Admin {
+    /// Returns the path of the file of tokens; `None` without one.
+    pub fn tokens_path(&self) -> Option<PathBuf> {
+        (!self.tokens_file.is_empty()).then(|| PathBuf::from(&self.tokens_file))
+    }
+
+    /// Returns the path of the Unix socket; `None` for none. `runtime` is systemd's
+    /// RUNTIME_DIRECTORY, and `data` the data directory.
+    pub fn socket_path(&self, runtime: Option<&OsStr>, data: Option<&Path>) -> Option<PathBuf> {
+        if !self.socket.is_empty() {
+            return Some(PathBuf::from(&self.socket));
+        }
+        let listed = runtime.and_then(OsStr::to_str).and_then(|list| list.split(':').next());
+        let directory = listed.filter(|first| !first.is_empty()).map(Path::new).or(data)?;
+        Some(directory.join("homing.sock"))
     }
 }
 

@@ -126,6 +126,7 @@ use effects::{DelayedRequest, Effects, PageRequest};
 use exchange::outbound::PeerBatch;
 use exchange::underway::Underway;
 use fans::Fans;
+use features::administration::{self, Command, Outcome};
 use features::delayed::Delayed;
 use lifecycle::Lifecycle;
 use observe::client_events::DisconnectCause;
@@ -320,6 +321,11 @@ impl Shard {
     /// Ends a connection because the broker stops.
     pub fn shut_down(&mut self, now: Instant, id: ConnectionId) {
         self.disconnect(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), DisconnectCause::Shutdown);
+    }
+
+    /// Carries out a command of an operator.
+    pub fn carry_out(&mut self, now: Instant, command: &Command) -> Outcome {
+        administration::carry_out(now, command, &mut self.lifecycle())
     }
 
     /// Adds the growth of this shard's partial packets to the total of all shards.

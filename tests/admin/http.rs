@@ -10,7 +10,12 @@ use std::process::Command;
 fn serve() -> (Process, SocketAddr, SocketAddr) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
     command.args(["serve", "--ephemeral", "--listen", "127.0.0.1:0", "--set", "admin.addresses=127.0.0.1:0"]);
-    let (mut process, mqtt) = Process::serve(&mut command);
+    serve_with(&mut command)
+}
+
+/// Starts this broker. Returns the address for MQTT and that of the HTTP interface.
+pub fn serve_with(command: &mut Command) -> (Process, SocketAddr, SocketAddr) {
+    let (mut process, mqtt) = Process::serve(command);
     let line = process.line("administration").expect("the address of the interface");
     let address = line.split("http://").nth(1).and_then(|rest| rest.split(": ").next());
     let admin = address.and_then(|address| address.parse().ok()).expect("an address");
@@ -18,7 +23,7 @@ fn serve() -> (Process, SocketAddr, SocketAddr) {
 }
 
 /// Sends a request, and returns the status and the whole answer.
-fn request(admin: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
+pub fn request(admin: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
     let mut socket = TcpStream::connect(admin).expect("it listens");
     let head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
     socket.write_all(head.as_bytes()).expect("it reads");
@@ -28,7 +33,7 @@ fn request(admin: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, 
     (status, answer)
 }
 
-const LOCAL: &str = "Host: localhost\r\n";
+pub const LOCAL: &str = "Host: localhost\r\n";
 
 #[test]
 fn a_running_broker_is_healthy_and_ready() {

@@ -1,17 +1,20 @@
 //! /metrics, for Prometheus.
 
+use super::caller;
+use crate::admin::access::Scope;
 use crate::admin::metrics::{render, text::CONTENT_TYPE};
 use crate::admin::problem::problem;
 use crate::admin::state::AdminState;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
-/// Answers with all metrics. Only a client on this machine needs no token.
+/// Answers with all metrics. A client on this machine needs no token, others need that of a viewer.
 pub(in crate::admin) async fn metrics(request: HttpRequest, state: Data<AdminState>) -> HttpResponse {
-    if !is_local(&request) {
-        let detail = "metrics are for clients on this machine; scrape from here, or through a tunnel";
-        return problem(StatusCode::UNAUTHORIZED, "unauthorized", detail);
+    if !is_local(&request)
+        && let Err(failed) = caller(&request, Scope::Viewer)
+    {
+        return failed.error_response();
     }
     match state.observer() {
         Some(observer) => HttpResponse::Ok().content_type(CONTENT_TYPE).body(render(observer)),

@@ -1,4 +1,121 @@
 //! The routes of the HTTP interface.
 
+pub(super) mod clients;
 pub(super) mod figures;
 pub(super) mod health;
+pub(super) mod overview;
+
+use super::access::{Caller, PeerUser, Scope};
+use super::problem::problem;
+use super::state::AdminState;
+use crate::broker::observer::Observer;
+use crate::broker::question::ShardAnswer;
+use crate::shard::observe::query::Query;
+use actix_web::http::StatusCode;
+use actix_web::http::header::AUTHORIZATION;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse, ResponseError};
+use std::fmt;
+
+/// The reason why a request has no answer.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// A parameter is not valid.
+    Parameter(String),
+    /// The cursor is none, or belongs to another listing.
+    Cursor,
+    /// Nothing proves who asks.
+    Unauthorized,
+    /// The caller's scope is too small; this one is needed.
+    Forbidden(Scope),
+    /// There is no session of this client.
+    NoSuchClient,
+    /// A shard did not answer in time, or too many ask at once.
+    Busy,
+    /// The broker starts.
+    Starting,
+}
+
+impl Failed {
+    fn parts(&self) -> (StatusCode, &'static str, String) {
+        match self {
+            Failed::Parameter(what) => (StatusCode::BAD_REQUEST, "invalid-parameter", what.clone()),
+            Failed::Cursor => (
+                StatusCode::BAD_REQUEST,
+                "invalid-cursor",
+                "the cursor is not one of this listing; begin again without it".to_owned(),
+            ),
+            Failed::Unauthorized => (
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                "send Authorization: Bearer TOKEN, or use the Unix socket; `homing admin-token` makes a token"
+                    .to_owned(),
+            ),
+            Failed::Forbidden(scope) => {
+                (StatusCode::FORBIDDEN, "forbidden", format!("this needs the scope {scope}"))
+            }
+            Failed::NoSuchClient => {
+                (StatusCode::NOT_FOUND, "no-such-client", "there is no session of this client".to_owned())
+            }
+            Failed::Busy => {
+                (StatusCode::SERVICE_UNAVAILABLE, "busy", "the broker is busy; ask again later".to_owned())
+            }
+            Failed::Starting => {
+                (StatusCode::SERVICE_UNAVAILABLE, "starting", "the broker starts; ask again later".to_owned())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.parts().2)
+    }
+}
+
+impl ResponseError for Failed {
+    fn status_code(&self) -> StatusCode {
+        self.parts().0
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let (status, slug, detail) = self.parts();
+        problem(status, slug, &detail)
+    }
+}
+
+/// Returns the caller, who must have this scope.
+///
+/// # Errors
+/// Nothing proves who asks, or the scope is too small.
+pub(super) fn caller(request: &HttpRequest, needed: Scope) -> Result<Caller, Failed> {
+    let caller = known(request).ok_or(Failed::Unauthorized)?;
+    if caller.scope < needed {
+        return Err(Failed::Forbidden(needed));
+    }
+    Ok(caller)
+}
+
+fn known(request: &HttpRequest) -> Option<Caller> {
+    if let Some(user) = request.conn_data::<PeerUser>() {
+        return Some(user.caller());
+    }
+    let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    let token = header.strip_prefix("Bearer ")?;
+    request.app_data::<Data<AdminState>>()?.tokens().caller(token)
+}
+
+/// Asks a shard. One question is under way for each shard, whatever the number of callers, so that
+/// questions never hold up a shard's sockets. Further callers wait their turn.
+///
+/// # Errors
+/// Too many wait, or the shard does not answer in time.
+async fn ask(
+    state: &AdminState,
+    observer: &Observer,
+    shard: usize,
+    query: Query,
+) -> Result<ShardAnswer, Failed> {
+    let _turn = state.turn(shard).await.ok_or(Failed::Busy)?;
+    observer.ask(shard, query).await.map_err(|_| Failed::Busy)
+}

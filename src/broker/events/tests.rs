@@ -46,6 +46,7 @@ fn every_cause() -> Vec<DisconnectCause> {
         DisconnectCause::AckTimeout(stall),
         DisconnectCause::QueueFull,
         DisconnectCause::Revoked,
+        DisconnectCause::Operator,
         DisconnectCause::Shutdown,
     ];
     let place = |cause: &DisconnectCause| match cause {
@@ -61,9 +62,10 @@ fn every_cause() -> Vec<DisconnectCause> {
         DisconnectCause::AckTimeout(_) => 9,
         DisconnectCause::QueueFull => 10,
         DisconnectCause::Revoked => 11,
-        DisconnectCause::Shutdown => 12,
+        DisconnectCause::Operator => 12,
+        DisconnectCause::Shutdown => 13,
     };
-    assert!(causes.iter().map(place).eq(0..13));
+    assert!(causes.iter().map(place).eq(0..14));
     causes
 }
 

@@ -79,6 +79,7 @@ pub(super) fn is_late(cause: &DisconnectCause) -> bool {
         | DisconnectCause::TakenOver
         | DisconnectCause::NoConnect
         | DisconnectCause::Revoked
+        | DisconnectCause::Operator
         | DisconnectCause::Shutdown => false,
     }
 }

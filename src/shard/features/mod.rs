@@ -2,12 +2,14 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | [`administration`] | commands of operators about one client |
 //! | `delayed` | messages that are published at a later time |
 //! | `dead_letters` | dropped messages that are published under `$dead/` |
 //! | `hold` | the queue policy `hold`: messages that wait for room in a full queue |
 //! | `orphaned_queues` | shared messages that an ended session left and another member may take |
 //! | `redelivery_request` | requests of a client about its own redelivery |
 
+pub mod administration;
 pub(crate) mod dead_letters;
 pub mod delayed;
 pub(crate) mod hold;

@@ -218,6 +218,8 @@ pub enum DisconnectCause {
     QueueFull,
     /// The user has left the password file, or has another password there.
     Revoked,
+    /// An operator disconnected the client, or ended its session.
+    Operator,
     /// The broker stops.
     Shutdown,
 }
@@ -238,6 +240,7 @@ impl DisconnectCause {
             DisconnectCause::AckTimeout(_) => "ack_timeout",
             DisconnectCause::QueueFull => "queue_full",
             DisconnectCause::Revoked => "revoked",
+            DisconnectCause::Operator => "operator",
             DisconnectCause::Shutdown => "shutdown",
         }
     }
@@ -283,6 +286,7 @@ impl fmt::Display for DisconnectCause {
             DisconnectCause::Revoked => {
                 f.write_str("the user has left the password file, or has another password there")
             }
+            DisconnectCause::Operator => f.write_str("an operator disconnected the client"),
             DisconnectCause::Shutdown => f.write_str("the broker stops"),
         }
     }

@@ -1,0 +1,266 @@
+//! /api/v1/clients: the sessions, one session, and commands about its client.
+
+use super::{Failed, ask, caller};
+use crate::admin::access::Scope;
+use crate::admin::cursor::Cursor;
+use crate::admin::problem::problem;
+use crate::admin::state::AdminState;
+use crate::broker::observer::Observer;
+use crate::broker::question::SocketFacts;
+use crate::clock;
+use crate::mqtt::packet::ProtocolVersion;
+use crate::session::outbound::stall::Stall;
+use crate::shard::features::administration::{Action, Command, Outcome};
+use crate::shard::observe::query::{
+    InFlightSummary, MessageSummary, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary,
+};
+use crate::time::{Instant, duration};
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+use tracing::info;
+
+/// Time for one page. A page that is not full by then is short, and `next` continues.
+const PAGE: Duration = Duration::from_millis(50);
+
+/// Sessions in a page at most.
+const MOST: usize = 1_000;
+
+/// The parameters of a listing.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListParameters {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    state: Option<String>,
+    prefix: Option<String>,
+    user: Option<String>,
+    min_queued: Option<usize>,
+    min_in_flight: Option<usize>,
+    min_unacked_age: Option<String>,
+}
+
+impl ListParameters {
+    /// Reads the query string.
+    fn read(request: &HttpRequest) -> Result<ListParameters, Failed> {
+        let query = actix_web::web::Query::<ListParameters>::from_query(request.query_string());
+        query.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
+    }
+
+    fn limit(&self) -> Result<usize, Failed> {
+        match self.limit.unwrap_or(100) {
+            limit @ 1..=MOST => Ok(limit),
+            limit => Err(Failed::Parameter(format!("limit is {limit}, and must be 1 to {MOST}"))),
+        }
+    }
+
+    fn filter(&self) -> Result<SessionFilter, Failed> {
+        let connected = match self.state.as_deref() {
+            None | Some("all") => None,
+            Some("connected") => Some(true),
+            Some("away") => Some(false),
+            Some(other) => {
+                let what = format!("state is {other:?}, and must be all, connected or away");
+                return Err(Failed::Parameter(what));
+            }
+        };
+        let age = self.min_unacked_age.as_deref().map(duration::parse).transpose();
+        let age = age.map_err(|error| Failed::Parameter(format!("min_unacked_age: {error}")))?;
+        Ok(SessionFilter {
+            connected,
+            prefix: self.prefix.clone().unwrap_or_default().into(),
+            user: self.user.clone().map(Into::into),
+            min_queued: self.min_queued.unwrap_or(0),
+            min_in_flight: self.min_in_flight.unwrap_or(0),
+            min_unacked_age: age.unwrap_or_default(),
+        })
+    }
+}
+
+/// Lists sessions. A page may be short; only an answer without `next` is the last one.
+pub(in crate::admin) async fn list(
+    request: HttpRequest,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Viewer)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let parameters = ListParameters::read(&request)?;
+    let (limit, filter) = (parameters.limit()?, parameters.filter()?);
+    let mut hasher = DefaultHasher::new();
+    filter.hash(&mut hasher);
+    let hash = hasher.finish() as u32;
+    let mut at = match &parameters.cursor {
+        None => Some(Cursor { shard: 0, slot: 0, filter: hash }),
+        Some(text) => {
+            Some(Cursor::decode(text).filter(|cursor| cursor.filter == hash).ok_or(Failed::Cursor)?)
+        }
+    };
+    let (started, mut rows) = (clock::now(), Vec::new());
+    while let Some(cursor) = at.filter(|_| rows.len() < limit && clock::now().since(started) < PAGE) {
+        let query = Query::Sessions { from: cursor.slot, most: limit - rows.len(), filter: filter.clone() };
+        let answer = ask(&state, observer, usize::from(cursor.shard), query).await?;
+        let QueryAnswer::Sessions(found, next) = &answer.answer else { break };
+        rows.extend(found.iter().map(|row| session(row, answer.socket_of(row.id), observer)));
+        at = match next {
+            Some(slot) => Some(Cursor { slot: *slot, ..cursor }),
+            None if usize::from(cursor.shard) + 1 < observer.shards() => {
+                Some(Cursor { shard: cursor.shard + 1, slot: 0, ..cursor })
+            }
+            None => None,
+        };
+    }
+    let mut body = json!({ "clients": rows });
+    if let Some(next) = at {
+        body["next"] = next.encode().into();
+    }
+    Ok(HttpResponse::Ok().json(body))
+}
+
+/// Returns one session with its messages and filters.
+pub(in crate::admin) async fn one(
+    request: HttpRequest,
+    path: Path<String>,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Viewer)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let (detail, socket) = find(&state, observer, &path).await?;
+    let mut body = session(&detail.row, socket.as_ref(), observer);
+    body["in_flight_messages"] = detail.in_flight.iter().map(in_flight).collect();
+    body["queue"] = detail.queue.iter().map(message).collect();
+    body["subscriptions"] = detail.filters.iter().map(|filter| Value::from(&**filter)).collect();
+    Ok(HttpResponse::Ok().json(body))
+}
+
+async fn find(
+    state: &AdminState,
+    observer: &Observer,
+    client_id: &str,
+) -> Result<(SessionDetail, Option<SocketFacts>), Failed> {
+    let query = Query::Session { client_id: client_id.into() };
+    let answer = ask(state, observer, observer.shard_of(client_id), query).await?;
+    match answer.answer {
+        QueryAnswer::Session(Some(detail)) => {
+            let socket = answer.sockets.into_iter().next();
+            Ok((*detail, socket))
+        }
+        _ => Err(Failed::NoSuchClient),
+    }
+}
+
+/// Disconnects a client. Its session stays.
+pub(in crate::admin) async fn disconnect(
+    request: HttpRequest,
+    path: Path<String>,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    act(&request, &path, &state, Action::Disconnect).await
+}
+
+/// Ends the session of a client, with its queue.
+pub(in crate::admin) async fn end(
+    request: HttpRequest,
+    path: Path<String>,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    act(&request, &path, &state, Action::EndSession).await
+}
+
+async fn act(
+    request: &HttpRequest,
+    client_id: &str,
+    state: &AdminState,
+    action: Action,
+) -> Result<HttpResponse, Failed> {
+    let caller = caller(request, Scope::Operator)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let outcome = observer.command(Command { client_id: client_id.into(), action }).await;
+    let shown: String = client_id.chars().take(256).collect();
+    info!(target: "homing::audit", who = %caller.name, scope = %caller.scope, ?action, client_id = ?shown, ?outcome, "an operator acted on a client");
+    match outcome {
+        Ok(Outcome::Done) => Ok(HttpResponse::NoContent().finish()),
+        Ok(Outcome::NoSuchClient) => Err(Failed::NoSuchClient),
+        Ok(Outcome::NotConnected) => Ok(problem(
+            StatusCode::CONFLICT,
+            "not-connected",
+            "the client is away, so there is no connection to close",
+        )),
+        Err(_) => Err(Failed::Busy),
+    }
+}
+
+/// Returns a session as JSON. Times are in seconds.
+fn session(row: &SessionSummary, socket: Option<&SocketFacts>, observer: &Observer) -> Value {
+    let now = clock::now();
+    let listener = row.connection.and_then(|_| observer.listeners().get(usize::from(row.listener.0)));
+    let listener = listener.map(|l| l.name.clone().unwrap_or_else(|| l.address.to_string()));
+    let diagnosed = socket.and_then(|socket| socket.stall);
+    json!({
+        "client_id": &*row.client_id,
+        "user": row.user.as_deref(),
+        "version": version(row.version),
+        "state": if row.connection.is_some() { "connected" } else { "away" },
+        "address": socket.map(|socket| &socket.address),
+        "listener": listener,
+        "session_expiry": row.expiry,
+        "ends_in": until(now, row.ends),
+        "in_flight": row.in_flight,
+        "queued": row.queued,
+        "queued_bytes": row.queued_bytes,
+        "held": row.held,
+        "subscription_count": row.subscriptions,
+        "oldest_unacknowledged": row.oldest.map(|oldest| stall(&diagnosed.unwrap_or(oldest), diagnosed.is_some())),
+        "next_deadline_in": until(now, row.due),
+    })
+}
+
+fn stall(stall: &Stall, diagnosed: bool) -> Value {
+    json!({
+        "packet_id": stall.packet_id.get(),
+        "age": stall.age.as_secs_f64(),
+        "transmissions": stall.transmissions,
+        "cause": diagnosed.then(|| stall.cause.name()),
+        "detail": diagnosed.then(|| stall.cause.detail()),
+        "unsent_bytes": diagnosed.then_some(stall.view.unsent),
+    })
+}
+
+fn in_flight(row: &InFlightSummary) -> Value {
+    let waits_for = match &row.message {
+        None => "PUBCOMP",
+        Some(message) if message.qos as u8 == 2 => "PUBREC",
+        Some(_) => "PUBACK",
+    };
+    json!({
+        "packet_id": row.packet_id.get(),
+        "waits_for": waits_for,
+        "age": row.age.as_secs_f64(),
+        "transmissions": row.transmissions,
+        "sent_on_this_connection": row.sent_here,
+        "next_deadline_in": until(clock::now(), row.due),
+        "message": row.message.as_ref().map(message),
+    })
+}
+
+fn message(row: &MessageSummary) -> Value {
+    json!({
+        "topic": &*row.topic,
+        "qos": row.qos as u8,
+        "payload_bytes": row.payload,
+        "retain": row.retain,
+        "expires_in": until(clock::now(), row.expires),
+    })
+}
+
+/// Returns the seconds until a time, or null for never.
+fn until(now: Instant, then: Instant) -> Option<f64> {
+    (!then.is_never()).then(|| then.since(now).as_secs_f64())
+}
+
+fn version(version: ProtocolVersion) -> String {
+    version.to_string()
+}

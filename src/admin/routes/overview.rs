@@ -1,0 +1,46 @@
+//! /api/v1/overview: the figures of the whole broker on one page.
+
+use super::{Failed, caller};
+use crate::admin::access::Scope;
+use crate::admin::state::AdminState;
+use crate::clock;
+use crate::expiry::statistics::AHEAD;
+use crate::time::Instant;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::{Value, json};
+
+/// Returns the totals, as of the shards' last reports.
+pub(in crate::admin) async fn overview(
+    request: HttpRequest,
+    state: Data<AdminState>,
+) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Viewer)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let (statistics, shared) = (observer.statistics(), observer.shared());
+    let total = statistics.total();
+    let due: serde_json::Map<String, Value> = AHEAD
+        .into_iter()
+        .zip(statistics.expiry.due())
+        .map(|(secs, keys)| (format!("{secs}s"), keys.into()))
+        .collect();
+    Ok(HttpResponse::Ok().json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime": clock::now().since(Instant::ZERO).as_secs(),
+        "clients": { "connected": total.connected, "away": total.sessions.saturating_sub(total.connected) },
+        "subscriptions": total.subscriptions,
+        "retained_messages": shared.retained().len(),
+        "delayed_messages": shared.totals.delayed_messages.get(),
+        "publishes": { "received": total.received, "sent": total.counters.sent },
+        "redelivery": {
+            "redelivered": total.counters.redelivered,
+            "stalled": total.counters.stalled,
+            "disconnected": total.counters.disconnected,
+            "dead_letters": total.counters.dead_letters,
+        },
+        "dropped": total.counters.drops.total(),
+        "memory": { "bytes": statistics.memory(), "limit": statistics.memory_limit() },
+        "expiry": { "keys": statistics.expiry.keys(), "due_within": due },
+        "listeners": observer.listeners().iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })))
+}

@@ -1,0 +1,76 @@
+//! `homing admin-token`: makes a token, prints it once, and stores its digest.
+
+use super::access::{Scope, TOKEN_PREFIX, Tokens, line_of};
+use crate::auth::file_error::FileError;
+use crate::auth::passwd::PasswdError;
+use crate::auth::passwd::replace::Replacement;
+use crate::auth::passwd::secret::random;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Flags of `homing admin-token`.
+#[derive(Args, Clone, Debug)]
+pub struct TokenArguments {
+    /// The file of tokens (admin.tokens_file); made if it does not exist
+    file: PathBuf,
+    /// The name of the token, which the log shows
+    name: String,
+    /// What the token is for: viewer looks, operator acts on clients, admin changes the broker
+    #[arg(long, default_value = "viewer")]
+    scope: Scope,
+    /// Delete the token of this name instead
+    #[arg(long)]
+    delete: bool,
+}
+
+/// The reasons why a token is not made.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The name cannot stand in the file.
+    #[error(
+        "the name {0:?} is not possible: it must not be empty, begin with #, or have a colon or a control character"
+    )]
+    Name(String),
+    /// The file has no token of this name.
+    #[error("{}: no token {name:?}", .file.display())]
+    NoSuchToken {
+        /// The file of tokens.
+        file: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// The file has a mistake.
+    #[error("{0}")]
+    File(#[from] FileError),
+    /// The system refuses a step.
+    #[error("{0}")]
+    System(#[from] PasswdError),
+}
+
+/// Makes or deletes a token. Returns the new token. A token of the same name is replaced.
+///
+/// # Errors
+/// The name is not possible, the file has a mistake, or the system refuses.
+pub fn run(arguments: &TokenArguments) -> Result<Option<String>, TokenError> {
+    let TokenArguments { file, name, scope, delete } = arguments;
+    if name.is_empty() || name.starts_with('#') || name.contains(|c: char| c == ':' || c.is_control()) {
+        return Err(TokenError::Name(name.clone()));
+    }
+    let replacement = Replacement::begin(file)?;
+    let content = String::from_utf8_lossy(replacement.content().unwrap_or_default()).into_owned();
+    Tokens::parse(file, &content)?;
+    let is_it = |line: &&str| line.trim().split(':').next() == Some(name);
+    let found = content.lines().any(|line| is_it(&line));
+    let mut lines: Vec<String> = content.lines().filter(|line| !is_it(line)).map(str::to_owned).collect();
+    let token = match (delete, found) {
+        (true, false) => return Err(TokenError::NoSuchToken { file: file.clone(), name: name.clone() }),
+        (true, true) => None,
+        (false, _) => Some(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(*random::<32>()?))),
+    };
+    lines.extend(token.iter().map(|token| line_of(name, *scope, token)));
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    replacement.commit(text.as_bytes())?;
+    Ok(token)
+}

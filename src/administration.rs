@@ -1,0 +1,69 @@
+//! The start of the HTTP interface beside the broker.
+
+use homing::admin::{AdminError, AdminServer};
+use homing::broker::Broker;
+use homing::config::{Admin, Config};
+use std::path::Path;
+
+/// The HTTP interface at the start.
+pub(crate) enum AdminPart {
+    /// It is not started yet.
+    Waits,
+    /// It was started; `None` if none is configured or its default address is taken.
+    Started(Option<AdminServer>),
+}
+
+/// Whether the store is opened. Its directory exists then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreOpened {
+    /// Not yet.
+    No,
+    /// Yes, or there is no store.
+    Yes,
+}
+
+impl AdminPart {
+    /// Starts the interface, if it can start now: its socket needs its directory.
+    ///
+    /// # Errors
+    /// An address or a socket that the operator set cannot be used, or the system refuses a thread.
+    pub(crate) fn start(
+        &mut self,
+        config: &Config,
+        mut socket: Option<&Path>,
+        opened: StoreOpened,
+    ) -> Result<(), AdminError> {
+        let exists = |path: &Path| path.parent().is_none_or(Path::exists);
+        let waits = opened == StoreOpened::No && socket.is_some_and(|path| !exists(path));
+        if matches!(self, AdminPart::Started(_)) || waits {
+            return Ok(());
+        }
+        let mut options = config.admin.clone();
+        let server = loop {
+            match AdminServer::start(&options, socket) {
+                Err(AdminError::Bind(address, error)) if options.addresses == Admin::default().addresses => {
+                    tracing::warn!(%address, %error, "the HTTP interface does not answer there, because its default address is taken; set admin.addresses");
+                    options.addresses.clear();
+                }
+                Err(AdminError::Socket(error)) if options.socket.is_empty() => {
+                    tracing::warn!(%error, "there is no Unix socket for `homing ctl`; set admin.socket");
+                    socket = None;
+                }
+                Ok(server) => break server,
+                Err(error) => return Err(error),
+            }
+        };
+        *self = AdminPart::Started(server);
+        Ok(())
+    }
+
+    /// Notes that clients can connect. Returns the addresses of the interface for the message of
+    /// the start.
+    pub(crate) fn started(&self, broker: &Broker) -> Option<String> {
+        let AdminPart::Started(Some(server)) = self else { return None };
+        server.started(broker.observer());
+        let addresses: Vec<String> =
+            server.addresses().iter().map(|address| format!("http://{address}")).collect();
+        (!addresses.is_empty()).then(|| addresses.join(", "))
+    }
+}

@@ -1,0 +1,163 @@
+//! The administration: tokens, scopes, clients, and `homing ctl`.
+
+use crate::http::{LOCAL, request};
+use crate::support::process::Process;
+use crate::support::{Connect, Message, RawClient, Version};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A broker with a file of tokens and a Unix socket, in a directory of its own.
+struct Administered {
+    _broker: Process,
+    mqtt: SocketAddr,
+    admin: SocketAddr,
+    directory: tempfile::TempDir,
+    viewer: String,
+    operator: String,
+}
+
+impl Administered {
+    fn start() -> Administered {
+        let directory = tempfile::tempdir().expect("a directory");
+        let tokens = directory.path().join("tokens");
+        let (viewer, operator) = (token(&tokens, "viewer"), token(&tokens, "operator"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+        command.args(["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
+        command.args(["--set", "admin.addresses=127.0.0.1:0", "--set", "runtime.threads=3"]);
+        command.arg("--set").arg(format!("admin.tokens_file={}", tokens.display()));
+        command.arg("--set").arg(format!("admin.socket={}", directory.path().join("s").display()));
+        let (broker, mqtt, admin) = crate::http::serve_with(&mut command);
+        Administered { _broker: broker, mqtt, admin, directory, viewer, operator }
+    }
+
+    /// Asks with a token. Returns the status and the whole answer.
+    fn ask(&self, method: &str, path: &str, token: &str) -> (u16, String) {
+        let headers = format!("{LOCAL}Authorization: Bearer {token}\r\nContent-Length: 0\r\n");
+        request(self.admin, method, path, &headers)
+    }
+
+    /// Runs `homing ctl` on the Unix socket. Returns its exit code and both outputs.
+    fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        ctl(&self.directory.path().join("s"), arguments)
+    }
+
+    /// Connects a client that subscribes at QoS 1, and publishes one message to it that it leaves
+    /// unacknowledged.
+    fn stuck_client(&self, client_id: &str) -> RawClient {
+        let mut client = RawClient::connect(self.mqtt, &Connect::persistent(Version::V5, client_id));
+        client.subscribe(&[("pumps/#", 1)]);
+        let mut publisher = RawClient::connect(self.mqtt, &Connect::new(Version::V5, "publisher"));
+        publisher.deliver(&Message::new("pumps/7/set", "on").qos(1));
+        client.expect_publish();
+        client
+    }
+}
+
+fn ctl(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    let output = command.arg("ctl").arg("--socket").arg(socket).args(arguments).output().expect("it runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout) + &text(output.stderr))
+}
+
+/// Makes a token of this scope, with the scope as its name.
+fn token(file: &PathBuf, scope: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    let output =
+        command.arg("admin-token").arg(file).args([scope, "--scope", scope]).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+#[test]
+fn every_path_but_health_needs_a_token_and_each_action_its_scope() {
+    let broker = Administered::start();
+    let looks = ["/api/v1/overview", "/api/v1/clients", "/api/v1/clients/x"];
+    for path in looks {
+        assert_eq!(request(broker.admin, "GET", path, LOCAL).0, 401, "{path}");
+        assert_eq!(broker.ask("GET", path, "hmg_wrong").0, 401, "{path}");
+        assert_ne!(broker.ask("GET", path, &broker.viewer).0, 401, "{path}");
+    }
+    for (method, path) in [("POST", "/api/v1/clients/x/disconnect"), ("DELETE", "/api/v1/clients/x")] {
+        let headers = format!("{LOCAL}Content-Length: 0\r\n");
+        assert_eq!(request(broker.admin, method, path, &headers).0, 401, "{path}");
+        assert_eq!(broker.ask(method, path, &broker.viewer).0, 403, "{path}");
+        assert_eq!(broker.ask(method, path, &broker.operator).0, 404, "{path}");
+    }
+}
+
+#[test]
+fn a_client_that_acknowledges_nothing_is_listed_with_its_message_and_the_cause() {
+    let broker = Administered::start();
+    let _client = broker.stuck_client("pump 7/a");
+    let (status, answer) = broker.ask("GET", "/api/v1/clients/pump%207%2Fa", &broker.viewer);
+    assert_eq!(status, 200, "{answer}");
+    for part in [
+        r#""client_id":"pump 7/a""#,
+        r#""state":"connected""#,
+        r#""cause":"application""#,
+        r#""waits_for":"PUBACK""#,
+        r#""topic":"pumps/7/set""#,
+        r##""subscriptions":["pumps/#"]"##,
+    ] {
+        assert!(answer.contains(part), "{part} in {answer}");
+    }
+    let (code, text) = broker.ctl(&["client", "pump 7/a"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("the client's host has it"), "{text}");
+    let (code, text) = broker.ctl(&["clients", "--stuck", "1ms"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("pump 7/a") && !text.contains("publisher"), "{text}");
+}
+
+#[test]
+fn a_listing_in_pages_has_each_client_once() {
+    let broker = Administered::start();
+    let ids: Vec<String> = (0..25).map(|n| format!("client-{n:02}")).collect();
+    let _clients: Vec<_> =
+        ids.iter().map(|id| RawClient::connect(broker.mqtt, &Connect::new(Version::V311, id))).collect();
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/clients?limit=4&prefix=client-{cursor}");
+        let (status, answer) = broker.ask("GET", &path, &broker.viewer);
+        assert_eq!(status, 200, "{answer}");
+        seen.extend(answer.split(r#""client_id":""#).skip(1).map(|rest| rest[..9].to_owned()));
+        match answer.split(r#""next":""#).nth(1) {
+            Some(rest) => cursor = format!("&cursor={}", rest.split('"').next().expect("the end")),
+            None => break,
+        }
+    }
+    seen.sort();
+    assert_eq!(seen, ids);
+    let foreign = broker.ask("GET", "/api/v1/clients?cursor=AAAAAAAAAAAA", &broker.viewer);
+    assert_eq!(foreign.0, 400, "{}", foreign.1);
+    assert_eq!(broker.ask("GET", "/api/v1/clients?limit=1000000000", &broker.viewer).0, 400);
+    assert_eq!(broker.ask("GET", "/api/v1/clients?lmit=1", &broker.viewer).0, 400);
+}
+
+#[test]
+fn an_operator_disconnects_a_client_and_ends_a_session() {
+    let broker = Administered::start();
+    let mut client = broker.stuck_client("pump");
+    let (code, text) = broker.ctl(&["disconnect", "pump"]);
+    assert_eq!((code, text.trim()), (Some(0), "disconnected"));
+    client.expect_disconnected(0x98);
+    // The session stays, with its message.
+    let (_, answer) = broker.ask("GET", "/api/v1/clients/pump", &broker.viewer);
+    assert!(answer.contains(r#""state":"away""#) && answer.contains("pumps/7/set"), "{answer}");
+    assert_eq!(broker.ask("POST", "/api/v1/clients/pump/disconnect", &broker.operator).0, 409);
+    let (code, _) = broker.ctl(&["end", "pump"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(broker.ask("GET", "/api/v1/clients/pump", &broker.viewer).0, 404);
+    let (code, text) = broker.ctl(&["end", "pump"]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains("no session of this client"), "{text}");
+}
+
+#[test]
+fn ctl_says_that_nobody_answers() {
+    let (code, text) = ctl(Path::new("no-such-socket"), &["status"]);
+    assert_eq!(code, Some(3));
+    assert!(text.contains("does the broker run"), "{text}");
+}
