@@ -194,7 +194,7 @@ impl Broker {
                 addresses.push(address);
             }
         }
-        let (requests, mut requested) = mpsc::channel::<Request>(1);
+        let (requests, requested) = mpsc::channel::<Request>(1);
         let (ready, started) = std::sync::mpsc::channel();
         let (fails, failed) = oneshot::channel();
         let seen: Arc<[OpenListener]> = open.as_slice().into();
@@ -204,12 +204,7 @@ impl Broker {
                 match Supervisor::start(&config, listeners, tls, store, fails).await {
                     Ok(mut supervisor) => {
                         let _ = ready.send(Ok(supervisor.observer(seen)));
-                        while let Some(request) = requested.recv().await {
-                            match request {
-                                Request::Dump(reply) => drop(reply.send(supervisor.dump().await)),
-                                Request::Reload(reply) => drop(reply.send(supervisor.reload())),
-                            }
-                        }
+                        supervisor.serve(requested).await;
                         supervisor.stop().await;
                     }
                     Err(error) => {
@@ -278,6 +273,18 @@ impl Broker {
             return stopped();
         }
         result.blocking_recv().unwrap_or_else(|_| stopped())
+    }
+
+    /// Reads the files of TLS again if one of them changed. The broker does the same once a minute.
+    ///
+    /// # Panics
+    /// If called from within an async runtime.
+    pub fn check_tls_files(&self) {
+        let Some(requests) = &self.requests else { return };
+        let (reply, done) = oneshot::channel();
+        if requests.blocking_send(Request::CheckTls(reply)).is_ok() {
+            let _ = done.blocking_recv();
+        }
     }
 
     /// Stops in order: refuses new connections, sends DISCONNECT 0x8B to 5.0 clients, and writes

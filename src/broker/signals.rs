@@ -18,6 +18,8 @@ pub(super) enum Request {
     /// Reads the files again that may change while the broker runs. The answer is a text for the
     /// log, as an error if nothing was changed.
     Reload(oneshot::Sender<Result<String, String>>),
+    /// Reads the files of TLS again if one of them changed.
+    CheckTls(oneshot::Sender<()>),
 }
 
 /// Catches the signals that the broker handles. Make the value before the broker starts: a signal

@@ -31,8 +31,19 @@ pub struct BrokerStatistics {
     sent_bytes: AtomicU64,
     /// By [`Maximum`].
     maxima: [AtomicU64; 2],
+    /// The days that certificates and revocation lists have left.
+    tls_days: Mutex<TlsDaysLeft>,
     /// The snapshot that each shard took in its last housekeeping.
     shards: Vec<Mutex<ShardSnapshot>>,
+}
+
+/// The whole days until the first certificate of the broker ends, and the first revocation list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsDaysLeft {
+    /// `None` without TLS.
+    pub certificate: Option<u64>,
+    /// `None` without a revocation list that ends.
+    pub crl: Option<u64>,
 }
 
 /// A figure whose largest value is published, too.
@@ -54,12 +65,23 @@ pub enum ConnectionLimit {
 }
 
 impl BrokerStatistics {
+    /// Sets the days that certificates and revocation lists have left.
+    pub fn set_tls_days(&self, days: TlsDaysLeft) {
+        *self.tls_days.lock().unwrap_or_else(PoisonError::into_inner) = days;
+    }
+
+    /// Returns the days that certificates and revocation lists have left.
+    pub fn tls_days(&self) -> TlsDaysLeft {
+        *self.tls_days.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns counters at zero, for these numbers of shards and listeners.
     pub fn new(shards: usize, listeners: usize, shared: Arc<SharedState>) -> BrokerStatistics {
         BrokerStatistics {
             connections: AtomicUsize::new(0),
             listeners: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
             shared,
+            tls_days: Mutex::default(),
             expiry: Arc::default(),
             store: OnceLock::new(),
             refused_addresses: AtomicU64::new(0),

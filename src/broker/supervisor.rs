@@ -6,7 +6,7 @@ use super::connect_limits::{AddressLimit, ConnectRate, ConnectRates};
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog, EventTopics};
 use super::handshake::entrance::Entrance;
-use super::handshake::reload::TlsReload;
+use super::handshake::reload::{NewTls, TlsReload};
 use super::handshake::{HandshakeParts, Handshakes};
 use super::listener::{Acceptor, BoundListener, ConnectLimits};
 use super::message::{
@@ -14,6 +14,7 @@ use super::message::{
 };
 use super::observer::Observer;
 use super::settings::{asks_passwords, settings};
+use super::signals::Request;
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use super::storage;
@@ -44,9 +45,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tracing::warn;
+use tracing::{error, info, warn};
 
 /// Incomplete packets may use one part in so many of the memory budget.
 const PARTIAL_SHARE: u64 = 4;
@@ -59,6 +60,9 @@ const DUMP: Duration = Duration::from_secs(2);
 
 /// Maximum time for the threads to end after that, with the last commits.
 const JOIN: Duration = Duration::from_secs(10);
+
+/// The time between two looks at the files of TLS.
+const TLS_CHECKS: Duration = Duration::from_secs(60);
 
 /// Descriptors that are no connections: listeners, event loops, log, reserve.
 const OTHER_DESCRIPTORS: u64 = 64;
@@ -149,7 +153,7 @@ impl Supervisor {
     }
 
     /// Returns the text of a dump, or one line that says why there is none.
-    pub(super) async fn dump(&self) -> String {
+    async fn dump(&self) -> String {
         match tokio::time::timeout(DUMP, self.inspect()).await {
             Ok(Some(text)) => text,
             Ok(None) | Err(_) => format!(
@@ -172,7 +176,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// The mistakes.
-    pub(super) fn reload(&mut self) -> Result<String, String> {
+    fn reload(&mut self) -> Result<String, String> {
         if self.passwords.is_none() && self.acl.is_none() && self.tls.is_empty() {
             let what = "nothing to read again: neither auth.password_file nor acl.file nor TLS is set";
             return Ok(what.to_owned());
@@ -190,11 +194,7 @@ impl Supervisor {
         if what.is_empty() && !self.tls.is_empty() {
             what.push("the files of TLS are as before".to_owned());
         }
-        for (entrance, server) in self.tls.put_in_force(new_tls, &self.entrances) {
-            for shard in &self.shards {
-                shard.do_send(TlsChanged { listener: entrance.number, server: Arc::clone(&server), from: 0 });
-            }
-        }
+        self.put_tls_in_force(new_tls);
         if let (Some(passwords), Some(new)) = (&self.passwords, file) {
             let new = Arc::new(new);
             let old = passwords.authenticator.replace(Arc::clone(&new));
@@ -210,6 +210,62 @@ impl Supervisor {
             what.push(format!("the ACL file has rules for {} users", acl.users()));
         }
         Ok(what.join("; "))
+    }
+
+    /// Carries out requests until all senders are gone, and looks at the files of TLS once a minute.
+    pub(super) async fn serve(&mut self, mut requested: mpsc::Receiver<Request>) {
+        let mut checks = tokio::time::interval(TLS_CHECKS);
+        loop {
+            let request = tokio::select! {
+                request = requested.recv() => request,
+                _ = checks.tick() => {
+                    self.check_tls_files();
+                    continue;
+                }
+            };
+            match request {
+                Some(Request::Dump(reply)) => drop(reply.send(self.dump().await)),
+                Some(Request::Reload(reply)) => drop(reply.send(self.reload())),
+                Some(Request::CheckTls(reply)) => {
+                    self.check_tls_files();
+                    let _ = reply.send(());
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Reads the files of TLS again if one of them changed, all of them or none. Reports what
+    /// changed, and once a day what ends soon. Called once a minute.
+    fn check_tls_files(&mut self) {
+        if self.tls.is_empty() {
+            return;
+        }
+        match self.tls.read_renewed() {
+            Ok(Some(new)) => {
+                let what: Vec<String> = new.changes.iter().map(ToString::to_string).collect();
+                self.put_tls_in_force(new);
+                if !what.is_empty() {
+                    info!("files of TLS changed and were read again: {}", what.join("; "));
+                }
+            }
+            Ok(None) => {}
+            Err(error) => {
+                error!("files of TLS changed, but the old ones stay in force: {error}");
+            }
+        }
+        let now = clock::unix_millis();
+        self.tls.warn_daily(now);
+        self.statistics.set_tls_days(self.tls.days_left(now));
+    }
+
+    fn put_tls_in_force(&mut self, new: NewTls) {
+        for (entrance, server) in self.tls.put_in_force(new, &self.entrances) {
+            for shard in &self.shards {
+                shard.do_send(TlsChanged { listener: entrance.number, server: Arc::clone(&server), from: 0 });
+            }
+        }
+        self.statistics.set_tls_days(self.tls.days_left(clock::unix_millis()));
     }
 
     /// Stops the listeners, then the shards, then their threads. Takes at most `STOP` and `JOIN`

@@ -30,6 +30,9 @@ fn figures(now: Instant, statistics: &BrokerStatistics, retained: usize) -> Vec<
     let mut all = broker_figures(now, statistics, retained);
     all.extend(drop_figures(&statistics.total().counters.drops));
     all.extend(expiry_figures(&statistics.expiry));
+    let days = statistics.tls_days();
+    all.extend(days.certificate.map(|days| figure("tls/certificate/days_left", days)));
+    all.extend(days.crl.map(|days| figure("tls/crl/days_left", days)));
     all.extend(statistics.store().into_iter().flat_map(store_figures));
     all
 }
@@ -139,6 +142,7 @@ fn heap() -> usize {
 mod tests {
     use super::*;
     use crate::broker::fixture;
+    use crate::broker::statistics::TlsDaysLeft;
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -167,6 +171,7 @@ mod tests {
     fn every_topic_is_documented_and_every_documented_topic_is_published() {
         let statistics = fixture::statistics(&fixture::shared());
         statistics.set_store(Arc::default());
+        statistics.set_tls_days(TlsDaysLeft { certificate: Some(1), crl: Some(1) });
         let figures = figures(Instant::ZERO, &statistics, 0);
         let mut published = BTreeSet::new();
         for (name, _) in figures {

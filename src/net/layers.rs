@@ -229,6 +229,17 @@ impl Layers {
         self.tls.as_ref().is_some_and(|tls| tls.must_close())
     }
 
+    /// Returns true if the peer closed its side by a WebSocket close frame or by close_notify.
+    pub fn is_peer_closed(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_peer_closed())
+            || self.ws.as_ref().is_some_and(Ws::is_closed)
+    }
+
+    /// Returns true if a part of a WebSocket frame has come, and its rest has not.
+    pub fn is_in_frame(&self) -> bool {
+        self.ws.as_ref().is_some_and(Ws::is_in_frame)
+    }
+
     /// Returns the TLS connection, if there is one.
     pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_deref()

@@ -67,6 +67,9 @@ pub struct Rare {
     pub partial: Partial,
     /// `None` until the client sets a topic alias.
     pub aliases: Option<Box<IncomingAliases>>,
+    /// The time of the last byte of a partial TLS record or WebSocket frame, and the maximum time
+    /// until the next byte; `None` if no byte is expected.
+    pub rest_awaited: Option<(Instant, Duration)>,
     /// The authentication, from the request until CONNECT is handled.
     authentication: Option<Box<Authentication>>,
     /// The exchange of AUTH packets, while it waits for the client.
@@ -126,7 +129,7 @@ impl Partial {
     /// expected. The time before `awake_since`, when the machine woke from a suspend, does not
     /// count.
     fn deadline(&self, awake_since: Instant) -> Instant {
-        self.awaited.map_or(Instant::NEVER, |(since, timeout)| since.max(awake_since) + timeout)
+        next_byte(self.awaited, awake_since)
     }
 
     /// Removes and returns the bytes. No further byte is expected then.
@@ -135,6 +138,11 @@ impl Partial {
         self.awaited = None;
         std::mem::take(&mut self.bytes)
     }
+}
+
+/// Returns the deadline of a byte that is awaited since a time, for a maximum time.
+fn next_byte(awaited: Option<(Instant, Duration)>, awake_since: Instant) -> Instant {
+    awaited.map_or(Instant::NEVER, |(since, timeout)| since.max(awake_since) + timeout)
 }
 
 impl Recount for Partial {
@@ -319,7 +327,8 @@ impl Connection {
                 Some(rare) => {
                     let ends = rare.ends.unwrap_or(Instant::NEVER).min(self.rate_pause_ends());
                     let ends = ends.min(self.authentication_deadline(awake_since));
-                    keep_alive.min(rare.partial.deadline(awake_since)).min(ends)
+                    let rest = next_byte(rare.rest_awaited, awake_since);
+                    keep_alive.min(rare.partial.deadline(awake_since)).min(ends).min(rest)
                 }
                 None => keep_alive,
             },

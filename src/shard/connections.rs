@@ -387,6 +387,23 @@ impl Connections {
         Some(bytes)
     }
 
+    /// Notes that a part of a TLS record or WebSocket frame has just come, or that none waits for
+    /// its rest.
+    pub(crate) fn await_rest(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        has_partial: bool,
+        effects: &mut Effects,
+    ) {
+        let timeout = self.write_timeout;
+        let Some(connection) = self.slots.get_mut(id).filter(|c| !c.is_closing()) else { return };
+        connection.rare_mut().rest_awaited = has_partial.then_some((now, timeout));
+        if has_partial {
+            self.register_read_idle(id, effects);
+        }
+    }
+
     /// Keeps unhandled bytes of a connection that moved here from another shard.
     pub(crate) fn keep_unread(&mut self, id: ConnectionId, unread: Vec<u8>) {
         if let Some(connection) = self.slots.get_mut(id) {

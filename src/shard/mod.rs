@@ -526,6 +526,13 @@ impl Shard {
         }
     }
 
+    /// Notes that a part of a TLS record or WebSocket frame has just come, or that none waits for
+    /// its rest. The rest has the same deadline as that of a packet.
+    pub fn await_rest(&mut self, now: Instant, id: ConnectionId, has_partial: bool) {
+        let Core { connections, effects, .. } = &mut self.core;
+        connections.await_rest(now, id, has_partial, effects);
+    }
+
     /// Returns true if the connection is to be disconnected for its silence, and for nothing else.
     pub fn is_silent(&self, now: Instant, id: ConnectionId) -> bool {
         let connections = &self.core.connections;

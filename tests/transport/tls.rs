@@ -1,9 +1,11 @@
 //! TLS: versions, certificates, SNI, ALPN, client certificates, and bytes that are no TLS.
 
-use crate::kit::{self, CONNECT, Pki};
+use crate::kit::{self, CONNACK, CONNECT, Pki};
 use homing::config::{Listener, ListenerTls};
 use rustls::version::{TLS12, TLS13};
-use std::io::{Read, Write};
+use rustls::{ClientConnection, StreamOwned};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 fn listener(tls: ListenerTls) -> Listener {
@@ -244,4 +246,81 @@ fn packets_before_a_close_are_handled_although_connect_waits_for_its_password() 
         // Its will would come in place of the next message.
         assert_eq!(kit::packet(&mut watcher), (0x30, vec![0, 1, b't', n]));
     }
+}
+
+/// Seals these bytes and close_notify, and sends them in one segment.
+fn send_and_close(client: &mut StreamOwned<ClientConnection, TcpStream>, bytes: &[u8]) {
+    client.conn.writer().write_all(bytes).expect("room");
+    client.conn.send_close_notify();
+    let mut wire = Vec::new();
+    while client.conn.wants_write() {
+        client.conn.write_tls(&mut wire).expect("room");
+    }
+    client.sock.write_all(&wire).expect("open");
+}
+
+#[test]
+fn a_close_behind_connect_is_not_forgotten_when_the_socket_moves() {
+    let pki = Pki::new();
+    let broker = kit::start(vec![listener(pki.tls())]);
+    // Some of these sessions live in the other shard.
+    for client_id in b'a'..=b'h' {
+        let mut client =
+            kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
+        while client.conn.is_handshaking() {
+            client.conn.complete_io(&mut client.sock).expect("a handshake");
+        }
+        // No Keep Alive, so that nothing else ends the connection.
+        send_and_close(
+            &mut client,
+            &[b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01".as_slice(), &[client_id]].concat(),
+        );
+        // CONNACK may come, and then the end.
+        while client.sock.read(&mut [0; 64]).expect("the broker closes the connection") > 0 {}
+    }
+}
+
+#[test]
+fn a_partial_record_ends_the_connection_of_a_client_without_keep_alive() {
+    let pki = Pki::new();
+    let broker = kit::start_with(vec![listener(pki.tls())], |config| {
+        config.network.write_timeout = Duration::from_secs(1);
+    });
+    let connect = || {
+        let mut client =
+            kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
+        kit::connect(&mut client);
+        client
+    };
+    let mut idle = connect();
+    let mut partial = kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
+    partial.write_all(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01d").expect("open");
+    assert_eq!(kit::read(&mut partial, 4), CONNACK);
+    // The header of a record and a part of its content.
+    partial.sock.write_all(&[0x17, 3, 3, 0x10, 0, 1, 2, 3]).expect("open");
+    let end = partial.read(&mut [0; 64]).map_err(|error| error.kind());
+    assert!(matches!(end, Ok(0) | Err(ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)), "{end:?}");
+    kit::publish(&mut idle, b"still here");
+    assert_eq!(kit::packet(&mut idle).0, 0x40);
+}
+
+#[test]
+fn renewed_files_are_used_without_a_signal_and_broken_ones_change_nothing() {
+    let pki = Pki::new();
+    let broker = kit::start(vec![listener(pki.tls())]);
+    let certificate = || {
+        let mut client =
+            kit::tls_client(pki.client_config(None), "localhost", kit::dial(broker.addresses()[0]));
+        kit::connect(&mut client);
+        client.conn.peer_certificates().map(|chain| chain[0].clone())
+    };
+    let first = certificate();
+    broker.check_tls_files();
+    assert_eq!(certificate(), first);
+    let renewed = pki.server("server", &["localhost", "renewed.test"]);
+    broker.check_tls_files();
+    assert_eq!(certificate(), Some(renewed.clone()));
+    pki.write("server.pem", "no certificate");
+    broker.check_tls_files();
+    assert_eq!(certificate(), Some(renewed));
 }

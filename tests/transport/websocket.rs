@@ -94,6 +94,41 @@ fn packets_of_every_size_cross_a_websocket_over_tls() {
 }
 
 #[test]
+fn a_client_that_is_revoked_between_its_tls_handshake_and_its_upgrade_is_refused() {
+    let pki = Pki::new();
+    pki.revoke("ca.crl", &[99]);
+    let tls = homing::config::ListenerTls {
+        alpn: Some(Vec::new()),
+        client_certificates: Some("required".into()),
+        client_ca: Some(pki.text_path("ca.pem")),
+        crl: Some(vec![pki.text_path("ca.crl")]),
+        ..pki.tls()
+    };
+    let broker = kit::start(vec![Listener { tls: Some(tls), ..listener() }]);
+    let address = broker.addresses()[0];
+    let shaken = |serial: u64| {
+        let config = pki.client_config(Some(&pki.client_of_serial(serial)));
+        let mut stream = kit::tls_client(config, "localhost", kit::dial(address));
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock).expect("a handshake");
+        }
+        // The ticket comes when the broker has ended the handshake, too.
+        stream.conn.complete_io(&mut stream.sock).expect("a ticket");
+        stream
+    };
+    let (revoked, sound) = (shaken(7), shaken(8));
+    pki.revoke("ca.crl", &[7, 99]);
+    broker.reload().expect("sound files");
+    kit::exchange(&mut Stream::new(upgrade(sound, address, "/mqtt", None).expect("an upgrade")), 10);
+    // The answer to the upgrade comes before the shard checks the client.
+    if let Ok(socket) = upgrade(revoked, address, "/mqtt", None) {
+        let mut stream = Stream::new(socket);
+        let _ = stream.write_all(CONNECT);
+        assert!(stream.read_exact(&mut [0; 4]).is_err(), "its certificate is revoked");
+    }
+}
+
+#[test]
 fn a_packet_may_be_split_over_frames_and_frames_may_hold_several() {
     let broker = kit::start(vec![listener()]);
     let address = broker.addresses()[0];

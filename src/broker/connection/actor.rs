@@ -50,6 +50,10 @@ pub trait ConnectionDriver: 'static {
     /// Passes bytes to the shard, behind the bytes that the shard keeps.
     fn take_in(&self, id: ConnectionId, bytes: &[u8]) -> ReadProgress;
 
+    /// Tells the shard whether a part of a TLS record or WebSocket frame has just come, whose rest
+    /// has not.
+    fn await_rest(&self, id: ConnectionId, has_partial: bool);
+
     /// Writes the outbox of this connection.
     fn flush_connection(&self, id: ConnectionId);
 
@@ -101,6 +105,8 @@ pub struct ConnectionActor<D> {
     /// True if TLS or WebSocket was closed by the peer, and the shard has not handled all that came
     /// before. The connection ends when it has.
     peer_closed: bool,
+    /// True if the shard knows that a part of a TLS record or WebSocket frame has come.
+    has_partial: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,6 +119,8 @@ enum SocketState {
 
 impl<D: ConnectionDriver> ConnectionActor<D> {
     pub(super) fn new(driver: Rc<D>, id: ConnectionId, endpoint: Rc<Endpoint>) -> ConnectionActor<D> {
+        // The close may have come before the socket moved here.
+        let peer_closed = endpoint.transport().is_peer_closed();
         ConnectionActor {
             driver,
             id,
@@ -120,7 +128,8 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
             state: SocketState::Open,
             awaits_writable: false,
             overdue: false,
-            peer_closed: false,
+            peer_closed,
+            has_partial: false,
         }
     }
 
@@ -220,6 +229,7 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
         if !opened.is_empty() {
             self.take_in(&opened);
         }
+        self.report_partial();
         match result {
             Ok(false) => {}
             // Of a paused connection, the packets before the close wait in the shard. A DISCONNECT
@@ -227,6 +237,18 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
             Ok(true) if self.state == SocketState::Open && !driver.reads(self.id) => self.peer_closed = true,
             Ok(true) => self.end_of_stream(),
             Err(error) => self.gone(&error.to_string()),
+        }
+    }
+
+    /// Reports to the shard whether a part of a TLS record or WebSocket frame waits for its rest.
+    fn report_partial(&mut self) {
+        let Some(endpoint) = self.endpoint.as_ref().filter(|_| self.state == SocketState::Open) else {
+            return;
+        };
+        let has_partial = endpoint.transport().has_partial();
+        if has_partial || self.has_partial {
+            self.has_partial = has_partial;
+            self.driver.await_rest(self.id, has_partial);
         }
     }
 
@@ -335,6 +357,7 @@ impl<D: ConnectionDriver> Handler<ConnectionNotice> for ConnectionActor<D> {
             ConnectionNotice::Read => {
                 if self.driver.has_unread(self.id) {
                     self.take_in(&[]);
+                    self.report_partial();
                 }
             }
             ConnectionNotice::AwaitWritable => self.awaits_writable = true,

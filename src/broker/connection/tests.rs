@@ -121,6 +121,8 @@ impl ConnectionDriver for Recorder {
         self.reads.get()
     }
 
+    fn await_rest(&self, _: ConnectionId, _: bool) {}
+
     fn is_silent(&self, _: ConnectionId) -> bool {
         self.is_silent.get()
     }

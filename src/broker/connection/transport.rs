@@ -173,15 +173,26 @@ impl Transport {
         }
     }
 
-    /// Verifies the chain of the client with this TLS. A client without TLS passes.
+    /// Verifies the chain of the client with this TLS. A client without TLS passes, and so does one
+    /// that this TLS or a newer one has admitted.
     ///
     /// # Errors
     /// The chain is not valid any more.
     pub fn check_chain(&self, server: &TlsServer, unix_ms: u64) -> Result<(), ChainError> {
         match self.wrapped().as_ref().and_then(|wrapped| wrapped.layers().tls()) {
-            Some(tls) => server.check(tls, unix_ms),
-            None => Ok(()),
+            Some(tls) if !server.has_checked(tls) => server.check(tls, unix_ms),
+            _ => Ok(()),
         }
+    }
+
+    /// Returns true if the peer closed TLS or WebSocket. Its socket may be open.
+    pub fn is_peer_closed(&self) -> bool {
+        self.wrapped().is_some_and(|wrapped| wrapped.layers().is_peer_closed())
+    }
+
+    /// Returns true if a part of a TLS record or WebSocket frame has come, and its rest has not.
+    pub fn has_partial(&self) -> bool {
+        self.wrapped().is_some_and(|wrapped| wrapped.has_partial())
     }
 
     /// Returns true if wire bytes wait for the socket, besides the outbox.

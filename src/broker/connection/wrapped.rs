@@ -178,6 +178,11 @@ impl Wrapped {
         }
     }
 
+    /// Returns true if a part of a record or frame has come, and its rest has not.
+    pub(super) fn has_partial(&self) -> bool {
+        !self.tail.is_empty() || self.layers.is_in_frame()
+    }
+
     /// Returns the codecs.
     pub(super) fn layers(&self) -> &Layers {
         &self.layers

@@ -33,6 +33,8 @@ use crate::broker::statistics::BrokerStatistics;
 use crate::clock;
 use crate::expiry::actor::ExpiryActor;
 use crate::mqtt::packet::ReasonCode;
+use crate::net::tls::config::TlsServer;
+use crate::net::tls::verify::ChainError;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::arrival::ListenerNumber;
@@ -78,6 +80,8 @@ pub struct ShardDriver {
     destinations: Destinations,
     flusher: FlusherWaker,
     listeners: RefCell<EventListeners>,
+    /// The newest TLS of each listener whose clients had to be checked again.
+    changed_tls: RefCell<Vec<(ListenerNumber, Arc<TlsServer>)>>,
     statistics: Arc<BrokerStatistics>,
     traffic: Traffic,
     /// True once the broker stops: sockets that come now are closed.
@@ -108,6 +112,7 @@ impl ShardDriver {
             destinations: Destinations::new(here),
             flusher: FlusherWaker::default(),
             listeners: RefCell::new(listeners),
+            changed_tls: RefCell::default(),
             statistics,
             traffic: Traffic::default(),
             stopping: Cell::new(false),
@@ -176,6 +181,11 @@ impl ShardDriver {
     /// is.
     pub fn tls_changed(&self, change: &TlsChanged) -> Option<usize> {
         let TlsChanged { listener, server, from } = change;
+        if *from == 0 {
+            let mut changed = self.changed_tls.borrow_mut();
+            changed.retain(|(other, _)| other != listener);
+            changed.push((*listener, Arc::clone(server)));
+        }
         let unix_ms = clock::unix_millis();
         let mut refused = Vec::new();
         let end = from + CHAINS_AT_ONCE;
@@ -198,6 +208,19 @@ impl ShardDriver {
         is_left.then_some(end)
     }
 
+    /// Checks the certificate of a client whose TLS handshake may be older than the TLS of its
+    /// listener: a WebSocket upgrade or a move between shards may come in between.
+    ///
+    /// # Errors
+    /// The chain is not valid any more.
+    fn check_newcomer(&self, listener: ListenerNumber, transport: &Transport) -> Result<(), ChainError> {
+        let changed = self.changed_tls.borrow();
+        match changed.iter().find(|(changed, _)| *changed == listener) {
+            Some((_, server)) => transport.check_chain(server, clock::unix_millis()),
+            None => Ok(()),
+        }
+    }
+
     /// Registers the deadlines that were held back until every shard was connected to its peers.
     pub fn start_timers(&self, expiry: Addr<ExpiryActor>) {
         self.destinations.start_timers(expiry);
@@ -214,6 +237,12 @@ impl ShardDriver {
             self.statistics.connection_closed(peer.listener());
             return;
         };
+        if let Err(why) = self.check_newcomer(peer.listener(), &transport) {
+            info!(address = %peer, %why, "connection refused before CONNECT: the client's certificate is not valid any more");
+            transport.shut_down_writing();
+            self.statistics.connection_closed(peer.listener());
+            return;
+        }
         let has_unread = !unread.is_empty();
         let id = self.with_shard(|shard, _| {
             let id = shard.accept(accepted, arrival);
@@ -443,6 +472,10 @@ impl ConnectionDriver for ShardDriver {
             }
             progress
         })
+    }
+
+    fn await_rest(&self, id: ConnectionId, has_partial: bool) {
+        self.with_shard(|shard, now| shard.await_rest(now, id, has_partial));
     }
 
     fn flush_connection(&self, id: ConnectionId) {

@@ -1,10 +1,11 @@
 //! The TLS of all listeners, read at the start and again while the broker runs.
 
 use super::entrance::{Entrance, all_tls_settings, listener_name};
+use crate::broker::statistics::TlsDaysLeft;
 use crate::clock;
 use crate::config::Listener;
 use crate::net::tls::config::TlsServer;
-use crate::net::tls::reload::{ListenerTlsError, TlsChange, TlsSet};
+use crate::net::tls::reload::{FileWatch, ListenerTlsError, TlsChange, TlsSet};
 use crate::net::tls::settings::TlsSettings;
 use std::sync::Arc;
 use tracing::warn;
@@ -14,7 +15,13 @@ use tracing::warn;
 pub(crate) struct TlsReload {
     settings: Vec<(String, TlsSettings)>,
     set: TlsSet,
+    watch: FileWatch,
+    /// The time of the last warnings, in milliseconds since 1970.
+    warned_ms: u64,
 }
+
+/// The time between two warnings about the same file, in milliseconds.
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// New TLS of all listeners that was read and is not in force yet.
 #[derive(Debug)]
@@ -32,9 +39,12 @@ impl TlsReload {
     /// Each listener whose files cannot be used, with the file and the problem.
     pub(crate) fn load(listeners: &[Listener]) -> Result<TlsReload, String> {
         let settings = all_tls_settings(listeners);
+        // Before the files are read, so that a change during the read is seen.
+        let watch = FileWatch::new(&settings);
         let set = TlsSet::load(&settings).map_err(in_one_line)?;
-        log_warnings(&set);
-        Ok(TlsReload { settings, set })
+        let mut reload = TlsReload { settings, set, watch, warned_ms: 0 };
+        reload.warn(clock::unix_millis());
+        Ok(reload)
     }
 
     /// Returns the TLS of a listener; `None` if it has none.
@@ -47,9 +57,43 @@ impl TlsReload {
     ///
     /// # Errors
     /// Each listener whose files cannot be used, with the file and the problem.
-    pub(crate) fn read_again(&self) -> Result<NewTls, String> {
+    pub(crate) fn read_again(&mut self) -> Result<NewTls, String> {
+        self.watch.has_changed();
         let (set, changes) = self.set.reload(&self.settings).map_err(in_one_line)?;
         Ok(NewTls { set, changes })
+    }
+
+    /// Reads all files again if one of them changed. A broken file is reported once. Costs a `stat`
+    /// for each file.
+    ///
+    /// # Errors
+    /// As [`Self::read_again`].
+    pub(crate) fn read_renewed(&mut self) -> Result<Option<NewTls>, String> {
+        if self.watch.has_changed() { self.read_again().map(Some) } else { Ok(None) }
+    }
+
+    /// Logs certificates and revocation lists that ended or end soon, if the last time is a day
+    /// ago.
+    pub(crate) fn warn_daily(&mut self, unix_ms: u64) {
+        if unix_ms >= self.warned_ms.saturating_add(DAY_MS) {
+            self.warn(unix_ms);
+        }
+    }
+
+    /// Returns the whole days until the first certificate of the broker ends, and until the first
+    /// revocation list ends; `None` if there is none.
+    pub(crate) fn days_left(&self, unix_ms: u64) -> TlsDaysLeft {
+        TlsDaysLeft {
+            certificate: self.set.certificate_days_left(unix_ms),
+            crl: self.set.crl_days_left(unix_ms),
+        }
+    }
+
+    fn warn(&mut self, unix_ms: u64) {
+        self.warned_ms = unix_ms;
+        for line in self.set.warnings(unix_ms) {
+            warn!("{line}");
+        }
     }
 
     /// Puts new TLS in force for the handshakes of all listeners. Returns the entrances whose
@@ -60,7 +104,7 @@ impl TlsReload {
         entrances: &'a [Arc<Entrance>],
     ) -> Vec<(&'a Entrance, Arc<TlsServer>)> {
         self.set = new.set;
-        log_warnings(&self.set);
+        self.warn(clock::unix_millis());
         let mut to_check = Vec::new();
         for entrance in entrances {
             let (Some(slot), Some(server)) = (&entrance.tls, self.set.get(&entrance.name)) else { continue };
@@ -75,12 +119,6 @@ impl TlsReload {
     /// Returns true if no listener has TLS.
     pub(crate) fn is_empty(&self) -> bool {
         self.settings.is_empty()
-    }
-}
-
-fn log_warnings(set: &TlsSet) {
-    for line in set.warnings(clock::unix_millis()) {
-        warn!("{line}");
     }
 }
 

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::pki_types::CertificateRevocationListDer;
@@ -46,7 +47,12 @@ pub struct TlsServer {
     certificates: Vec<CertificateFacts>,
     lists: Vec<CrlFacts>,
     digests: Digests,
+    /// The place in the order of all servers that this process has loaded.
+    number: u32,
 }
+
+/// The number of the server that was loaded last.
+static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// A client after its handshake.
 #[derive(Debug)]
@@ -94,6 +100,7 @@ impl TlsServer {
             certificates,
             lists,
             digests,
+            number: LAST.fetch_add(1, Ordering::Relaxed) + 1,
         })
     }
 
@@ -129,6 +136,7 @@ impl TlsServer {
             tls.close(out);
             return Err(error);
         }
+        tls.admitted_by(self.number);
         let certificate = tls.peer_certificates().first();
         let user = certificate
             .ok_or(NoIdentity::NoCertificate)
@@ -149,6 +157,11 @@ impl TlsServer {
             Some(clients) => clients.check(tls.peer_certificates(), unix_ms),
             None => Ok(()),
         }
+    }
+
+    /// Returns true if this server or a newer one admitted the client.
+    pub fn has_checked(&self, tls: &Tls) -> bool {
+        tls.checked_by() >= self.number
     }
 
     /// Returns the settings that this server was loaded from.
@@ -174,6 +187,13 @@ impl TlsServer {
             .filter_map(|list| list.next_update_ms)
             .map(|end| end.saturating_sub(unix_ms) / DAY_MS)
             .min()
+    }
+
+    /// Returns the whole days until the first certificate of the broker ends, at `unix_ms`
+    /// milliseconds since 1970: 0 if one has ended.
+    pub fn certificate_days_left(&self, unix_ms: u64) -> Option<u64> {
+        let ends = self.certificates.iter().map(|facts| facts.not_after_ms);
+        ends.map(|end| end.saturating_sub(unix_ms) / DAY_MS).min()
     }
 
     /// Returns a line for the log for each certificate that is not valid at `unix_ms` milliseconds

@@ -42,6 +42,8 @@ pub struct TlsHandshake {
     started: bool,
     /// True after an error: rustls is not called again, and the handshake cannot be finished.
     failed: bool,
+    /// True if the peer has sent close_notify.
+    peer_closed: bool,
 }
 
 /// The progress of a handshake after some bytes.
@@ -66,6 +68,10 @@ pub struct Tls {
     records_left: u64,
     /// True after an error or after close_notify was sent: rustls is not called again.
     ended: bool,
+    /// True if the peer has sent close_notify. Nothing that comes later is opened.
+    peer_closed: bool,
+    /// The number of the server that admitted the client.
+    checked_by: u32,
 }
 
 impl TlsHandshake {
@@ -77,7 +83,14 @@ impl TlsHandshake {
     pub fn new(config: Arc<ServerConfig>) -> Result<TlsHandshake, LayerError> {
         let record_size = record_size(&config);
         let connection = UnbufferedServerConnection::new(Arc::clone(&config)).map_err(LayerError::Tls)?;
-        Ok(TlsHandshake { connection, config, record_size, started: false, failed: false })
+        Ok(TlsHandshake {
+            connection,
+            config,
+            record_size,
+            started: false,
+            failed: false,
+            peer_closed: false,
+        })
     }
 
     /// Takes bytes of the peer. Appends handshake bytes and alerts to `out`, and to `plain` the
@@ -126,6 +139,7 @@ impl TlsHandshake {
         if done && step.holds_record {
             return Err(LayerError::SplitHandshakeMessage);
         }
+        self.peer_closed |= step.closed;
         Ok(Progress { used: step.used, done, closed: step.closed })
     }
 
@@ -149,7 +163,14 @@ impl TlsHandshake {
             Some(SupportedCipherSuite::Tls12(suite)) => suite.common.confidentiality_limit,
             _ => u64::MAX,
         };
-        Some(Tls { connection: self.connection, record_size: self.record_size, records_left, ended: false })
+        Some(Tls {
+            connection: self.connection,
+            record_size: self.record_size,
+            records_left,
+            ended: false,
+            peer_closed: self.peer_closed,
+            checked_by: 0,
+        })
     }
 }
 
@@ -172,12 +193,15 @@ impl Tls {
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<OpenedWire, LayerError> {
-        if self.ended {
+        if self.ended || self.peer_closed {
             return Ok(OpenedWire { used: wire.len(), closed: true });
         }
         match drive(&mut self.connection, wire, plain, out) {
             // RFC 8446 6.1: data after close_notify is ignored.
-            Ok(EngineStep { closed: true, .. }) => Ok(OpenedWire { used: wire.len(), closed: true }),
+            Ok(EngineStep { closed: true, .. }) => {
+                self.peer_closed = true;
+                Ok(OpenedWire { used: wire.len(), closed: true })
+            }
             Ok(EngineStep { holds_record: true, .. }) => {
                 self.ended = true;
                 Err(LayerError::SplitHandshakeMessage)
@@ -257,6 +281,21 @@ impl Tls {
     /// TLS 1.3 renews its keys, so the result is always false there.
     pub fn must_close(&self) -> bool {
         self.records_left <= RECORDS_RESERVED
+    }
+
+    /// Returns true if the peer has sent close_notify.
+    pub fn is_peer_closed(&self) -> bool {
+        self.peer_closed
+    }
+
+    /// Notes the number of the server that admitted the client.
+    pub(super) fn admitted_by(&mut self, server: u32) {
+        self.checked_by = server;
+    }
+
+    /// Returns the number of the server that admitted the client.
+    pub(super) fn checked_by(&self) -> u32 {
+        self.checked_by
     }
 
     /// Returns true for TLS 1.3, false for TLS 1.2.

@@ -112,6 +112,12 @@ impl TlsSet {
         self.iter().filter_map(|(_, server)| server.crl_days_left(unix_ms)).min()
     }
 
+    /// Returns the whole days until the first certificate of any listener ends, at `unix_ms`
+    /// milliseconds since 1970; `None` without TLS.
+    pub fn certificate_days_left(&self, unix_ms: u64) -> Option<u64> {
+        self.iter().filter_map(|(_, server)| server.certificate_days_left(unix_ms)).min()
+    }
+
     /// Returns a line for the log for each expired certificate and each revocation list that ends
     /// soon, at `unix_ms` milliseconds since 1970.
     pub fn warnings(&self, unix_ms: u64) -> Vec<String> {

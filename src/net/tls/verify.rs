@@ -13,10 +13,13 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use thiserror::Error;
 use x509_cert::Certificate;
+use x509_cert::certificate::Rfc5280;
+use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode as _;
+use x509_cert::name::Name;
 
 use super::settings::CrlCheck;
 
@@ -24,8 +27,45 @@ use super::settings::CrlCheck;
 #[derive(Debug)]
 pub struct ClientVerifier {
     inner: Arc<dyn ClientCertVerifier>,
-    /// False if the dates of a client's certificate do not count.
-    dates: bool,
+    /// The dates of the revocation lists, if the dates of a client's certificate do not count.
+    /// Then `inner` does not look at the dates of the lists either.
+    list_dates: Option<ListDates>,
+}
+
+/// The ends of revocation lists.
+#[derive(Debug)]
+struct ListDates {
+    /// The issuer of each list that ends, and its end in seconds since 1970.
+    ends: Vec<(Name, u64)>,
+    /// The certificates that are looked up.
+    crl_check: CrlCheck,
+}
+
+impl ListDates {
+    /// Returns the dates of these lists. The verifier refuses a list that cannot be read.
+    fn of(lists: &[CertificateRevocationListDer<'_>], crl_check: CrlCheck) -> ListDates {
+        let end = |list: &CertificateRevocationListDer<'_>| {
+            let list = CertificateList::<Rfc5280>::from_der(list).ok()?.tbs_cert_list;
+            Some((list.issuer, list.next_update?.to_unix_duration().as_secs()))
+        };
+        ListDates { ends: lists.iter().filter_map(end).collect(), crl_check }
+    }
+
+    /// Checks that no list of the issuers of a chain has ended.
+    fn check(&self, chain: &[&CertificateDer<'_>], now: UnixTime) -> Result<(), rustls::Error> {
+        let looked_up = if self.crl_check == CrlCheck::Leaf { 1 } else { chain.len() };
+        for certificate in chain.iter().take(looked_up) {
+            let Ok(certificate) = Certificate::from_der(certificate) else { continue };
+            let issuer = certificate.tbs_certificate().issuer();
+            let ended = self.ends.iter().find(|(of, end)| of == issuer && *end < now.as_secs());
+            if let Some((_, end)) = ended {
+                let next_update = UnixTime::since_unix_epoch(Duration::from_secs(*end));
+                let why = CertificateError::ExpiredRevocationListContext { time: now, next_update };
+                return Err(why.into());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The rules of [`ClientVerifier`], beside its authorities and revocation lists.
@@ -66,16 +106,18 @@ impl ClientVerifier {
         rules: ClientRules,
         provider: Arc<CryptoProvider>,
     ) -> Result<ClientVerifier, VerifierBuilderError> {
-        let mut builder = WebPkiClientVerifier::builder_with_provider(authorities, provider)
-            .with_crls(lists)
-            .enforce_revocation_expiration();
+        let list_dates = (!rules.dates).then(|| ListDates::of(&lists, rules.crl_check));
+        let mut builder = WebPkiClientVerifier::builder_with_provider(authorities, provider).with_crls(lists);
+        if rules.dates {
+            builder = builder.enforce_revocation_expiration();
+        }
         if rules.crl_check == CrlCheck::Leaf {
             builder = builder.only_check_end_entity_revocation();
         }
         if !rules.required {
             builder = builder.allow_unauthenticated();
         }
-        Ok(ClientVerifier { inner: builder.build()?, dates: rules.dates })
+        Ok(ClientVerifier { inner: builder.build()?, list_dates })
     }
 
     /// Checks a client's chain, its own certificate first, at `unix_ms` milliseconds since 1970. An
@@ -115,8 +157,15 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let now = if self.dates { now } else { within_validity(end_entity, now) };
-        self.inner.verify_client_cert(end_entity, intermediates, now)
+        let Some(list_dates) = &self.list_dates else {
+            return self.inner.verify_client_cert(end_entity, intermediates, now);
+        };
+        let at = within_validity(end_entity, now);
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, at)?;
+        // The lists have dates of their own, which count.
+        let chain: Vec<_> = std::iter::once(end_entity).chain(intermediates).collect();
+        list_dates.check(&chain, now)?;
+        Ok(verified)
     }
 
     fn verify_tls12_signature(

@@ -159,6 +159,23 @@ fn without_certificate_dates_an_expired_certificate_is_admitted() {
 }
 
 #[test]
+fn without_certificate_dates_an_expired_list_still_refuses() {
+    let mut bench = bench();
+    bench.settings.certificate_dates = false;
+    let (old, new) = (bench.dated(2020, 2021), bench.dated(3000, 3001));
+    bench.settings.crl = vec![bench.list("old.crl", &bench.authority.revokes(&[], 2022))];
+    for leaf in [&old, &new, &bench.numbered(6)] {
+        let (reason, _) = refusal(connect(&bench.load(), bench.config(Some(leaf))));
+        assert!(reason.contains("revocation list expired"), "{reason}");
+    }
+    bench.settings.crl = vec![bench.list("ca.crl", &bench.authority.revokes(&[7], 2900))];
+    for leaf in [&old, &new, &bench.numbered(6)] {
+        connect(&bench.load(), bench.config(Some(leaf))).unwrap();
+    }
+    refusal(connect(&bench.load(), bench.config(Some(&bench.numbered(7)))));
+}
+
+#[test]
 fn a_revoked_certificate_is_refused() {
     let mut bench = bench();
     let (good, revoked) = (bench.numbered(6), bench.numbered(7));

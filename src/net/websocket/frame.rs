@@ -153,6 +153,15 @@ impl Ws {
         matches!(self.phase, FramePhase::Closed)
     }
 
+    /// True if a part of a frame has come, and its rest has not.
+    pub fn is_in_frame(&self) -> bool {
+        match self.phase {
+            FramePhase::Header { len, .. } => len > 0,
+            FramePhase::Payload { left, .. } => left > 0,
+            FramePhase::Closed => false,
+        }
+    }
+
     /// Returns the header of one binary frame with `len` bytes of payload, and the header's length.
     pub(crate) fn header(len: usize) -> ([u8; SEALED_HEADER_MAX], usize) {
         header(BINARY, len)
