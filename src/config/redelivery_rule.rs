@@ -8,7 +8,8 @@ use super::keys;
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType};
 use super::value::{self, Field, origin, written};
-use crate::session::redelivery_rule::{self, Pattern};
+use crate::access::glob::Pattern;
+use crate::session::redelivery_rule;
 use config::{Map, Value, ValueKind};
 use std::time::Duration;
 

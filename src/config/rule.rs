@@ -3,8 +3,8 @@
 use super::duration;
 use super::problem::Problem;
 use super::size::ByteSize;
+use crate::access::glob::Pattern;
 use crate::mqtt::topic::TopicFilter;
-use crate::session::redelivery_rule::Pattern;
 use config::{Value, ValueKind};
 use std::fmt;
 use std::net::SocketAddr;

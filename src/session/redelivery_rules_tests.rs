@@ -1,10 +1,10 @@
 //! Rules, in file order, by client, user and topic.
 
+use crate::access::glob::Pattern;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::drops::DropReason;
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, RetryPolicy};
 use crate::session::redelivery_policy::SetBy;
-use crate::session::redelivery_rule::Pattern;
 use crate::session::redelivery_rules::*;
 use crate::session::wire::Wire;
 use crate::time::Instant;
