@@ -7,6 +7,7 @@
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
 //! - [`permit`]: all rules of one user, and the decisions that follow from them.
 //! - [`acl`]: the permits of all users.
+//! - [`bans`]: clients that may not enter.
 //! - [`glob`]: globs over names that clients choose.
 //! - [`strikes`]: keys that do something too often within a window of time.
 //! - [`meter`]: rates of messages and bytes.
@@ -14,6 +15,7 @@
 //! The rules mean what they mean in mosquitto's ACL file.
 
 pub mod acl;
+pub mod bans;
 pub mod cover;
 pub mod glob;
 pub mod grant;

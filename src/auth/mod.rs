@@ -3,6 +3,7 @@
 //!
 //! - [`password`]: the password file and its hashes.
 //! - [`acl_file`]: the ACL file.
+//! - [`ban_file`]: the file of bans.
 //! - [`file_error`]: the mistakes in such a file, with their lines.
 //! - [`passwd`]: the command `homing passwd`.
 //! - [`cache`]: successful logins, remembered for a time.
@@ -12,6 +13,7 @@
 //! The functions block: a hash may take 38 ms and more. They know no actor and no socket.
 
 pub mod acl_file;
+pub mod ban_file;
 pub mod cache;
 pub mod file_error;
 pub mod guessing;

@@ -232,7 +232,7 @@ impl Acceptor {
         let turn = self.next;
         self.next = turn.wrapping_add(1);
         let reach = self.entrance.reach(&peer);
-        let arrival = Arrival { listener: self.entrance.number, reach, certificate_user: None };
+        let arrival = Arrival { listener: self.entrance.number, reach, ..Arrival::default() };
         let (transport, accepted) = (socket.into(), clock::now());
         if let Some(handshakes) = &self.handshakes {
             let entrance = Arc::clone(&self.entrance);

@@ -2,6 +2,7 @@
 
 use super::authenticator::{AuthClientParts, Proof};
 use crate::access::acl::Acl;
+use crate::access::bans::BanList;
 use crate::auth::password::PasswordFile;
 use crate::broker::connection::{DetachedTransport, PeerAddress, Released};
 use crate::expiry::actor::ExpiryActor;
@@ -119,6 +120,19 @@ pub struct TlsChanged {
 }
 
 impl Message for TlsChanged {
+    type Result = ();
+}
+
+/// The file of bans was read again. Clients that are banned now are disconnected.
+#[derive(Clone, Debug)]
+pub struct BansChanged {
+    /// The bans that are in force.
+    pub bans: Arc<BanList>,
+    /// The slot of the first connection that is not checked yet.
+    pub from: usize,
+}
+
+impl Message for BansChanged {
     type Result = ();
 }
 

@@ -8,7 +8,7 @@ use crate::broker::connection::ConnectionNotice;
 use crate::broker::driver::ShardDriver;
 use crate::broker::dump::InspectShard;
 use crate::broker::message::{
-    AclChanged, Adopt, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged, TlsChanged,
+    AclChanged, Adopt, BansChanged, ConnectPeers, Decided, DelayedPage, Page, PasswordsChanged, TlsChanged,
 };
 use crate::broker::message::{StartTimers, Stop};
 use crate::broker::question::{AskShard, CommandShard};
@@ -169,6 +169,17 @@ impl Handler<TlsChanged> for ShardActor {
     fn handle(&mut self, change: TlsChanged, context: &mut Context<ShardActor>) {
         if let Some(from) = self.driver.tls_changed(&change) {
             context.address().do_send(TlsChanged { from, ..change });
+        }
+    }
+}
+
+impl Handler<BansChanged> for ShardActor {
+    type Result = ();
+
+    /// Checks some connections. Other messages come before the next ones.
+    fn handle(&mut self, change: BansChanged, context: &mut Context<ShardActor>) {
+        if let Some(from) = self.driver.bans_changed(&change) {
+            context.address().do_send(BansChanged { from, ..change });
         }
     }
 }

@@ -37,6 +37,9 @@ pub enum StartError {
     /// The ACL file cannot be used.
     #[error("{0} (acl.file)")]
     Acl(FileError),
+    /// The file of bans cannot be used.
+    #[error("{0} (bans.file)")]
+    Bans(FileError),
     /// A thread ended while the broker started. The log has the reason.
     #[error("a thread of the broker ended while it started; the log has the reason")]
     Died,

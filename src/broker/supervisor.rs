@@ -10,7 +10,7 @@ use super::handshake::reload::{NewTls, TlsReload};
 use super::handshake::{HandshakeParts, Handshakes};
 use super::listener::{Acceptor, BoundListener, ConnectLimits};
 use super::message::{
-    AclChanged, ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged,
+    AclChanged, BansChanged, ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged,
 };
 use super::observer::Observer;
 use super::settings::{asks_passwords, settings};
@@ -19,8 +19,9 @@ use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use super::storage;
 use crate::access::acl::Acl;
-use crate::auth::acl_file;
+use crate::access::bans::BanList;
 use crate::auth::password::PasswordFile;
+use crate::auth::{acl_file, ban_file};
 use crate::broker::driver::ShardDriver;
 use crate::broker::shard_actor::ShardActor;
 use crate::clock;
@@ -77,6 +78,8 @@ pub(super) struct Supervisor {
     passwords: Option<Passwords>,
     /// The path of the ACL file; `None` without one.
     acl: Option<PathBuf>,
+    /// The path of the file of bans; `None` without one.
+    bans: Option<PathBuf>,
     tls: TlsReload,
     /// The listeners, by number.
     entrances: Vec<Arc<Entrance>>,
@@ -114,7 +117,10 @@ impl Supervisor {
         shared.budget.settle();
         let acl = config.acl.path();
         let rules = acl.as_deref().map(acl_file::load).transpose().map_err(StartError::Acl)?.map(Arc::new);
-        let parts = SharedParts { shared: &shared, statistics: &statistics, log: &log, acl: rules };
+        let bans = config.bans.path();
+        let banned = bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans)?.map(Arc::new);
+        let parts =
+            SharedParts { shared: &shared, statistics: &statistics, log: &log, acl: rules, bans: banned };
         let (mut arbiters, shards) = start_shards(config, count, &parts, shares)?;
         let expiry_arbiter = arbiter(Driver::Clock)?;
         let expiry = start_expiry(config, &expiry_arbiter, &shards, &statistics);
@@ -139,6 +145,7 @@ impl Supervisor {
             writer,
             passwords,
             acl,
+            bans,
             tls,
             entrances,
             statistics,
@@ -177,8 +184,8 @@ impl Supervisor {
     /// # Errors
     /// The mistakes.
     fn reload(&mut self) -> Result<String, String> {
-        if self.passwords.is_none() && self.acl.is_none() && self.tls.is_empty() {
-            let what = "nothing to read again: neither auth.password_file nor acl.file nor TLS is set";
+        if self.passwords.is_none() && self.acl.is_none() && self.bans.is_none() && self.tls.is_empty() {
+            let what = "nothing to read again: no auth.password_file, acl.file, bans.file or TLS is set";
             return Ok(what.to_owned());
         }
         // Everything is read before anything changes.
@@ -190,6 +197,7 @@ impl Supervisor {
             (Err(error), Err(errors)) => return Err(format!("{error}; {errors}")),
         };
         let acl = self.acl.as_deref().map(acl_file::load).transpose().map_err(|error| error.to_string())?;
+        let bans = self.bans.as_deref().map(ban_file::load).transpose().map_err(|error| error.to_string())?;
         let mut what: Vec<String> = new_tls.changes.iter().map(ToString::to_string).collect();
         if what.is_empty() && !self.tls.is_empty() {
             what.push("the files of TLS are as before".to_owned());
@@ -208,6 +216,12 @@ impl Supervisor {
                 shard.do_send(AclChanged(Arc::clone(&acl)));
             }
             what.push(format!("the ACL file has rules for {} users", acl.users()));
+        }
+        if let Some(bans) = bans.map(Arc::new) {
+            for shard in &self.shards {
+                shard.do_send(BansChanged { bans: Arc::clone(&bans), from: 0 });
+            }
+            what.push(format!("{} bans are in force", bans.len()));
         }
         Ok(what.join("; "))
     }
@@ -381,6 +395,8 @@ struct SharedParts<'a> {
     log: &'a Arc<EventLog>,
     /// The rules of the ACL file; `None` without one.
     acl: Option<Arc<Acl>>,
+    /// The bans; `None` without a file.
+    bans: Option<Arc<BanList>>,
 }
 
 /// Starts `count` shards, each on a thread of its own. Shard *n* takes up the `n`-th of `shares`.
@@ -408,6 +424,7 @@ fn start_shard(
 ) -> Addr<ShardActor> {
     let mut settings = settings(config);
     settings.access.acl = parts.acl.clone();
+    let bans = parts.bans.clone();
     let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
     let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);
     let per_second = config.sys.events_per_second.div_ceil(count.max(1) as u32);
@@ -416,6 +433,7 @@ fn start_shard(
     ShardActor::start_in_arbiter(&arbiter.handle(), move |_| {
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), random_seed());
+        core.replace_bans(bans);
         if let Some(share) = share {
             core.take_up(clock::now(), share);
         }

@@ -55,6 +55,7 @@ fn broker_figures(now: Instant, statistics: &BrokerStatistics, retained: usize) 
         figure("clients/expired", statistics.expired_sessions()),
         figure("clients/refused", counters.refused_connects),
         figure("clients/refused/owner", counters.foreign_sessions),
+        figure("clients/refused/ban", counters.banned_connects),
         figure("clients/refused/address", statistics.refused_addresses()),
         figure("clients/paused", counters.rate_pauses),
         figure("sessions/adopted", counters.adopted_sessions),

@@ -198,6 +198,18 @@ configuration! {
             elsewhere: "EMQX `authorization.deny_action`";
     }
 
+    /// Clients that may not enter.
+    [bans] Bans {
+        /// The file with the bans: lines `client GLOB`, `user NAME`, `address NETWORK` and
+        /// `serial HEX`, each with ` until 2027-01-31T12:00:00Z` behind it if the ban has an end. A
+        /// banned client gets 0x8A, and 5 in 3.x. A banned user gets it only with the right
+        /// credentials. SIGHUP reads the file again and disconnects clients that are banned now
+        /// (5.0: 0x98). A file with a mistake changes nothing.
+        file: String = String::new(),
+            ValueType::Path.or("off", "no file"),
+            elsewhere: "EMQX `banned`";
+    }
+
     /// Bounds on each client, each session and the whole broker.
     [limits] Limits {
         /// Connections at one time in the whole broker. A connection beyond it is closed when it is
@@ -746,6 +758,13 @@ pub(super) fn key(path: &str) -> Option<&'static Key> {
 
 impl Acl {
     /// Returns the path of the ACL file; `None` without one.
+    pub fn path(&self) -> Option<PathBuf> {
+        (!self.file.is_empty()).then(|| PathBuf::from(&self.file))
+    }
+}
+
+impl Bans {
+    /// Returns the path of the file of bans; `None` without one.
     pub fn path(&self) -> Option<PathBuf> {
         (!self.file.is_empty()).then(|| PathBuf::from(&self.file))
     }

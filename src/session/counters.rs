@@ -21,6 +21,8 @@ pub struct Counters {
     pub refused_connects: u64,
     /// CONNECTs refused because another user owns the session.
     pub foreign_sessions: u64,
+    /// CONNECTs refused because the client is banned.
+    pub banned_connects: u64,
     /// Sessions without an owner that got one.
     pub adopted_sessions: u64,
     /// Topic Filters of SUBSCRIBE packets refused for the same reasons.
@@ -44,6 +46,7 @@ impl Counters {
             dead_letters,
             refused_connects,
             foreign_sessions,
+            banned_connects,
             adopted_sessions,
             refused_subscriptions,
             rate_pauses,
@@ -57,6 +60,7 @@ impl Counters {
         self.dead_letters += dead_letters;
         self.refused_connects += refused_connects;
         self.foreign_sessions += foreign_sessions;
+        self.banned_connects += banned_connects;
         self.adopted_sessions += adopted_sessions;
         self.refused_subscriptions += refused_subscriptions;
         self.rate_pauses += rate_pauses;

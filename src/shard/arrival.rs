@@ -1,5 +1,6 @@
 //! What the broker knows of a connection before its first packet.
 
+use crate::access::bans::Ban;
 pub use crate::session::authentication::Reach;
 
 /// What the broker knows of a connection before its first packet. Moves with the socket, if the
@@ -12,6 +13,8 @@ pub struct Arrival {
     pub reach: Reach,
     /// The user name in the client's verified certificate; `None` without one.
     pub certificate_user: Option<Box<str>>,
+    /// The ban of the address or of the certificate, if one holds.
+    pub ban: Option<Ban>,
 }
 
 impl Arrival {

@@ -17,6 +17,7 @@ use crate::shard::admission::{Change, Entrant, HeldMemory};
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::auth_exchange::{self, EnhancedProof, ExchangeEnd};
 use crate::shard::authentication::{AuthDecision, Authentication};
+use crate::shard::bans;
 use crate::shard::client_table::hash;
 use crate::shard::connection::{Connection, Leaves, Phase};
 use crate::shard::core::Core;
@@ -84,16 +85,18 @@ impl<'a> ConnectRequest<'a> {
         if let Some(Connection { wire, .. }) = life.core.connections.get_mut(id) {
             wire.set_limits(&negotiated.limits);
         }
-        let Entered { user, rules, ends, proof } =
-            match connect::check(connect).and_then(|()| self.authenticate(life.core)) {
-                Ok(EntryVerdict::Enters(entered)) => entered,
-                Ok(EntryVerdict::Challenged) => return Flow::Challenged,
-                Ok(EntryVerdict::Pending) => return Flow::Wait,
-                Err(refusal) => return self.refuse(client_id, &refusal, life.core),
-            };
+        let Entered { user, rules, ends, proof } = match connect::check(connect)
+            .and_then(|()| bans::check_client(now, id, client_id, life.core))
+            .and_then(|()| self.authenticate(life.core))
+        {
+            Ok(EntryVerdict::Enters(entered)) => entered,
+            Ok(EntryVerdict::Challenged) => return Flow::Challenged,
+            Ok(EntryVerdict::Pending) => return Flow::Wait,
+            Err(refusal) => return self.refuse(client_id, &refusal, life.core),
+        };
         let existing = self.find_client(client_id, life);
-        let admitted = self
-            .check_client_id(listener, user.as_deref(), life.core)
+        let admitted = bans::check_user(now, user.as_deref(), life.core)
+            .and_then(|()| self.check_client_id(listener, user.as_deref(), life.core))
             .and_then(|()| self.check_will(client_id, user.as_deref(), rules.as_ref(), life.core))
             .and_then(|()| self.check_owner(existing, user.as_deref(), life.core))
             .and_then(|ownership| {

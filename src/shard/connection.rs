@@ -5,6 +5,7 @@
 //! A connection has no session before CONNECT is accepted, and none after a take-over. The Keep
 //! Alive does not run while a connection is paused, because the broker does not read then.
 
+use crate::access::bans::Ban;
 use crate::access::meter::TrafficMeter;
 use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::{Charge, Recount, Recounted};
@@ -76,6 +77,8 @@ pub struct Rare {
     exchange: Option<Box<PendingExchange>>,
     /// The user name in the client's verified certificate; `None` without one.
     pub certificate_user: Option<Box<str>>,
+    /// The ban of the address or of the certificate, until CONNECT is handled.
+    pub ban: Option<Ban>,
     /// The time at which the client's credentials expire; `None` if they do not.
     ends: Option<Instant>,
     /// The time of the last report that a redelivery request of this client is unreadable.
@@ -235,8 +238,9 @@ impl Pauses {
 impl Connection {
     /// Returns a connection that was just accepted. `seed` determines its jitter.
     pub fn accepted(now: Instant, arrival: Arrival, connect_timeout: Duration, seed: u64) -> Connection {
-        let Arrival { listener, reach, certificate_user } = arrival;
-        let rare = certificate_user.is_some().then(|| Box::new(Rare { certificate_user, ..Rare::default() }));
+        let Arrival { listener, reach, certificate_user, ban } = arrival;
+        let has_rare = certificate_user.is_some() || ban.is_some();
+        let rare = has_rare.then(|| Box::new(Rare { certificate_user, ban, ..Rare::default() }));
         Connection {
             wire: Wire::new(ProtocolVersion::V3_1_1, seed),
             session: None,
@@ -258,8 +262,9 @@ impl Connection {
 
     /// Returns what was known of the connection before its first packet.
     pub(crate) fn into_arrival(self) -> Arrival {
-        let certificate_user = self.rare.and_then(|rare| rare.certificate_user);
-        Arrival { listener: self.listener, reach: self.reach, certificate_user }
+        let (certificate_user, ban) =
+            self.rare.map_or((None, None), |rare| (rare.certificate_user, rare.ban));
+        Arrival { listener: self.listener, reach: self.reach, certificate_user, ban }
     }
 
     /// Returns the parts that an idle connection does not have, if there are any.

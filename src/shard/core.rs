@@ -5,6 +5,7 @@
 //! cannot publish. A message that follows from its work, such as a dead letter, waits in a list
 //! until an upper layer publishes it.
 
+use crate::access::bans::BanList;
 use crate::expiry::deadline::DeadlineKind;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
@@ -45,6 +46,8 @@ pub(crate) struct Core {
     pub connections: Connections,
     pub sessions: Sessions,
     pub access: AccessRules,
+    /// `None` if no ban is configured.
+    pub bans: Option<Arc<BanList>>,
     pub exchange: Exchange,
     pub durability: Durability,
     pub drop_reports: DropReports,
@@ -82,6 +85,7 @@ impl Core {
         Core {
             here,
             access: AccessRules::new(&settings.access),
+            bans: None,
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),
             sessions,

@@ -61,6 +61,7 @@ mod answer;
 pub mod arrival;
 mod auth_exchange;
 pub mod authentication;
+mod bans;
 mod client_table;
 mod connect;
 pub mod connection;

@@ -25,6 +25,7 @@ mod access;
 mod admission;
 mod auth_exchange;
 mod authentication;
+mod bans;
 #[path = "../../src/mqtt/codec/cases.rs"]
 #[expect(dead_code, reason = "what is expected of each case in detail the codec's own tests say")]
 mod cases;

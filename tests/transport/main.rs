@@ -3,6 +3,7 @@
 //! Each test starts a broker in this process. The clients are rustls, tungstenite and plain
 //! sockets. Certificates are made for each test.
 
+mod bans;
 mod health;
 mod kit;
 mod listeners;

@@ -57,7 +57,8 @@ fn connections(text: &mut MetricsText, observer: &Observer) {
     text.single(Gauge, "subscriptions", "Subscriptions of all sessions.", total.subscriptions);
     text.family(Counter, "connects_refused_total", "CONNECTs refused, by cause.")
         .sample(&[("cause", "limit")], counters.refused_connects)
-        .sample(&[("cause", "owner")], counters.foreign_sessions);
+        .sample(&[("cause", "owner")], counters.foreign_sessions)
+        .sample(&[("cause", "ban")], counters.banned_connects);
     let help = "Topic Filters of SUBSCRIBE packets refused because a bound was reached.";
     text.single(Counter, "subscriptions_refused_total", help, counters.refused_subscriptions);
     let (received, sent) = (statistics.received_bytes(), statistics.sent_bytes());

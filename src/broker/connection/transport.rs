@@ -10,6 +10,7 @@
 use super::wrapped::Wrapped;
 use crate::net::layers::LayerError;
 use crate::net::tls::config::TlsServer;
+use crate::net::tls::identity::serial_number;
 use crate::net::tls::verify::ChainError;
 use crate::session::outbound::stall::SocketView;
 use crate::session::outbox::Outbox;
@@ -193,6 +194,13 @@ impl Transport {
     /// Returns true if a part of a TLS record or WebSocket frame has come, and its rest has not.
     pub fn has_partial(&self) -> bool {
         self.wrapped().is_some_and(|wrapped| wrapped.has_partial())
+    }
+
+    /// Returns the serial number of the client's certificate in upper-case hexadecimal; `None`
+    /// without one. Parses the certificate, which takes some microseconds.
+    pub fn client_serial(&self) -> Option<String> {
+        let wrapped = self.wrapped()?;
+        wrapped.layers().tls()?.peer_certificates().first().and_then(serial_number)
     }
 
     /// Returns true if wire bytes wait for the socket, besides the outbox.

@@ -10,10 +10,12 @@
 //! | file | concern |
 //! |---|---|
 //! | `io` | carries out the effects of a turn |
+//! | `bans` | checks where connections come from against the bans |
 //! | `handles` | the open connections, by slot |
 //! | `destinations` | peers, expiry actor and store |
 //! | `flusher` | wakes the task that runs the turns |
 
+mod bans;
 mod destinations;
 mod flusher;
 mod handles;
@@ -228,7 +230,7 @@ impl ShardDriver {
 
     /// Takes a socket in and starts its actor. Closes the socket if the broker stops.
     pub fn adopt(self: &Rc<ShardDriver>, incoming: Incoming) {
-        let Incoming { transport, peer, accepted, arrival, unread, .. } = incoming;
+        let Incoming { transport, peer, accepted, mut arrival, unread, .. } = incoming;
         if self.stopping.get() {
             self.statistics.connection_closed(peer.listener());
             return;
@@ -245,6 +247,7 @@ impl ShardDriver {
         }
         let has_unread = !unread.is_empty();
         let id = self.with_shard(|shard, _| {
+            arrival.ban = shard.bans().and_then(|bans| bans::of_origin(bans, &peer, &transport));
             let id = shard.accept(accepted, arrival);
             if has_unread {
                 shard.keep_unread(id, unread);

@@ -4,6 +4,7 @@
 use super::fields::LONGEST_CLIENT_ID;
 use super::topics::{Composed, EventKind, is_late};
 use super::*;
+use crate::access::bans::Ban;
 use crate::broker::fixture;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::session::drops::{Counts, DropReason};
@@ -47,6 +48,7 @@ fn every_cause() -> Vec<DisconnectCause> {
         DisconnectCause::QueueFull,
         DisconnectCause::Revoked,
         DisconnectCause::Operator,
+        DisconnectCause::Banned(Ban::User),
         DisconnectCause::Shutdown,
     ];
     let place = |cause: &DisconnectCause| match cause {
@@ -63,9 +65,10 @@ fn every_cause() -> Vec<DisconnectCause> {
         DisconnectCause::QueueFull => 10,
         DisconnectCause::Revoked => 11,
         DisconnectCause::Operator => 12,
-        DisconnectCause::Shutdown => 13,
+        DisconnectCause::Banned(_) => 13,
+        DisconnectCause::Shutdown => 14,
     };
-    assert!(causes.iter().map(place).eq(0..14));
+    assert!(causes.iter().map(place).eq(0..15));
     causes
 }
 

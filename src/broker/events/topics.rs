@@ -80,6 +80,7 @@ pub(super) fn is_late(cause: &DisconnectCause) -> bool {
         | DisconnectCause::NoConnect
         | DisconnectCause::Revoked
         | DisconnectCause::Operator
+        | DisconnectCause::Banned(_)
         | DisconnectCause::Shutdown => false,
     }
 }

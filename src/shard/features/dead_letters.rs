@@ -84,7 +84,7 @@ pub(crate) struct WallClock(u64);
 
 impl WallClock {
     /// Returns the milliseconds since 1970 at `instant`.
-    fn at(self, instant: Instant) -> u64 {
+    pub(crate) fn at(self, instant: Instant) -> u64 {
         self.0.saturating_add(instant.as_millis())
     }
 }

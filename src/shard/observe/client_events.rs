@@ -7,6 +7,7 @@
 //! An event costs a copy of the client identifier. The shard makes an [`EventDetail`] only if a
 //! listener needs it.
 
+use crate::access::bans::Ban;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS, ReasonCode};
 use crate::session::drops::Counts;
 use crate::session::outbound::queue::Delivery;
@@ -220,6 +221,8 @@ pub enum DisconnectCause {
     Revoked,
     /// An operator disconnected the client, or ended its session.
     Operator,
+    /// The client is banned since a reload.
+    Banned(Ban),
     /// The broker stops.
     Shutdown,
 }
@@ -241,6 +244,7 @@ impl DisconnectCause {
             DisconnectCause::QueueFull => "queue_full",
             DisconnectCause::Revoked => "revoked",
             DisconnectCause::Operator => "operator",
+            DisconnectCause::Banned(_) => "banned",
             DisconnectCause::Shutdown => "shutdown",
         }
     }
@@ -287,6 +291,7 @@ impl fmt::Display for DisconnectCause {
                 f.write_str("the user has left the password file, or has another password there")
             }
             DisconnectCause::Operator => f.write_str("an operator disconnected the client"),
+            DisconnectCause::Banned(ban) => f.write_str(ban.text()),
             DisconnectCause::Shutdown => f.write_str("the broker stops"),
         }
     }

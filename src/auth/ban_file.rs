@@ -1,0 +1,171 @@
+//! The file of bans.
+//!
+//! ```text
+//! # A client id, or a glob of client ids.
+//! client test-*
+//! user ann until 2027-01-31T12:00:00Z
+//! address 192.0.2.0/24
+//! # The serial number of a certificate, as `openssl x509 -serial` prints it.
+//! serial 0A:1B:2C
+//! ```
+
+use super::file_error::{FileError, LineErrors, lines};
+use crate::access::bans::{BanEnd, BanList, Banned, GLOBS};
+use ipnet::IpNet;
+use std::net::IpAddr;
+use std::path::Path;
+use x509_cert::der::DateTime;
+
+/// Reads a file of bans.
+///
+/// # Errors
+/// The file cannot be read, or has mistakes: all of them, with their lines.
+pub fn load(file: &Path) -> Result<BanList, FileError> {
+    let content = std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))?;
+    parse(file, &content)
+}
+
+/// Reads the content of a file of bans. `file` is its name in errors.
+///
+/// # Errors
+/// All mistakes, with their lines.
+pub fn parse(file: &Path, content: &[u8]) -> Result<BanList, FileError> {
+    let (mut errors, mut bans) = (LineErrors::default(), BanList::default());
+    for (number, line) in lines(content, &mut errors) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match parse_line(line) {
+            Ok((Banned::Clients(_), _)) if bans.globs() == GLOBS => {
+                errors.push(number, format!("more than {GLOBS} globs of client ids; name the clients"));
+            }
+            Ok((banned, end)) => bans.add(banned, end),
+            Err(what) => errors.push(number, what),
+        }
+    }
+    errors.or(file, bans)
+}
+
+fn parse_line(line: &str) -> Result<(Banned, BanEnd), String> {
+    let (keyword, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+    let (value, end) = match rest.rsplit_once(" until ") {
+        Some((value, time)) => (value.trim(), Some(unix_millis(time.trim())?)),
+        None => (rest.trim(), None),
+    };
+    let banned = match keyword {
+        "client" | "user" | "address" | "serial" if value.is_empty() => {
+            return Err(format!("a value must follow `{keyword}`"));
+        }
+        "client" => client(value)?,
+        "user" => Banned::User(value.into()),
+        "address" => network(value)?,
+        "serial" => serial(value)?,
+        other => {
+            return Err(format!(
+                "a line begins with `client`, `user`, `address`, `serial` or `#`, not with {other:?}"
+            ));
+        }
+    };
+    Ok((banned, end))
+}
+
+/// Returns the milliseconds since 1970.
+fn unix_millis(text: &str) -> Result<u64, String> {
+    let wrong =
+        || format!("the time after `until` must be in UTC, such as 2027-01-31T12:00:00Z, not {text:?}");
+    let time: DateTime = text.parse().map_err(|_| wrong())?;
+    u64::try_from(time.unix_duration().as_millis()).map_err(|_| wrong())
+}
+
+fn client(text: &str) -> Result<Banned, String> {
+    if !text.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+        return Ok(Banned::Client(text.into()));
+    }
+    let glob = text.parse().map_err(|error| format!("the glob {text:?} is not valid: {error}"))?;
+    Ok(Banned::Clients(glob))
+}
+
+fn network(text: &str) -> Result<Banned, String> {
+    let address = text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
+    let network = address.or_else(|| text.parse().ok());
+    let is_mapped = |network: &IpNet| match network {
+        IpNet::V4(_) => false,
+        IpNet::V6(network) => network.addr().to_ipv4_mapped().is_some(),
+    };
+    match network {
+        Some(network) if is_mapped(&network) => {
+            Err(format!("write the network {text:?} in the form of IPv4, such as 192.0.2.0/24"))
+        }
+        Some(network) => Ok(Banned::Network(network)),
+        None => {
+            Err(format!("an address or a network, such as 192.0.2.0/24, must follow `address`, not {text:?}"))
+        }
+    }
+}
+
+fn serial(text: &str) -> Result<Banned, String> {
+    let digits: String = text.chars().filter(|c| *c != ':').map(|c| c.to_ascii_uppercase()).collect();
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        return Err(format!("a serial number is hexadecimal, such as 0A1B2C, not {text:?}"));
+    }
+    // A certificate has whole bytes, and no zeros before them.
+    let digits = digits.trim_start_matches('0');
+    let zero = if digits.is_empty() {
+        "00"
+    } else if digits.len() % 2 == 1 {
+        "0"
+    } else {
+        ""
+    };
+    Ok(Banned::Serial(format!("{zero}{digits}").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bans(text: &str) -> BanList {
+        parse(Path::new("bans"), text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn each_kind_of_line_bans_its_clients() {
+        let bans = bans(
+            "# comment\r\n\n client\ttest-* \nclient pump until 1970-01-01T00:00:01Z\nuser ann lee\n\
+             address 192.0.2.0/24\naddress ::ffff:198.51.100.7\naddress 2001:db8::1\nserial 0a:1b\nserial 00ABC\n",
+        );
+        assert!(
+            bans.has_client(0, "test-1") && bans.has_client(999, "pump") && !bans.has_client(1_000, "pump")
+        );
+        assert!(bans.has_user(u64::MAX, "ann lee") && !bans.has_user(0, "ann"));
+        for address in ["192.0.2.9", "198.51.100.7", "2001:db8::1"] {
+            assert!(bans.has_address(0, address.parse().unwrap()), "{address}");
+        }
+        assert!(bans.has_serial(0, "0A1B") && bans.has_serial(0, "0ABC") && !bans.has_serial(0, "1B"));
+        assert_eq!(bans.len(), 8);
+    }
+
+    #[test]
+    fn all_mistakes_are_named_with_their_lines() {
+        let text = "clients x\nuser\nclient [a\naddress 10.0.0/8\naddress ::ffff:10.0.0.0/104\nserial xyz\n\
+                    user ann until tomorrow\n";
+        let error = parse(Path::new("bans"), text.as_bytes()).unwrap_err().to_string();
+        let expected = "\
+bans:1: a line begins with `client`, `user`, `address`, `serial` or `#`, not with \"clients\"
+bans:2: a value must follow `user`
+bans:3: the glob \"[a\" is not valid: unclosed character class; missing ']'
+bans:4: an address or a network, such as 192.0.2.0/24, must follow `address`, not \"10.0.0/8\"
+bans:5: write the network \"::ffff:10.0.0.0/104\" in the form of IPv4, such as 192.0.2.0/24
+bans:6: a serial number is hexadecimal, such as 0A1B2C, not \"xyz\"
+bans:7: the time after `until` must be in UTC, such as 2027-01-31T12:00:00Z, not \"tomorrow\"";
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn globs_are_bounded() {
+        let text = "client a*\n".repeat(GLOBS + 1);
+        let error = parse(Path::new("bans"), text.as_bytes()).unwrap_err().to_string();
+        assert_eq!(error, "bans:257: more than 256 globs of client ids; name the clients");
+    }
+}
