@@ -48,7 +48,7 @@ pub(crate) fn plain_addresses(broker: &Broker) -> impl Iterator<Item = SocketAdd
 pub(crate) fn warn_of_entrances(broker: &Broker) {
     for listener in broker.listeners().iter().filter(|listener| !listener.address.is_local()) {
         let address = &listener.address;
-        if listener.auth.password_path().is_some() || has_certificates(listener) {
+        if has_passwords(listener) || has_tokens(listener) || has_certificates(listener) {
             continue;
         }
         if admits_anonymous(listener) {
@@ -59,11 +59,26 @@ pub(crate) fn warn_of_entrances(broker: &Broker) {
     }
 }
 
+/// Returns true if this listener uses a method.
+fn uses(listener: &OpenListener, method: &str) -> bool {
+    let methods = &listener.auth.methods;
+    methods.is_empty() || methods.iter().any(|name| name == method)
+}
+
+/// Returns true if users of the password file may connect by this listener.
+fn has_passwords(listener: &OpenListener) -> bool {
+    let counts = uses(listener, "password") || uses(listener, "scram");
+    counts && listener.auth.password_path().is_some()
+}
+
+/// Returns true if clients with a token may connect by this listener.
+fn has_tokens(listener: &OpenListener) -> bool {
+    uses(listener, "jwt") && listener.auth.jwt_keys_path().is_some()
+}
+
 /// Returns true if a certificate lets a client in by this listener.
 fn has_certificates(listener: &OpenListener) -> bool {
-    let methods = &listener.auth.methods;
-    let counts = methods.is_empty() || methods.iter().any(|method| method == "certificate");
-    counts && listener.client_certificates != ClientCertificates::Off
+    uses(listener, "certificate") && listener.client_certificates != ClientCertificates::Off
 }
 
 /// Returns true if clients without credentials may enter by a listener.
@@ -78,13 +93,14 @@ fn admits_anonymous(listener: &OpenListener) -> bool {
 /// Returns who may connect to a listener.
 fn entrants(listener: &OpenListener) -> String {
     let is_open = admits_anonymous(listener);
-    let has_users = listener.auth.password_path().is_some();
+    let (has_users, has_tokens) = (has_passwords(listener), has_tokens(listener));
     let asks_certificates = has_certificates(listener);
-    if is_open && !has_users && !asks_certificates {
+    if is_open && !has_users && !has_tokens && !asks_certificates {
         return "everybody: nothing is authenticated".to_owned();
     }
     let parts = [
         (asks_certificates, "clients whose certificate has a user name"),
+        (has_tokens, "clients with a token (JWT)"),
         (has_users, "users of the password file"),
         (is_open, "clients without a user name"),
     ];

@@ -6,6 +6,7 @@
 //! - [`rule_set`]: many filters, and the search for one that matches a topic.
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
 //! - [`permit`]: all rules of one user, and the decisions that follow from them.
+//! - [`ordered`]: rules of which the first that matches decides.
 //! - [`acl`]: the permits of all users.
 //! - [`bans`]: clients that may not enter.
 //! - [`glob`]: globs over names that clients choose.
@@ -21,6 +22,7 @@ pub mod glob;
 pub mod grant;
 pub mod identity;
 pub mod meter;
+pub mod ordered;
 pub mod permit;
 pub mod rule;
 pub mod rule_set;

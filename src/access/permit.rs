@@ -5,6 +5,7 @@
 //! patterns deny. This is mosquitto's order. What nothing grants is denied.
 
 use super::cover;
+use super::ordered::{Direction, OrderedRules};
 use super::rule::{Access, ClientNames, RuleFilter};
 use super::rule_set::RuleSet;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub enum Coverage {
 pub struct UserRules {
     own: RuleLists,
     patterns: Arc<RuleLists>,
+    /// Counts in place of both lists.
+    ordered: Option<OrderedRules>,
 }
 
 /// Rules with one precedence: denied first, then granted.
@@ -52,7 +55,7 @@ impl Permit {
     pub fn may_write(&self, topic: &str, names: ClientNames<'_>) -> bool {
         match self {
             Permit::All => true,
-            Permit::Rules(rules) => rules.grants(|lists| &lists.write, topic, names),
+            Permit::Rules(rules) => rules.grants(Direction::Write, topic, names),
         }
     }
 
@@ -61,7 +64,7 @@ impl Permit {
     pub fn may_read(&self, topic: &str, names: ClientNames<'_>) -> bool {
         match self {
             Permit::All => true,
-            Permit::Rules(rules) => rules.grants(|lists| &lists.read, topic, names),
+            Permit::Rules(rules) => rules.grants(Direction::Read, topic, names),
         }
     }
 
@@ -88,23 +91,33 @@ impl Permit {
 impl UserRules {
     /// Returns the rules of one user: its own, and the patterns that all users share.
     pub fn new(own: RuleLists, patterns: Arc<RuleLists>) -> UserRules {
-        UserRules { own, patterns }
+        UserRules { own, patterns, ordered: None }
     }
 
-    fn grants(&self, access: fn(&RuleLists) -> &RuleSet, topic: &str, names: ClientNames<'_>) -> bool {
+    /// Returns rules of which the first that matches decides.
+    pub fn ordered(rules: OrderedRules) -> UserRules {
+        UserRules { ordered: Some(rules), ..UserRules::default() }
+    }
+
+    fn grants(&self, direction: Direction, topic: &str, names: ClientNames<'_>) -> bool {
+        if let Some(ordered) = &self.ordered {
+            return ordered.grants(direction, topic, names);
+        }
+        let access = |lists: &RuleLists| lists.of(direction).matches(topic, names);
         if self.own.deny.matches(topic, names) {
             return false;
         }
-        if access(&self.own).matches(topic, names) {
+        if access(&self.own) {
             return true;
         }
         // A name with a wildcard matches no pattern, and so is denied here.
-        access(&self.patterns).matches(topic, names)
-            && !self.patterns.deny.matches(topic, names)
-            && !names.have_wildcard()
+        access(&self.patterns) && !self.patterns.deny.matches(topic, names) && !names.have_wildcard()
     }
 
     fn coverage(&self, filter: &str, names: ClientNames<'_>) -> Coverage {
+        if let Some(ordered) = &self.ordered {
+            return ordered.coverage(filter, names);
+        }
         let patterns = (!names.have_wildcard()).then_some(&*self.patterns);
         let is_covered = !self.own.deny.overlaps(filter, names)
             && (self.own.read.contains(filter, names)
@@ -131,6 +144,14 @@ impl UserRules {
 }
 
 impl RuleLists {
+    /// Returns the filters that grant this direction.
+    fn of(&self, direction: Direction) -> &RuleSet {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
     /// Returns the lists of the rules. Their order has no meaning.
     pub fn new(rules: impl IntoIterator<Item = (Access, RuleFilter)>) -> RuleLists {
         let (mut deny, mut write, mut read) = (Vec::new(), Vec::new(), Vec::new());

@@ -127,6 +127,11 @@ impl RuleFilter {
         &self.text
     }
 
+    /// Returns true if a name of the client is a part of the filter.
+    pub(super) fn is_pattern(&self) -> bool {
+        matches!(self.shape, Shape::Pattern { .. })
+    }
+
     /// Returns the first level if it is the same for all topics that match.
     pub(super) fn first_level(&self) -> Option<&str> {
         let first = self.text.split('/').next().unwrap_or_default();
@@ -186,7 +191,8 @@ impl RuleFilter {
         topic.strip_prefix(&self.text[..literal])
     }
 
-    fn has_names(&self, names: ClientNames<'_>) -> bool {
+    /// Returns true if the client has the names that the filter needs.
+    pub(super) fn has_names(&self, names: ClientNames<'_>) -> bool {
         let Shape::Pattern { has_user, has_client, .. } = self.shape else { return true };
         (!has_user || names.user.is_some_and(|user| !user.is_empty()))
             && (!has_client || !names.client_id.is_empty() && !names.client_id.contains('/'))

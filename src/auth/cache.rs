@@ -8,14 +8,13 @@
 //! Each thread has a cache of its own, because a client always returns to the same thread.
 
 use super::password::file::Fingerprint;
-use crate::access::identity::Identity;
+use crate::access::grant::Grant;
 use crate::time::Instant;
 use aws_lc_rs::hmac::{Context, HMAC_SHA256, Key};
 use aws_lc_rs::rand;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The key of an entry: 32 bytes that nobody outside the process can compute.
@@ -26,7 +25,7 @@ pub struct LoginKey([u8; 32]);
 #[derive(Clone)]
 pub struct CacheSecret(Key);
 
-/// Identities of recent logins.
+/// Grants of recent logins.
 pub struct LoginCache {
     lifetime: Duration,
     most: usize,
@@ -36,7 +35,7 @@ pub struct LoginCache {
 }
 
 struct CachedLogin {
-    identity: Arc<Identity>,
+    grant: Grant,
     expires: Instant,
 }
 
@@ -72,16 +71,16 @@ impl LoginCache {
         LoginCache { lifetime, most, entries: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Returns the identity of a login that succeeded less than the lifetime ago.
-    pub fn find(&self, now: Instant, key: &LoginKey) -> Option<Arc<Identity>> {
+    /// Returns the grant of a login that succeeded less than the lifetime ago, and has not ended.
+    pub fn find(&self, now: Instant, key: &LoginKey) -> Option<Grant> {
         let entry = self.entries.get(key).filter(|entry| entry.expires > now)?;
-        Some(Arc::clone(&entry.identity))
+        Some(entry.grant.clone())
     }
 
     /// Remembers a login that succeeded now. Drops expired entries, and the oldest one if there is
-    /// no room. A login that is remembered already keeps its time, so that its hash is computed
+    /// no room. A grant is forgotten at its end, too. A login that is remembered already keeps its time, so that its hash is computed
     /// again after the lifetime.
-    pub fn remember(&mut self, now: Instant, key: LoginKey, identity: Arc<Identity>) {
+    pub fn remember(&mut self, now: Instant, key: LoginKey, grant: Grant) {
         if self.most == 0 {
             return;
         }
@@ -96,7 +95,8 @@ impl LoginCache {
             return;
         }
         let expires = now + self.lifetime;
-        self.entries.insert(key, CachedLogin { identity, expires });
+        let forgotten = expires.min(grant.ends);
+        self.entries.insert(key, CachedLogin { grant, expires: forgotten });
         self.order.push_back((key, expires));
     }
 
@@ -132,10 +132,11 @@ impl fmt::Debug for LoginCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::identity::IdentitySource;
+    use crate::access::identity::{Identity, IdentitySource};
     use crate::auth::password::PasswordFile;
     use crate::auth::password::pbkdf2::Pbkdf2Hash;
     use std::path::Path;
+    use std::sync::Arc;
 
     const LIFETIME: Duration = Duration::from_mins(10);
     const NOW: Instant = Instant::from_millis(1_000);
@@ -145,8 +146,18 @@ mod tests {
         PasswordFile::parse(Path::new("passwd"), text.as_bytes()).unwrap().fingerprint("ann").unwrap()
     }
 
-    fn ann() -> Arc<Identity> {
-        Arc::new(Identity::new("ann", IdentitySource::Password))
+    fn ann() -> Grant {
+        Grant::from(Arc::new(Identity::new("ann", IdentitySource::Password)))
+    }
+
+    #[test]
+    fn a_login_is_forgotten_when_its_grant_ends() {
+        let key = LoginKey([1; 32]);
+        let mut cache = LoginCache::new(2, LIFETIME);
+        let ends = NOW + Duration::from_secs(5);
+        cache.remember(NOW, key, Grant { ends, ..ann() });
+        assert!(cache.find(NOW + Duration::from_secs(4), &key).is_some_and(|grant| grant.ends == ends));
+        assert!(cache.find(ends, &key).is_none());
     }
 
     #[test]
@@ -155,7 +166,8 @@ mod tests {
         let mut cache = LoginCache::new(2, LIFETIME);
         let key = secret.key(Some(&record_one), "ann", Some(b"secret"));
         cache.remember(NOW, key, ann());
-        assert_eq!(cache.find(NOW, &secret.key(Some(&record_one), "ann", Some(b"secret"))), Some(ann()));
+        let found = cache.find(NOW, &secret.key(Some(&record_one), "ann", Some(b"secret"))).unwrap();
+        assert_eq!(found.identity.user(), "ann");
         for other in [
             secret.key(Some(&record_two), "ann", Some(b"secret")),
             secret.key(None, "ann", Some(b"secret")),
@@ -166,7 +178,7 @@ mod tests {
             secret.key(Some(&record_one), "ann", Some(b"")),
             CacheSecret::new().unwrap().key(Some(&record_one), "ann", Some(b"secret")),
         ] {
-            assert_eq!(cache.find(NOW, &other), None);
+            assert!(cache.find(NOW, &other).is_none());
         }
     }
 
@@ -179,7 +191,7 @@ mod tests {
         // A login before the end does not extend it.
         cache.remember(NOW + LIFETIME / 2, key, ann());
         assert!(cache.find(NOW + LIFETIME - Duration::from_millis(1), &key).is_some());
-        assert_eq!(cache.find(NOW + LIFETIME, &key), None);
+        assert!(cache.find(NOW + LIFETIME, &key).is_none());
         cache.remember(NOW + LIFETIME, key, ann());
         assert!(cache.find(NOW + LIFETIME, &key).is_some());
         assert_eq!((cache.len(), cache.order.len()), (1, 1));

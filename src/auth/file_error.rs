@@ -18,7 +18,16 @@ pub struct FileError {
 #[derive(Debug)]
 enum Cause {
     Unreadable(io::Error),
-    Lines { named: Vec<LineError>, more: usize },
+    Whole(Box<str>),
+    Lines { named: Vec<LineError>, more: usize, of: Place },
+}
+
+/// The meaning of the number of a mistake.
+#[derive(Clone, Copy, Debug, Default)]
+enum Place {
+    #[default]
+    Line,
+    Key,
 }
 
 /// A mistake in one line. The text never has a password or a hash.
@@ -33,6 +42,7 @@ struct LineError {
 pub struct LineErrors {
     named: Vec<LineError>,
     more: usize,
+    of: Place,
 }
 
 impl FileError {
@@ -41,14 +51,24 @@ impl FileError {
         FileError { file: file.to_owned(), cause: Cause::Unreadable(cause) }
     }
 
+    /// Returns the error for a file whose whole content is wrong.
+    pub fn whole(file: &Path, what: &str) -> FileError {
+        FileError { file: file.to_owned(), cause: Cause::Whole(what.into()) }
+    }
+
     /// Returns each mistake as one line of text: `passwd:3: ...`.
     pub fn lines(&self) -> Vec<String> {
         let file = self.file.display();
         match &self.cause {
             Cause::Unreadable(cause) => vec![format!("{file}: cannot be read: {cause}")],
-            Cause::Lines { named, more } => {
-                let mut lines: Vec<String> =
-                    named.iter().map(|error| format!("{file}:{}: {}", error.line, error.what)).collect();
+            Cause::Whole(what) => vec![format!("{file}: {what}")],
+            Cause::Lines { named, more, of } => {
+                let place = match of {
+                    Place::Line => "",
+                    Place::Key => " key ",
+                };
+                let line = |error: &LineError| format!("{file}:{place}{}: {}", error.line, error.what);
+                let mut lines: Vec<String> = named.iter().map(line).collect();
                 if *more > 0 {
                     lines.push(format!("{file}: {more} more lines are not valid"));
                 }
@@ -67,6 +87,11 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 impl LineErrors {
+    /// Returns the collection for a file of keys, which are numbered from 1.
+    pub(super) fn of_keys() -> LineErrors {
+        LineErrors { of: Place::Key, ..LineErrors::default() }
+    }
+
     /// Records a mistake. Lines count from 1.
     pub fn push(&mut self, line: usize, what: impl Into<String>) {
         if self.named.len() < NAMED {
@@ -84,7 +109,7 @@ impl LineErrors {
         if self.named.is_empty() {
             return Ok(value);
         }
-        let cause = Cause::Lines { named: self.named, more: self.more };
+        let cause = Cause::Lines { named: self.named, more: self.more, of: self.of };
         Err(FileError { file: file.to_owned(), cause })
     }
 }

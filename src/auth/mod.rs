@@ -6,6 +6,8 @@
 //! - [`ban_file`]: the file of bans.
 //! - [`file_error`]: the mistakes in such a file, with their lines.
 //! - [`passwd`]: the command `homing passwd`.
+//! - [`jwt`]: signed tokens and their keys.
+//! - [`session_rules`]: the rules of one session, from a token or a service.
 //! - [`cache`]: successful logins, remembered for a time.
 //! - [`guessing`]: failed logins, counted for each address.
 //! - [`scram`]: the messages of SCRAM-SHA-256.
@@ -17,6 +19,8 @@ pub mod ban_file;
 pub mod cache;
 pub mod file_error;
 pub mod guessing;
+pub mod jwt;
 pub mod passwd;
 pub mod password;
 pub mod scram;
+pub mod session_rules;

@@ -1,6 +1,7 @@
 //! The messages between actors, except those of the expiry actor (`crate::expiry::message`).
 
-use super::authenticator::{AuthClientParts, Proof};
+use super::authenticator::AuthClientParts;
+use super::authenticator::checks::Proof;
 use crate::access::acl::Acl;
 use crate::access::bans::BanList;
 use crate::auth::password::PasswordFile;
@@ -84,7 +85,7 @@ pub struct Decided {
     pub connection: ConnectionId,
     /// The decision.
     pub(super) decision: AuthDecision,
-    /// The evidence of a success that rests on the password file.
+    /// The evidence of a success that rests on the password file or on keys.
     pub(super) proof: Option<Proof>,
 }
 

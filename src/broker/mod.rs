@@ -30,7 +30,7 @@
 //! | `homing-main` | one | supervisor and acceptors |
 //! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
 //! | `homing-handshake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
-//! | `homing-auth-N` | `auth.workers`, with a password file | passwords (`authenticator`) |
+//! | `homing-auth-N` | `auth.workers`, if a method needs them | passwords and tokens (`authenticator`) |
 //! | `homing-log` | one | writes log lines to standard error ([`stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).
@@ -41,7 +41,8 @@
 //! |---|---|
 //! | `supervisor`, `signals` | start and stop; signals that stop the broker or request a dump |
 //! | `settings` | configuration into shard settings |
-//! | `authenticator` | the queue and the threads that check passwords; their cache |
+//! | `authenticator` | the queue and the threads that check passwords and tokens; their cache |
+//! | `logins` | the authenticator with its files, at start and reload |
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
@@ -67,6 +68,7 @@ pub mod events;
 mod fixture;
 mod handshake;
 mod listener;
+mod logins;
 pub mod message;
 pub mod observer;
 pub mod question;

@@ -145,8 +145,8 @@ fn counts_claims(config: &Config) -> bool {
     rules.peek().is_some() && rules.all(|is_always| is_always)
 }
 
-/// Returns true if some listener needs the password file.
-pub(super) fn asks_passwords(config: &Config) -> bool {
+/// Returns true if some listener needs the authenticator.
+pub(super) fn asks_authenticator(config: &Config) -> bool {
     config.all_listeners().iter().any(|listener| auth_policy(&config.auth_of(listener)).asks())
 }
 
@@ -157,10 +157,17 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
         config::AnonymousClients::Never => Anonymous::Never,
         config::AnonymousClients::Always => Anonymous::Always,
     };
-    let methods = match (auth.methods.is_empty(), auth.password_path()) {
-        (true, Some(_)) => vec![AuthMethod::Certificate, AuthMethod::Scram, AuthMethod::Password],
-        (true, None) => Vec::new(),
-        (false, _) => auth.methods.iter().filter_map(|name| method(name)).collect(),
+    // A file that is named is meant to be used.
+    let named = [
+        (auth.jwt_keys_path().is_some(), AuthMethod::Jwt),
+        (auth.password_path().is_some(), AuthMethod::Scram),
+        (auth.password_path().is_some(), AuthMethod::Password),
+    ];
+    let asked = named.into_iter().filter(|(is_named, _)| *is_named).map(|(_, method)| method);
+    let methods = match auth.methods.is_empty() {
+        true if named.iter().all(|(is_named, _)| !is_named) => Vec::new(),
+        true => std::iter::once(AuthMethod::Certificate).chain(asked).collect(),
+        false => auth.methods.iter().filter_map(|name| method(name)).collect(),
     };
     AuthPolicy { anonymous, methods }
 }
@@ -188,6 +195,7 @@ fn method(name: &str) -> Option<AuthMethod> {
         "certificate" => Some(AuthMethod::Certificate),
         "password" => Some(AuthMethod::Password),
         "scram" => Some(AuthMethod::Scram),
+        "jwt" => Some(AuthMethod::Jwt),
         _ => None,
     }
 }

@@ -34,6 +34,9 @@ pub enum StartError {
     /// The password file cannot be used.
     #[error("{0} (auth.password_file)")]
     Passwords(FileError),
+    /// The keys of tokens cannot be used.
+    #[error("{0} (auth.jwt_keys)")]
+    TokenKeys(FileError),
     /// The ACL file cannot be used.
     #[error("{0} (acl.file)")]
     Acl(FileError),

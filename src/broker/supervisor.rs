@@ -1,7 +1,6 @@
 //! Starts and stops the parts of the broker, in order.
 
 use super::OpenListener;
-use super::authenticator::{Authenticator, AuthenticatorOptions};
 use super::connect_limits::{AddressLimit, ConnectRate, ConnectRates};
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog, EventTopics};
@@ -9,18 +8,18 @@ use super::handshake::entrance::Entrance;
 use super::handshake::reload::{NewTls, TlsReload};
 use super::handshake::{HandshakeParts, Handshakes};
 use super::listener::{Acceptor, BoundListener, ConnectLimits};
+use super::logins::{LoginFiles, Logins};
 use super::message::{
     AclChanged, BansChanged, ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged,
 };
 use super::observer::Observer;
-use super::settings::{asks_passwords, settings};
+use super::settings::settings;
 use super::signals::Request;
 use super::start_error::StartError;
 use super::statistics::BrokerStatistics;
 use super::storage;
 use crate::access::acl::Acl;
 use crate::access::bans::BanList;
-use crate::auth::password::PasswordFile;
 use crate::auth::{acl_file, ban_file};
 use crate::broker::driver::ShardDriver;
 use crate::broker::shard_actor::ShardActor;
@@ -75,7 +74,7 @@ pub(super) struct Supervisor {
     expiry: Addr<ExpiryActor>,
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
-    passwords: Option<Passwords>,
+    logins: Option<Logins>,
     /// The path of the ACL file; `None` without one.
     acl: Option<PathBuf>,
     /// The path of the file of bans; `None` without one.
@@ -133,8 +132,8 @@ impl Supervisor {
         if let Some(writer) = &writer {
             statistics.set_store(writer.statistics());
         }
-        let passwords = Passwords::start(config, count)?;
-        connect(&shards, writer.as_ref(), passwords.as_ref(), &expiry).await?;
+        let logins = Logins::start(config, count)?;
+        connect(&shards, writer.as_ref(), logins.as_ref(), &expiry).await?;
         let entrances = listeners.iter().map(|bound| Arc::clone(&bound.entrance)).collect();
         let acceptors = start_acceptors(config, listeners, &shards, &statistics, &log)?;
         Ok(Supervisor {
@@ -143,7 +142,7 @@ impl Supervisor {
             expiry,
             arbiters,
             writer,
-            passwords,
+            logins,
             acl,
             bans,
             tls,
@@ -184,15 +183,15 @@ impl Supervisor {
     /// # Errors
     /// The mistakes.
     fn reload(&mut self) -> Result<String, String> {
-        if self.passwords.is_none() && self.acl.is_none() && self.bans.is_none() && self.tls.is_empty() {
-            let what = "nothing to read again: no auth.password_file, acl.file, bans.file or TLS is set";
+        if self.logins.is_none() && self.acl.is_none() && self.bans.is_none() && self.tls.is_empty() {
+            let what = "nothing to read again: no auth.password_file, auth.jwt_keys, acl.file, bans.file or TLS is set";
             return Ok(what.to_owned());
         }
         // Everything is read before anything changes.
-        let file = self.passwords.as_ref().map(|passwords| PasswordFile::load(&passwords.path)).transpose();
-        let (file, new_tls) = match (file, self.tls.read_again()) {
-            (Ok(file), Ok(new_tls)) => (file, new_tls),
-            (Err(error), Ok(_)) => return Err(error.to_string()),
+        let files = self.logins.as_ref().map(Logins::read_again).transpose();
+        let (files, new_tls) = match (files, self.tls.read_again()) {
+            (Ok(files), Ok(new_tls)) => (files, new_tls),
+            (Err(error), Ok(_)) => return Err(error),
             (Ok(_), Err(errors)) => return Err(errors),
             (Err(error), Err(errors)) => return Err(format!("{error}; {errors}")),
         };
@@ -203,13 +202,8 @@ impl Supervisor {
             what.push("the files of TLS are as before".to_owned());
         }
         self.put_tls_in_force(new_tls);
-        if let (Some(passwords), Some(new)) = (&self.passwords, file) {
-            let new = Arc::new(new);
-            let old = passwords.authenticator.replace(Arc::clone(&new));
-            for shard in &self.shards {
-                shard.do_send(PasswordsChanged { old: Arc::clone(&old), new: Arc::clone(&new), from: 0 });
-            }
-            what.push(format!("the password file has {} users, and had {}", new.users(), old.users()));
+        if let (Some(logins), Some(files)) = (&self.logins, files) {
+            what.extend(self.put_in_force(logins, files));
         }
         if let Some(acl) = acl.map(Arc::new) {
             for shard in &self.shards {
@@ -280,6 +274,17 @@ impl Supervisor {
             }
         }
         self.statistics.set_tls_days(self.tls.days_left(clock::unix_millis()));
+    }
+
+    /// Replaces the files of the logins. Returns what changed.
+    fn put_in_force(&self, logins: &Logins, files: LoginFiles) -> Vec<String> {
+        let (changed, what) = logins.replace(files);
+        if let Some((old, new)) = changed {
+            for shard in &self.shards {
+                shard.do_send(PasswordsChanged { old: Arc::clone(&old), new: Arc::clone(&new), from: 0 });
+            }
+        }
+        what
     }
 
     /// Stops the listeners, then the shards, then their threads. Takes at most `STOP` and `JOIN`
@@ -361,33 +366,6 @@ fn shared_state(config: &Config) -> Arc<SharedState> {
     })
 }
 
-/// The authenticator, and the file that it reads.
-struct Passwords {
-    path: PathBuf,
-    authenticator: Authenticator,
-}
-
-impl Passwords {
-    /// Starts the authenticator, if a method needs it.
-    ///
-    /// # Errors
-    /// The password file cannot be used, or the system refuses a thread.
-    fn start(config: &Config, shards: usize) -> Result<Option<Passwords>, StartError> {
-        let auth = &config.auth;
-        let (Some(path), true) = (auth.password_path(), asks_passwords(config)) else { return Ok(None) };
-        let file = PasswordFile::load(&path).map_err(StartError::Passwords)?;
-        let options = AuthenticatorOptions {
-            workers: auth.worker_count(),
-            timeout: auth.timeout,
-            cache: auth.cache,
-            shards,
-            failures: auth.failures,
-        };
-        let authenticator = Authenticator::start(Arc::new(file), options)?;
-        Ok(Some(Passwords { path, authenticator }))
-    }
-}
-
 /// The parts of the broker that every shard gets.
 struct SharedParts<'a> {
     shared: &'a Arc<SharedState>,
@@ -460,7 +438,7 @@ fn start_expiry(
 async fn connect(
     shards: &[Addr<ShardActor>],
     writer: Option<&Writer>,
-    passwords: Option<&Passwords>,
+    logins: Option<&Logins>,
     expiry: &Addr<ExpiryActor>,
 ) -> Result<(), StartError> {
     let peer = |shard: &Addr<ShardActor>| PeerAddresses {
@@ -469,11 +447,11 @@ async fn connect(
     };
     let peers: Vec<PeerAddresses> = shards.iter().map(peer).collect();
     for shard in shards {
-        let client = |passwords: &Passwords| passwords.authenticator.client(shard.clone().recipient());
+        let client = |logins: &Logins| logins.client(shard.clone().recipient());
         let connect_peers = ConnectPeers {
             peers: peers.clone(),
             store: writer.map(Writer::to_store),
-            authenticator: passwords.map(client),
+            authenticator: logins.map(client),
         };
         shard.send(connect_peers).await.map_err(|_| StartError::Died)?;
     }

@@ -77,6 +77,15 @@ words! {
         Always = "always",
     }
 
+    /// The place of a token in CONNECT.
+    JwtFrom {
+        /// The password.
+        #[default]
+        Password = "password",
+        /// The user name.
+        UserName = "username",
+    }
+
     /// The action on a 5.0 connection whose client does not acknowledge in time. The action drops
     /// no message.
     OnAckTimeout {

@@ -9,8 +9,8 @@
 //! 0 for "auto".
 
 use super::choices::{
-    AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, LogFormat, OnAckTimeout, OnExhausted,
-    QueuePolicy,
+    AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, JwtFrom, LogFormat, OnAckTimeout,
+    OnExhausted, QueuePolicy,
 };
 use super::count_in;
 use super::listener::{self, Listener};
@@ -50,7 +50,7 @@ pub(super) const DEAD_LETTER_CAUSES: &[&str] =
     &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
 
 /// The methods of authentication.
-pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password", "scram"];
+pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password", "scram", "jwt"];
 
 /// The default data directory, relative to the working directory.
 const DEFAULT_DIRECTORY: &str = "homing-data";
@@ -131,10 +131,35 @@ configuration! {
         /// credentials decides. "certificate": the name in the client's verified certificate.
         /// "password": `password_file`. "scram": SCRAM-SHA-256 with the users of `password_file` who
         /// have a $scram-sha-256$ line, for 5.0 clients that name it as Authentication Method.
+        /// "jwt": a token, signed with a key of `jwt_keys`. A user who is not in the password file,
+        /// and a password that is no token, are left to the next method.
         methods: Vec<String> = Vec::new(),
-            ValueType::SomeOf(AUTH_METHODS).or("auto", "\"certificate\", \"scram\" and \"password\" if password_file is set, else a certificate only"),
+            ValueType::SomeOf(AUTH_METHODS).or("auto", "\"certificate\", with jwt_keys \"jwt\", and with password_file \"scram\" and \"password\""),
             why: "A file that is named is meant to be used.";
-        /// Threads that check passwords. With "auto" it is 1 below 4 cores, else a quarter of the
+        /// The file with the keys of JSON Web Tokens: a JWK Set, in JSON. The key fixes the
+        /// algorithm: HS256 to HS512, RS256 to RS512, PS256 to PS512, ES256 to ES512 or EdDSA. A
+        /// token needs `exp`, and its connection ends then (5.0: 0xA0). Its claims `acl` and
+        /// `is_superuser` are the rules of the session. SIGHUP reads the file again.
+        /// docs/security.md has a recipe.
+        jwt_keys: String = String::new(),
+            ValueType::Path.or("off", "no file"),
+            elsewhere: "EMQX `authentication` with mechanism `jwt`";
+        /// The audience (`aud`) that a token must name. With "off" a token that names one is
+        /// refused, because it is meant for somebody else.
+        jwt_audience: String = String::new(),
+            ValueType::Checked(is_text, "a text").or("off", "tokens without an audience"),
+            why: "One issuer may sign tokens for many services.";
+        /// The issuer (`iss`) that a token must name.
+        jwt_issuer: String = String::new(),
+            ValueType::Checked(is_text, "a text").or("off", "any issuer");
+        /// The claim with the user name. The user name of CONNECT does not count.
+        jwt_user_claim: String = "sub".to_owned(),
+            ValueType::Checked(is_text, "the name of a claim").only();
+        /// The place of the token in CONNECT.
+        jwt_from: JwtFrom = JwtFrom::Password,
+            ValueType::OneOf(JwtFrom::WORDS).only(),
+            elsewhere: "EMQX `authentication.from`";
+        /// Threads that check passwords and tokens. With "auto" it is 1 below 4 cores, else a quarter of the
         /// cores. They run with lower priority than the threads of connections.
         workers: usize = 0,
             ValueType::Integer(1, 64).or("auto", "1 below 4 cores, else a quarter of them"),
@@ -734,6 +759,9 @@ impl Config {
             if !methods.iter().any(|method| method == "password") {
                 auth.password_file.clear();
             }
+            if !methods.iter().any(|method| method == "jwt") {
+                auth.jwt_keys.clear();
+            }
         }
         auth
     }
@@ -744,6 +772,11 @@ impl Config {
         let quick = self.network.listen.iter().map(|address| Listener::plain(*address));
         quick.chain(self.listeners.iter().cloned()).collect()
     }
+}
+
+/// Returns true for a text with at least one character.
+fn is_text(value: &config::Value) -> bool {
+    value::text(value).is_some_and(|text| !text.is_empty())
 }
 
 /// Returns every key, in the order of the file.
@@ -774,6 +807,11 @@ impl Auth {
     /// Returns the path of the password file; `None` without one.
     pub fn password_path(&self) -> Option<PathBuf> {
         (!self.password_file.is_empty()).then(|| PathBuf::from(&self.password_file))
+    }
+
+    /// Returns the path of the keys of tokens; `None` without one.
+    pub fn jwt_keys_path(&self) -> Option<PathBuf> {
+        (!self.jwt_keys.is_empty()).then(|| PathBuf::from(&self.jwt_keys))
     }
 
     /// Returns the number of threads that check passwords.

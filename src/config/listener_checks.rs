@@ -212,6 +212,10 @@ pub(super) fn contradictions(config: &Config, value: &Value) -> Vec<Problem> {
         if asks_password && config.auth.password_path().is_none() {
             refuse("auth", "beside auth.password_file: the method \"password\" needs a password file");
         }
+        let asks_token = listener.auth.iter().flatten().any(|method| method == "jwt");
+        if asks_token && config.auth.jwt_keys_path().is_none() {
+            refuse("auth", "beside auth.jwt_keys: the method \"jwt\" needs a file of keys");
+        }
         if listener.packet_size.is_some_and(|size| size > config.limits.memory) {
             refuse("packet_size", "at most limits.memory, which must hold one packet at least");
         }

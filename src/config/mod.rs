@@ -25,8 +25,8 @@ mod value;
 
 pub use crate::time::duration;
 pub use choices::{
-    AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, LogFormat, OnAckTimeout, OnExhausted,
-    QueuePolicy,
+    AnonymousClients, DeniedPublish, DeniedSubscribe, Durability, JwtFrom, LogFormat, OnAckTimeout,
+    OnExhausted, QueuePolicy,
 };
 pub use keys::{
     Acl, Admin, Auth, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,

@@ -158,7 +158,7 @@ fn setting(layers: &[Layer], path: &str) -> Option<Setting> {
 
 /// Returns the pairs of values that are each allowed but do not go together.
 fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
-    let mut of_listeners = config.listeners.iter().flat_map(|listener| listener.auth.iter().flatten());
+    let of_listeners = || config.listeners.iter().flat_map(|listener| listener.auth.iter().flatten());
     let rules = [
         (
             config.redelivery.max_backoff < config.redelivery.interval,
@@ -185,9 +185,22 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
             config.auth.password_path().is_some()
                 && !config.auth.methods.is_empty()
                 && config.auth.methods.iter().all(|method| method != "password" && method != "scram")
-                && of_listeners.all(|method| method != "password" && method != "scram"),
+                && of_listeners().all(|method| method != "password" && method != "scram"),
             ("auth.password_file", "auth.methods"),
             "only the methods \"password\" and \"scram\" read the password file",
+        ),
+        (
+            config.auth.methods.iter().any(|method| method == "jwt") && config.auth.jwt_keys_path().is_none(),
+            ("auth.methods", "auth.jwt_keys"),
+            "the method \"jwt\" needs a file of keys",
+        ),
+        (
+            config.auth.jwt_keys_path().is_some()
+                && !config.auth.methods.is_empty()
+                && config.auth.methods.iter().all(|method| method != "jwt")
+                && of_listeners().all(|method| method != "jwt"),
+            ("auth.jwt_keys", "auth.methods"),
+            "only the method \"jwt\" reads the keys of tokens",
         ),
         (
             config.limits.memory < config.limits.packet_size,

@@ -38,6 +38,8 @@ pub enum AuthMethod {
     Certificate,
     /// The client knows the password. The authenticator decides.
     Password,
+    /// The client has a token that somebody signed. The authenticator decides.
+    Jwt,
     /// The client proves by SCRAM-SHA-256 that it knows the password. Only in 5.0, by AUTH packets.
     Scram,
 }
@@ -179,7 +181,10 @@ impl AuthPolicy {
                     }
                 }
                 AuthMethod::Password if connect.user_name.is_some() => return Ok(Entry::Asks),
-                AuthMethod::Password | AuthMethod::Scram => {}
+                AuthMethod::Jwt if connect.user_name.is_some() || connect.password.is_some() => {
+                    return Ok(Entry::Asks);
+                }
+                AuthMethod::Password | AuthMethod::Scram | AuthMethod::Jwt => {}
             }
         }
         if self.methods.is_empty()

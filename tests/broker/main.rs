@@ -35,6 +35,7 @@ mod session;
 mod shared;
 mod subscription;
 mod sys;
+mod tokens;
 mod totals;
 mod will;
 mod withheld;

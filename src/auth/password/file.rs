@@ -26,8 +26,8 @@ struct PasswordRecord {
     fingerprint: Fingerprint,
 }
 
-/// Stands for one line of the file: a changed hash has another fingerprint. It reveals nothing
-/// about the password.
+/// Stands for one line of the file, or for a whole file of keys: a changed hash has another
+/// fingerprint. It reveals nothing about the password.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -140,7 +140,8 @@ impl Fingerprint {
         Fingerprint::of_bytes(text.as_bytes())
     }
 
-    fn of_bytes(text: &[u8]) -> Fingerprint {
+    /// Returns the fingerprint of these bytes.
+    pub(in crate::auth) fn of_bytes(text: &[u8]) -> Fingerprint {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, text).as_ref());
         Fingerprint(bytes)

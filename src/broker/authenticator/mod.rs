@@ -1,22 +1,24 @@
-//! The authenticator: threads that check passwords, and a queue that is bounded in time.
+//! The authenticator: threads that check passwords and tokens, and a queue that is bounded in time.
 //!
 //! A request enters the queue only if all work before it and its own fit into `auth.timeout`. So a
 //! storm of logins serves as many clients as it can, and refuses the others at once, instead of
 //! letting all of them wait until they give up. A shard thread asks its own cache first, which
 //! needs no lock because a client always lives in the same shard.
 //!
-//! A changed line of the password file has another fingerprint. The fingerprint is a part of the
-//! cache's key, and is compared again when a decision arrives. So a decision never outlives the
-//! line on which it rests.
+//! A changed line of the password file, or a changed file of keys, has another fingerprint. The
+//! fingerprint is a part of the cache's key, and is compared again when a decision arrives. So a
+//! decision never outlives the line or the keys on which it rests.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `checks` | the methods of a login, one after the other |
 
+pub(super) mod checks;
 mod scram_login;
 
 use self::scram_login::ScramLogin;
-use crate::access::identity::{Identity, IdentitySource};
-use crate::auth::cache::{CacheSecret, LoginCache, LoginKey};
+use crate::auth::cache::{CacheSecret, LoginCache};
 use crate::auth::guessing::Guessing;
-use crate::auth::password::file::{Fingerprint, PasswordFile, Verdict};
-use crate::auth::password::hash::{HashCost, HashKind};
 use crate::broker::message::Decided;
 use crate::clock;
 use crate::session::authentication::EnhancedMethod;
@@ -24,6 +26,7 @@ use crate::shard::authentication::{AuthDecision, AuthRequest, ExchangeStart};
 use crate::time::Instant;
 use actix::Recipient;
 use arc_swap::ArcSwap;
+use checks::{ChainEnd, CheckCost, Checks, Proof};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -57,26 +60,26 @@ pub(in crate::broker) struct AuthenticatorOptions {
     pub failures: u32,
 }
 
-/// The threads that check passwords. Dropping the value ends them.
+/// The threads that check passwords and tokens. Dropping the value ends them.
 pub(in crate::broker) struct Authenticator {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
 }
 
 struct Inner {
-    passwords: ArcSwap<PasswordFile>,
+    checks: ArcSwap<Checks>,
     options: AuthenticatorOptions,
     /// The secret of the caches. It never leaves the process.
     secret: CacheSecret,
     /// Locked once for each login from another machine, and again where it fails.
     guessing: Option<Mutex<Guessing>>,
-    queue: Mutex<HashQueue>,
+    queue: Mutex<AuthQueue>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct HashQueue {
-    jobs: VecDeque<HashJob>,
+struct AuthQueue {
+    jobs: VecDeque<AuthJob>,
     /// The time that the jobs will take on one thread.
     pending: Duration,
     bytes: usize,
@@ -84,53 +87,35 @@ struct HashQueue {
     stopping: bool,
 }
 
-struct HashJob {
+struct AuthJob {
     request: AuthRequest,
-    cost: HashCost,
+    costs: Vec<CheckCost>,
     expected: Duration,
     bytes: usize,
-    key: LoginKey,
     /// The address whose failures count; `None` for a client on this machine.
     address: Option<IpAddr>,
     reply: Recipient<Decided>,
 }
 
-/// The evidence of a successful check.
-#[derive(Debug)]
-pub(in crate::broker) struct Proof {
-    key: LoginKey,
-    user: Box<str>,
-    fingerprint: Fingerprint,
-}
-
-/// For each kind of hash, the measured time as a multiple of the estimate.
+/// For each kind of check, the measured time as a multiple of the estimate.
 #[derive(Clone, Copy, Debug)]
-struct Averages([f64; 4]);
+struct Averages([f64; CheckCost::KINDS]);
 
 impl Default for Averages {
     fn default() -> Averages {
-        Averages([1.0; 4])
+        Averages([1.0; CheckCost::KINDS])
     }
 }
 
 impl Averages {
-    fn place(kind: HashKind) -> usize {
-        match kind {
-            HashKind::Sha512 => 0,
-            HashKind::Pbkdf2 => 1,
-            HashKind::Argon2 => 2,
-            HashKind::Scram => 3,
-        }
-    }
-
     /// Returns the time that a check will take, as far as it is known.
-    fn expected(&self, cost: HashCost) -> Duration {
-        Duration::from_micros(cost.estimated_us).mul_f64(self.0[Averages::place(cost.kind)])
+    fn expected(&self, cost: CheckCost) -> Duration {
+        cost.estimate().mul_f64(self.0[cost.place()])
     }
 
-    fn add(&mut self, cost: HashCost, took: Duration) {
-        let factor = took.as_secs_f64() / Duration::from_micros(cost.estimated_us.max(1)).as_secs_f64();
-        let average = &mut self.0[Averages::place(cost.kind)];
+    fn add(&mut self, cost: CheckCost, took: Duration) {
+        let factor = took.as_secs_f64() / cost.estimate().as_secs_f64();
+        let average = &mut self.0[cost.place()];
         // A thread that was not scheduled for a while must not stop all logins.
         *average += (factor.clamp(0.01, 100.0) - *average) / SMOOTHING;
     }
@@ -142,14 +127,14 @@ impl Authenticator {
     /// # Errors
     /// The system refuses a thread, or has no randomness.
     pub(in crate::broker) fn start(
-        passwords: Arc<PasswordFile>,
+        checks: Checks,
         options: AuthenticatorOptions,
     ) -> io::Result<Authenticator> {
         let secret =
             CacheSecret::new().ok_or_else(|| io::Error::other("the system has no random numbers"))?;
         let guessing = (options.failures > 0).then(|| Mutex::new(Guessing::new(options.failures)));
         let inner = Arc::new(Inner {
-            passwords: ArcSwap::new(passwords),
+            checks: ArcSwap::from_pointee(checks),
             options,
             secret,
             guessing,
@@ -170,9 +155,14 @@ impl Authenticator {
         AuthClientParts { inner: Arc::clone(&self.inner), reply }
     }
 
-    /// Checks passwords against this file from now on. Returns the file before it.
-    pub(in crate::broker) fn replace(&self, passwords: Arc<PasswordFile>) -> Arc<PasswordFile> {
-        self.inner.passwords.swap(passwords)
+    /// Returns the files that are in force.
+    pub(in crate::broker) fn checks(&self) -> Arc<Checks> {
+        self.inner.checks.load_full()
+    }
+
+    /// Checks logins against these files from now on.
+    pub(in crate::broker) fn replace(&self, checks: Checks) {
+        self.inner.checks.store(Arc::new(checks));
     }
 }
 
@@ -187,7 +177,7 @@ impl Drop for Authenticator {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, HashQueue> {
+    fn lock(&self) -> MutexGuard<'_, AuthQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,9 +196,9 @@ impl Inner {
     }
 
     /// Puts a request into the queue. Returns false if the queue has too much work.
-    fn push(&self, mut job: HashJob) -> bool {
+    fn push(&self, mut job: AuthJob) -> bool {
         let mut queue = self.lock();
-        job.expected = queue.averages.expected(job.cost);
+        job.expected = job.costs.iter().map(|cost| queue.averages.expected(*cost)).sum();
         let workers = u32::try_from(self.options.workers.max(1)).unwrap_or(u32::MAX);
         if queue.pending / workers + job.expected > self.options.timeout
             || queue.bytes + job.bytes > QUEUED_BYTES
@@ -239,45 +229,38 @@ impl Inner {
                 }
             };
             drop(queue);
-            let took = (!job.request.is_abandoned()).then(|| self.decide(&job)).flatten();
+            let took = if job.request.is_abandoned() { Vec::new() } else { self.decide(&job) };
             let mut queue = self.lock();
             // The work counts as pending while it is done.
             queue.pending = queue.pending.saturating_sub(job.expected);
             queue.bytes -= job.bytes;
-            if let Some(took) = took {
-                queue.averages.add(job.cost, took);
+            for (cost, took) in took {
+                queue.averages.add(cost, took);
             }
         }
     }
 
-    /// Decides one request, and returns the time that its hash took.
-    fn decide(&self, job: &HashJob) -> Option<Duration> {
+    /// Decides one request, and returns the time that each check took.
+    fn decide(&self, job: &AuthJob) -> Vec<(CheckCost, Duration)> {
+        let (connection, mut took) = (job.request.connection, Vec::new());
         if self.is_blocked(clock::now(), job.address) {
             // Guesses that were sent at once must not all be tried before the first one has failed.
-            let connection = job.request.connection;
             job.reply.do_send(Decided { connection, decision: AuthDecision::Blocked, proof: None });
-            return None;
+            return took;
         }
-        let began = clock::nanos();
-        let passwords = self.passwords.load_full();
-        let user = job.request.user_name.as_deref().unwrap_or_default();
-        let password = job.request.password.as_ref();
-        let verdict = passwords.verify(user, password.map_or(&[], |secret| secret.bytes()));
-        let took = Duration::from_nanos(clock::nanos().saturating_sub(began));
-        let (decision, proof) = match (verdict, passwords.fingerprint(user)) {
-            (Verdict::Verified, Some(fingerprint)) if password.is_some() => {
-                let identity = Arc::new(Identity::new(user, IdentitySource::Password));
-                let proof = Proof { key: job.key, user: user.into(), fingerprint };
-                (AuthDecision::Allow(identity.into()), Some(proof))
+        let checks = self.checks.load_full();
+        let mut measured = |cost, time| took.push((cost, time));
+        let (decision, proof) = match checks.decide(&self.secret, &job.request, &mut measured) {
+            ChainEnd::Allow(grant, proof) => (AuthDecision::Allow(grant), Some(proof)),
+            ChainEnd::Deny { what, is_guess } => {
+                if is_guess {
+                    self.failed(clock::now(), job.address);
+                }
+                (AuthDecision::Deny(what), None)
             }
-            (Verdict::UnknownUser, _) => (AuthDecision::Deny("unknown user name"), None),
-            _ => (AuthDecision::Deny("wrong password"), None),
         };
-        if matches!(decision, AuthDecision::Deny(_)) {
-            self.failed(clock::now(), job.address);
-        }
-        job.reply.do_send(Decided { connection: job.request.connection, decision, proof });
-        Some(took)
+        job.reply.do_send(Decided { connection, decision, proof });
+        took
     }
 }
 
@@ -318,32 +301,24 @@ impl AuthClient {
             reply.do_send(Decided { connection, decision, proof: None });
             return;
         }
-        let user = request.user_name.as_deref().unwrap_or_default();
-        let passwords = inner.passwords.load();
-        let fingerprint = passwords.fingerprint(user);
-        let password = request.password.as_ref().map(|secret| secret.bytes());
-        let key = inner.secret.key(fingerprint.as_ref(), user, password);
-        if let (Some(fingerprint), Some(identity)) = (fingerprint, self.cache.borrow().find(now, &key)) {
-            let proof = Some(Proof { key, user: user.into(), fingerprint });
-            reply.do_send(Decided { connection, decision: AuthDecision::Allow(identity.into()), proof });
-            return;
+        let checks = inner.checks.load();
+        for proof in checks.cached(&inner.secret, &request) {
+            if let Some(grant) = self.cache.borrow().find(now, &proof.key) {
+                let decision = AuthDecision::Allow(grant);
+                reply.do_send(Decided { connection, decision, proof: Some(proof) });
+                return;
+            }
         }
-        let Some(cost) = passwords.cost(user) else {
-            let decision = AuthDecision::Deny("unknown user name: the password file has no user");
-            inner.failed(now, address);
-            reply.do_send(Decided { connection, decision, proof: None });
-            return;
-        };
-        let bytes = request.size();
+        let (costs, bytes) = (checks.costs(&request), request.size());
         let reply_to = reply.clone();
-        let job = HashJob { request, cost, expected: Duration::ZERO, bytes, key, address, reply: reply_to };
+        let job = AuthJob { request, costs, expected: Duration::ZERO, bytes, address, reply: reply_to };
         if !inner.push(job) {
             reply.do_send(Decided { connection, decision: AuthDecision::Busy, proof: None });
         }
     }
 
     /// Takes a decision in, and returns what the shard gets. A decision that rests on a line of the
-    /// password file that has changed since is not valid any more.
+    /// password file or on keys that have changed since is not valid any more.
     pub(in crate::broker) fn decided(
         &self,
         now: Instant,
@@ -351,11 +326,10 @@ impl AuthClient {
         proof: Option<Proof>,
     ) -> AuthDecision {
         let (AuthDecision::Allow(grant), Some(proof)) = (&decision, proof) else { return decision };
-        let inner = &self.parts.inner;
-        if inner.passwords.load().fingerprint(&proof.user) != Some(proof.fingerprint) {
-            return AuthDecision::Unavailable("the password file has changed meanwhile");
+        if !self.parts.inner.checks.load().holds(&proof) {
+            return AuthDecision::Unavailable("the password file or the keys have changed meanwhile");
         }
-        self.cache.borrow_mut().remember(now, proof.key, Arc::clone(&grant.identity));
+        self.cache.borrow_mut().remember(now, proof.key, grant.clone());
         decision
     }
 }
@@ -363,7 +337,8 @@ impl AuthClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::password::hash::PasswordHash;
+    use crate::auth::password::PasswordFile;
+    use crate::auth::password::hash::{HashCost, HashKind, PasswordHash};
     use crate::auth::password::pbkdf2::Pbkdf2Hash;
     use actix::{Actor, Context, Handler, System};
     use std::path::Path;
@@ -381,13 +356,13 @@ mod tests {
     #[test]
     fn the_queue_takes_what_fits_into_the_timeout() {
         let mut averages = Averages::default();
-        let cost = HashCost { kind: HashKind::Argon2, estimated_us: 40_000 };
+        let cost = CheckCost::Hash(HashCost { kind: HashKind::Argon2, estimated_us: 40_000 });
         assert_eq!(averages.expected(cost), Duration::from_millis(40));
         for _ in 0..100 {
             averages.add(cost, Duration::from_millis(80));
         }
         assert!(averages.expected(cost) > Duration::from_millis(79));
-        let other = HashCost { kind: HashKind::Sha512, estimated_us: 10 };
+        let other = CheckCost::Hash(HashCost { kind: HashKind::Sha512, estimated_us: 10 });
         assert_eq!(averages.expected(other), Duration::from_micros(10));
     }
 
@@ -411,7 +386,8 @@ mod tests {
     fn guarded(cache: Duration, reply: Recipient<Decided>) -> (Authenticator, AuthClient) {
         let timeout = Duration::from_secs(60);
         let options = AuthenticatorOptions { workers: 1, timeout, cache, shards: 1, failures: 3 };
-        let authenticator = Authenticator::start(file(&[("ann", "right", 1)]), options).unwrap();
+        let checks = Checks { passwords: Some(file(&[("ann", "right", 1)])), ..Checks::default() };
+        let authenticator = Authenticator::start(checks, options).unwrap();
         let client = AuthClient::new(authenticator.client(reply));
         (authenticator, client)
     }

@@ -40,7 +40,11 @@ impl ScramLogin {
         if rand::fill(&mut nonce).is_err() {
             return AuthDecision::Unavailable("the system has no random numbers");
         }
-        let (hash, fingerprint) = inner.passwords.load().scram(first.user());
+        let checks = inner.checks.load();
+        let Some(passwords) = &checks.passwords else {
+            return AuthDecision::Unavailable("SCRAM needs auth.password_file");
+        };
+        let (hash, fingerprint) = passwords.scram(first.user());
         let nonce = STANDARD_NO_PAD.encode(nonce);
         let exchange = ScramExchange::begin(first, hash, fingerprint.is_some(), &nonce);
         let data = exchange.server_first().as_bytes().into();
@@ -57,7 +61,9 @@ impl ScramLogin {
             self.inner.failed(now, self.address);
             AuthDecision::Deny(error.what())
         })?;
-        if self.inner.passwords.load().fingerprint(self.user()) != self.fingerprint {
+        let checks = self.inner.checks.load();
+        let line = checks.passwords.as_ref().and_then(|file| file.fingerprint(self.user()));
+        if line != self.fingerprint {
             return Err(AuthDecision::Unavailable("the password file has changed meanwhile"));
         }
         Ok(last)

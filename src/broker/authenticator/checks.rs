@@ -1,0 +1,250 @@
+//! The checks of a login: the methods of its listener, one after the other.
+//!
+//! A method allows, denies, or is not meant: a user who is not in the password file, or a password
+//! that is no token. Then the next method decides. After the last one the login is denied.
+
+use crate::access::grant::Grant;
+use crate::access::identity::{Identity, IdentitySource};
+use crate::auth::cache::{CacheSecret, LoginKey};
+use crate::auth::jwt::token::{TokenRefusal, TokenVerifier};
+use crate::auth::password::file::{Fingerprint, PasswordFile, Verdict};
+use crate::auth::password::hash::{HashCost, HashKind};
+use crate::clock;
+use crate::session::authentication::AuthMethod;
+use crate::shard::authentication::AuthRequest;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The time that the check of a token is taken for, before it was measured.
+const TOKEN_US: u64 = 100;
+
+/// The files that logins are checked against. They do not change: a reload makes others.
+#[derive(Clone, Debug, Default)]
+pub(in crate::broker) struct Checks {
+    /// `None` without a password file.
+    pub(in crate::broker) passwords: Option<Arc<PasswordFile>>,
+    /// `None` without keys.
+    pub(in crate::broker) tokens: Option<TokenCheck>,
+}
+
+/// The check of tokens.
+#[derive(Clone, Debug)]
+pub(in crate::broker) struct TokenCheck {
+    /// The keys and the rules.
+    pub(in crate::broker) verifier: TokenVerifier,
+    /// The place of the token in CONNECT.
+    pub(in crate::broker) place: TokenPlace,
+}
+
+/// The place of a token in CONNECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::broker) enum TokenPlace {
+    /// The password.
+    Password,
+    /// The user name.
+    UserName,
+}
+
+/// The work of one check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CheckCost {
+    /// A hash of a password.
+    Hash(HashCost),
+    /// The signature of a token.
+    Token,
+}
+
+/// The evidence of a successful check.
+#[derive(Debug)]
+pub(in crate::broker) struct Proof {
+    pub(super) key: LoginKey,
+    evidence: Evidence,
+}
+
+#[derive(Debug)]
+enum Evidence {
+    /// The line of a user in the password file.
+    Line { user: Box<str>, fingerprint: Fingerprint },
+    /// The file of keys.
+    Keys(Fingerprint),
+}
+
+/// The end of the chain.
+#[derive(Debug)]
+pub(super) enum ChainEnd {
+    Allow(Grant, Proof),
+    /// The text is for the log. A guess counts as a failed login of its address.
+    Deny {
+        what: &'static str,
+        is_guess: bool,
+    },
+}
+
+impl CheckCost {
+    /// The number of places.
+    pub(super) const KINDS: usize = 5;
+
+    /// Returns the place of the kind of work in a list of averages.
+    pub(super) fn place(self) -> usize {
+        match self {
+            CheckCost::Hash(HashCost { kind: HashKind::Sha512, .. }) => 0,
+            CheckCost::Hash(HashCost { kind: HashKind::Pbkdf2, .. }) => 1,
+            CheckCost::Hash(HashCost { kind: HashKind::Argon2, .. }) => 2,
+            CheckCost::Hash(HashCost { kind: HashKind::Scram, .. }) => 3,
+            CheckCost::Token => 4,
+        }
+    }
+
+    /// Returns the estimated time on one core.
+    pub(super) fn estimate(self) -> Duration {
+        Duration::from_micros(match self {
+            CheckCost::Hash(cost) => cost.estimated_us.max(1),
+            CheckCost::Token => TOKEN_US,
+        })
+    }
+}
+
+impl TokenCheck {
+    /// Returns the token of a request; empty without one.
+    fn token<'a>(&self, request: &'a AuthRequest) -> &'a [u8] {
+        match self.place {
+            TokenPlace::Password => request.password.as_ref().map_or(&[], |secret| secret.bytes()),
+            TokenPlace::UserName => request.user_name.as_deref().unwrap_or_default().as_bytes(),
+        }
+    }
+}
+
+impl Checks {
+    /// Returns the work that a request may need, at most.
+    pub(super) fn costs(&self, request: &AuthRequest) -> Vec<CheckCost> {
+        let user = request.user_name.as_deref().unwrap_or_default();
+        let cost = |method: &AuthMethod| match method {
+            AuthMethod::Password => self.passwords.as_ref()?.cost(user).map(CheckCost::Hash),
+            AuthMethod::Jwt => self.tokens.as_ref().map(|_| CheckCost::Token),
+            _ => None,
+        };
+        request.methods.iter().filter_map(cost).collect()
+    }
+
+    /// Returns the keys of the cache that a request may have, in the order of the methods.
+    pub(super) fn cached(&self, secret: &CacheSecret, request: &AuthRequest) -> Vec<Proof> {
+        let mut proofs = Vec::new();
+        for method in &request.methods {
+            match method {
+                AuthMethod::Password => {
+                    let user = request.user_name.as_deref().unwrap_or_default();
+                    let line = self.passwords.as_ref().and_then(|file| file.fingerprint(user));
+                    if let Some(fingerprint) = line {
+                        // This method decides, so no later one counts.
+                        proofs.push(Proof::of_line(secret, request, fingerprint));
+                        break;
+                    }
+                }
+                AuthMethod::Jwt => {
+                    proofs.extend(self.tokens.as_ref().map(|check| Proof::of_token(secret, request, check)));
+                }
+                _ => {}
+            }
+        }
+        proofs
+    }
+
+    /// Returns true if a proof still rests on the files that are in force.
+    pub(super) fn holds(&self, proof: &Proof) -> bool {
+        match &proof.evidence {
+            Evidence::Line { user, fingerprint } => {
+                self.passwords.as_ref().and_then(|file| file.fingerprint(user)) == Some(*fingerprint)
+            }
+            Evidence::Keys(fingerprint) => {
+                self.tokens.as_ref().is_some_and(|check| check.verifier.fingerprint() == *fingerprint)
+            }
+        }
+    }
+
+    /// Decides a request. Blocks for the work of [`Checks::costs`]. Reports the time of each check
+    /// to `measured`.
+    pub(super) fn decide(
+        &self,
+        secret: &CacheSecret,
+        request: &AuthRequest,
+        measured: &mut dyn FnMut(CheckCost, Duration),
+    ) -> ChainEnd {
+        let (mut what, mut is_guess) = ("no method of authentication is meant", false);
+        for method in &request.methods {
+            match (method, &self.passwords, &self.tokens) {
+                (AuthMethod::Password, Some(file), _) => match verify(file, request, measured) {
+                    Verdict::Verified => return allow_user(secret, file, request),
+                    Verdict::WrongPassword => {
+                        return ChainEnd::Deny { what: "wrong password", is_guess: true };
+                    }
+                    Verdict::UnknownUser => (what, is_guess) = ("unknown user name", true),
+                },
+                (AuthMethod::Jwt, _, Some(check)) => {
+                    let began = clock::nanos();
+                    let result = check.verifier.verify(clock::unix_millis(), check.token(request));
+                    measured(CheckCost::Token, Duration::from_nanos(clock::nanos().saturating_sub(began)));
+                    match result {
+                        Ok(token) => {
+                            let identity = Arc::new(Identity::new(&token.user, IdentitySource::Jwt));
+                            let ends = clock::now() + Duration::from_millis(token.remaining_ms);
+                            let grant = Grant { identity, rules: token.rules, ends };
+                            return ChainEnd::Allow(grant, Proof::of_token(secret, request, check));
+                        }
+                        Err(TokenRefusal::NoToken) => what = TokenRefusal::NoToken.text(),
+                        // Nobody guesses a signature, so a fleet with expired tokens is not blocked.
+                        Err(refusal) => {
+                            return ChainEnd::Deny { what: refusal.text(), is_guess: false };
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        ChainEnd::Deny { what, is_guess }
+    }
+}
+
+impl Proof {
+    fn of_line(secret: &CacheSecret, request: &AuthRequest, fingerprint: Fingerprint) -> Proof {
+        let user = request.user_name.as_deref().unwrap_or_default();
+        let password = request.password.as_ref().map(|secret| secret.bytes());
+        let key = secret.key(Some(&fingerprint), user, password);
+        Proof { key, evidence: Evidence::Line { user: user.into(), fingerprint } }
+    }
+
+    fn of_token(secret: &CacheSecret, request: &AuthRequest, check: &TokenCheck) -> Proof {
+        let fingerprint = check.verifier.fingerprint();
+        let key = secret.key(Some(&fingerprint), "", Some(check.token(request)));
+        Proof { key, evidence: Evidence::Keys(fingerprint) }
+    }
+}
+
+/// Checks the password of a request. No password is never right.
+fn verify(
+    file: &PasswordFile,
+    request: &AuthRequest,
+    measured: &mut dyn FnMut(CheckCost, Duration),
+) -> Verdict {
+    let user = request.user_name.as_deref().unwrap_or_default();
+    let password = request.password.as_ref();
+    let began = clock::nanos();
+    let verdict = file.verify(user, password.map_or(&[], |secret| secret.bytes()));
+    if let Some(cost) = file.cost(user) {
+        measured(CheckCost::Hash(cost), Duration::from_nanos(clock::nanos().saturating_sub(began)));
+    }
+    match verdict {
+        Verdict::Verified if password.is_none() => Verdict::WrongPassword,
+        verdict => verdict,
+    }
+}
+
+fn allow_user(secret: &CacheSecret, file: &PasswordFile, request: &AuthRequest) -> ChainEnd {
+    let user = request.user_name.as_deref().unwrap_or_default();
+    match file.fingerprint(user) {
+        Some(fingerprint) => {
+            let identity = Arc::new(Identity::new(user, IdentitySource::Password));
+            ChainEnd::Allow(identity.into(), Proof::of_line(secret, request, fingerprint))
+        }
+        None => ChainEnd::Deny { what: "unknown user name", is_guess: true },
+    }
+}
