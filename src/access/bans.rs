@@ -53,6 +53,8 @@ pub enum Ban {
     Address,
     /// The certificate is banned.
     Serial,
+    /// The client connected too often.
+    Flapping,
 }
 
 impl Ban {
@@ -63,6 +65,7 @@ impl Ban {
             Ban::User => "the user is banned (bans.file)",
             Ban::Address => "the address is banned (bans.file)",
             Ban::Serial => "the certificate is banned (bans.file)",
+            Ban::Flapping => "the client connected too often (bans.flapping)",
         }
     }
 }

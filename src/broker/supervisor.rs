@@ -402,7 +402,7 @@ fn start_shard(
 ) -> Addr<ShardActor> {
     let mut settings = settings(config);
     settings.access.acl = parts.acl.clone();
-    let bans = parts.bans.clone();
+    let (bans, flapping) = (parts.bans.clone(), config.bans.flapping);
     let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
     let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);
     let per_second = config.sys.events_per_second.div_ceil(count.max(1) as u32);
@@ -412,6 +412,9 @@ fn start_shard(
         let here = ShardId(number as u8);
         let mut core = Shard::new(here, count as u8, settings, Arc::clone(&shared), random_seed());
         core.replace_bans(bans);
+        if flapping.limit > 0 {
+            core.limit_flapping(flapping);
+        }
         if let Some(share) = share {
             core.take_up(clock::now(), share);
         }

@@ -56,6 +56,7 @@ fn broker_figures(now: Instant, statistics: &BrokerStatistics, retained: usize) 
         figure("clients/refused", counters.refused_connects),
         figure("clients/refused/owner", counters.foreign_sessions),
         figure("clients/refused/ban", counters.banned_connects),
+        figure("bans/flapping", counters.flapping_bans),
         figure("clients/refused/address", statistics.refused_addresses()),
         figure("clients/paused", counters.rate_pauses),
         figure("sessions/adopted", counters.adopted_sessions),

@@ -233,6 +233,15 @@ configuration! {
         file: String = String::new(),
             ValueType::Path.or("off", "no file"),
             elsewhere: "EMQX `banned`";
+        /// Connects of one client within a time, after which it is banned: "15 in 1m for 5m". The
+        /// 15th connect is accepted; further ones get 0x8A, and 5 in 3.x, for five minutes. A
+        /// client is a client id with an authenticated user, so nobody else can get it banned.
+        /// Clients without one are not counted. Disconnects for an overdue acknowledgement do not
+        /// count.
+        flapping: StrikeRule = StrikeRule::default(),
+            ValueType::Checked(count_in::is_rule, count_in::WORDS).or("off", "connects are not counted"),
+            why: "A bad network makes clients reconnect, too.",
+            elsewhere: "EMQX `flapping_detect`";
     }
 
     /// Bounds on each client, each session and the whole broker.

@@ -23,6 +23,8 @@ pub struct Counters {
     pub foreign_sessions: u64,
     /// CONNECTs refused because the client is banned.
     pub banned_connects: u64,
+    /// Bans that began because a client connected too often.
+    pub flapping_bans: u64,
     /// Sessions without an owner that got one.
     pub adopted_sessions: u64,
     /// Topic Filters of SUBSCRIBE packets refused for the same reasons.
@@ -47,6 +49,7 @@ impl Counters {
             refused_connects,
             foreign_sessions,
             banned_connects,
+            flapping_bans,
             adopted_sessions,
             refused_subscriptions,
             rate_pauses,
@@ -61,6 +64,7 @@ impl Counters {
         self.refused_connects += refused_connects;
         self.foreign_sessions += foreign_sessions;
         self.banned_connects += banned_connects;
+        self.flapping_bans += flapping_bans;
         self.adopted_sessions += adopted_sessions;
         self.refused_subscriptions += refused_subscriptions;
         self.rate_pauses += rate_pauses;

@@ -5,16 +5,30 @@
 
 use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
+use crate::access::strikes::{StrikeRule, Strikes};
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
 use crate::shard::Shard;
 use crate::shard::core::Core;
 use crate::shard::observe::client_events::DisconnectCause;
-use crate::shard::slots::ConnectionId;
+use crate::shard::session_entry::SessionEntry;
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 use std::sync::Arc;
 
+/// Clients of one shard whose connects are counted. The oldest one makes room.
+const COUNTED: usize = 16_384;
+
+/// The connects of clients, by client identifier and user. Both are verified: nobody else can get a
+/// client banned.
+pub(crate) type Flapping = Strikes<(Box<str>, Box<str>)>;
+
 impl Shard {
+    /// Bans clients that connect as often as the rule says. Only clients with a verified user count.
+    pub fn limit_flapping(&mut self, rule: StrikeRule) {
+        self.core.flapping = Some(Strikes::new(rule, COUNTED));
+    }
+
     /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds the connected
     /// clients that are banned now with [`Self::disconnect_if_banned`].
     pub fn replace_bans(&mut self, bans: Option<Arc<BanList>>) {
@@ -68,21 +82,53 @@ pub(super) fn check_client(
     }
 }
 
-/// Checks the user of a CONNECT whose credentials are right.
+/// Checks the user of a CONNECT whose credentials are right, and the connects of this client before.
 ///
 /// # Errors
-/// The refusal, if the user is banned.
+/// The refusal, if the user is banned, or if the client connected too often.
 pub(super) fn check_user(
     now: Instant,
+    client_id: &str,
     user: Option<&Identity>,
     core: &mut Core,
 ) -> Result<(), ConnectRefusal> {
-    match (&core.bans, user) {
-        (Some(bans), Some(user)) if bans.has_user(core.dead_letters.wall().at(now), user.user()) => {
-            Err(refusal(Ban::User, core))
-        }
-        _ => Ok(()),
+    let Some(user) = user else { return Ok(()) };
+    if let Some(bans) = &core.bans
+        && bans.has_user(core.dead_letters.wall().at(now), user.user())
+    {
+        return Err(refusal(Ban::User, core));
     }
+    if let Some(flapping) = &core.flapping
+        && user.is_verified()
+        && flapping.is_blocked(now, &(client_id.into(), user.user().into()))
+    {
+        return Err(refusal(Ban::Flapping, core));
+    }
+    Ok(())
+}
+
+/// Counts a connect of the client of a session, if it has a verified user.
+pub(super) fn count_connect(now: Instant, session: SessionId, core: &mut Core) {
+    let Core { flapping: Some(flapping), sessions, counters, .. } = core else { return };
+    if let Some(key) = sessions.get(session).and_then(flapping_key) {
+        counters.flapping_bans += u64::from(flapping.strike(now, key));
+    }
+}
+
+/// Takes back a connect of a client that the broker disconnects because an acknowledgement is
+/// overdue. The client has to come back then.
+pub(super) fn forgive_connect(id: ConnectionId, core: &mut Core) {
+    let Core { flapping: Some(flapping), sessions, connections, .. } = core else { return };
+    let session = connections.get(id).and_then(|connection| sessions.get(connection.session?));
+    if let Some(key) = session.and_then(flapping_key) {
+        flapping.forgive(&key);
+    }
+}
+
+/// Returns the client identifier and the verified user of a session; `None` without one.
+fn flapping_key(entry: &SessionEntry) -> Option<(Box<str>, Box<str>)> {
+    let user = entry.user().filter(|user| user.is_verified())?;
+    Some(((*entry.session.client_id).into(), user.user().into()))
 }
 
 /// Counts and returns a refusal. The text is for the log alone, because it would help to evade the

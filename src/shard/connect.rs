@@ -95,7 +95,7 @@ impl<'a> ConnectRequest<'a> {
             Err(refusal) => return self.refuse(client_id, &refusal, life.core),
         };
         let existing = self.find_client(client_id, life);
-        let admitted = bans::check_user(now, user.as_deref(), life.core)
+        let admitted = bans::check_user(now, client_id, user.as_deref(), life.core)
             .and_then(|()| self.check_client_id(listener, user.as_deref(), life.core))
             .and_then(|()| self.check_will(client_id, user.as_deref(), rules.as_ref(), life.core))
             .and_then(|()| self.check_owner(existing, user.as_deref(), life.core))
@@ -396,6 +396,7 @@ impl<'a> ConnectRequest<'a> {
             connack.properties.authentication_data = (!data.is_empty()).then_some(data);
         }
         connack.properties.user_properties.extend(granted.iter().map(|(name, text)| (*name, text.as_str())));
+        bans::count_connect(now, session_id, life.core);
         self.join(session_id, negotiated, proof.as_ref().map(|proof| proof.method), life.core);
         life.core.record_session(session_id);
         if life.core.sessions.is_stored(session_id) {

@@ -20,6 +20,7 @@ use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
 use crate::shard::admission::{Change, Want};
 use crate::shard::after_deliveries::AfterDeliveries;
+use crate::shard::bans::Flapping;
 use crate::shard::connection::{Leaves, Pause};
 use crate::shard::connections::Connections;
 use crate::shard::drops::DropReports;
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     pub access: AccessRules,
     /// `None` if no ban is configured.
     pub bans: Option<Arc<BanList>>,
+    /// `None` if clients may connect as often as they like.
+    pub flapping: Option<Flapping>,
     pub exchange: Exchange,
     pub durability: Durability,
     pub drop_reports: DropReports,
@@ -86,6 +89,7 @@ impl Core {
             here,
             access: AccessRules::new(&settings.access),
             bans: None,
+            flapping: None,
             connections: Connections::new(&settings),
             dead_letters: DeadLetters::new(sessions.rules().keep_dead_letters()),
             sessions,

@@ -15,6 +15,7 @@ use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::Delivery;
 use crate::session::will::{Ending, WillTime};
 use crate::shard::admission::{Change, Want};
+use crate::shard::bans;
 use crate::shard::client_table::hash;
 use crate::shard::connection::Leaves;
 use crate::shard::core::Core;
@@ -80,6 +81,9 @@ impl Lifecycle<'_> {
                 _ => None,
             };
             self.core.write_disconnect(id, reason, text.as_deref());
+        }
+        if why.stall().is_some() {
+            bans::forgive_connect(id, self.core);
         }
         let ending = if why == DisconnectCause::Shutdown { Ending::Shutdown } else { Ending::Abnormal };
         self.core.note_disconnected(now, id, why);

@@ -4,10 +4,13 @@ use crate::client::{client, connect, encoded, enter};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::bans::{Ban, BanList, Banned};
 use homing::access::identity::{Identity, IdentitySource};
-use homing::mqtt::packet::{Connect, Packet, ProtocolVersion};
+use homing::access::strikes::StrikeRule;
+use homing::mqtt::packet::{Connect, Packet, PacketId, ProtocolVersion};
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
+use homing::session::outbound::stall::{SocketView, Stall, StallCause};
 use homing::shard::arrival::Arrival;
 use homing::shard::authentication::AuthDecision;
+use homing::shard::observe::client_events::DisconnectCause;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,4 +148,56 @@ fn connected_clients_that_become_banned_are_disconnected_with_0x98() {
     }
     assert!(!driver.is_open(old) && driver.is_open(open));
     assert_eq!(received(&driver, old), [0x20, 2, 0, 0], "3.x has no DISCONNECT of the server");
+}
+
+#[test]
+fn a_client_that_connects_too_often_is_banned_and_a_stranger_cannot_get_it_banned() {
+    const MINUTE: Duration = Duration::from_mins(1);
+    let mut driver = banning(1, []);
+    driver.shards[0].limit_flapping(StrikeRule { limit: 3, window: MINUTE, block: 5 * MINUTE });
+    let allow = |user| AuthDecision::Allow(Arc::new(Identity::new(user, IdentitySource::Password)).into());
+    let enter = |driver: &mut MemoryDriver, user, decision| {
+        let link = sent(driver, Arrival::local(), &login(V5, "c", user));
+        driver.decide(decision);
+        received(driver, link)[3]
+    };
+    for _ in 0..10 {
+        assert_eq!(enter(&mut driver, "ann", AuthDecision::Deny("wrong password")), 0x87);
+        let anonymous = client(&mut driver, "d", 10);
+        assert_eq!(received(&driver, anonymous)[3], 0);
+    }
+    for reason in [0, 0, 0, 0x8A, 0x8A] {
+        assert_eq!(enter(&mut driver, "ann", allow("ann")), reason);
+    }
+    assert_eq!(enter(&mut driver, "ann", AuthDecision::Deny("wrong password")), 0x87);
+    let counters = driver.shards[0].snapshot().counters;
+    assert_eq!((counters.flapping_bans, counters.banned_connects), (1, 2));
+    driver.advance(5 * MINUTE);
+    assert_eq!(enter(&mut driver, "ann", allow("ann")), 0);
+}
+
+#[test]
+fn a_disconnect_for_an_overdue_acknowledgement_does_not_count() {
+    let mut driver = banning(1, []);
+    let rule = StrikeRule { limit: 3, window: Duration::from_mins(1), block: Duration::from_mins(5) };
+    driver.shards[0].limit_flapping(rule);
+    let stall = Stall {
+        packet_id: PacketId::new(1).expect("not 0"),
+        age: Duration::from_secs(1),
+        transmissions: 1,
+        cause: StallCause::Application,
+        number: 1,
+        late: Duration::ZERO,
+        view: SocketView::default(),
+    };
+    for _ in 0..10 {
+        let link = sent(&mut driver, Arrival::local(), &login(V5, "c", "ann"));
+        driver.decide(AuthDecision::Allow(Arc::new(Identity::new("ann", IdentitySource::Password)).into()));
+        assert_eq!(received(&driver, link)[3], 0);
+        let (now, id) = (driver.now, driver.id(link));
+        driver.shards[0].begin_turn();
+        driver.shards[0].disconnect(now, id, None, DisconnectCause::AckTimeout(stall));
+        driver.settle();
+    }
+    assert_eq!(driver.shards[0].snapshot().counters.flapping_bans, 0);
 }
