@@ -1,8 +1,12 @@
 //! Several listeners with limits of their own.
 
 use crate::kit::{self, Pki};
+use homing::access::strikes::StrikeRule;
+use homing::clock;
 use homing::config::{Listener, Sources};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
 
 #[test]
 fn each_listener_has_its_own_limit_of_connections() {
@@ -107,4 +111,36 @@ fn another_protocol_on_a_plain_port_closes_the_connection() {
         socket.write_all(bytes).expect("open");
         assert!(kit::is_closed(&mut socket));
     }
+}
+
+/// Sends CONNECT. Returns true if the broker accepts it, and false if it closes the connection.
+fn enters(socket: &mut TcpStream) -> bool {
+    let mut connack = [0; 4];
+    socket.write_all(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c").is_ok()
+        && socket.read_exact(&mut connack).is_ok()
+        && connack == kit::CONNACK
+}
+
+#[test]
+fn connects_beyond_the_limit_of_an_address_are_closed_at_every_listener() {
+    let broker = kit::start_with(vec![kit::listener(), kit::listener()], |config| {
+        config.limits.connects_per_address =
+            StrikeRule { limit: 5, window: Duration::from_hours(1), block: Duration::from_hours(1) };
+    });
+    let accepted: Vec<bool> = (0..8).map(|n| enters(&mut kit::dial(broker.addresses()[n % 2]))).collect();
+    let first = accepted.iter().take_while(|enters| **enters).count();
+    assert!((4..=5).contains(&first) && !accepted[first..].contains(&true), "{accepted:?}");
+}
+
+#[test]
+fn connects_beyond_the_rate_of_a_listener_wait_and_are_all_accepted() {
+    let slow = Listener { connects_per_second: Some(20), ..kit::listener() };
+    let broker = kit::start(vec![slow, kit::listener()]);
+    let begin = clock::now();
+    let mut sockets: Vec<_> = (0..20).map(|_| kit::dial(broker.addresses()[0])).collect();
+    assert!(enters(&mut kit::dial(broker.addresses()[1])), "the other listener has no rate");
+    assert!(sockets.iter_mut().all(enters));
+    // A tenth of a second may come at once.
+    let took = clock::now().since(begin);
+    assert!(took >= Duration::from_millis(700), "{took:?}");
 }
