@@ -8,7 +8,8 @@ import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from matrix import PATIENCE, PORT, check_shared, run
+from matrix import PATIENCE, check_shared, run
+from target import PORT
 
 VERSIONS = {
     "3.1": aiomqtt.ProtocolVersion.V31,
@@ -63,7 +64,7 @@ def cases(version):
         async with peer(version, "observer") as observer:
             await observer.subscribe(topic, qos=2)
             # It always says DISCONNECT, so another process has to be killed.
-            arguments = [sys.executable, __file__, str(PORT), version, topic]
+            arguments = [sys.executable, __file__, sys.argv[1], version, topic]
             with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as mortal:
                 line = await asyncio.wait_for(asyncio.to_thread(mortal.stdout.readline), PATIENCE)
                 assert line == "connected\n", line

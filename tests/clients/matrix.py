@@ -1,13 +1,10 @@
 """Runs cases of one client and prints a line for each; what the drivers in Python share."""
 
-import sys
 import time
 import traceback
 
 # How long anything that must come may take, seconds.
 PATIENCE = 15
-
-PORT = int(sys.argv[1])
 
 
 def run(client, version, cases):

@@ -6,7 +6,8 @@ import subprocess
 import sys
 import threading
 
-from matrix import PATIENCE, PORT, check_shared, run
+from matrix import PATIENCE, check_shared, run
+from target import PORT, chosen
 
 
 class Sub:
@@ -142,4 +143,4 @@ def forward(n, member, arrived):
 
 
 versions = [("3.1", "mqttv31"), ("3.1.1", "mqttv311"), ("5.0", "mqttv5")]
-sys.exit(min(1, sum(run("mosquitto", version, cases(version, protocol)) for version, protocol in versions)))
+sys.exit(min(1, sum(run("mosquitto", version, chosen(cases(version, protocol))) for version, protocol in versions)))

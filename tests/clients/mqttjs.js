@@ -1,4 +1,4 @@
-// MQTT.js, in every version that it speaks.
+// MQTT.js, in every version that it speaks: `mqttjs.js URL [CASE...]`. The environment (NODE_EXTRA_CA_CERTS) names the authority.
 'use strict'
 
 const assert = require('node:assert')
@@ -7,7 +7,10 @@ const mqtt = require('mqtt')
 // How long anything that must come may take, milliseconds.
 const PATIENCE = 15_000
 
-const port = Number(process.argv[2])
+const [url, ...chosen] = process.argv.slice(2)
+const { protocol } = new URL(url)
+// How the output calls this client.
+const label = protocol === 'mqtt:' ? 'MQTT.js' : `MQTT.js ${protocol.slice(0, -1)}`
 
 function inTime(promise, what) {
   let timer
@@ -27,7 +30,7 @@ class Peer {
     const peer = new Peer()
     peer.received = []
     peer.waiting = []
-    peer.client = mqtt.connect(`mqtt://127.0.0.1:${port}`, all)
+    peer.client = mqtt.connect(url, all)
     peer.client.on('message', (_topic, payload, packet) => {
       const message = [packet.qos, packet.retain, payload.toString()]
       const waiting = peer.waiting.shift()
@@ -193,13 +196,14 @@ async function main() {
   for (const version of versions) {
     const all = version.level === 5 ? { ...cases, ...onlyV5 } : cases
     for (const [name, run] of Object.entries(all)) {
+      if (chosen.length > 0 && !chosen.includes(name)) continue
       const begun = performance.now()
       try {
         await run(version, `mqttjs/${version.name}/${name}`)
-        console.log(`ok    MQTT.js ${version.name} ${name} (${((performance.now() - begun) / 1000).toFixed(2)} s)`)
+        console.log(`ok    ${label} ${version.name} ${name} (${((performance.now() - begun) / 1000).toFixed(2)} s)`)
       } catch (error) {
         failed = true
-        console.log(`FAIL  MQTT.js ${version.name} ${name}\n${error.stack}`)
+        console.log(`FAIL  ${label} ${version.name} ${name}\n${error.stack}`)
       }
     }
   }

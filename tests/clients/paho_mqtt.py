@@ -8,7 +8,8 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from matrix import PATIENCE, PORT, check_shared, run
+from matrix import PATIENCE, check_shared, run
+from target import HOST, IS_TLS, IS_WEBSOCKET, PORT, SUFFIX, URL, chosen
 
 CLIENT = "paho-mqtt"
 
@@ -21,8 +22,17 @@ class Peer:
         clean_session = None if v5 else clean
         version = mqtt.CallbackAPIVersion.VERSION2
         self.client = mqtt.Client(
-            version, client_id, clean_session=clean_session, protocol=protocol, manual_ack=ack_timeout is not None
+            version,
+            client_id,
+            clean_session=clean_session,
+            protocol=protocol,
+            transport="websockets" if IS_WEBSOCKET else "tcp",
+            manual_ack=ack_timeout is not None,
         )
+        if IS_WEBSOCKET:
+            self.client.ws_set_options(path=URL.path)
+        if IS_TLS:
+            self.client.tls_set()
         self.client_id = client_id
         self.received = received if received is not None else queue.Queue()
         self.connected = queue.Queue()
@@ -42,7 +52,7 @@ class Peer:
             if ack_timeout is not None:
                 properties.UserProperty = ("ack-timeout", ack_timeout)
             options = {"clean_start": clean, "properties": properties}
-        self.client.connect("127.0.0.1", PORT, **options)
+        self.client.connect(HOST, PORT, **options)
         self.client.loop_start()
         flags, reason = self.connected.get(timeout=PATIENCE)
         assert not reason.is_failure, reason
@@ -172,4 +182,4 @@ def cases(version, protocol):
 
 
 versions = [("3.1", mqtt.MQTTv31), ("3.1.1", mqtt.MQTTv311), ("5.0", mqtt.MQTTv5)]
-sys.exit(min(1, sum(run(CLIENT, version, cases(version, protocol)) for version, protocol in versions)))
+sys.exit(min(1, sum(run(CLIENT + SUFFIX, version, chosen(cases(version, protocol))) for version, protocol in versions)))
