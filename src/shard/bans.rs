@@ -6,6 +6,7 @@
 use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
 use crate::access::strikes::{StrikeRule, Strikes};
+use crate::mqtt::keyed::Keyed;
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
 use crate::shard::Shard;
@@ -14,6 +15,7 @@ use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// Clients of one shard whose connects are counted. The oldest one makes room.
@@ -21,7 +23,19 @@ const COUNTED: usize = 16_384;
 
 /// The connects of clients, by client identifier and user. Both are verified: nobody else can get a
 /// client banned.
-pub(crate) type Flapping = Strikes<(Box<str>, Box<str>)>;
+pub(crate) type Flapping = Strikes<FlappingKey>;
+
+/// Stands for a client identifier and a verified user. Takes 16 bytes, however long both are. The
+/// hash has the key of the process, so nobody can choose a client that has the key of another one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FlappingKey([u64; 2]);
+
+impl FlappingKey {
+    fn new(client_id: &str, user: &str) -> FlappingKey {
+        // The number in front makes two different hashes.
+        FlappingKey([0_u8, 1].map(|number| Keyed.hash_one((number, client_id, user))))
+    }
+}
 
 impl Shard {
     /// Bans clients that connect as often as the rule says. Only clients with a verified user count.
@@ -100,7 +114,7 @@ pub(super) fn check_user(
     }
     if let Some(flapping) = &core.flapping
         && user.is_verified()
-        && flapping.is_blocked(now, &(client_id.into(), user.user().into()))
+        && flapping.is_blocked(now, &FlappingKey::new(client_id, user.user()))
     {
         return Err(refusal(Ban::Flapping, core));
     }
@@ -125,10 +139,10 @@ pub(super) fn forgive_connect(id: ConnectionId, core: &mut Core) {
     }
 }
 
-/// Returns the client identifier and the verified user of a session; `None` without one.
-fn flapping_key(entry: &SessionEntry) -> Option<(Box<str>, Box<str>)> {
+/// Returns the key of a session with a verified user; `None` without one.
+fn flapping_key(entry: &SessionEntry) -> Option<FlappingKey> {
     let user = entry.user().filter(|user| user.is_verified())?;
-    Some(((*entry.session.client_id).into(), user.user().into()))
+    Some(FlappingKey::new(&entry.session.client_id, user.user()))
 }
 
 /// Counts and returns a refusal. The text is for the log alone, because it would help to evade the
@@ -136,4 +150,23 @@ fn flapping_key(entry: &SessionEntry) -> Option<(Box<str>, Box<str>)> {
 fn refusal(ban: Ban, core: &mut Core) -> ConnectRefusal {
     core.counters.banned_connects += 1;
     ConnectRefusal::untold(ReasonCode::BANNED, ban.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_client_is_small_and_differs_from_that_of_each_other_client() {
+        assert_eq!(size_of::<FlappingKey>(), 16);
+        let long = "c".repeat(65_535);
+        let clients = [("c", "ann"), ("ca", "nn"), ("", "cann"), ("ann", "c"), (&long, "ann"), (&long, "bob")];
+        for (at, (id, user)) in clients.iter().enumerate() {
+            let FlappingKey([one, other]) = FlappingKey::new(id, user);
+            assert_ne!(one, other);
+            for (later, (id, user)) in clients.iter().enumerate().skip(at) {
+                assert_eq!(FlappingKey::new(id, user) == FlappingKey([one, other]), at == later);
+            }
+        }
+    }
 }
