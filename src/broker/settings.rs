@@ -42,6 +42,7 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
             session_owner: config.auth.session_owner,
             adopt_unowned: config.auth.adopt_unowned_sessions,
         },
+        user_names_are_tokens: config.auth.jwt_from == config::JwtFrom::UserName,
         auth_timeout: config.auth.timeout,
         connect_timeout: config.network.connect_timeout,
         connect_size: u32::try_from(limits.connect_size.bytes()).unwrap_or(u32::MAX),

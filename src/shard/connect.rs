@@ -92,7 +92,7 @@ impl<'a> ConnectRequest<'a> {
             Ok(EntryVerdict::Enters(entered)) => entered,
             Ok(EntryVerdict::Challenged) => return Flow::Challenged,
             Ok(EntryVerdict::Pending) => return Flow::Wait,
-            Err(refusal) => return self.refuse(client_id, &refusal, life.core),
+            Err(refusal) => return self.refuse(client_id, None, &refusal, life.core),
         };
         let existing = self.find_client(client_id, life);
         let admitted = bans::check_user(now, client_id, user.as_deref(), life.core)
@@ -106,7 +106,7 @@ impl<'a> ConnectRequest<'a> {
         match (admitted, existing) {
             (Ok(Ownership::Adopts), Some(session)) => note_adopted(session, user.as_deref(), life.core),
             (Ok(_), _) => {}
-            (Err(refusal), _) => return self.refuse(client_id, &refusal, life.core),
+            (Err(refusal), _) => return self.refuse(client_id, user.as_deref(), &refusal, life.core),
         }
         // A session of this client may have ended in a batch that is not committed yet. A CONNACK
         // without Session Present promises that this session is gone, so CONNACK waits for that
@@ -474,12 +474,19 @@ impl<'a> ConnectRequest<'a> {
         refusal: &ConnectRefusal,
         core: &mut Core,
     ) {
-        ConnectRequest { now, connection: id, connect }.refuse(connect.client_id, refusal, core);
+        ConnectRequest { now, connection: id, connect }.refuse(connect.client_id, None, refusal, core);
     }
 
-    /// Writes the refusal of a CONNECT, and begins to close the connection.
-    fn refuse(&self, client_id: &str, refusal: &ConnectRefusal, core: &mut Core) -> Flow {
-        let ConnectRequest { now, connection: id, .. } = *self;
+    /// Writes the refusal of a CONNECT, and begins to close the connection. `user` is the user of
+    /// the client, if the authentication was successful. A name that may be a token is not noted.
+    fn refuse(
+        &self,
+        client_id: &str,
+        user: Option<&Identity>,
+        refusal: &ConnectRefusal,
+        core: &mut Core,
+    ) -> Flow {
+        let ConnectRequest { now, connection: id, connect } = *self;
         let Core { connections, scratch, .. } = &mut *core;
         let exchange = connections.get(id).and_then(Connection::exchange);
         let proven = exchange.map(|exchange| exchange.user().to_owned());
@@ -489,7 +496,9 @@ impl<'a> ConnectRequest<'a> {
         }
         core.begin_closing(now, id, Leaves::Broker);
         core.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
-        let user_name = proven.as_deref().or(self.connect.user_name);
+        let user = user.filter(|user| user.is_verified()).map(Identity::user);
+        let claimed = connect.user_name.filter(|_| !core.settings.user_names_are_tokens);
+        let user_name = proven.as_deref().or(user).or(claimed);
         core.note_refused(id, Some(client_id), user_name, refusal.reason, refusal.what);
         Flow::Closed
     }

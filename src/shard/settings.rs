@@ -37,6 +37,8 @@ pub struct ShardSettings {
     pub rates: Vec<TrafficRates>,
     /// The rules about the owners of sessions.
     pub owners: OwnerPolicy,
+    /// True if the user name of a CONNECT is a token. Then no event has it.
+    pub user_names_are_tokens: bool,
     /// The maximum time until the decision about a CONNECT.
     pub auth_timeout: Duration,
     /// The maximum time from the acceptance of a connection to the end of its CONNECT.

@@ -115,6 +115,29 @@ fn each_decision_has_its_answer() {
 }
 
 #[test]
+fn the_event_of_a_refusal_has_no_user_name_that_may_be_a_token() {
+    let mut settings = driver::settings();
+    settings.auth.methods = vec![AuthMethod::Password, AuthMethod::Jwt];
+    let other = || {
+        let identity = Arc::new(Identity::new("eve", IdentitySource::Jwt));
+        AuthDecision::Allow(identity.into())
+    };
+    for (tokens, denied, verified) in [(false, Some("ann"), Some("eve")), (true, None, Some("eve"))] {
+        settings.user_names_are_tokens = tokens;
+        let mut driver = MemoryDriver::new(&settings, 1);
+        let link = opened(&mut driver, &ann("c", V5));
+        driver.decide(AuthDecision::Deny("wrong token"));
+        assert_eq!(driver.links[link].refused_as.as_deref(), denied);
+        opened(&mut driver, &ann("c", V5));
+        driver.decide(allow());
+        let link = opened(&mut driver, &ann("c", V5));
+        driver.decide(other());
+        assert_eq!(received(&driver, link)[3], 0x85, "the session is Ann's");
+        assert_eq!(driver.links[link].refused_as.as_deref(), verified);
+    }
+}
+
+#[test]
 fn silence_ends_at_the_timeout_and_a_late_decision_changes_nothing() {
     let mut driver = driver(1);
     let link = opened(&mut driver, &ann("c", V3));

@@ -91,6 +91,7 @@ pub fn settings() -> ShardSettings {
         access: AccessSettings::default(),
         rates: Vec::new(),
         owners: OwnerPolicy::default(),
+        user_names_are_tokens: false,
         auth_timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(10),
         write_timeout: Duration::from_secs(30),
@@ -121,6 +122,8 @@ pub struct Link {
     pub received: Vec<u8>,
     /// The version of an accepted CONNECT.
     pub version: Option<ProtocolVersion>,
+    /// The user name in the event of a refused CONNECT.
+    pub refused_as: Option<Box<str>>,
 }
 
 /// Shards with their sockets, their expiry queue and the ways between them.
@@ -257,6 +260,7 @@ impl MemoryDriver {
             room: usize::MAX,
             received: Vec::new(),
             version: None,
+            refused_as: None,
         });
         self.settle();
         self.links.len() - 1
@@ -585,6 +589,11 @@ impl Io for ShardIo<'_> {
             && let Some(link) = self.link_of(connection)
         {
             self.links[link].version = event.version;
+        }
+        if let (Occurrence::Refused { user_name, .. }, Some(connection)) = (&event.occurrence, event.connection)
+            && let Some(link) = self.link_of(connection)
+        {
+            self.links[link].refused_as.clone_from(user_name);
         }
         EventMessages { event: None, last_disconnect: homing::broker::events::record(now, event) }
     }

@@ -461,6 +461,7 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         access: AccessSettings::default(),
         rates: Vec::new(),
         owners: OwnerPolicy::default(),
+        user_names_are_tokens: false,
         auth_timeout: Duration::from_secs(5),
         connect_timeout,
         write_timeout,

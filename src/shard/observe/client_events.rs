@@ -54,7 +54,8 @@ pub enum Occurrence {
         reason: ReasonCode,
         /// The reason as a text.
         what: Box<str>,
-        /// The user name that the client sent; `None` without one.
+        /// The user name that was verified or that the client sent. `None` without one, and if the
+        /// client may have sent a token as its user name.
         user_name: Option<Box<str>>,
     },
     /// A session without an owner got one: the user of the CONNECT that is being handled.
