@@ -199,7 +199,8 @@ impl<'a> ConnectRequest<'a> {
     }
 
     /// Checks that the client identifier has the form that the listener demands. An identifier that
-    /// the broker assigned has none, because nobody else has it.
+    /// the broker assigned has none, because nobody else has it. A user name that does not count in
+    /// the rules of the ACL does not count here.
     ///
     /// # Errors
     /// The refusal, if it has another form.
@@ -211,7 +212,7 @@ impl<'a> ConnectRequest<'a> {
     ) -> Result<(), ConnectRefusal> {
         let client_id = self.connect.client_id;
         match core.settings.client_id_rule(listener) {
-            Some(rule) if !client_id.is_empty() && !rule.admits(user.map(Identity::user), client_id) => {
+            Some(rule) if !client_id.is_empty() && !rule.admits(core.access.names(user, client_id).user, client_id) => {
                 Err(ConnectRefusal::new(
                     ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
                     "the client id has not the form that this listener demands (client_id)",

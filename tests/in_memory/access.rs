@@ -15,6 +15,7 @@ use homing::session::drops::DropReason;
 use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ShardSettings;
 use homing::shard::authentication::AuthDecision;
+use homing::shard::listener_terms::ListenerTerms;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -365,6 +366,24 @@ fn a_name_that_nothing_verifies_counts_only_if_the_operator_says_so() {
         subscribe(&mut driver, ann, &["own/#", "homes/ann"], QoS::AtLeastOnce);
         let code = if counts_claims { 1 } else { 0x87 };
         assert!(driver.links[ann].received.ends_with(&[code, code]), "{counts_claims}");
+    }
+}
+
+#[test]
+fn a_claimed_name_stands_in_a_client_id_rule_only_if_the_operator_says_so() {
+    for counts_claims in [true, false] {
+        let mut settings = settings(10);
+        settings.access.counts_claims = counts_claims;
+        settings.listeners = vec![ListenerTerms {
+            auth: settings.auth.clone(),
+            connect: settings.session.connect,
+            client_id: Some("%u-*".parse().expect("a lawful rule")),
+        }];
+        let mut driver = MemoryDriver::new(&settings, 1);
+        let ann = user(&mut driver, "ann", "ann-1", 0);
+        assert_eq!(driver.links[ann].received[3], if counts_claims { 0 } else { 0x85 });
+        let other = user(&mut driver, "ann", "bob-1", 0);
+        assert_eq!(driver.links[other].received[3], 0x85);
     }
 }
 
