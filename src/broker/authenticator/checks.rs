@@ -191,9 +191,12 @@ impl Checks {
                             return ChainEnd::Allow(grant, Proof::of_token(secret, request, check));
                         }
                         Err(TokenRefusal::NoToken) => what = TokenRefusal::NoToken.text(),
-                        // Nobody guesses a signature, so a fleet with expired tokens is not blocked.
+                        // A fleet with expired tokens is not blocked. A name that the method
+                        // before did not know counts all the same. Otherwise the block would tell
+                        // which names are known.
                         Err(refusal) => {
-                            return ChainEnd::Deny { what: refusal.text(), is_guess: false };
+                            let is_guess = is_guess || refusal == TokenRefusal::Signature;
+                            return ChainEnd::Deny { what: refusal.text(), is_guess };
                         }
                     }
                 }
@@ -246,5 +249,62 @@ fn allow_user(secret: &CacheSecret, file: &PasswordFile, request: &AuthRequest) 
             ChainEnd::Allow(identity.into(), Proof::of_line(secret, request, fingerprint))
         }
         None => ChainEnd::Deny { what: "unknown user name", is_guess: true },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::jwt::keys::TokenKeys;
+    use crate::auth::jwt::token::TokenRules;
+    use aws_lc_rs::hmac;
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use std::path::Path;
+
+    fn checks() -> Checks {
+        let hash = crate::auth::password::pbkdf2::Pbkdf2Hash::create(b"right", 1, &[7; 12]);
+        let line = format!("ann:{}\n", crate::auth::password::hash::PasswordHash::Pbkdf2(hash).to_text());
+        let file = PasswordFile::parse(Path::new("passwd"), line.as_bytes()).unwrap();
+        let key = format!(r#"{{"keys":[{{"kty":"oct","k":"{}"}}]}}"#, URL_SAFE_NO_PAD.encode([7; 32]));
+        let keys = TokenKeys::parse(Path::new("jwks.json"), key.as_bytes()).unwrap();
+        let rules = TokenRules { user_claim: "sub".into(), audience: None, issuer: None };
+        let verifier = TokenVerifier::new(Arc::new(keys), rules);
+        let tokens = Some(TokenCheck { verifier, place: TokenPlace::Password });
+        Checks { passwords: Some(Arc::new(file)), tokens }
+    }
+
+    fn expired(secret: [u8; 32]) -> Vec<u8> {
+        let [header, claims] = [r#"{"alg":"HS256"}"#, r#"{"sub":"ann","exp":1}"#];
+        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &secret), text.as_bytes());
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)).into_bytes()
+    }
+
+    fn is_guess(methods: &[AuthMethod], user: &str, password: &[u8]) -> bool {
+        let waits = Arc::new(());
+        let mut request = AuthRequest::of_test(user, password, &waits);
+        request.methods = methods.into();
+        match checks().decide(&CacheSecret::new().unwrap(), &request, &mut |_, _| ()) {
+            ChainEnd::Deny { is_guess, .. } => is_guess,
+            ChainEnd::Allow(..) => panic!("the credentials are wrong"),
+        }
+    }
+
+    #[test]
+    fn a_wrong_signature_is_a_guess_and_an_expired_token_is_none() {
+        assert!(is_guess(&[AuthMethod::Jwt], "device", &expired([8; 32])));
+        assert!(!is_guess(&[AuthMethod::Jwt], "device", &expired([7; 32])));
+        assert!(!is_guess(&[AuthMethod::Jwt], "device", b"no token"));
+    }
+
+    #[test]
+    fn a_login_that_fails_counts_for_known_and_unknown_names() {
+        let methods = [AuthMethod::Password, AuthMethod::Jwt];
+        for user in ["ann", "unknown"] {
+            for password in [&b"wrong"[..], &expired([8; 32]), &expired([7; 32])] {
+                assert!(is_guess(&methods, user, password), "{user}");
+            }
+        }
     }
 }
