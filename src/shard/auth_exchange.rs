@@ -48,6 +48,8 @@ pub(crate) struct PendingExchange {
 pub(crate) struct ExchangeEnd {
     pub decision: AuthDecision,
     pub proof: EnhancedProof,
+    /// The number of revocations at the time of the decision.
+    pub revocations: u32,
 }
 
 /// The Authentication Method that a client has used, and the last data of the broker.
@@ -92,11 +94,12 @@ impl PendingExchange {
     }
 
     /// Takes the client's answer to the challenge. Returns the next challenge, or `None` if the
-    /// exchange has its result. Costs two HMACs with SCRAM.
+    /// exchange has its result. `revocations` is the number of revocations so far. Costs two HMACs
+    /// with SCRAM.
     ///
     /// # Errors
     /// The packet is not an answer to this exchange.
-    fn answer(&mut self, auth: &Auth<'_>) -> Result<Option<Box<[u8]>>, Violation> {
+    fn answer(&mut self, auth: &Auth<'_>, revocations: u32) -> Result<Option<Box<[u8]>>, Violation> {
         check_method(self.method, auth)?;
         if auth.reason != ReasonCode::CONTINUE_AUTHENTICATION {
             // 5.0 [MQTT-4.12.0-3]
@@ -108,7 +111,8 @@ impl PendingExchange {
                 Ok(Some(data))
             }
             ExchangeStep::Decided { decision, data } => {
-                self.end = Some(ExchangeEnd { decision, proof: EnhancedProof { method: self.method, data } });
+                let proof = EnhancedProof { method: self.method, data };
+                self.end = Some(ExchangeEnd { decision, proof, revocations });
                 Ok(None)
             }
         }
@@ -172,10 +176,11 @@ impl Lifecycle<'_> {
     /// Takes the client's answer. Handles CONNECT if the exchange has its result.
     fn take_answer(&mut self, now: Instant, id: ConnectionId, auth: &Auth<'_>) -> Result<Flow, Violation> {
         let connections = &mut self.core.connections;
+        let revocations = connections.revocations();
         let Some(pending) = connections.exchange_mut(id) else { return Ok(Flow::Closed) };
         // With a result, CONNECT has waited, and this AUTH has been answered already.
         if pending.end.is_none()
-            && let Some(data) = pending.answer(auth)?
+            && let Some(data) = pending.answer(auth, revocations)?
         {
             let method = pending.method;
             return if put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, self.core) {
@@ -246,12 +251,13 @@ impl Lifecycle<'_> {
             connections.register_read_idle(id, effects);
             return Ok(());
         }
+        let revocations = connections.revocations();
         let Some(pending) = connections.exchange_mut(id) else {
             return Err(protocol_error("AUTH without a challenge or a re-authentication"));
         };
-        if let Some(data) = pending.answer(auth)? {
+        if let Some(data) = pending.answer(auth, revocations)? {
             self.challenge_again(id, method, &data)?;
-        } else if let Some(ExchangeEnd { decision, proof }) = pending.take_end() {
+        } else if let Some(ExchangeEnd { decision, proof, .. }) = pending.take_end() {
             self.end_reauthentication(now, id, decision, &proof);
         }
         Ok(())

@@ -183,7 +183,8 @@ pub struct Authentication {
     timeout: Duration,
     /// Dropped when nobody waits any more.
     waits: Arc<()>,
-    decision: Option<AuthDecision>,
+    /// The decision, with the number of revocations at that time.
+    decision: Option<(AuthDecision, u32)>,
 }
 
 impl Authentication {
@@ -239,13 +240,18 @@ impl Authentication {
         }
     }
 
-    /// Keeps the decision until CONNECT is handled.
-    pub(crate) fn decide(&mut self, decision: AuthDecision) {
-        self.decision = Some(decision);
+    /// Keeps the decision until CONNECT is handled. `revocations` is the number of revocations so
+    /// far.
+    pub(crate) fn decide(&mut self, decision: AuthDecision, revocations: u32) {
+        self.decision = Some((decision, revocations));
     }
 
-    /// Returns the decision, or `None` while the connection waits for it.
-    pub(crate) fn into_decision(self) -> Option<AuthDecision> {
-        self.decision
+    /// Returns the decision. Returns `None` while the connection waits for it. Also returns `None`
+    /// if users were revoked after the client was allowed: then the authenticator is asked again.
+    pub(crate) fn into_decision(self, revocations: u32) -> Option<AuthDecision> {
+        match self.decision? {
+            (AuthDecision::Allow(_), then) if then != revocations => None,
+            (decision, _) => Some(decision),
+        }
     }
 }

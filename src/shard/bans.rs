@@ -160,7 +160,8 @@ mod tests {
     fn the_key_of_a_client_is_small_and_differs_from_that_of_each_other_client() {
         assert_eq!(size_of::<FlappingKey>(), 16);
         let long = "c".repeat(65_535);
-        let clients = [("c", "ann"), ("ca", "nn"), ("", "cann"), ("ann", "c"), (&long, "ann"), (&long, "bob")];
+        let clients =
+            [("c", "ann"), ("ca", "nn"), ("", "cann"), ("ann", "c"), (&long, "ann"), (&long, "bob")];
         for (at, (id, user)) in clients.iter().enumerate() {
             let FlappingKey([one, other]) = FlappingKey::new(id, user);
             assert_ne!(one, other);

@@ -148,16 +148,21 @@ impl<'a> ConnectRequest<'a> {
     fn authenticate(&self, core: &mut Core) -> Result<EntryVerdict, ConnectRefusal> {
         let ConnectRequest { now, connection: id, connect } = *self;
         let Core { connections, settings, effects, .. } = &mut *core;
+        let now_revoked = connections.revocations();
         let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
-        if let Some(ExchangeEnd { decision, proof }) = connection.take_exchange_end() {
+        if let Some(ExchangeEnd { decision, proof, revocations }) = connection.take_exchange_end() {
             let grant = decision.into_grant()?;
+            if revocations != now_revoked {
+                let what = "the password file has changed meanwhile";
+                return Err(ConnectRefusal::untold(ReasonCode::SERVER_UNAVAILABLE, what));
+            }
             if connect.user_name.is_some_and(|name| name != grant.identity.user()) {
                 let what = "the user name of CONNECT is not the one that the exchange has proven";
                 return Err(ConnectRefusal::untold(ReasonCode::NOT_AUTHORIZED, what));
             }
             return Ok(EntryVerdict::Enters(Entered { proof: Some(proof), ..grant.into() }));
         }
-        match (connection.take_decision(), connect.properties.authentication_method) {
+        match (connection.take_decision(now_revoked), connect.properties.authentication_method) {
             (Some(AuthDecision::Challenge(challenge)), Some(name))
                 if let Some(method) = EnhancedMethod::of_name(name) =>
             {
@@ -212,7 +217,10 @@ impl<'a> ConnectRequest<'a> {
     ) -> Result<(), ConnectRefusal> {
         let client_id = self.connect.client_id;
         match core.settings.client_id_rule(listener) {
-            Some(rule) if !client_id.is_empty() && !rule.admits(core.access.names(user, client_id).user, client_id) => {
+            Some(rule)
+                if !client_id.is_empty()
+                    && !rule.admits(core.access.names(user, client_id).user, client_id) =>
+            {
                 Err(ConnectRefusal::new(
                     ReasonCode::CLIENT_IDENTIFIER_NOT_VALID,
                     "the client id has not the form that this listener demands (client_id)",

@@ -416,17 +416,18 @@ impl Connection {
 
     /// Keeps the decision of the authenticator until CONNECT is handled. Returns false if the
     /// connection does not wait for one.
-    pub(crate) fn decide(&mut self, decision: AuthDecision) -> bool {
+    pub(crate) fn decide(&mut self, decision: AuthDecision, revocations: u32) -> bool {
         let Phase::Authenticating = self.phase else { return false };
         let Some(authentication) = self.rare_mut().authentication.as_mut() else { return false };
-        authentication.decide(decision);
+        authentication.decide(decision, revocations);
         self.phase = Phase::AwaitingConnect;
         true
     }
 
-    /// Removes and returns the decision of the authenticator. Returns `None` if it was not asked.
-    pub(crate) fn take_decision(&mut self) -> Option<AuthDecision> {
-        self.rare.as_mut()?.authentication.take()?.into_decision()
+    /// Removes and returns the decision of the authenticator. Returns `None` if it was not asked, or
+    /// has to be asked again.
+    pub(crate) fn take_decision(&mut self, revocations: u32) -> Option<AuthDecision> {
+        self.rare.as_mut()?.authentication.take()?.into_decision(revocations)
     }
 
     /// Frees the parts that were needed until CONNECT was accepted, as far as an idle connection

@@ -35,6 +35,8 @@ pub(crate) struct Connections {
     /// Connections that have a session.
     established: usize,
     partials: Partials,
+    /// The number of times that users were revoked.
+    revocations: u32,
     /// The time at which the machine woke from its last suspend. Clients could send nothing during
     /// the suspend, so deadlines count from here.
     awake_since: Instant,
@@ -70,6 +72,7 @@ impl Connections {
             slots: Slots::default(),
             established: 0,
             partials: Partials::default(),
+            revocations: 0,
             awake_since: Instant::ZERO,
             connect_timeout: settings.connect_timeout,
             write_timeout: settings.write_timeout,
@@ -143,7 +146,19 @@ impl Connections {
     /// Keeps the decision of the authenticator until CONNECT is handled. Returns false if the
     /// connection does not wait for one, or is gone.
     pub(crate) fn decide(&mut self, id: ConnectionId, decision: AuthDecision) -> bool {
-        self.slots.get_mut(id).is_some_and(|connection| connection.decide(decision))
+        let revocations = self.revocations;
+        self.slots.get_mut(id).is_some_and(|connection| connection.decide(decision, revocations))
+    }
+
+    /// Returns the number of revocations so far.
+    pub(crate) fn revocations(&self) -> u32 {
+        self.revocations
+    }
+
+    /// Notes that users are revoked. A decision that allows a client and that no CONNECT has taken
+    /// is void from now on.
+    pub(crate) fn note_revocation(&mut self) {
+        self.revocations = self.revocations.wrapping_add(1);
     }
 
     /// Pauses a connection for `cause`. Returns false if it is paused for this cause already, or
@@ -461,6 +476,7 @@ mod tests {
             slots: Slots::default(),
             established: 0,
             partials: Partials::default(),
+            revocations: 0,
             awake_since: Instant::ZERO,
             connect_timeout: timeout,
             write_timeout: timeout,

@@ -261,9 +261,13 @@ impl Shard {
     }
 
     /// Disconnects the clients of users that `is_revoked`, with 0x87. Looks at 2,000 slots of
-    /// sessions at most, from `from` on. Returns the next slot, or `None` at the end.
+    /// sessions at most, from `from` on. Returns the next slot, or `None` at the end. At the slot 0,
+    /// decisions that wait for their CONNECT become void, because their users have no session yet.
     pub fn revoke(&mut self, now: Instant, from: u32, is_revoked: &dyn Fn(&Identity) -> bool) -> Option<u32> {
         const SLOTS: u32 = 2_000;
+        if from == 0 {
+            self.core.connections.note_revocation();
+        }
         let end = self.core.sessions.end_of_slots();
         let until = end.min(from.saturating_add(SLOTS));
         for slot in from..until {

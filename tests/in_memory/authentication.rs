@@ -138,6 +138,25 @@ fn the_event_of_a_refusal_has_no_user_name_that_may_be_a_token() {
 }
 
 #[test]
+fn a_user_who_is_revoked_between_the_decision_and_connect_is_asked_about_again() {
+    let mut driver = driver(1);
+    let link = opened(&mut driver, &ann("c", V5));
+    let (_, request) = driver.auth_requests.remove(0);
+    let now = driver.now;
+    driver.shards[0].begin_turn();
+    driver.shards[0].authenticated(now, request.connection, allow());
+    assert_eq!(driver.shards[0].revoke(now, 0, &|user| user.user() == "ann"), None);
+    driver.settle();
+    assert!(driver.shards[0].snapshot().sessions == 0 && received(&driver, link).is_empty());
+    driver.decide(AuthDecision::Deny("no such user"));
+    assert_eq!((received(&driver, link), driver.is_open(link)), (&[0x20, 3, 0, 0x87, 0][..], false));
+    // A decision behind the revocation holds.
+    let link = opened(&mut driver, &ann("c", V5));
+    driver.decide(allow());
+    assert!(driver.is_open(link) && received(&driver, link)[3] == 0);
+}
+
+#[test]
 fn silence_ends_at_the_timeout_and_a_late_decision_changes_nothing() {
     let mut driver = driver(1);
     let link = opened(&mut driver, &ann("c", V3));

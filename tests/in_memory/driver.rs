@@ -590,7 +590,8 @@ impl Io for ShardIo<'_> {
         {
             self.links[link].version = event.version;
         }
-        if let (Occurrence::Refused { user_name, .. }, Some(connection)) = (&event.occurrence, event.connection)
+        if let (Occurrence::Refused { user_name, .. }, Some(connection)) =
+            (&event.occurrence, event.connection)
             && let Some(link) = self.link_of(connection)
         {
             self.links[link].refused_as.clone_from(user_name);
