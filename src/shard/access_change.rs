@@ -90,13 +90,18 @@ impl Lifecycle<'_> {
     }
 
     fn check_slot(&mut self, now: Instant, slot: u32) {
-        let Core { sessions, access, turn, .. } = &mut *self.core;
+        let Core { sessions, access, .. } = &mut *self.core;
         let Some((id, session_entry)) = sessions.at_mut(slot) else { return };
         if !session_entry.is_unchecked(access) {
             return;
         }
-        turn.charge(u32::try_from(session_entry.renew_guard(access)).unwrap_or(u32::MAX));
+        // The queue is checked first, while every session counts as guarded. Its messages may have
+        // come by filters that the session has no more.
         self.drop_unreadable(now, id);
+        let Core { sessions, access, turn, .. } = &mut *self.core;
+        if let Some(session_entry) = sessions.get_mut(id) {
+            turn.charge(u32::try_from(session_entry.renew_guard(access)).unwrap_or(u32::MAX));
+        }
         self.after_session_change(now, id);
     }
 }

@@ -155,8 +155,13 @@ impl SessionEntry {
         access.is_unchecked(rules)
     }
 
-    /// Finds out again if deliveries have to be checked. Returns the number of filters.
+    /// Finds out again if deliveries have to be checked. Returns the number of filters. A session
+    /// with held messages, or with messages that are only in the store, stays guarded: they may
+    /// have come by filters that it has no more.
     pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> usize {
+        if self.holds() || self.session.sender.has_unread() {
+            return 0;
+        }
         let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
         let names = rules.names(user.as_deref(), &self.session.client_id);
         let subscriptions = &self.session.subscriptions;

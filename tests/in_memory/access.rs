@@ -8,7 +8,8 @@ use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, ProtocolVersion, Publish, QoS,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
+    Unsubscribe,
 };
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::session::drops::DropReason;
@@ -295,6 +296,29 @@ fn queued_messages_that_a_change_of_the_rules_forbids_are_dropped() {
         publish(&mut driver, publisher, "own/y", QoS::AtLeastOnce, 6);
         assert_eq!(take(&mut driver, reader, true), ["own/y"]);
     }
+}
+
+#[test]
+fn a_queue_is_checked_after_a_change_even_if_the_present_filters_may_be_read() {
+    let mut driver = MemoryDriver::new(&settings(100), 1);
+    let reader = user(&mut driver, "reader", "reader", 3_600);
+    subscribe(&mut driver, reader, &["t", "own/x"], QoS::AtLeastOnce);
+    let publisher = user(&mut driver, "publisher", "publisher", 0);
+    for (id, topic) in [(1, "own/x"), (2, "t"), (3, "own/x")] {
+        publish(&mut driver, publisher, topic, QoS::AtLeastOnce, id);
+    }
+    assert_eq!(take(&mut driver, reader, false), ["own/x"]);
+    let packet_id = PacketId::new(9).expect("not 0");
+    let filters = ["t"].into_iter().collect();
+    send(
+        &mut driver,
+        reader,
+        &Packet::Unsubscribe(Unsubscribe { packet_id, filters, properties: Properties::EMPTY }),
+    );
+    change_rules(&mut driver, "user reader\ntopic read own/#\npattern write #\n");
+    assert_eq!(dropped(&driver, DropReason::NotAuthorized), 1);
+    send(&mut driver, reader, &Packet::Puback(Acknowledgement::success(FIRST)));
+    assert_eq!(take(&mut driver, reader, true), ["own/x"]);
 }
 
 #[test]

@@ -351,6 +351,11 @@ impl Queue {
         taken
     }
 
+    /// Returns true if some entry is parked, so that its message is only in the store.
+    pub fn has_unread(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
     /// True if some parked entry came by a shared subscription.
     pub fn has_shared_unread(&self) -> bool {
         self.parked.has_shared()

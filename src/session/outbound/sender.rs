@@ -372,6 +372,11 @@ impl Sender {
         self.queue.as_mut()?.pop()
     }
 
+    /// Returns true if some entry is parked, so that its message is only in the store.
+    pub fn has_unread(&self) -> bool {
+        self.queue.as_deref().is_some_and(Queue::has_unread)
+    }
+
     /// True if some parked entry came by a shared subscription.
     pub fn has_shared_unread(&self) -> bool {
         self.queue.as_deref().is_some_and(Queue::has_shared_unread)
