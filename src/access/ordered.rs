@@ -75,6 +75,12 @@ impl OrderedRules {
         if has_part { Coverage::Partial } else { Coverage::Disjoint }
     }
 
+    /// Returns the number of comparisons of [`OrderedRules::coverage`], at most.
+    pub(super) fn coverage_cost(&self) -> usize {
+        let denies = self.rules.iter().filter(|rule| !rule.grants).count();
+        (self.rules.len() - denies).saturating_mul(1 + denies).saturating_add(denies)
+    }
+
     /// Returns true if a rule that denies has no clear meaning for this client.
     fn is_unsure(&self, names: ClientNames<'_>) -> bool {
         names.have_wildcard() || self.rules.iter().any(|rule| !rule.grants && !rule.filter.has_names(names))

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Topics with the names and payloads of other clients.
 const OF_OTHERS: [&str; 3] = ["$SYS/broker/clients/#", "$SYS/broker/events/#", "$dead/#"];
 
+/// Comparisons of two filters for one step of a turn.
+const COMPARISONS: usize = 4;
+
 /// The treatment of a SUBSCRIBE of which a client may read nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeniedSubscribe {
@@ -236,6 +239,14 @@ impl SessionAccess {
         };
         self.guarded |= coverage != Coverage::Covered;
         coverage
+    }
+}
+
+impl SessionAccess {
+    /// Returns the steps of a turn that [`Self::subscribe`] takes for one filter, at most.
+    pub(crate) fn subscribe_steps(&mut self, rules: &AccessRules, user: Option<&str>) -> u32 {
+        self.refresh(rules, user);
+        u32::try_from(self.permit.coverage_cost() / COMPARISONS).unwrap_or(u32::MAX - 1)
     }
 }
 

@@ -100,7 +100,7 @@ impl Lifecycle<'_> {
         self.drop_unreadable(now, id);
         let Core { sessions, access, turn, .. } = &mut *self.core;
         if let Some(session_entry) = sessions.get_mut(id) {
-            turn.charge(u32::try_from(session_entry.renew_guard(access)).unwrap_or(u32::MAX));
+            turn.charge(session_entry.renew_guard(access));
         }
         self.after_session_change(now, id);
     }

@@ -148,6 +148,12 @@ impl SessionEntry {
         access.subscribe(rules, names, filter)
     }
 
+    /// Returns the steps of a turn that [`Self::subscribe_access`] takes for one filter, at most.
+    pub(crate) fn subscribe_steps(&mut self, rules: &AccessRules) -> u32 {
+        let (access, names) = self.access(rules);
+        access.subscribe_steps(rules, names.user)
+    }
+
     /// Returns true if the session may have messages that its client may not read, because the
     /// rules or the user have changed since the last check.
     pub(crate) fn is_unchecked(&mut self, rules: &AccessRules) -> bool {
@@ -155,18 +161,19 @@ impl SessionEntry {
         access.is_unchecked(rules)
     }
 
-    /// Finds out again if deliveries have to be checked. Returns the number of filters. A session
+    /// Finds out again if deliveries have to be checked. Returns the steps that it took. A session
     /// with held messages, or with messages that are only in the store, stays guarded: they may
     /// have come by filters that it has no more.
-    pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> usize {
+    pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> u32 {
         if self.holds() || self.session.sender.has_unread() {
             return 0;
         }
+        let steps = 1 + self.subscribe_steps(rules);
         let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
         let names = rules.names(user.as_deref(), &self.session.client_id);
         let subscriptions = &self.session.subscriptions;
         access.renew_guard(rules, names, subscriptions.iter().map(without_share));
-        subscriptions.len()
+        u32::try_from(subscriptions.len()).unwrap_or(u32::MAX).saturating_mul(steps)
     }
 
     /// Removes the messages in memory that the client may not read: those of the queue, and those in

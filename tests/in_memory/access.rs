@@ -1,7 +1,7 @@
 //! The rules of an ACL over whole shards: shared messages that some members may not read, sessions
 //! that get another user, and rules that change.
 
-use crate::client::{connect, enter, named_at, publish, send, subscribe};
+use crate::client::{connect, encoded, enter, named_at, publish, send, subscribe};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::acl::Acl;
 use homing::access::identity::{Identity, IdentitySource};
@@ -9,7 +9,7 @@ use homing::auth::acl_file;
 use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
     Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
-    Unsubscribe,
+    Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
 };
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
 use homing::session::drops::DropReason;
@@ -17,6 +17,7 @@ use homing::session::outbound::queue::QueuePolicy;
 use homing::shard::ShardSettings;
 use homing::shard::authentication::AuthDecision;
 use homing::shard::listener_terms::ListenerTerms;
+use homing::shard::turn::STEPS_PER_TURN;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -391,6 +392,29 @@ fn a_name_that_nothing_verifies_counts_only_if_the_operator_says_so() {
         let code = if counts_claims { 1 } else { 0x87 };
         assert!(driver.links[ann].received.ends_with(&[code, code]), "{counts_claims}");
     }
+}
+
+#[test]
+fn filters_of_a_user_with_many_rules_are_entered_over_several_turns() {
+    let mut settings = settings(10);
+    let grants: String = (0..300).map(|n| format!("topic read g/{n}/#\n")).collect();
+    let denies: String = (0..100).map(|n| format!("topic deny d/{n}\n")).collect();
+    settings.access.acl = Some(acl(&format!("user reader\n{grants}{denies}")));
+    let mut driver = MemoryDriver::new(&settings, 1);
+    let reader = user(&mut driver, "reader", "reader", 0);
+    driver.links[reader].received.clear();
+    let texts: Vec<String> = (0..20).map(|n| format!("g/{n}/x")).collect();
+    let options = SubscriptionOptions { qos: QoS::AtLeastOnce, ..Default::default() };
+    let filters = texts.iter().map(|filter| SubscribeFilter { filter, options }).collect();
+    let subscribe =
+        Subscribe { packet_id: FIRST, subscription_id: None, properties: Properties::EMPTY, filters };
+    driver.shards[0].take_longest_turn();
+    driver.send_unsettled(reader, &encoded(&Packet::Subscribe(subscribe), ProtocolVersion::V5));
+    assert_eq!((driver.shards[0].usage().jobs, driver.links[reader].received.len()), (1, 0));
+    driver.settle();
+    assert!(driver.links[reader].received.ends_with(&[1; 20]));
+    let (longest, late) = driver.shards[0].take_longest_turn();
+    assert!(longest < 2 * STEPS_PER_TURN && late == 0, "{longest} steps, {late} late");
 }
 
 #[test]
