@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `state` | what the interface knows of the broker |
 //! | [`access`] | who may ask what |
-//! | `routes` | the answers |
+//! | `routes` | the answers for programs |
+//! | `pages`, `logins` | the pages for people, and their logins |
 //! | [`ctl`], [`token_command`] | `homing ctl` and `homing admin-token` |
 //! | `cursor` | the place at which the next page of a listing begins |
 //! | `problem` | error answers (RFC 9457) |
@@ -17,7 +18,9 @@
 pub mod access;
 pub mod ctl;
 mod cursor;
+mod logins;
 pub mod metrics;
+mod pages;
 mod problem;
 mod routes;
 mod state;
@@ -32,7 +35,10 @@ use access::{PeerUser, Tokens};
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServerHandle, ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, CACHE_CONTROL, HOST, HeaderValue};
+use actix_web::http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, ServiceConfig, route};
 use actix_web::{App, Error, HttpServer, Resource, web};
@@ -62,6 +68,17 @@ const BACKLOG: u32 = 64;
 
 /// The largest body of a request, in bytes.
 const BODY: usize = 64 << 10;
+
+/// Headers of every answer. No answer may be stored, framed, or load anything from elsewhere.
+const HEADERS: [(HeaderName, &str); 4] = [
+    (CACHE_CONTROL, "no-store"),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer"),
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+];
 
 /// The running interface. Dropping the value stops it.
 pub struct AdminServer {
@@ -177,6 +194,7 @@ fn serve(
             .app_data(web::JsonConfig::default().limit(BODY))
             .wrap(from_fn(guard))
             .configure(add_routes)
+            .configure(pages::add_routes)
             .default_service(route().to(unknown))
     };
     let mut server = HttpServer::new(app)
@@ -255,7 +273,9 @@ async fn guard(
         let detail = "the Host header names neither loopback nor an address of this interface";
         request.into_response(problem(StatusCode::FORBIDDEN, "foreign-host", detail))
     };
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
     Ok(response)
 }
 

@@ -1,6 +1,7 @@
 //! What the HTTP interface knows of the broker.
 
 use super::access::Tokens;
+use super::logins::Logins;
 use crate::broker::observer::Observer;
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -14,6 +15,7 @@ pub(super) struct AdminState {
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<IpAddr>,
     tokens: Tokens,
+    logins: Logins,
     /// One permit for each shard.
     turns: Vec<Semaphore>,
     /// Callers that wait for a turn, or have one.
@@ -41,12 +43,24 @@ impl Drop for ShardTurn<'_> {
 impl AdminState {
     pub(super) fn new(bound: Vec<IpAddr>, tokens: Tokens) -> AdminState {
         let turns = (0..SHARDS).map(|_| Semaphore::new(1)).collect();
-        AdminState { observer: OnceLock::new(), bound, tokens, turns, waiting: AtomicUsize::new(0) }
+        AdminState {
+            observer: OnceLock::new(),
+            bound,
+            tokens,
+            logins: Logins::default(),
+            turns,
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// Returns the tokens.
     pub(super) fn tokens(&self) -> &Tokens {
         &self.tokens
+    }
+
+    /// Returns the logins of the pages.
+    pub(super) fn logins(&self) -> &Logins {
+        &self.logins
     }
 
     /// Waits for the turn to ask a shard. Returns `None` if too many wait already.

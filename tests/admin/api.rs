@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A broker with a file of tokens and a Unix socket, in a directory of its own.
-struct Administered {
+pub struct Administered {
     _broker: Process,
     mqtt: SocketAddr,
-    admin: SocketAddr,
+    pub admin: SocketAddr,
     directory: tempfile::TempDir,
-    viewer: String,
-    operator: String,
+    pub viewer: String,
+    pub operator: String,
 }
 
 impl Administered {
-    fn start() -> Administered {
+    pub fn start() -> Administered {
         let directory = tempfile::tempdir().expect("a directory");
         let tokens = directory.path().join("tokens");
         let (viewer, operator) = (token(&tokens, "viewer"), token(&tokens, "operator"));
@@ -44,7 +44,7 @@ impl Administered {
 
     /// Connects a client that subscribes at QoS 1, and publishes one message to it that it leaves
     /// unacknowledged.
-    fn stuck_client(&self, client_id: &str) -> RawClient {
+    pub fn stuck_client(&self, client_id: &str) -> RawClient {
         let mut client = RawClient::connect(self.mqtt, &Connect::persistent(Version::V5, client_id));
         client.subscribe(&[("pumps/#", 1)]);
         let mut publisher = RawClient::connect(self.mqtt, &Connect::new(Version::V5, "publisher"));

@@ -22,11 +22,31 @@ pub fn serve_with(command: &mut Command) -> (Process, SocketAddr, SocketAddr) {
     (process, mqtt, admin)
 }
 
-/// Sends a request, and returns the status and the whole answer.
+/// Sends a request without a body, and returns the status and the whole answer.
 pub fn request(admin: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
     let mut socket = TcpStream::connect(admin).expect("it listens");
     let head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
-    socket.write_all(head.as_bytes()).expect("it reads");
+    answer_to(&mut socket, &head)
+}
+
+/// Sends a request with a body, and returns the status and the whole answer.
+pub fn request_with_body(
+    admin: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String) {
+    let mut socket = TcpStream::connect(admin).expect("it listens");
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+    );
+    answer_to(&mut socket, &head)
+}
+
+fn answer_to(socket: &mut TcpStream, request: &str) -> (u16, String) {
+    socket.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     socket.read_to_string(&mut answer).expect("text");
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");

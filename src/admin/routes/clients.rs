@@ -1,9 +1,8 @@
 //! /api/v1/clients: the sessions, one session, and commands about its client.
 
 use super::{Failed, ask, caller};
-use crate::admin::access::Scope;
+use crate::admin::access::{Caller, Scope};
 use crate::admin::cursor::Cursor;
-use crate::admin::problem::problem;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
@@ -15,7 +14,6 @@ use crate::shard::observe::query::{
     InFlightSummary, MessageSummary, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary,
 };
 use crate::time::{Instant, duration};
-use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
@@ -31,22 +29,37 @@ const PAGE: Duration = Duration::from_millis(50);
 const MOST: usize = 1_000;
 
 /// The parameters of a listing.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListParameters {
+pub(in crate::admin) struct ListParameters {
     limit: Option<usize>,
     cursor: Option<String>,
-    state: Option<String>,
-    prefix: Option<String>,
+    pub(in crate::admin) state: Option<String>,
+    pub(in crate::admin) prefix: Option<String>,
     user: Option<String>,
     min_queued: Option<usize>,
     min_in_flight: Option<usize>,
-    min_unacked_age: Option<String>,
+    /// A duration such as `10s`.
+    pub(in crate::admin) min_unacked_age: Option<String>,
+}
+
+/// A page of a listing.
+pub(in crate::admin) struct Listed {
+    /// The sessions, each with what its socket says.
+    pub(in crate::admin) rows: Vec<(SessionSummary, Option<SocketFacts>)>,
+    /// The place of the next page; `None` at the end.
+    pub(in crate::admin) next: Option<Cursor>,
 }
 
 impl ListParameters {
+    /// Returns the parameters for clients that have left a message unacknowledged for a time.
+    pub(in crate::admin) fn stuck(limit: usize, age: &str) -> ListParameters {
+        let min_unacked_age = Some(age.to_owned());
+        ListParameters { limit: Some(limit), min_unacked_age, ..ListParameters::default() }
+    }
+
     /// Reads the query string.
-    fn read(request: &HttpRequest) -> Result<ListParameters, Failed> {
+    pub(in crate::admin) fn read(request: &HttpRequest) -> Result<ListParameters, Failed> {
         let query = actix_web::web::Query::<ListParameters>::from_query(request.query_string());
         query.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
     }
@@ -88,7 +101,24 @@ pub(in crate::admin) async fn list(
 ) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
-    let parameters = ListParameters::read(&request)?;
+    let listed = list_sessions(&state, observer, &ListParameters::read(&request)?).await?;
+    let row = |(row, socket): &(SessionSummary, Option<SocketFacts>)| session(row, socket.as_ref(), observer);
+    let mut body = json!({ "clients": listed.rows.iter().map(row).collect::<Vec<_>>() });
+    if let Some(next) = listed.next {
+        body["next"] = next.encode().into();
+    }
+    Ok(HttpResponse::Ok().json(body))
+}
+
+/// Asks the shards, one after the other, until the page is full or its time is over.
+///
+/// # Errors
+/// A parameter or the cursor is not valid, or a shard does not answer.
+pub(in crate::admin) async fn list_sessions(
+    state: &AdminState,
+    observer: &Observer,
+    parameters: &ListParameters,
+) -> Result<Listed, Failed> {
     let (limit, filter) = (parameters.limit()?, parameters.filter()?);
     let mut hasher = DefaultHasher::new();
     filter.hash(&mut hasher);
@@ -102,9 +132,9 @@ pub(in crate::admin) async fn list(
     let (started, mut rows) = (clock::now(), Vec::new());
     while let Some(cursor) = at.filter(|_| rows.len() < limit && clock::now().since(started) < PAGE) {
         let query = Query::Sessions { from: cursor.slot, most: limit - rows.len(), filter: filter.clone() };
-        let answer = ask(&state, observer, usize::from(cursor.shard), query).await?;
+        let answer = ask(state, observer, usize::from(cursor.shard), query).await?;
         let QueryAnswer::Sessions(found, next) = &answer.answer else { break };
-        rows.extend(found.iter().map(|row| session(row, answer.socket_of(row.id), observer)));
+        rows.extend(found.iter().map(|row| (row.clone(), answer.socket_of(row.id).cloned())));
         at = match next {
             Some(slot) => Some(Cursor { slot: *slot, ..cursor }),
             None if usize::from(cursor.shard) + 1 < observer.shards() => {
@@ -113,11 +143,7 @@ pub(in crate::admin) async fn list(
             None => None,
         };
     }
-    let mut body = json!({ "clients": rows });
-    if let Some(next) = at {
-        body["next"] = next.encode().into();
-    }
-    Ok(HttpResponse::Ok().json(body))
+    Ok(Listed { rows, next: at })
 }
 
 /// Returns one session with its messages and filters.
@@ -136,7 +162,11 @@ pub(in crate::admin) async fn one(
     Ok(HttpResponse::Ok().json(body))
 }
 
-async fn find(
+/// Returns the session of a client with its messages, and what its socket says.
+///
+/// # Errors
+/// There is no such session, or its shard does not answer.
+pub(in crate::admin) async fn find(
     state: &AdminState,
     observer: &Observer,
     client_id: &str,
@@ -178,17 +208,30 @@ async fn act(
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(request, Scope::Operator)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
+    carry_out(observer, &caller, client_id, action).await?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// Acts on a client for a caller, and writes a line of the audit log.
+///
+/// # Errors
+/// The caller's scope is too small, there is no such client, or its shard does not answer.
+pub(in crate::admin) async fn carry_out(
+    observer: &Observer,
+    caller: &Caller,
+    client_id: &str,
+    action: Action,
+) -> Result<(), Failed> {
+    if caller.scope < Scope::Operator {
+        return Err(Failed::Forbidden(Scope::Operator));
+    }
     let outcome = observer.command(Command { client_id: client_id.into(), action }).await;
     let shown: String = client_id.chars().take(256).collect();
     info!(target: "homing::audit", who = %caller.name, scope = %caller.scope, ?action, client_id = ?shown, ?outcome, "an operator acted on a client");
     match outcome {
-        Ok(Outcome::Done) => Ok(HttpResponse::NoContent().finish()),
+        Ok(Outcome::Done) => Ok(()),
         Ok(Outcome::NoSuchClient) => Err(Failed::NoSuchClient),
-        Ok(Outcome::NotConnected) => Ok(problem(
-            StatusCode::CONFLICT,
-            "not-connected",
-            "the client is away, so there is no connection to close",
-        )),
+        Ok(Outcome::NotConnected) => Err(Failed::NotConnected),
         Err(_) => Err(Failed::Busy),
     }
 }

@@ -30,6 +30,8 @@ pub(super) enum Failed {
     Forbidden(Scope),
     /// There is no session of this client.
     NoSuchClient,
+    /// The client is away, so there is no connection to close.
+    NotConnected,
     /// A shard did not answer in time, or too many ask at once.
     Busy,
     /// The broker starts.
@@ -56,6 +58,10 @@ impl Failed {
             }
             Failed::NoSuchClient => {
                 (StatusCode::NOT_FOUND, "no-such-client", "there is no session of this client".to_owned())
+            }
+            Failed::NotConnected => {
+                let detail = "the client is away, so there is no connection to close";
+                (StatusCode::CONFLICT, "not-connected", detail.to_owned())
             }
             Failed::Busy => {
                 (StatusCode::SERVICE_UNAVAILABLE, "busy", "the broker is busy; ask again later".to_owned())

@@ -1,0 +1,118 @@
+//! The logins of the pages: a cookie for each.
+//!
+//! A cookie is 256 random bits. A login ends after half an hour without a request, after eight
+//! hours, at a logout, and with the process.
+
+use super::access::Caller;
+use crate::auth::passwd::secret::random;
+use crate::time::Instant;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A login without a request for this long ends.
+const IDLE: Duration = Duration::from_mins(30);
+
+/// A login ends after this time, whatever it does.
+const LONGEST: Duration = Duration::from_hours(8);
+
+/// Logins at once. The one without a request for the longest time makes room.
+const MOST: usize = 64;
+
+/// The logins.
+#[derive(Default)]
+pub(super) struct Logins(Mutex<HashMap<String, Login>>);
+
+#[derive(Clone)]
+struct Login {
+    caller: Caller,
+    csrf: String,
+    began: Instant,
+    used: Instant,
+}
+
+/// A login that a request belongs to.
+#[derive(Clone, Debug)]
+pub(super) struct LoggedIn {
+    /// The caller.
+    pub(super) caller: Caller,
+    /// The text that every form of this login has: another web page cannot know it.
+    pub(super) csrf: String,
+}
+
+impl Logins {
+    /// Begins a login. Returns the value of its cookie; `None` if the system has no randomness.
+    pub(super) fn begin(&self, now: Instant, caller: Caller) -> Option<String> {
+        let text = || Some(URL_SAFE_NO_PAD.encode(*random::<32>().ok()?));
+        let (cookie, csrf) = (text()?, text()?);
+        let mut logins = self.lock(now);
+        if logins.len() >= MOST
+            && let Some(oldest) =
+                logins.iter().min_by_key(|(_, login)| login.used).map(|(key, _)| key.clone())
+        {
+            logins.remove(&oldest);
+        }
+        logins.insert(cookie.clone(), Login { caller, csrf, began: now, used: now });
+        Some(cookie)
+    }
+
+    /// Returns the login of a cookie, if it has not ended.
+    pub(super) fn find(&self, now: Instant, cookie: &str) -> Option<LoggedIn> {
+        let mut logins = self.lock(now);
+        let login = logins.get_mut(cookie)?;
+        login.used = now;
+        Some(LoggedIn { caller: login.caller.clone(), csrf: login.csrf.clone() })
+    }
+
+    /// Ends a login.
+    pub(super) fn end(&self, now: Instant, cookie: &str) {
+        self.lock(now).remove(cookie);
+    }
+
+    /// Locks the logins, without those that have ended.
+    fn lock(&self, now: Instant) -> MutexGuard<'_, HashMap<String, Login>> {
+        let mut logins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logins.retain(|_, login| now < login.used + IDLE && now < login.began + LONGEST);
+        logins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::access::Scope;
+
+    fn caller() -> Caller {
+        Caller { name: "ann".to_owned(), scope: Scope::Viewer }
+    }
+
+    #[test]
+    fn a_login_ends_when_it_is_idle_when_it_is_old_and_at_a_logout() {
+        let (logins, start) = (Logins::default(), Instant::ZERO);
+        let idle = logins.begin(start, caller()).expect("randomness");
+        assert!(logins.find(start + IDLE - Duration::from_secs(1), &idle).is_some());
+        assert!(logins.find(start + IDLE * 2, &idle).is_none());
+        let old = logins.begin(start, caller()).expect("randomness");
+        let mut now = start;
+        while now < start + LONGEST {
+            assert!(logins.find(now, &old).is_some());
+            now = now + IDLE / 2;
+        }
+        assert!(logins.find(now, &old).is_none());
+        let ended = logins.begin(now, caller()).expect("randomness");
+        logins.end(now, &ended);
+        assert!(logins.find(now, &ended).is_none());
+    }
+
+    #[test]
+    fn many_logins_push_out_the_one_that_was_not_used_for_the_longest_time() {
+        let (logins, start) = (Logins::default(), Instant::ZERO);
+        let first = logins.begin(start, caller()).expect("randomness");
+        for n in 1..=MOST as u64 {
+            logins.begin(start + Duration::from_secs(n), caller());
+        }
+        assert!(logins.find(start + Duration::from_secs(99), &first).is_none());
+    }
+}

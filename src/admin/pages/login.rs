@@ -1,0 +1,55 @@
+//! The login page: a token of `homing admin-token` begins a login.
+
+use super::{ActionForm, COOKIE_NAME, Frame, State, cookie, login_of_form, render, see};
+use crate::clock;
+use actix_web::http::header::SET_COOKIE;
+use actix_web::{HttpRequest, HttpResponse, web};
+use askama::Template;
+use serde::Deserialize;
+use tracing::{info, warn};
+
+#[derive(Template)]
+#[template(path = "login.html", config = "src/admin/askama.toml")]
+struct LoginPage {
+    login: Option<Frame>,
+    failed: bool,
+}
+
+#[derive(Deserialize)]
+pub(super) struct LoginForm {
+    token: String,
+}
+
+pub(super) async fn page() -> HttpResponse {
+    render(&LoginPage { login: None, failed: false })
+}
+
+pub(super) async fn log_in(state: State, form: web::Form<LoginForm>) -> HttpResponse {
+    let Some(caller) = state.tokens().caller(form.token.trim()) else {
+        warn!(target: "homing::audit", "a login with an unknown token");
+        return render(&LoginPage { login: None, failed: true });
+    };
+    info!(target: "homing::audit", who = %caller.name, scope = %caller.scope, "a login");
+    match state.logins().begin(clock::now(), caller) {
+        // Another site cannot send this cookie, and no script can read it.
+        Some(cookie) => {
+            let value = format!("{COOKIE_NAME}={cookie}; Path=/; HttpOnly; SameSite=Strict");
+            let mut answer = see("/");
+            if let Ok(value) = value.parse() {
+                answer.headers_mut().insert(SET_COOKIE, value);
+            }
+            answer
+        }
+        None => HttpResponse::InternalServerError().finish(),
+    }
+}
+
+pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> HttpResponse {
+    if let Err(answer) = login_of_form(&request, &state, &form.csrf) {
+        return answer;
+    }
+    if let Some(cookie) = cookie(&request) {
+        state.logins().end(clock::now(), cookie);
+    }
+    see("/login")
+}

@@ -1,0 +1,116 @@
+//! The pages of the HTTP interface, for people. They work without JavaScript.
+//!
+//! askama escapes every value. Nothing here marks a text as safe, so a client identifier or a topic
+//! never becomes markup.
+
+mod clients;
+mod login;
+mod views;
+
+use super::access::{Caller, Scope};
+use super::logins::LoggedIn;
+use super::routes::Failed;
+use super::state::AdminState;
+use crate::clock;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{COOKIE, LOCATION};
+use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+use serde::Deserialize;
+
+/// The name of the cookie of a login.
+const COOKIE_NAME: &str = "homing_login";
+
+/// What the frame of every page shows of a login.
+struct Frame {
+    name: String,
+    scope: Scope,
+    csrf: String,
+}
+
+impl From<&LoggedIn> for Frame {
+    fn from(login: &LoggedIn) -> Frame {
+        let Caller { name, scope } = login.caller.clone();
+        Frame { name, scope, csrf: login.csrf.clone() }
+    }
+}
+
+/// The form of an action: every form has the text of its login.
+#[derive(Deserialize)]
+struct ActionForm {
+    csrf: String,
+    #[serde(default)]
+    confirm: String,
+}
+
+/// Adds all pages.
+pub(super) fn add_routes(app: &mut ServiceConfig) {
+    app.route("/", web::get().to(clients::overview))
+        .route("/clients", web::get().to(clients::list))
+        .route("/clients/{id}", web::get().to(clients::one))
+        .route("/clients/{id}/disconnect", web::post().to(clients::disconnect))
+        .route("/clients/{id}/end", web::post().to(clients::end))
+        .route("/login", web::get().to(login::page))
+        .route("/login", web::post().to(login::log_in))
+        .route("/logout", web::post().to(login::log_out))
+        .route("/style.css", web::get().to(style));
+}
+
+async fn style() -> HttpResponse {
+    HttpResponse::Ok().content_type("text/css; charset=utf-8").body(include_str!("templates/style.css"))
+}
+
+/// Returns the value of the cookie, if the request has it.
+fn cookie(request: &HttpRequest) -> Option<&str> {
+    let mut pairs = request.headers().get_all(COOKIE).filter_map(|value| value.to_str().ok());
+    pairs.find_map(|all| {
+        all.split(';').find_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
+    })
+}
+
+/// Returns the login of a request; an answer that leads to the login page if there is none.
+fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, HttpResponse> {
+    let found = cookie(request).and_then(|cookie| state.logins().find(clock::now(), cookie));
+    found.ok_or_else(|| see("/login"))
+}
+
+/// Returns the login of a form. The form must come from a page of this login.
+fn login_of_form(request: &HttpRequest, state: &AdminState, csrf: &str) -> Result<LoggedIn, HttpResponse> {
+    let login = login_of(request, state)?;
+    // A browser says where a form was, and another site cannot forge it.
+    let site = request
+        .headers()
+        .get("sec-fetch-site")
+        .map_or("same-origin", |value| value.to_str().unwrap_or("unreadable"));
+    let same = aws_lc_rs::constant_time::verify_slices_are_equal(login.csrf.as_bytes(), csrf.as_bytes());
+    if site == "same-origin" && same.is_ok() {
+        return Ok(login);
+    }
+    let detail = "the form is not of this login; open the page again";
+    Err(super::problem::problem(StatusCode::FORBIDDEN, "foreign-form", detail))
+}
+
+/// Returns an answer that leads to another page.
+fn see(path: &str) -> HttpResponse {
+    HttpResponse::SeeOther().insert_header((LOCATION, path)).finish()
+}
+
+/// Returns a page.
+fn render(page: &impl Template) -> HttpResponse {
+    match page.render() {
+        Ok(text) => HttpResponse::Ok().content_type("text/html; charset=utf-8").body(text),
+        Err(error) => {
+            tracing::error!(%error, "a page of the HTTP interface cannot be made");
+            HttpResponse::InternalServerError().finish()
+        }
+    }
+}
+
+/// Returns the answer to a page that cannot be made.
+fn failed(failed: &Failed) -> HttpResponse {
+    actix_web::ResponseError::error_response(failed)
+}
+
+/// Returns the state of the interface: a shorter name for its type.
+type State = Data<AdminState>;

@@ -1,0 +1,95 @@
+//! The pages for people, as a browser without JavaScript meets them.
+
+use crate::api::Administered;
+use crate::http::{LOCAL, request_with_body};
+
+/// Logs in with a token. Returns the cookie.
+fn log_in(broker: &Administered, token: &str) -> String {
+    let (status, answer) = post(broker, "/login", "", &format!("token={token}"));
+    assert_eq!(status, 303, "{answer}");
+    let (_, rest) = answer.split_once("set-cookie: ").expect("a cookie");
+    let cookie = rest.lines().next().expect("a line");
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    cookie.split(';').next().expect("the value").to_owned()
+}
+
+fn post(broker: &Administered, path: &str, cookie: &str, form: &str) -> (u16, String) {
+    let headers = format!("{LOCAL}Cookie: {cookie}\r\nContent-Type: application/x-www-form-urlencoded\r\n");
+    request_with_body(broker.admin, "POST", path, &headers, form)
+}
+
+fn get(broker: &Administered, path: &str, cookie: &str) -> (u16, String) {
+    request_with_body(broker.admin, "GET", path, &format!("{LOCAL}Cookie: {cookie}\r\n"), "")
+}
+
+/// Returns the hidden text of the forms of a page.
+fn csrf(page: &str) -> &str {
+    let (_, rest) = page.split_once(r#"name="csrf" value=""#).expect("a form");
+    rest.split('"').next().expect("the end")
+}
+
+#[test]
+fn every_page_needs_a_login_and_a_logout_ends_it() {
+    let broker = Administered::start();
+    for path in ["/", "/clients", "/clients/x"] {
+        let (status, answer) = get(&broker, path, "");
+        assert!(status == 303 && answer.contains("location: /login"), "{path}: {answer}");
+    }
+    let (status, answer) = post(&broker, "/login", "", "token=hmg_wrong");
+    assert!(status == 200 && answer.contains("not known") && !answer.contains("set-cookie"), "{answer}");
+    let cookie = log_in(&broker, &broker.viewer);
+    let (status, page) = get(&broker, "/", &cookie);
+    assert!(status == 200 && page.contains("content-security-policy: default-src 'none'"), "{page}");
+    assert_eq!(post(&broker, "/logout", &cookie, &format!("csrf={}", csrf(&page))).0, 303);
+    assert_eq!(get(&broker, "/", &cookie).0, 303);
+}
+
+#[test]
+fn a_stuck_client_is_shown_with_its_cause_and_a_viewer_sees_no_action() {
+    let broker = Administered::start();
+    let _client = broker.stuck_client("pump-7");
+    let cookie = log_in(&broker, &broker.viewer);
+    let (status, page) = get(&broker, "/clients/pump-7", &cookie);
+    assert_eq!(status, 200, "{page}");
+    for part in ["the client&#39;s host has it", "PUBACK", "pumps/7/set", "pumps/#"] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
+    assert!(!page.contains("/disconnect"), "{page}");
+    let form = format!("csrf={}", csrf(&page));
+    assert_eq!(post(&broker, "/clients/pump-7/disconnect", &cookie, &form).0, 403);
+    let (_, list) = get(&broker, "/clients?prefix=pump&state=connected&min_unacked_age=", &cookie);
+    assert!(list.contains(r#"href="/clients/pump-7""#), "{list}");
+}
+
+#[test]
+fn an_action_needs_the_text_of_its_login_and_the_end_of_a_session_its_client_id() {
+    let broker = Administered::start();
+    let mut client = broker.stuck_client("pump-7");
+    let cookie = log_in(&broker, &broker.operator);
+    let (_, page) = get(&broker, "/clients/pump-7", &cookie);
+    let csrf = csrf(&page);
+    assert_eq!(post(&broker, "/clients/pump-7/disconnect", &cookie, "csrf=guessed").0, 403);
+    assert_eq!(post(&broker, "/clients/pump-7/disconnect", "", &format!("csrf={csrf}")).0, 303);
+    client.settle();
+    assert_eq!(post(&broker, "/clients/pump-7/end", &cookie, &format!("csrf={csrf}&confirm=pump")).0, 409);
+    assert_eq!(post(&broker, "/clients/pump-7/disconnect", &cookie, &format!("csrf={csrf}")).0, 303);
+    client.expect_disconnected(0x98);
+    assert_eq!(post(&broker, "/clients/pump-7/end", &cookie, &format!("csrf={csrf}&confirm=pump-7")).0, 303);
+    assert_eq!(get(&broker, "/clients/pump-7", &cookie).0, 404);
+}
+
+#[test]
+fn a_client_identifier_never_becomes_markup() {
+    let broker = Administered::start();
+    let hostile = "<img src=x onerror=alert(1)>\"'&";
+    let _client = broker.stuck_client(hostile);
+    let cookie = log_in(&broker, &broker.operator);
+    let (_, list) = get(&broker, "/clients", &cookie);
+    let (_, rest) = list.split_once("href=\"/clients/%").expect("a link to the client");
+    let path = format!("/clients/%{}", rest.split('"').next().expect("the end"));
+    let (status, page) = get(&broker, &path, &cookie);
+    assert_eq!(status, 200, "{page}");
+    for text in [list, page] {
+        assert!(!text.contains("<img") && text.contains("&lt;img") || text.contains("&#60;img"), "{text}");
+    }
+}
