@@ -42,7 +42,7 @@
 //! - One thread for each shard (`runtime.threads`), as an actix arbiter.
 //! - One thread for the expiry actor.
 //! - One thread for the listeners and for start and stop.
-//! - One thread that writes log lines.
+//! - One thread that writes log lines, and one for the HTTP interface ([`admin`]).
 //! - With a store: one thread that commits, and one thread that reads back.
 //!
 //! The hash of a client identifier names the shard in which its session lives. The socket of the
@@ -59,7 +59,7 @@
 //! - Recovery from a panic: the process ends (`panic = "abort"`), because a half-changed shard must
 //!   not continue.
 //! - Resending to a 5.0 client on a live connection [MQTT-4.4.0-1].
-//! - Clustering, an admin interface.
+//! - Clustering.
 
 #![warn(missing_docs, unreachable_pub)]
 #![warn(clippy::unwrap_used, reason = "a panic is fatal to the whole broker, so it must be argued for")]

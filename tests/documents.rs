@@ -32,7 +32,11 @@ fn root() -> &'static Path {
 fn documents() -> Vec<(PathBuf, String)> {
     let mut paths: Vec<PathBuf> = OTHERS.map(|path| root().join(path)).into();
     for entry in fs::read_dir(root().join("docs")).expect("docs is a folder") {
-        paths.push(entry.expect("an entry of docs").path());
+        let path = entry.expect("an entry of docs").path();
+        // Beside the documents stand their pictures.
+        if path.is_file() {
+            paths.push(path);
+        }
     }
     assert!(paths.len() > OTHERS.len() + 5, "the documents are found");
     paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).expect("a document"))).collect()
