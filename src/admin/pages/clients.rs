@@ -60,7 +60,7 @@ fn views(listed: &Listed) -> Vec<ClientView> {
 pub(super) async fn overview(request: HttpRequest, state: State) -> HttpResponse {
     let login = match login_of(&request, &state) {
         Ok(login) => login,
-        Err(answer) => return answer,
+        Err(none) => return none.answer(),
     };
     let Some(observer) = state.observer() else { return failed(&Failed::Starting) };
     let stuck = match list_sessions(&state, observer, &ListParameters::stuck(STUCK, "10s")).await {
@@ -94,7 +94,7 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> HttpResponse
 pub(super) async fn list(request: HttpRequest, state: State) -> HttpResponse {
     let login = match login_of(&request, &state) {
         Ok(login) => login,
-        Err(answer) => return answer,
+        Err(none) => return none.answer(),
     };
     let Some(observer) = state.observer() else { return failed(&Failed::Starting) };
     let mut parameters = match ListParameters::read(&request) {
@@ -127,7 +127,7 @@ pub(super) async fn list(request: HttpRequest, state: State) -> HttpResponse {
 pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> HttpResponse {
     let login = match login_of(&request, &state) {
         Ok(login) => login,
-        Err(answer) => return answer,
+        Err(none) => return none.answer(),
     };
     let Some(observer) = state.observer() else { return failed(&Failed::Starting) };
     let (detail, socket) = match find(&state, observer, &path).await {
@@ -195,7 +195,7 @@ async fn act(
 ) -> HttpResponse {
     let login = match login_of_form(request, state, &form.csrf) {
         Ok(login) => login,
-        Err(answer) => return answer,
+        Err(none) => return none.answer(),
     };
     let Some(observer) = state.observer() else { return failed(&Failed::Starting) };
     match carry_out(observer, &login.caller, client_id, action).await {

@@ -45,8 +45,8 @@ pub(super) async fn log_in(state: State, form: web::Form<LoginForm>) -> HttpResp
 }
 
 pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> HttpResponse {
-    if let Err(answer) = login_of_form(&request, &state, &form.csrf) {
-        return answer;
+    if let Err(none) = login_of_form(&request, &state, &form.csrf) {
+        return none.answer();
     }
     if let Some(cookie) = cookie(&request) {
         state.logins().end(clock::now(), cookie);

@@ -69,14 +69,42 @@ fn cookie(request: &HttpRequest) -> Option<&str> {
     })
 }
 
-/// Returns the login of a request; an answer that leads to the login page if there is none.
-fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, HttpResponse> {
-    let found = cookie(request).and_then(|cookie| state.logins().find(clock::now(), cookie));
-    found.ok_or_else(|| see("/login"))
+/// The reason why a request belongs to no login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoLogin {
+    /// There is no cookie, or its login has ended.
+    Absent,
+    /// The form is not of a page of this login.
+    ForeignForm,
 }
 
-/// Returns the login of a form. The form must come from a page of this login.
-fn login_of_form(request: &HttpRequest, state: &AdminState, csrf: &str) -> Result<LoggedIn, HttpResponse> {
+impl NoLogin {
+    /// Returns the answer: the login page, or a refusal.
+    fn answer(self) -> HttpResponse {
+        match self {
+            NoLogin::Absent => see("/login"),
+            NoLogin::ForeignForm => {
+                let detail = "the form is not of this login; open the page again";
+                super::problem::problem(StatusCode::FORBIDDEN, "foreign-form", detail)
+            }
+        }
+    }
+}
+
+/// Returns the login of a request.
+///
+/// # Errors
+/// There is none.
+fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoLogin> {
+    let found = cookie(request).and_then(|cookie| state.logins().find(clock::now(), cookie));
+    found.ok_or(NoLogin::Absent)
+}
+
+/// Returns the login of a form.
+///
+/// # Errors
+/// There is no login, or the form does not come from a page of this login.
+fn login_of_form(request: &HttpRequest, state: &AdminState, csrf: &str) -> Result<LoggedIn, NoLogin> {
     let login = login_of(request, state)?;
     // A browser says where a form was, and another site cannot forge it.
     let site = request
@@ -84,11 +112,7 @@ fn login_of_form(request: &HttpRequest, state: &AdminState, csrf: &str) -> Resul
         .get("sec-fetch-site")
         .map_or("same-origin", |value| value.to_str().unwrap_or("unreadable"));
     let same = aws_lc_rs::constant_time::verify_slices_are_equal(login.csrf.as_bytes(), csrf.as_bytes());
-    if site == "same-origin" && same.is_ok() {
-        return Ok(login);
-    }
-    let detail = "the form is not of this login; open the page again";
-    Err(super::problem::problem(StatusCode::FORBIDDEN, "foreign-form", detail))
+    if site == "same-origin" && same.is_ok() { Ok(login) } else { Err(NoLogin::ForeignForm) }
 }
 
 /// Returns an answer that leads to another page.
