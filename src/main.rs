@@ -44,7 +44,8 @@ const REFUSED: u8 = 2;
 
 /// Directives before those of the operator. The HTTP server logs its own start, and an error for
 /// each request that is no HTTP, which any scanner of ports could repeat without an end.
-const QUIET: &str = "actix_server=warn,actix_http=off";
+/// Lines about operators are always written.
+const QUIET: &str = "actix_server=warn,actix_http=off,homing::audit=info";
 
 const EXAMPLES: &str = "\
 Examples:

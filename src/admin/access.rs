@@ -8,8 +8,11 @@ use crate::auth::file_error::{FileError, LineErrors};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use std::fmt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use tracing::warn;
 
 /// The beginning of every token, so that a scanner for leaked secrets finds one.
 pub const TOKEN_PREFIX: &str = "hmg_";
@@ -78,6 +81,56 @@ impl PeerUser {
 #[derive(Debug, Default)]
 pub struct Tokens(Vec<Token>);
 
+/// The file of tokens. A token that leaves the file is not valid any more.
+#[derive(Debug)]
+pub(super) struct TokenFile {
+    path: Option<PathBuf>,
+    last: Mutex<(FileStamp, Arc<Tokens>)>,
+}
+
+/// What differs after a change of a file: inode, size, and the time of the change, also of its
+/// permissions.
+type FileStamp = Option<(u64, u64, i64, i64)>;
+
+impl TokenFile {
+    /// Returns the tokens of no file: there are none.
+    pub(super) fn none() -> TokenFile {
+        TokenFile { path: None, last: Mutex::default() }
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// As [`Tokens::load`].
+    pub(super) fn load(path: PathBuf) -> Result<TokenFile, FileError> {
+        let seen = stamp(&path);
+        let tokens = Arc::new(Tokens::load(&path)?);
+        Ok(TokenFile { path: Some(path), last: Mutex::new((seen, tokens)) })
+    }
+
+    /// Returns the tokens of the file as it is now. A file with a mistake, or a missing one, leaves
+    /// the tokens as they were, and is logged once.
+    pub(super) fn now(&self) -> Arc<Tokens> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = &self.path {
+            let seen = stamp(path);
+            if seen != last.0 {
+                last.0 = seen;
+                match Tokens::load(path) {
+                    Ok(tokens) => last.1 = Arc::new(tokens),
+                    Err(error) => warn!(%error, "admin.tokens_file is not changed, because it has a mistake"),
+                }
+            }
+        }
+        Arc::clone(&last.1)
+    }
+}
+
+fn stamp(path: &Path) -> FileStamp {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.ino(), file.size(), file.ctime(), file.ctime_nsec()))
+}
+
 #[derive(Debug)]
 struct Token {
     name: String,
@@ -116,6 +169,11 @@ impl Tokens {
             }
         }
         errors.or(file, Tokens(tokens))
+    }
+
+    /// Returns true if a token with the name and scope of this caller still stands in the file.
+    pub(super) fn has(&self, caller: &Caller) -> bool {
+        self.0.iter().any(|token| token.name == caller.name && token.scope == caller.scope)
     }
 
     /// Returns the caller that has this token. Looks at all tokens, so that the time says nothing

@@ -180,8 +180,23 @@ fn encode(text: &str) -> String {
     out
 }
 
+/// Returns the JSON in lines. Characters that act on a terminal are escaped, which JSON allows.
 fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default()
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.chars().fold(String::new(), |mut out, c| {
+        if acts_on_terminal(c) && c != '\n' {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
+/// True for control characters, and for those that change the direction of text.
+fn acts_on_terminal(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns an object as lines of `key: value`, deeper ones indented. What is null is left out.
@@ -228,7 +243,9 @@ fn short(value: &Value) -> String {
 
 /// Returns a text of a client without control characters, which could write on the terminal.
 fn safe(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    text.chars()
+        .flat_map(|c| if acts_on_terminal(c) { c.escape_default().collect() } else { vec![c] })
+        .collect()
 }
 
 fn table(rows: &[Value]) -> String {
@@ -261,7 +278,8 @@ mod tests {
     #[test]
     fn a_client_identifier_is_one_segment_of_a_url_and_writes_nothing_on_a_terminal() {
         assert_eq!(encode("a/b c?%é"), "a%2Fb%20c%3F%25%C3%A9");
-        assert_eq!(safe("a\u{1b}[31mb\n"), "a\\u{1b}[31mb\\n");
+        assert_eq!(safe("a\u{1b}[31mb\n\u{202e}"), "a\\u{1b}[31mb\\n\\u{202e}");
+        assert_eq!(pretty(&json!("a\u{9b}b")), "\"a\\u009bb\"");
     }
 
     #[test]

@@ -31,14 +31,14 @@ use crate::broker::StartError;
 use crate::broker::bind::{self, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
 use crate::config::Admin;
-use access::{PeerUser, Tokens};
+use access::{PeerUser, TokenFile};
 use actix_web::body::MessageBody;
-use actix_web::dev::{ServerHandle, ServiceRequest, ServiceResponse};
-use actix_web::http::StatusCode;
+use actix_web::dev::{Server, ServerHandle, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
+use actix_web::http::{KeepAlive, StatusCode};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Data, ServiceConfig, route};
 use actix_web::{App, Error, HttpServer, Resource, web};
@@ -57,14 +57,18 @@ const CONNECTIONS: usize = 64;
 /// Time for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
 
-/// Time that an idle connection is kept.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// Time for which sent bytes may stay unacknowledged. A client that stops reading is closed then,
+/// because the HTTP server has no such time of its own.
+const UNREAD: Duration = Duration::from_secs(30);
 
 /// The permissions of the Unix socket: for the broker's user and its group.
 const SOCKET_MODE: u32 = 0o660;
 
-/// Connections to the Unix socket that the kernel holds until they are accepted.
+/// Connections that the kernel holds for each socket until they are accepted.
 const BACKLOG: u32 = 64;
+
+/// Time for a whole request, with its body and the answers of the shards.
+const REQUEST: Duration = Duration::from_secs(10);
 
 /// The largest body of a request, in bytes.
 const BODY: usize = 64 << 10;
@@ -84,7 +88,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
 pub struct AdminServer {
     addresses: Vec<SocketAddr>,
     state: Data<AdminState>,
-    handle: ServerHandle,
+    handles: Vec<ServerHandle>,
     thread: Option<JoinHandle<()>>,
     /// Removes the file of the Unix socket.
     _file: Option<SocketFile>,
@@ -94,8 +98,8 @@ pub struct AdminServer {
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// An address cannot be bound.
-    #[error("admin.addresses: cannot listen on {0}: {1}")]
-    Bind(SocketAddr, io::Error),
+    #[error("admin.addresses: {1}")]
+    Bind(SocketAddr, StartError),
     /// An address is for everybody, and nothing is encrypted.
     #[error(
         "admin.addresses: {0} can be reached from other machines without encryption; use a loopback address, or set admin.allow_plain_http = true if a proxy or a private network protects it"
@@ -124,16 +128,19 @@ impl AdminServer {
             return Ok(None);
         }
         let tokens = match options.tokens_path() {
-            Some(path) => Tokens::load(&path).map_err(AdminError::Tokens)?,
-            None => Tokens::default(),
+            Some(path) => TokenFile::load(path).map_err(AdminError::Tokens)?,
+            None => TokenFile::none(),
         };
         let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
         for &address in &options.addresses {
             if !(options.allow_plain_http || address.ip().is_loopback()) {
                 return Err(AdminError::Plain(address));
             }
-            let socket = TcpListener::bind(address).map_err(|error| AdminError::Bind(address, error))?;
-            addresses.push(socket.local_addr()?);
+            let (socket, bound) =
+                bind::tcp(address, BACKLOG).map_err(|error| AdminError::Bind(address, error))?;
+            // Accepted sockets inherit it.
+            socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(UNREAD))?;
+            addresses.push(bound);
             sockets.push(socket);
         }
         let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
@@ -141,24 +148,27 @@ impl AdminServer {
         let (unix, file) = unix.map_err(AdminError::Socket)?.unzip();
         let state = AdminState::new(addresses.iter().map(SocketAddr::ip).collect(), tokens);
         let state = Data::new(state);
-        let (started, handle) = std::sync::mpsc::channel();
+        let (started, handles) = std::sync::mpsc::channel();
         let shared = state.clone();
         let thread = std::thread::Builder::new().name("homing-admin".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
                 match serve(sockets, unix, shared) {
-                    Ok(server) => {
-                        let _ = started.send(Ok(server.handle()));
-                        // It ends with the handle's stop.
-                        let _ = server.await;
+                    Ok(servers) => {
+                        let _ = started.send(Ok(servers.iter().map(Server::handle).collect::<Vec<_>>()));
+                        // They end with the stops of their handles.
+                        let running: Vec<_> = servers.into_iter().map(actix_rt::spawn).collect();
+                        for server in running {
+                            let _ = server.await;
+                        }
                     }
                     Err(error) => drop(started.send(Err(error))),
                 }
             });
         })?;
         let died = || io::Error::other("its thread ended");
-        let handle = handle.recv().map_err(|_| died())??;
-        Ok(Some(AdminServer { addresses, state, handle, thread: Some(thread), _file: file }))
+        let handles = handles.recv().map_err(|_| died())??;
+        Ok(Some(AdminServer { addresses, state, handles, thread: Some(thread), _file: file }))
     }
 
     /// Returns the addresses. A port 0 is replaced by the port that the system chose.
@@ -174,8 +184,10 @@ impl AdminServer {
 
 impl Drop for AdminServer {
     fn drop(&mut self) {
-        // The returned future only waits; the stop is under way.
-        drop(self.handle.stop(false));
+        for handle in &self.handles {
+            // The returned future only waits; the stop is under way.
+            drop(handle.stop(false));
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -186,7 +198,21 @@ fn serve(
     sockets: Vec<TcpListener>,
     unix: Option<UnixListener>,
     state: Data<AdminState>,
-) -> io::Result<actix_web::dev::Server> {
+) -> io::Result<Vec<Server>> {
+    // A macro, because the type of a server names its factory. A connection takes one request: the
+    // server has no time for the head of a second one, so idle connections would hold all places.
+    macro_rules! limited {
+        ($app:expr) => {
+            HttpServer::new($app)
+                .workers(1)
+                .worker_max_blocking_threads(2)
+                .max_connections(CONNECTIONS)
+                .client_request_timeout(HEAD)
+                .keep_alive(KeepAlive::Disabled)
+                .disable_signals()
+                .shutdown_timeout(1)
+        };
+    }
     let app = move || {
         App::new()
             .app_data(state.clone())
@@ -197,15 +223,17 @@ fn serve(
             .configure(pages::add_routes)
             .default_service(route().to(unknown))
     };
-    let mut server = HttpServer::new(app)
-        .workers(1)
-        .worker_max_blocking_threads(2)
-        .max_connections(CONNECTIONS)
-        .client_request_timeout(HEAD)
-        .keep_alive(KEEP_ALIVE)
-        .disable_signals()
-        .shutdown_timeout(1)
-        .on_connect(|socket, data| {
+    // The Unix socket has a server of its own, whose places no client of the network can take.
+    let mut servers = Vec::new();
+    if !sockets.is_empty() {
+        let mut server = limited!(app.clone());
+        for socket in sockets {
+            server = server.listen(socket)?;
+        }
+        servers.push(server.run());
+    }
+    if let Some(unix) = unix {
+        let server = limited!(app).on_connect(|socket, data| {
             // The kernel knows the user at the other end of a Unix socket.
             if let Some(unix) = socket.downcast_ref::<actix_web::rt::net::UnixStream>()
                 && let Ok(peer) = unix.peer_cred()
@@ -213,13 +241,9 @@ fn serve(
                 data.insert(PeerUser(peer.uid()));
             }
         });
-    for socket in sockets {
-        server = server.listen(socket)?;
+        servers.push(server.listen_uds(unix)?.run());
     }
-    if let Some(unix) = unix {
-        server = server.listen_uds(unix)?;
-    }
-    Ok(server.run())
+    Ok(servers)
 }
 
 /// Adds all paths.
@@ -268,7 +292,11 @@ async fn guard(
             host.is_some_and(|host| state.is_own_host(host))
         });
     let mut response = if own {
-        next.call(request).await?.map_into_boxed_body()
+        // Keeps no copy of the request, because the router needs the only one.
+        match tokio::time::timeout(REQUEST, next.call(request)).await {
+            Ok(response) => response?.map_into_boxed_body(),
+            Err(_) => return Err(routes::Failed::Late.into()),
+        }
     } else {
         let detail = "the Host header names neither loopback nor an address of this interface";
         request.into_response(problem(StatusCode::FORBIDDEN, "foreign-host", detail))

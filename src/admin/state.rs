@@ -1,11 +1,11 @@
 //! What the HTTP interface knows of the broker.
 
-use super::access::Tokens;
+use super::access::{TokenFile, Tokens};
 use super::logins::Logins;
 use crate::broker::observer::Observer;
 use std::net::IpAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The phase of the broker.
@@ -14,7 +14,7 @@ pub(super) struct AdminState {
     observer: OnceLock<Observer>,
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<IpAddr>,
-    tokens: Tokens,
+    tokens: TokenFile,
     logins: Logins,
     /// One permit for each shard.
     turns: Vec<Semaphore>,
@@ -41,7 +41,7 @@ impl Drop for ShardTurn<'_> {
 }
 
 impl AdminState {
-    pub(super) fn new(bound: Vec<IpAddr>, tokens: Tokens) -> AdminState {
+    pub(super) fn new(bound: Vec<IpAddr>, tokens: TokenFile) -> AdminState {
         let turns = (0..SHARDS).map(|_| Semaphore::new(1)).collect();
         AdminState {
             observer: OnceLock::new(),
@@ -53,9 +53,9 @@ impl AdminState {
         }
     }
 
-    /// Returns the tokens.
-    pub(super) fn tokens(&self) -> &Tokens {
-        &self.tokens
+    /// Returns the tokens, as the file has them now. Costs a `stat`.
+    pub(super) fn tokens(&self) -> Arc<Tokens> {
+        self.tokens.now()
     }
 
     /// Returns the logins of the pages.
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_host_is_loopback_or_an_address_of_the_interface_and_never_a_foreign_name() {
-        let state = AdminState::new(vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9))], Tokens::default());
+        let state = AdminState::new(vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9))], TokenFile::none());
         for own in
             ["localhost", "LocalHost:11883", "127.0.0.1", "127.0.0.1:11883", "[::1]:11883", "10.0.0.9:80"]
         {
@@ -124,7 +124,7 @@ mod tests {
         {
             assert!(!state.is_own_host(foreign), "{foreign}");
         }
-        let everywhere = AdminState::new(vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)], Tokens::default());
+        let everywhere = AdminState::new(vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)], TokenFile::none());
         assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));
     }
 }

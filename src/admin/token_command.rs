@@ -30,7 +30,7 @@ pub struct TokenArguments {
 pub enum TokenError {
     /// The name cannot stand in the file.
     #[error(
-        "the name {0:?} is not possible: it must not be empty, begin with #, or have a colon or a control character"
+        "the name {0:?} is not possible: it must not be empty, begin with #, begin or end with a blank, or have a colon or a control character"
     )]
     Name(String),
     /// The file has no token of this name.
@@ -55,7 +55,12 @@ pub enum TokenError {
 /// The name is not possible, the file has a mistake, or the system refuses.
 pub fn run(arguments: &TokenArguments) -> Result<Option<String>, TokenError> {
     let TokenArguments { file, name, scope, delete } = arguments;
-    if name.is_empty() || name.starts_with('#') || name.contains(|c: char| c == ':' || c.is_control()) {
+    let is_bare = name.trim() == name;
+    if !is_bare
+        || name.is_empty()
+        || name.starts_with('#')
+        || name.contains(|c: char| c == ':' || c.is_control())
+    {
         return Err(TokenError::Name(name.clone()));
     }
     let replacement = Replacement::begin(file)?;

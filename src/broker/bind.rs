@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// The system refuses the address: [`StartError::Bind`].
-pub(super) fn tcp(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
+pub fn tcp(address: SocketAddr, backlog: u32) -> Result<(TcpListener, SocketAddr), StartError> {
     let listen = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         if address.is_ipv6() {

@@ -294,6 +294,7 @@ impl Broker {
     ///
     /// Returns within 14 seconds, whatever the clients do. A second call does nothing.
     pub fn shutdown(&mut self) {
+        self.observer.statistics().stops();
         self.requests = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

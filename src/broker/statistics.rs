@@ -5,7 +5,7 @@ use crate::expiry::statistics::ExpiryStatistics;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::{ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The counters of the broker. Listeners and shards write them; `$SYS` and the dump read them.
@@ -22,6 +22,7 @@ pub struct BrokerStatistics {
     store: OnceLock<Arc<WriterStatistics>>,
     /// Sockets that were closed for `limits.connects_per_address`.
     refused_addresses: AtomicU64,
+    stopping: AtomicBool,
     /// Events that the rates did not admit.
     suppressed_events: AtomicU64,
     /// Sessions whose Session Expiry Interval ran out.
@@ -85,6 +86,7 @@ impl BrokerStatistics {
             expiry: Arc::default(),
             store: OnceLock::new(),
             refused_addresses: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
             suppressed_events: AtomicU64::new(0),
             expired_sessions: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
@@ -128,6 +130,16 @@ impl BrokerStatistics {
 
     fn listener(&self, listener: ListenerNumber) -> Option<&AtomicUsize> {
         self.listeners.get(usize::from(listener.0))
+    }
+
+    /// Notes that the broker stops.
+    pub(super) fn stops(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true once the broker stops.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// Returns the open connections of a listener, with those that have not sent CONNECT.

@@ -177,6 +177,16 @@ impl Supervisor {
         Some(dump::render(&expiry, &self.statistics.expiry, shards, clock::now()))
     }
 
+    /// As [`Self::reload`]. Files of TLS that were sound, beside a file with a mistake, are read again
+    /// within a minute.
+    fn reload_or_keep(&mut self) -> Result<String, String> {
+        let result = self.reload();
+        if result.is_err() {
+            self.tls.look_again();
+        }
+        result
+    }
+
     /// Reads the files again that may change while the broker runs: all of them, or none if one has
     /// a mistake. Returns what changed, for the log.
     ///
@@ -233,7 +243,7 @@ impl Supervisor {
             };
             match request {
                 Some(Request::Dump(reply)) => drop(reply.send(self.dump().await)),
-                Some(Request::Reload(reply)) => drop(reply.send(self.reload())),
+                Some(Request::Reload(reply)) => drop(reply.send(self.reload_or_keep())),
                 Some(Request::CheckTls(reply)) => {
                     self.check_tls_files();
                     let _ = reply.send(());

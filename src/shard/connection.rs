@@ -332,7 +332,9 @@ impl Connection {
                 Some(rare) => {
                     let ends = rare.ends.unwrap_or(Instant::NEVER).min(self.rate_pause_ends());
                     let ends = ends.min(self.authentication_deadline(awake_since));
-                    let rest = next_byte(rare.rest_awaited, awake_since);
+                    // The client is not waited for while the broker does not read.
+                    let awaited = rare.rest_awaited.filter(|_| !self.pauses.any());
+                    let rest = next_byte(awaited, awake_since);
                     keep_alive.min(rare.partial.deadline(awake_since)).min(ends).min(rest)
                 }
                 None => keep_alive,
@@ -349,6 +351,12 @@ impl Connection {
             (_, Instant::NEVER) => Instant::NEVER,
             (_, since) => since.max(awake_since) + timeout,
         }
+    }
+
+    /// Returns true once a packet of the client was measured against a rate.
+    #[inline]
+    pub(crate) fn is_metered(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.metered.is_some())
     }
 
     /// Returns the end of the pause for the rate, or [`Instant::NEVER`] if there is none.
@@ -470,6 +478,10 @@ impl Connection {
         let last = self.pauses.clear(cause);
         if last && !self.held_until_commit {
             self.keep_alive.resume(now);
+        }
+        // The time for the rest of a record or frame begins again, because it was not read.
+        if last && let Some((since, _)) = self.rare.as_mut().and_then(|rare| rare.rest_awaited.as_mut()) {
+            *since = now;
         }
         last
     }

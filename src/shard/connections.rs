@@ -186,6 +186,8 @@ impl Connections {
             metered.until = now;
         }
         self.unpause(now, id, Pause::Rate, effects);
+        // Another pause may go on. The other deadlines of this kind hold meanwhile.
+        self.register_read_idle(id, effects);
         true
     }
 

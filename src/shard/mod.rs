@@ -525,7 +525,9 @@ impl Shard {
     pub fn read_size(&self, id: ConnectionId) -> usize {
         match self.core.connections.get(id) {
             Some(connection) if connection.pauses.any() => 0,
-            Some(Connection { phase: Phase::AwaitingConnect, .. }) => FIRST_READ_SIZE,
+            // What stays behind a pause for the rate takes memory.
+            Some(connection) if connection.is_metered() => FIRST_READ_SIZE,
+            Some(Connection { phase: Phase::AwaitingConnect | Phase::Exchanging, .. }) => FIRST_READ_SIZE,
             Some(_) => usize::MAX,
             None => 0,
         }

@@ -161,3 +161,15 @@ fn ctl_says_that_nobody_answers() {
     assert_eq!(code, Some(3));
     assert!(text.contains("does the broker run"), "{text}");
 }
+
+#[test]
+fn a_token_that_leaves_the_file_is_refused_at_once() {
+    let broker = Administered::start();
+    assert_eq!(broker.ask("GET", "/api/v1/overview", &broker.viewer).0, 200);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    let file = broker.directory.path().join("tokens");
+    let output = command.arg("admin-token").arg(file).args(["viewer", "--delete"]).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(broker.ask("GET", "/api/v1/overview", &broker.viewer).0, 401);
+    assert_eq!(broker.ask("GET", "/api/v1/overview", &broker.operator).0, 200);
+}

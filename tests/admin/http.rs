@@ -101,3 +101,18 @@ fn a_foreign_host_another_method_and_an_unknown_path_are_refused_with_a_problem(
         assert!(answer.contains("application/problem+json") && answer.contains(slug), "{answer}");
     }
 }
+
+#[test]
+fn connections_that_ask_nothing_more_hold_no_place() {
+    let (_broker, _, admin) = serve();
+    let idle: Vec<TcpStream> = (0..64)
+        .map(|_| {
+            let mut socket = TcpStream::connect(admin).expect("it listens");
+            // No "Connection: close", and the first byte of a second request behind the answer.
+            socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nG").expect("it reads");
+            socket
+        })
+        .collect();
+    assert_eq!(request(admin, "GET", "/healthz", LOCAL).0, 200);
+    drop(idle);
+}

@@ -177,7 +177,8 @@ fn a_second_broker_on_the_same_directory_is_one_line_and_exit_code_1() {
     let directory = tempfile::tempdir().expect("a directory");
     let _store = opened(directory.path());
     let mut second = Command::new(env!("CARGO_BIN_EXE_homing"));
-    second.env_clear().current_dir(directory.path()).args(["--listen", "127.0.0.1:0", "--data-dir", "."]);
+    second.env_clear().env("HOMING_ADMIN__ADDRESSES", "off").current_dir(directory.path());
+    second.args(["--listen", "127.0.0.1:0", "--data-dir", "."]);
     let output = second.output().expect("the binary was built");
     let line = String::from_utf8(output.stderr).expect("text");
     assert_eq!((output.status.code(), output.stdout.len(), line.lines().count()), (Some(1), 0, 1), "{line}");

@@ -97,7 +97,8 @@ impl NoLogin {
 /// There is none.
 fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoLogin> {
     let found = cookie(request).and_then(|cookie| state.logins().find(clock::now(), cookie));
-    found.ok_or(NoLogin::Absent)
+    // A login does not outlive its token.
+    found.filter(|login| state.tokens().has(&login.caller)).ok_or(NoLogin::Absent)
 }
 
 /// Returns the login of a form.

@@ -25,6 +25,9 @@ use tracing::info;
 /// Time for one page. A page that is not full by then is short, and `next` continues.
 const PAGE: Duration = Duration::from_millis(50);
 
+/// Bytes of client identifiers after which a page ends.
+const BYTES: usize = 256 << 10;
+
 /// Sessions in a page at most.
 const MOST: usize = 1_000;
 
@@ -123,17 +126,19 @@ pub(in crate::admin) async fn list_sessions(
     let mut hasher = DefaultHasher::new();
     filter.hash(&mut hasher);
     let hash = hasher.finish() as u32;
+    let is_own = |cursor: &Cursor| cursor.filter == hash && usize::from(cursor.shard) < observer.shards();
     let mut at = match &parameters.cursor {
         None => Some(Cursor { shard: 0, slot: 0, filter: hash }),
-        Some(text) => {
-            Some(Cursor::decode(text).filter(|cursor| cursor.filter == hash).ok_or(Failed::Cursor)?)
-        }
+        Some(text) => Some(Cursor::decode(text).filter(is_own).ok_or(Failed::Cursor)?),
     };
-    let (started, mut rows) = (clock::now(), Vec::new());
-    while let Some(cursor) = at.filter(|_| rows.len() < limit && clock::now().since(started) < PAGE) {
+    let (started, mut rows, mut bytes) = (clock::now(), Vec::new(), 0);
+    let has_room = |rows: usize, bytes: usize| rows < limit && bytes < BYTES;
+    while let Some(cursor) = at.filter(|_| has_room(rows.len(), bytes) && clock::now().since(started) < PAGE)
+    {
         let query = Query::Sessions { from: cursor.slot, most: limit - rows.len(), filter: filter.clone() };
         let answer = ask(state, observer, usize::from(cursor.shard), query).await?;
         let QueryAnswer::Sessions(found, next) = &answer.answer else { break };
+        bytes += found.iter().map(|row| row.client_id.len()).sum::<usize>();
         rows.extend(found.iter().map(|row| (row.clone(), answer.socket_of(row.id).cloned())));
         at = match next {
             Some(slot) => Some(Cursor { slot: *slot, ..cursor }),

@@ -15,6 +15,9 @@ pub(in crate::admin) async fn readyz(state: Data<AdminState>) -> HttpResponse {
     let Some(observer) = state.observer() else {
         return answer(StatusCode::SERVICE_UNAVAILABLE, "starting", false);
     };
+    if observer.statistics().is_stopping() {
+        return answer(StatusCode::SERVICE_UNAVAILABLE, "stopping", false);
+    }
     if observer.shared().store_full.load(std::sync::atomic::Ordering::Relaxed) {
         return answer(StatusCode::SERVICE_UNAVAILABLE, "ready", true);
     }

@@ -32,6 +32,8 @@ pub(super) enum Failed {
     NoSuchClient,
     /// The client is away, so there is no connection to close.
     NotConnected,
+    /// The request was not complete in time.
+    Late,
     /// A shard did not answer in time, or too many ask at once.
     Busy,
     /// The broker starts.
@@ -62,6 +64,9 @@ impl Failed {
             Failed::NotConnected => {
                 let detail = "the client is away, so there is no connection to close";
                 (StatusCode::CONFLICT, "not-connected", detail.to_owned())
+            }
+            Failed::Late => {
+                (StatusCode::REQUEST_TIMEOUT, "late", "the request was not complete in time".to_owned())
             }
             Failed::Busy => {
                 (StatusCode::SERVICE_UNAVAILABLE, "busy", "the broker is busy; ask again later".to_owned())

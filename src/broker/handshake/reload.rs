@@ -63,6 +63,11 @@ impl TlsReload {
         Ok(NewTls { set, changes })
     }
 
+    /// Notes that what was read last is not in force, so that the next look reads it again.
+    pub(crate) fn look_again(&mut self) {
+        self.watch.forget();
+    }
+
     /// Reads all files again if one of them changed. A broken file is reported once. Costs a `stat`
     /// for each file.
     ///

@@ -166,8 +166,8 @@ pub struct FileWatch {
     seen: Vec<(PathBuf, Option<Stamp>)>,
 }
 
-/// The identity of a file's content: device, inode, size, and time of the last change in
-/// nanoseconds.
+/// The identity of a file's content: device, inode, size, and the time of the last change in
+/// nanoseconds, also of its owner or permissions.
 type Stamp = (u64, u64, u64, i64, i64);
 
 impl FileWatch {
@@ -197,11 +197,16 @@ impl FileWatch {
         }
         changed
     }
+
+    /// Reports a change at the next look, because what was read is not in force.
+    pub fn forget(&mut self) {
+        self.seen.iter_mut().for_each(|(_, seen)| *seen = None);
+    }
 }
 
 fn stamp(file: &Path) -> Option<Stamp> {
     let found = fs::metadata(file).ok()?;
-    Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+    Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }
 
 #[cfg(test)]

@@ -21,6 +21,18 @@ pub const SLOTS: u32 = 1_024;
 /// Sessions, messages or filters in one answer at most.
 pub const ROWS: usize = 256;
 
+/// Bytes of client identifiers after which an answer ends.
+const BYTES: usize = 256 << 10;
+
+/// Characters of a topic or filter in an answer at most.
+const TEXT: usize = 256;
+
+/// Returns a text of a client, the first [`TEXT`] characters of a longer one.
+fn cut(text: &str) -> Box<str> {
+    let end = text.char_indices().nth(TEXT).map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or_default().into()
+}
+
 /// A question.
 #[derive(Clone, Debug)]
 pub enum Query {
@@ -125,7 +137,7 @@ pub struct SessionDetail {
     pub in_flight: Vec<InFlightSummary>,
     /// The messages in the queue, in their order, the first [`ROWS`] that are in memory.
     pub queue: Vec<MessageSummary>,
-    /// The Topic Filters, the first [`ROWS`].
+    /// The Topic Filters, the first [`ROWS`], cut as topics are.
     pub filters: Vec<Box<str>>,
 }
 
@@ -149,7 +161,7 @@ pub struct InFlightSummary {
 /// A message that waits for its receiver.
 #[derive(Clone, Debug)]
 pub struct MessageSummary {
-    /// The Topic Name, in full.
+    /// The Topic Name, or the first 256 characters of a longer one.
     pub topic: Box<str>,
     /// The QoS of the delivery.
     pub qos: QoS,
@@ -165,7 +177,7 @@ impl MessageSummary {
     fn of(delivery: &Delivery) -> MessageSummary {
         let message = &delivery.message;
         MessageSummary {
-            topic: message.topic().into(),
+            topic: cut(message.topic()),
             qos: delivery.qos,
             payload: message.payload().len(),
             retain: delivery.retain,
@@ -197,12 +209,13 @@ fn sessions(
 ) -> (Vec<SessionSummary>, Option<u32>) {
     let end = core.sessions.end_of_slots();
     let until = end.min(from.saturating_add(SLOTS));
-    let mut rows = Vec::new();
+    let (mut rows, mut bytes) = (Vec::new(), 0);
     for slot in from..until {
-        if rows.len() >= most.max(1) {
+        if rows.len() >= most.max(1) || bytes >= BYTES {
             return (rows, Some(slot));
         }
         if let Some((id, entry)) = core.sessions.at(slot).filter(|(_, entry)| filter.admits(now, entry)) {
+            bytes += entry.session.client_id.len();
             rows.push(row(now, id, entry, core));
         }
     }
@@ -245,6 +258,6 @@ fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Ses
         row: row(now, id, entry, core),
         in_flight: sender.view_in_flight().take(ROWS).map(in_flight).collect(),
         queue: sender.view_queue().take(ROWS).map(MessageSummary::of).collect(),
-        filters: entry.session.subscriptions.iter().take(ROWS).map(Into::into).collect(),
+        filters: entry.session.subscriptions.iter().take(ROWS).map(cut).collect(),
     }
 }
