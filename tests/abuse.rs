@@ -23,6 +23,9 @@ use support::client::subscribe_packet;
 use support::process::{Process, homing_serve};
 use support::{Connect, Kind, Message, Property, RawClient, V5, V311, Will, now};
 
+/// For wills that are larger than the default bound of a CONNECT.
+const LARGE_CONNECTS: &str = "limits.connect_size=1 MiB";
+
 /// The longest that another client's PINGRESP may take.
 const BOUND: Duration = Duration::from_millis(if cfg!(debug_assertions) { 3_000 } else { 100 });
 /// One after the other: each is to have the machine.
@@ -288,7 +291,7 @@ fn patient_v5(address: SocketAddr, connect: &Connect) -> RawClient {
 fn redelivery_requests_of_a_session_with_a_large_will_and_unreadable_ones_do_not_block_a_thread() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().expect("a directory");
-    let mut command = broker(&[MEMORY]);
+    let mut command = broker(&[MEMORY, LARGE_CONNECTS]);
     command.arg("--data-dir").arg(directory.path());
     let (_process, address) = Process::serve(&mut command);
     measure("redelivery_requests", address, || {
@@ -308,7 +311,8 @@ fn redelivery_requests_of_a_session_with_a_large_will_and_unreadable_ones_do_not
 fn what_one_client_makes_the_broker_hold_does_not_block_a_thread() {
     const WILLS: usize = if cfg!(debug_assertions) { 40 } else { 120 };
     const LONG_FILTERS: usize = if cfg!(debug_assertions) { 200 } else { 1_500 };
-    others_wait_little("wills, filters and outboxes beyond limits.memory", &[MEMORY], |address| {
+    let settings = [MEMORY, LARGE_CONNECTS];
+    others_wait_little("wills, filters and outboxes beyond limits.memory", &settings, |address| {
         let mut deaf = patient(address, &calm("deaf"));
         deaf.subscribe(&[("t", 0)]);
         let mut publisher = patient(address, &calm("publisher"));
