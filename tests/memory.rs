@@ -167,7 +167,7 @@ fn repeat(mut stream: &TcpStream, topic: &str, payloads: &[&str], times: usize) 
 fn redelivery_requests_of_a_stored_session_with_a_large_will() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("a path");
-    let homing = serve(&["--data-dir", path]);
+    let homing = serve(&["--data-dir", path, "--set", "limits.connect_size=1 MiB"]);
     let mut client = RawClient::connect(
         homing.address,
         &Connect::persistent(V5, "c").will(large_will().with(Property::WillDelay(60))),
@@ -387,5 +387,7 @@ fn strangers_in_the_midst_of_a_connect() {
     settle(&mut witness);
     let each = homing.memory("VmHWM").saturating_sub(before) / 1_000;
     println!("{each} B for each stranger");
-    assert!(each < 64 * 1024, "{each} B");
+    // The allocator's class for 60 KiB is 64 KiB, and it keeps some pages of the smaller buffers
+    // before that for ten seconds.
+    assert!(each < 96 * 1024, "{each} B");
 }

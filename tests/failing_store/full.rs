@@ -54,11 +54,16 @@ impl Place {
         let mut serve = homing_serve();
         let data = self.directory.path().join("data");
         serve.arg("--data-dir").arg(data).args(["--set", "store.queue_bytes=1 GiB"]);
+        // For the wills.
+        serve.args(["--set", "limits.connect_size=1 MiB"]);
         let Some(holder) = &self.holder else {
             return Process::serve(serve.args(["--set", "store.size_limit=64 MiB"]));
         };
         let mut inside = Command::new("nsenter");
         inside.args(["--preserve-credentials", "-U", "-m", "-t", &holder.id().to_string(), "--"]);
+        for (name, value) in serve.get_envs() {
+            inside.env(name, value.unwrap_or_default());
+        }
         Process::serve(inside.arg(serve.get_program()).args(serve.get_args()))
     }
 }

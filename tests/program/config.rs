@@ -537,7 +537,12 @@ fn every_key_that_documents_scripts_and_messages_name_exists() {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
-            if path.is_dir() { folders.push(path) } else { files.push(path) }
+            let is_picture = path.extension().is_some_and(|extension| extension == "png");
+            match path.is_dir() {
+                true => folders.push(path),
+                false if is_picture => {}
+                false => files.push(path),
+            }
         }
     }
     let mut named = 0;

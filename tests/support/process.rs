@@ -73,7 +73,8 @@ impl Process {
     pub fn address(&mut self) -> Option<SocketAddr> {
         let mut found = None;
         self.lines_until("an address", |line| {
-            found = address_in(line);
+            // A line of the log may name another address.
+            found = line.contains("listening on").then(|| address_in(line)).flatten();
             found.is_some()
         })?;
         found
