@@ -28,7 +28,7 @@ pub struct StrikeRule {
 pub struct Strikes<K> {
     rule: StrikeRule,
     most: usize,
-    entries: HashMap<K, Entry, Keyed>,
+    entries: HashMap<K, StrikeEntry, Keyed>,
     /// The keys that count, and those that are blocked, each in the order of their ends. An item
     /// whose number differs from that of the entry is stale.
     counting: VecDeque<(K, u64)>,
@@ -37,7 +37,7 @@ pub struct Strikes<K> {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct StrikeEntry {
     count: u32,
     /// The end of the window, or of the block.
     until: Instant,
@@ -71,7 +71,7 @@ impl<K: Clone + Eq + Hash> Strikes<K> {
             self.make_room();
             let until = now + self.rule.window;
             let number = self.number();
-            self.entries.insert(key.clone(), Entry { count: 0, until, is_blocked: false, number });
+            self.entries.insert(key.clone(), StrikeEntry { count: 0, until, is_blocked: false, number });
             self.counting.push_back((key.clone(), number));
         }
         let number = self.number();

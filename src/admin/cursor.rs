@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// A place in a listing of sessions, for one filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cursor {
+pub(super) struct ListCursor {
     /// The number of the shard.
     pub(super) shard: u8,
     /// The slot in the shard.
@@ -14,7 +14,7 @@ pub(super) struct Cursor {
     pub(super) filter: u32,
 }
 
-impl Cursor {
+impl ListCursor {
     /// Returns the text for a URL.
     pub(super) fn encode(self) -> String {
         let mut bytes = [0; 9];
@@ -25,11 +25,11 @@ impl Cursor {
     }
 
     /// Reads the text of a cursor; `None` if it is none.
-    pub(super) fn decode(text: &str) -> Option<Cursor> {
+    pub(super) fn decode(text: &str) -> Option<ListCursor> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let [shard, a, b, c, d, e, f, g, h] = *bytes.as_slice() else { return None };
         let (slot, filter) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-        Some(Cursor { shard, slot, filter })
+        Some(ListCursor { shard, slot, filter })
     }
 }
 
@@ -39,10 +39,10 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_back_and_anything_else_is_none() {
-        let cursor = Cursor { shard: 3, slot: 70_000, filter: 0xdead_beef };
-        assert_eq!(Cursor::decode(&cursor.encode()), Some(cursor));
+        let cursor = ListCursor { shard: 3, slot: 70_000, filter: 0xdead_beef };
+        assert_eq!(ListCursor::decode(&cursor.encode()), Some(cursor));
         for other in ["", "AAAA", "not base64!", &"A".repeat(100)] {
-            assert_eq!(Cursor::decode(other), None);
+            assert_eq!(ListCursor::decode(other), None);
         }
     }
 }

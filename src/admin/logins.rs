@@ -18,12 +18,12 @@ const IDLE: Duration = Duration::from_mins(30);
 /// A login ends after this time, whatever it does.
 const LONGEST: Duration = Duration::from_hours(8);
 
-/// Logins at once. The one without a request for the longest time makes room.
+/// PageLogins at once. The one without a request for the longest time makes room.
 const MOST: usize = 64;
 
 /// The logins.
 #[derive(Default)]
-pub(super) struct Logins(Mutex<HashMap<String, Login>>);
+pub(super) struct PageLogins(Mutex<HashMap<String, Login>>);
 
 #[derive(Clone)]
 struct Login {
@@ -42,7 +42,7 @@ pub(super) struct LoggedIn {
     pub(super) csrf: String,
 }
 
-impl Logins {
+impl PageLogins {
     /// Begins a login. Returns the value of its cookie; `None` if the system has no randomness.
     pub(super) fn begin(&self, now: Instant, caller: Caller) -> Option<String> {
         let text = || Some(URL_SAFE_NO_PAD.encode(*random::<32>().ok()?));
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_login_ends_when_it_is_idle_when_it_is_old_and_at_a_logout() {
-        let (logins, start) = (Logins::default(), Instant::ZERO);
+        let (logins, start) = (PageLogins::default(), Instant::ZERO);
         let idle = logins.begin(start, caller()).expect("randomness");
         assert!(logins.find(start + IDLE - Duration::from_secs(1), &idle).is_some());
         assert!(logins.find(start + IDLE * 2, &idle).is_none());
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn many_logins_push_out_the_one_that_was_not_used_for_the_longest_time() {
-        let (logins, start) = (Logins::default(), Instant::ZERO);
+        let (logins, start) = (PageLogins::default(), Instant::ZERO);
         let first = logins.begin(start, caller()).expect("randomness");
         for n in 1..=MOST as u64 {
             logins.begin(start + Duration::from_secs(n), caller());

@@ -1,7 +1,7 @@
 //! What the HTTP interface knows of the broker.
 
 use super::access::{TokenFile, Tokens};
-use super::logins::Logins;
+use super::logins::PageLogins;
 use crate::broker::observer::Observer;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ pub(super) struct AdminState {
     /// The addresses that the interface is bound to. A request must name one of them as its host.
     bound: Vec<IpAddr>,
     tokens: TokenFile,
-    logins: Logins,
+    logins: PageLogins,
     /// One permit for each shard.
     turns: Vec<Semaphore>,
     /// Callers that wait for a turn, or have one.
@@ -47,7 +47,7 @@ impl AdminState {
             observer: OnceLock::new(),
             bound,
             tokens,
-            logins: Logins::default(),
+            logins: PageLogins::default(),
             turns,
             waiting: AtomicUsize::new(0),
         }
@@ -59,7 +59,7 @@ impl AdminState {
     }
 
     /// Returns the logins of the pages.
-    pub(super) fn logins(&self) -> &Logins {
+    pub(super) fn logins(&self) -> &PageLogins {
         &self.logins
     }
 

@@ -78,8 +78,8 @@ impl LoginCache {
     }
 
     /// Remembers a login that succeeded now. Drops expired entries, and the oldest one if there is
-    /// no room. A grant is forgotten at its end, too. A login that is remembered already keeps its time, so that its hash is computed
-    /// again after the lifetime.
+    /// no room. A grant is forgotten at its end, too. A login that is remembered already keeps its
+    /// time, so that its hash is computed again after the lifetime.
     pub fn remember(&mut self, now: Instant, key: LoginKey, grant: Grant) {
         if self.most == 0 {
             return;

@@ -19,12 +19,12 @@ pub struct FileError {
 enum Cause {
     Unreadable(io::Error),
     Whole(Box<str>),
-    Lines { named: Vec<LineError>, more: usize, of: Place },
+    Lines { named: Vec<LineError>, more: usize, of: LineKind },
 }
 
 /// The meaning of the number of a mistake.
 #[derive(Clone, Copy, Debug, Default)]
-enum Place {
+enum LineKind {
     #[default]
     Line,
     Key,
@@ -42,7 +42,7 @@ struct LineError {
 pub struct LineErrors {
     named: Vec<LineError>,
     more: usize,
-    of: Place,
+    of: LineKind,
 }
 
 impl FileError {
@@ -64,8 +64,8 @@ impl FileError {
             Cause::Whole(what) => vec![format!("{file}: {what}")],
             Cause::Lines { named, more, of } => {
                 let place = match of {
-                    Place::Line => "",
-                    Place::Key => " key ",
+                    LineKind::Line => "",
+                    LineKind::Key => " key ",
                 };
                 let line = |error: &LineError| format!("{file}:{place}{}: {}", error.line, error.what);
                 let mut lines: Vec<String> = named.iter().map(line).collect();
@@ -89,7 +89,7 @@ impl std::error::Error for FileError {}
 impl LineErrors {
     /// Returns the collection for a file of keys, which are numbered from 1.
     pub(super) fn of_keys() -> LineErrors {
-        LineErrors { of: Place::Key, ..LineErrors::default() }
+        LineErrors { of: LineKind::Key, ..LineErrors::default() }
     }
 
     /// Records a mistake. Lines count from 1.

@@ -46,7 +46,7 @@
 //! | `storage` | the store at the start: recovered sessions to their shards |
 //! | `bind` | the sockets of the listeners |
 //! | `connect_limits` | connects a second, and of one address |
-//! | `listener` | accepted sockets to the shards |
+//! | `listener`, `open_listener` | accepted sockets to the shards; what is known of a listener |
 //! | `handshake` | PROXY, TLS and WebSocket before the shard, on threads of its own |
 //! | [`connection`] | the actor of one connection |
 //! | `driver`, [`shard_actor`] | a shard on its thread, and its mailbox |
@@ -71,6 +71,7 @@ mod listener;
 mod logins;
 pub mod message;
 pub mod observer;
+mod open_listener;
 pub mod question;
 mod rate_limit;
 mod settings;
@@ -83,17 +84,17 @@ mod storage;
 mod supervisor;
 mod sys;
 
-use crate::config::{Auth, Config, ListenerAddress};
+use crate::config::{Config, ListenerAddress};
 use crate::mqtt::keyed;
 use crate::net::tls::settings::ClientCertificates;
 use crate::store::{Store, StoreError};
 use handshake::entrance::client_certificates;
 use handshake::reload::TlsReload;
 use observer::Observer;
+pub use open_listener::OpenListener;
 pub use signals::Signals;
 use signals::{Request, Requests};
 pub use start_error::StartError;
-use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -102,49 +103,6 @@ use std::thread::JoinHandle;
 use supervisor::Supervisor;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
-
-/// A listener of a running broker.
-#[derive(Clone, Debug)]
-pub struct OpenListener {
-    /// The address. A port 0 is replaced by the port that the system chose.
-    pub address: ListenerAddress,
-    /// The name, if the operator gave one.
-    pub name: Option<String>,
-    /// The settings of authentication for its clients.
-    pub auth: Auth,
-    /// True with TLS.
-    pub has_tls: bool,
-    /// Whether clients are asked for a certificate.
-    pub client_certificates: ClientCertificates,
-    /// True with WebSocket.
-    pub is_websocket: bool,
-    /// True if each connection begins with a PROXY header.
-    pub has_proxy: bool,
-}
-
-impl OpenListener {
-    /// Returns the IP address if a client speaks plain MQTT there, without anything before it.
-    pub fn plain_address(&self) -> Option<SocketAddr> {
-        match self.address {
-            ListenerAddress::Ip(address) if !(self.has_tls || self.is_websocket || self.has_proxy) => {
-                Some(address)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Writes the address, and behind it what is not plain MQTT, and the name.
-impl fmt::Display for OpenListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address.fmt(f)?;
-        let parts = [(self.has_proxy, "PROXY"), (self.has_tls, "TLS"), (self.is_websocket, "WebSocket")];
-        for (_, part) in parts.iter().filter(|(has, _)| *has) {
-            write!(f, ", {part}")?;
-        }
-        self.name.as_ref().map_or(Ok(()), |name| write!(f, " ({name})"))
-    }
-}
 
 /// A running broker. Dropping the value stops the broker in order.
 pub struct Broker {

@@ -3,11 +3,11 @@
 //! The view is cheap to clone and may live on any thread. Figures come from counters that the
 //! shards report once a second, so reading them costs the shards nothing.
 
-use super::OpenListener;
+use super::open_listener::OpenListener;
 use super::question::{AskShard, CommandShard, ShardAnswer};
 use super::shard_actor::ShardActor;
 use super::statistics::BrokerStatistics;
-use crate::shard::features::administration::{Command, Outcome};
+use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
 use crate::shard::observe::query::Query;
 use crate::shard::{SharedState, shard_of};
 use actix::Addr;
@@ -55,7 +55,7 @@ impl Observer {
     /// # Errors
     /// The shard does not answer within two seconds, or the broker stops. The command may be
     /// carried out all the same.
-    pub async fn command(&self, command: Command) -> Result<Outcome, NoAnswer> {
+    pub async fn command(&self, command: OperatorCommand) -> Result<CommandOutcome, NoAnswer> {
         let shard = self.shards.get(self.shard_of(&command.client_id)).ok_or(NoAnswer)?;
         match tokio::time::timeout(ANSWER, shard.send(CommandShard(command))).await {
             Ok(Ok(outcome)) => Ok(outcome),

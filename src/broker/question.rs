@@ -1,7 +1,7 @@
 //! Questions and commands of operators to one shard, and the answers with what the sockets say.
 
 use crate::session::outbound::stall::Stall;
-use crate::shard::features::administration::{Command, Outcome};
+use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
 use crate::shard::observe::query::{Query, QueryAnswer};
 use crate::shard::slots::SessionId;
 use actix::Message;
@@ -16,10 +16,10 @@ impl Message for AskShard {
 
 /// Carries out a command of an operator in a shard.
 #[derive(Clone, Debug)]
-pub struct CommandShard(pub Command);
+pub struct CommandShard(pub OperatorCommand);
 
 impl Message for CommandShard {
-    type Result = Outcome;
+    type Result = CommandOutcome;
 }
 
 /// The answer of a shard.

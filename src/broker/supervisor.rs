@@ -1,6 +1,5 @@
 //! Starts and stops the parts of the broker, in order.
 
-use super::OpenListener;
 use super::connect_limits::{AddressLimit, ConnectRate, ConnectRates};
 use super::dump::{self, InspectShard};
 use super::events::{EventListeners, EventLog, EventTopics};
@@ -13,6 +12,7 @@ use super::message::{
     AclChanged, BansChanged, ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged,
 };
 use super::observer::Observer;
+use super::open_listener::OpenListener;
 use super::settings::settings;
 use super::signals::Request;
 use super::start_error::StartError;

@@ -129,8 +129,8 @@ configuration! {
             elsewhere: "mosquitto and FlashMQ `password_file`";
         /// The methods of authentication, in their order. The first method that fits the client's
         /// credentials decides. "certificate": the name in the client's verified certificate.
-        /// "password": `password_file`. "scram": SCRAM-SHA-256 with the users of `password_file` who
-        /// have a $scram-sha-256$ line, for 5.0 clients that name it as Authentication Method.
+        /// "password": `password_file`. "scram": SCRAM-SHA-256 with the users of `password_file`
+        /// who have a $scram-sha-256$ line, for 5.0 clients that name it as Authentication Method.
         /// "jwt": a token, signed with a key of `jwt_keys`. A user who is not in the password file,
         /// and a password that is no token, are left to the next method.
         methods: Vec<String> = Vec::new(),
@@ -159,8 +159,8 @@ configuration! {
         jwt_from: JwtFrom = JwtFrom::Password,
             ValueType::OneOf(JwtFrom::WORDS).only(),
             elsewhere: "EMQX `authentication.from`";
-        /// Threads that check passwords and tokens. With "auto" it is 1 below 4 cores, else a quarter of the
-        /// cores. They run with lower priority than the threads of connections.
+        /// Threads that check passwords and tokens. With "auto" it is 1 below 4 cores, else a
+        /// quarter of the cores. They run with lower priority than the threads of connections.
         workers: usize = 0,
             ValueType::Integer(1, 64).or("auto", "1 below 4 cores, else a quarter of them"),
             why: "A hash may take 40 ms. Logins must not delay the messages of others.";
@@ -296,8 +296,8 @@ configuration! {
             why: "A payload of 1 MiB fits. The protocol ends at 256 MiB.",
             standard: "5.0 clients are told it as Maximum Packet Size [MQTT-3.2.2-15].",
             elsewhere: "mosquitto, EMQX (`mqtt.`) and FlashMQ `max_packet_size`, NATS `max_payload`";
-        /// The largest CONNECT that is accepted, if `packet_size` is not lower. A will and a token in
-        /// the password count. A client that sends a larger CONNECT is disconnected.
+        /// The largest CONNECT that is accepted, if `packet_size` is not lower. A will and a token
+        /// in the password count. A client that sends a larger CONNECT is disconnected.
         connect_size: ByteSize = ByteSize::kib(64),
             ValueType::Size(ONE_KIB, LARGEST_PACKET).only(),
             why: "A client that nothing has authenticated can use little memory.";

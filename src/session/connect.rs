@@ -119,8 +119,8 @@ impl Negotiated {
     }
 
     /// Returns the CONNACK of an accepted CONNECT. A 5.0 client is told each value that differs
-    /// from its request. `receive_maximum` is the broker's, and `assigned` is the client identifier that the broker chose, if it chose
-    /// one.
+    /// from its request. `receive_maximum` is the broker's, and `assigned` is the client identifier
+    /// that the broker chose, if it chose one.
     pub fn connack<'a>(
         &self,
         connect: &Connect<'_>,

@@ -34,8 +34,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Drops the messages in memory that the client of a session may not read. Shared messages go to
-    /// another member of their group.
+    /// Drops the messages in memory that the client of a session may not read. Shared messages go
+    /// to another member of their group.
     pub(crate) fn drop_unreadable(&mut self, now: Instant, id: SessionId) {
         let Core { sessions, access, counters, turn, .. } = &mut *self.core;
         if !access.are_on() {

@@ -8,122 +8,28 @@
 //! | success | CONNECT is handled, CONNACK has the last data | AUTH 0x00 has the last data |
 //! | failure | CONNACK with a reason | DISCONNECT with a reason |
 //!
-//! `network.connect_timeout` bounds an exchange: before CONNACK the time of CONNECT continues, and a
-//! re-authentication has the same time of its own.
+//! `network.connect_timeout` bounds an exchange: before CONNACK the time of CONNECT continues, and
+//! a re-authentication has the same time of its own.
 
-use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::{self, Decoded};
 use crate::mqtt::packet::{Auth, Packet, ProtocolVersion, ReasonCode};
 use crate::session::authentication::EnhancedMethod;
 use crate::session::connect::ConnectRefusal;
 use crate::session::{Violation, disconnect};
-use crate::shard::authentication::{AuthDecision, AuthExchange, Authentication, Challenge, ExchangeStep};
+use crate::shard::authentication::{AuthDecision, Authentication, Challenge};
 use crate::shard::connect::ConnectRequest;
 use crate::shard::connection::{Leaves, Phase};
 use crate::shard::core::Core;
 use crate::shard::flow::Flow;
 use crate::shard::lifecycle::Lifecycle;
+use crate::shard::pending_exchange::{
+    EnhancedProof, ExchangeEnd, PendingExchange, check_method, protocol_error,
+};
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
-use std::sync::Arc;
-use zeroize::Zeroizing;
 
 /// The largest AUTH packet before CONNACK in bytes. An unknown peer must not fill the memory.
 const LARGEST_AUTH: u32 = 4_096;
-
-/// An exchange of AUTH packets that waits for the client.
-#[derive(Debug)]
-pub(crate) struct PendingExchange {
-    method: EnhancedMethod,
-    exchange: Arc<dyn AuthExchange>,
-    end: Option<ExchangeEnd>,
-    /// The bytes of CONNECT, which is handled at the end of the exchange. Empty in a
-    /// re-authentication, and while CONNECT is being handled.
-    connect: Zeroizing<Vec<u8>>,
-    charge: Charge,
-}
-
-/// The result of an exchange.
-#[derive(Debug)]
-pub(crate) struct ExchangeEnd {
-    pub decision: AuthDecision,
-    pub proof: EnhancedProof,
-    /// The number of revocations at the time of the decision.
-    pub revocations: u32,
-}
-
-/// The Authentication Method that a client has used, and the last data of the broker.
-#[derive(Debug)]
-pub(crate) struct EnhancedProof {
-    pub method: EnhancedMethod,
-    pub data: Box<[u8]>,
-}
-
-impl PendingExchange {
-    /// Begins to wait for the client's answer.
-    pub(crate) fn new(method: EnhancedMethod, exchange: Arc<dyn AuthExchange>) -> PendingExchange {
-        let connect = Zeroizing::default();
-        PendingExchange { method, exchange, end: None, connect, charge: Charge::NONE }
-    }
-
-    /// Returns the user name that the client wants to prove.
-    pub(crate) fn user(&self) -> &str {
-        self.exchange.user()
-    }
-
-    /// Keeps the bytes of CONNECT until the end of the exchange.
-    pub(crate) fn keep_connect(&mut self, bytes: Zeroizing<Vec<u8>>) {
-        self.charge.set(bytes.capacity());
-        self.connect = bytes;
-    }
-
-    /// Removes and returns the bytes of CONNECT.
-    pub(crate) fn take_connect(&mut self) -> Zeroizing<Vec<u8>> {
-        self.charge.set(0);
-        std::mem::take(&mut self.connect)
-    }
-
-    /// Returns the length of the CONNECT that is kept.
-    pub(crate) fn connect_len(&self) -> usize {
-        self.connect.len()
-    }
-
-    /// Removes and returns the result, if there is one.
-    pub(crate) fn take_end(&mut self) -> Option<ExchangeEnd> {
-        self.end.take()
-    }
-
-    /// Takes the client's answer to the challenge. Returns the next challenge, or `None` if the
-    /// exchange has its result. `revocations` is the number of revocations so far. Costs two HMACs
-    /// with SCRAM.
-    ///
-    /// # Errors
-    /// The packet is not an answer to this exchange.
-    fn answer(&mut self, auth: &Auth<'_>, revocations: u32) -> Result<Option<Box<[u8]>>, Violation> {
-        check_method(self.method, auth)?;
-        if auth.reason != ReasonCode::CONTINUE_AUTHENTICATION {
-            // 5.0 [MQTT-4.12.0-3]
-            return Err(protocol_error("an answer to a challenge that is not AUTH with 0x18"));
-        }
-        match self.exchange.answer(auth.data.unwrap_or_default()) {
-            ExchangeStep::Challenge(Challenge { data, exchange }) => {
-                self.exchange = exchange;
-                Ok(Some(data))
-            }
-            ExchangeStep::Decided { decision, data } => {
-                let proof = EnhancedProof { method: self.method, data };
-                self.end = Some(ExchangeEnd { decision, proof, revocations });
-                Ok(None)
-            }
-        }
-    }
-}
-
-impl Recount for PendingExchange {
-    fn recount(&self) -> Recounted {
-        Recounted { held: self.connect.capacity(), charged: self.charge.bytes() }
-    }
-}
 
 /// Before CONNACK.
 impl Lifecycle<'_> {
@@ -179,10 +85,10 @@ impl Lifecycle<'_> {
         let revocations = connections.revocations();
         let Some(pending) = connections.exchange_mut(id) else { return Ok(Flow::Closed) };
         // With a result, CONNECT has waited, and this AUTH has been answered already.
-        if pending.end.is_none()
+        if !pending.has_end()
             && let Some(data) = pending.answer(auth, revocations)?
         {
-            let method = pending.method;
+            let method = pending.method();
             return if put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, self.core) {
                 Ok(Flow::Continue)
             } else {
@@ -382,17 +288,4 @@ fn put_auth(
     let fits = connection.wire.put(&Packet::Auth(auth)).is_ok();
     core.touch(id);
     fits
-}
-
-/// Checks that an AUTH names the method of the connection.
-// 5.0 [MQTT-4.12.0-5], [MQTT-4.12.1-1]
-fn check_method(method: EnhancedMethod, auth: &Auth<'_>) -> Result<(), Violation> {
-    if auth.method == Some(method.name()) {
-        return Ok(());
-    }
-    Err(protocol_error("AUTH with another Authentication Method than CONNECT"))
-}
-
-fn protocol_error(what: &'static str) -> Violation {
-    Violation { reason: ReasonCode::PROTOCOL_ERROR, what }
 }

@@ -3,70 +3,19 @@
 //! Address, certificate and client identifier are checked before authentication. The user is
 //! checked after it, so that nobody learns without the right credentials that a user is banned.
 
-use crate::access::bans::{Ban, BanList};
+use crate::access::bans::Ban;
 use crate::access::identity::Identity;
-use crate::access::strikes::{StrikeRule, Strikes};
-use crate::mqtt::keyed::Keyed;
 use crate::mqtt::packet::ReasonCode;
 use crate::session::connect::ConnectRefusal;
-use crate::shard::Shard;
 use crate::shard::core::Core;
-use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::flapping::FlappingKey;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// Clients of one shard whose connects are counted. The oldest one makes room.
-const COUNTED: usize = 16_384;
-
-/// The connects of clients, by client identifier and user. Both are verified: nobody else can get a
-/// client banned.
-pub(crate) type Flapping = Strikes<FlappingKey>;
-
-/// Stands for a client identifier and a verified user. Takes 16 bytes, however long both are. The
-/// hash has the key of the process, so nobody can choose a client that has the key of another one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FlappingKey([u64; 2]);
-
-impl FlappingKey {
-    fn new(client_id: &str, user: &str) -> FlappingKey {
-        // The number in front makes two different hashes.
-        FlappingKey([0_u8, 1].map(|number| Keyed.hash_one((number, client_id, user))))
-    }
-}
-
-impl Shard {
-    /// Bans clients that connect as often as the rule says. Only clients with a verified user count.
-    pub fn limit_flapping(&mut self, rule: StrikeRule) {
-        self.core.flapping = Some(Strikes::new(rule, COUNTED));
-    }
-
-    /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds the connected
-    /// clients that are banned now with [`Self::disconnect_if_banned`].
-    pub fn replace_bans(&mut self, bans: Option<Arc<BanList>>) {
-        self.core.bans = bans;
-    }
-
-    /// Returns the bans; `None` if none are configured.
-    pub fn bans(&self) -> Option<&Arc<BanList>> {
-        self.core.bans.as_ref()
-    }
-
-    /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
-    /// certificate, if one holds.
-    // 5.0 section 3.14.2.1: 0x8A stands in CONNACK alone.
-    pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) {
-        if let Some(ban) = origin.or_else(|| ban_of_session(now, id, &self.core)) {
-            let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
-            self.disconnect(now, id, reason, DisconnectCause::Banned(ban));
-        }
-    }
-}
-
 /// Returns the ban of the session of a connection, if one holds.
-fn ban_of_session(now: Instant, id: ConnectionId, core: &Core) -> Option<Ban> {
+pub(crate) fn ban_of_session(now: Instant, id: ConnectionId, core: &Core) -> Option<Ban> {
     let bans = core.bans.as_ref()?;
     let session_entry = core.connections.get(id)?.session.and_then(|session| core.sessions.get(session))?;
     let unix_ms = core.dead_letters.wall().at(now);
@@ -96,7 +45,8 @@ pub(super) fn check_client(
     }
 }
 
-/// Checks the user of a CONNECT whose credentials are right, and the connects of this client before.
+/// Checks the user of a CONNECT whose credentials are right, and the connects of this client
+/// before.
 ///
 /// # Errors
 /// The refusal, if the user is banned, or if the client connected too often.

@@ -44,7 +44,8 @@
 //! |---|---|
 //! | [`connection`], [`session_entry`] | one connection, one session |
 //! | [`arrival`] | what is known of a connection before its first packet |
-//! | [`authentication`] | requests to the authenticator, and decisions |
+//! | [`authentication`], `pending_exchange` | requests to the authenticator, decisions, AUTH exchanges |
+//! | `flapping` | the connects of each client, counted |
 //! | `publication` | one message on its way |
 //! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
 //! | [`access`] | the topics that clients may write and read |
@@ -78,6 +79,7 @@ pub mod exchange;
 mod fan_out;
 mod fans;
 pub mod features;
+mod flapping;
 mod flow;
 pub mod io;
 mod leave;
@@ -85,6 +87,7 @@ mod lifecycle;
 pub mod listener_terms;
 pub mod observe;
 mod own_publications;
+mod pending_exchange;
 mod publication;
 mod publish;
 mod rates;
@@ -106,7 +109,9 @@ pub mod turn;
 mod work;
 
 use crate::access::acl::Acl;
+use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
+use crate::access::strikes::StrikeRule;
 use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
@@ -127,7 +132,7 @@ use effects::{DelayedRequest, Effects, PageRequest};
 use exchange::outbound::PeerBatch;
 use exchange::underway::Underway;
 use fans::Fans;
-use features::administration::{self, Command, Outcome};
+use features::administration::{self, CommandOutcome, OperatorCommand};
 use features::delayed::Delayed;
 use lifecycle::Lifecycle;
 use observe::client_events::DisconnectCause;
@@ -328,8 +333,35 @@ impl Shard {
         self.disconnect(now, id, Some(ReasonCode::SERVER_SHUTTING_DOWN), DisconnectCause::Shutdown);
     }
 
+    /// Bans clients that connect as often as the rule says. Only clients with a verified user
+    /// count.
+    pub fn limit_flapping(&mut self, rule: StrikeRule) {
+        self.core.flapping = Some(flapping::counted(rule));
+    }
+
+    /// Replaces the bans; `None` for none. They hold for each CONNECT from now on. The caller finds
+    /// the connected clients that are banned now with [`Self::disconnect_if_banned`].
+    pub fn replace_bans(&mut self, bans: Option<Arc<BanList>>) {
+        self.core.bans = bans;
+    }
+
+    /// Returns the bans; `None` if none are configured.
+    pub fn bans(&self) -> Option<&Arc<BanList>> {
+        self.core.bans.as_ref()
+    }
+
+    /// Disconnects a client with 0x98 if it is banned. `origin` is the ban of its address or of its
+    /// certificate, if one holds.
+    // 5.0 section 3.14.2.1: 0x8A stands in CONNACK alone.
+    pub fn disconnect_if_banned(&mut self, now: Instant, id: ConnectionId, origin: Option<Ban>) {
+        if let Some(ban) = origin.or_else(|| bans::ban_of_session(now, id, &self.core)) {
+            let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
+            self.disconnect(now, id, reason, DisconnectCause::Banned(ban));
+        }
+    }
+
     /// Carries out a command of an operator.
-    pub fn carry_out(&mut self, now: Instant, command: &Command) -> Outcome {
+    pub fn carry_out(&mut self, now: Instant, command: &OperatorCommand) -> CommandOutcome {
         administration::carry_out(now, command, &mut self.lifecycle())
     }
 

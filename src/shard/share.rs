@@ -116,9 +116,9 @@ impl Routing<'_> {
 
     /// Offers the message to the next members. Stops when a member of this shard takes the message,
     /// or when the message is sent to another shard. If all members refuse the message, ends it
-    /// with [`Self::end_refused`]. Returns `Unmatched` if the group is gone, or no member is eligible
-    /// or may read the message. `offered` tells which members refused the message before. `cause` is the drop
-    /// reason that is counted if every member refuses.
+    /// with [`Self::end_refused`]. Returns `Unmatched` if the group is gone, or no member is
+    /// eligible or may read the message. `offered` tells which members refused the message before.
+    /// `cause` is the drop reason that is counted if every member refuses.
     fn share_to_next(
         &mut self,
         now: Instant,
@@ -547,9 +547,9 @@ impl Routing<'_> {
     }
 
     /// Returns where members of a group may have room for a QoS 1 or 2 message, or `None` if there
-    /// is no such group. Members of this shard that may not read the message do not count. Looks at [`LOOKED_AT`] members at most, and stops at the
-    /// first member of this shard that has room. A group of more than [`LOOKED_AT`] members counts
-    /// as one with room here.
+    /// is no such group. Members of this shard that may not read the message do not count. Looks at
+    /// [`LOOKED_AT`] members at most, and stops at the first member of this shard that has room. A
+    /// group of more than [`LOOKED_AT`] members counts as one with room here.
     pub(crate) fn room_in_group(&mut self, now: Instant, wanted: Wanted<'_>) -> Option<GroupRoom> {
         let Wanted { share, topic, size } = wanted;
         let members = self.routes.router.group_of(share).and_then(|id| self.routes.router.group(id))?;

@@ -1,14 +1,14 @@
 //! The overview, the list of clients, one client, and the actions on it.
 
 use super::views::{ClientView, InFlightRow, QueueRow, segment, sentence, until};
-use super::{ActionForm, Frame, State, failed, login_of, login_of_form, render, see};
+use super::{ActionForm, LoginFrame, State, failed, login_of, login_of_form, render, see};
 use crate::admin::access::Scope;
 use crate::admin::problem::problem;
 use crate::admin::routes::Failed;
 use crate::admin::routes::clients::{ListParameters, Listed, carry_out, find, list_sessions};
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
-use crate::shard::features::administration::Action;
+use crate::shard::features::administration::OperatorAction;
 use crate::time::Instant;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -20,7 +20,7 @@ const STUCK: usize = 20;
 #[derive(Template)]
 #[template(path = "overview.html", config = "src/admin/askama.toml")]
 struct OverviewPage {
-    login: Option<Frame>,
+    login: Option<LoginFrame>,
     stuck: Vec<ClientView>,
     more: bool,
     totals: Vec<(&'static str, String)>,
@@ -30,7 +30,7 @@ struct OverviewPage {
 #[derive(Template)]
 #[template(path = "clients.html", config = "src/admin/askama.toml")]
 struct ClientsPage {
-    login: Option<Frame>,
+    login: Option<LoginFrame>,
     stuck: Vec<ClientView>,
     prefix: String,
     state: String,
@@ -41,7 +41,7 @@ struct ClientsPage {
 #[derive(Template)]
 #[template(path = "client.html", config = "src/admin/askama.toml")]
 struct ClientPage {
-    login: Option<Frame>,
+    login: Option<LoginFrame>,
     csrf: String,
     row: ClientView,
     cause: Option<String>,
@@ -170,7 +170,7 @@ pub(super) async fn disconnect(
     state: State,
     form: web::Form<ActionForm>,
 ) -> HttpResponse {
-    act(&request, &path, &state, &form, Action::Disconnect).await
+    act(&request, &path, &state, &form, OperatorAction::Disconnect).await
 }
 
 pub(super) async fn end(
@@ -183,7 +183,7 @@ pub(super) async fn end(
         let detail = "the client id that you wrote is not the one of this page; go back and write it again";
         return problem(StatusCode::CONFLICT, "not-confirmed", detail);
     }
-    act(&request, &path, &state, &form, Action::EndSession).await
+    act(&request, &path, &state, &form, OperatorAction::EndSession).await
 }
 
 async fn act(
@@ -191,7 +191,7 @@ async fn act(
     client_id: &str,
     state: &State,
     form: &ActionForm,
-    action: Action,
+    action: OperatorAction,
 ) -> HttpResponse {
     let login = match login_of_form(request, state, &form.csrf) {
         Ok(login) => login,
@@ -199,7 +199,7 @@ async fn act(
     };
     let Some(observer) = state.observer() else { return failed(&Failed::Starting) };
     match carry_out(observer, &login.caller, client_id, action).await {
-        Ok(()) if action == Action::EndSession => see("/clients"),
+        Ok(()) if action == OperatorAction::EndSession => see("/clients"),
         Ok(()) => see(&format!("/clients/{}", segment(client_id))),
         Err(error) => failed(&error),
     }

@@ -1,6 +1,6 @@
 //! The login page: a token of `homing admin-token` begins a login.
 
-use super::{ActionForm, COOKIE_NAME, Frame, State, cookie, login_of_form, render, see};
+use super::{ActionForm, COOKIE_NAME, LoginFrame, State, cookie, login_of_form, render, see};
 use crate::clock;
 use actix_web::http::header::SET_COOKIE;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -11,7 +11,7 @@ use tracing::{info, warn};
 #[derive(Template)]
 #[template(path = "login.html", config = "src/admin/askama.toml")]
 struct LoginPage {
-    login: Option<Frame>,
+    login: Option<LoginFrame>,
     failed: bool,
 }
 

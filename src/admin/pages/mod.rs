@@ -23,16 +23,16 @@ use serde::Deserialize;
 const COOKIE_NAME: &str = "homing_login";
 
 /// What the frame of every page shows of a login.
-struct Frame {
+struct LoginFrame {
     name: String,
     scope: Scope,
     csrf: String,
 }
 
-impl From<&LoggedIn> for Frame {
-    fn from(login: &LoggedIn) -> Frame {
+impl From<&LoggedIn> for LoginFrame {
+    fn from(login: &LoggedIn) -> LoginFrame {
         let Caller { name, scope } = login.caller.clone();
-        Frame { name, scope, csrf: login.csrf.clone() }
+        LoginFrame { name, scope, csrf: login.csrf.clone() }
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::{Failed, ask, caller};
 use crate::admin::access::{Caller, Scope};
-use crate::admin::cursor::Cursor;
+use crate::admin::cursor::ListCursor;
 use crate::admin::state::AdminState;
 use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::mqtt::packet::ProtocolVersion;
 use crate::session::outbound::stall::Stall;
-use crate::shard::features::administration::{Action, Command, Outcome};
+use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand};
 use crate::shard::observe::query::{
     InFlightSummary, MessageSummary, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary,
 };
@@ -34,35 +34,35 @@ const MOST: usize = 1_000;
 /// The parameters of a listing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::admin) struct ListParameters {
+pub(crate) struct ListParameters {
     limit: Option<usize>,
     cursor: Option<String>,
-    pub(in crate::admin) state: Option<String>,
-    pub(in crate::admin) prefix: Option<String>,
+    pub(crate) state: Option<String>,
+    pub(crate) prefix: Option<String>,
     user: Option<String>,
     min_queued: Option<usize>,
     min_in_flight: Option<usize>,
     /// A duration such as `10s`.
-    pub(in crate::admin) min_unacked_age: Option<String>,
+    pub(crate) min_unacked_age: Option<String>,
 }
 
 /// A page of a listing.
-pub(in crate::admin) struct Listed {
+pub(crate) struct Listed {
     /// The sessions, each with what its socket says.
-    pub(in crate::admin) rows: Vec<(SessionSummary, Option<SocketFacts>)>,
+    pub(crate) rows: Vec<(SessionSummary, Option<SocketFacts>)>,
     /// The place of the next page; `None` at the end.
-    pub(in crate::admin) next: Option<Cursor>,
+    pub(crate) next: Option<ListCursor>,
 }
 
 impl ListParameters {
     /// Returns the parameters for clients that have left a message unacknowledged for a time.
-    pub(in crate::admin) fn stuck(limit: usize, age: &str) -> ListParameters {
+    pub(crate) fn stuck(limit: usize, age: &str) -> ListParameters {
         let min_unacked_age = Some(age.to_owned());
         ListParameters { limit: Some(limit), min_unacked_age, ..ListParameters::default() }
     }
 
     /// Reads the query string.
-    pub(in crate::admin) fn read(request: &HttpRequest) -> Result<ListParameters, Failed> {
+    pub(crate) fn read(request: &HttpRequest) -> Result<ListParameters, Failed> {
         let query = actix_web::web::Query::<ListParameters>::from_query(request.query_string());
         query.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
     }
@@ -98,10 +98,7 @@ impl ListParameters {
 }
 
 /// Lists sessions. A page may be short; only an answer without `next` is the last one.
-pub(in crate::admin) async fn list(
-    request: HttpRequest,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
+pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
     let listed = list_sessions(&state, observer, &ListParameters::read(&request)?).await?;
@@ -117,7 +114,7 @@ pub(in crate::admin) async fn list(
 ///
 /// # Errors
 /// A parameter or the cursor is not valid, or a shard does not answer.
-pub(in crate::admin) async fn list_sessions(
+pub(crate) async fn list_sessions(
     state: &AdminState,
     observer: &Observer,
     parameters: &ListParameters,
@@ -126,10 +123,10 @@ pub(in crate::admin) async fn list_sessions(
     let mut hasher = DefaultHasher::new();
     filter.hash(&mut hasher);
     let hash = hasher.finish() as u32;
-    let is_own = |cursor: &Cursor| cursor.filter == hash && usize::from(cursor.shard) < observer.shards();
+    let is_own = |cursor: &ListCursor| cursor.filter == hash && usize::from(cursor.shard) < observer.shards();
     let mut at = match &parameters.cursor {
-        None => Some(Cursor { shard: 0, slot: 0, filter: hash }),
-        Some(text) => Some(Cursor::decode(text).filter(is_own).ok_or(Failed::Cursor)?),
+        None => Some(ListCursor { shard: 0, slot: 0, filter: hash }),
+        Some(text) => Some(ListCursor::decode(text).filter(is_own).ok_or(Failed::ListCursor)?),
     };
     let (started, mut rows, mut bytes) = (clock::now(), Vec::new(), 0);
     let has_room = |rows: usize, bytes: usize| rows < limit && bytes < BYTES;
@@ -141,9 +138,9 @@ pub(in crate::admin) async fn list_sessions(
         bytes += found.iter().map(|row| row.client_id.len()).sum::<usize>();
         rows.extend(found.iter().map(|row| (row.clone(), answer.socket_of(row.id).cloned())));
         at = match next {
-            Some(slot) => Some(Cursor { slot: *slot, ..cursor }),
+            Some(slot) => Some(ListCursor { slot: *slot, ..cursor }),
             None if usize::from(cursor.shard) + 1 < observer.shards() => {
-                Some(Cursor { shard: cursor.shard + 1, slot: 0, ..cursor })
+                Some(ListCursor { shard: cursor.shard + 1, slot: 0, ..cursor })
             }
             None => None,
         };
@@ -152,7 +149,7 @@ pub(in crate::admin) async fn list_sessions(
 }
 
 /// Returns one session with its messages and filters.
-pub(in crate::admin) async fn one(
+pub(crate) async fn one(
     request: HttpRequest,
     path: Path<String>,
     state: Data<AdminState>,
@@ -171,7 +168,7 @@ pub(in crate::admin) async fn one(
 ///
 /// # Errors
 /// There is no such session, or its shard does not answer.
-pub(in crate::admin) async fn find(
+pub(crate) async fn find(
     state: &AdminState,
     observer: &Observer,
     client_id: &str,
@@ -188,28 +185,28 @@ pub(in crate::admin) async fn find(
 }
 
 /// Disconnects a client. Its session stays.
-pub(in crate::admin) async fn disconnect(
+pub(crate) async fn disconnect(
     request: HttpRequest,
     path: Path<String>,
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
-    act(&request, &path, &state, Action::Disconnect).await
+    act(&request, &path, &state, OperatorAction::Disconnect).await
 }
 
 /// Ends the session of a client, with its queue.
-pub(in crate::admin) async fn end(
+pub(crate) async fn end(
     request: HttpRequest,
     path: Path<String>,
     state: Data<AdminState>,
 ) -> Result<HttpResponse, Failed> {
-    act(&request, &path, &state, Action::EndSession).await
+    act(&request, &path, &state, OperatorAction::EndSession).await
 }
 
 async fn act(
     request: &HttpRequest,
     client_id: &str,
     state: &AdminState,
-    action: Action,
+    action: OperatorAction,
 ) -> Result<HttpResponse, Failed> {
     let caller = caller(request, Scope::Operator)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
@@ -221,22 +218,22 @@ async fn act(
 ///
 /// # Errors
 /// The caller's scope is too small, there is no such client, or its shard does not answer.
-pub(in crate::admin) async fn carry_out(
+pub(crate) async fn carry_out(
     observer: &Observer,
     caller: &Caller,
     client_id: &str,
-    action: Action,
+    action: OperatorAction,
 ) -> Result<(), Failed> {
     if caller.scope < Scope::Operator {
         return Err(Failed::Forbidden(Scope::Operator));
     }
-    let outcome = observer.command(Command { client_id: client_id.into(), action }).await;
+    let outcome = observer.command(OperatorCommand { client_id: client_id.into(), action }).await;
     let shown: String = client_id.chars().take(256).collect();
     info!(target: "homing::audit", who = %caller.name, scope = %caller.scope, ?action, client_id = ?shown, ?outcome, "an operator acted on a client");
     match outcome {
-        Ok(Outcome::Done) => Ok(()),
-        Ok(Outcome::NoSuchClient) => Err(Failed::NoSuchClient),
-        Ok(Outcome::NotConnected) => Err(Failed::NotConnected),
+        Ok(CommandOutcome::Done) => Ok(()),
+        Ok(CommandOutcome::NoSuchClient) => Err(Failed::NoSuchClient),
+        Ok(CommandOutcome::NotConnected) => Err(Failed::NotConnected),
         Err(_) => Err(Failed::Busy),
     }
 }

@@ -10,7 +10,7 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Answers with all metrics. A client on this machine needs no token, others need that of a viewer.
-pub(in crate::admin) async fn metrics(request: HttpRequest, state: Data<AdminState>) -> HttpResponse {
+pub(crate) async fn metrics(request: HttpRequest, state: Data<AdminState>) -> HttpResponse {
     if !is_local(&request)
         && let Err(failed) = caller(&request, Scope::Viewer)
     {

@@ -6,12 +6,12 @@ use actix_web::{HttpResponse, http::StatusCode};
 use serde_json::json;
 
 /// Answers 200 as long as the process answers.
-pub(in crate::admin) async fn healthz() -> HttpResponse {
+pub(crate) async fn healthz() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; charset=utf-8").body("ok\n")
 }
 
 /// Answers 200 if clients can connect and the store takes messages, else 503 with the reasons.
-pub(in crate::admin) async fn readyz(state: Data<AdminState>) -> HttpResponse {
+pub(crate) async fn readyz(state: Data<AdminState>) -> HttpResponse {
     let Some(observer) = state.observer() else {
         return answer(StatusCode::SERVICE_UNAVAILABLE, "starting", false);
     };

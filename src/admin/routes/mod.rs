@@ -23,7 +23,7 @@ pub(super) enum Failed {
     /// A parameter is not valid.
     Parameter(String),
     /// The cursor is none, or belongs to another listing.
-    Cursor,
+    ListCursor,
     /// Nothing proves who asks.
     Unauthorized,
     /// The caller's scope is too small; this one is needed.
@@ -44,7 +44,7 @@ impl Failed {
     fn parts(&self) -> (StatusCode, &'static str, String) {
         match self {
             Failed::Parameter(what) => (StatusCode::BAD_REQUEST, "invalid-parameter", what.clone()),
-            Failed::Cursor => (
+            Failed::ListCursor => (
                 StatusCode::BAD_REQUEST,
                 "invalid-cursor",
                 "the cursor is not one of this listing; begin again without it".to_owned(),

@@ -11,10 +11,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
 /// Returns the totals, as of the shards' last reports.
-pub(in crate::admin) async fn overview(
-    request: HttpRequest,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
+pub(crate) async fn overview(request: HttpRequest, state: Data<AdminState>) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
     let (statistics, shared) = (observer.statistics(), observer.shared());

@@ -206,7 +206,7 @@ impl TokenVerifier {
 }
 
 /// The parts of the compact serialization (RFC 7515 section 7.1), still in base64url.
-struct Parts<'a> {
+struct TokenParts<'a> {
     header: &'a [u8],
     claims: &'a [u8],
     signature: &'a [u8],
@@ -214,13 +214,13 @@ struct Parts<'a> {
     signed: &'a [u8],
 }
 
-fn split(token: &[u8]) -> Option<Parts<'_>> {
+fn split(token: &[u8]) -> Option<TokenParts<'_>> {
     let mut dots = token.iter().enumerate().filter(|(_, byte)| **byte == b'.').map(|(at, _)| at);
     let (first, second) = (dots.next()?, dots.next()?);
     if dots.next().is_some() {
         return None;
     }
-    Some(Parts {
+    Some(TokenParts {
         header: token.get(..first)?,
         claims: token.get(first + 1..second)?,
         signature: token.get(second + 1..)?,

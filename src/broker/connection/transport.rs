@@ -109,8 +109,8 @@ impl Transport {
     }
 
     /// Reads up to `size` bytes, if the reactor has reported bytes since the socket was last empty.
-    /// Makes no system call otherwise. With codecs, the bytes that are kept of a record come first in the buffer;
-    /// the number does not count them.
+    /// Makes no system call otherwise. With codecs, the bytes that are kept of a record come first
+    /// in the buffer; the number does not count them.
     ///
     /// # Errors
     /// The system's, if the connection failed. "Would block" is [`SocketRead::Nothing`].
@@ -136,8 +136,8 @@ impl Transport {
         self.socket.poll_read_ready(cx).map_ok(drop)
     }
 
-    /// Reads up to `size` bytes that the kernel has now, even if the reactor has not reported them. After a
-    /// pause of the whole process the reactor has not, though the bytes came long ago.
+    /// Reads up to `size` bytes that the kernel has now, even if the reactor has not reported them.
+    /// After a pause of the whole process the reactor has not, though the bytes came long ago.
     ///
     /// # Errors
     /// The system's, "would block" among them.
