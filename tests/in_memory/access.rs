@@ -1,14 +1,13 @@
 //! The rules of an ACL over whole shards: shared messages that some members may not read, sessions
 //! that get another user, and rules that change.
 
-use crate::client::{connect, encoded, enter, named_at, publish, send, subscribe};
+use crate::client::{connect, encoded, enter, named_at, publish, send, subscribe, take};
 use crate::driver::{self, LinkId, MemoryDriver};
 use homing::access::acl::Acl;
 use homing::access::identity::{Identity, IdentitySource};
 use homing::auth::acl_file;
-use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
-    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, QoS,
     Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
 };
 use homing::session::authentication::{Anonymous, AuthMethod, AuthPolicy};
@@ -54,30 +53,6 @@ fn user(driver: &mut MemoryDriver, user_name: &str, client_id: &str, session_exp
     enter(driver, Connect { properties, user_name: Some(user_name), ..connect(client_id) })
 }
 
-/// Returns the topics that came since the last call, and acknowledges them if asked to.
-fn take(driver: &mut MemoryDriver, link: LinkId, acknowledges: bool) -> Vec<String> {
-    let mut topics = Vec::new();
-    loop {
-        let received = std::mem::take(&mut driver.links[link].received);
-        let (mut at, mut ids) = (0, Vec::new());
-        while let Ok(Decoded::Packet { packet, length }) =
-            codec::decode(&received[at..], ProtocolVersion::V5, u32::MAX)
-        {
-            at += length;
-            if let Packet::Publish(Publish { packet_id: Some(id), topic, .. }) = packet {
-                ids.push(id);
-                topics.push(topic.to_owned());
-            }
-        }
-        if ids.is_empty() || !acknowledges {
-            return topics;
-        }
-        for id in ids {
-            send(driver, link, &Packet::Puback(Acknowledgement::success(id)));
-        }
-    }
-}
-
 fn dropped(driver: &MemoryDriver, reason: DropReason) -> u64 {
     driver.shards.iter().map(|shard| shard.snapshot().counters.drops.of(reason)).sum()
 }
@@ -86,28 +61,39 @@ fn dropped(driver: &MemoryDriver, reason: DropReason) -> u64 {
 const PLACES: [(u8, u8, u8, u8); 6] =
     [(0, 0, 0, 1), (0, 1, 1, 2), (1, 0, 0, 2), (0, 1, 2, 3), (0, 0, 1, 2), (0, 1, 0, 2)];
 
+/// A group with one member, in the shard `leaving` of `shards`, and the publisher of this number of
+/// messages to it. The member acknowledges nothing.
+fn group(
+    settings: &ShardSettings,
+    (leaving, shards): (u8, u8),
+    stored: bool,
+    messages: u16,
+) -> (MemoryDriver, LinkId, LinkId) {
+    let mut driver = MemoryDriver::new(settings, shards);
+    if stored {
+        driver.keep_in_store();
+    }
+    let leaver = user(&mut driver, "reader", &named_at("leaver", leaving, shards), 3_600);
+    subscribe(&mut driver, leaver, &["$share/g/#"], QoS::AtLeastOnce);
+    let publisher = user(&mut driver, "publisher", "publisher", 0);
+    for id in 1..=messages {
+        publish(&mut driver, publisher, "t", QoS::AtLeastOnce, id);
+    }
+    (driver, leaver, publisher)
+}
+
 #[test]
 fn a_message_of_an_ended_session_that_no_member_may_read_is_dropped() {
     for (leaving, one, another, shards) in PLACES {
         for stored in [false, true] {
-            let mut driver = MemoryDriver::new(&settings(10), shards);
-            if stored {
-                driver.keep_in_store();
-            }
-            let leaver_id = named_at("leaver", leaving, shards);
-            let leaver = user(&mut driver, "reader", &leaver_id, 3_600);
-            subscribe(&mut driver, leaver, &["$share/g/#"], QoS::AtLeastOnce);
-            let publisher = user(&mut driver, "publisher", "publisher", 0);
-            for id in 1..=3 {
-                publish(&mut driver, publisher, "t", QoS::AtLeastOnce, id);
-            }
+            let (mut driver, leaver, _) = group(&settings(10), (leaving, shards), stored, 3);
             for (shard, name) in [(one, "one"), (another, "another")] {
                 let member = user(&mut driver, "other", &named_at(name, shard, shards), 3_600);
                 subscribe(&mut driver, member, &["$share/g/#"], QoS::AtLeastOnce);
             }
             assert_eq!(take(&mut driver, leaver, false), ["t"]);
             // The same client, with a new session.
-            user(&mut driver, "reader", &leaver_id, 0);
+            user(&mut driver, "reader", &named_at("leaver", leaving, shards), 0);
             while driver.read_pages() > 0 {}
             assert_eq!(
                 dropped(&driver, DropReason::NotAuthorized),
@@ -123,17 +109,7 @@ fn a_message_of_an_ended_session_waits_for_the_member_that_may_read_it() {
     for (leaving, denied, full, shards) in PLACES {
         for stored in [false, true] {
             let case = format!("{leaving} {denied} {full} of {shards}, stored: {stored}");
-            let mut driver = MemoryDriver::new(&settings(1), shards);
-            if stored {
-                driver.keep_in_store();
-            }
-            let leaver_id = named_at("leaver", leaving, shards);
-            let leaver = user(&mut driver, "reader", &leaver_id, 3_600);
-            subscribe(&mut driver, leaver, &["$share/g/#"], QoS::AtLeastOnce);
-            let publisher = user(&mut driver, "publisher", "publisher", 0);
-            for id in 1..=2 {
-                publish(&mut driver, publisher, "t", QoS::AtLeastOnce, id);
-            }
+            let (mut driver, _, publisher) = group(&settings(1), (leaving, shards), stored, 2);
             let member = user(&mut driver, "other", &named_at("denied", denied, shards), 3_600);
             subscribe(&mut driver, member, &["$share/g/#"], QoS::AtLeastOnce);
             let reader = user(&mut driver, "reader", &named_at("full", full, shards), 3_600);
@@ -141,7 +117,7 @@ fn a_message_of_an_ended_session_waits_for_the_member_that_may_read_it() {
             for id in 3..=4 {
                 publish(&mut driver, publisher, "full", QoS::AtLeastOnce, id);
             }
-            user(&mut driver, "reader", &leaver_id, 0);
+            user(&mut driver, "reader", &named_at("leaver", leaving, shards), 0);
             while driver.read_pages() > 0 {}
             let mut topics = Vec::new();
             while let more @ [_, ..] = &take(&mut driver, reader, true)[..] {

@@ -2,10 +2,10 @@
 //! where no other is named.
 
 use crate::driver::{LinkId, MemoryDriver};
-use homing::mqtt::codec;
+use homing::mqtt::codec::{self, Decoded};
 use homing::mqtt::packet::{
-    Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, PublishProperties,
-    QoS, Subscribe, SubscribeFilter, SubscriptionOptions, WillMessage,
+    Acknowledgement, Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish,
+    PublishProperties, QoS, Subscribe, SubscribeFilter, SubscriptionOptions, WillMessage,
 };
 use homing::shard::shard_of;
 
@@ -89,6 +89,28 @@ pub fn publication<'a>(topic: &'a str, payload: &'a [u8]) -> Publish<'a> {
 pub fn publish(driver: &mut MemoryDriver, link: LinkId, topic: &str, qos: QoS, packet_id: u16) {
     let publish = Publish { qos, packet_id: PacketId::new(packet_id), ..publication(topic, b"x") };
     send(driver, link, &Packet::Publish(publish));
+}
+
+/// Returns the topics that came since the last call, and acknowledges them if asked to.
+pub fn take(driver: &mut MemoryDriver, link: LinkId, acknowledges: bool) -> Vec<String> {
+    let mut topics = Vec::new();
+    loop {
+        let received = std::mem::take(&mut driver.links[link].received);
+        let (mut at, mut ids) = (0, Vec::new());
+        while let Ok(Decoded::Packet { packet, length }) = codec::decode(&received[at..], V5, u32::MAX) {
+            at += length;
+            if let Packet::Publish(Publish { packet_id: Some(id), topic, .. }) = packet {
+                ids.push(id);
+                topics.push(topic.to_owned());
+            }
+        }
+        if ids.is_empty() || !acknowledges {
+            return topics;
+        }
+        for id in ids {
+            send(driver, link, &Packet::Puback(Acknowledgement::success(id)));
+        }
+    }
 }
 
 /// A client identifier that begins with `role` and is placed in this shard.

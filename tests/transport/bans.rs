@@ -1,7 +1,7 @@
 //! Bans over real sockets, and their reload.
 
 use crate::kit::{self, Pki};
-use homing::config::{Listener, ListenerTls};
+use homing::config::Listener;
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -66,11 +66,7 @@ fn a_certificate_is_banned_by_its_serial_number() {
     let pki = Pki::new();
     let file = pki.path("bans");
     write(&file, "serial 07\n");
-    let tls = ListenerTls {
-        client_certificates: Some("required".into()),
-        client_ca: Some(pki.text_path("ca.pem")),
-        ..pki.tls()
-    };
+    let tls = pki.mutual_tls();
     let broker = kit::start_with(vec![Listener { tls: Some(tls), ..kit::listener() }], |config| {
         config.bans.file = pki.text_path("bans");
     });

@@ -2,7 +2,7 @@
 
 use crate::kit::{self, Pki};
 use homing::broker::Broker;
-use homing::config::{AnonymousClients, Listener, ListenerTls};
+use homing::config::{AnonymousClients, Listener};
 use std::process::Command;
 
 /// Runs `homing health` with a file of settings and these arguments. Returns its exit code and all
@@ -55,11 +55,7 @@ fn a_listener_with_tls_is_checked_with_its_authority_and_its_name() {
 #[test]
 fn a_listener_that_requires_a_certificate_is_healthy_when_it_refuses() {
     let pki = Pki::new();
-    let tls = ListenerTls {
-        client_certificates: Some("required".into()),
-        client_ca: Some(pki.text_path("ca.pem")),
-        ..pki.tls()
-    };
+    let tls = pki.mutual_tls();
     let broker = kit::start(vec![Listener { tls: Some(tls), ..kit::listener() }]);
     assert_healthy("", &["--address", &address(&broker), "--ca", &pki.text_path("ca.pem")]);
 }

@@ -124,6 +124,15 @@ impl Pki {
         ListenerTls { certificates: Some(vec![self.pair("server")]), ..ListenerTls::default() }
     }
 
+    /// Returns the same, for clients that must have a certificate of `ca.pem`.
+    pub fn mutual_tls(&self) -> ListenerTls {
+        ListenerTls {
+            client_certificates: Some("required".into()),
+            client_ca: Some(self.text_path("ca.pem")),
+            ..self.tls()
+        }
+    }
+
     pub fn pair(&self, name: &str) -> CertificatePair {
         CertificatePair {
             certificate: Some(self.text_path(&format!("{name}.pem"))),

@@ -56,11 +56,7 @@ fn a_client_that_offers_only_other_protocols_is_refused() {
 #[test]
 fn a_client_certificate_is_required_and_must_be_of_the_authority() {
     let (pki, strangers) = (Pki::new(), Pki::new());
-    let tls = ListenerTls {
-        client_certificates: Some("required".into()),
-        client_ca: Some(pki.text_path("ca.pem")),
-        ..pki.tls()
-    };
+    let tls = pki.mutual_tls();
     let broker = kit::start(vec![listener(tls)]);
     let (known, strange) = (pki.client("pump-7"), strangers.client("pump-7"));
     for (identity, accepted) in [(Some(&known), true), (None, false), (Some(&strange), false)] {
@@ -186,12 +182,7 @@ fn a_broken_file_changes_nothing() {
 fn a_revoked_client_is_disconnected_by_a_reload_and_does_not_come_back() {
     let pki = Pki::new();
     pki.revoke("ca.crl", &[99]);
-    let tls = ListenerTls {
-        client_certificates: Some("required".into()),
-        client_ca: Some(pki.text_path("ca.pem")),
-        crl: Some(vec![pki.text_path("ca.crl")]),
-        ..pki.tls()
-    };
+    let tls = ListenerTls { crl: Some(vec![pki.text_path("ca.crl")]), ..pki.mutual_tls() };
     let broker = kit::start(vec![listener(tls)]);
     let address = broker.addresses()[0];
     let (revoked, other) = (pki.client_of_serial(7), pki.client_of_serial(8));

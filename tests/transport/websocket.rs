@@ -99,10 +99,8 @@ fn a_client_that_is_revoked_between_its_tls_handshake_and_its_upgrade_is_refused
     pki.revoke("ca.crl", &[99]);
     let tls = homing::config::ListenerTls {
         alpn: Some(Vec::new()),
-        client_certificates: Some("required".into()),
-        client_ca: Some(pki.text_path("ca.pem")),
         crl: Some(vec![pki.text_path("ca.crl")]),
-        ..pki.tls()
+        ..pki.mutual_tls()
     };
     let broker = kit::start(vec![Listener { tls: Some(tls), ..listener() }]);
     let address = broker.addresses()[0];

@@ -149,6 +149,13 @@ impl Peer {
         }
     }
 
+    /// Begins a re-authentication as this user, and answers the challenge.
+    fn re_authenticate(&mut self, user: &str) {
+        self.auth(0x19, METHOD, format!("n,,n={user},r=nonce").as_bytes());
+        let answer = self.answer_to_challenge(user);
+        self.auth(0x18, METHOD, &answer);
+    }
+
     /// Reads a challenge, and returns the answer to it.
     fn answer_to_challenge(&mut self, user: &str) -> Vec<u8> {
         let bytes = self.read();
@@ -205,9 +212,7 @@ fn only_auth_and_disconnect_may_come_before_connack(stage: &Stage) {
 fn auth_has_one_of_three_reason_codes(stage: &Stage) {
     let guarded = Guarded::of(stage);
     let mut peer = guarded.proven("ann");
-    peer.auth(0x19, METHOD, b"n,,n=ann,r=nonce");
-    let answer = peer.answer_to_challenge("ann");
-    peer.auth(0x18, METHOD, &answer);
+    peer.re_authenticate("ann");
     let bytes = peer.read();
     assert!(matches!(decoded(&bytes), Packet::Auth(auth) if auth.reason == ReasonCode::SUCCESS));
     // A reason code that AUTH does not have.
@@ -260,8 +265,6 @@ fn re_authentication_names_the_method_of_connect(stage: &Stage) {
 fn re_authentication_as_another_user_is_closed(stage: &Stage) {
     let guarded = Guarded::of(stage);
     let mut peer = guarded.proven("ann");
-    peer.auth(0x19, METHOD, b"n,,n=bob,r=nonce");
-    let answer = peer.answer_to_challenge("bob");
-    peer.auth(0x18, METHOD, &answer);
+    peer.re_authenticate("bob");
     peer.assert_ends(0x87, "another user");
 }
