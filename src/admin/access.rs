@@ -4,11 +4,11 @@
 //! The process at the other end of the Unix socket is known to the kernel. Root and the broker's
 //! own user may do everything there, others may look.
 
-use crate::auth::file_error::{FileError, LineErrors};
+use crate::auth::file_error::{FileError, LineErrors, entries};
+use crate::auth::file_watch::FileWatch;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,53 +82,36 @@ impl PeerUser {
 pub struct Tokens(Vec<Token>);
 
 /// The file of tokens. A token that leaves the file is not valid any more.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TokenFile {
     path: Option<PathBuf>,
-    last: Mutex<(FileStamp, Arc<Tokens>)>,
+    last: Mutex<(FileWatch, Arc<Tokens>)>,
 }
 
-/// What differs after a change of a file: inode, size, and the time of the change, also of its
-/// permissions.
-type FileStamp = Option<(u64, u64, i64, i64)>;
-
 impl TokenFile {
-    /// Returns the tokens of no file: there are none.
-    pub(super) fn none() -> TokenFile {
-        TokenFile { path: None, last: Mutex::default() }
-    }
-
-    /// Reads the file.
+    /// Reads the file; `None` for no file and no tokens.
     ///
     /// # Errors
     /// As [`Tokens::load`].
-    pub(super) fn load(path: PathBuf) -> Result<TokenFile, FileError> {
-        let seen = stamp(&path);
-        let tokens = Arc::new(Tokens::load(&path)?);
-        Ok(TokenFile { path: Some(path), last: Mutex::new((seen, tokens)) })
+    pub(super) fn load(path: Option<PathBuf>) -> Result<TokenFile, FileError> {
+        let watch = FileWatch::new(&path);
+        let tokens = path.as_deref().map(Tokens::load).transpose()?.unwrap_or_default();
+        Ok(TokenFile { path, last: Mutex::new((watch, Arc::new(tokens))) })
     }
 
     /// Returns the tokens of the file as it is now. A file with a mistake, or a missing one, leaves
     /// the tokens as they were, and is logged once.
     pub(super) fn now(&self) -> Arc<Tokens> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(path) = &self.path {
-            let seen = stamp(path);
-            if seen != last.0 {
-                last.0 = seen;
-                match Tokens::load(path) {
-                    Ok(tokens) => last.1 = Arc::new(tokens),
-                    Err(error) => warn!(%error, "admin.tokens_file is not changed, because it has a mistake"),
-                }
+        let (watch, tokens) = &mut *last;
+        if let Some(path) = self.path.as_deref().filter(|_| watch.has_changed()) {
+            match Tokens::load(path) {
+                Ok(new) => *tokens = Arc::new(new),
+                Err(error) => warn!(%error, "admin.tokens_file is not changed, because it has a mistake"),
             }
         }
-        Arc::clone(&last.1)
+        Arc::clone(tokens)
     }
-}
-
-fn stamp(path: &Path) -> FileStamp {
-    let file = std::fs::metadata(path).ok()?;
-    Some((file.ino(), file.size(), file.ctime(), file.ctime_nsec()))
 }
 
 #[derive(Debug)]
@@ -145,7 +128,7 @@ impl Tokens {
     /// # Errors
     /// The file cannot be read, or lines are not valid.
     pub fn load(file: &Path) -> Result<Tokens, FileError> {
-        let content = std::fs::read_to_string(file).map_err(|cause| FileError::unreadable(file, cause))?;
+        let content = std::fs::read(file).map_err(|cause| FileError::unreadable(file, cause))?;
         Tokens::parse(file, &content)
     }
 
@@ -153,19 +136,15 @@ impl Tokens {
     ///
     /// # Errors
     /// Lines are not valid. All are named.
-    pub fn parse(file: &Path, content: &str) -> Result<Tokens, FileError> {
+    pub fn parse(file: &Path, content: &[u8]) -> Result<Tokens, FileError> {
         let (mut tokens, mut errors) = (Vec::<Token>::new(), LineErrors::default());
-        for (index, line) in content.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
+        for (number, line) in entries(content, &mut errors) {
             match Token::parse(line) {
                 Ok(token) if tokens.iter().any(|other| other.name == token.name) => {
-                    errors.push(index + 1, format!("the name {:?} stands twice", token.name));
+                    errors.push(number, format!("the name {:?} stands twice", token.name));
                 }
                 Ok(token) => tokens.push(token),
-                Err(what) => errors.push(index + 1, what),
+                Err(what) => errors.push(number, what),
             }
         }
         errors.or(file, Tokens(tokens))
@@ -234,7 +213,7 @@ mod tests {
     #[test]
     fn a_token_gives_the_scope_of_its_line_and_another_token_gives_none() {
         let content = format!("# tokens\n\n{}\n", line_of("grafana", Scope::Viewer, "hmg_secret"));
-        let tokens = Tokens::parse(Path::new("tokens"), &content).expect("a valid file");
+        let tokens = Tokens::parse(Path::new("tokens"), content.as_bytes()).expect("a valid file");
         let caller = Caller { name: "grafana".to_owned(), scope: Scope::Viewer };
         assert_eq!(tokens.caller("hmg_secret"), Some(caller));
         assert_eq!(tokens.caller("hmg_secrets"), None);
@@ -245,7 +224,7 @@ mod tests {
     fn every_mistake_in_a_file_of_tokens_is_named_with_its_line() {
         let good = line_of("a", Scope::Admin, "hmg_1");
         let content = format!("{good}\n{good}\nb:root:{}\nc:viewer:12\nd\n", "0".repeat(64));
-        let error = Tokens::parse(Path::new("tokens"), &content).expect_err("mistakes").to_string();
+        let error = Tokens::parse(Path::new("tokens"), content.as_bytes()).expect_err("mistakes").to_string();
         let lines: Vec<&str> = error.lines().collect();
         assert_eq!(lines.len(), 4, "{error}");
         assert!(lines[0].starts_with("tokens:2: ") && lines[0].contains("twice"), "{error}");

@@ -1,5 +1,6 @@
 //! `homing ctl`: asks a running broker through its Unix socket, and acts on clients.
 
+use super::segment::segment;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -100,15 +101,15 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
             Ok(if arguments.json { pretty(&Value::Array(rows)) } else { table(&rows) })
         }
         CtlCommand::Client { id } => {
-            let body = request(socket, "GET", &format!("/api/v1/clients/{}", encode(id)))?;
+            let body = request(socket, "GET", &format!("/api/v1/clients/{}", segment(id)))?;
             Ok(if arguments.json { pretty(&body) } else { flat(&body) })
         }
         CtlCommand::Disconnect { id } => {
-            request(socket, "POST", &format!("/api/v1/clients/{}/disconnect", encode(id)))?;
+            request(socket, "POST", &format!("/api/v1/clients/{}/disconnect", segment(id)))?;
             Ok("disconnected".to_owned())
         }
         CtlCommand::End { id } => {
-            request(socket, "DELETE", &format!("/api/v1/clients/{}", encode(id)))?;
+            request(socket, "DELETE", &format!("/api/v1/clients/{}", segment(id)))?;
             Ok("the session has ended".to_owned())
         }
     }
@@ -120,15 +121,15 @@ fn clients(
     (prefix, state, stuck): (&str, &str, Option<&str>),
     limit: usize,
 ) -> Result<Vec<Value>, CtlError> {
-    let stuck = stuck.map(|age| format!("&min_unacked_age={}", encode(age))).unwrap_or_default();
-    let filter = format!("state={}&prefix={}{stuck}", encode(state), encode(prefix));
+    let stuck = stuck.map(|age| format!("&min_unacked_age={}", segment(age))).unwrap_or_default();
+    let filter = format!("state={}&prefix={}{stuck}", segment(state), segment(prefix));
     let (mut rows, mut cursor) = (Vec::new(), String::new());
     while rows.len() < limit {
         let page = (limit - rows.len()).min(1_000);
         let body = request(socket, "GET", &format!("/api/v1/clients?{filter}&limit={page}{cursor}"))?;
         rows.extend(body["clients"].as_array().cloned().unwrap_or_default());
         match body["next"].as_str() {
-            Some(next) => cursor = format!("&cursor={}", encode(next)),
+            Some(next) => cursor = format!("&cursor={}", segment(next)),
             None => break,
         }
     }
@@ -164,20 +165,6 @@ fn request(socket: &Path, method: &str, path: &str) -> Result<Value, CtlError> {
         Some(200..=299) => Ok(body),
         _ => Err(CtlError::Refused(body["detail"].as_str().unwrap_or("the broker refused").to_owned())),
     }
-}
-
-/// Returns a text as a part of a URL.
-fn encode(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte as char);
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }
 
 /// Returns the JSON in lines. Characters that act on a terminal are escaped, which JSON allows.
@@ -277,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_client_identifier_is_one_segment_of_a_url_and_writes_nothing_on_a_terminal() {
-        assert_eq!(encode("a/b c?%é"), "a%2Fb%20c%3F%25%C3%A9");
+        assert_eq!(segment("a/b c?%é"), "a%2Fb%20c%3F%25%C3%A9");
         assert_eq!(safe("a\u{1b}[31mb\n\u{202e}"), "a\\u{1b}[31mb\\n\\u{202e}");
         assert_eq!(pretty(&json!("a\u{9b}b")), "\"a\\u009bb\"");
     }

@@ -4,10 +4,8 @@
 //! hours, at a logout, and with the process.
 
 use super::access::Caller;
-use crate::auth::passwd::secret::random;
+use crate::auth::passwd::secret::random_text;
 use crate::time::Instant;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +16,7 @@ const IDLE: Duration = Duration::from_mins(30);
 /// A login ends after this time, whatever it does.
 const LONGEST: Duration = Duration::from_hours(8);
 
-/// PageLogins at once. The one without a request for the longest time makes room.
+/// Logins at once. The one without a request for the longest time makes room.
 const MOST: usize = 64;
 
 /// The logins.
@@ -45,7 +43,7 @@ pub(super) struct LoggedIn {
 impl PageLogins {
     /// Begins a login. Returns the value of its cookie; `None` if the system has no randomness.
     pub(super) fn begin(&self, now: Instant, caller: Caller) -> Option<String> {
-        let text = || Some(URL_SAFE_NO_PAD.encode(*random::<32>().ok()?));
+        let text = || Some(random_text().ok()?.to_string());
         let (cookie, csrf) = (text()?, text()?);
         let mut logins = self.lock(now);
         if logins.len() >= MOST

@@ -12,6 +12,7 @@
 //! | `pages`, `logins` | the pages for people, and their logins |
 //! | [`ctl`], [`token_command`] | `homing ctl` and `homing admin-token` |
 //! | `cursor` | the place at which the next page of a listing begins |
+//! | `segment` | client identifiers in URLs |
 //! | `problem` | error answers (RFC 9457) |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 
@@ -23,6 +24,7 @@ pub mod metrics;
 mod pages;
 mod problem;
 mod routes;
+mod segment;
 mod state;
 pub mod token_command;
 
@@ -69,9 +71,6 @@ const BACKLOG: u32 = 64;
 
 /// Time for a whole request, with its body and the answers of the shards.
 const REQUEST: Duration = Duration::from_secs(10);
-
-/// The largest body of a request, in bytes.
-const BODY: usize = 64 << 10;
 
 /// Headers of every answer. No answer may be stored, framed, or load anything from elsewhere.
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -127,10 +126,7 @@ impl AdminServer {
         if options.addresses.is_empty() && socket.is_none() {
             return Ok(None);
         }
-        let tokens = match options.tokens_path() {
-            Some(path) => TokenFile::load(path).map_err(AdminError::Tokens)?,
-            None => TokenFile::none(),
-        };
+        let tokens = TokenFile::load(options.tokens_path()).map_err(AdminError::Tokens)?;
         let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
         for &address in &options.addresses {
             if !(options.allow_plain_http || address.ip().is_loopback()) {
@@ -216,8 +212,6 @@ fn serve(
     let app = move || {
         App::new()
             .app_data(state.clone())
-            .app_data(web::PayloadConfig::new(BODY))
-            .app_data(web::JsonConfig::default().limit(BODY))
             .wrap(from_fn(guard))
             .configure(add_routes)
             .configure(pages::add_routes)
@@ -250,7 +244,7 @@ fn serve(
 fn add_routes(app: &mut ServiceConfig) {
     app.service(read_only("/healthz").route(web::get().to(routes::health::healthz)))
         .service(read_only("/readyz").route(web::get().to(routes::health::readyz)))
-        .service(read_only("/metrics").route(web::get().to(routes::figures::metrics)))
+        .service(read_only("/metrics").route(web::get().to(routes::metrics::metrics)))
         .service(read_only("/api/v1/overview").route(web::get().to(routes::overview::overview)))
         .service(read_only("/api/v1/clients").route(web::get().to(routes::clients::list)))
         .service(

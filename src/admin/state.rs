@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_host_is_loopback_or_an_address_of_the_interface_and_never_a_foreign_name() {
-        let state = AdminState::new(vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9))], TokenFile::none());
+        let state = AdminState::new(vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9))], TokenFile::default());
         for own in
             ["localhost", "LocalHost:11883", "127.0.0.1", "127.0.0.1:11883", "[::1]:11883", "10.0.0.9:80"]
         {
@@ -124,7 +124,7 @@ mod tests {
         {
             assert!(!state.is_own_host(foreign), "{foreign}");
         }
-        let everywhere = AdminState::new(vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)], TokenFile::none());
+        let everywhere = AdminState::new(vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)], TokenFile::default());
         assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));
     }
 }

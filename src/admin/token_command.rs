@@ -4,9 +4,7 @@ use super::access::{Scope, TOKEN_PREFIX, Tokens, line_of};
 use crate::auth::file_error::FileError;
 use crate::auth::passwd::PasswdError;
 use crate::auth::passwd::replace::Replacement;
-use crate::auth::passwd::secret::random;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crate::auth::passwd::secret::random_text;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -64,15 +62,16 @@ pub fn run(arguments: &TokenArguments) -> Result<Option<String>, TokenError> {
         return Err(TokenError::Name(name.clone()));
     }
     let replacement = Replacement::begin(file)?;
-    let content = String::from_utf8_lossy(replacement.content().unwrap_or_default()).into_owned();
-    Tokens::parse(file, &content)?;
+    let content = replacement.content().unwrap_or_default();
+    Tokens::parse(file, content)?;
+    let content = String::from_utf8_lossy(content).into_owned();
     let is_it = |line: &&str| line.trim().split(':').next() == Some(name);
     let found = content.lines().any(|line| is_it(&line));
     let mut lines: Vec<String> = content.lines().filter(|line| !is_it(line)).map(str::to_owned).collect();
     let token = match (delete, found) {
         (true, false) => return Err(TokenError::NoSuchToken { file: file.clone(), name: name.clone() }),
         (true, true) => None,
-        (false, _) => Some(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(*random::<32>()?))),
+        (false, _) => Some(format!("{TOKEN_PREFIX}{}", *random_text()?)),
     };
     lines.extend(token.iter().map(|token| line_of(name, *scope, token)));
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();

@@ -9,7 +9,7 @@
 //! serial 0A:1B:2C
 //! ```
 
-use super::file_error::{FileError, LineErrors, lines};
+use super::file_error::{FileError, LineErrors, entries};
 use crate::access::bans::{BanEnd, BanList, Banned, GLOBS};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -31,11 +31,7 @@ pub fn load(file: &Path) -> Result<BanList, FileError> {
 /// All mistakes, with their lines.
 pub fn parse(file: &Path, content: &[u8]) -> Result<BanList, FileError> {
     let (mut errors, mut bans) = (LineErrors::default(), BanList::default());
-    for (number, line) in lines(content, &mut errors) {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
+    for (number, line) in entries(content, &mut errors) {
         match parse_line(line) {
             Ok((Banned::Clients(_), _)) if bans.globs() == GLOBS => {
                 errors.push(number, format!("more than {GLOBS} globs of client ids; name the clients"));

@@ -128,6 +128,13 @@ pub(super) fn lines<'a>(content: &'a [u8], errors: &mut LineErrors) -> Vec<(usiz
     lines
 }
 
+/// As [`lines`], without blanks at both ends, and without empty lines and comments, which begin
+/// with `#`.
+pub(crate) fn entries<'a>(content: &'a [u8], errors: &mut LineErrors) -> Vec<(usize, &'a str)> {
+    let trimmed = lines(content, errors).into_iter().map(|(number, line)| (number, line.trim()));
+    trimmed.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

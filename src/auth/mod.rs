@@ -5,6 +5,7 @@
 //! - [`acl_file`]: the ACL file.
 //! - [`ban_file`]: the file of bans.
 //! - [`file_error`]: the mistakes in such a file, with their lines.
+//! - [`file_watch`]: files that are read again when they change.
 //! - [`passwd`]: the command `homing passwd`.
 //! - [`jwt`]: signed tokens and their keys.
 //! - [`session_rules`]: the rules of one session, from a token or a service.
@@ -18,6 +19,7 @@ pub mod acl_file;
 pub mod ban_file;
 pub mod cache;
 pub mod file_error;
+pub mod file_watch;
 pub mod guessing;
 pub mod jwt;
 pub mod passwd;

@@ -10,7 +10,7 @@ use super::statistics::BrokerStatistics;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
 use crate::shard::observe::query::Query;
 use crate::shard::{SharedState, shard_of};
-use actix::Addr;
+use actix::{Addr, Handler, Message};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,11 +56,7 @@ impl Observer {
     /// The shard does not answer within two seconds, or the broker stops. The command may be
     /// carried out all the same.
     pub async fn command(&self, command: OperatorCommand) -> Result<CommandOutcome, NoAnswer> {
-        let shard = self.shards.get(self.shard_of(&command.client_id)).ok_or(NoAnswer)?;
-        match tokio::time::timeout(ANSWER, shard.send(CommandShard(command))).await {
-            Ok(Ok(outcome)) => Ok(outcome),
-            _ => Err(NoAnswer),
-        }
+        self.send(self.shard_of(&command.client_id), CommandShard(command)).await
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard
@@ -69,11 +65,17 @@ impl Observer {
     /// # Errors
     /// There is no such shard, it does not answer within two seconds, or the broker stops.
     pub async fn ask(&self, shard: usize, query: Query) -> Result<ShardAnswer, NoAnswer> {
+        self.send(shard, AskShard(query)).await
+    }
+
+    async fn send<M>(&self, shard: usize, message: M) -> Result<M::Result, NoAnswer>
+    where
+        M: Message<Result: Send> + Send + 'static,
+        ShardActor: Handler<M>,
+    {
         let shard = self.shards.get(shard).ok_or(NoAnswer)?;
-        match tokio::time::timeout(ANSWER, shard.send(AskShard(query))).await {
-            Ok(Ok(answer)) => Ok(answer),
-            _ => Err(NoAnswer),
-        }
+        let answer = tokio::time::timeout(ANSWER, shard.send(message)).await;
+        answer.map_err(|_| NoAnswer)?.map_err(|_| NoAnswer)
     }
 
     /// Returns the counters of the broker, as of the shards' last reports.

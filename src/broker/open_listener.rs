@@ -25,6 +25,11 @@ pub struct OpenListener {
 }
 
 impl OpenListener {
+    /// Returns the name, or the address of a listener without one.
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.to_string())
+    }
+
     /// Returns the IP address if a client speaks plain MQTT there, without anything before it.
     pub fn plain_address(&self) -> Option<SocketAddr> {
         match self.address {

@@ -49,7 +49,7 @@ fn broker_figures(now: Instant, statistics: &BrokerStatistics, retained: usize) 
         figure("uptime", format!("{uptime} seconds")),
         figure("version", concat!("homing version ", env!("CARGO_PKG_VERSION"))),
         figure("clients/connected", total.connected),
-        figure("clients/disconnected", total.sessions.saturating_sub(total.connected)),
+        figure("clients/disconnected", total.away()),
         figure("clients/total", total.sessions),
         figure("clients/maximum", statistics.largest(Maximum::Connected, total.connected)),
         figure("clients/expired", statistics.expired_sessions()),

@@ -44,7 +44,8 @@
 //! |---|---|
 //! | [`connection`], [`session_entry`] | one connection, one session |
 //! | [`arrival`] | what is known of a connection before its first packet |
-//! | [`authentication`], `pending_exchange` | requests to the authenticator, decisions, AUTH exchanges |
+//! | [`authentication`] | requests to the authenticator, and decisions |
+//! | `pending_exchange` | an exchange of AUTH packets that waits for the client |
 //! | `flapping` | the connects of each client, counted |
 //! | `publication` | one message on its way |
 //! | `answer`, `subscribe_request`, `ended_session` | work that may take several turns |
@@ -181,6 +182,11 @@ pub struct ShardSnapshot {
 }
 
 impl ShardSnapshot {
+    /// Returns the number of sessions without a connection.
+    pub fn away(&self) -> u64 {
+        self.sessions.saturating_sub(self.connected)
+    }
+
     /// Adds the figures of another shard.
     pub fn add(&mut self, other: &ShardSnapshot) {
         // Without `..`: a new figure that is not added does not compile.
@@ -257,8 +263,8 @@ impl Shard {
     }
 
     /// Replaces the rules of the ACL file. They hold for the next packet and the next delivery of
-    /// each client. A walk over the sessions drops the messages that may no longer be read. It takes
-    /// as many turns as it needs.
+    /// each client. A walk over the sessions drops the messages that may no longer be read. It
+    /// takes as many turns as it needs.
     pub fn replace_acl(&mut self, acl: Arc<Acl>) {
         self.core.access.replace(acl);
         self.routes.orphaned_queues.rules_changed();
@@ -266,8 +272,9 @@ impl Shard {
     }
 
     /// Disconnects the clients of users that `is_revoked`, with 0x87. Looks at 2,000 slots of
-    /// sessions at most, from `from` on. Returns the next slot, or `None` at the end. At the slot 0,
-    /// decisions that wait for their CONNECT become void, because their users have no session yet.
+    /// sessions at most, from `from` on. Returns the next slot, or `None` at the end. At the slot
+    /// 0, decisions that wait for their CONNECT become void, because their users have no session
+    /// yet.
     pub fn revoke(&mut self, now: Instant, from: u32, is_revoked: &dyn Fn(&Identity) -> bool) -> Option<u32> {
         const SLOTS: u32 = 2_000;
         if from == 0 {
@@ -549,7 +556,7 @@ impl Shard {
 
     /// Returns true if the connection exists and is not paused, so that its socket is read.
     pub fn reads(&self, id: ConnectionId) -> bool {
-        self.core.connections.get(id).is_some_and(|c| !c.pauses.any())
+        self.read_size(id) > 0
     }
 
     /// Returns the most bytes that are read from the socket at once; 0 if it is not read. A client

@@ -11,6 +11,7 @@ use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::statistics::{AHEAD, Lateness};
 use crate::session::drops::DropReason;
+use crate::shard::ShardSnapshot;
 use crate::shard::arrival::ListenerNumber;
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;
@@ -22,9 +23,10 @@ use text::MetricsText;
 /// The shards are not asked.
 pub fn render(observer: &Observer) -> String {
     let (statistics, mut text) = (observer.statistics(), MetricsText::default());
+    let total = statistics.total();
     build(&mut text);
-    connections(&mut text, observer);
-    messages(&mut text, statistics);
+    connections(&mut text, observer, &total);
+    messages(&mut text, statistics, &total);
     memory(&mut text, observer);
     expiry(&mut text, statistics);
     if let Some(store) = statistics.store() {
@@ -40,18 +42,16 @@ fn build(text: &mut MetricsText) {
     text.single(Gauge, "uptime_seconds", "Time since the start of the process.", up);
 }
 
-fn connections(text: &mut MetricsText, observer: &Observer) {
-    let statistics = observer.statistics();
-    let (total, counters) = (statistics.total(), statistics.total().counters);
+fn connections(text: &mut MetricsText, observer: &Observer, total: &ShardSnapshot) {
+    let (statistics, counters) = (observer.statistics(), &total.counters);
     text.family(Gauge, "connections", "Open sockets, with those that have not sent CONNECT.");
     for (number, listener) in observer.listeners().iter().enumerate() {
         let open = statistics.connections_of(ListenerNumber(number as u16));
-        let name = listener.name.clone().unwrap_or_else(|| listener.address.to_string());
-        text.sample(&[("listener", &name)], open);
+        text.sample(&[("listener", &listener.label())], open);
     }
     text.family(Gauge, "sessions", "Sessions by state.")
         .sample(&[("state", "connected")], total.connected)
-        .sample(&[("state", "away")], total.sessions.saturating_sub(total.connected));
+        .sample(&[("state", "away")], total.away());
     let expired = statistics.expired_sessions();
     text.single(Counter, "sessions_expired_total", "Sessions whose expiry interval ran out.", expired);
     text.single(Gauge, "subscriptions", "Subscriptions of all sessions.", total.subscriptions);
@@ -66,9 +66,8 @@ fn connections(text: &mut MetricsText, observer: &Observer) {
     text.single(Counter, "bytes_sent_total", "Bytes written to sockets.", sent);
 }
 
-fn messages(text: &mut MetricsText, statistics: &BrokerStatistics) {
-    let total = statistics.total();
-    let counters = total.counters;
+fn messages(text: &mut MetricsText, statistics: &BrokerStatistics, total: &ShardSnapshot) {
+    let counters = &total.counters;
     text.single(Counter, "publishes_received_total", "PUBLISH packets received.", total.received);
     text.single(Counter, "publishes_sent_total", "PUBLISH packets sent.", counters.sent);
     let help = "PUBLISH and PUBREL packets sent again, live and after a return.";

@@ -1,17 +1,18 @@
 //! The overview, the list of clients, one client, and the actions on it.
 
-use super::views::{ClientView, InFlightRow, QueueRow, segment, sentence, until};
-use super::{ActionForm, LoginFrame, State, failed, login_of, login_of_form, render, see};
+use super::views::{ClientView, InFlightRow, QueueRow, sentence, until};
+use super::{ActionForm, LoginFrame, PageResult, State, login_of, login_of_form, render, see};
 use crate::admin::access::Scope;
 use crate::admin::problem::problem;
 use crate::admin::routes::Failed;
 use crate::admin::routes::clients::{ListParameters, Listed, carry_out, find, list_sessions};
+use crate::admin::segment::segment;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
 use crate::shard::features::administration::OperatorAction;
 use crate::time::Instant;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, web};
 use askama::Template;
 
 /// Clients on the overview at most.
@@ -57,16 +58,10 @@ fn views(listed: &Listed) -> Vec<ClientView> {
     listed.rows.iter().map(|(row, socket)| ClientView::of(row, socket.as_ref())).collect()
 }
 
-pub(super) async fn overview(request: HttpRequest, state: State) -> HttpResponse {
-    let login = match login_of(&request, &state) {
-        Ok(login) => login,
-        Err(none) => return none.answer(),
-    };
-    let Some(observer) = state.observer() else { return failed(&Failed::Starting) };
-    let stuck = match list_sessions(&state, observer, &ListParameters::stuck(STUCK, "10s")).await {
-        Ok(stuck) => stuck,
-        Err(error) => return failed(&error),
-    };
+pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let stuck = list_sessions(&state, observer, &ListParameters::stuck(STUCK, "10s")).await?;
     let (statistics, total) = (observer.statistics(), observer.statistics().total());
     let counters = &total.counters;
     let up = clock::now().since(Instant::ZERO).as_secs();
@@ -74,7 +69,7 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> HttpResponse
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("up", format!("{up} s")),
         ("clients connected", total.connected.to_string()),
-        ("sessions away", total.sessions.saturating_sub(total.connected).to_string()),
+        ("sessions away", total.away().to_string()),
         ("subscriptions", total.subscriptions.to_string()),
         ("messages received", total.received.to_string()),
         ("messages sent", counters.sent.to_string()),
@@ -88,25 +83,16 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> HttpResponse
     ];
     let due = AHEAD.into_iter().zip(statistics.expiry.due()).collect();
     let more = stuck.next.is_some();
-    render(&OverviewPage { login: Some((&login).into()), stuck: views(&stuck), more, totals, due })
+    Ok(render(&OverviewPage { login: Some((&login).into()), stuck: views(&stuck), more, totals, due }))
 }
 
-pub(super) async fn list(request: HttpRequest, state: State) -> HttpResponse {
-    let login = match login_of(&request, &state) {
-        Ok(login) => login,
-        Err(none) => return none.answer(),
-    };
-    let Some(observer) = state.observer() else { return failed(&Failed::Starting) };
-    let mut parameters = match ListParameters::read(&request) {
-        Ok(parameters) => parameters,
-        Err(error) => return failed(&error),
-    };
+pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let mut parameters = ListParameters::read(&request)?;
     // An empty field of the form is no filter.
     parameters.min_unacked_age = parameters.min_unacked_age.filter(|age| !age.is_empty());
-    let listed = match list_sessions(&state, observer, &parameters).await {
-        Ok(listed) => listed,
-        Err(error) => return failed(&error),
-    };
+    let listed = list_sessions(&state, observer, &parameters).await?;
     let prefix = parameters.prefix.unwrap_or_default();
     let chosen = parameters.state.unwrap_or_else(|| "all".to_owned());
     let age = parameters.min_unacked_age.unwrap_or_default();
@@ -114,30 +100,24 @@ pub(super) async fn list(request: HttpRequest, state: State) -> HttpResponse {
         let (prefix, age) = (segment(&prefix), segment(&age));
         format!("prefix={prefix}&state={chosen}&min_unacked_age={age}&cursor={}", cursor.encode())
     });
-    render(&ClientsPage {
+    Ok(render(&ClientsPage {
         login: Some((&login).into()),
         stuck: views(&listed),
         prefix,
         state: chosen,
         age,
         next,
-    })
+    }))
 }
 
-pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> HttpResponse {
-    let login = match login_of(&request, &state) {
-        Ok(login) => login,
-        Err(none) => return none.answer(),
-    };
-    let Some(observer) = state.observer() else { return failed(&Failed::Starting) };
-    let (detail, socket) = match find(&state, observer, &path).await {
-        Ok(found) => found,
-        Err(error) => return failed(&error),
-    };
+pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
+    let login = login_of(&request, &state)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let (detail, socket) = find(&state, observer, &path).await?;
     let row = &detail.row;
     let stall = socket.as_ref().and_then(|socket| socket.stall);
     let facts = vec![
-        ("state", if row.connection.is_some() { "connected" } else { "away" }.to_owned()),
+        ("state", row.state().to_owned()),
         ("address", socket.as_ref().map(|socket| socket.address.clone()).unwrap_or_default()),
         ("user", row.user.as_deref().unwrap_or("anonymous").to_owned()),
         ("version", row.version.to_string()),
@@ -150,7 +130,7 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         ("queued", format!("{} messages, {} bytes", row.queued, row.queued_bytes)),
         ("next deadline", until(row.due)),
     ];
-    render(&ClientPage {
+    Ok(render(&ClientPage {
         csrf: login.csrf.clone(),
         may_act: login.caller.scope >= Scope::Operator,
         login: Some((&login).into()),
@@ -161,7 +141,7 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         queue: detail.queue.iter().map(QueueRow::of).collect(),
         filters: detail.filters.iter().map(|filter| filter.to_string()).collect(),
         row: ClientView::of(row, socket.as_ref()),
-    })
+    }))
 }
 
 pub(super) async fn disconnect(
@@ -169,7 +149,7 @@ pub(super) async fn disconnect(
     path: web::Path<String>,
     state: State,
     form: web::Form<ActionForm>,
-) -> HttpResponse {
+) -> PageResult {
     act(&request, &path, &state, &form, OperatorAction::Disconnect).await
 }
 
@@ -178,10 +158,10 @@ pub(super) async fn end(
     path: web::Path<String>,
     state: State,
     form: web::Form<ActionForm>,
-) -> HttpResponse {
+) -> PageResult {
     if form.confirm != *path {
         let detail = "the client id that you wrote is not the one of this page; go back and write it again";
-        return problem(StatusCode::CONFLICT, "not-confirmed", detail);
+        return Ok(problem(StatusCode::CONFLICT, "not-confirmed", detail));
     }
     act(&request, &path, &state, &form, OperatorAction::EndSession).await
 }
@@ -192,15 +172,12 @@ async fn act(
     state: &State,
     form: &ActionForm,
     action: OperatorAction,
-) -> HttpResponse {
-    let login = match login_of_form(request, state, &form.csrf) {
-        Ok(login) => login,
-        Err(none) => return none.answer(),
-    };
-    let Some(observer) = state.observer() else { return failed(&Failed::Starting) };
-    match carry_out(observer, &login.caller, client_id, action).await {
-        Ok(()) if action == OperatorAction::EndSession => see("/clients"),
-        Ok(()) => see(&format!("/clients/{}", segment(client_id))),
-        Err(error) => failed(&error),
-    }
+) -> PageResult {
+    let login = login_of_form(request, state, &form.csrf)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    carry_out(observer, &login.caller, client_id, action).await?;
+    Ok(match action {
+        OperatorAction::EndSession => see("/clients"),
+        OperatorAction::Disconnect => see(&format!("/clients/{}", segment(client_id))),
+    })
 }

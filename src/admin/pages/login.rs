@@ -1,6 +1,6 @@
 //! The login page: a token of `homing admin-token` begins a login.
 
-use super::{ActionForm, COOKIE_NAME, LoginFrame, State, cookie, login_of_form, render, see};
+use super::{ActionForm, COOKIE_NAME, LoginFrame, PageResult, State, cookie, login_of_form, render, see};
 use crate::clock;
 use actix_web::http::header::SET_COOKIE;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -44,12 +44,10 @@ pub(super) async fn log_in(state: State, form: web::Form<LoginForm>) -> HttpResp
     }
 }
 
-pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> HttpResponse {
-    if let Err(none) = login_of_form(&request, &state, &form.csrf) {
-        return none.answer();
-    }
+pub(super) async fn log_out(request: HttpRequest, state: State, form: web::Form<ActionForm>) -> PageResult {
+    login_of_form(&request, &state, &form.csrf)?;
     if let Some(cookie) = cookie(&request) {
         state.logins().end(clock::now(), cookie);
     }
-    see("/login")
+    Ok(see("/login"))
 }

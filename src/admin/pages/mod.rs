@@ -9,13 +9,14 @@ mod views;
 
 use super::access::{Caller, Scope};
 use super::logins::LoggedIn;
+use super::problem::problem;
 use super::routes::Failed;
 use super::state::AdminState;
 use crate::clock;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{COOKIE, LOCATION};
 use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use askama::Template;
 use serde::Deserialize;
 
@@ -69,43 +70,48 @@ fn cookie(request: &HttpRequest) -> Option<&str> {
     })
 }
 
-/// The reason why a request belongs to no login.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NoLogin {
-    /// There is no cookie, or its login has ended.
-    Absent,
+/// The reason why there is no page.
+#[derive(Debug, thiserror::Error)]
+enum NoPage {
+    /// There is no cookie, or its login has ended. The answer leads to the login page.
+    #[error("there is no login")]
+    NoLogin,
     /// The form is not of a page of this login.
+    #[error("the form is not of this login; open the page again")]
     ForeignForm,
+    /// What the page shows cannot be had, or the action is refused.
+    #[error("{0}")]
+    Failed(#[from] Failed),
 }
 
-impl NoLogin {
-    /// Returns the answer: the login page, or a refusal.
-    fn answer(self) -> HttpResponse {
+impl ResponseError for NoPage {
+    fn error_response(&self) -> HttpResponse {
         match self {
-            NoLogin::Absent => see("/login"),
-            NoLogin::ForeignForm => {
-                let detail = "the form is not of this login; open the page again";
-                super::problem::problem(StatusCode::FORBIDDEN, "foreign-form", detail)
-            }
+            NoPage::NoLogin => see("/login"),
+            NoPage::ForeignForm => problem(StatusCode::FORBIDDEN, "foreign-form", &self.to_string()),
+            NoPage::Failed(failed) => failed.error_response(),
         }
     }
 }
+
+/// A page, or the reason why there is none.
+type PageResult = Result<HttpResponse, NoPage>;
 
 /// Returns the login of a request.
 ///
 /// # Errors
 /// There is none.
-fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoLogin> {
+fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
     let found = cookie(request).and_then(|cookie| state.logins().find(clock::now(), cookie));
     // A login does not outlive its token.
-    found.filter(|login| state.tokens().has(&login.caller)).ok_or(NoLogin::Absent)
+    found.filter(|login| state.tokens().has(&login.caller)).ok_or(NoPage::NoLogin)
 }
 
 /// Returns the login of a form.
 ///
 /// # Errors
 /// There is no login, or the form does not come from a page of this login.
-fn login_of_form(request: &HttpRequest, state: &AdminState, csrf: &str) -> Result<LoggedIn, NoLogin> {
+fn login_of_form(request: &HttpRequest, state: &AdminState, csrf: &str) -> Result<LoggedIn, NoPage> {
     let login = login_of(request, state)?;
     // A browser says where a form was, and another site cannot forge it.
     let site = request
@@ -113,7 +119,7 @@ fn login_of_form(request: &HttpRequest, state: &AdminState, csrf: &str) -> Resul
         .get("sec-fetch-site")
         .map_or("same-origin", |value| value.to_str().unwrap_or("unreadable"));
     let same = aws_lc_rs::constant_time::verify_slices_are_equal(login.csrf.as_bytes(), csrf.as_bytes());
-    if site == "same-origin" && same.is_ok() { Ok(login) } else { Err(NoLogin::ForeignForm) }
+    if site == "same-origin" && same.is_ok() { Ok(login) } else { Err(NoPage::ForeignForm) }
 }
 
 /// Returns an answer that leads to another page.
@@ -130,11 +136,6 @@ fn render(page: &impl Template) -> HttpResponse {
             HttpResponse::InternalServerError().finish()
         }
     }
-}
-
-/// Returns the answer to a page that cannot be made.
-fn failed(failed: &Failed) -> HttpResponse {
-    actix_web::ResponseError::error_response(failed)
 }
 
 /// Returns the state of the interface: a shorter name for its type.

@@ -1,11 +1,11 @@
 //! The texts that the pages show of a session and its messages.
 
+use crate::admin::segment::segment;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::session::outbound::stall::Stall;
 use crate::shard::observe::query::{InFlightSummary, MessageSummary, SessionSummary};
 use crate::time::Instant;
-use std::fmt::Write;
 use std::time::Duration;
 
 /// A session in a list.
@@ -48,7 +48,7 @@ impl ClientView {
             name: row.client_id.chars().take(256).collect(),
             path: segment(&row.client_id),
             version: row.version.to_string(),
-            state: if row.connection.is_some() { "connected" } else { "away" },
+            state: row.state(),
             in_flight: row.in_flight,
             queued: row.queued,
             oldest: oldest.map(|stall| seconds(stall.age)).unwrap_or_default(),
@@ -66,13 +66,12 @@ impl InFlightRow {
         let qos = row.message.as_ref().map_or(2, |message| message.qos as u8);
         InFlightRow {
             packet_id: row.packet_id.get(),
-            topic: row.message.as_ref().map_or_else(|| "(PUBREL)".to_owned(), |message| cut(&message.topic)),
+            topic: row
+                .message
+                .as_ref()
+                .map_or_else(|| "(PUBREL)".to_owned(), |message| message.topic.to_string()),
             qos,
-            waits_for: match (&row.message, qos) {
-                (None, _) => "PUBCOMP",
-                (Some(_), 2) => "PUBREC",
-                _ => "PUBACK",
-            },
+            waits_for: row.waits_for(),
             age: seconds(row.age),
             sent: format!("{}x", row.transmissions),
             due: until(row.due),
@@ -82,7 +81,7 @@ impl InFlightRow {
 
 impl QueueRow {
     pub(super) fn of(row: &MessageSummary) -> QueueRow {
-        QueueRow { topic: cut(&row.topic), qos: row.qos as u8, bytes: row.payload }
+        QueueRow { topic: row.topic.to_string(), qos: row.qos as u8, bytes: row.payload }
     }
 }
 
@@ -100,21 +99,4 @@ pub(super) fn until(then: Instant) -> String {
 
 pub(super) fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(256).collect()
-}
-
-/// Returns a text as one segment of a path.
-pub(super) fn segment(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
-            out.push(byte as char);
-        } else {
-            // Writing to a string cannot fail. A dot is written, too: a path may not have "..".
-            let _ = write!(out, "%{byte:02X}");
-        }
-        out
-    })
 }

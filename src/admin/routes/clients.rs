@@ -1,13 +1,13 @@
 //! /api/v1/clients: the sessions, one session, and commands about its client.
 
-use super::{Failed, ask, caller};
+use super::{Failed, ask, caller, permit};
 use crate::admin::access::{Caller, Scope};
 use crate::admin::cursor::ListCursor;
 use crate::admin::state::AdminState;
+use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
-use crate::mqtt::packet::ProtocolVersion;
 use crate::session::outbound::stall::Stall;
 use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand};
 use crate::shard::observe::query::{
@@ -126,7 +126,7 @@ pub(crate) async fn list_sessions(
     let is_own = |cursor: &ListCursor| cursor.filter == hash && usize::from(cursor.shard) < observer.shards();
     let mut at = match &parameters.cursor {
         None => Some(ListCursor { shard: 0, slot: 0, filter: hash }),
-        Some(text) => Some(ListCursor::decode(text).filter(is_own).ok_or(Failed::ListCursor)?),
+        Some(text) => Some(ListCursor::decode(text).filter(is_own).ok_or(Failed::Cursor)?),
     };
     let (started, mut rows, mut bytes) = (clock::now(), Vec::new(), 0);
     let has_room = |rows: usize, bytes: usize| rows < limit && bytes < BYTES;
@@ -224,9 +224,7 @@ pub(crate) async fn carry_out(
     client_id: &str,
     action: OperatorAction,
 ) -> Result<(), Failed> {
-    if caller.scope < Scope::Operator {
-        return Err(Failed::Forbidden(Scope::Operator));
-    }
+    permit(caller, Scope::Operator)?;
     let outcome = observer.command(OperatorCommand { client_id: client_id.into(), action }).await;
     let shown: String = client_id.chars().take(256).collect();
     info!(target: "homing::audit", who = %caller.name, scope = %caller.scope, ?action, client_id = ?shown, ?outcome, "an operator acted on a client");
@@ -242,13 +240,13 @@ pub(crate) async fn carry_out(
 fn session(row: &SessionSummary, socket: Option<&SocketFacts>, observer: &Observer) -> Value {
     let now = clock::now();
     let listener = row.connection.and_then(|_| observer.listeners().get(usize::from(row.listener.0)));
-    let listener = listener.map(|l| l.name.clone().unwrap_or_else(|| l.address.to_string()));
+    let listener = listener.map(OpenListener::label);
     let diagnosed = socket.and_then(|socket| socket.stall);
     json!({
         "client_id": &*row.client_id,
         "user": row.user.as_deref(),
-        "version": version(row.version),
-        "state": if row.connection.is_some() { "connected" } else { "away" },
+        "version": row.version.to_string(),
+        "state": row.state(),
         "address": socket.map(|socket| &socket.address),
         "listener": listener,
         "session_expiry": row.expiry,
@@ -275,14 +273,9 @@ fn stall(stall: &Stall, diagnosed: bool) -> Value {
 }
 
 fn in_flight(row: &InFlightSummary) -> Value {
-    let waits_for = match &row.message {
-        None => "PUBCOMP",
-        Some(message) if message.qos as u8 == 2 => "PUBREC",
-        Some(_) => "PUBACK",
-    };
     json!({
         "packet_id": row.packet_id.get(),
-        "waits_for": waits_for,
+        "waits_for": row.waits_for(),
         "age": row.age.as_secs_f64(),
         "transmissions": row.transmissions,
         "sent_on_this_connection": row.sent_here,
@@ -304,8 +297,4 @@ fn message(row: &MessageSummary) -> Value {
 /// Returns the seconds until a time, or null for never.
 fn until(now: Instant, then: Instant) -> Option<f64> {
     (!then.is_never()).then(|| then.since(now).as_secs_f64())
-}
-
-fn version(version: ProtocolVersion) -> String {
-    version.to_string()
 }

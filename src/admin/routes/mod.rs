@@ -1,8 +1,8 @@
 //! The routes of the HTTP interface.
 
 pub(super) mod clients;
-pub(super) mod figures;
 pub(super) mod health;
+pub(super) mod metrics;
 pub(super) mod overview;
 
 use super::access::{Caller, PeerUser, Scope};
@@ -23,7 +23,7 @@ pub(super) enum Failed {
     /// A parameter is not valid.
     Parameter(String),
     /// The cursor is none, or belongs to another listing.
-    ListCursor,
+    Cursor,
     /// Nothing proves who asks.
     Unauthorized,
     /// The caller's scope is too small; this one is needed.
@@ -44,7 +44,7 @@ impl Failed {
     fn parts(&self) -> (StatusCode, &'static str, String) {
         match self {
             Failed::Parameter(what) => (StatusCode::BAD_REQUEST, "invalid-parameter", what.clone()),
-            Failed::ListCursor => (
+            Failed::Cursor => (
                 StatusCode::BAD_REQUEST,
                 "invalid-cursor",
                 "the cursor is not one of this listing; begin again without it".to_owned(),
@@ -84,6 +84,8 @@ impl fmt::Display for Failed {
     }
 }
 
+impl std::error::Error for Failed {}
+
 impl ResponseError for Failed {
     fn status_code(&self) -> StatusCode {
         self.parts().0
@@ -101,10 +103,16 @@ impl ResponseError for Failed {
 /// Nothing proves who asks, or the scope is too small.
 pub(super) fn caller(request: &HttpRequest, needed: Scope) -> Result<Caller, Failed> {
     let caller = known(request).ok_or(Failed::Unauthorized)?;
-    if caller.scope < needed {
-        return Err(Failed::Forbidden(needed));
-    }
+    permit(&caller, needed)?;
     Ok(caller)
+}
+
+/// Checks that a caller has this scope.
+///
+/// # Errors
+/// The scope is too small.
+fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
+    if caller.scope < needed { Err(Failed::Forbidden(needed)) } else { Ok(()) }
 }
 
 fn known(request: &HttpRequest) -> Option<Caller> {

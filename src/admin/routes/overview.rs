@@ -24,7 +24,7 @@ pub(crate) async fn overview(request: HttpRequest, state: Data<AdminState>) -> R
     Ok(HttpResponse::Ok().json(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "uptime": clock::now().since(Instant::ZERO).as_secs(),
-        "clients": { "connected": total.connected, "away": total.sessions.saturating_sub(total.connected) },
+        "clients": { "connected": total.connected, "away": total.away() },
         "subscriptions": total.subscriptions,
         "retained_messages": shared.retained().len(),
         "delayed_messages": shared.totals.delayed_messages.get(),

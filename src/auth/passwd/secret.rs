@@ -46,10 +46,18 @@ pub fn read(source: SecretSource<'_>, repeat: Repeat) -> Result<NewPassword, Pas
         SecretSource::Argument(password) => Zeroizing::new(password.to_owned()),
         SecretSource::Stdin => first_line(&mut io::stdin().lock())?,
         SecretSource::Terminal => ask(repeat)?,
-        SecretSource::Random => Zeroizing::new(URL_SAFE_NO_PAD.encode(random::<RANDOM>()?)),
+        SecretSource::Random => random_text()?,
     };
     check(&password)?;
     Ok(password)
+}
+
+/// Returns 256 random bits as text for a URL: nobody can guess it.
+///
+/// # Errors
+/// The system has no randomness.
+pub fn random_text() -> Result<NewPassword, PasswdError> {
+    Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(random::<RANDOM>()?)))
 }
 
 /// Returns bytes of the system's randomness.

@@ -34,9 +34,6 @@ pub trait ConnectionDriver: 'static {
     /// Lends the buffer for the MQTT bytes of a connection with TLS or WebSocket.
     fn opened(&self) -> RefMut<'_, Vec<u8>>;
 
-    /// Returns true if the shard takes bytes of this connection now.
-    fn reads(&self, id: ConnectionId) -> bool;
-
     /// Returns the most bytes that are read from the socket at once; 0 if it is not read.
     fn read_size(&self, id: ConnectionId) -> usize;
 
@@ -234,7 +231,9 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
             Ok(false) => {}
             // Of a paused connection, the packets before the close wait in the shard. A DISCONNECT
             // may be among them.
-            Ok(true) if self.state == SocketState::Open && !driver.reads(self.id) => self.peer_closed = true,
+            Ok(true) if self.state == SocketState::Open && driver.read_size(self.id) == 0 => {
+                self.peer_closed = true;
+            }
             Ok(true) => self.end_of_stream(),
             Err(error) => self.gone(&error.to_string()),
         }

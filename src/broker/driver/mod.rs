@@ -402,9 +402,7 @@ impl ShardDriver {
         let answer = shard.answer(now, query);
         let facts = |row: &SessionSummary| {
             let handle = handles.find(row.connection?)?;
-            let unacknowledged = row.oldest.is_some();
-            let view = || shard.diagnose(now, handle.id, handle.transport().view());
-            let stall = unacknowledged.then(view).flatten();
+            let stall = row.oldest.and_then(|_| shard.diagnose(now, handle.id, handle.transport().view()));
             Some(SocketFacts { session: row.id, address: handle.peer.to_string(), stall })
         };
         let sockets = match &answer {
@@ -447,10 +445,6 @@ impl ConnectionDriver for ShardDriver {
 
     fn opened(&self) -> RefMut<'_, Vec<u8>> {
         self.opened.borrow_mut()
-    }
-
-    fn reads(&self, id: ConnectionId) -> bool {
-        self.look(|shard| shard.reads(id))
     }
 
     fn read_size(&self, id: ConnectionId) -> usize {

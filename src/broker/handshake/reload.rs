@@ -1,11 +1,12 @@
 //! The TLS of all listeners, read at the start and again while the broker runs.
 
 use super::entrance::{Entrance, all_tls_settings, listener_name};
+use crate::auth::file_watch::FileWatch;
 use crate::broker::statistics::TlsDaysLeft;
 use crate::clock;
 use crate::config::Listener;
 use crate::net::tls::config::TlsServer;
-use crate::net::tls::reload::{FileWatch, ListenerTlsError, TlsChange, TlsSet};
+use crate::net::tls::reload::{self, ListenerTlsError, TlsChange, TlsSet};
 use crate::net::tls::settings::TlsSettings;
 use std::sync::Arc;
 use tracing::warn;
@@ -40,7 +41,7 @@ impl TlsReload {
     pub(crate) fn load(listeners: &[Listener]) -> Result<TlsReload, String> {
         let settings = all_tls_settings(listeners);
         // Before the files are read, so that a change during the read is seen.
-        let watch = FileWatch::new(&settings);
+        let watch = reload::watch(&settings);
         let set = TlsSet::load(&settings).map_err(in_one_line)?;
         let mut reload = TlsReload { settings, set, watch, warned_ms: 0 };
         reload.warn(clock::unix_millis());

@@ -5,12 +5,11 @@
 //! clients.
 
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
+
+use crate::auth::file_watch::FileWatch;
 
 use super::config::TlsServer;
 use super::config_error::TlsConfigError;
@@ -160,53 +159,13 @@ fn change(name: &str, old: &TlsServer, new: &TlsServer) -> Option<TlsChange> {
     (!what.is_empty()).then(|| TlsChange { listener: name.to_owned(), what, check_clients })
 }
 
-/// The files of all listeners, watched by `stat`, so that a renewal needs no signal.
-#[derive(Debug, Default)]
-pub struct FileWatch {
-    seen: Vec<(PathBuf, Option<Stamp>)>,
-}
-
-/// The identity of a file's content: device, inode, size, and the time of the last change in
-/// nanoseconds, also of its owner or permissions.
-type Stamp = (u64, u64, u64, i64, i64);
-
-impl FileWatch {
-    /// Begins to watch the files of these settings. Call this before the files are read, so that a
-    /// change during the read is seen.
-    pub fn new(listeners: &[(String, TlsSettings)]) -> FileWatch {
-        let mut files: Vec<&PathBuf> = Vec::new();
-        for (_, settings) in listeners {
-            files.extend(settings.certificates.iter().flat_map(|files| [&files.certificate, &files.key]));
-            files.extend(settings.client_ca.iter().chain(&settings.crl));
-        }
-        files.sort();
-        files.dedup();
-        FileWatch { seen: files.into_iter().map(|file| (file.clone(), stamp(file))).collect() }
-    }
-
-    /// Returns true if a file changed, appeared or vanished since the last call. A change is
-    /// reported once, so a broken file gives one log line and not one for each look.
-    ///
-    /// Costs one `stat` for each file.
-    pub fn has_changed(&mut self) -> bool {
-        let mut changed = false;
-        for (file, seen) in &mut self.seen {
-            let now = stamp(file);
-            changed |= *seen != now;
-            *seen = now;
-        }
-        changed
-    }
-
-    /// Reports a change at the next look, because what was read is not in force.
-    pub fn forget(&mut self) {
-        self.seen.iter_mut().for_each(|(_, seen)| *seen = None);
-    }
-}
-
-fn stamp(file: &Path) -> Option<Stamp> {
-    let found = fs::metadata(file).ok()?;
-    Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
+/// Returns the watch over the files of these settings. Call this before the files are read, so that
+/// a change during the read is seen.
+pub fn watch(listeners: &[(String, TlsSettings)]) -> FileWatch {
+    FileWatch::new(listeners.iter().flat_map(|(_, settings)| {
+        let pairs = settings.certificates.iter().flat_map(|files| [&files.certificate, &files.key]);
+        pairs.chain(&settings.client_ca).chain(&settings.crl)
+    }))
 }
 
 #[cfg(test)]

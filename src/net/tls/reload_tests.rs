@@ -1,6 +1,7 @@
 //! A reload changes everything or nothing, and says what it changed.
 
 use rcgen::SerialNumber;
+use std::path::Path;
 
 use super::*;
 use crate::net::tls::settings::{CertificateFiles, ClientCertificates};
@@ -88,7 +89,7 @@ fn a_change_of_a_file_is_seen_once() {
     let (dir, authority) = (tempfile::tempdir().unwrap(), Authority::new("root"));
     let listeners = [settings(dir.path(), &authority, "one")];
     let CertificateFiles { certificate, key } = listeners[0].1.certificates[0].clone();
-    let mut watch = FileWatch::new(&listeners);
+    let mut watch = watch(&listeners);
     assert!(!watch.has_changed());
     for file in [&certificate, &key] {
         std::fs::write(file, "longer or shorter than before").unwrap();

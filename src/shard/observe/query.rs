@@ -128,6 +128,13 @@ pub struct SessionSummary {
     pub due: Instant,
 }
 
+impl SessionSummary {
+    /// Returns "connected" or "away".
+    pub fn state(&self) -> &'static str {
+        if self.connection.is_some() { "connected" } else { "away" }
+    }
+}
+
 /// A session with its messages.
 #[derive(Clone, Debug)]
 pub struct SessionDetail {
@@ -156,6 +163,17 @@ pub struct InFlightSummary {
     pub due: Instant,
     /// True if the message was sent on the present connection.
     pub sent_here: bool,
+}
+
+impl InFlightSummary {
+    /// Returns the name of the packet that the broker waits for.
+    pub fn waits_for(&self) -> &'static str {
+        match &self.message {
+            None => "PUBCOMP",
+            Some(message) if message.qos == QoS::ExactlyOnce => "PUBREC",
+            Some(_) => "PUBACK",
+        }
+    }
 }
 
 /// A message that waits for its receiver.
