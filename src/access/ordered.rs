@@ -43,8 +43,8 @@ impl OrderedRules {
     /// Returns true if the client may send or receive messages of the Topic Name. Linear in the
     /// number of rules.
     ///
-    /// A client whose name has a wildcard is denied everything if a filter has a name in it. So is a
-    /// client without a name that a rule needs in order to deny.
+    /// A client whose name has a wildcard is denied everything if a filter has a name in it. So is
+    /// a client without a name that a rule needs in order to deny.
     pub(super) fn grants(&self, direction: Direction, topic: &str, names: ClientNames<'_>) -> bool {
         if self.has_patterns && self.is_unsure(names) {
             return false;

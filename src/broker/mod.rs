@@ -30,7 +30,7 @@
 //! | `homing-main` | one | supervisor and acceptors |
 //! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
 //! | `homing-handshake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
-//! | `homing-auth-N` | `auth.workers`, if a method needs them | passwords and tokens (`authenticator`) |
+//! | `homing-auth-N` | `auth.workers`, with passwords or tokens | their checks (`authenticator`) |
 //! | `homing-log` | one | writes log lines to standard error ([`stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).

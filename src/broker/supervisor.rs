@@ -177,8 +177,8 @@ impl Supervisor {
         Some(dump::render(&expiry, &self.statistics.expiry, shards, clock::now()))
     }
 
-    /// As [`Self::reload`]. Files of TLS that were sound, beside a file with a mistake, are read again
-    /// within a minute.
+    /// As [`Self::reload`]. Files of TLS that were sound, beside a file with a mistake, are read
+    /// again within a minute.
     fn reload_or_keep(&mut self) -> Result<String, String> {
         let result = self.reload();
         if result.is_err() {
@@ -230,7 +230,8 @@ impl Supervisor {
         Ok(what.join("; "))
     }
 
-    /// Carries out requests until all senders are gone, and looks at the files of TLS once a minute.
+    /// Carries out requests until all senders are gone, and looks at the files of TLS once a
+    /// minute.
     pub(super) async fn serve(&mut self, mut requested: mpsc::Receiver<Request>) {
         let mut checks = tokio::time::interval(TLS_CHECKS);
         loop {

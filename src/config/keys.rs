@@ -765,10 +765,10 @@ impl Config {
         auth.anonymous = listener.anonymous.unwrap_or(auth.anonymous);
         if let Some(methods) = &listener.auth {
             auth.methods.clone_from(methods);
-            if !methods.iter().any(|method| method == "password") {
+            if !has(methods, "password") {
                 auth.password_file.clear();
             }
-            if !methods.iter().any(|method| method == "jwt") {
+            if !has(methods, "jwt") {
                 auth.jwt_keys.clear();
             }
         }
@@ -801,26 +801,43 @@ pub(super) fn key(path: &str) -> Option<&'static Key> {
 impl Acl {
     /// Returns the path of the ACL file; `None` without one.
     pub fn path(&self) -> Option<PathBuf> {
-        (!self.file.is_empty()).then(|| PathBuf::from(&self.file))
+        path_of(&self.file)
     }
+}
+
+/// Returns the path of a key of paths; `None` for its word.
+fn path_of(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| PathBuf::from(text))
+}
+
+/// Returns the first directory of a list of systemd, such as STATE_DIRECTORY; `None` for no list
+/// and an empty one.
+fn first_directory(list: Option<&OsStr>) -> Option<&Path> {
+    let first = list?.to_str()?.split(':').next()?;
+    (!first.is_empty()).then(|| Path::new(first))
+}
+
+/// Returns true if a list of methods has this one.
+pub(super) fn has(methods: &[String], method: &str) -> bool {
+    methods.iter().any(|name| name == method)
 }
 
 impl Bans {
     /// Returns the path of the file of bans; `None` without one.
     pub fn path(&self) -> Option<PathBuf> {
-        (!self.file.is_empty()).then(|| PathBuf::from(&self.file))
+        path_of(&self.file)
     }
 }
 
 impl Auth {
     /// Returns the path of the password file; `None` without one.
     pub fn password_path(&self) -> Option<PathBuf> {
-        (!self.password_file.is_empty()).then(|| PathBuf::from(&self.password_file))
+        path_of(&self.password_file)
     }
 
     /// Returns the path of the keys of tokens; `None` without one.
     pub fn jwt_keys_path(&self) -> Option<PathBuf> {
-        (!self.jwt_keys.is_empty()).then(|| PathBuf::from(&self.jwt_keys))
+        path_of(&self.jwt_keys)
     }
 
     /// Returns the number of threads that check passwords.
@@ -854,18 +871,15 @@ impl Runtime {
 impl Admin {
     /// Returns the path of the file of tokens; `None` without one.
     pub fn tokens_path(&self) -> Option<PathBuf> {
-        (!self.tokens_file.is_empty()).then(|| PathBuf::from(&self.tokens_file))
+        path_of(&self.tokens_file)
     }
 
     /// Returns the path of the Unix socket; `None` for none. `runtime` is systemd's
     /// RUNTIME_DIRECTORY, and `data` the data directory.
     pub fn socket_path(&self, runtime: Option<&OsStr>, data: Option<&Path>) -> Option<PathBuf> {
-        if !self.socket.is_empty() {
-            return Some(PathBuf::from(&self.socket));
-        }
-        let listed = runtime.and_then(OsStr::to_str).and_then(|list| list.split(':').next());
-        let directory = listed.filter(|first| !first.is_empty()).map(Path::new).or(data)?;
-        Some(directory.join("homing.sock"))
+        let in_directory =
+            || first_directory(runtime).or(data).map(|directory| directory.join("homing.sock"));
+        path_of(&self.socket).or_else(in_directory)
     }
 }
 
@@ -877,11 +891,8 @@ impl Store {
         if self.durability == Durability::None {
             return None;
         }
-        if !self.path.is_empty() {
-            return Some(PathBuf::from(&self.path));
-        }
-        let listed = state_directory.and_then(OsStr::to_str).and_then(|list| list.split(':').next());
-        Some(PathBuf::from(listed.filter(|first| !first.is_empty()).unwrap_or(DEFAULT_DIRECTORY)))
+        let default = || first_directory(state_directory).unwrap_or(Path::new(DEFAULT_DIRECTORY)).to_owned();
+        Some(path_of(&self.path).unwrap_or_else(default))
     }
 
     /// Returns how often the store has to be synced besides its commits, or `None` if commits alone

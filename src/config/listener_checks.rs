@@ -2,6 +2,7 @@
 //! listener.
 
 use super::Config;
+use super::keys::has;
 use super::listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 use super::problem::Problem;
 use super::rule::ValueRule;
@@ -208,11 +209,11 @@ pub(super) fn contradictions(config: &Config, value: &Value) -> Vec<Problem> {
                 problems.refuse(&format!("listeners, listener {}: {key}", at + 1), value, allowed);
             }
         };
-        let asks_password = listener.auth.iter().flatten().any(|method| method == "password");
+        let asks_password = listener.auth.as_ref().is_some_and(|methods| has(methods, "password"));
         if asks_password && config.auth.password_path().is_none() {
             refuse("auth", "beside auth.password_file: the method \"password\" needs a password file");
         }
-        let asks_token = listener.auth.iter().flatten().any(|method| method == "jwt");
+        let asks_token = listener.auth.as_ref().is_some_and(|methods| has(methods, "jwt"));
         if asks_token && config.auth.jwt_keys_path().is_none() {
             refuse("auth", "beside auth.jwt_keys: the method \"jwt\" needs a file of keys");
         }

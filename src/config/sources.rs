@@ -1,6 +1,7 @@
 //! Reads the layers and puts them together to a [`Config`]. All problems of all layers are returned
 //! at once.
 
+use super::keys::has;
 use super::layer::Layer;
 use super::problem::{Problem, Refusal, Setting};
 use super::table::Key;
@@ -158,7 +159,10 @@ fn setting(layers: &[Layer], path: &str) -> Option<Setting> {
 
 /// Returns the pairs of values that are each allowed but do not go together.
 fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
-    let of_listeners = || config.listeners.iter().flat_map(|listener| listener.auth.iter().flatten());
+    let methods = &config.auth.methods;
+    let own = || config.listeners.iter().filter_map(|listener| listener.auth.as_deref());
+    // A file is read by "auto", or by a method of the broker or of some listener.
+    let is_read = |by: &str| methods.is_empty() || has(methods, by) || own().any(|own| has(own, by));
     let rules = [
         (
             config.redelivery.max_backoff < config.redelivery.interval,
@@ -176,29 +180,22 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
             "clients that may not ask for \"never\" need a maximum of at least \"1s\" to be held to",
         ),
         (
-            config.auth.methods.iter().any(|method| method == "password" || method == "scram")
-                && config.auth.password_path().is_none(),
+            (has(methods, "password") || has(methods, "scram")) && config.auth.password_path().is_none(),
             ("auth.methods", "auth.password_file"),
             "the methods \"password\" and \"scram\" need a password file",
         ),
         (
-            config.auth.password_path().is_some()
-                && !config.auth.methods.is_empty()
-                && config.auth.methods.iter().all(|method| method != "password" && method != "scram")
-                && of_listeners().all(|method| method != "password" && method != "scram"),
+            config.auth.password_path().is_some() && !is_read("password") && !is_read("scram"),
             ("auth.password_file", "auth.methods"),
             "only the methods \"password\" and \"scram\" read the password file",
         ),
         (
-            config.auth.methods.iter().any(|method| method == "jwt") && config.auth.jwt_keys_path().is_none(),
+            has(methods, "jwt") && config.auth.jwt_keys_path().is_none(),
             ("auth.methods", "auth.jwt_keys"),
             "the method \"jwt\" needs a file of keys",
         ),
         (
-            config.auth.jwt_keys_path().is_some()
-                && !config.auth.methods.is_empty()
-                && config.auth.methods.iter().all(|method| method != "jwt")
-                && of_listeners().all(|method| method != "jwt"),
+            config.auth.jwt_keys_path().is_some() && !is_read("jwt"),
             ("auth.jwt_keys", "auth.methods"),
             "only the method \"jwt\" reads the keys of tokens",
         ),

@@ -3,10 +3,10 @@
 //!
 //! | message | its end |
 //! |---|---|
-//! | in a queue, in memory | dropped, or passed on to its shared group, when the rules change or the session gets another user |
+//! | in a queue, in memory | dropped or passed on to its group when the rules or the user change |
 //! | in a queue, only in the store | the same, when it is read |
 //! | held under the queue policy `hold` | the same, when its place becomes free |
-//! | in flight | the same, but only while the session has no connection; otherwise the client has it or is about to |
+//! | in flight | the same, but only without a connection; else the client has it or soon will |
 //!
 //! After a change of the rules, a job walks over the sessions, [`SLOTS`] in a turn. Each new
 //! delivery is checked from the change on. A message that leaves its queue before the walk comes to

@@ -2,7 +2,7 @@
 //!
 //! | step | CONNECT with an Authentication Method | re-authentication |
 //! |---|---|---|
-//! | the authenticator is asked | CONNECT waits, the connection is paused | AUTH 0x19; traffic continues |
+//! | the authenticator is asked | CONNECT waits and is paused | AUTH 0x19; traffic continues |
 //! | its challenge is sent | CONNECT is kept here; [`Phase::Exchanging`] | AUTH 0x18 |
 //! | the client answers | AUTH 0x18; anything but AUTH and DISCONNECT is refused | AUTH 0x18 |
 //! | success | CONNECT is handled, CONNACK has the last data | AUTH 0x00 has the last data |
@@ -12,7 +12,7 @@
 //! a re-authentication has the same time of its own.
 
 use crate::mqtt::codec::{self, Decoded};
-use crate::mqtt::packet::{Auth, Packet, ProtocolVersion, ReasonCode};
+use crate::mqtt::packet::{Auth, Connect, Packet, ProtocolVersion, ReasonCode};
 use crate::session::authentication::EnhancedMethod;
 use crate::session::connect::ConnectRefusal;
 use crate::session::{Violation, disconnect};
@@ -71,11 +71,7 @@ impl Lifecycle<'_> {
     /// Refuses a CONNECT whose exchange has failed.
     pub(crate) fn refuse_exchange(&mut self, now: Instant, id: ConnectionId, refusal: &ConnectRefusal) {
         let Some(bytes) = self.core.connections.take_connect(id) else { return };
-        let Ok(Decoded::Packet { packet: Packet::Connect(connect), .. }) =
-            codec::decode_connect(&bytes, codec::LARGEST_PACKET)
-        else {
-            return;
-        };
+        let Some(connect) = kept_connect(&bytes) else { return };
         ConnectRequest::refuse_exchange(now, id, &connect, refusal, self.core);
     }
 
@@ -89,18 +85,11 @@ impl Lifecycle<'_> {
             && let Some(data) = pending.answer(auth, revocations)?
         {
             let method = pending.method();
-            return if put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, self.core) {
-                Ok(Flow::Continue)
-            } else {
-                Err(TOO_LARGE)
-            };
+            put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, self.core)?;
+            return Ok(Flow::Continue);
         }
         let Some(bytes) = connections.take_connect(id) else { return Ok(Flow::Closed) };
-        let Ok(Decoded::Packet { packet: Packet::Connect(connect), .. }) =
-            codec::decode_connect(&bytes, codec::LARGEST_PACKET)
-        else {
-            return Ok(Flow::Closed);
-        };
+        let Some(connect) = kept_connect(&bytes) else { return Ok(Flow::Closed) };
         let flow = ConnectRequest::handle(now, id, &connect, self);
         if matches!(flow, Flow::Wait) {
             self.core.connections.keep_connect(id, bytes);
@@ -162,7 +151,7 @@ impl Lifecycle<'_> {
             return Err(protocol_error("AUTH without a challenge or a re-authentication"));
         };
         if let Some(data) = pending.answer(auth, revocations)? {
-            self.challenge_again(id, method, &data)?;
+            put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &data, self.core)?;
         } else if let Some(ExchangeEnd { decision, proof, .. }) = pending.take_end() {
             self.end_reauthentication(now, id, decision, &proof);
         }
@@ -182,7 +171,8 @@ impl Lifecycle<'_> {
         match decision {
             AuthDecision::Challenge(Challenge { data, exchange }) => {
                 connection.begin_exchange(PendingExchange::new(method, exchange));
-                if let Err(violation) = self.challenge_again(id, method, &data) {
+                let reason = ReasonCode::CONTINUE_AUTHENTICATION;
+                if let Err(violation) = put_auth(id, reason, method, &data, self.core) {
                     self.fail(now, id, violation);
                 }
             }
@@ -191,16 +181,6 @@ impl Lifecycle<'_> {
                 self.end_reauthentication(now, id, decision, &proof);
             }
         }
-    }
-
-    fn challenge_again(
-        &mut self,
-        id: ConnectionId,
-        method: EnhancedMethod,
-        data: &[u8],
-    ) -> Result<(), Violation> {
-        let fits = put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, data, self.core);
-        if fits { Ok(()) } else { Err(TOO_LARGE) }
     }
 
     /// Ends a re-authentication. Disconnects the client if it failed, or if it is another user.
@@ -217,10 +197,10 @@ impl Lifecycle<'_> {
         let user = connection.session.and_then(|session| sessions.get(session)?.user());
         let violation = match decision.into_grant() {
             Ok(grant) if user.is_some_and(|user| user.is_same_user(&grant.identity)) => {
-                if put_auth(id, ReasonCode::SUCCESS, proof.method, &proof.data, self.core) {
-                    return;
+                match put_auth(id, ReasonCode::SUCCESS, proof.method, &proof.data, self.core) {
+                    Ok(()) => return,
+                    Err(violation) => violation,
                 }
-                TOO_LARGE
             }
             Ok(_) => {
                 Violation { reason: ReasonCode::NOT_AUTHORIZED, what: "re-authentication as another user" }
@@ -250,9 +230,8 @@ pub(super) fn challenge(
     core: &mut Core,
 ) -> Result<(), ConnectRefusal> {
     // 5.0 [MQTT-4.12.0-2]
-    if !put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &challenge.data, core) {
-        return Err(ConnectRefusal::new(TOO_LARGE.reason, TOO_LARGE.what));
-    }
+    put_auth(id, ReasonCode::CONTINUE_AUTHENTICATION, method, &challenge.data, core)
+        .map_err(|violation| ConnectRefusal::new(violation.reason, violation.what))?;
     if let Some(connection) = core.connections.get_mut(id) {
         connection.phase = Phase::Exchanging;
         connection.begin_exchange(PendingExchange::new(method, challenge.exchange));
@@ -260,13 +239,20 @@ pub(super) fn challenge(
     Ok(())
 }
 
-const TOO_LARGE: Violation = Violation {
-    reason: ReasonCode::PACKET_TOO_LARGE,
-    what: "the client's Maximum Packet Size is too small for an AUTH",
-};
+/// Returns the CONNECT that was kept during an exchange; `None` if the bytes are none, which never
+/// happens.
+fn kept_connect(bytes: &[u8]) -> Option<Box<Connect<'_>>> {
+    match codec::decode_connect(bytes, codec::LARGEST_PACKET) {
+        Ok(Decoded::Packet { packet: Packet::Connect(connect), .. }) => Some(connect),
+        _ => None,
+    }
+}
 
-/// Writes an AUTH. Returns false if it exceeds the client's Maximum Packet Size; then nothing is
-/// written. It never has a Reason String or a User Property.
+/// Writes an AUTH. It never has a Reason String or a User Property. Does nothing if the connection
+/// is gone, which never happens.
+///
+/// # Errors
+/// The AUTH exceeds the client's Maximum Packet Size. Then nothing is written.
 // 5.0 [MQTT-3.15.2-1], [MQTT-3.15.2-2], [MQTT-3.15.2-3], [MQTT-4.12.0-5]
 fn put_auth(
     id: ConnectionId,
@@ -274,9 +260,9 @@ fn put_auth(
     method: EnhancedMethod,
     data: &[u8],
     core: &mut Core,
-) -> bool {
+) -> Result<(), Violation> {
     let Core { connections, scratch, .. } = &mut *core;
-    let Some(connection) = connections.get_mut(id) else { return false };
+    let Some(connection) = connections.get_mut(id) else { return Ok(()) };
     connection.wire.outbox.lend(&mut scratch.pool);
     let auth = Auth {
         reason,
@@ -287,5 +273,11 @@ fn put_auth(
     };
     let fits = connection.wire.put(&Packet::Auth(auth)).is_ok();
     core.touch(id);
-    fits
+    if fits {
+        return Ok(());
+    }
+    Err(Violation {
+        reason: ReasonCode::PACKET_TOO_LARGE,
+        what: "the client's Maximum Packet Size is too small for an AUTH",
+    })
 }

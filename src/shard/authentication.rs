@@ -87,6 +87,16 @@ impl AuthRequest {
         self.waits.strong_count() == 0
     }
 
+    /// Returns the user name that the client sent; empty without one.
+    pub fn user(&self) -> &str {
+        self.user_name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the password that the client sent; empty without one.
+    pub fn password_bytes(&self) -> &[u8] {
+        self.password.as_ref().map_or(&[], Secret::bytes)
+    }
+
     /// Returns a request without a connection, which waits as long as `waits` lives.
     #[cfg(test)]
     pub(crate) fn of_test(user: &str, password: &[u8], waits: &Arc<()>) -> AuthRequest {
@@ -104,8 +114,7 @@ impl AuthRequest {
 
     /// Returns the bytes that the client sent.
     pub fn size(&self) -> usize {
-        let password = self.password.as_ref().map_or(0, |secret| secret.bytes().len());
-        self.client_id.len() + self.user_name.as_ref().map_or(0, |name| name.len()) + password
+        self.client_id.len() + self.user().len() + self.password_bytes().len()
     }
 }
 

@@ -101,23 +101,3 @@ fn refusal(ban: Ban, core: &mut Core) -> ConnectRefusal {
     core.counters.banned_connects += 1;
     ConnectRefusal::untold(ReasonCode::BANNED, ban.text())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_key_of_a_client_is_small_and_differs_from_that_of_each_other_client() {
-        assert_eq!(size_of::<FlappingKey>(), 16);
-        let long = "c".repeat(65_535);
-        let clients =
-            [("c", "ann"), ("ca", "nn"), ("", "cann"), ("ann", "c"), (&long, "ann"), (&long, "bob")];
-        for (at, (id, user)) in clients.iter().enumerate() {
-            let FlappingKey([one, other]) = FlappingKey::new(id, user);
-            assert_ne!(one, other);
-            for (later, (id, user)) in clients.iter().enumerate().skip(at) {
-                assert_eq!(FlappingKey::new(id, user) == FlappingKey([one, other]), at == later);
-            }
-        }
-    }
-}

@@ -119,7 +119,22 @@ impl<'a> ConnectRequest<'a> {
         if was_stored && resumed.is_none() {
             life.core.hold_until_commit(id);
         }
-        let Core { sessions, access, .. } = &mut *life.core;
+        self.grant(session_id, resumed, (user, rules, ends), life);
+        let terms = ConnackTerms { assigned: assigned.as_deref(), present: resumed.is_some(), proof };
+        self.establish(session_id, &negotiated, &terms, life);
+        Flow::Continue
+    }
+
+    /// Gives the session its user and rules, and the connection the end of its credentials. The
+    /// queue of a resumed session is checked by the new rules.
+    fn grant(
+        &self,
+        session_id: SessionId,
+        resumed: Option<SessionId>,
+        (user, rules, ends): (Option<Arc<Identity>>, Option<SessionRules>, Instant),
+        life: &mut Lifecycle<'_>,
+    ) {
+        let Core { sessions, access, connections, .. } = &mut *life.core;
         if rules.is_some() {
             access.note_own_rules();
         }
@@ -130,15 +145,12 @@ impl<'a> ConnectRequest<'a> {
                 session_entry.begin_access(access);
             }
         }
-        if let Some(connection) = life.core.connections.get_mut(id) {
+        if let Some(connection) = connections.get_mut(self.connection) {
             connection.set_end(ends);
         }
         if resumed.is_some() {
-            life.check_queue(now, session_id);
+            life.check_queue(self.now, session_id);
         }
-        let terms = ConnackTerms { assigned: assigned.as_deref(), present: resumed.is_some(), proof };
-        self.establish(session_id, &negotiated, &terms, life);
-        Flow::Continue
     }
 
     /// Returns the user of the client, or asks the authenticator and pauses the connection. Then

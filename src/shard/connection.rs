@@ -432,8 +432,8 @@ impl Connection {
         true
     }
 
-    /// Removes and returns the decision of the authenticator. Returns `None` if it was not asked, or
-    /// has to be asked again.
+    /// Removes and returns the decision of the authenticator. Returns `None` if it was not asked,
+    /// or has to be asked again.
     pub(crate) fn take_decision(&mut self, revocations: u32) -> Option<AuthDecision> {
         self.rare.as_mut()?.authentication.take()?.into_decision(revocations)
     }

@@ -121,8 +121,8 @@ impl Core {
         change.check(&self.shared, &self.durability, &self.exchange)
     }
 
-    /// Returns true if a message of a topic may be delivered to the session that uses a slot now, or
-    /// if no session does. Costs one branch if no rules are in force.
+    /// Returns true if a message of a topic may be delivered to the session that uses a slot now,
+    /// or if no session does. Costs one branch if no rules are in force.
     pub(crate) fn may_read(&mut self, session: SessionSlot, topic: &str) -> bool {
         let Core { sessions, access, .. } = self;
         !access.are_on() || sessions.at_mut(session.0).is_none_or(|(_, entry)| entry.may_read(access, topic))

@@ -14,7 +14,7 @@ pub(crate) type Flapping = Strikes<FlappingKey>;
 /// Stands for a client identifier and a verified user. Takes 16 bytes, however long both are. The
 /// hash has the key of the process, so nobody can choose a client that has the key of another one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FlappingKey(pub(super) [u64; 2]);
+pub(crate) struct FlappingKey([u64; 2]);
 
 impl FlappingKey {
     pub(crate) fn new(client_id: &str, user: &str) -> FlappingKey {
@@ -26,4 +26,24 @@ impl FlappingKey {
 /// Returns the counts of connects for this rule, empty.
 pub(crate) fn counted(rule: StrikeRule) -> Flapping {
     Strikes::new(rule, COUNTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_client_is_small_and_differs_from_that_of_each_other_client() {
+        assert_eq!(size_of::<FlappingKey>(), 16);
+        let long = "c".repeat(65_535);
+        let clients =
+            [("c", "ann"), ("ca", "nn"), ("", "cann"), ("ann", "c"), (&long, "ann"), (&long, "bob")];
+        for (at, (id, user)) in clients.iter().enumerate() {
+            let FlappingKey([one, other]) = FlappingKey::new(id, user);
+            assert_ne!(one, other);
+            for (later, (id, user)) in clients.iter().enumerate().skip(at) {
+                assert_eq!(FlappingKey::new(id, user) == FlappingKey([one, other]), at == later);
+            }
+        }
+    }
 }

@@ -10,7 +10,8 @@ pub(crate) enum Flow {
     Closed,
     /// The session lives in this shard. The socket moves there.
     Home(ShardId),
-    /// CONNECT has led to an exchange of AUTH packets. It is handled again at the end of the exchange.
+    /// CONNECT has led to an exchange of AUTH packets. It is handled again at the end of the
+    /// exchange.
     Challenged,
     /// The packet is not handled yet, and comes again in a later turn.
     Wait,

@@ -176,8 +176,8 @@ impl SessionEntry {
         u32::try_from(subscriptions.len()).unwrap_or(u32::MAX).saturating_mul(steps)
     }
 
-    /// Removes the messages in memory that the client may not read: those of the queue, and those in
-    /// flight while the session has no connection.
+    /// Removes the messages in memory that the client may not read: those of the queue, and those
+    /// in flight while the session has no connection.
     pub(crate) fn take_unreadable(&mut self, rules: &AccessRules) -> (Vec<Unacked>, Vec<Delivery>) {
         let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
         let names = rules.names(user.as_deref(), &self.session.client_id);

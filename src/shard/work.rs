@@ -29,7 +29,8 @@ pub(crate) enum Job {
     Delayed,
     /// Handles sessions with an expired deadline.
     Due,
-    /// Looks at the sessions in the slots from `from` on, because the rules of the ACL have changed.
+    /// Looks at the sessions in the slots from `from` on, because the rules of the ACL have
+    /// changed.
     RulesChanged { from: u32 },
     /// Inserts or removes the filters of a SUBSCRIBE or UNSUBSCRIBE.
     Request(Box<SubscribeRequest>),

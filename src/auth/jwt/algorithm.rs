@@ -3,17 +3,6 @@
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{self, ParsedPublicKey, RsaParameters, RsaPublicKeyComponents};
 
-/// A signature that is verified with a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mac {
-    /// HMAC with SHA-256.
-    Hs256,
-    /// HMAC with SHA-384.
-    Hs384,
-    /// HMAC with SHA-512.
-    Hs512,
-}
-
 /// A key with its one algorithm.
 pub(super) struct VerificationKey {
     /// The name that a token must have in `alg`.
@@ -31,16 +20,16 @@ pub(super) enum KeyMaterial {
     Curve(ParsedPublicKey),
 }
 
-impl Mac {
-    /// Returns the name in `alg`, the algorithm, and the fewest bytes of a secret.
-    // RFC 7518 section 3.2: a key of the size of the hash or larger must be used.
-    pub(super) fn parts(self) -> (&'static str, hmac::Algorithm, usize) {
-        match self {
-            Mac::Hs256 => ("HS256", hmac::HMAC_SHA256, 32),
-            Mac::Hs384 => ("HS384", hmac::HMAC_SHA384, 48),
-            Mac::Hs512 => ("HS512", hmac::HMAC_SHA512, 64),
-        }
-    }
+/// Returns the name, the algorithm and the smallest key in bytes of a symmetric `alg`; `None` if it
+/// is none.
+// RFC 7518 section 3.2: a key of the size of the hash or larger must be used.
+pub(super) fn mac(alg: &str) -> Option<(&'static str, hmac::Algorithm, usize)> {
+    Some(match alg {
+        "HS256" => ("HS256", hmac::HMAC_SHA256, 32),
+        "HS384" => ("HS384", hmac::HMAC_SHA384, 48),
+        "HS512" => ("HS512", hmac::HMAC_SHA512, 64),
+        _ => return None,
+    })
 }
 
 /// Returns the name and the parameters of an RSA algorithm; `None` for another name. Keys below

@@ -1,6 +1,6 @@
 //! The keys of tokens: a JWK Set (RFC 7517), or one JWK.
 
-use super::algorithm::{KeyMaterial, Mac, VerificationKey, rsa};
+use super::algorithm::{KeyMaterial, VerificationKey, mac, rsa};
 use crate::auth::file_error::{FileError, LineErrors};
 use crate::auth::password::file::Fingerprint;
 use aws_lc_rs::hmac;
@@ -159,14 +159,10 @@ fn named_key(jwk: &Value) -> Result<Option<NamedKey>, String> {
 }
 
 fn secret(jwk: &Map<String, Value>, alg: Option<&str>) -> Result<VerificationKey, String> {
-    let mac = match alg {
-        None | Some("HS256") => Mac::Hs256,
-        Some("HS384") => Mac::Hs384,
-        Some("HS512") => Mac::Hs512,
-        Some(other) => return Err(format!("alg is {other:?}; with kty oct it is HS256, HS384 or HS512")),
-    };
+    let alg = alg.unwrap_or("HS256");
+    let (name, algorithm, least) =
+        mac(alg).ok_or_else(|| format!("alg is {alg:?}; with kty oct it is HS256, HS384 or HS512"))?;
     let secret = zeroize::Zeroizing::new(bytes(jwk, "k")?);
-    let (name, algorithm, least) = mac.parts();
     if secret.len() < least {
         return Err(format!("k has {} bytes; {name} needs {least} at least (RFC 7518)", secret.len()));
     }

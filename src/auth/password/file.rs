@@ -107,8 +107,8 @@ impl PasswordFile {
         self.users.get(user).map(|record| record.fingerprint)
     }
 
-    /// Returns the keys for a SCRAM exchange with this name, and the fingerprint of the user's line.
-    /// A name without a SCRAM line has decoy keys and no fingerprint. Both take equally long.
+    /// Returns the keys for a SCRAM exchange with this name, and the fingerprint of the user's
+    /// line. A name without a SCRAM line has decoy keys and no fingerprint. Both take equally long.
     pub fn scram(&self, user: &str) -> (ScramHash, Option<Fingerprint>) {
         let decoy = self.decoys.of(user);
         match self.users.get(user) {

@@ -6,7 +6,7 @@
 use crate::access::grant::Grant;
 use crate::access::identity::{Identity, IdentitySource};
 use crate::auth::cache::{CacheSecret, LoginKey};
-use crate::auth::jwt::token::{TokenRefusal, TokenVerifier};
+use crate::auth::jwt::token::{TokenRefusal, TokenVerifier, VerifiedToken};
 use crate::auth::password::file::{Fingerprint, PasswordFile, Verdict};
 use crate::auth::password::hash::{HashCost, HashKind};
 use crate::clock;
@@ -108,8 +108,8 @@ impl TokenCheck {
     /// Returns the token of a request; empty without one.
     fn token<'a>(&self, request: &'a AuthRequest) -> &'a [u8] {
         match self.place {
-            TokenPlace::Password => request.password.as_ref().map_or(&[], |secret| secret.bytes()),
-            TokenPlace::UserName => request.user_name.as_deref().unwrap_or_default().as_bytes(),
+            TokenPlace::Password => request.password_bytes(),
+            TokenPlace::UserName => request.user().as_bytes(),
         }
     }
 }
@@ -117,9 +117,8 @@ impl TokenCheck {
 impl Checks {
     /// Returns the work that a request may need, at most.
     pub(super) fn costs(&self, request: &AuthRequest) -> Vec<CheckCost> {
-        let user = request.user_name.as_deref().unwrap_or_default();
         let cost = |method: &AuthMethod| match method {
-            AuthMethod::Password => self.passwords.as_ref()?.cost(user).map(CheckCost::Hash),
+            AuthMethod::Password => self.passwords.as_ref()?.cost(request.user()).map(CheckCost::Hash),
             AuthMethod::Jwt => self.tokens.as_ref().map(|_| CheckCost::Token),
             _ => None,
         };
@@ -132,8 +131,7 @@ impl Checks {
         for method in &request.methods {
             match method {
                 AuthMethod::Password => {
-                    let user = request.user_name.as_deref().unwrap_or_default();
-                    let line = self.passwords.as_ref().and_then(|file| file.fingerprint(user));
+                    let line = self.passwords.as_ref().and_then(|file| file.fingerprint(request.user()));
                     if let Some(fingerprint) = line {
                         // This method decides, so no later one counts.
                         proofs.push(Proof::of_line(secret, request, fingerprint));
@@ -180,15 +178,12 @@ impl Checks {
                     Verdict::UnknownUser => (what, is_guess) = ("unknown user name", true),
                 },
                 (AuthMethod::Jwt, _, Some(check)) => {
-                    let began = clock::nanos();
-                    let result = check.verifier.verify(clock::unix_millis(), check.token(request));
-                    measured(CheckCost::Token, Duration::from_nanos(clock::nanos().saturating_sub(began)));
+                    let token = check.token(request);
+                    let (result, took) = timed(|| check.verifier.verify(clock::unix_millis(), token));
+                    measured(CheckCost::Token, took);
                     match result {
                         Ok(token) => {
-                            let identity = Arc::new(Identity::new(&token.user, IdentitySource::Jwt));
-                            let ends = clock::now() + Duration::from_millis(token.remaining_ms);
-                            let grant = Grant { identity, rules: token.rules, ends };
-                            return ChainEnd::Allow(grant, Proof::of_token(secret, request, check));
+                            return ChainEnd::Allow(grant_of(token), Proof::of_token(secret, request, check));
                         }
                         Err(TokenRefusal::NoToken) => what = TokenRefusal::NoToken.text(),
                         // A fleet with expired tokens is not blocked. A name that the method
@@ -209,10 +204,9 @@ impl Checks {
 
 impl Proof {
     fn of_line(secret: &CacheSecret, request: &AuthRequest, fingerprint: Fingerprint) -> Proof {
-        let user = request.user_name.as_deref().unwrap_or_default();
         let password = request.password.as_ref().map(|secret| secret.bytes());
-        let key = secret.key(Some(&fingerprint), user, password);
-        Proof { key, evidence: Evidence::Line { user: user.into(), fingerprint } }
+        let key = secret.key(Some(&fingerprint), request.user(), password);
+        Proof { key, evidence: Evidence::Line { user: request.user().into(), fingerprint } }
     }
 
     fn of_token(secret: &CacheSecret, request: &AuthRequest, check: &TokenCheck) -> Proof {
@@ -222,30 +216,40 @@ impl Proof {
     }
 }
 
+/// Does some work, and returns its result with the time that it took.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let began = clock::nanos();
+    let result = work();
+    (result, Duration::from_nanos(clock::nanos().saturating_sub(began)))
+}
+
+/// Returns the terms on which the client with a valid token enters.
+fn grant_of(token: VerifiedToken) -> Grant {
+    let identity = Arc::new(Identity::new(&token.user, IdentitySource::Jwt));
+    let ends = clock::now() + Duration::from_millis(token.remaining_ms);
+    Grant { identity, rules: token.rules, ends }
+}
+
 /// Checks the password of a request. No password is never right.
 fn verify(
     file: &PasswordFile,
     request: &AuthRequest,
     measured: &mut dyn FnMut(CheckCost, Duration),
 ) -> Verdict {
-    let user = request.user_name.as_deref().unwrap_or_default();
-    let password = request.password.as_ref();
-    let began = clock::nanos();
-    let verdict = file.verify(user, password.map_or(&[], |secret| secret.bytes()));
-    if let Some(cost) = file.cost(user) {
-        measured(CheckCost::Hash(cost), Duration::from_nanos(clock::nanos().saturating_sub(began)));
+    let (verdict, took) = timed(|| file.verify(request.user(), request.password_bytes()));
+    if let Some(cost) = file.cost(request.user()) {
+        measured(CheckCost::Hash(cost), took);
     }
     match verdict {
-        Verdict::Verified if password.is_none() => Verdict::WrongPassword,
+        Verdict::Verified if request.password.is_none() => Verdict::WrongPassword,
         verdict => verdict,
     }
 }
 
 fn allow_user(secret: &CacheSecret, file: &PasswordFile, request: &AuthRequest) -> ChainEnd {
-    let user = request.user_name.as_deref().unwrap_or_default();
-    match file.fingerprint(user) {
+    match file.fingerprint(request.user()) {
         Some(fingerprint) => {
-            let identity = Arc::new(Identity::new(user, IdentitySource::Password));
+            let identity = Arc::new(Identity::new(request.user(), IdentitySource::Password));
             ChainEnd::Allow(identity.into(), Proof::of_line(secret, request, fingerprint))
         }
         None => ChainEnd::Deny { what: "unknown user name", is_guess: true },

@@ -331,8 +331,8 @@ impl Queue {
         Some(delivery)
     }
 
-    /// Removes the deliveries in memory for which `is_taken` returns true, and returns them in their
-    /// order. Parked entries stay, because their messages are not known.
+    /// Removes the deliveries in memory for which `is_taken` returns true, and returns them in
+    /// their order. Parked entries stay, because their messages are not known.
     pub fn take_where(&mut self, mut is_taken: impl FnMut(&Message) -> bool) -> Vec<Delivery> {
         if !self.entries.iter().any(|delivery| is_taken(&delivery.message)) {
             return Vec::new();

@@ -345,14 +345,14 @@ impl Sender {
         true
     }
 
-    /// Removes the queued deliveries in memory for which `is_taken` returns true, and returns them in
-    /// their order. Parked entries stay, because their messages are not known.
+    /// Removes the queued deliveries in memory for which `is_taken` returns true, and returns them
+    /// in their order. Parked entries stay, because their messages are not known.
     pub fn take_queued_where(&mut self, is_taken: impl FnMut(&Message) -> bool) -> Vec<Delivery> {
         self.queue.as_mut().map_or_else(Vec::new, |queue| queue.take_where(is_taken))
     }
 
-    /// Removes the unfinished PUBLISHes for which `is_taken` returns true, and returns them in their
-    /// order. Called only while the session has no connection.
+    /// Removes the unfinished PUBLISHes for which `is_taken` returns true, and returns them in
+    /// their order. Called only while the session has no connection.
     pub fn take_unfinished_where(&mut self, is_taken: impl FnMut(&Message) -> bool) -> Vec<Unacked> {
         self.window.as_mut().map_or_else(Vec::new, |window| window.take_where(is_taken))
     }

@@ -56,8 +56,8 @@ impl Lifecycle<'_> {
         }
     }
 
-    /// Ends a held message that the client may not read, because the rules or the user of the session
-    /// have changed. A shared message goes to another member of the group.
+    /// Ends a held message that the client may not read, because the rules or the user of the
+    /// session have changed. A shared message goes to another member of the group.
     fn end_unreadable_held(&mut self, now: Instant, id: SessionId, delivery: Delivery, gate: Gate) {
         self.core.report_drops(id);
         if let Some(share) = &delivery.share {

@@ -474,8 +474,8 @@ impl Routing<'_> {
     }
 
     /// Returns true if a shared message may be offered: a member of this shard has room, or a
-    /// member in another shard may have room and `peers` allows the offer. Also true if the group is
-    /// gone or no member may read the message, because there is nothing to wait for.
+    /// member in another shard may have room and `peers` allows the offer. Also true if the group
+    /// is gone or no member may read the message, because there is nothing to wait for.
     pub(crate) fn may_offer(&mut self, now: Instant, wanted: Wanted<'_>, peers: Peers) -> bool {
         match self.room_in_group(now, wanted) {
             // If the group has no member in this shard that may read the message, this shard never
