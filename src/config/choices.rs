@@ -4,6 +4,18 @@
 use super::value::{self, Field};
 use config::{Value, ValueKind};
 
+/// Causes of a drop that concern one receiver. No other key makes dead letters of them.
+pub(super) const DEAD_LETTER_CAUSES: &[&str] =
+    &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
+
+/// The methods of authentication.
+pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password", "scram", "jwt"];
+
+/// Returns true if a list of methods has this one.
+pub(super) fn has(methods: &[String], method: &str) -> bool {
+    methods.iter().any(|name| name == method)
+}
+
 /// An enum whose variants have words, and the list of these words.
 macro_rules! words {
     ($($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $word:literal,)* })*) => {$(

@@ -1,7 +1,8 @@
 //! `[[listeners]]`: addresses to listen on, each with its own protocol, TLS, clients and limits.
 
+use super::bounds::{LARGEST_PACKET, ONE_KIB};
+use super::choices::AUTH_METHODS;
 use super::choices::AnonymousClients;
-use super::keys::{AUTH_METHODS, LARGEST_PACKET, ONE_KIB};
 use super::rule::{ValueRule, ValueType};
 use super::size::ByteSize;
 use super::value::{self, Field};

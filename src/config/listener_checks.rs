@@ -2,7 +2,7 @@
 //! listener.
 
 use super::Config;
-use super::keys::has;
+use super::choices::has;
 use super::listener::{CertificatePair, Listener, ListenerAddress, ListenerTls};
 use super::problem::Problem;
 use super::rule::ValueRule;

@@ -1,6 +1,6 @@
 //! Configuration from built-in defaults, one file, the environment and flags. A later layer wins.
 //!
-//! `keys` is the table of all keys, and the one place where a key is written down. `table` makes
+//! `keys` is the table of all keys, with a file for each section. `table` makes
 //! the structs of it, and `render` the documents. `rule` says which values a key takes, and `value`
 //! turns what was written into a field.
 //!
@@ -8,6 +8,7 @@
 //! problem at once. A `Config` made in code is not checked. Nothing is reloaded: a change needs a
 //! restart.
 
+mod bounds;
 mod choices;
 mod count_in;
 mod keys;
@@ -29,7 +30,7 @@ pub use choices::{
     OnExhausted, QueuePolicy,
 };
 pub use keys::{
-    Acl, Admin, Auth, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
+    Acl, Admin, Auth, Bans, Config, Expiry, KeepAlive, Limits, Log, Network, Redelivery, Runtime, Store, Sys,
 };
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
 pub use problem::{Problem, Refusal, Setting};

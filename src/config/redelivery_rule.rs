@@ -4,7 +4,7 @@
 //! A rule has the settings of `[redelivery]` itself. Each takes what the key of this name takes.
 
 use super::choices::{OnAckTimeout, OnExhausted};
-use super::keys;
+use super::keys::redelivery;
 use super::problem::Problem;
 use super::rule::{ValueRule, ValueType};
 use super::value::{self, Field, origin, written};
@@ -105,7 +105,7 @@ redelivery_rule! {
 
 /// Returns what the key of this name in `[redelivery]` takes.
 fn rule_of(setting: &str) -> Option<&'static ValueRule> {
-    keys::keys().find(|key| key.section() == "redelivery" && key.name() == setting).map(|key| &key.rule)
+    redelivery::SECTION.keys.iter().find(|key| key.name() == setting).map(|key| &key.rule)
 }
 
 impl Field for RedeliveryRule {
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_rule_may_set_every_key_of_redelivery_but_the_rules() {
-        let all = keys::keys().filter(|key| key.section() == "redelivery").map(|key| key.name());
+        let all = redelivery::SECTION.keys.iter().map(|key| key.name());
         assert_eq!(all.filter(|name| *name != "rules").collect::<Vec<_>>(), SETTINGS);
     }
 

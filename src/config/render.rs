@@ -22,13 +22,13 @@ and what differs from the defaults.
 Durations have a unit: ms, s, m, h, d (\"1500ms\", \"20s\", \"1h 30m\"). So have sizes: B, KiB, MiB, GiB, TiB (\"64 KiB\"). An unknown \
 key, a value that is not allowed and a contradiction stop the start, with exit code 2. A change needs a restart.
 
-This file is written from src/config/keys.rs, as is docs/configuration.md.";
+This file is written from src/config/keys/, as is docs/configuration.md.";
 
 const DOCUMENT_HEAD: &str = "\
 # Configuration
 
 Every key of Homing, with its values, its default and the reason for it. All keys are optional. This document and
-[`config/homing.toml`](../config/homing.toml) are written from `src/config/keys.rs`; do not edit them by hand.
+[`config/homing.toml`](../config/homing.toml) are written from `src/config/keys/`; do not edit them by hand.
 
 ## Where values come from
 
@@ -141,7 +141,7 @@ fn values(key: &Key) -> String {
 
 /// Returns the default as one would write it in the file.
 fn default(key: &Key) -> String {
-    let value = key.value(&Config::default());
+    let value = Config::default().value(key);
     match value.kind {
         ValueKind::I64(number) => grouped(number),
         _ => written(&value),

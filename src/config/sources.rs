@@ -1,7 +1,7 @@
 //! Reads the layers and puts them together to a [`Config`]. All problems of all layers are returned
 //! at once.
 
-use super::keys::has;
+use super::choices::has;
 use super::layer::Layer;
 use super::problem::{Problem, Refusal, Setting};
 use super::table::Key;
@@ -127,7 +127,7 @@ fn merge(layers: &[Layer]) -> Result<Config, Refusal> {
     let mut problems = Vec::new();
     for key in keys::keys() {
         if let Some(given) = winner(layers, key.path)
-            && !key.set(&mut config, given)
+            && !config.set(key, given)
         {
             problems.push(Problem::Internal(format!("{} does not take {}", key.path, value::written(given))));
         }
@@ -142,7 +142,7 @@ fn merge(layers: &[Layer]) -> Result<Config, Refusal> {
 /// "1m").
 fn changed(config: &Config, layers: &[Layer]) -> Vec<Setting> {
     let built_in = Config::default();
-    let written = |key: &Key, config: &Config| value::written(&key.value(config));
+    let written = |key: &Key, config: &Config| value::written(&config.value(key));
     let changed = keys::keys().filter(|key| written(key, config) != written(key, &built_in));
     // `network.listen` changes by itself where `[[listeners]]` are given.
     let set = changed.filter(|key| winner(layers, key.path).is_some());
@@ -153,7 +153,7 @@ fn changed(config: &Config, layers: &[Layer]) -> Vec<Setting> {
 /// key.
 fn setting(layers: &[Layer], path: &str) -> Option<Setting> {
     let key = keys::key(path)?;
-    let value = winner(layers, path).cloned().unwrap_or_else(|| key.value(&Config::default()));
+    let value = winner(layers, path).cloned().unwrap_or_else(|| Config::default().value(key));
     Some(Setting { key: path.to_owned(), value: value::written(&value), source: value::origin(&value) })
 }
 

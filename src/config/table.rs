@@ -1,7 +1,7 @@
-//! The macro that turns the table of keys in [`super::keys`] into structs, defaults, rules and
-//! documents.
+//! The macros that turn the table of keys in [`super::keys`] into structs, defaults, rules and
+//! documents: [`section`] for the keys of one section, [`configuration`] for the order of the
+//! sections.
 
-use super::Config;
 use super::rule::ValueRule;
 use config::{Value, ValueKind};
 
@@ -22,9 +22,9 @@ impl Section {
     }
 }
 
-/// One key: its path, values, documents, and access to its field.
+/// One key: its path, values and documents.
 pub(super) struct Key {
-    /// Its dotted path, `section.key`.
+    /// Its dotted path, `section.key`; for a list of tables its name alone.
     pub(super) path: &'static str,
     pub(super) rule: ValueRule,
     /// The lines of its doc comment: what it does, and what happens at the bound.
@@ -35,53 +35,40 @@ pub(super) struct Key {
     pub(super) standard: &'static str,
     /// The names of the key in other brokers, for operators who know those.
     pub(super) elsewhere: &'static str,
-    read: fn(&ValueRule, &mut Config, &Value) -> bool,
-    write: fn(&ValueRule, &Config) -> ValueKind,
 }
 
 impl Key {
-    pub(super) const fn new(
-        path: &'static str,
-        rule: ValueRule,
-        help: &'static [&'static str],
-        [why, standard, elsewhere]: [&'static str; 3],
-        read: fn(&ValueRule, &mut Config, &Value) -> bool,
-        write: fn(&ValueRule, &Config) -> ValueKind,
-    ) -> Key {
-        Key { path, rule, help, why, standard, elsewhere, read, write }
-    }
-
     /// The name without its section.
     pub(super) fn name(&self) -> &'static str {
         self.path.split_once('.').map_or(self.path, |(_, name)| name)
     }
 
-    /// The section that the key stands in.
+    /// The section that the key stands in. A list of tables is a section of its own.
     pub(super) fn section(&self) -> &'static str {
-        self.path.split_once('.').map_or("", |(section, _)| section)
-    }
-
-    /// Sets the field of this key. Returns false, and sets nothing, where the value has another
-    /// type.
-    pub(super) fn set(&self, config: &mut Config, value: &Value) -> bool {
-        (self.read)(&self.rule, config, value)
-    }
-
-    /// Returns the field of this key as one would write it in the file.
-    pub(super) fn value(&self, config: &Config) -> Value {
-        Value::new(None, (self.write)(&self.rule, config))
+        self.path.split_once('.').map_or(self.path, |(section, _)| section)
     }
 }
 
-/// Makes a struct for each section, `Config` with a field for each section, and `SECTIONS`. Behind
-/// the word `tables` stand the lists of tables, whose struct is elsewhere.
+/// The fields of one section, by their keys.
+pub(super) trait SectionFields {
+    /// Sets the field of this key. Returns false, and sets nothing, where the value has another
+    /// type or the section does not have the key.
+    fn set(&mut self, key: &Key, value: &Value) -> bool;
+
+    /// Returns the field of this key as one would write it in the file; nil where the section does
+    /// not have the key.
+    fn value(&self, key: &Key) -> ValueKind;
+}
+
+/// Makes of one section: its struct with the defaults, the way from a key to its field, and the
+/// constant `SECTION`. A list of tables, `[[name]]`, has its struct elsewhere.
 ///
 /// A doc comment is the documentation of the Rust field, of the key in `config/homing.toml` and of
 /// the key in `docs/configuration.md`. Below the key stand, in this order and where there is
 /// something to say: `why` the default, what the `standard` says, and what it is called
 /// `elsewhere`.
-macro_rules! configuration {
-    ($(
+macro_rules! section {
+    (
         $(#[doc = $about:literal])*
         [$section:ident] $Section:ident {$(
             $(#[doc = $help:literal])*
@@ -89,77 +76,122 @@ macro_rules! configuration {
                 $(, why: $why:literal)? $(, standard: $standard:literal)? $(, elsewhere: $elsewhere:literal)?;
         )*}
         $(example: $example:literal;)?
-    )* tables $(
-        $(#[doc = $list_help:literal])*
-        [[$list:ident]] $List:ty, $list_rule:expr, example: $list_example:literal;
-    )*) => {
-        $(
-            $(#[doc = $about])*
-            #[derive(Clone, Debug, PartialEq)]
-            pub struct $Section {
-                $($(#[doc = $help])* pub $key: $type,)*
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $Section {
+            $($(#[doc = $help])* pub $key: $type,)*
+        }
+
+        impl Default for $Section {
+            fn default() -> $Section {
+                $Section { $($key: $default,)* }
+            }
+        }
+
+        impl $crate::config::table::SectionFields for $Section {
+            fn set(&mut self, key: &$crate::config::table::Key, value: &config::Value) -> bool {
+                $(if key.name() == stringify!($key) {
+                    return $crate::config::value::set(&key.rule, value, &mut self.$key);
+                })*
+                false
             }
 
-            impl Default for $Section {
-                fn default() -> $Section {
-                    $Section { $($key: $default,)* }
-                }
+            fn value(&self, key: &$crate::config::table::Key) -> config::ValueKind {
+                $(if key.name() == stringify!($key) {
+                    return $crate::config::value::write(&key.rule, &self.$key);
+                })*
+                config::ValueKind::Nil
             }
-        )*
+        }
+
+        /// The section as the file and the documents have it.
+        pub(in crate::config) const SECTION: $crate::config::table::Section = $crate::config::table::Section {
+            name: stringify!($section),
+            about: &[$($about),*],
+            keys: &[$(
+                $crate::config::table::Key {
+                    path: concat!(stringify!($section), ".", stringify!($key)),
+                    rule: $rule,
+                    help: &[$($help),*],
+                    why: concat!("" $(, $why)?),
+                    standard: concat!("" $(, $standard)?),
+                    elsewhere: concat!("" $(, $elsewhere)?),
+                },
+            )*],
+            example: concat!("" $(, $example)?),
+        };
+    };
+
+    (
+        $(#[doc = $help:literal])*
+        [[$list:ident]] $List:ty, $rule:expr, example: $example:literal;
+    ) => {
+        impl $crate::config::table::SectionFields for Vec<$List> {
+            fn set(&mut self, key: &$crate::config::table::Key, value: &config::Value) -> bool {
+                $crate::config::value::set(&key.rule, value, self)
+            }
+
+            fn value(&self, key: &$crate::config::table::Key) -> config::ValueKind {
+                $crate::config::value::write(&key.rule, self)
+            }
+        }
+
+        /// The list as the file and the documents have it.
+        pub(in crate::config) const SECTION: $crate::config::table::Section = $crate::config::table::Section {
+            name: stringify!($list),
+            about: &[],
+            keys: &[$crate::config::table::Key {
+                path: stringify!($list),
+                rule: $rule,
+                help: &[$($help),*],
+                why: "",
+                standard: "",
+                elsewhere: "",
+            }],
+            example: $example,
+        };
+    };
+}
+
+/// Makes `Config`, with a field for each section, and `SECTIONS`. Each section stands in a module
+/// of its own, which has the section's name. The order here is that of the file and the documents.
+macro_rules! configuration {
+    ($($section:ident: $type:ty,)*) => {
+        $(pub(in crate::config) mod $section;)*
 
         /// Everything that an operator can set; one field for each section of the file.
         /// `Config::default()` has the built-in defaults.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Config {
-            $($(#[doc = $about])* pub $section: $Section,)*
-            $($(#[doc = $list_help])* pub $list: Vec<$List>,)*
+            $(
+                #[doc = concat!("The keys of `", stringify!($section), "`.")]
+                pub $section: $type,
+            )*
+        }
+
+        impl Config {
+            /// Sets the field of this key. Returns false, and sets nothing, where the value has
+            /// another type.
+            pub(super) fn set(&mut self, key: &Key, value: &Value) -> bool {
+                $(if key.section() == stringify!($section) {
+                    return self.$section.set(key, value);
+                })*
+                false
+            }
+
+            /// Returns the field of this key as one would write it in the file.
+            pub(super) fn value(&self, key: &Key) -> Value {
+                $(if key.section() == stringify!($section) {
+                    return Value::new(None, self.$section.value(key));
+                })*
+                Value::new(None, ValueKind::Nil)
+            }
         }
 
         /// Every section with its keys.
-        pub(super) const SECTIONS: &[Section] = &[$(
-            Section {
-                name: stringify!($section),
-                about: &[$($about),*],
-                keys: &[$(
-                    Key::new(
-                        concat!(stringify!($section), ".", stringify!($key)),
-                        $rule,
-                        &[$($help),*],
-                        [concat!("" $(, $why)?), concat!("" $(, $standard)?), concat!("" $(, $elsewhere)?)],
-                        |rule, config, value| match value::read(rule, value) {
-                            Some(value) => {
-                                config.$section.$key = value;
-                                true
-                            }
-                            None => false,
-                        },
-                        |rule, config| value::write(rule, &config.$section.$key),
-                    ),
-                )*],
-                example: concat!("" $(, $example)?),
-            },
-        )*$(
-            Section {
-                name: stringify!($list),
-                about: &[],
-                keys: &[Key::new(
-                    stringify!($list),
-                    $list_rule,
-                    &[$($list_help),*],
-                    ["", "", ""],
-                    |rule, config, value| match value::read(rule, value) {
-                        Some(value) => {
-                            config.$list = value;
-                            true
-                        }
-                        None => false,
-                    },
-                    |rule, config| value::write(rule, &config.$list),
-                )],
-                example: $list_example,
-            },
-        )*];
+        pub(super) const SECTIONS: &[Section] = &[$($section::SECTION),*];
     };
 }
 
-pub(super) use configuration;
+pub(super) use {configuration, section};

@@ -21,6 +21,18 @@ pub(super) fn read<T: Field + Default>(rule: &ValueRule, value: &Value) -> Optio
     if rule.is_word(value) { Some(T::default()) } else { T::read(value) }
 }
 
+/// Sets a field to a value that `rule` admits. Returns false, and sets nothing, where the value has
+/// another type.
+pub(super) fn set<T: Field + Default>(rule: &ValueRule, value: &Value, field: &mut T) -> bool {
+    match read(rule, value) {
+        Some(value) => {
+            *field = value;
+            true
+        }
+        None => false,
+    }
+}
+
 /// The reverse of [`read`].
 pub(super) fn write<T: Field + Default + PartialEq>(rule: &ValueRule, field: &T) -> ValueKind {
     match &rule.word {

@@ -60,7 +60,7 @@ fn is_as_written(path: &str, written: &str) {
     let line = differs.unwrap_or(found.lines().count().min(written.lines().count())) + 1;
     assert!(
         found == written,
-        "{} is not what src/config/keys.rs says, from line {line} on. Change the table of keys, not the file, and renew \
+        "{} is not what src/config/keys/ says, from line {line} on. Change the table of keys, not the file, and renew \
          it: HOMING_RENEW=1 cargo test --test config",
         path.display()
     );

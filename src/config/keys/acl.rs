@@ -1,0 +1,42 @@
+//! The keys of `[acl]`.
+
+use crate::config::choices::{DeniedPublish, DeniedSubscribe};
+use crate::config::rule::ValueType;
+use crate::config::table::section;
+use std::path::{PathBuf};
+use super::paths::{path_of};
+
+section! {
+    /// The topics that clients may publish to and receive.
+    [acl] Acl {
+        /// The file with the rules, in the format of mosquitto's `acl_file`. Without a file,
+        /// clients may publish and subscribe to everything; but once clients are authenticated,
+        /// nobody gets `$SYS/broker/clients/#`, `$SYS/broker/events/#` and `$dead/#` without a
+        /// rule. SIGHUP reads the file again. A file with a mistake changes nothing.
+        file: String = String::new(),
+            ValueType::Path.or("off", "no file"),
+            elsewhere: "mosquitto `acl_file`, FlashMQ `mosquitto_acl_file`";
+        /// The treatment of a filter of which the client may read no topic. "refuse": SUBACK has
+        /// 0x87, or 0x80 in 3.x. "filter": the filter is granted, and nothing is delivered. A
+        /// filter of which the client may read a part is granted in both cases, and delivers that
+        /// part.
+        on_denied_subscribe: DeniedSubscribe = DeniedSubscribe::Refuse,
+            ValueType::OneOf(DeniedSubscribe::WORDS).only(),
+            why: "A client that waits for messages that never come is hard to find.",
+            elsewhere: "mosquitto grants, EMQX `authorization.deny_action`";
+        /// The treatment of a PUBLISH to a topic that the client may not write. "drop": the message
+        /// is dropped and counted; a 5.0 client gets 0x87 at QoS 1 and 2, and 3.x an
+        /// acknowledgement. "disconnect": the client is disconnected, too.
+        on_denied_publish: DeniedPublish = DeniedPublish::Drop,
+            ValueType::OneOf(DeniedPublish::WORDS).only(),
+            why: "3.x has no way to refuse a message, and a client that is disconnected sends it again.",
+            elsewhere: "EMQX `authorization.deny_action`";
+    }
+}
+
+impl Acl {
+    /// Returns the path of the ACL file; `None` without one.
+    pub fn path(&self) -> Option<PathBuf> {
+        path_of(&self.file)
+    }
+}

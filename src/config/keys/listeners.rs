@@ -1,0 +1,62 @@
+//! The listeners with settings of their own.
+
+use crate::config::listener::Listener;
+use crate::config::listener_checks;
+use crate::config::rule::ValueType;
+use crate::config::table::section;
+
+section! {
+    /// Listeners with settings of their own, 256 at most. `network.listen` is the quick way to
+    /// plain listeners; it has its default only if no listener stands here. `address` is the only
+    /// key that each listener needs.
+    ///
+    /// `name` stands in the log. `backlog` and `connections` are those of `network` and `limits`,
+    /// for this listener. So are `packet_size`, `messages_per_second` and `bytes_per_second` of
+    /// `limits`, and `keep_alive_maximum`, which is `maximum` of `keep_alive`.
+    /// `connects_per_second` is a rate of this listener besides that of `limits`.
+    ///
+    /// `auth` has the methods for the clients of this listener, and `anonymous` says which clients
+    /// without credentials may enter; else `auth.methods` and `auth.anonymous` hold. `client_id`
+    /// is the form of the client ids: %u stands for the user name, and * for any text. With
+    /// "%u-*" nobody can take the client id of another user. A client with another client id is
+    /// refused (5.0: 0x85; 3.x: return code 2). An id that the broker assigns is always allowed.
+    ///
+    /// An `address` may be unix:/path. `mode` ("0660") and `group` are the permissions and the
+    /// group of the socket. A socket that a dead process left there is replaced.
+    ///
+    /// `protocol` is "mqtt" or "websocket". A WebSocket has the path `websocket_path` ("/mqtt"; "*"
+    /// accepts any). `origins` lists the web pages that may connect, such as app.example.com with
+    /// https:// before it; "*" accepts any. Without it only pages of the same host may, and
+    /// programs that are no browser.
+    ///
+    /// `proxy_protocol` is for a listener behind HAProxy or another proxy: "v1", "v2" or "any".
+    /// Each connection must begin with a PROXY header, and the address in it counts as the
+    /// client's. The header is believed only from `trusted_proxies`, which is required unless the
+    /// listener is on loopback or a Unix socket. With `proxy_tls` the header must say that the
+    /// client used TLS; the common name of a verified certificate in it is the user name. A
+    /// WebSocket listener believes X-Forwarded-For from `trusted_proxies`.
+    ///
+    /// [listeners.tls] turns TLS on. `certificates` has the certificates with their keys (PEM). The
+    /// name that the client asks for selects one; else the first that the client can verify.
+    /// `minimum` is the lowest version ("1.2"). `client_certificates` asks clients for a
+    /// certificate: "off" is the default, with "optional" a client may have none, and with
+    /// "required" it must have one. A certificate has to be issued by an authority in the file
+    /// `client_ca`, and must not stand in a revocation list of `crl`; `crl_check` is "leaf" or
+    /// "chain". `certificate_user` selects the user name: "cn", "san_dns", "san_uri", "san_email"
+    /// or "subject". With `certificate_dates = false` the dates of clients' certificates are not
+    /// checked. `alpn` has the application protocols ("mqtt"), and an empty list turns the check
+    /// off. `groups` has the key exchange groups, `record_size` the longest record ("16 KiB"), and
+    /// `tickets = false` stops clients from resuming sessions. docs/security.md has a recipe.
+    [[listeners]] Listener, ValueType::Tables("listeners", listener_checks::problems).only(),
+    example: "[[listeners]]\n\
+              address = \"127.0.0.1:1883\"\n\
+              \n\
+              [[listeners]]\n\
+              name = \"devices\"\n\
+              address = \"0.0.0.0:8883\"\n\
+              connections = 50_000\n\
+              [listeners.tls]\n\
+              certificates = [{ certificate = \"server.pem\", key = \"server.key\" }]\n\
+              client_certificates = \"optional\"\n\
+              client_ca = \"ca.pem\"\n";
+}

@@ -1,0 +1,112 @@
+//! The keys of `[store]`, and the data directory that follows from them.
+
+use crate::config::bounds::{ONE_BILLION, ONE_KIB, ONE_TIB};
+use crate::config::choices::Durability;
+use crate::config::rule::{ValueType, millis, seconds};
+use crate::config::size::ByteSize;
+use crate::config::table::section;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use super::paths::{first_directory, path_of};
+
+/// The default data directory, relative to the working directory.
+const DEFAULT_DIRECTORY: &str = "homing-data";
+
+section! {
+    /// The store: sessions and messages that survive a restart. Only the `homing` command opens a
+    /// store by these keys. A broker that is started in code uses the store that it is handed, or
+    /// none.
+    [store] Store {
+        /// The data directory. A missing directory is created. One broker at a time may use it.
+        /// `--data-dir DIR` does the same.
+        path: String = String::new(),
+            ValueType::Path.or(
+                "auto",
+                "the first of systemd's STATE_DIRECTORY if there is one, else homing-data in the working directory"
+            ),
+            why: "It fits a service of systemd as well as a first try.",
+            elsewhere: "mosquitto `persistence_location`, EMQX `node.data_dir`, FlashMQ `storage_dir`, NATS `store_dir`";
+        /// The promise of an acknowledgement, for a session that outlives its connection. "commit":
+        /// the message is on the disk. "interval": the message is on the disk within
+        /// `sync_interval`, and survives the end of the process at once. "os": it survives the end
+        /// of the process, and a power loss may cost all of it. "none", or `--ephemeral`:
+        /// everything is in memory, and ends with the process. Sessions that end with their
+        /// connection, and messages for them alone, are never written: their speed is that of
+        /// "none".
+        durability: Durability = Durability::Commit,
+            ValueType::OneOf(Durability::WORDS).only(),
+            why: "A broker should be durable without a flag.",
+            elsewhere: "mosquitto `persistence`";
+        /// With `durability = "interval"` alone: the time until an acknowledged message is forced
+        /// to the disk, at most.
+        sync_interval: Duration = Duration::from_secs(1),
+            ValueType::Duration(millis(10), seconds(3600)).only(),
+            why: "A loss of power costs one second at most.",
+            elsewhere: "mosquitto `autosave_interval`, NATS `sync_interval`";
+        /// The largest size of the database. Its write-ahead log comes on top, usually 16 MiB. The
+        /// store counts as full from 20 MiB below the limit on, until acknowledgements have made
+        /// room. Then QoS 1 and 2 messages are refused (5.0: 0x97; 3.x: the connection is closed).
+        /// So are new sessions that outlive their connections, and new subscriptions of such
+        /// sessions (5.0: 0x97; 3.x: 0x03 and 0x80). A retained message at QoS 0 still reaches
+        /// subscribers. It is retained if it is no larger than the one before; otherwise neither is
+        /// retained. A full disk has the same effect.
+        size_limit: ByteSize = ByteSize(0),
+            ValueType::Size(64 << 20, 256 << 40).or("unlimited", "what the disk holds"),
+            elsewhere: "NATS `max_file_store`";
+        /// Messages that wait in the queue of one session in the store, in place of
+        /// `limits.queue_messages`. Only the head of a long queue is in memory. Each other message
+        /// takes some 20 to 110 B there, which count against `limits.memory`.
+        queue_messages: u32 = 100_000,
+            ValueType::Integer(1, ONE_BILLION).only(),
+            why: "It is a message a minute for ten weeks.";
+        /// Bytes that wait in such a queue, in place of `limits.queue_bytes`.
+        queue_bytes: ByteSize = ByteSize::mib(256),
+            ValueType::Size(ONE_KIB, ONE_TIB).only();
+    }
+}
+
+impl Store {
+    /// Returns the data directory, or `None` if everything is kept in memory. `state_directory` is
+    /// systemd's variable `STATE_DIRECTORY`: a list with colons between, of which the first is
+    /// ours.
+    pub fn directory(&self, state_directory: Option<&OsStr>) -> Option<PathBuf> {
+        if self.durability == Durability::None {
+            return None;
+        }
+        let default = || first_directory(state_directory).unwrap_or(Path::new(DEFAULT_DIRECTORY)).to_owned();
+        Some(path_of(&self.path).unwrap_or_else(default))
+    }
+
+    /// Returns how often the store has to be synced besides its commits, or `None` if commits alone
+    /// decide.
+    pub fn synced_every(&self) -> Option<Duration> {
+        (self.durability == Durability::Interval).then_some(self.sync_interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_directory_is_the_configured_one_or_systemds_or_beside_the_process() {
+        let directory = |path: &str, state: Option<&str>| {
+            let store = Store { path: path.into(), ..Store::default() };
+            store.directory(state.map(OsStr::new)).unwrap()
+        };
+        assert_eq!(directory("d", Some("/var/lib/homing")), PathBuf::from("d"));
+        assert_eq!(directory("", Some("/var/lib/homing:/var/lib/other")), PathBuf::from("/var/lib/homing"));
+        assert_eq!(directory("", Some("")), PathBuf::from(DEFAULT_DIRECTORY));
+        assert_eq!(directory("", None), PathBuf::from(DEFAULT_DIRECTORY));
+        let none = Store { durability: Durability::None, path: "d".into(), ..Store::default() };
+        assert_eq!(none.directory(None), None);
+    }
+
+    #[test]
+    fn only_interval_syncs_between_commits() {
+        let of = |durability| Store { durability, ..Store::default() }.synced_every();
+        assert_eq!(of(Durability::Interval), Some(Duration::from_secs(1)));
+        assert!([Durability::None, Durability::Os, Durability::Commit].into_iter().all(|d| of(d).is_none()));
+    }
+}
