@@ -42,11 +42,11 @@ impl AdminPart {
         let server = loop {
             match AdminServer::start(&options, socket) {
                 Err(AdminError::Bind(address, error)) if options.addresses == Admin::default().addresses => {
-                    tracing::warn!(%address, %error, "the HTTP interface does not answer there, because its default address is taken; set admin.addresses");
+                    tracing::warn!(event = "admin.address_taken", %address, %error, "the HTTP interface does not answer there, because its default address is taken; set admin.addresses");
                     options.addresses.clear();
                 }
                 Err(AdminError::Socket(error)) if options.socket.is_empty() => {
-                    tracing::warn!(%error, "there is no Unix socket for `homing ctl`; set admin.socket");
+                    tracing::warn!(event = "admin.socket_failed", %error, "there is no Unix socket for `homing ctl`; set admin.socket");
                     socket = None;
                 }
                 Ok(server) => break server,

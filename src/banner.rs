@@ -52,9 +52,9 @@ pub(crate) fn warn_of_entrances(broker: &Broker) {
             continue;
         }
         if admits_anonymous(listener) {
-            tracing::warn!(%address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
+            tracing::warn!(event = "listener.open_to_all", %address, "nothing is authenticated: every client that reaches this address may publish and subscribe");
         } else {
-            tracing::warn!(%address, "nobody can connect by this listener: set auth.password_file (`homing passwd` makes one), or auth.anonymous = \"always\" to let everybody in");
+            tracing::warn!(event = "listener.closed_to_all", %address, "nobody can connect by this listener: set auth.password_file (`homing passwd` makes one), or auth.anonymous = \"always\" to let everybody in");
         }
     }
 }

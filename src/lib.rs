@@ -76,6 +76,7 @@ pub mod health;
 pub mod import;
 #[cfg(feature = "load")]
 pub mod load;
+pub mod log;
 pub mod mqtt;
 pub mod net;
 pub mod persistence;

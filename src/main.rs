@@ -16,22 +16,21 @@ use homing::admin::ctl::{self, CtlArguments, CtlError};
 #[cfg(feature = "admin")]
 use homing::admin::token_command::{self, TokenArguments};
 use homing::auth::passwd::{self, PasswdArguments, PasswdError};
-use homing::broker::{Broker, Signals, stderr};
-use homing::config::{Config, DEFAULT_FILES, Durability, Loaded, LogFormat, Refusal, Sources, duration};
+use homing::broker::{Broker, Signals};
+use homing::config::{Config, DEFAULT_FILES, Durability, Loaded, Refusal, Sources, duration};
 use homing::health;
 use homing::health::command::HealthArguments;
 use homing::import::mosquitto;
 #[cfg(feature = "load")]
 use homing::load::{self, LoadArguments};
+use homing::log::{self, stderr};
 use homing::store::sqlite::inspect::StoreInspection;
 use homing::store::sqlite::{self, Sqlite};
 use homing::store::{Moment, Store, StoreError};
-use std::backtrace::Backtrace;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 /// Thousands of connections hold messages of many sizes. jemalloc returns free memory to the system
 /// and reports its use.
@@ -41,11 +40,6 @@ static GLOBAL: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 /// The exit code for wrong arguments or configuration; nothing was started. clap uses the same
 /// code.
 const REFUSED: u8 = 2;
-
-/// Directives before those of the operator. The HTTP server logs its own start, and an error for
-/// each request that is no HTTP, which any scanner of ports could repeat without an end.
-/// Lines about operators are always written.
-const QUIET: &str = "actix_server=warn,actix_http=off,homing::audit=info";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -161,7 +155,7 @@ struct Settings {
     /// Log level: error, warn, info, debug, trace, or directives such as info,homing::broker=debug
     #[arg(long, value_name = "LEVEL", global = true)]
     log_level: Option<String>,
-    /// Log format on standard error: text or json
+    /// Log format on standard error: auto, text, json or journal
     #[arg(long, value_name = "FORMAT", global = true)]
     log_format: Option<String>,
 }
@@ -261,7 +255,7 @@ fn refuse(refusal: &Refusal) -> ExitCode {
 }
 
 fn serve(loaded: Loaded) -> ExitCode {
-    start_log(&loaded.config);
+    log::start(&loaded.config.log);
     raise_descriptor_limit();
     let configuration = configuration_line(&loaded);
     let signals = match Signals::catch() {
@@ -310,7 +304,7 @@ fn serve(loaded: Loaded) -> ExitCode {
             plain_addresses(&broker).chain(others).map(|address| format!("{address}\n")).collect();
         if let Err(error) = std::fs::write(file, addresses) {
             let file = file.display();
-            tracing::warn!(%file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");
+            tracing::warn!(event = "broker.addresses_file_failed", %file, %error, "network.addresses_file cannot be written, so `homing health` needs --address; check the path and its permissions");
         }
     }
     #[cfg(feature = "admin")]
@@ -483,23 +477,6 @@ fn change_passwords(arguments: &PasswdArguments) -> ExitCode {
     }
 }
 
-fn start_log(config: &Config) {
-    // The configuration was checked with the same parser, so the fallback is never used.
-    let level = format!("{QUIET},{}", config.log.level);
-    let filter = EnvFilter::builder().parse(level).unwrap_or_default();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| stderr::Line);
-    match config.log.format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-    // The panic is written behind the lines that led to it. The wait for a reader is bounded.
-    std::panic::set_hook(Box::new(|panic| {
-        let thread = std::thread::current();
-        let name = thread.name().unwrap_or("without a name");
-        stderr::say_last(&format!("thread '{name}' {panic}\n{}\n", Backtrace::capture()));
-    }));
-}
-
 /// Raises the soft limit of descriptors to the hard limit, because each connection takes one
 /// descriptor.
 ///
@@ -509,7 +486,7 @@ fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, soft = ?limit.current, hard = ?limit.maximum, "the descriptor limit cannot be raised: it bounds the number of connections");
+        tracing::warn!(event = "broker.descriptors_limited", %error, soft = ?limit.current, hard = ?limit.maximum, "the descriptor limit cannot be raised: it bounds the number of connections");
     }
 }
 

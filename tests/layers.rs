@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules from the ground up: each imports only from those before it, and from itself. `true`:
 /// the module is pure.
-const ORDER: [(&str, bool); 23] = [
+const ORDER: [(&str, bool); 24] = [
     ("time", true),
     ("mqtt", true),
     ("access", true),
@@ -22,6 +22,7 @@ const ORDER: [(&str, bool); 23] = [
     ("shard", true),
     ("clock", false),
     ("config", false),
+    ("log", false),
     ("auth", false),
     ("store", false),
     ("net", false),
@@ -314,4 +315,69 @@ fn no_table_that_clients_strings_go_into_has_a_known_seed() {
             assert_eq!(strings, None, "{path}");
         }
     }
+}
+
+/// Returns the codes of the log lines in a source, and the lines without a code. The tests of a file
+/// stand at its end.
+fn log_codes(text: &str) -> (Vec<String>, Vec<String>) {
+    let text = ["mod", "pub(crate) mod"].iter().fold(text, |text, module| {
+        text.split(&format!("\n#[cfg(test)]\n{module} tests {{")).next().unwrap_or_default()
+    });
+    let (mut codes, mut without) = (Vec::new(), Vec::new());
+    for name in ["error!(", "warn!(", "info!(", "debug!(", "trace!("] {
+        for (at, _) in text.match_indices(name) {
+            if text[..at].chars().next_back().is_some_and(is_word) {
+                continue;
+            }
+            let mut rest = text[at + name.len()..].trim_start();
+            if let Some(target) = rest.strip_prefix("target:") {
+                rest = target.split_once(',').map_or("", |(_, rest)| rest).trim_start();
+            }
+            let code = rest.strip_prefix("event = \"").and_then(|rest| rest.split_once('"'));
+            match code {
+                Some((code, _)) => codes.push(code.to_owned()),
+                None => without.push(format!("{name}{}", rest.lines().next().unwrap_or_default())),
+            }
+        }
+    }
+    (codes, without)
+}
+
+/// A line of the log begins with its code: `warn!(event = "store.full", ...)`. Operators alert on
+/// codes, so docs/log-events.md lists them. The load tester is no broker and writes no log.
+#[test]
+fn every_log_line_has_a_code_that_the_documents_list() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let document = fs::read_to_string(root.join("docs/log-events.md")).expect("the list of events");
+    let rows = document.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 4);
+    let first = rows.filter_map(|line| line.split('|').nth(1));
+    let listed: BTreeSet<String> = first
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>())
+        .filter(|code| code != "library")
+        .collect();
+    let (mut written, mut breaches) = (BTreeSet::new(), Vec::new());
+    let mut files = Vec::new();
+    collect(&root.join("src"), &mut files);
+    for file in files.iter().filter(|file| !file.starts_with(root.join("src/load"))) {
+        let (codes, without) = log_codes(&fs::read_to_string(file).expect("a source file"));
+        written.extend(codes);
+        breaches.extend(
+            without
+                .into_iter()
+                .map(|line| format!("{}: {line}: begin the line with event = \"...\"", file.display())),
+        );
+    }
+    breaches.extend(written.difference(&listed).map(|code| format!("docs/log-events.md lacks {code}")));
+    breaches.extend(
+        listed.difference(&written).map(|code| format!("docs/log-events.md has {code}, the source has not")),
+    );
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+    let parts = |code: &&String| {
+        code.split_once('.').is_some_and(|(area, what)| {
+            [area, what]
+                .iter()
+                .all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        })
+    };
+    assert!(written.iter().all(|code| parts(&code)), "{written:?}");
 }

@@ -249,6 +249,14 @@ fn a_standard_error_that_nobody_reads_stops_no_client() {
 }
 
 #[test]
+fn lines_for_the_journal_begin_with_their_priority() {
+    let mut homing = serve(&["--log-format", "journal"]);
+    homing.connect(&Connect::new(V5, "c")).disconnect();
+    let line = homing.line_with("event=client.connected client_id=c ");
+    assert!(line.starts_with("<6>homing::"), "{line}");
+}
+
+#[test]
 fn address_is_found_in_what_is_printed() {
     let address = Some(SocketAddr::from(([127, 0, 0, 1], 4711)));
     assert_eq!(address_in("listening on 127.0.0.1:4711."), address);

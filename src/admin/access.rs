@@ -107,7 +107,9 @@ impl TokenFile {
         if let Some(path) = self.path.as_deref().filter(|_| watch.has_changed()) {
             match Tokens::load(path) {
                 Ok(new) => *tokens = Arc::new(new),
-                Err(error) => warn!(%error, "admin.tokens_file is not changed, because it has a mistake"),
+                Err(error) => {
+                    warn!(event = "admin.tokens_refused", %error, "admin.tokens_file is not changed, because it has a mistake")
+                }
             }
         }
         Arc::clone(tokens)

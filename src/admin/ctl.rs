@@ -1,8 +1,11 @@
 //! `homing ctl`: asks a running broker through its Unix socket, and acts on clients.
 
+mod settings;
+
 use super::segment::segment;
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use settings::SettingsCommand;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -65,6 +68,8 @@ enum CtlCommand {
         /// The client identifier
         id: String,
     },
+    #[command(flatten)]
+    Settings(SettingsCommand),
 }
 
 /// The reasons why a command has no result.
@@ -112,6 +117,7 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
             request(socket, "DELETE", &format!("/api/v1/clients/{}", segment(id)))?;
             Ok("the session has ended".to_owned())
         }
+        CtlCommand::Settings(command) => settings::run(command, socket),
     }
 }
 
@@ -136,14 +142,32 @@ fn clients(
     Ok(rows)
 }
 
-/// Sends one request, and returns the JSON of the answer; null without a body.
+/// Sends one request without a body, and returns the JSON of the answer; null without a body.
 fn request(socket: &Path, method: &str, path: &str) -> Result<Value, CtlError> {
+    done(send(socket, method, path, "")?)
+}
+
+/// Returns the body of an answer.
+///
+/// # Errors
+/// The status is no success.
+fn done((status, body): (u16, Value)) -> Result<Value, CtlError> {
+    match status {
+        200..=299 => Ok(body),
+        _ => Err(CtlError::Refused(body["detail"].as_str().unwrap_or("the broker refused").to_owned())),
+    }
+}
+
+/// Sends one request with this body. Returns the status, and the JSON of the answer; null without
+/// a body.
+fn send(socket: &Path, method: &str, path: &str, body: &str) -> Result<(u16, Value), CtlError> {
+    let length = body.len();
     let exchange = || {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
         );
         stream.write_all(head.as_bytes())?;
         let mut answer = Vec::new();
@@ -161,10 +185,7 @@ fn request(socket: &Path, method: &str, path: &str) -> Result<Value, CtlError> {
     let body = answer.get(head..).unwrap_or_default();
     let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(body) };
     let body: Value = body.map_err(|error| CtlError::Answer(error.to_string()))?;
-    match response.code {
-        Some(200..=299) => Ok(body),
-        _ => Err(CtlError::Refused(body["detail"].as_str().unwrap_or("the broker refused").to_owned())),
-    }
+    Ok((response.code.unwrap_or_default(), body))
 }
 
 /// Returns the JSON in lines. Characters that act on a terminal are escaped, which JSON allows.

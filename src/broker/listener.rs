@@ -247,7 +247,7 @@ impl Acceptor {
     /// Logs connections that are refused before CONNECT: one line a second, with their number.
     fn log_refused(&mut self, why: &str) {
         if let Some(connections) = count_refused(&mut self.refusals, clock::now()) {
-            warn!(connections, "connections refused: {why}");
+            warn!(event = "connection.refused", connections, "connections refused: {why}");
         }
     }
 

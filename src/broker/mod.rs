@@ -31,7 +31,7 @@
 //! | `homing-store`, `homing-read` | one each, with a store | [`crate::store::writer`] |
 //! | `homing-handshake-N` | `runtime.handshake_threads`, if a listener needs them | handshakes |
 //! | `homing-auth-N` | `auth.workers`, with passwords or tokens | their checks (`authenticator`) |
-//! | `homing-log` | one | writes log lines to standard error ([`stderr`]) |
+//! | `homing-log` | one | writes log lines to standard error ([`crate::log::stderr`]) |
 //!
 //! The process's first thread waits for signals ([`Broker::run`]).
 //!
@@ -79,12 +79,12 @@ pub mod shard_actor;
 mod signals;
 mod start_error;
 pub mod statistics;
-pub mod stderr;
 mod storage;
 mod supervisor;
 mod sys;
 
 use crate::config::{Config, ListenerAddress};
+use crate::log::stderr;
 use crate::mqtt::keyed;
 use crate::net::tls::settings::ClientCertificates;
 use crate::store::{Store, StoreError};
@@ -284,7 +284,7 @@ impl Broker {
                 name = caught.next(self.requests.as_ref()) => name,
                 cause = &mut failure => exit_for(&cause),
             };
-            info!(signal = name, "stopping; a second signal exits at once");
+            info!(event = "broker.stopping", signal = name, "stopping; a second signal exits at once");
             let (done, finished) = oneshot::channel();
             std::thread::spawn(move || {
                 self.shutdown();
@@ -296,7 +296,7 @@ impl Broker {
                 cause = failure => exit_for(&cause),
                 _ = finished => ExitCode::SUCCESS,
                 name = caught.next(None) => {
-                    warn!(signal = name, "exiting at once");
+                    warn!(event = "broker.exiting", signal = name, "exiting at once");
                     stderr::flush();
                     std::process::exit(1)
                 }
@@ -307,7 +307,7 @@ impl Broker {
 
 /// Exits at once, because an orderly stop needs a working store.
 fn exit_for(cause: &StoreError) -> ! {
-    error!(%cause, "the store failed: exiting at once, because no acknowledgement can be kept; see the cause, mend it and start again");
+    error!(event = "broker.exiting_without_store", %cause, "the store failed: exiting at once, because no acknowledgement can be kept; see the cause, mend it and start again");
     stderr::flush();
     std::process::exit(1)
 }

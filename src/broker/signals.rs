@@ -1,7 +1,7 @@
 //! The signals of the process. SIGTERM and SIGINT stop the broker, SIGHUP reads files again, and
 //! SIGUSR1 requests a dump.
 
-use super::stderr;
+use crate::log::stderr;
 use std::io;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -102,8 +102,13 @@ async fn reload(requests: &Requests) {
         return;
     }
     match result.await {
-        Ok(Ok(what)) => info!("SIGHUP: {what}; a change of any other setting needs a restart"),
-        Ok(Err(mistakes)) => warn!("SIGHUP: nothing is changed, because a file has a mistake: {mistakes}"),
+        Ok(Ok(what)) => {
+            info!(event = "config.reloaded", "SIGHUP: {what}; a change of any other setting needs a restart")
+        }
+        Ok(Err(mistakes)) => warn!(
+            event = "config.reload_refused",
+            "SIGHUP: nothing is changed, because a file has a mistake: {mistakes}"
+        ),
         Err(_) => {}
     }
 }

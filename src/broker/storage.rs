@@ -45,6 +45,7 @@ pub(super) fn open(mut store: Box<dyn Store>, shards: u8) -> Result<Opened, Stor
     let read = if wanted.is_empty() { Vec::new() } else { store.reader()?.entries(&wanted)? };
     let entries: usize = recovered.sessions.iter().map(|s| s.entries.len()).sum();
     info!(
+        event = "store.recovered",
         sessions = recovered.sessions.len(),
         messages = entries,
         in_flight = wanted.len(),
@@ -63,6 +64,7 @@ fn twice_if_full<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Resul
     match attempt() {
         Err(StoreError::Full(why)) => {
             warn!(
+                event = "store.opened_with_reserve",
                 why,
                 "the store has no room: trying again with its reserve; make room on the disk, or raise store.size_limit"
             );
@@ -108,7 +110,7 @@ impl Opened {
             WriterNotice::Full(full) => shared.store_full.store(full, Ordering::Relaxed),
             WriterNotice::Room(bytes) => shared.store_room.store(bytes, Ordering::Relaxed),
             WriterNotice::Failed(cause) => {
-                error!(%cause, "the store failed: no message is acknowledged from here on");
+                error!(event = "store.failed", %cause, "the store failed: no message is acknowledged from here on");
                 let taken = failed.lock().ok().and_then(|mut failed| failed.take());
                 if let Some(failed) = taken {
                     let _ = failed.send(cause);

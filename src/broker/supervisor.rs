@@ -265,12 +265,19 @@ impl Supervisor {
                 let what: Vec<String> = new.changes.iter().map(ToString::to_string).collect();
                 self.put_tls_in_force(new);
                 if !what.is_empty() {
-                    info!("files of TLS changed and were read again: {}", what.join("; "));
+                    info!(
+                        event = "tls.files_reloaded",
+                        "files of TLS changed and were read again: {}",
+                        what.join("; ")
+                    );
                 }
             }
             Ok(None) => {}
             Err(error) => {
-                error!("files of TLS changed, but the old ones stay in force: {error}");
+                error!(
+                    event = "tls.files_refused",
+                    "files of TLS changed, but the old ones stay in force: {error}"
+                );
             }
         }
         let now = clock::unix_millis();
@@ -312,6 +319,7 @@ impl Supervisor {
         };
         if tokio::time::timeout(STOP, all).await.is_err() {
             warn!(
+                event = "broker.stop_clients_late",
                 "stopping: some clients did not close their connection within {STOP:?}; their sockets are closed now"
             );
         }
@@ -332,7 +340,10 @@ impl Supervisor {
             let _ = done.send(());
         });
         if tokio::time::timeout(JOIN, joined).await.is_err() {
-            warn!("stopping: a thread did not end within {JOIN:?}; the process ends without it");
+            warn!(
+                event = "broker.stop_threads_late",
+                "stopping: a thread did not end within {JOIN:?}; the process ends without it"
+            );
         }
         self.log.report_suppressed();
     }
@@ -522,6 +533,7 @@ fn take_up_retained(shared: &SharedState, messages: Vec<Message>) {
     let left_out = messages.into_iter().filter(|m| retained.set(m.clone(), now).is_err()).count();
     if left_out > 0 {
         warn!(
+            event = "store.retained_left_out",
             left_out,
             "the store has more retained messages than limits.retained_messages or limits.retained_bytes allow: these are \
              not delivered until a start with higher limits; a publish to their topics replaces or erases them"

@@ -77,7 +77,7 @@ fn broker_figures(now: Instant, statistics: &BrokerStatistics, retained: usize) 
         figure("heap/current", heap),
         figure("heap/maximum", statistics.largest(Maximum::Heap, heap)),
         figure("events/suppressed", statistics.suppressed_events()),
-        figure("log/dropped", super::stderr::dropped()),
+        figure("log/dropped", crate::log::stderr::dropped()),
     ]
 }
 

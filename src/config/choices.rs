@@ -139,10 +139,14 @@ words! {
 
     /// The format of log lines.
     LogFormat {
-        /// One line for people.
+        /// [`LogFormat::Journal`] if standard error is systemd's journal, else [`LogFormat::Text`].
         #[default]
+        Auto = "auto",
+        /// One line for people, with logfmt fields.
         Text = "text",
         /// One JSON object on a line, for machines.
         Json = "json",
+        /// As text, with a syslog priority in place of time and level.
+        Journal = "journal",
     }
 }

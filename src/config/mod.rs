@@ -35,5 +35,6 @@ pub use keys::{
 pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, network};
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
+pub use rule::is_log_level;
 pub use size::{ByteSize, InvalidSize};
 pub use sources::{DEFAULT_FILES, Loaded, Sources};

@@ -325,7 +325,7 @@ fn is_topic_filter(text: &str) -> bool {
 
 /// Returns true for a log level or directives. A bare word must be a level, because the filter
 /// would take a mistyped level for the name of a module, and log nothing.
-fn is_log_level(text: &str) -> bool {
+pub fn is_log_level(text: &str) -> bool {
     let directive_or_level = |part: &str| part.contains(['=', '[']) || part.parse::<LevelFilter>().is_ok();
     !text.is_empty()
         && text.split(',').all(|part| directive_or_level(part.trim()))

@@ -13,9 +13,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing::warn;
 
-/// Maximum number of pending bytes: about 1,500 lines, or fifteen seconds of the default rate. The
-/// system may hold as many again.
-const MOST: usize = 256 * 1024;
+/// Maximum number of pending bytes: about 5,000 lines, or fifty seconds of the default rate.
+const MOST: usize = 1024 * 1024;
 
 /// Maximum time that the end of the process waits for its last lines.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -134,6 +133,7 @@ impl Lines {
             let unreported = std::mem::take(&mut self.waiting().unreported);
             if unreported > 0 {
                 warn!(
+                    event = "log.lines_dropped",
                     "{unreported} log lines dropped: standard error was not read (counted in $SYS/broker/log/dropped)"
                 );
             }

@@ -375,7 +375,12 @@ impl Image {
         bodies.retain(|number, _| referred.contains(number));
         let after = (subscriptions.len(), incoming.len(), entries.len(), bodies.len());
         if before != after {
-            warn!(?before, ?after, "the store had subscriptions, identifiers, entries or bodies of nobody's");
+            warn!(
+                event = "store.orphans_removed",
+                ?before,
+                ?after,
+                "the store had subscriptions, identifiers, entries or bodies of nobody's"
+            );
         }
     }
 

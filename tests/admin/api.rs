@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// A broker with a file of tokens and a Unix socket, in a directory of its own.
 pub struct Administered {
-    _broker: Process,
+    broker: Process,
     mqtt: SocketAddr,
     pub admin: SocketAddr,
     directory: tempfile::TempDir,
@@ -28,7 +28,7 @@ impl Administered {
         command.arg("--set").arg(format!("admin.tokens_file={}", tokens.display()));
         command.arg("--set").arg(format!("admin.socket={}", directory.path().join("s").display()));
         let (broker, mqtt, admin) = crate::http::serve_with(&mut command);
-        Administered { _broker: broker, mqtt, admin, directory, viewer, operator }
+        Administered { broker, mqtt, admin, directory, viewer, operator }
     }
 
     /// Asks with a token. Returns the status and the whole answer.
@@ -153,6 +153,28 @@ fn an_operator_disconnects_a_client_and_ends_a_session() {
     let (code, text) = broker.ctl(&["end", "pump"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("no session of this client"), "{text}");
+}
+
+#[test]
+fn the_log_level_changes_for_a_time_and_hides_no_audit() {
+    let mut broker = Administered::start();
+    let (code, text) = broker.ctl(&["log-level"]);
+    assert_eq!((code, text.trim()), (Some(0), "info"));
+    // Redeliveries are at debug.
+    let (code, text) = broker.ctl(&["log-level", "debug", "--for", "1s"]);
+    assert_eq!((code, text.trim()), (Some(0), "the log level is debug for 1s"));
+    assert_eq!(broker.ctl(&["log-level"]).1.trim(), "debug");
+    broker.broker.line("event=log.level_restored level=info").expect("it says so");
+    assert_eq!(broker.ctl(&["log-level"]).1.trim(), "info");
+    assert_eq!(broker.ctl(&["log-level", "error"]).0, Some(0));
+    broker.broker.line("event=audit.log_level").expect("an audit line");
+    for (level, hold) in [("louder", "1m"), ("debug", "0s"), ("debug", "25h")] {
+        let (code, text) = broker.ctl(&["log-level", level, "--for", hold]);
+        assert_eq!(code, Some(1), "{text}");
+    }
+    let path = "/api/v1/log/level";
+    assert_eq!(broker.ask("PUT", path, &broker.operator).0, 403);
+    assert!(broker.ask("GET", path, &broker.viewer).1.contains(r#"{"level":"error"}"#));
 }
 
 #[test]

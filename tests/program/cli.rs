@@ -103,7 +103,7 @@ fn a_refused_configuration_is_exit_code_2_and_starts_nothing() {
         assert_eq!(
             outcome.stderr,
             "homing: --set: unknown key limits.paket_size; did you mean limits.packet_size?\n\
-             homing: --set: log.format = \"xml\" is not allowed; must be \"text\" or \"json\"\n"
+             homing: --set: log.format = \"xml\" is not allowed; must be \"auto\" or \"text\" or \"json\" or \"journal\"\n"
         );
     }
 }

@@ -85,7 +85,7 @@ fn messages(text: &mut MetricsText, statistics: &BrokerStatistics, total: &Shard
     }
     let events = statistics.suppressed_events();
     text.single(Counter, "client_events_dropped_total", "Events that the rates did not admit.", events);
-    let lines = crate::broker::stderr::dropped();
+    let lines = crate::log::stderr::dropped();
     text.single(Counter, "log_lines_lost_total", "Log lines that nobody read in time.", lines);
 }
 

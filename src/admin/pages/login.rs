@@ -26,10 +26,10 @@ pub(super) async fn page() -> HttpResponse {
 
 pub(super) async fn log_in(state: State, form: web::Form<LoginForm>) -> HttpResponse {
     let Some(caller) = state.tokens().caller(form.token.trim()) else {
-        warn!(target: "homing::audit", "a login with an unknown token");
+        warn!(target: "homing::audit", event = "audit.login_refused", "a login with an unknown token");
         return render(&LoginPage { login: None, failed: true });
     };
-    info!(target: "homing::audit", who = %caller.name, scope = %caller.scope, "a login");
+    info!(target: "homing::audit", event = "audit.login", who = %caller.name, scope = %caller.scope, "a login");
     match state.logins().begin(clock::now(), caller) {
         // Another site cannot send this cookie, and no script can read it.
         Some(cookie) => {

@@ -132,7 +132,7 @@ fn render(page: &impl Template) -> HttpResponse {
     match page.render() {
         Ok(text) => HttpResponse::Ok().content_type("text/html; charset=utf-8").body(text),
         Err(error) => {
-            tracing::error!(%error, "a page of the HTTP interface cannot be made");
+            tracing::error!(event = "admin.page_failed", %error, "a page of the HTTP interface cannot be made");
             HttpResponse::InternalServerError().finish()
         }
     }

@@ -227,7 +227,7 @@ pub(crate) async fn carry_out(
     permit(caller, Scope::Operator)?;
     let outcome = observer.command(OperatorCommand { client_id: client_id.into(), action }).await;
     let shown: String = client_id.chars().take(256).collect();
-    info!(target: "homing::audit", who = %caller.name, scope = %caller.scope, ?action, client_id = ?shown, ?outcome, "an operator acted on a client");
+    info!(target: "homing::audit", event = "audit.client_action", who = %caller.name, scope = %caller.scope, ?action, client_id = ?shown, ?outcome, "an operator acted on a client");
     match outcome {
         Ok(CommandOutcome::Done) => Ok(()),
         Ok(CommandOutcome::NoSuchClient) => Err(Failed::NoSuchClient),

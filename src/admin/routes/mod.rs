@@ -2,6 +2,7 @@
 
 pub(super) mod clients;
 pub(super) mod health;
+pub(super) mod log_level;
 pub(super) mod metrics;
 pub(super) mod overview;
 

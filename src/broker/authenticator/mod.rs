@@ -191,7 +191,7 @@ impl Inner {
     fn failed(&self, now: Instant, address: Option<IpAddr>) {
         let (Some(guessing), Some(address)) = (&self.guessing, address) else { return };
         if guessing.lock().unwrap_or_else(PoisonError::into_inner).failed(now, address) {
-            warn!(%address, "too many failed logins (auth.failures): logins from this address are refused for 5 minutes");
+            warn!(event = "auth.address_blocked", %address, "too many failed logins (auth.failures): logins from this address are refused for 5 minutes");
         }
     }
 

@@ -240,7 +240,7 @@ impl ShardDriver {
             return;
         };
         if let Err(why) = self.check_newcomer(peer.listener(), &transport) {
-            info!(address = %peer, %why, "connection refused before CONNECT: the client's certificate is not valid any more");
+            info!(event = "connection.certificate_ended", address = %peer, %why, "connection refused before CONNECT: the client's certificate is not valid any more");
             transport.shut_down_writing();
             self.statistics.connection_closed(peer.listener());
             return;
@@ -275,7 +275,10 @@ impl ShardDriver {
             shard.woke(now);
             if self.here.0 == 0 {
                 let slept_ms = (suspended - before).as_millis() as u64;
-                info!(slept_ms, "the machine was suspended: clients have their whole keep alive again");
+                info!(
+                    event = "broker.resumed",
+                    slept_ms, "the machine was suspended: clients have their whole keep alive again"
+                );
             }
         }
     }

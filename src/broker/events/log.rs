@@ -52,7 +52,10 @@ impl EventLog {
         let suppressed = self.limiter().take_refused();
         if suppressed > 0 {
             let limit = self.rate.limit;
-            warn!("{suppressed} log lines suppressed (limit: log.events_per_second = {limit})");
+            warn!(
+                event = "log.lines_suppressed",
+                "{suppressed} log lines suppressed (limit: log.events_per_second = {limit})"
+            );
         }
     }
 
@@ -61,24 +64,43 @@ impl EventLog {
     }
 }
 
-/// A text that a client chose, as it stands in a line: escaped, and shortened to `LONGEST`
+/// A text that a client chose, for a text of the broker's own: escaped, and shortened to `LONGEST`
 /// characters.
 #[derive(Debug)]
 pub struct ClientText<'a>(pub &'a str);
 
+/// A text that a client chose, for a log line: shortened so that it takes `LONGEST` characters once
+/// the line's format has escaped it.
+#[derive(Debug)]
+struct ShortText<'a>(&'a str);
+
 impl fmt::Display for ClientText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut room = LONGEST;
-        for c in self.0.chars() {
-            let escaped = c.escape_debug();
-            let Some(left) = room.checked_sub(escaped.len()) else {
-                return write!(f, "... ({} bytes)", self.0.len());
-            };
-            room = left;
-            escaped.fmt(f)?;
-        }
-        Ok(())
+        put_shortened(f, self.0, |f, c| c.escape_debug().fmt(f))
     }
+}
+
+impl fmt::Display for ShortText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        put_shortened(f, self.0, |f, c| fmt::Write::write_char(f, c))
+    }
+}
+
+/// Writes the characters that fit `LONGEST` when they are escaped.
+fn put_shortened(
+    f: &mut fmt::Formatter<'_>,
+    text: &str,
+    put: impl Fn(&mut fmt::Formatter<'_>, char) -> fmt::Result,
+) -> fmt::Result {
+    let mut room = LONGEST;
+    for c in text.chars() {
+        let Some(left) = room.checked_sub(c.escape_debug().len()) else {
+            return write!(f, "... ({} bytes)", text.len());
+        };
+        room = left;
+        put(f, c)?;
+    }
+    Ok(())
 }
 
 /// A field of a line: its value, or "?".
@@ -126,12 +148,12 @@ fn level(occurrence: &Occurrence) -> Option<Level> {
 }
 
 fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
-    let client_id = ClientText(event.client_id.as_deref().unwrap_or(""));
+    let client_id = ShortText(event.client_id.as_deref().unwrap_or(""));
     let (address, version) = (OrUnknown(address), OrUnknown(event.version));
     match &event.occurrence {
         Occurrence::Connected { clean_start, session_present, keep_alive_secs } => {
             info!(
-                %client_id,
+                event = "client.connected", %client_id,
                 %address,
                 %version,
                 clean_start,
@@ -141,48 +163,50 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
             );
         }
         Occurrence::Refused { reason, what, user_name: None } => {
-            warn!(%client_id, %address, %reason, %what, "refused");
+            warn!(event = "client.refused", %client_id, %address, %reason, %what, "refused");
         }
         Occurrence::Refused { reason, what, user_name: Some(user_name) } => {
-            let user_name = ClientText(user_name);
-            warn!(%client_id, %user_name, %address, %reason, %what, "refused");
+            let user_name = ShortText(user_name);
+            warn!(event = "client.refused", %client_id, %user_name, %address, %reason, %what, "refused");
         }
         Occurrence::Adopted { user_name } => {
-            let user_name = ClientText(user_name);
-            info!(%client_id, %user_name, "a session without an owner belongs to this user from now on");
+            let user_name = ShortText(user_name);
+            info!(event = "session.adopted", %client_id, %user_name, "a session without an owner belongs to this user from now on");
         }
         Occurrence::SubscriptionsRefused { filters, what } => {
-            warn!(%client_id, filters, what, "subscriptions refused");
+            warn!(event = "client.subscriptions_refused", %client_id, filters, what, "subscriptions refused");
         }
         Occurrence::Disconnected(cause) => {
-            info!(%client_id, %address, %version, why = %cause, "disconnected");
+            info!(event = "client.disconnected", %client_id, %address, %version, why = %cause, "disconnected");
         }
         Occurrence::Redelivered { publishes, releases, when } => {
             let when = if *when == RedeliveryTime::Live { "live" } else { "return" };
-            debug!(%client_id, publishes, releases, when, "redelivered");
+            debug!(event = "client.redelivered", %client_id, publishes, releases, when, "redelivered");
         }
         Occurrence::Stalled(stall) => {
             let cause = stall.cause.name();
             match stall.cause {
-                StallCause::Application => warn!(%client_id, cause, %stall, "stalled"),
-                _ => debug!(%client_id, cause, %stall, "stalled"),
+                StallCause::Application => {
+                    warn!(event = "client.stalled", %client_id, cause, %stall, "stalled")
+                }
+                _ => debug!(event = "client.stalled", %client_id, cause, %stall, "stalled"),
             }
         }
         Occurrence::Contradiction { packet_id, what } => {
-            warn!(%client_id, %packet_id, what, "client disconnected: its acknowledgement is of the wrong kind for this packet identifier");
+            warn!(event = "client.wrong_acknowledgement", %client_id, %packet_id, what, "client disconnected: its acknowledgement is of the wrong kind for this packet identifier");
         }
         Occurrence::RequestUnreadable { setting, text } => {
-            let text = ClientText(text);
-            warn!(%client_id, setting, %text, "redelivery request ignored: the text is no duration such as \"5s\"");
+            let text = ShortText(text);
+            warn!(event = "client.redelivery_request_ignored", %client_id, setting, %text, "redelivery request ignored: the text is no duration such as \"5s\"");
         }
         Occurrence::Dropped(counts) => {
-            let client_id = ClientText(event.client_id.as_deref().unwrap_or("(others)"));
+            let client_id = ShortText(event.client_id.as_deref().unwrap_or("(others)"));
             let met = DropReason::ALL.iter().filter(|reason| counts.of(**reason) > 0);
             let reasons: Vec<String> = met.map(|r| format!("{} {}", r.name(), counts.of(*r))).collect();
-            info!(%client_id, messages = counts.total(), reasons = reasons.join(", "), "messages dropped");
+            info!(event = "client.messages_dropped", %client_id, messages = counts.total(), reasons = reasons.join(", "), "messages dropped");
         }
         Occurrence::SessionExpired { unfinished } => {
-            info!(%client_id, messages_unfinished = unfinished, "session expired");
+            info!(event = "session.expired", %client_id, messages_unfinished = unfinished, "session expired");
         }
         Occurrence::Exhausted(_) => {}
     }
@@ -192,25 +216,11 @@ fn line(event: &ClientEvent, address: Option<&PeerAddress>) {
 mod tests {
     use super::*;
     use crate::broker::events::tests::every_event;
+    use crate::log::format::LineFormat;
+    use crate::log::format::tests::written;
     use crate::shard::arrival::ListenerNumber;
     use crate::shard::observe::client_events::DisconnectCause;
-    use std::io::{self, Write};
     use std::net::SocketAddr;
-    use std::sync::Arc;
-
-    #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Page {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     /// Returns the text that `log` writes at level info.
     fn logged(log: impl FnOnce()) -> String {
@@ -219,13 +229,7 @@ mod tests {
 
     /// Returns the text that `log` writes at this level.
     fn logged_at(most: Level, log: impl FnOnce()) -> String {
-        let writer = Page::default();
-        let page = Arc::clone(&writer.0);
-        let format = tracing_subscriber::fmt().with_ansi(false).with_max_level(most);
-        let subscriber = format.with_writer(move || writer.clone()).finish();
-        tracing::subscriber::with_default(subscriber, log);
-        let bytes = page.lock().unwrap().clone();
-        String::from_utf8(bytes).unwrap()
+        written(LineFormat::Text, most, log)
     }
 
     fn at(ms: u64) -> Instant {
@@ -303,7 +307,7 @@ mod tests {
         });
         assert_eq!(text.matches("client_id=c ").count(), 10, "{text}");
         assert_eq!(text.matches("30 log lines suppressed").count(), 1, "{text}");
-        assert_eq!(text.matches("suppressed").count(), 1, "{text}");
+        assert_eq!(text.matches("lines suppressed").count(), 1, "{text}");
         assert_eq!(text.matches("client_id=next ").count(), 10, "{text}");
     }
 

@@ -180,7 +180,7 @@ impl HandshakeThread {
             Ok(Ok(done)) => done,
             Ok(Err(refused)) => return self.log_refused(&entrance, &peer, &refused),
             Err(_) => {
-                debug!(listener = %entrance.name, address = %peer, "the handshake was not done within network.connect_timeout");
+                debug!(event = "handshake.late", listener = %entrance.name, address = %peer, "the handshake was not done within network.connect_timeout");
                 return;
             }
         };
@@ -188,7 +188,7 @@ impl HandshakeThread {
             && !limit.admits(clock::now(), source.ip())
         {
             if self.parts.log.admits(clock::now()) {
-                warn!(listener = %entrance.name, address = %source, "connection refused before CONNECT: limits.connects_per_address is reached");
+                warn!(event = "connection.address_limited", listener = %entrance.name, address = %source, "connection refused before CONNECT: limits.connects_per_address is reached");
             }
             return;
         }
@@ -209,9 +209,9 @@ impl HandshakeThread {
     fn log_refused(&self, entrance: &Entrance, peer: &PeerAddress, why: &HandshakeRefusal) {
         let listener = &*entrance.name;
         if why.is_quiet() {
-            debug!(listener, address = %peer, %why, "connection closed before CONNECT");
+            debug!(event = "handshake.closed", listener, address = %peer, %why, "connection closed before CONNECT");
         } else if self.parts.log.admits(clock::now()) {
-            warn!(listener, address = %peer, %why, "connection refused before CONNECT");
+            warn!(event = "handshake.refused", listener, address = %peer, %why, "connection refused before CONNECT");
         }
     }
 }

@@ -98,7 +98,7 @@ impl TlsReload {
     fn warn(&mut self, unix_ms: u64) {
         self.warned_ms = unix_ms;
         for line in self.set.warnings(unix_ms) {
-            warn!("{line}");
+            warn!(event = "tls.ends_soon", "{line}");
         }
     }
 

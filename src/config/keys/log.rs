@@ -12,15 +12,17 @@ section! {
         level: String = "info".to_owned(),
             ValueType::LogLevel.only(),
             elsewhere: "mosquitto `log_type`, EMQX `log.console.level`, FlashMQ `log_level`";
-        /// "text" is one line for people. "json" is one object on a line. Both go to standard
-        /// error.
-        format: LogFormat = LogFormat::Text,
+        /// "text" is one line for people, with the fields behind the message. "json" is one object
+        /// on a line. "journal" is text for systemd's journal: a priority in place of time and
+        /// level. "auto" is "journal" if standard error is the journal, else "text". All go to
+        /// standard error.
+        format: LogFormat = LogFormat::Auto,
             ValueType::OneOf(LogFormat::WORDS).only(),
             elsewhere: "EMQX `log.console.formatter`";
         /// Connect, refusal and disconnect lines within one second in the whole broker. Further
         /// lines are suppressed, and their number is reported. Lines that the level hides do not
         /// count. A text of a client takes at most 256 characters of a line. If nobody reads
-        /// standard error, lines beyond 256 KiB are dropped, counted on `$SYS/broker/log/dropped`
+        /// standard error, lines beyond 1 MiB are dropped, counted on `$SYS/broker/log/dropped`
         /// and reported.
         events_per_second: u32 = 100,
             ValueType::Integer(1, 1_000_000).only(),

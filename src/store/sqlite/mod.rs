@@ -244,6 +244,7 @@ impl Store for Sqlite {
         self.opened = resumed.time;
         if let Some(why) = resumed.unknown {
             warn!(
+                event = "store.downtime_unknown",
                 why,
                 "the time that the broker was down is unknown and counts as zero, so sessions and messages may live longer; \
                  start the broker after the clock is set"

@@ -229,6 +229,7 @@ impl<'c> Recovery<'c> {
             return Ok(());
         }
         warn!(
+            event = "store.orphans_removed",
             subscriptions = found.0,
             incoming = found.1,
             entries = found.2,

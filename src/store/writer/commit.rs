@@ -198,7 +198,10 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         self.is_blocked = false;
         if let Some((since, _)) = self.busy.take() {
             let locked_ms = now.since(since).as_millis() as u64;
-            info!(locked_ms, "the other process has unlocked the store: pending changes are committed");
+            info!(
+                event = "store.unlocked",
+                locked_ms, "the other process has unlocked the store: pending changes are committed"
+            );
         }
         self.statistics.committed(self.group.recorded(), self.group.cancelled());
         self.group.clear();
@@ -225,6 +228,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             self.busy = Some((since, now + SAY_AGAIN));
             let for_ms = now.since(since).as_millis() as u64;
             warn!(
+                event = "store.locked",
                 for_ms,
                 why,
                 "another process has the store locked: no stored message is acknowledged until it unlocks"
@@ -280,7 +284,10 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
     fn say_full(&mut self, next_attempt: Instant, why: &str) {
         self.is_full = true;
         self.next_attempt = next_attempt;
-        warn!(why, "the store has no room: QoS 1 and 2 messages are refused until it has");
+        warn!(
+            event = "store.full",
+            why, "the store has no room: QoS 1 and 2 messages are refused until it has"
+        );
         (self.on)(WriterNotice::Full(true));
     }
 
@@ -299,7 +306,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
             self.tell_room()?;
             if has_room && self.room >= LOW {
                 self.is_full = false;
-                info!("the store has room again");
+                info!(event = "store.has_room", "the store has room again");
                 (self.on)(WriterNotice::Full(false));
             }
         }
@@ -311,6 +318,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         let step = clock_step(self.last_heartbeat, now);
         if step != 0 {
             info!(
+                event = "clock.set",
                 by_ms = step,
                 "the wall clock was set: expiry and delays are not affected, they count the time that passed"
             );
@@ -323,6 +331,7 @@ impl<F: Fn(WriterNotice)> Commits<'_, F> {
         let left = self.group.recorded() + self.backlog.records() as u64;
         if left > 0 {
             warn!(
+                event = "store.changes_lost",
                 records = left,
                 "stopping with changes that could not be written; none of them was acknowledged"
             );

@@ -70,7 +70,10 @@ fn patiently<T>(mut attempt: impl FnMut() -> Result<T, StoreError>) -> Result<T,
     loop {
         match attempt() {
             Err(StoreError::Busy(why)) => {
-                warn!(why, "another process has the store locked: long queues wait until it unlocks");
+                warn!(
+                    event = "store.reads_locked",
+                    why, "another process has the store locked: long queues wait until it unlocks"
+                );
             }
             other => return other,
         }

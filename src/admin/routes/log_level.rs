@@ -1,0 +1,65 @@
+//! /api/v1/log/level: the level of the log.
+
+use super::{Failed, caller};
+use crate::admin::access::Scope;
+use crate::log::level::{self, LevelError};
+use crate::time::duration;
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::json;
+use std::time::Duration;
+use tracing::{info, warn};
+
+/// The longest time for which a level may be set.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// The body of a change.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// A level or directives.
+    level: String,
+    /// The time for which it holds, as "10m". Without it, the level holds until a reload.
+    #[serde(default, rename = "for")]
+    hold: Option<String>,
+}
+
+/// Returns the level that holds.
+pub(crate) async fn level(request: HttpRequest) -> Result<HttpResponse, Failed> {
+    caller(&request, Scope::Viewer)?;
+    Ok(HttpResponse::Ok().json(json!({ "level": level::current() })))
+}
+
+/// Sets the level, for a time or until the next reload.
+pub(crate) async fn set(request: HttpRequest, body: Bytes) -> Result<HttpResponse, Failed> {
+    let caller = caller(&request, Scope::Admin)?;
+    let Wanted { level, hold } = serde_json::from_slice(&body).map_err(|error| {
+        Failed::Parameter(format!("the body must be {{\"level\": \"debug\", \"for\": \"10m\"}}: {error}"))
+    })?;
+    let hold = hold.map(|text| time(&text)).transpose()?;
+    let change = level::set(&level).map_err(|error| match error {
+        LevelError::Invalid(_) => Failed::Parameter(error.to_string()),
+        LevelError::NoLog => Failed::Busy,
+    })?;
+    info!(target: "homing::audit", event = "audit.log_level", who = %caller.name, scope = %caller.scope, level, hold_s = hold.map(|hold| hold.as_secs()), "an operator set the log level");
+    if let Some(hold) = hold {
+        actix_web::rt::spawn(async move {
+            tokio::time::sleep(hold).await;
+            if let Some(level) = level::end(change) {
+                warn!(
+                    event = "log.level_restored",
+                    level, "the log level is that of the configuration again"
+                );
+            }
+        });
+    }
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// Returns a time that a level may hold.
+fn time(text: &str) -> Result<Duration, Failed> {
+    let is_allowed = |hold: &Duration| *hold > Duration::ZERO && *hold <= LONGEST;
+    let refused = || Failed::Parameter("for must be a time of at most 24h, such as \"10m\"".to_owned());
+    duration::parse(text).ok().filter(is_allowed).ok_or_else(refused)
+}
