@@ -2,7 +2,7 @@
 
 use super::cover;
 use super::permit::Coverage;
-use super::rule::{ClientNames, RuleFilter};
+use super::rule::{ClientNames, Effect, RuleFilter};
 
 /// The way of a message, seen from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,12 @@ pub struct OrderedRule {
     pub direction: Option<Direction>,
     /// The topics.
     pub filter: RuleFilter,
+}
+
+impl OrderedRule {
+    fn effect(&self) -> Effect {
+        if self.grants { Effect::Grant } else { Effect::Deny }
+    }
 }
 
 /// Rules of which the first that matches decides. What no rule matches is denied.
@@ -49,7 +55,8 @@ impl OrderedRules {
         if self.has_patterns && self.is_unsure(names) {
             return false;
         }
-        self.of(direction).find(|rule| rule.filter.matches(topic, names)).is_some_and(|rule| rule.grants)
+        let found = self.of(direction).find(|rule| rule.filter.matches(topic, names, rule.effect()));
+        found.is_some_and(|rule| rule.grants)
     }
 
     /// Returns the part of a topic filter that the client may read. Quadratic in the number of
@@ -61,7 +68,7 @@ impl OrderedRules {
         let mut denied: Vec<String> = Vec::new();
         let mut has_part = false;
         for rule in self.of(Direction::Read) {
-            let Some(own) = rule.filter.filled(names) else { continue };
+            let Some(own) = rule.filter.filled(names, rule.effect()) else { continue };
             if rule.grants {
                 if cover::contains(&own, filter) && !denied.iter().any(|deny| cover::overlaps(deny, filter)) {
                     return Coverage::Covered;
@@ -83,7 +90,8 @@ impl OrderedRules {
 
     /// Returns true if a rule that denies has no clear meaning for this client.
     fn is_unsure(&self, names: ClientNames<'_>) -> bool {
-        names.have_wildcard() || self.rules.iter().any(|rule| !rule.grants && !rule.filter.has_names(names))
+        names.have_wildcard()
+            || self.rules.iter().any(|rule| !rule.grants && !rule.filter.has_names(names, Effect::Grant))
     }
 
     fn of(&self, direction: Direction) -> impl Iterator<Item = &OrderedRule> {

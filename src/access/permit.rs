@@ -6,7 +6,7 @@
 
 use super::cover;
 use super::ordered::{Direction, OrderedRules};
-use super::rule::{Access, ClientNames, RuleFilter};
+use super::rule::{Access, ClientNames, Effect, RuleFilter};
 use super::rule_set::RuleSet;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub struct UserRules {
 }
 
 /// Rules with one precedence: denied first, then granted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RuleLists {
     deny: RuleSet,
     write: RuleSet,
@@ -187,7 +187,15 @@ impl RuleLists {
                 }
             }
         }
-        RuleLists { deny: RuleSet::new(deny), write: RuleSet::new(write), read: RuleSet::new(read) }
+        let granted = |filters| RuleSet::new(Effect::Grant, filters);
+        RuleLists { deny: RuleSet::new(Effect::Deny, deny), write: granted(write), read: granted(read) }
+    }
+}
+
+impl Default for RuleLists {
+    /// Returns lists without rules.
+    fn default() -> RuleLists {
+        RuleLists::new([])
     }
 }
 
@@ -267,6 +275,17 @@ mod tests {
             assert_eq!(permit.coverage("own", names), Coverage::Covered);
         }
         assert!(permit.may_read("homes/ann/x", ANN) && permit.may_read("news", ANN));
+    }
+
+    #[test]
+    fn a_name_with_a_slash_escapes_no_deny() {
+        let permit = permit(&[], &[(Access::Read, "pumps/#"), (Access::Deny, "pumps/%c/keys")]);
+        for (client_id, topic) in [("a", "pumps/a/keys"), ("a/b", "pumps/a/b/keys")] {
+            let names = ClientNames { user: Some("ann"), client_id };
+            assert!(!permit.may_read(topic, names) && permit.may_read("pumps/x/keys", names), "{client_id}");
+            assert_eq!(permit.coverage("pumps/#", names), Coverage::Partial, "{client_id}");
+            assert_eq!(permit.coverage(topic, names), Coverage::Disjoint, "{client_id}");
+        }
     }
 
     #[test]

@@ -25,6 +25,15 @@ pub enum Access {
     Deny,
 }
 
+/// The effect of a rule, if it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The rule grants something. A name that could mean more than itself matches nothing.
+    Grant,
+    /// The rule denies something. A name stands for its text, whatever is in it.
+    Deny,
+}
+
 /// The names of the client whose access is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientNames<'a> {
@@ -147,10 +156,13 @@ impl RuleFilter {
     /// Returns true if the rule matches the Topic Name for this client. Allocates nothing.
     ///
     /// A pattern matches as its text would with the names filled in. So a user name with a slash
-    /// stands for several levels, as in mosquitto. A client identifier with a slash does not match
-    /// `%c`: clients choose their identifiers, and `ann/keys` would reach into the topics of `ann`.
-    /// An empty name matches nothing. The caller checks [`ClientNames::have_wildcard`].
-    pub fn matches(&self, topic: &str, names: ClientNames<'_>) -> bool {
+    /// stands for several levels, as in mosquitto. A rule that grants differs from mosquitto in two
+    /// points. A client identifier with a slash does not match `%c`: clients choose their
+    /// identifiers, and `ann/keys` would reach into the topics of `ann`. An empty name matches
+    /// nothing. A rule that denies matches both, so no name escapes it. `%u` matches nothing for a
+    /// client without a user, whatever the effect. The caller checks
+    /// [`ClientNames::have_wildcard`].
+    pub fn matches(&self, topic: &str, names: ClientNames<'_>, effect: Effect) -> bool {
         match self.shape {
             Shape::Exact => *self.text == *topic,
             Shape::Subtree => topic
@@ -160,7 +172,7 @@ impl RuleFilter {
                 .behind_literal(topic, literal)
                 .is_some_and(|rest| levels_match(self.text[literal..].split('/'), rest)),
             Shape::Pattern { literal, .. } => {
-                self.has_names(names)
+                self.has_names(names, effect)
                     && self
                         .behind_literal(topic, literal)
                         .is_some_and(|rest| levels_match(fill(&self.text[literal..], names), rest))
@@ -170,11 +182,11 @@ impl RuleFilter {
 
     /// Returns the rule as a topic filter, with the names of the client filled in. Returns `None`
     /// if the rule matches no topic for this client.
-    pub fn filled(&self, names: ClientNames<'_>) -> Option<Cow<'_, str>> {
+    pub fn filled(&self, names: ClientNames<'_>, effect: Effect) -> Option<Cow<'_, str>> {
         if !matches!(self.shape, Shape::Pattern { .. }) {
             return Some(Cow::Borrowed(&self.text));
         }
-        if !self.has_names(names) {
+        if !self.has_names(names, effect) {
             return None;
         }
         let filled = fill(&self.text, names).collect::<Vec<_>>().join("/");
@@ -191,11 +203,16 @@ impl RuleFilter {
         topic.strip_prefix(&self.text[..literal])
     }
 
-    /// Returns true if the client has the names that the filter needs.
-    pub(super) fn has_names(&self, names: ClientNames<'_>) -> bool {
+    /// Returns true if the client has the names that the filter needs for this effect.
+    pub(super) fn has_names(&self, names: ClientNames<'_>, effect: Effect) -> bool {
         let Shape::Pattern { has_user, has_client, .. } = self.shape else { return true };
-        (!has_user || names.user.is_some_and(|user| !user.is_empty()))
-            && (!has_client || !names.client_id.is_empty() && !names.client_id.contains('/'))
+        match effect {
+            Effect::Deny => !has_user || names.user.is_some(),
+            Effect::Grant => {
+                (!has_user || names.user.is_some_and(|user| !user.is_empty()))
+                    && (!has_client || !names.client_id.is_empty() && !names.client_id.contains('/'))
+            }
+        }
     }
 }
 
@@ -246,8 +263,16 @@ mod tests {
         for filter in filters {
             let (rule, as_pattern) = (RuleFilter::topic(filter).unwrap(), pattern(filter));
             for topic in topics.iter().filter(|topic| !topic.is_empty()) {
-                assert_eq!(rule.matches(topic, ANN), matches(filter, topic), "{filter} {topic}");
-                assert_eq!(as_pattern.matches(topic, ANN), matches(filter, topic), "{filter} {topic}");
+                assert_eq!(
+                    rule.matches(topic, ANN, Effect::Grant),
+                    matches(filter, topic),
+                    "{filter} {topic}"
+                );
+                assert_eq!(
+                    as_pattern.matches(topic, ANN, Effect::Grant),
+                    matches(filter, topic),
+                    "{filter} {topic}"
+                );
             }
         }
     }
@@ -255,48 +280,79 @@ mod tests {
     #[test]
     fn a_pattern_stands_for_the_names_of_the_client() {
         let rule = pattern("homes/%u/pumps/%c/#");
-        assert!(rule.matches("homes/ann/pumps/pump-1", ANN) && rule.matches("homes/ann/pumps/pump-1/x", ANN));
         assert!(
-            !rule.matches("homes/bob/pumps/pump-1/x", ANN) && !rule.matches("homes/ann/pumps/pump-2", ANN)
+            rule.matches("homes/ann/pumps/pump-1", ANN, Effect::Grant)
+                && rule.matches("homes/ann/pumps/pump-1/x", ANN, Effect::Grant)
         );
-        assert!(!rule.matches("homes/ann/pumps/pump-1/x", NOBODY));
-        assert_eq!(rule.filled(ANN).as_deref(), Some("homes/ann/pumps/pump-1/#"));
-        assert_eq!(rule.filled(NOBODY), None);
-        assert!(pattern("pumps/%c").matches("pumps/pump-1", NOBODY));
+        assert!(
+            !rule.matches("homes/bob/pumps/pump-1/x", ANN, Effect::Grant)
+                && !rule.matches("homes/ann/pumps/pump-2", ANN, Effect::Grant)
+        );
+        assert!(!rule.matches("homes/ann/pumps/pump-1/x", NOBODY, Effect::Grant));
+        assert_eq!(rule.filled(ANN, Effect::Grant).as_deref(), Some("homes/ann/pumps/pump-1/#"));
+        assert_eq!(rule.filled(NOBODY, Effect::Grant), None);
+        assert!(pattern("pumps/%c").matches("pumps/pump-1", NOBODY, Effect::Grant));
         // `topic` rules have no placeholders.
-        assert!(RuleFilter::topic("homes/%u").unwrap().matches("homes/%u", ANN));
+        assert!(RuleFilter::topic("homes/%u").unwrap().matches("homes/%u", ANN, Effect::Grant));
     }
 
     #[test]
     fn a_name_with_a_slash_stands_for_several_levels() {
         let names = ClientNames { user: Some("plant/ann"), client_id: "c" };
-        assert!(pattern("u/%u/x").matches("u/plant/ann/x", names));
-        assert!(!pattern("u/%u/x").matches("u/plant/x", names));
-        assert_eq!(pattern("u/%u/x").filled(names).as_deref(), Some("u/plant/ann/x"));
+        assert!(pattern("u/%u/x").matches("u/plant/ann/x", names, Effect::Grant));
+        assert!(!pattern("u/%u/x").matches("u/plant/x", names, Effect::Grant));
+        assert_eq!(pattern("u/%u/x").filled(names, Effect::Grant).as_deref(), Some("u/plant/ann/x"));
     }
 
     #[test]
     fn a_client_identifier_with_a_slash_matches_no_placeholder() {
         let names = ClientNames { user: Some("ann"), client_id: "ann/keys" };
         let rule = pattern("pumps/%c/#");
-        assert!(!rule.matches("pumps/ann/keys/x", names) && rule.filled(names).is_none());
-        assert!(pattern("homes/%u/#").matches("homes/ann/x", names));
+        assert!(
+            !rule.matches("pumps/ann/keys/x", names, Effect::Grant)
+                && rule.filled(names, Effect::Grant).is_none()
+        );
+        assert!(pattern("homes/%u/#").matches("homes/ann/x", names, Effect::Grant));
+    }
+
+    #[test]
+    fn no_name_escapes_a_rule_that_denies() {
+        for (client_id, topic, filled) in
+            [("ann/keys", "pumps/ann/keys/x", "pumps/ann/keys/#"), ("", "pumps//x", "pumps//#")]
+        {
+            let names = ClientNames { user: Some("ann"), client_id };
+            let rule = pattern("pumps/%c/#");
+            assert!(rule.matches(topic, names, Effect::Deny) && !rule.matches(topic, names, Effect::Grant));
+            assert!(!rule.matches("pumps/bob/x", names, Effect::Deny));
+            assert_eq!(rule.filled(names, Effect::Deny).as_deref(), Some(filled));
+        }
+        let names = ClientNames { user: Some(""), client_id: "c" };
+        assert!(pattern("homes/%u/x").matches("homes//x", names, Effect::Deny));
+        // As in mosquitto, a client without a user has no topics of a user.
+        assert!(!pattern("homes/%u/x").matches("homes//x", NOBODY, Effect::Deny));
+        assert_eq!(pattern("homes/%u/x").filled(NOBODY, Effect::Deny), None);
     }
 
     #[test]
     fn an_empty_name_matches_nothing() {
         let names = ClientNames { user: Some(""), client_id: "" };
-        assert!(!pattern("%u").matches("x", names) && !pattern("a/%u").matches("a/", names));
-        assert!(!pattern("a/%c").matches("a/", names) && pattern("a/%c").filled(names).is_none());
+        assert!(
+            !pattern("%u").matches("x", names, Effect::Grant)
+                && !pattern("a/%u").matches("a/", names, Effect::Grant)
+        );
+        assert!(
+            !pattern("a/%c").matches("a/", names, Effect::Grant)
+                && pattern("a/%c").filled(names, Effect::Grant).is_none()
+        );
     }
 
     #[test]
     fn a_name_with_a_dollar_makes_no_rule_for_dollar_topics() {
         let names = ClientNames { user: Some("$SYS"), client_id: "c" };
-        assert!(!pattern("%u/#").matches("$SYS/broker", names));
-        assert_eq!(pattern("%u/#").filled(names), None);
-        assert!(pattern("a/%u/#").matches("a/$SYS/broker", names));
-        assert!(pattern("$SYS/%u").matches("$SYS/$SYS", names));
+        assert!(!pattern("%u/#").matches("$SYS/broker", names, Effect::Grant));
+        assert_eq!(pattern("%u/#").filled(names, Effect::Grant), None);
+        assert!(pattern("a/%u/#").matches("a/$SYS/broker", names, Effect::Grant));
+        assert!(pattern("$SYS/%u").matches("$SYS/$SYS", names, Effect::Grant));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! placeholder.
 
 use super::cover;
-use super::rule::{ClientNames, RuleFilter};
+use super::rule::{ClientNames, Effect, RuleFilter};
 use crate::mqtt::keyed::Keyed;
 use hashbrown::{HashMap, HashSet};
 use std::borrow::Cow;
@@ -15,8 +15,9 @@ use std::borrow::Cow;
 const LIST: usize = 8;
 
 /// Filters that all grant, or all deny.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RuleSet {
+    effect: Effect,
     filters: Vec<RuleFilter>,
     index: Option<Box<RuleIndex>>,
 }
@@ -30,8 +31,9 @@ struct RuleIndex {
 }
 
 impl RuleSet {
-    /// Returns the set of the filters. A filter that stands twice counts once.
-    pub fn new(filters: impl IntoIterator<Item = RuleFilter>) -> RuleSet {
+    /// Returns the set of the filters, which all have this effect. A filter that stands twice counts
+    /// once.
+    pub fn new(effect: Effect, filters: impl IntoIterator<Item = RuleFilter>) -> RuleSet {
         let mut unique: Vec<RuleFilter> = Vec::new();
         let mut seen: HashSet<RuleFilter, Keyed> = HashSet::default();
         for filter in filters {
@@ -40,7 +42,7 @@ impl RuleSet {
             }
         }
         let index = (unique.len() > LIST).then(|| Box::new(RuleIndex::of(&unique)));
-        RuleSet { filters: unique, index }
+        RuleSet { effect, filters: unique, index }
     }
 
     /// Returns true if there is no filter.
@@ -56,13 +58,13 @@ impl RuleSet {
     /// Returns true if a filter matches the Topic Name for this client. Allocates nothing.
     pub fn matches(&self, topic: &str, names: ClientNames<'_>) -> bool {
         let Some(index) = &self.index else {
-            return self.filters.iter().any(|filter| filter.matches(topic, names));
+            return self.filters.iter().any(|filter| filter.matches(topic, names, self.effect));
         };
         let any = |places: &[u32]| {
             places
                 .iter()
                 .filter_map(|place| self.filters.get(*place as usize))
-                .any(|filter| filter.matches(topic, names))
+                .any(|filter| filter.matches(topic, names, self.effect))
         };
         let first = topic.split('/').next().unwrap_or_default();
         index.exact.contains(topic)
@@ -73,7 +75,7 @@ impl RuleSet {
     /// Returns the filters with the names of the client filled in, without those that match nothing
     /// for this client.
     pub(super) fn filled<'a>(&'a self, names: ClientNames<'a>) -> impl Iterator<Item = Cow<'a, str>> {
-        self.filters.iter().filter_map(move |filter| filter.filled(names))
+        self.filters.iter().filter_map(move |filter| filter.filled(names, self.effect))
     }
 
     /// Returns true if one filter contains the other filter whole.
@@ -110,7 +112,7 @@ mod tests {
     const ANN: ClientNames<'_> = ClientNames { user: Some("ann"), client_id: "c" };
 
     fn set(texts: &[String]) -> RuleSet {
-        RuleSet::new(texts.iter().map(|text| RuleFilter::pattern(text).unwrap()))
+        RuleSet::new(Effect::Grant, texts.iter().map(|text| RuleFilter::pattern(text).unwrap()))
     }
 
     #[test]
@@ -141,6 +143,6 @@ mod tests {
     fn a_filter_counts_once() {
         let twice = set(&["a".to_owned(), "a".to_owned(), "b".to_owned()]);
         assert_eq!((twice.len(), twice.is_empty()), (2, false));
-        assert!(RuleSet::default().is_empty() && !RuleSet::default().matches("a", ANN));
+        assert!(set(&[]).is_empty() && !set(&[]).matches("a", ANN));
     }
 }
