@@ -10,7 +10,9 @@ use homing::config::Durability;
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
-use homing::persistence::records::{BodyNumber, EntryNumber, Record, SessionKey, StoredEntry, StoredSession};
+use homing::persistence::records::{
+    BodyNumber, EntryNumber, Record, SessionKey, StoredAccess, StoredEntry, StoredSession,
+};
 use homing::store::coalesce::CommitGroup;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};
@@ -123,6 +125,7 @@ fn session(key: u64) -> StoredSession {
         retry_interval: None,
         ack_timeout: None,
         user_name: None,
+        access: StoredAccess::default(),
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`cover`]: relations between two topic filters: one contains the other, or they overlap.
 //! - [`permit`]: all rules of one user, and the decisions that follow from them.
 //! - [`ordered`]: rules of which the first that matches decides.
+//! - `rule_text`: the rules of one session as text, for the store.
 //! - [`acl`]: the permits of all users.
 //! - [`bans`]: clients that may not enter.
 //! - [`glob`]: globs over names that clients choose.
@@ -26,4 +27,5 @@ pub mod ordered;
 pub mod permit;
 pub mod rule;
 pub mod rule_set;
+mod rule_text;
 pub mod strikes;

@@ -46,6 +46,11 @@ impl OrderedRules {
         OrderedRules { rules, has_patterns }
     }
 
+    /// Returns the rules in their order.
+    pub(super) fn rules(&self) -> &[OrderedRule] {
+        &self.rules
+    }
+
     /// Returns true if the client may send or receive messages of the Topic Name. Linear in the
     /// number of rules.
     ///

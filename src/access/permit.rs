@@ -5,7 +5,7 @@
 //! patterns deny. This is mosquitto's order. What nothing grants is denied.
 
 use super::cover;
-use super::ordered::{Direction, OrderedRules};
+use super::ordered::{Direction, OrderedRule, OrderedRules};
 use super::rule::{Access, ClientNames, Effect, RuleFilter};
 use super::rule_set::RuleSet;
 use std::sync::Arc;
@@ -106,6 +106,11 @@ impl UserRules {
     /// Returns rules of which the first that matches decides.
     pub fn ordered(rules: OrderedRules) -> UserRules {
         UserRules { ordered: Some(rules), ..UserRules::default() }
+    }
+
+    /// Returns the rules in their order; none for rules of a file, which have no order.
+    pub(super) fn in_order(&self) -> &[OrderedRule] {
+        self.ordered.as_ref().map_or(&[], OrderedRules::rules)
     }
 
     fn grants(&self, direction: Direction, topic: &str, names: ClientNames<'_>) -> bool {

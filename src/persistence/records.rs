@@ -122,7 +122,9 @@ impl Record {
     pub fn size(&self) -> usize {
         let beside = match self {
             Record::Nothing => return 0,
-            Record::Session(session) => size_of::<StoredSession>() + session.client_id.len(),
+            Record::Session(session) => {
+                size_of::<StoredSession>() + session.client_id.len() + session.access.len()
+            }
             Record::Subscribed(s) => size_of::<StoredSubscription>() + s.filter.len(),
             Record::Unsubscribed { filter, .. } => filter.len(),
             Record::Entry(_) => size_of::<StoredEntry>(),
@@ -137,7 +139,8 @@ impl Record {
     pub fn weight(&self) -> u64 {
         match self {
             Record::Session(s) => {
-                256 + s.client_id.len() as u64 + s.will.as_ref().map_or(0, |w| w.size() as u64)
+                let texts = (s.client_id.len() + s.access.len()) as u64;
+                256 + texts + s.will.as_ref().map_or(0, |w| w.size() as u64)
             }
             // Rows are stored by key, so full pages are split.
             Record::Subscribed(s) => 2 * (64 + s.filter.len() as u64),
@@ -200,6 +203,24 @@ pub struct StoredSession {
     pub ack_timeout: Option<Duration>,
     /// The verified user who owns the session; `None` if nobody does.
     pub user_name: Option<Box<str>>,
+    /// The rest of what decides which topics the client may write and read.
+    pub access: StoredAccess,
+}
+
+/// What a session keeps beside its owner for the rules about topics.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StoredAccess {
+    /// The user name that the client claimed, if nothing verified it.
+    pub claimed_name: Option<Box<str>>,
+    /// The rules of the session alone, as text; `None` if the ACL file counts.
+    pub rules: Option<Box<str>>,
+}
+
+impl StoredAccess {
+    fn len(&self) -> usize {
+        let StoredAccess { claimed_name, rules } = self;
+        [claimed_name, rules].into_iter().flatten().map(|text| text.len()).sum()
+    }
 }
 
 /// A subscription of a stored session.

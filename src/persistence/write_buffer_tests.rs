@@ -4,7 +4,7 @@ use super::*;
 use crate::mqtt::charge;
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
-use crate::persistence::records::StoredSession;
+use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::persistence::rows::{Entry, NewDelivery, SessionRow};
 
 fn message() -> Message {
@@ -38,6 +38,7 @@ fn a_session_that_changes_often_has_one_record_in_each_batch() {
             retry_interval: None,
             ack_timeout: None,
             user_name: None,
+            access: StoredAccess::default(),
         })
     };
     let before = charge::unreported();

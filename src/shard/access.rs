@@ -153,6 +153,11 @@ impl SessionAccess {
         }
     }
 
+    /// Returns the rules of this session alone; `None` if the ACL file counts.
+    pub(crate) fn own_rules(&self) -> Option<&SessionRules> {
+        self.own.as_ref()
+    }
+
     /// Returns true if no rule holds for the session.
     fn is_superuser(&self) -> bool {
         matches!(self.own, Some(SessionRules::Superuser))

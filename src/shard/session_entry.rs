@@ -8,7 +8,7 @@ use crate::expiry::lazy::Registered;
 use crate::mqtt::charge::Charge;
 use crate::mqtt::message::Message;
 use crate::mqtt::topic::TopicFilter;
-use crate::persistence::records::StoredSession;
+use crate::persistence::records::{StoredAccess, StoredSession};
 use crate::session::Session;
 use crate::session::drops::Drops;
 use crate::session::outbound::in_flight_packet::Unacked;
@@ -297,8 +297,18 @@ impl SessionEntry {
             (&w.topic, options, &w.payload, &w.forwarded)
         });
         let redelivery = (session.version as u8, session.expiry, session.requested_times(), will);
-        let terms = (redelivery, self.owner().map(|owner| owner.user()));
+        let terms = (redelivery, self.owner().map(|owner| owner.user()), self.stored_access());
         session.row().map_or(0, |row| row.write_buffer.hasher.hash_one(terms)).max(1)
+    }
+
+    /// Returns what the store keeps, beside the owner, for the rules about topics.
+    fn stored_access(&self) -> StoredAccess {
+        let Some(rare) = &self.rare else { return StoredAccess::default() };
+        let claimed = rare.user.as_ref().filter(|user| !user.is_verified());
+        StoredAccess {
+            claimed_name: claimed.map(|user| user.user().into()),
+            rules: rare.access.own_rules().map(|rules| rules.to_text().into()),
+        }
     }
 
     /// Records all fields of the session, if it is stored.
@@ -318,6 +328,7 @@ impl SessionEntry {
             retry_interval,
             ack_timeout,
             user_name: self.owner().map(|owner| owner.user().into()),
+            access: self.stored_access(),
         }));
     }
 }

@@ -11,7 +11,7 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
 use crate::persistence::records::{
     BodyCopy, BodyNumber, DelayedNumber, EntryNumber, Flight, Record, Recovered, RetainedRecord, SessionKey,
-    StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
+    StoredAccess, StoredDelayed, StoredEntry, StoredSession, StoredSubscription,
 };
 use crate::store::coalesce::CommitGroup;
 use crate::time::Instant;
@@ -91,6 +91,7 @@ pub(super) fn session(key: u64, client_id: &str) -> StoredSession {
         retry_interval: None,
         ack_timeout: None,
         user_name: None,
+        access: StoredAccess::default(),
     }
 }
 
@@ -157,6 +158,7 @@ fn a_session_comes_back_as_it_was(kind: &mut dyn Reopen) {
         retry_interval: Some(Duration::ZERO),
         ack_timeout: Some(Duration::from_millis(1500)),
         user_name: Some("ann".into()),
+        access: StoredAccess { claimed_name: Some("bob".into()), rules: Some("allow read a\n".into()) },
         ..session(4, "a client")
     };
     let subscription = |filter: &str, options, subscription_id| StoredSubscription {

@@ -15,6 +15,7 @@
 //! | `gates` | when publishers are answered, and where shared messages wait |
 //! | `stored` | changes that are committed together |
 //! | `turns` | the work of one turn |
+//! | `restart` | stored sessions after a restart |
 //! | `rates` | clients that send more than their rate allows |
 //! | `peers` | publishers that wait for other shards |
 //! | `suspend` | a machine that was suspended |
@@ -40,6 +41,7 @@ mod gates;
 mod memory;
 mod peers;
 mod rates;
+mod restart;
 mod script;
 mod shares;
 mod splits;

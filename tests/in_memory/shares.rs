@@ -8,7 +8,9 @@ use homing::mqtt::packet::{
     Connect, ConnectProperties, Packet, PacketId, Properties, ProtocolVersion, Publish, PublishProperties,
     QoS, Subscribe, SubscribeFilter, SubscriptionOptions,
 };
-use homing::persistence::records::{RecoveredSession, SessionKey, StoredSession, StoredSubscription};
+use homing::persistence::records::{
+    RecoveredSession, SessionKey, StoredAccess, StoredSession, StoredSubscription,
+};
 use homing::session::drops::DropReason;
 use homing::shard::durability::placement::RecoveredShard;
 use homing::shard::shard_of;
@@ -144,6 +146,7 @@ fn a_start_tells_peers_of_a_restored_shared_subscription_once() {
         retry_interval: None,
         ack_timeout: None,
         user_name: None,
+        access: StoredAccess::default(),
     };
     let stored = |filter: &String| StoredSubscription {
         session: session.key,

@@ -17,7 +17,9 @@ use homing::config::Durability;
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
-use homing::persistence::records::{BodyNumber, EntryNumber, Record, SessionKey, StoredEntry, StoredSession};
+use homing::persistence::records::{
+    BodyNumber, EntryNumber, Record, SessionKey, StoredAccess, StoredEntry, StoredSession,
+};
 use homing::store::coalesce::CommitGroup;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
 use homing::store::{Moment, Store};
@@ -68,6 +70,7 @@ fn group(n: u64) -> CommitGroup {
             retry_interval: None,
             ack_timeout: None,
             user_name: None,
+            access: StoredAccess::default(),
         })));
     }
     let payload = vec![n as u8; PAYLOAD];

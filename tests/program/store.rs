@@ -6,7 +6,8 @@ use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{ProtocolVersion, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
 use homing::persistence::records::{
-    BodyNumber, EntryNumber, Flight, Record, SessionKey, StoredEntry, StoredSession, StoredSubscription,
+    BodyNumber, EntryNumber, Flight, Record, SessionKey, StoredAccess, StoredEntry, StoredSession,
+    StoredSubscription,
 };
 use homing::store::coalesce::CommitGroup;
 use homing::store::sqlite::{Sqlite, SqliteOptions};
@@ -43,6 +44,7 @@ fn session(key: u64, client_id: &str, connected: bool) -> Record {
         retry_interval: None,
         ack_timeout: None,
         user_name: None,
+        access: StoredAccess::default(),
     }))
 }
 

@@ -1,10 +1,12 @@
 //! Recovery rebuilds sessions and queues from the store, as they were when the broker ended.
 
+use crate::access::grant::SessionRules;
 use crate::access::identity::{Identity, IdentitySource};
 use crate::mqtt::packet::QoS;
 use crate::mqtt::topic::TopicFilter;
 use crate::persistence::records::{
-    BodyNumber, EntryNumber, ReadEntry, RecoveredBody, RecoveredEntry, RecoveredSession, StoredSession,
+    BodyNumber, EntryNumber, ReadEntry, RecoveredBody, RecoveredEntry, RecoveredSession, StoredAccess,
+    StoredSession,
 };
 use crate::persistence::rows::{Body, SessionRow};
 use crate::persistence::write_buffer::WriteBuffer;
@@ -13,6 +15,7 @@ use crate::routing::subscription_tree::PackedOptions;
 use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::Delivery;
+use crate::shard::access::AccessRules;
 use crate::shard::route::Routing;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::SessionId;
@@ -73,7 +76,8 @@ impl SessionRecovery<'_> {
         let SessionRecovery { now, down, write_buffer, ref mut bodies, ref mut in_flight } = *self;
         let core = &mut *routing.core;
         let RecoveredSession { session: stored, subscriptions, incoming, mut entries } = recovered;
-        let redelivery = core.sessions.redelivery_of(&stored.client_id, stored.user_name.as_deref());
+        let user = stored.user_name.as_deref().or(stored.access.claimed_name.as_deref());
+        let redelivery = core.sessions.redelivery_of(&stored.client_id, user);
         let mut session = Session::new(&stored.client_id, stored.expiry, redelivery);
         session.version = stored.version;
         session.set_row(SessionRow::new(stored.key, Rc::clone(write_buffer)));
@@ -93,9 +97,7 @@ impl SessionRecovery<'_> {
         session.will = stored.will;
         core.shared.totals.sessions.add(1);
         let mut entry = SessionEntry::new(session, ends, will_due);
-        // The proof of the name does not matter: it is not asked for without a connection.
-        let owner = stored.user_name.as_deref().map(|name| Identity::new(name, IdentitySource::Password));
-        entry.set_user(owner.map(Arc::new));
+        restore_user(&mut entry, stored.user_name.as_deref(), &stored.access, &mut core.access);
         let id = core.sessions.insert(entry);
         core.report_drops(id);
         for subscription in subscriptions {
@@ -115,6 +117,23 @@ impl SessionRecovery<'_> {
             core.record_session(id);
         }
         core.sessions.register(id, &mut core.effects);
+    }
+}
+
+/// Gives a session the user and the rules that it had, so that its messages are judged as before.
+fn restore_user(
+    entry: &mut SessionEntry,
+    owner: Option<&str>,
+    stored: &StoredAccess,
+    access: &mut AccessRules,
+) {
+    // The proof of a verified name does not matter: it is not asked for without a connection.
+    let owner = owner.map(|name| Identity::new(name, IdentitySource::Password));
+    let claimed = stored.claimed_name.as_deref().map(|name| Identity::new(name, IdentitySource::Claim));
+    entry.set_user(owner.or(claimed).map(Arc::new));
+    if let Some(rules) = &stored.rules {
+        access.note_own_rules();
+        entry.set_own_rules(Some(SessionRules::of_text(rules)));
     }
 }
 

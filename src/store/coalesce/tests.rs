@@ -48,6 +48,7 @@ fn session(key: u64, expiry: u32) -> Record {
         retry_interval: None,
         ack_timeout: None,
         user_name: None,
+        access: StoredAccess::default(),
     }))
 }
 

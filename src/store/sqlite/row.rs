@@ -6,7 +6,7 @@ use crate::mqtt::message::{Message, Parts};
 use crate::mqtt::packet::{ProtocolVersion, QoS};
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::mqtt::will::Will;
-use crate::persistence::records::{Flight, SessionKey, StoredSession};
+use crate::persistence::records::{Flight, SessionKey, StoredAccess, StoredSession};
 use crate::store::wall::{FAR, FileTime};
 use crate::time::Instant;
 use rusqlite::types::Type;
@@ -133,8 +133,15 @@ pub(super) fn ids(row: &Row<'_>, column: usize) -> Result<SubscriptionIds> {
     Ok(SubscriptionIds::from_several(&ids.collect::<Result<Vec<u32>>>()?))
 }
 
-/// The column of `session.user_name`, which came with version 3.
+/// The columns of `session` that came with version 3 and later. A reader may have an older file.
 const USER_NAME: usize = 16;
+const CLAIMED_NAME: usize = 17;
+const RULES: usize = 18;
+
+/// Returns the text of a column that older versions do not have.
+fn later_text(row: &Row<'_>, column: usize) -> Result<Option<Box<str>>> {
+    if row.as_ref().column_count() > column { row.get(column) } else { Ok(None) }
+}
 
 /// Returns a session without its subscriptions and entries.
 ///
@@ -173,8 +180,8 @@ pub(super) fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> 
         will_due: session_time(row, 6, opened)?,
         retry_interval: duration(7)?,
         ack_timeout: duration(8)?,
-        // A reader may have a file of an older version.
-        user_name: if row.as_ref().column_count() > USER_NAME { row.get(USER_NAME)? } else { None },
+        user_name: later_text(row, USER_NAME)?,
+        access: StoredAccess { claimed_name: later_text(row, CLAIMED_NAME)?, rules: later_text(row, RULES)? },
         will: will.transpose()?,
     })
 }

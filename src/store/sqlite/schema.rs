@@ -9,6 +9,7 @@
 //! | 1 | |
 //! | 2 | heartbeats: `heartbeat_ms` (file time), `wall_ms`, `boot_id`, `boot_ms` |
 //! | 3 | `session.user_name`: the verified user who owns the session |
+//! | 4 | `session.claimed_name`: a user name that nothing verified; `session.rules`: the rules of the session alone |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
@@ -21,7 +22,7 @@ use rusqlite::Connection;
 ///
 /// A change of the tables raises the version. The change needs a step in [`prepare`] for older
 /// files, and a file of the version before among the tests.
-pub const VERSION: i32 = 3;
+pub const VERSION: i32 = 4;
 
 /// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
 /// refuses the database of another program.
@@ -50,7 +51,9 @@ CREATE TABLE session (
     will_expiry_seconds INTEGER,
     will_properties BLOB,
     will_payload BLOB,
-    user_name TEXT
+    user_name TEXT,
+    claimed_name TEXT,
+    rules TEXT
 ) STRICT;
 
 CREATE TABLE subscription (
@@ -133,12 +136,23 @@ enum SchemaOrigin {
 pub fn prepare(connection: &Connection, written: Option<u64>) -> Result<(), StoreError> {
     match origin(connection)? {
         SchemaOrigin::Empty => create(connection),
-        SchemaOrigin::Ours(1) => {
-            add_clocks(connection, written.unwrap_or(0))?;
-            add_owners(connection)
+        SchemaOrigin::Ours(version @ 1..VERSION) => {
+            (version..VERSION).try_for_each(|from| upgrade(connection, from, written.unwrap_or(0)))
         }
-        SchemaOrigin::Ours(2) => add_owners(connection),
         other => check(other),
+    }
+}
+
+/// Upgrades a file by one version, in one transaction.
+fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), StoreError> {
+    match from {
+        1 => add_clocks(connection, written),
+        2 => add_columns(connection, 3, &["session ADD COLUMN user_name TEXT"]),
+        _ => add_columns(
+            connection,
+            4,
+            &["session ADD COLUMN claimed_name TEXT", "session ADD COLUMN rules TEXT"],
+        ),
     }
 }
 
@@ -156,11 +170,11 @@ fn add_clocks(connection: &Connection, written: u64) -> Result<(), StoreError> {
     connection.execute_batch(&sql).map_err(failed)
 }
 
-/// Upgrades version 2, whose sessions have no owner. Adding a column rewrites no row.
-fn add_owners(connection: &Connection) -> Result<(), StoreError> {
-    let sql = "BEGIN IMMEDIATE; ALTER TABLE session ADD COLUMN user_name TEXT; \
-               PRAGMA user_version = 3; COMMIT;";
-    connection.execute_batch(sql).map_err(failed)
+/// Adds columns, which are NULL in the rows that are there. No row is written again.
+fn add_columns(connection: &Connection, version: i32, columns: &[&str]) -> Result<(), StoreError> {
+    let alter: String = columns.iter().map(|column| format!("ALTER TABLE {column}; ")).collect();
+    let sql = format!("BEGIN IMMEDIATE; {alter}PRAGMA user_version = {version}; COMMIT;");
+    connection.execute_batch(&sql).map_err(failed)
 }
 
 fn check(origin: SchemaOrigin) -> Result<(), StoreError> {

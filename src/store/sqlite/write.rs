@@ -47,7 +47,8 @@ impl<'c> Statements<'c> {
             opened,
             now: opened.to_file(now) as i64,
             session: prepare(
-                "INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO session VALUES \
+                 (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?,
             session_state: prepare(
                 "UPDATE session SET connected = ?2, ends_ms = ?3, will_due_ms = ?4 WHERE number = ?1",
@@ -194,6 +195,8 @@ impl<'c> Statements<'c> {
             will.map(|w| &w.forwarded),
             will.map(|w| &w.payload),
             session.user_name,
+            session.access.claimed_name,
+            session.access.rules,
         ])
     }
 
