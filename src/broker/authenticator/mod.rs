@@ -12,21 +12,24 @@
 //! | file | concern |
 //! |---|---|
 //! | `checks` | the methods of a login, one after the other |
+//! | `decided` | the message with a decision, and the evidence of a success |
+//! | `scram_login` | the exchange of a SCRAM login |
 
 pub(super) mod checks;
+pub(super) mod decided;
 mod scram_login;
 
 use self::scram_login::ScramLogin;
 use crate::auth::cache::{CacheSecret, LoginCache};
 use crate::auth::guessing::Guessing;
-use crate::broker::message::Decided;
 use crate::clock;
 use crate::session::authentication::EnhancedMethod;
 use crate::shard::authentication::{AuthDecision, AuthRequest, ExchangeStart};
 use crate::time::Instant;
 use actix::Recipient;
 use arc_swap::ArcSwap;
-use checks::{ChainEnd, CheckCost, Checks, Proof};
+use checks::{ChainEnd, CheckCost, Checks};
+use decided::{Decided, Proof};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -47,7 +50,7 @@ const SMOOTHING: f64 = 8.0;
 
 /// Settings of the authenticator.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::broker) struct AuthenticatorOptions {
+pub(crate) struct AuthenticatorOptions {
     /// Number of threads.
     pub workers: usize,
     /// The time within which a request has to be decided.
@@ -61,7 +64,7 @@ pub(in crate::broker) struct AuthenticatorOptions {
 }
 
 /// The threads that check passwords and tokens. Dropping the value ends them.
-pub(in crate::broker) struct Authenticator {
+pub(crate) struct Authenticator {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -126,10 +129,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// The system refuses a thread, or has no randomness.
-    pub(in crate::broker) fn start(
-        checks: Checks,
-        options: AuthenticatorOptions,
-    ) -> io::Result<Authenticator> {
+    pub(crate) fn start(checks: Checks, options: AuthenticatorOptions) -> io::Result<Authenticator> {
         let secret =
             CacheSecret::new().ok_or_else(|| io::Error::other("the system has no random numbers"))?;
         let guessing = (options.failures > 0).then(|| Mutex::new(Guessing::new(options.failures)));
@@ -151,17 +151,17 @@ impl Authenticator {
     }
 
     /// Returns the way to the authenticator for one shard. Decisions go to `reply`.
-    pub(in crate::broker) fn client(&self, reply: Recipient<Decided>) -> AuthClientParts {
+    pub(crate) fn client(&self, reply: Recipient<Decided>) -> AuthClientParts {
         AuthClientParts { inner: Arc::clone(&self.inner), reply }
     }
 
     /// Returns the files that are in force.
-    pub(in crate::broker) fn checks(&self) -> Arc<Checks> {
+    pub(crate) fn checks(&self) -> Arc<Checks> {
         self.inner.checks.load_full()
     }
 
     /// Checks logins against these files from now on.
-    pub(in crate::broker) fn replace(&self, checks: Checks) {
+    pub(crate) fn replace(&self, checks: Checks) {
         self.inner.checks.store(Arc::new(checks));
     }
 }
@@ -272,21 +272,21 @@ pub struct AuthClientParts {
 }
 
 /// One shard's way to the authenticator, with the shard's cache.
-pub(in crate::broker) struct AuthClient {
+pub(crate) struct AuthClient {
     parts: AuthClientParts,
     cache: RefCell<LoginCache>,
 }
 
 impl AuthClient {
     /// Returns the client of one shard, with an empty cache.
-    pub(in crate::broker) fn new(parts: AuthClientParts) -> AuthClient {
+    pub(crate) fn new(parts: AuthClientParts) -> AuthClient {
         let AuthenticatorOptions { cache, shards, .. } = parts.inner.options;
         AuthClient { cache: RefCell::new(LoginCache::new(CACHED / shards.max(1), cache)), parts }
     }
 
     /// Asks about a CONNECT from an address. The decision comes as a [`Decided`] in every case.
     /// Failures from this machine do not count: `address` is then `None` or a loopback address.
-    pub(in crate::broker) fn ask(&self, now: Instant, request: AuthRequest, address: Option<IpAddr>) {
+    pub(crate) fn ask(&self, now: Instant, request: AuthRequest, address: Option<IpAddr>) {
         let AuthClientParts { inner, reply } = &self.parts;
         let connection = request.connection;
         let address = address.filter(|address| !address.to_canonical().is_loopback());
@@ -319,12 +319,7 @@ impl AuthClient {
 
     /// Takes a decision in, and returns what the shard gets. A decision that rests on a line of the
     /// password file or on keys that have changed since is not valid any more.
-    pub(in crate::broker) fn decided(
-        &self,
-        now: Instant,
-        decision: AuthDecision,
-        proof: Option<Proof>,
-    ) -> AuthDecision {
+    pub(crate) fn decided(&self, now: Instant, decision: AuthDecision, proof: Option<Proof>) -> AuthDecision {
         let (AuthDecision::Allow(grant), Some(proof)) = (&decision, proof) else { return decision };
         if !self.parts.inner.checks.load().holds(&proof) {
             return AuthDecision::Unavailable("the password file or the keys have changed meanwhile");
