@@ -12,15 +12,19 @@
 //! | `pages`, `logins` | the pages for people, and their logins |
 //! | [`ctl`], [`token_command`] | `homing ctl` and `homing admin-token` |
 //! | `cursor` | the place at which the next page of a listing begins |
+//! | `names` | the names of sessions and messages in URLs |
+//! | `audit` | the actions of operators |
 //! | `segment` | client identifiers in URLs |
 //! | `problem` | error answers (RFC 9457) |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 
 pub mod access;
+mod audit;
 pub mod ctl;
 mod cursor;
 mod logins;
 pub mod metrics;
+mod names;
 mod pages;
 mod problem;
 mod routes;
@@ -255,17 +259,29 @@ fn add_routes(app: &mut ServiceConfig) {
         .service(
             resource("/api/v1/clients/{id}", "GET, DELETE")
                 .route(web::get().to(routes::clients::one))
-                .route(web::delete().to(routes::clients::end)),
+                .route(web::delete().to(routes::actions::end)),
+        )
+        .service(read_only("/api/v1/clients/{id}/inflight").route(web::get().to(routes::messages::in_flight)))
+        .service(read_only("/api/v1/clients/{id}/queue").route(web::get().to(routes::messages::queue)))
+        .service(read_only("/api/v1/audit").route(web::get().to(routes::audit::audit)))
+        .service(action("/api/v1/clients/{id}/disconnect").route(web::post().to(routes::actions::disconnect)))
+        .service(action("/api/v1/clients/{id}/redeliver").route(web::post().to(routes::actions::redeliver)))
+        .service(
+            action("/api/v1/clients/{id}/messages/{mid}/skip").route(web::post().to(routes::actions::skip)),
         )
         .service(
-            resource("/api/v1/clients/{id}/disconnect", "POST")
-                .route(web::post().to(routes::clients::disconnect)),
+            action("/api/v1/clients/{id}/messages/{mid}/park").route(web::post().to(routes::actions::park)),
         );
 }
 
 /// Returns a resource that answers any method but GET with 405.
 fn read_only(path: &str) -> Resource {
     resource(path, "GET")
+}
+
+/// Returns a resource that answers any method but POST with 405.
+fn action(path: &str) -> Resource {
+    resource(path, "POST")
 }
 
 /// Returns a resource that answers all methods but `allowed` with 405.

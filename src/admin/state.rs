@@ -1,8 +1,11 @@
 //! What the HTTP interface knows of the broker.
 
 use super::access::{TokenFile, Tokens};
+use super::audit::AuditLog;
 use super::logins::PageLogins;
+use super::names::ProcessTag;
 use crate::broker::observer::Observer;
+use crate::clock;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +19,8 @@ pub(super) struct AdminState {
     bound: Vec<IpAddr>,
     tokens: TokenFile,
     logins: PageLogins,
+    audit: AuditLog,
+    process: ProcessTag,
     /// One permit for each shard.
     turns: Vec<Semaphore>,
     /// Callers that wait for a turn, or have one.
@@ -48,6 +53,8 @@ impl AdminState {
             bound,
             tokens,
             logins: PageLogins::default(),
+            audit: AuditLog::default(),
+            process: ProcessTag::of_start(clock::unix_millis()),
             turns,
             waiting: AtomicUsize::new(0),
         }
@@ -61,6 +68,16 @@ impl AdminState {
     /// Returns the logins of the pages.
     pub(super) fn logins(&self) -> &PageLogins {
         &self.logins
+    }
+
+    /// Returns the actions of operators.
+    pub(super) fn audit(&self) -> &AuditLog {
+        &self.audit
+    }
+
+    /// Returns the tag of this process.
+    pub(super) fn process(&self) -> ProcessTag {
+        self.process
     }
 
     /// Waits for the turn to ask a shard. Returns `None` if too many wait already.

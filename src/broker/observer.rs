@@ -50,13 +50,14 @@ impl Observer {
         usize::from(shard_of(client_id, self.shards.len() as u8).0)
     }
 
-    /// Carries out a command in the shard of its client.
+    /// Carries out a command in the shard of its client. Answers once the store has committed the
+    /// change.
     ///
     /// # Errors
-    /// The shard does not answer within two seconds, or the broker stops. The command may be
+    /// There is no such shard, it does not answer within two seconds, or the broker stops. The command may be
     /// carried out all the same.
-    pub async fn command(&self, command: OperatorCommand) -> Result<CommandOutcome, NoAnswer> {
-        self.send(self.shard_of(&command.client_id), CommandShard(command)).await
+    pub async fn command(&self, shard: usize, command: OperatorCommand) -> Result<CommandOutcome, NoAnswer> {
+        self.send(shard, CommandShard(command)).await
     }
 
     /// Asks a shard. Ask one question at a time: a mailbox takes any number of them, and the shard

@@ -20,6 +20,7 @@ use crate::persistence::records::Committed;
 use crate::shard::SharedState;
 use crate::shard::deadlines::{DeadlineAction, OWN_DELAYED};
 use crate::shard::exchange::outbound::PeerBatch;
+use crate::shard::features::administration::CommandOutcome;
 use crate::time::Instant;
 use actix::{Actor, AsyncContext, Context, Handler, MessageResult, ResponseFuture};
 use std::rc::Rc;
@@ -140,7 +141,7 @@ impl Handler<Committed> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, committed: Committed, _: &mut Context<ShardActor>) {
-        self.driver.in_new_turn(|shard, now| shard.committed(now, committed.lsn));
+        self.driver.committed(committed.lsn);
     }
 }
 
@@ -234,10 +235,15 @@ impl Handler<AskShard> for ShardActor {
 }
 
 impl Handler<CommandShard> for ShardActor {
-    type Result = MessageResult<CommandShard>;
+    type Result = ResponseFuture<CommandOutcome>;
 
+    /// Answers once the change is committed.
     fn handle(&mut self, command: CommandShard, _: &mut Context<ShardActor>) -> Self::Result {
-        MessageResult(self.driver.in_new_turn(|shard, now| shard.carry_out(now, &command.0)))
+        let (outcome, committed) = self.driver.carry_out(&command.0);
+        Box::pin(async move {
+            committed.wait().await;
+            outcome
+        })
     }
 }
 

@@ -177,8 +177,7 @@ enum End {
 
 impl Entry {
     /// Returns the delivery's number.
-    #[cfg(test)]
-    pub(super) fn number(&self) -> EntryNumber {
+    pub fn number(&self) -> EntryNumber {
         self.number
     }
 

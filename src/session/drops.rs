@@ -41,11 +41,15 @@ pub enum DropReason {
     Exhausted,
     /// The client may not publish to the topic.
     NotAuthorized,
+    /// An operator dropped the message.
+    Skipped,
+    /// An operator moved the message to the dead letters.
+    Parked,
 }
 
 impl DropReason {
     /// Every reason, in the order of its number.
-    pub const ALL: [DropReason; 16] = [
+    pub const ALL: [DropReason; 18] = [
         DropReason::QueueRefused,
         DropReason::QueueOverflow,
         DropReason::Expired,
@@ -62,6 +66,8 @@ impl DropReason {
         DropReason::DelayedFull,
         DropReason::Exhausted,
         DropReason::NotAuthorized,
+        DropReason::Skipped,
+        DropReason::Parked,
     ];
 
     /// Returns the name that stands in topics and logs.
@@ -83,13 +89,15 @@ impl DropReason {
             DropReason::DelayedFull => "delayed_full",
             DropReason::Exhausted => "exhausted",
             DropReason::NotAuthorized => "not_authorized",
+            DropReason::Skipped => "skipped",
+            DropReason::Parked => "parked",
         }
     }
 }
 
 /// A set of drop reasons: one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DropReasons(u16);
+pub struct DropReasons(u32);
 
 impl DropReasons {
     /// True if the set has this reason.

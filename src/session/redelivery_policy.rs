@@ -93,7 +93,7 @@ impl RedeliveryPolicy {
     pub fn wants_dead_letter(&self, cause: DropReason) -> bool {
         match cause {
             DropReason::NegativelyAcknowledged => self.negative_ack,
-            DropReason::Exhausted => true,
+            DropReason::Exhausted | DropReason::Parked => true,
             cause => self.dead_letters.has(cause),
         }
     }

@@ -133,12 +133,12 @@ use effects::{DelayedRequest, Effects, PageRequest};
 use exchange::outbound::PeerBatch;
 use exchange::underway::Underway;
 use fans::Fans;
-use features::administration::{self, CommandOutcome, OperatorCommand};
+use features::administration::{self, CarriedOut, OperatorCommand};
 use features::delayed::Delayed;
 use lifecycle::Lifecycle;
 use observe::client_events::DisconnectCause;
 use observe::longest_wait::LongestWait;
-use observe::query::{self, Query, QueryAnswer};
+use observe::query::{self, Query, QueryAnswer, SessionName};
 use observe::usage::{self, ResourceUsage};
 pub use receive::ReadProgress;
 use route::{Routes, Routing};
@@ -367,9 +367,15 @@ impl Shard {
         }
     }
 
-    /// Carries out a command of an operator.
-    pub fn carry_out(&mut self, now: Instant, command: &OperatorCommand) -> CommandOutcome {
-        administration::carry_out(now, command, &mut self.lifecycle())
+    /// Carries out a command of an operator. `view` is the state of the client's socket; the
+    /// default if there is none.
+    pub fn carry_out(&mut self, now: Instant, command: &OperatorCommand, view: SocketView) -> CarriedOut {
+        administration::carry_out(now, command, view, &mut self.lifecycle())
+    }
+
+    /// Returns the connection of a client; `None` while the client is away.
+    pub fn connection_of(&self, client: &SessionName) -> Option<ConnectionId> {
+        self.core.sessions.get(client.find(&self.core)?)?.connection
     }
 
     /// Adds the growth of this shard's partial packets to the total of all shards.

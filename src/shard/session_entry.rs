@@ -239,6 +239,11 @@ impl SessionEntry {
         self.rare.as_ref()?.held.front()
     }
 
+    /// Iterates over the held messages, the oldest first.
+    pub(crate) fn view_held(&self) -> impl Iterator<Item = &HeldMessage> {
+        self.rare.iter().flat_map(|rare| rare.held.iter())
+    }
+
     /// Removes and returns the oldest held message.
     pub(crate) fn pop_held(&mut self) -> Option<HeldMessage> {
         let rare = self.rare.as_mut()?;

@@ -10,7 +10,7 @@ use std::process::Command;
 /// A broker with a file of tokens and a Unix socket, in a directory of its own.
 pub struct Administered {
     broker: Process,
-    mqtt: SocketAddr,
+    pub mqtt: SocketAddr,
     pub admin: SocketAddr,
     directory: tempfile::TempDir,
     pub viewer: String,
@@ -19,26 +19,33 @@ pub struct Administered {
 
 impl Administered {
     pub fn start() -> Administered {
+        Administered::start_with(&["--ephemeral"])
+    }
+
+    /// Starts a broker with these settings, such as `["--set", "limits.in_flight=1"]`. It stores
+    /// its sessions, unless they say `--ephemeral`.
+    pub fn start_with(arguments: &[&str]) -> Administered {
         let directory = tempfile::tempdir().expect("a directory");
         let tokens = directory.path().join("tokens");
         let (viewer, operator) = (token(&tokens, "viewer"), token(&tokens, "operator"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
-        command.args(["serve", "--ephemeral", "--listen", "127.0.0.1:0"]);
-        command.args(["--set", "admin.addresses=127.0.0.1:0", "--set", "runtime.threads=3"]);
-        command.arg("--set").arg(format!("admin.tokens_file={}", tokens.display()));
-        command.arg("--set").arg(format!("admin.socket={}", directory.path().join("s").display()));
-        let (broker, mqtt, admin) = crate::http::serve_with(&mut command);
+        let (broker, mqtt, admin) = serve_in(&directory, arguments);
         Administered { broker, mqtt, admin, directory, viewer, operator }
     }
 
+    /// Ends the broker by SIGKILL, and starts another one on the same directory.
+    pub fn kill_and_start(&mut self, arguments: &[&str]) {
+        self.broker.kill();
+        (self.broker, self.mqtt, self.admin) = serve_in(&self.directory, arguments);
+    }
+
     /// Asks with a token. Returns the status and the whole answer.
-    fn ask(&self, method: &str, path: &str, token: &str) -> (u16, String) {
+    pub fn ask(&self, method: &str, path: &str, token: &str) -> (u16, String) {
         let headers = format!("{LOCAL}Authorization: Bearer {token}\r\nContent-Length: 0\r\n");
         request(self.admin, method, path, &headers)
     }
 
     /// Runs `homing ctl` on the Unix socket. Returns its exit code and both outputs.
-    fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    pub fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
         ctl(&self.directory.path().join("s"), arguments)
     }
 
@@ -52,6 +59,20 @@ impl Administered {
         client.expect_publish();
         client
     }
+}
+
+/// Starts a broker that has its tokens, its Unix socket and its store in a directory.
+fn serve_in(directory: &tempfile::TempDir, arguments: &[&str]) -> (Process, SocketAddr, SocketAddr) {
+    let path = directory.path();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+    if !arguments.contains(&"--ephemeral") {
+        command.arg("--data-dir").arg(path.join("data"));
+    }
+    command.args(["--set", "admin.addresses=127.0.0.1:0", "--set", "runtime.threads=3"]);
+    command.arg("--set").arg(format!("admin.tokens_file={}", path.join("tokens").display()));
+    command.arg("--set").arg(format!("admin.socket={}", path.join("s").display()));
+    crate::http::serve_with(&mut command)
 }
 
 fn ctl(socket: &Path, arguments: &[&str]) -> (Option<i32>, String) {
@@ -73,13 +94,27 @@ fn token(file: &PathBuf, scope: &str) -> String {
 #[test]
 fn every_path_but_health_needs_a_token_and_each_action_its_scope() {
     let broker = Administered::start();
-    let looks = ["/api/v1/overview", "/api/v1/clients", "/api/v1/clients/x"];
+    let looks = [
+        "/api/v1/overview",
+        "/api/v1/clients",
+        "/api/v1/clients/x",
+        "/api/v1/clients/x/inflight",
+        "/api/v1/clients/x/queue",
+        "/api/v1/audit",
+    ];
     for path in looks {
         assert_eq!(request(broker.admin, "GET", path, LOCAL).0, 401, "{path}");
         assert_eq!(broker.ask("GET", path, "hmg_wrong").0, 401, "{path}");
         assert_ne!(broker.ask("GET", path, &broker.viewer).0, 401, "{path}");
     }
-    for (method, path) in [("POST", "/api/v1/clients/x/disconnect"), ("DELETE", "/api/v1/clients/x")] {
+    let acts = [
+        ("POST", "/api/v1/clients/x/disconnect"),
+        ("DELETE", "/api/v1/clients/x"),
+        ("POST", "/api/v1/clients/x/redeliver"),
+        ("POST", "/api/v1/clients/x/messages/e1/skip"),
+        ("POST", "/api/v1/clients/x/messages/e1/park"),
+    ];
+    for (method, path) in acts {
         let headers = format!("{LOCAL}Content-Length: 0\r\n");
         assert_eq!(request(broker.admin, method, path, &headers).0, 401, "{path}");
         assert_eq!(broker.ask(method, path, &broker.viewer).0, 403, "{path}");

@@ -1,6 +1,7 @@
 //! The commands of `homing ctl` that change how the broker works.
 
-use super::{CtlError, done, request, send};
+use super::CtlError;
+use super::http::{done, request, send};
 use clap::Subcommand;
 use serde_json::json;
 use std::path::Path;

@@ -1,22 +1,41 @@
 //! The overview, the list of clients, one client, and the actions on it.
 
-use super::views::{ClientView, InFlightRow, QueueRow, sentence, until};
+use super::views::{ClientView, MessageRow, SHOWN, sentence, until};
 use super::{ActionForm, LoginFrame, PageResult, State, login_of, login_of_form, render, see};
 use crate::admin::access::Scope;
+use crate::admin::names::SessionPlace;
 use crate::admin::problem::problem;
 use crate::admin::routes::Failed;
-use crate::admin::routes::clients::{ListParameters, Listed, carry_out, find, list_sessions};
+use crate::admin::routes::actions::{carry_out, message_action, redeliver_by};
+use crate::admin::routes::clients::{ListParameters, Listed, ListedRow, Target, find, list_sessions};
+use crate::admin::routes::messages::{message_id, unfinished};
+use crate::admin::routes::read_query;
 use crate::admin::segment::segment;
+use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
 use crate::shard::features::administration::OperatorAction;
+use crate::shard::observe::query::{SessionName, SessionSummary};
+use crate::shard::observe::unfinished::{UnfinishedPage, UnfinishedPart};
 use crate::time::Instant;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
+use serde::Deserialize;
 
 /// Clients on the overview at most.
 const STUCK: usize = 20;
+
+/// Messages in flight, and in the queue, that the page of a client shows.
+const MESSAGES: usize = 100;
+
+/// The parameters of the page of a client.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PageTarget {
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+}
 
 #[derive(Template)]
 #[template(path = "overview.html", config = "src/admin/askama.toml")]
@@ -49,13 +68,24 @@ struct ClientPage {
     facts: Vec<(&'static str, String)>,
     may_act: bool,
     connected: bool,
-    in_flight: Vec<InFlightRow>,
-    queue: Vec<QueueRow>,
+    in_flight: Vec<MessageRow>,
+    queue: Vec<MessageRow>,
+    more: bool,
     filters: Vec<String>,
 }
 
-fn views(listed: &Listed) -> Vec<ClientView> {
-    listed.rows.iter().map(|(row, socket)| ClientView::of(row, socket.as_ref())).collect()
+fn views(state: &State, listed: &Listed) -> Vec<ClientView> {
+    let view = |row: &ListedRow| {
+        let place = place_of(state, row.shard, &row.session);
+        ClientView::of(&row.session, row.socket.as_ref(), &place)
+    };
+    listed.rows.iter().map(view).collect()
+}
+
+/// Returns the `ref` of a session.
+fn place_of(state: &State, shard: usize, row: &SessionSummary) -> String {
+    let shard = u8::try_from(shard).unwrap_or(u8::MAX);
+    state.process().session_name(SessionPlace { shard, id: row.id })
 }
 
 pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
@@ -83,7 +113,13 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     ];
     let due = AHEAD.into_iter().zip(statistics.expiry.due()).collect();
     let more = stuck.next.is_some();
-    Ok(render(&OverviewPage { login: Some((&login).into()), stuck: views(&stuck), more, totals, due }))
+    Ok(render(&OverviewPage {
+        login: Some((&login).into()),
+        stuck: views(&state, &stuck),
+        more,
+        totals,
+        due,
+    }))
 }
 
 pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
@@ -102,7 +138,7 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
     });
     Ok(render(&ClientsPage {
         login: Some((&login).into()),
-        stuck: views(&listed),
+        stuck: views(&state, &listed),
         prefix,
         state: chosen,
         age,
@@ -113,12 +149,35 @@ pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
 pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
-    let (detail, socket) = find(&state, observer, &path).await?;
+    let target = target_of(&request, &path, &state)?;
+    let (detail, socket) = find(&state, observer, &target).await?;
+    let in_flight = unfinished(&state, &target, UnfinishedPart::InFlight, 0, MESSAGES).await?;
+    let queue = unfinished(&state, &target, UnfinishedPart::Queue, 0, MESSAGES).await?;
     let row = &detail.row;
     let stall = socket.as_ref().and_then(|socket| socket.stall);
+    let rows = |page: &UnfinishedPage| -> Vec<MessageRow> {
+        page.rows.iter().map(|row| MessageRow::of(row, message_id(&state, page, row))).collect()
+    };
+    Ok(render(&ClientPage {
+        csrf: login.csrf.clone(),
+        may_act: login.caller.scope >= Scope::Operator,
+        login: Some((&login).into()),
+        cause: stall.as_ref().map(sentence),
+        facts: facts(row, socket.as_ref()),
+        connected: row.connection.is_some(),
+        in_flight: rows(&in_flight),
+        queue: rows(&queue),
+        more: in_flight.next.is_some() || queue.next.is_some(),
+        filters: detail.filters.iter().map(|filter| filter.to_string()).collect(),
+        row: ClientView::of(row, socket.as_ref(), &place_of(&state, target.shard(observer), row)),
+    }))
+}
+
+/// Returns what a page says of a session, without what is empty.
+fn facts(row: &SessionSummary, socket: Option<&SocketFacts>) -> Vec<(&'static str, String)> {
     let facts = vec![
         ("state", row.state().to_owned()),
-        ("address", socket.as_ref().map(|socket| socket.address.clone()).unwrap_or_default()),
+        ("address", socket.map(|socket| socket.address.clone()).unwrap_or_default()),
         ("user", row.user.as_deref().unwrap_or("anonymous").to_owned()),
         ("version", row.version.to_string()),
         (
@@ -130,18 +189,13 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         ("queued", format!("{} messages, {} bytes", row.queued, row.queued_bytes)),
         ("next deadline", until(row.due)),
     ];
-    Ok(render(&ClientPage {
-        csrf: login.csrf.clone(),
-        may_act: login.caller.scope >= Scope::Operator,
-        login: Some((&login).into()),
-        cause: stall.as_ref().map(sentence),
-        facts: facts.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
-        connected: row.connection.is_some(),
-        in_flight: detail.in_flight.iter().map(InFlightRow::of).collect(),
-        queue: detail.queue.iter().map(QueueRow::of).collect(),
-        filters: detail.filters.iter().map(|filter| filter.to_string()).collect(),
-        row: ClientView::of(row, socket.as_ref()),
-    }))
+    facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// Returns the session that a page is about.
+fn target_of(request: &HttpRequest, client_id: &str, state: &State) -> Result<Target, Failed> {
+    let PageTarget { reference } = read_query(request)?;
+    Target::read(client_id, reference.as_deref(), state)
 }
 
 pub(super) async fn disconnect(
@@ -153,17 +207,54 @@ pub(super) async fn disconnect(
     act(&request, &path, &state, &form, OperatorAction::Disconnect).await
 }
 
+pub(super) async fn redeliver(
+    request: HttpRequest,
+    path: web::Path<String>,
+    state: State,
+    form: web::Form<ActionForm>,
+) -> PageResult {
+    let action = OperatorAction::Redeliver(redeliver_by(&form.by)?);
+    act(&request, &path, &state, &form, action).await
+}
+
 pub(super) async fn end(
     request: HttpRequest,
     path: web::Path<String>,
     state: State,
     form: web::Form<ActionForm>,
 ) -> PageResult {
-    if form.confirm != *path {
+    confirmed_act(&request, &path, &state, &form, OperatorAction::EndSession).await
+}
+
+/// Skips or parks a message.
+pub(super) async fn on_message(
+    request: HttpRequest,
+    path: web::Path<String>,
+    state: State,
+    form: web::Form<ActionForm>,
+) -> PageResult {
+    let action = message_action(&state, &form.verb, &form.mid)?;
+    confirmed_act(&request, &path, &state, &form, action).await
+}
+
+/// Does what cannot be undone, if the form has the client identifier in full. Of an identifier that
+/// is too long for that, the form has the first 256 characters.
+async fn confirmed_act(
+    request: &HttpRequest,
+    client_id: &str,
+    state: &State,
+    form: &ActionForm,
+    action: OperatorAction,
+) -> PageResult {
+    login_of_form(request, state, &form.csrf)?;
+    let observer = state.observer().ok_or(Failed::Starting)?;
+    let (detail, _) = find(state, observer, &target_of(request, client_id, state)?).await?;
+    let expected: String = detail.row.client_id.chars().take(SHOWN).collect();
+    if form.confirm != expected {
         let detail = "the client id that you wrote is not the one of this page; go back and write it again";
         return Ok(problem(StatusCode::CONFLICT, "not-confirmed", detail));
     }
-    act(&request, &path, &state, &form, OperatorAction::EndSession).await
+    act(request, client_id, state, form, action).await
 }
 
 async fn act(
@@ -174,10 +265,13 @@ async fn act(
     action: OperatorAction,
 ) -> PageResult {
     let login = login_of_form(request, state, &form.csrf)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
-    carry_out(observer, &login.caller, client_id, action).await?;
+    let target = target_of(request, client_id, state)?;
+    carry_out(state, &login.caller, &target, action, &form.note).await?;
     Ok(match action {
         OperatorAction::EndSession => see("/clients"),
-        OperatorAction::Disconnect => see(&format!("/clients/{}", segment(client_id))),
+        _ => see(&match &target.session {
+            SessionName::Client(client_id) => format!("/clients/{}", segment(client_id)),
+            SessionName::At(_) => format!("/clients/-?ref={}", target.shown),
+        }),
     })
 }

@@ -43,6 +43,16 @@ struct ActionForm {
     csrf: String,
     #[serde(default)]
     confirm: String,
+    /// The way of a redelivery.
+    #[serde(default)]
+    by: String,
+    /// The name of a message, and what is done with it.
+    #[serde(default)]
+    mid: String,
+    #[serde(default)]
+    verb: String,
+    #[serde(default)]
+    note: String,
 }
 
 /// Adds all pages.
@@ -52,6 +62,8 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}", web::get().to(clients::one))
         .route("/clients/{id}/disconnect", web::post().to(clients::disconnect))
         .route("/clients/{id}/end", web::post().to(clients::end))
+        .route("/clients/{id}/redeliver", web::post().to(clients::redeliver))
+        .route("/clients/{id}/message", web::post().to(clients::on_message))
         .route("/login", web::get().to(login::page))
         .route("/login", web::post().to(login::log_in))
         .route("/logout", web::post().to(login::log_out))

@@ -1,12 +1,20 @@
 //! The texts that the pages show of a session and its messages.
 
+use crate::admin::routes::messages::ends_with;
 use crate::admin::segment::segment;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::session::outbound::stall::Stall;
-use crate::shard::observe::query::{InFlightSummary, MessageSummary, SessionSummary};
+use crate::shard::observe::query::SessionSummary;
+use crate::shard::observe::unfinished::UnfinishedMessage;
 use crate::time::Instant;
 use std::time::Duration;
+
+/// Characters of a client identifier that a page shows.
+pub(super) const SHOWN: usize = 256;
+
+/// Bytes of a client identifier above which a link has the place of the session instead.
+const LONG: usize = 1_000;
 
 /// A session in a list.
 pub(super) struct ClientView {
@@ -14,7 +22,10 @@ pub(super) struct ClientView {
     pub(super) name: String,
     /// The Client Identifier as one segment of a path.
     pub(super) path: String,
+    /// The query string of a session whose identifier is too long for a path.
+    pub(super) suffix: String,
     pub(super) version: String,
+    pub(super) is_v5: bool,
     pub(super) state: &'static str,
     pub(super) in_flight: usize,
     pub(super) queued: usize,
@@ -22,32 +33,32 @@ pub(super) struct ClientView {
     pub(super) detail: &'static str,
 }
 
-/// A message in flight.
-pub(super) struct InFlightRow {
-    pub(super) packet_id: u16,
+/// An unfinished message.
+pub(super) struct MessageRow {
+    /// Its name, for the form; `None` if nothing can be done with it.
+    pub(super) mid: Option<String>,
+    pub(super) packet_id: String,
     pub(super) topic: String,
-    pub(super) qos: u8,
-    pub(super) waits_for: &'static str,
+    pub(super) qos: String,
+    pub(super) bytes: String,
     pub(super) age: String,
     pub(super) sent: String,
-    pub(super) due: String,
-}
-
-/// A message in the queue.
-pub(super) struct QueueRow {
-    pub(super) topic: String,
-    pub(super) qos: u8,
-    pub(super) bytes: usize,
+    pub(super) reason: &'static str,
+    pub(super) ends_with: String,
 }
 
 impl ClientView {
-    pub(super) fn of(row: &SessionSummary, socket: Option<&SocketFacts>) -> ClientView {
+    /// Returns the view of a session. `reference` is its `ref`.
+    pub(super) fn of(row: &SessionSummary, socket: Option<&SocketFacts>, reference: &str) -> ClientView {
         let diagnosed = socket.and_then(|socket| socket.stall);
         let oldest = diagnosed.or(row.oldest);
+        let is_long = row.client_id.len() > LONG;
         ClientView {
-            name: row.client_id.chars().take(256).collect(),
-            path: segment(&row.client_id),
+            name: row.client_id.chars().take(SHOWN).collect(),
+            path: if is_long { "-".to_owned() } else { segment(&row.client_id) },
+            suffix: if is_long { format!("?ref={reference}") } else { String::new() },
             version: row.version.to_string(),
+            is_v5: row.version.is_v5(),
             state: row.state(),
             in_flight: row.in_flight,
             queued: row.queued,
@@ -61,27 +72,22 @@ impl ClientView {
     }
 }
 
-impl InFlightRow {
-    pub(super) fn of(row: &InFlightSummary) -> InFlightRow {
-        let qos = row.message.as_ref().map_or(2, |message| message.qos as u8);
-        InFlightRow {
-            packet_id: row.packet_id.get(),
-            topic: row
-                .message
-                .as_ref()
-                .map_or_else(|| "(PUBREL)".to_owned(), |message| message.topic.to_string()),
-            qos,
-            waits_for: row.waits_for(),
-            age: seconds(row.age),
+impl MessageRow {
+    pub(super) fn of(row: &UnfinishedMessage, mid: Option<String>) -> MessageRow {
+        let message = row.message.as_ref();
+        let without = if row.packet_id.is_some() { "(PUBREL)" } else { "(in the store)" };
+        MessageRow {
+            // Its receiver has the message of a PUBREL.
+            mid: mid.filter(|_| message.is_some() || row.packet_id.is_none()),
+            packet_id: row.packet_id.map(|id| id.get().to_string()).unwrap_or_default(),
+            topic: message.map_or_else(|| without.to_owned(), |message| message.topic.to_string()),
+            qos: message.map(|message| (message.qos as u8).to_string()).unwrap_or_default(),
+            bytes: message.map(|message| message.payload.to_string()).unwrap_or_default(),
+            age: row.age.map(seconds).unwrap_or_default(),
             sent: format!("{}x", row.transmissions),
-            due: until(row.due),
+            reason: row.wait.name(),
+            ends_with: ends_with(&row.wait),
         }
-    }
-}
-
-impl QueueRow {
-    pub(super) fn of(row: &MessageSummary) -> QueueRow {
-        QueueRow { topic: row.topic.to_string(), qos: row.qos as u8, bytes: row.payload }
     }
 }
 

@@ -1,17 +1,18 @@
 //! /api/v1/clients: the sessions, one session, and commands about its client.
 
-use super::{Failed, ask, caller, permit};
-use crate::admin::access::{Caller, Scope};
+use super::{Failed, ask, caller, read_query};
+use crate::admin::access::Scope;
 use crate::admin::cursor::ListCursor;
+use crate::admin::names::SessionPlace;
 use crate::admin::state::AdminState;
 use crate::broker::OpenListener;
 use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::session::outbound::stall::Stall;
-use crate::shard::features::administration::{CommandOutcome, OperatorAction, OperatorCommand};
 use crate::shard::observe::query::{
-    InFlightSummary, MessageSummary, Query, QueryAnswer, SessionDetail, SessionFilter, SessionSummary,
+    InFlightSummary, MessageSummary, Query, QueryAnswer, SessionDetail, SessionFilter, SessionName,
+    SessionSummary,
 };
 use crate::time::{Instant, duration};
 use actix_web::web::{Data, Path};
@@ -20,7 +21,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
-use tracing::info;
 
 /// Time for one page. A page that is not full by then is short, and `next` continues.
 const PAGE: Duration = Duration::from_millis(50);
@@ -48,10 +48,70 @@ pub(crate) struct ListParameters {
 
 /// A page of a listing.
 pub(crate) struct Listed {
-    /// The sessions, each with what its socket says.
-    pub(crate) rows: Vec<(SessionSummary, Option<SocketFacts>)>,
+    /// The sessions.
+    pub(crate) rows: Vec<ListedRow>,
     /// The place of the next page; `None` at the end.
     pub(crate) next: Option<ListCursor>,
+}
+
+/// A session in a listing.
+pub(crate) struct ListedRow {
+    /// The number of the shard.
+    pub(crate) shard: usize,
+    /// The session.
+    pub(crate) session: SessionSummary,
+    /// What its socket says; `None` while the client is away.
+    pub(crate) socket: Option<SocketFacts>,
+}
+
+/// The parameters of one session.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OneParameters {
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+}
+
+/// The session that a request is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// The session in its shard.
+    pub(crate) session: SessionName,
+    /// The client identifier, or the `ref` of the request.
+    pub(crate) shown: String,
+    /// The shard of a session that is named by its place.
+    shard: Option<usize>,
+}
+
+impl Target {
+    /// Returns the session of a client.
+    pub(crate) fn client(client_id: &str) -> Target {
+        Target { session: SessionName::Client(client_id.into()), shown: client_id.to_owned(), shard: None }
+    }
+
+    /// Reads the target of a path. A `ref` wins over the client identifier in the path.
+    ///
+    /// # Errors
+    /// The `ref` is none of this process.
+    pub(crate) fn read(
+        client_id: &str,
+        reference: Option<&str>,
+        state: &AdminState,
+    ) -> Result<Target, Failed> {
+        let Some(reference) = reference else { return Ok(Target::client(client_id)) };
+        let SessionPlace { shard, id } = state.process().session(reference).ok_or(Failed::NoSuchClient)?;
+        let (session, shown) = (SessionName::At(id), reference.to_owned());
+        Ok(Target { session, shown, shard: Some(shard.into()) })
+    }
+
+    /// Returns the number of the session's shard.
+    pub(crate) fn shard(&self, observer: &Observer) -> usize {
+        match (&self.session, self.shard) {
+            (_, Some(shard)) => shard,
+            (SessionName::Client(client_id), None) => observer.shard_of(client_id),
+            (SessionName::At(_), None) => 0,
+        }
+    }
 }
 
 impl ListParameters {
@@ -63,8 +123,7 @@ impl ListParameters {
 
     /// Reads the query string.
     pub(crate) fn read(request: &HttpRequest) -> Result<ListParameters, Failed> {
-        let query = actix_web::web::Query::<ListParameters>::from_query(request.query_string());
-        query.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
+        read_query(request)
     }
 
     fn limit(&self) -> Result<usize, Failed> {
@@ -102,7 +161,7 @@ pub(crate) async fn list(request: HttpRequest, state: Data<AdminState>) -> Resul
     caller(&request, Scope::Viewer)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
     let listed = list_sessions(&state, observer, &ListParameters::read(&request)?).await?;
-    let row = |(row, socket): &(SessionSummary, Option<SocketFacts>)| session(row, socket.as_ref(), observer);
+    let row = |row: &ListedRow| session(&state, row.shard, &row.session, row.socket.as_ref(), observer);
     let mut body = json!({ "clients": listed.rows.iter().map(row).collect::<Vec<_>>() });
     if let Some(next) = listed.next {
         body["next"] = next.encode().into();
@@ -136,7 +195,12 @@ pub(crate) async fn list_sessions(
         let answer = ask(state, observer, usize::from(cursor.shard), query).await?;
         let QueryAnswer::Sessions(found, next) = &answer.answer else { break };
         bytes += found.iter().map(|row| row.client_id.len()).sum::<usize>();
-        rows.extend(found.iter().map(|row| (row.clone(), answer.socket_of(row.id).cloned())));
+        let shard = usize::from(cursor.shard);
+        let listed = |row: &SessionSummary| {
+            let socket = answer.socket_of(row.id).cloned();
+            ListedRow { shard, session: row.clone(), socket }
+        };
+        rows.extend(found.iter().map(listed));
         at = match next {
             Some(slot) => Some(ListCursor { slot: *slot, ..cursor }),
             None if usize::from(cursor.shard) + 1 < observer.shards() => {
@@ -156,8 +220,10 @@ pub(crate) async fn one(
 ) -> Result<HttpResponse, Failed> {
     caller(&request, Scope::Viewer)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
-    let (detail, socket) = find(&state, observer, &path).await?;
-    let mut body = session(&detail.row, socket.as_ref(), observer);
+    let OneParameters { reference } = read_query(&request)?;
+    let target = Target::read(&path, reference.as_deref(), &state)?;
+    let (detail, socket) = find(&state, observer, &target).await?;
+    let mut body = session(&state, target.shard(observer), &detail.row, socket.as_ref(), observer);
     body["in_flight_messages"] = detail.in_flight.iter().map(in_flight).collect();
     body["queue"] = detail.queue.iter().map(message).collect();
     body["subscriptions"] = detail.filters.iter().map(|filter| Value::from(&**filter)).collect();
@@ -171,10 +237,10 @@ pub(crate) async fn one(
 pub(crate) async fn find(
     state: &AdminState,
     observer: &Observer,
-    client_id: &str,
+    target: &Target,
 ) -> Result<(SessionDetail, Option<SocketFacts>), Failed> {
-    let query = Query::Session { client_id: client_id.into() };
-    let answer = ask(state, observer, observer.shard_of(client_id), query).await?;
+    let query = Query::Session { client: target.session.clone() };
+    let answer = ask(state, observer, target.shard(observer), query).await?;
     match answer.answer {
         QueryAnswer::Session(Some(detail)) => {
             let socket = answer.sockets.into_iter().next();
@@ -184,66 +250,22 @@ pub(crate) async fn find(
     }
 }
 
-/// Disconnects a client. Its session stays.
-pub(crate) async fn disconnect(
-    request: HttpRequest,
-    path: Path<String>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    act(&request, &path, &state, OperatorAction::Disconnect).await
-}
-
-/// Ends the session of a client, with its queue.
-pub(crate) async fn end(
-    request: HttpRequest,
-    path: Path<String>,
-    state: Data<AdminState>,
-) -> Result<HttpResponse, Failed> {
-    act(&request, &path, &state, OperatorAction::EndSession).await
-}
-
-async fn act(
-    request: &HttpRequest,
-    client_id: &str,
-    state: &AdminState,
-    action: OperatorAction,
-) -> Result<HttpResponse, Failed> {
-    let caller = caller(request, Scope::Operator)?;
-    let observer = state.observer().ok_or(Failed::Starting)?;
-    carry_out(observer, &caller, client_id, action).await?;
-    Ok(HttpResponse::NoContent().finish())
-}
-
-/// Acts on a client for a caller, and writes a line of the audit log.
-///
-/// # Errors
-/// The caller's scope is too small, there is no such client, or its shard does not answer.
-pub(crate) async fn carry_out(
-    observer: &Observer,
-    caller: &Caller,
-    client_id: &str,
-    action: OperatorAction,
-) -> Result<(), Failed> {
-    permit(caller, Scope::Operator)?;
-    let outcome = observer.command(OperatorCommand { client_id: client_id.into(), action }).await;
-    let shown: String = client_id.chars().take(256).collect();
-    info!(target: "homing::audit", event = "audit.client_action", who = %caller.name, scope = %caller.scope, ?action, client_id = ?shown, ?outcome, "an operator acted on a client");
-    match outcome {
-        Ok(CommandOutcome::Done) => Ok(()),
-        Ok(CommandOutcome::NoSuchClient) => Err(Failed::NoSuchClient),
-        Ok(CommandOutcome::NotConnected) => Err(Failed::NotConnected),
-        Err(_) => Err(Failed::Busy),
-    }
-}
-
 /// Returns a session as JSON. Times are in seconds.
-fn session(row: &SessionSummary, socket: Option<&SocketFacts>, observer: &Observer) -> Value {
+fn session(
+    state: &AdminState,
+    shard: usize,
+    row: &SessionSummary,
+    socket: Option<&SocketFacts>,
+    observer: &Observer,
+) -> Value {
     let now = clock::now();
     let listener = row.connection.and_then(|_| observer.listeners().get(usize::from(row.listener.0)));
     let listener = listener.map(OpenListener::label);
     let diagnosed = socket.and_then(|socket| socket.stall);
+    let place = SessionPlace { shard: u8::try_from(shard).unwrap_or(u8::MAX), id: row.id };
     json!({
         "client_id": &*row.client_id,
+        "ref": state.process().session_name(place),
         "user": row.user.as_deref(),
         "version": row.version.to_string(),
         "state": row.state(),
@@ -284,7 +306,8 @@ fn in_flight(row: &InFlightSummary) -> Value {
     })
 }
 
-fn message(row: &MessageSummary) -> Value {
+/// Returns a message as JSON.
+pub(crate) fn message(row: &MessageSummary) -> Value {
     json!({
         "topic": &*row.topic,
         "qos": row.qos as u8,
@@ -295,6 +318,6 @@ fn message(row: &MessageSummary) -> Value {
 }
 
 /// Returns the seconds until a time, or null for never.
-fn until(now: Instant, then: Instant) -> Option<f64> {
+pub(crate) fn until(now: Instant, then: Instant) -> Option<f64> {
     (!then.is_never()).then(|| then.since(now).as_secs_f64())
 }

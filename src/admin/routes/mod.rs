@@ -1,8 +1,11 @@
 //! The routes of the HTTP interface.
 
+pub(super) mod actions;
+pub(super) mod audit;
 pub(super) mod clients;
 pub(super) mod health;
 pub(super) mod log_level;
+pub(super) mod messages;
 pub(super) mod metrics;
 pub(super) mod overview;
 
@@ -33,6 +36,12 @@ pub(super) enum Failed {
     NoSuchClient,
     /// The client is away, so there is no connection to close.
     NotConnected,
+    /// There is no such message any more.
+    NoSuchMessage,
+    /// The action does not fit the present state: the kind of the error, and what would fit.
+    Conflict(&'static str, String),
+    /// Memory or disk has no room for the change.
+    NoRoom,
     /// The request was not complete in time.
     Late,
     /// A shard did not answer in time, or too many ask at once.
@@ -65,6 +74,15 @@ impl Failed {
             Failed::NotConnected => {
                 let detail = "the client is away, so there is no connection to close";
                 (StatusCode::CONFLICT, "not-connected", detail.to_owned())
+            }
+            Failed::NoSuchMessage => {
+                let detail = "there is no such message; it is finished or has moved, so list the messages again";
+                (StatusCode::NOT_FOUND, "no-such-message", detail.to_owned())
+            }
+            Failed::Conflict(slug, detail) => (StatusCode::CONFLICT, slug, detail.clone()),
+            Failed::NoRoom => {
+                let detail = "memory or disk has no room for the change, see limits.memory and store.size_limit";
+                (StatusCode::SERVICE_UNAVAILABLE, "no-room", detail.to_owned())
             }
             Failed::Late => {
                 (StatusCode::REQUEST_TIMEOUT, "late", "the request was not complete in time".to_owned())
@@ -123,6 +141,15 @@ fn known(request: &HttpRequest) -> Option<Caller> {
     let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let token = header.strip_prefix("Bearer ")?;
     request.app_data::<Data<AdminState>>()?.tokens().caller(token)
+}
+
+/// Reads the query string.
+///
+/// # Errors
+/// A parameter is unknown, or its value cannot be read.
+pub(super) fn read_query<T: serde::de::DeserializeOwned>(request: &HttpRequest) -> Result<T, Failed> {
+    let query = actix_web::web::Query::<T>::from_query(request.query_string());
+    query.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
 }
 
 /// Asks a shard. One question is under way for each shard, whatever the number of callers, so that

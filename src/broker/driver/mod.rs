@@ -11,11 +11,13 @@
 //! |---|---|
 //! | `io` | carries out the effects of a turn |
 //! | `bans` | checks where connections come from against the bans |
+//! | `commits` | answers that wait for a commit |
 //! | `handles` | the open connections, by slot |
 //! | `destinations` | peers, expiry actor and store |
 //! | `flusher` | wakes the task that runs the turns |
 
 mod bans;
+mod commits;
 mod destinations;
 mod flusher;
 mod handles;
@@ -38,15 +40,18 @@ use crate::expiry::actor::ExpiryActor;
 use crate::mqtt::packet::ReasonCode;
 use crate::net::tls::config::TlsServer;
 use crate::net::tls::verify::ChainError;
+use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::deadlines::OverdueConnection;
+use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::query::{Query, QueryAnswer, SessionSummary};
 use crate::shard::{ConnectionId, ReadProgress, Shard};
 use crate::time::Instant;
 use actix::Addr;
+use commits::{AwaitedCommit, CommitWaits};
 use destinations::Destinations;
 use flusher::FlusherWaker;
 use handles::Handles;
@@ -87,6 +92,7 @@ pub struct ShardDriver {
     changed_tls: RefCell<Vec<(ListenerNumber, Arc<TlsServer>)>>,
     statistics: Arc<BrokerStatistics>,
     traffic: Traffic,
+    commits: CommitWaits,
     /// True once the broker stops: sockets that come now are closed.
     stopping: Cell<bool>,
     /// Notified when the last connection is closed.
@@ -118,6 +124,7 @@ impl ShardDriver {
             changed_tls: RefCell::default(),
             statistics,
             traffic: Traffic::default(),
+            commits: CommitWaits::default(),
             stopping: Cell::new(false),
             emptied: Notify::new(),
             tick_late: Cell::default(),
@@ -403,7 +410,12 @@ impl ShardDriver {
     /// answer that has something unacknowledged.
     pub fn answer(&self, query: &Query) -> ShardAnswer {
         let (now, shard, handles) = (clock::now(), self.shard.borrow(), self.handles.borrow());
-        let answer = shard.answer(now, query);
+        let mut answer = shard.answer(now, query);
+        if let QueryAnswer::Unfinished(Some(page)) = &mut answer
+            && let Some(handle) = page.connection.and_then(|id| handles.find(id))
+        {
+            page.diagnose(handle.transport().view());
+        }
         let facts = |row: &SessionSummary| {
             let handle = handles.find(row.connection?)?;
             let stall = row.oldest.and_then(|_| shard.diagnose(now, handle.id, handle.transport().view()));
@@ -411,9 +423,29 @@ impl ShardDriver {
         };
         let sockets = match &answer {
             QueryAnswer::Sessions(rows, _) => rows.iter().filter_map(facts).collect(),
+            QueryAnswer::Unfinished(_) => Vec::new(),
             QueryAnswer::Session(detail) => detail.iter().filter_map(|detail| facts(&detail.row)).collect(),
         };
         ShardAnswer { answer, sockets }
+    }
+
+    /// Carries out a command of an operator. The caller answers once the returned commit has
+    /// happened.
+    pub fn carry_out(&self, command: &OperatorCommand) -> (CommandOutcome, AwaitedCommit) {
+        let view = {
+            let handles = self.handles.borrow();
+            let connection = self.look(|shard| shard.connection_of(&command.client));
+            let handle = connection.and_then(|id| handles.find(id));
+            handle.map(|handle| handle.transport().view()).unwrap_or_default()
+        };
+        let done = self.in_new_turn(|shard, now| shard.carry_out(now, command, view));
+        (done.outcome, self.commits.wait_for(done.commit))
+    }
+
+    /// Notes that everything up to a batch is committed.
+    pub fn committed(&self, lsn: Lsn) {
+        self.in_new_turn(|shard, now| shard.committed(now, lsn));
+        self.commits.committed(lsn);
     }
 
     /// Returns the counters of the broker.

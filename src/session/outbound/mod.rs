@@ -12,9 +12,11 @@
 //! | `retransmission` | what is sent again on a live 3.x connection |
 //! | `retry` | retry interval, backoff, jitter, ack timeout |
 //! | `overdue` | overdue acknowledgements of a 5.0 connection |
+//! | `one_message` | one unfinished message: where it is, and its removal |
 //! | `stall` | one packet without its acknowledgement, and who holds it |
 
 pub mod in_flight_packet;
+pub mod one_message;
 pub mod overdue;
 pub mod parked;
 pub mod queue;

@@ -103,6 +103,19 @@ impl ParkedEntries {
         Some((oldest, bytes))
     }
 
+    /// Iterates over the entries, in their order.
+    pub(super) fn view(&self) -> impl Iterator<Item = &Parked> {
+        self.entries.iter()
+    }
+
+    /// Removes an entry. Returns the bytes that it had in the queue, or `None` if there is no such
+    /// entry.
+    pub(super) fn remove(&mut self, number: EntryNumber) -> Option<usize> {
+        let at = self.entries.iter().position(|entry| entry.number() == number)?;
+        let entry = self.entries.remove(at)?;
+        Some(self.forget(&entry))
+    }
+
     /// Adjusts the figures for an entry that was removed. Returns the bytes that it had in the
     /// queue.
     fn forget(&mut self, entry: &Parked) -> usize {

@@ -47,11 +47,25 @@ impl Delivery {
         Sending { dup: false, qos: *qos, retain: *retain, packet_id, ids: ids.as_slice() }
     }
 
+    /// Returns true if this is the stored delivery with this number.
+    pub fn is_entry(&self, number: EntryNumber) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.number() == number)
+    }
+
     /// Returns the bytes that count in a queue: the message in full, and its Subscription
     /// Identifiers.
     pub fn size(&self) -> usize {
         self.message.size() + self.ids.size()
     }
+}
+
+/// A delivery in a queue, as an operator names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queued {
+    /// The number of a place, from [`Queue::view_from`].
+    Place(u64),
+    /// The number of a stored delivery.
+    Stored(EntryNumber),
 }
 
 /// The bounds of a queue.
@@ -126,6 +140,9 @@ pub struct Queue {
     charge: Charge,
     /// Number of entries at QoS 0. While there are any, later QoS 0 messages go behind them.
     at_most_once: u32,
+    /// The number of the oldest entry in memory, for operators. The numbers of the others follow
+    /// without a gap. Every number is new after an entry between two others was removed.
+    front: u64,
     /// No entry expires before this time. So a full queue is searched only if some entry may have
     /// expired.
     earliest_expiry: Instant,
@@ -139,6 +156,7 @@ impl Default for Queue {
             bytes: 0,
             charge: Charge::NONE,
             at_most_once: 0,
+            front: 0,
             earliest_expiry: Instant::NEVER,
         }
     }
@@ -158,6 +176,44 @@ impl Queue {
     /// Iterates over the deliveries that are in memory, in their order.
     pub fn view(&self) -> impl Iterator<Item = &Delivery> {
         self.entries.iter()
+    }
+
+    /// Iterates over the deliveries in memory from the one with this number on, each with its
+    /// number. A number that is gone stands for the oldest one.
+    pub fn view_from(&self, number: u64) -> impl Iterator<Item = (u64, &Delivery)> {
+        let skipped = number.saturating_sub(self.front);
+        let first = self.front + skipped;
+        (first..).zip(self.entries.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)))
+    }
+
+    /// Iterates over the parked entries, in their order.
+    pub fn view_parked(&self) -> impl Iterator<Item = &Parked> {
+        self.parked.view()
+    }
+
+    /// Removes a delivery in memory. Returns `None` if it is not in memory any more. Costs a pass
+    /// over the deliveries.
+    pub fn remove(&mut self, which: &Queued) -> Option<Delivery> {
+        let at = match which {
+            Queued::Place(number) => usize::try_from(number.checked_sub(self.front)?).ok()?,
+            Queued::Stored(entry) => self.entries.iter().position(|delivery| delivery.is_entry(*entry))?,
+        };
+        if at == 0 {
+            return self.pop();
+        }
+        let delivery = self.entries.remove(at)?;
+        self.front += self.entries.len() as u64 + 2;
+        self.bytes -= delivery.size();
+        self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
+        Some(delivery)
+    }
+
+    /// Removes a parked entry. Returns false if it is not parked. Costs a pass over the entries.
+    pub fn remove_parked(&mut self, entry: EntryNumber) -> bool {
+        let Some(bytes) = self.parked.remove(entry) else { return false };
+        self.bytes -= bytes;
+        self.account();
+        true
     }
 
     /// Returns the bytes of the deliveries, each with its message in full.
@@ -320,6 +376,7 @@ impl Queue {
     /// Removes the oldest delivery in memory.
     pub fn pop(&mut self) -> Option<Delivery> {
         let delivery = self.entries.pop_front()?;
+        self.front += 1;
         self.bytes -= delivery.size();
         self.at_most_once -= u32::from(delivery.qos == QoS::AtMostOnce);
         if self.entries.is_empty() {
@@ -338,6 +395,7 @@ impl Queue {
             return Vec::new();
         }
         let all = std::mem::take(&mut self.entries).into_iter();
+        self.front += all.len() as u64 + 1;
         let (taken, kept): (Vec<_>, Vec<_>) = all.partition(|delivery| is_taken(&delivery.message));
         self.entries = kept.into();
         for delivery in &taken {
@@ -399,8 +457,9 @@ impl Queue {
         if self.earliest_expiry > now {
             return;
         }
-        let Queue { entries, parked, bytes, at_most_once, earliest_expiry, .. } = self;
+        let Queue { entries, parked, bytes, at_most_once, earliest_expiry, front, .. } = self;
         *earliest_expiry = Instant::NEVER;
+        *front += entries.len() as u64 + 1;
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
             if expired {

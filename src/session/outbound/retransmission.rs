@@ -144,6 +144,20 @@ fn row(packet: &InFlightPacket<'_>) -> usize {
 }
 
 impl Sender {
+    /// Makes every packet of the connection due now, except those that were sent as often as
+    /// allowed. For an operator, who does not wait for the deadline.
+    pub fn hasten(&mut self, now: Instant) {
+        let Sender { window: Some(window), redelivery, .. } = self else { return };
+        for mut packet in window.packets() {
+            let policy = packet.policy(redelivery);
+            let attempts = packet.transmission().attempts;
+            let is_spent = policy.retry.attempts > 0 && attempts >= policy.retry.attempts;
+            if !is_spent && !packet.is_exhausted(&policy) {
+                packet.transmission_mut().due = now;
+            }
+        }
+    }
+
     /// Resends the packets that are due on a 3.x connection, in order and in a bounded number.
     ///
     /// `view` is the state of the socket. `outlives` says if the session outlives the connection,

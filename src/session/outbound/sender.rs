@@ -31,7 +31,7 @@ pub struct Sender {
     /// `None` until a QoS 1 or 2 message is sent: 8 bytes for a session that only publishes.
     pub(super) window: Option<Box<InFlight>>,
     /// `None` until a message is queued.
-    queue: Option<Box<Queue>>,
+    pub(super) queue: Option<Box<Queue>>,
     /// The redelivery settings of the session.
     pub(super) redelivery: Arc<SessionRedelivery>,
 }
@@ -47,9 +47,15 @@ impl Sender {
         self.window.iter().flat_map(|window| window.view())
     }
 
-    /// Iterates over the queued deliveries that are in memory, in their order.
-    pub fn view_queue(&self) -> impl Iterator<Item = &Delivery> {
-        self.queue.iter().flat_map(|queue| queue.view())
+    /// Iterates over the queued deliveries that are in memory, in their order, each with the number
+    /// of its place.
+    pub fn view_queue(&self) -> impl Iterator<Item = (u64, &Delivery)> {
+        self.queue.iter().flat_map(|queue| queue.view_from(0))
+    }
+
+    /// Iterates over the queued deliveries whose messages are in the store alone, in their order.
+    pub fn view_parked(&self) -> impl Iterator<Item = &Parked> {
+        self.queue.iter().flat_map(|queue| queue.view_parked())
     }
 
     /// Returns the session's redelivery settings.
@@ -396,7 +402,7 @@ impl Sender {
     /// unfinished messages of one session over all its connections. PUBRELs that were carried over
     /// hold no quota, so without the second bound a client that never sends PUBCOMP would use up
     /// the identifiers.
-    fn has_quota(&self, wire: &Wire, policy: &SendPolicy) -> bool {
+    pub fn has_quota(&self, wire: &Wire, policy: &SendPolicy) -> bool {
         let most = (usize::from(policy.in_flight) * CARRIED_OVER).min(MOST_UNFINISHED);
         match &self.window {
             Some(window) => {

@@ -10,7 +10,7 @@ use crate::mqtt::charge::{Charge, Recount, Recounted};
 use crate::mqtt::codec::AckKind;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS};
-use crate::persistence::records::Flight;
+use crate::persistence::records::{EntryNumber, Flight};
 use crate::persistence::rows::Entry;
 use crate::session::outbound::in_flight_packet::{InFlightPacket, InFlightView, Release, Unacked};
 use crate::session::outbound::queue::Delivery;
@@ -319,6 +319,15 @@ impl InFlight {
         let at = self.publishes.binary_search_by_key(&number, |p| p.transmission.number()).ok()?;
         self.forfeited += usize::from(quota == Quota::Forfeited && at < self.sent);
         self.remove(at)
+    }
+
+    /// Returns the running number of the unfinished message that this stored delivery is. Costs a
+    /// pass over the window.
+    pub fn number_of(&self, entry: EntryNumber) -> Option<u64> {
+        let publish = self.publishes.iter().find(|p| p.delivery.is_entry(entry));
+        let is_it = |r: &&Release| r.stored.as_ref().is_some_and(|stored| stored.number() == entry);
+        let release = || self.releases.iter().find(is_it).map(|r| r.transmission.number());
+        publish.map(|p| p.transmission.number()).or_else(release)
     }
 
     /// Removes the PUBLISHes for which `is_taken` returns true, and returns them in their order.

@@ -1,15 +1,31 @@
-//! Commands of operators about one client.
+//! Commands of operators about one client and its messages.
+//!
+//! A command that changes something stored is carried out once its records are committed. The
+//! driver answers then, so that a crash leaves no answer without its change.
 
-use crate::mqtt::packet::ReasonCode;
+use crate::mqtt::packet::{QoS, ReasonCode};
+use crate::persistence::records::Lsn;
+use crate::session::drops::DropReason;
+use crate::session::outbound::one_message::{MessageName, MessagePlace, NoMessage};
+use crate::session::outbound::retry::Outlives;
+use crate::session::outbound::stall::SocketView;
+use crate::session::outbound::window::Quota;
+use crate::shard::admission::Change;
+use crate::shard::core::Core;
+use crate::shard::deadlines::OverdueAcknowledgement;
+use crate::shard::features::dead_letters::dead_letter_topic;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::observe::client_events::DisconnectCause;
+use crate::shard::observe::query::SessionName;
+use crate::shard::settings::is_reserved;
+use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
 
 /// A command about a client.
 #[derive(Clone, Debug)]
 pub struct OperatorCommand {
-    /// The Client Identifier.
-    pub client_id: Box<str>,
+    /// The session of the client.
+    pub client: SessionName,
     /// What is done.
     pub action: OperatorAction,
 }
@@ -23,6 +39,33 @@ pub enum OperatorAction {
     /// Ends the session at once, with its queue. Unfinished messages are dropped with the cause
     /// `session_ended`.
     EndSession,
+    /// Sends the unacknowledged messages again.
+    Redeliver(RedeliverBy),
+    /// Drops one message. A policy may make a dead letter of it.
+    Skip(MessageOf),
+    /// Drops one message and publishes it as a dead letter, whatever the policy says.
+    Park(MessageOf),
+}
+
+/// The way in which unacknowledged messages are sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedeliverBy {
+    /// On the connection if the version allows it, else by a disconnect.
+    Auto,
+    /// On the connection. 3.x only: 5.0 [MQTT-4.4.0-1] forbids it.
+    Resend,
+    /// By closing the connection. The messages are sent again when the client returns.
+    Disconnect,
+}
+
+/// A message of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageOf {
+    /// The session in whose life the name was given; `None` for the name of a stored delivery,
+    /// which outlasts the process.
+    pub session: Option<SessionId>,
+    /// The name of the message.
+    pub name: MessageName,
 }
 
 /// The result of a command.
@@ -30,26 +73,182 @@ pub enum OperatorAction {
 pub enum CommandOutcome {
     /// It is done.
     Done,
+    /// This number of packets was sent again.
+    Resent(u32),
+    /// The connection is closed, so that the messages are sent again when the client returns.
+    Disconnected,
     /// The shard has no session of this client.
     NoSuchClient,
     /// The client is away, so there is no connection to close.
     NotConnected,
+    /// A 5.0 client is sent nothing again on its connection.
+    // 5.0 [MQTT-4.4.0-1]
+    ResendForbidden,
+    /// The session ends with its connection, so a disconnect would drop the messages.
+    EndsWithConnection,
+    /// The message is finished, or has another place.
+    NoSuchMessage,
+    /// PUBREC came: the receiver has the message.
+    AlreadyReceived,
+    /// The message cannot become a dead letter, for this reason.
+    CannotPark(&'static str),
+    /// Memory or disk has no room for a dead letter.
+    NoRoom,
 }
 
-/// Carries out a command.
-pub(crate) fn carry_out(now: Instant, command: &OperatorCommand, life: &mut Lifecycle<'_>) -> CommandOutcome {
-    let Some(id) = life.core.sessions.find(&command.client_id) else { return CommandOutcome::NoSuchClient };
+/// The result of a command, and the commit that makes it safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarriedOut {
+    /// The result.
+    pub outcome: CommandOutcome,
+    /// The batch that must be committed before the answer; `None` if nothing waits.
+    pub commit: Option<Lsn>,
+}
+
+/// Carries out a command. `view` is the state of the client's socket; the default if there is none.
+pub(crate) fn carry_out(
+    now: Instant,
+    command: &OperatorCommand,
+    view: SocketView,
+    life: &mut Lifecycle<'_>,
+) -> CarriedOut {
+    let outcome = match command.client.find(life.core) {
+        Some(id) => act(now, id, command.action, view, life),
+        None => CommandOutcome::NoSuchClient,
+    };
+    let is_change =
+        matches!(outcome, CommandOutcome::Done | CommandOutcome::Resent(_) | CommandOutcome::Disconnected);
+    if !is_change {
+        return CarriedOut { outcome, commit: None };
+    }
+    // A dead letter is published with the open batch.
+    life.core.has_dead_letters();
+    CarriedOut { outcome, commit: life.core.durability.pending() }
+}
+
+fn act(
+    now: Instant,
+    id: SessionId,
+    action: OperatorAction,
+    view: SocketView,
+    life: &mut Lifecycle<'_>,
+) -> CommandOutcome {
     let connection = life.core.sessions.get(id).and_then(|entry| entry.connection);
-    if command.action == OperatorAction::Disconnect && connection.is_none() {
-        return CommandOutcome::NotConnected;
+    match (action, connection) {
+        (OperatorAction::Skip(message), _) => drop_message(now, id, message, DropReason::Skipped, life),
+        (OperatorAction::Park(message), _) => drop_message(now, id, message, DropReason::Parked, life),
+        (OperatorAction::EndSession, connection) => {
+            if let Some(connection) = connection {
+                disconnect(now, connection, life);
+            }
+            // A session that ends with its connection is gone already.
+            if life.core.sessions.get(id).is_some() {
+                life.end_session(now, id);
+            }
+            CommandOutcome::Done
+        }
+        (_, None) => CommandOutcome::NotConnected,
+        (OperatorAction::Disconnect, Some(connection)) => {
+            disconnect(now, connection, life);
+            CommandOutcome::Done
+        }
+        (OperatorAction::Redeliver(by), Some(connection)) => redeliver(now, id, connection, by, view, life),
+    }
+}
+
+fn disconnect(now: Instant, connection: ConnectionId, life: &mut Lifecycle<'_>) {
+    let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
+    life.disconnect(now, connection, reason, DisconnectCause::Operator);
+}
+
+fn redeliver(
+    now: Instant,
+    id: SessionId,
+    connection: ConnectionId,
+    by: RedeliverBy,
+    view: SocketView,
+    life: &mut Lifecycle<'_>,
+) -> CommandOutcome {
+    let Some(entry) = life.core.sessions.get_mut(id) else { return CommandOutcome::NoSuchClient };
+    let is_v5 = entry.session.version.is_v5();
+    let resends = match by {
+        RedeliverBy::Auto => !is_v5,
+        RedeliverBy::Resend if is_v5 => return CommandOutcome::ResendForbidden,
+        RedeliverBy::Resend => true,
+        RedeliverBy::Disconnect => false,
+    };
+    if resends {
+        entry.session.sender.hasten(now);
+        let before = life.core.counters.redelivered;
+        OverdueAcknowledgement { now, connection, view }.handle(life);
+        let packets = life.core.counters.redelivered - before;
+        return CommandOutcome::Resent(u32::try_from(packets).unwrap_or(u32::MAX));
+    }
+    if entry.session.outlives() == Outlives::No {
+        return CommandOutcome::EndsWithConnection;
+    }
+    disconnect(now, connection, life);
+    CommandOutcome::Disconnected
+}
+
+/// Drops a message of a session for this reason.
+fn drop_message(
+    now: Instant,
+    id: SessionId,
+    message: MessageOf,
+    cause: DropReason,
+    life: &mut Lifecycle<'_>,
+) -> CommandOutcome {
+    if message.session.is_some_and(|session| session != id) {
+        return CommandOutcome::NoSuchMessage;
+    }
+    if cause == DropReason::Parked
+        && let Err(why) = can_park(id, message.name, life.core)
+    {
+        return why;
+    }
+    let Core { connections, sessions, settings, counters, scratch, .. } = &mut *life.core;
+    let Some(entry) = sessions.get_mut(id) else { return CommandOutcome::NoSuchClient };
+    let connection = entry.connection.and_then(|id| connections.get_mut(id));
+    // 5.0 [MQTT-3.3.4-9]: the client may still count the message against its Receive Maximum.
+    let is_v5 = connection.as_ref().is_some_and(|connection| connection.wire.version.is_v5());
+    let quota = if is_v5 { Quota::Forfeited } else { Quota::Free };
+    let sender = &mut entry.session.sender;
+    if let Err(why) = sender.drop_message(message.name, quota, cause, &mut counters.drops) {
+        return no_message(why);
     }
     if let Some(connection) = connection {
-        let reason = Some(ReasonCode::ADMINISTRATIVE_ACTION);
-        life.disconnect(now, connection, reason, DisconnectCause::Operator);
+        connection.wire.outbox.lend(&mut scratch.pool);
+        sender.pump(now, &mut connection.wire, &settings.session.send, counters);
     }
-    // A session that ends with its connection is gone already.
-    if command.action == OperatorAction::EndSession && life.core.sessions.get(id).is_some() {
-        life.end_session(now, id);
-    }
+    life.after_session_change(now, id);
     CommandOutcome::Done
+}
+
+fn no_message(why: NoMessage) -> CommandOutcome {
+    match why {
+        NoMessage::Gone => CommandOutcome::NoSuchMessage,
+        NoMessage::Received => CommandOutcome::AlreadyReceived,
+    }
+}
+
+/// Checks that a message can become a dead letter, before anything is dropped.
+fn can_park(id: SessionId, name: MessageName, core: &Core) -> Result<(), CommandOutcome> {
+    let entry = core.sessions.get(id).ok_or(CommandOutcome::NoSuchClient)?;
+    let delivery = match entry.session.sender.place_of(name).map_err(no_message)? {
+        MessagePlace::InFlight(_, delivery) | MessagePlace::Queued(_, delivery) => delivery,
+        MessagePlace::Parked(_) => {
+            let why = "its content is only in the store; it comes into memory when the client has taken what is before it";
+            return Err(CommandOutcome::CannotPark(why));
+        }
+    };
+    let topic = delivery.message.topic();
+    if is_reserved(topic) {
+        return Err(CommandOutcome::CannotPark("a message of the broker itself makes no dead letter"));
+    }
+    if u16::try_from(dead_letter_topic(&entry.session.client_id, topic).len()).is_err() {
+        return Err(CommandOutcome::CannotPark("the topic of the dead letter would be too long"));
+    }
+    let change = Change::Publish { qos: QoS::AtLeastOnce, bytes: delivery.message.size(), frees: 0 };
+    core.admits(change).map_err(|_| CommandOutcome::NoRoom)
 }

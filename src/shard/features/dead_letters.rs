@@ -48,7 +48,7 @@ impl DeadLetter {
         if !redelivery.of(message.topic()).wants_dead_letter(cause) {
             return None;
         }
-        let topic = format!("$dead/{}/{}", escape_level(client_id), message.topic());
+        let topic = dead_letter_topic(client_id, message.topic());
         let stored = stored && message.header().qos != QoS::AtMostOnce;
         Some(DeadLetter { topic, message, cause, code, sent, stored })
     }
@@ -76,6 +76,11 @@ impl DeadLetter {
         say("original-qos", &self.message.header().qos.bits().to_string());
         out
     }
+}
+
+/// Returns the topic of the dead letter of a client's message.
+pub(crate) fn dead_letter_topic(client_id: &str, topic: &str) -> String {
+    format!("$dead/{}/{topic}", escape_level(client_id))
 }
 
 /// The time of day, as the milliseconds since 1970 at [`Instant::ZERO`].

@@ -10,6 +10,7 @@ use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::Stall;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::core::Core;
+use crate::shard::observe::unfinished::{self, UnfinishedPage, UnfinishedPart};
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::{ConnectionId, SessionId};
 use crate::time::Instant;
@@ -47,9 +48,39 @@ pub enum Query {
     },
     /// The session of a client, with its first messages and filters.
     Session {
-        /// The Client Identifier.
-        client_id: Box<str>,
+        /// The session.
+        client: SessionName,
     },
+    /// A page of the unfinished messages of a client.
+    Unfinished {
+        /// The session.
+        client: SessionName,
+        /// The part of the messages.
+        part: UnfinishedPart,
+        /// The place at which the page begins; 0 at the beginning.
+        from: u64,
+        /// Maximum number of messages in the answer; at most [`ROWS`].
+        most: usize,
+    },
+}
+
+/// The name of a session in its shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionName {
+    /// The Client Identifier.
+    Client(Box<str>),
+    /// The place of the session, for client identifiers that are too long for a URL.
+    At(SessionId),
+}
+
+impl SessionName {
+    /// Returns the session; `None` if the shard does not have it.
+    pub(crate) fn find(&self, core: &Core) -> Option<SessionId> {
+        match self {
+            SessionName::Client(client_id) => core.sessions.find(client_id),
+            SessionName::At(id) => core.sessions.get(*id).map(|_| *id),
+        }
+    }
 }
 
 /// The sessions that an operator wants to see. The default admits all.
@@ -90,6 +121,8 @@ pub enum QueryAnswer {
     Sessions(Vec<SessionSummary>, Option<u32>),
     /// The session; `None` if the shard has none of this client.
     Session(Option<Box<SessionDetail>>),
+    /// The page; `None` if the shard has no session of this client.
+    Unfinished(Option<Box<UnfinishedPage>>),
 }
 
 /// A session in a list.
@@ -192,7 +225,8 @@ pub struct MessageSummary {
 }
 
 impl MessageSummary {
-    fn of(delivery: &Delivery) -> MessageSummary {
+    /// Returns the summary of a delivery.
+    pub(crate) fn of(delivery: &Delivery) -> MessageSummary {
         let message = &delivery.message;
         MessageSummary {
             topic: cut(message.topic()),
@@ -211,11 +245,20 @@ pub(crate) fn answer(now: Instant, query: &Query, core: &Core) -> QueryAnswer {
             let (rows, next) = sessions(now, *from, (*most).min(ROWS), filter, core);
             QueryAnswer::Sessions(rows, next)
         }
-        Query::Session { client_id } => {
-            let found = core.sessions.find(client_id).and_then(|id| Some((id, core.sessions.get(id)?)));
+        Query::Session { client } => {
+            let found = found(client, core);
             QueryAnswer::Session(found.map(|(id, entry)| Box::new(detail(now, id, entry, core))))
         }
+        Query::Unfinished { client, part, from, most } => {
+            let page = |found| Box::new(unfinished::page(now, *part, *from, *most, found, core));
+            QueryAnswer::Unfinished(found(client, core).map(page))
+        }
     }
+}
+
+fn found<'a>(name: &SessionName, core: &'a Core) -> Option<(SessionId, &'a SessionEntry)> {
+    let id = name.find(core)?;
+    Some((id, core.sessions.get(id)?))
 }
 
 fn sessions(
@@ -275,7 +318,7 @@ fn detail(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Ses
     SessionDetail {
         row: row(now, id, entry, core),
         in_flight: sender.view_in_flight().take(ROWS).map(in_flight).collect(),
-        queue: sender.view_queue().take(ROWS).map(MessageSummary::of).collect(),
+        queue: sender.view_queue().take(ROWS).map(|(_, delivery)| MessageSummary::of(delivery)).collect(),
         filters: entry.session.subscriptions.iter().take(ROWS).map(cut).collect(),
     }
 }

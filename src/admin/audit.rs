@@ -1,0 +1,94 @@
+//! The actions of operators: a line of the log target `homing::audit` each, and the last 1,000.
+
+use super::access::Caller;
+use crate::clock;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use tracing::info;
+
+/// Actions that are kept.
+const KEPT: usize = 1_000;
+
+/// Characters of a text of a client or an operator in an entry at most.
+const TEXT: usize = 256;
+
+/// An action and its result.
+#[derive(Clone, Debug)]
+pub(super) struct Action<'a> {
+    /// The name of the action.
+    pub(super) action: &'a str,
+    /// The client, topic or other thing that it is about.
+    pub(super) target: &'a str,
+    /// Its arguments, and the note of the operator.
+    pub(super) arguments: String,
+    /// The result, as one word.
+    pub(super) result: String,
+}
+
+/// The last actions, the newest last.
+#[derive(Debug, Default)]
+pub(super) struct AuditLog(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The number of the next entry; they begin at 1.
+    next: u64,
+    entries: VecDeque<Value>,
+}
+
+impl AuditLog {
+    /// Logs an action and keeps it.
+    pub(super) fn note(&self, caller: &Caller, action: &Action<'_>) {
+        let Action { action: name, target, arguments, result } = action;
+        let (target, arguments) = (shortened(target), shortened(arguments));
+        let (who, scope) = (&caller.name, caller.scope);
+        info!(target: "homing::audit", event = "audit.action", who = %who, scope = %scope, action = %name, on = ?target, ?arguments, %result, "an operator acted");
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.next += 1;
+        let entry = json!({
+            "n": kept.next,
+            "unix_ms": clock::unix_millis(),
+            "who": who,
+            "scope": scope.name(),
+            "action": name,
+            "target": target,
+            "arguments": arguments,
+            "result": result,
+        });
+        if kept.entries.len() >= KEPT {
+            kept.entries.pop_front();
+        }
+        kept.entries.push_back(entry);
+    }
+
+    /// Returns the last actions, the newest first, at most `most`.
+    pub(super) fn last(&self, most: usize) -> Vec<Value> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.entries.iter().rev().take(most).cloned().collect()
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::access::Scope;
+
+    #[test]
+    fn the_newest_action_comes_first_and_the_oldest_goes() {
+        let audit = AuditLog::default();
+        let caller = Caller { name: "me".to_owned(), scope: Scope::Operator };
+        for n in 0..=KEPT {
+            let (arguments, result) = (String::new(), "done".to_owned());
+            audit.note(&caller, &Action { action: "skip", target: &n.to_string(), arguments, result });
+        }
+        let last = audit.last(usize::MAX);
+        assert_eq!(last.len(), KEPT);
+        assert_eq!((last[0]["target"].as_str(), last[0]["n"].as_u64()), (Some("1000"), Some(1_001)));
+        assert_eq!(last[KEPT - 1]["target"], "1");
+    }
+}

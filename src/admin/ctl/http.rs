@@ -1,0 +1,69 @@
+//! One request through the Unix socket of the broker.
+
+use super::CtlError;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// Time for one answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The largest answer, in bytes.
+const ANSWER: u64 = 16 << 20;
+
+/// Headers of an answer at most.
+const HEADERS: usize = 32;
+
+/// Sends one request without a body, and returns the JSON of the answer; null without a body.
+///
+/// # Errors
+/// Nobody answers, the broker refuses, or the answer cannot be read.
+pub(super) fn request(socket: &Path, method: &str, path: &str) -> Result<Value, CtlError> {
+    done(send(socket, method, path, "")?)
+}
+
+/// Returns the body of an answer.
+///
+/// # Errors
+/// The status is no success.
+pub(super) fn done((status, body): (u16, Value)) -> Result<Value, CtlError> {
+    match status {
+        200..=299 => Ok(body),
+        _ => Err(CtlError::Refused(body["detail"].as_str().unwrap_or("the broker refused").to_owned())),
+    }
+}
+
+/// Sends one request with this body. Returns the status, and the JSON of the answer; null without
+/// a body.
+///
+/// # Errors
+/// Nobody answers, or the answer cannot be read.
+pub(super) fn send(socket: &Path, method: &str, path: &str, body: &str) -> Result<(u16, Value), CtlError> {
+    let length = body.len();
+    let exchange = || {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes())?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER).read_to_end(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = exchange().map_err(|cause| CtlError::NotReachable { socket: socket.to_owned(), cause })?;
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let unreadable = |what: &str| CtlError::Answer(what.to_owned());
+    let head = match response.parse(&answer) {
+        Ok(httparse::Status::Complete(head)) => head,
+        _ => return Err(unreadable("it is no HTTP answer")),
+    };
+    let body = answer.get(head..).unwrap_or_default();
+    let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(body) };
+    let body: Value = body.map_err(|error| CtlError::Answer(error.to_string()))?;
+    Ok((response.code.unwrap_or_default(), body))
+}

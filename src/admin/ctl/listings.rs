@@ -1,0 +1,132 @@
+//! The listings of `homing ctl`, over as many pages as they take.
+
+use super::CtlError;
+use super::http::request;
+use super::text::{left, right, safe, table};
+use crate::admin::segment::segment;
+use serde_json::Value;
+use std::path::Path;
+
+/// Returns up to `limit` clients, over as many pages as it takes.
+pub(super) fn clients(
+    socket: &Path,
+    (prefix, state, stuck): (&str, &str, Option<&str>),
+    limit: usize,
+) -> Result<Vec<Value>, CtlError> {
+    let stuck = stuck.map(|age| format!("&min_unacked_age={}", segment(age))).unwrap_or_default();
+    let filter = format!("state={}&prefix={}{stuck}", segment(state), segment(prefix));
+    pages(socket, &format!("/api/v1/clients?{filter}"), "clients", (limit, 1_000))
+}
+
+/// Returns up to `limit` messages of a part of a client: `inflight` or `queue`.
+pub(super) fn messages(socket: &Path, id: &str, part: &str, limit: usize) -> Result<Vec<Value>, CtlError> {
+    let path = format!("/api/v1/clients/{}/{part}?", segment(id));
+    pages(socket, &path, "messages", (limit, 256))
+}
+
+/// Returns up to `limit` rows of a listing, over as many pages of `page` rows as it takes. `path`
+/// has the query string of the filter. `field` has the rows.
+pub(super) fn pages(
+    socket: &Path,
+    path: &str,
+    field: &str,
+    (limit, page): (usize, usize),
+) -> Result<Vec<Value>, CtlError> {
+    let (mut rows, mut cursor) = (Vec::new(), String::new());
+    while rows.len() < limit {
+        let most = (limit - rows.len()).min(page);
+        let body = request(socket, "GET", &format!("{path}&limit={most}{cursor}"))?;
+        rows.extend(body[field].as_array().cloned().unwrap_or_default());
+        match body["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={}", segment(next)),
+            None => break,
+        }
+    }
+    Ok(rows)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => safe(text),
+        other => other.to_string(),
+    }
+}
+
+fn seconds(value: &Value) -> String {
+    value.as_f64().map(|seconds| format!("{seconds:.1} s")).unwrap_or_default()
+}
+
+/// Returns clients as a table.
+pub(super) fn clients_table(rows: &[Value]) -> String {
+    let cells = |row: &Value| {
+        let oldest = &row["oldest_unacknowledged"];
+        [
+            text(&row["client_id"]),
+            text(&row["version"]),
+            text(&row["state"]),
+            text(&row["in_flight"]),
+            text(&row["queued"]),
+            seconds(&oldest["age"]),
+            text(&oldest["detail"]),
+        ]
+    };
+    let columns = [
+        left("client"),
+        left("version"),
+        left("state"),
+        right("in flight"),
+        right("queued"),
+        right("oldest"),
+        left("cause"),
+    ];
+    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+/// Returns unfinished messages as a table.
+pub(super) fn messages_table(rows: &[Value]) -> String {
+    let cells = |row: &Value| {
+        let (message, wait) = (&row["message"], &row["wait"]);
+        [
+            text(&row["mid"]),
+            text(&row["packet_id"]),
+            text(&message["topic"]),
+            text(&message["qos"]),
+            text(&message["payload_bytes"]),
+            seconds(&row["age"]),
+            text(&row["transmissions"]),
+            text(&wait["reason"]),
+            text(&wait["ends_with"]),
+        ]
+    };
+    let columns = [
+        left("message"),
+        right("packet"),
+        left("topic"),
+        right("QoS"),
+        right("bytes"),
+        right("age"),
+        right("sent"),
+        left("waits"),
+        left("until"),
+    ];
+    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+/// Returns actions of operators as a table.
+pub(super) fn audit_table(body: &Value) -> String {
+    let cells = |row: &Value| {
+        [
+            text(&row["unix_ms"]),
+            text(&row["who"]),
+            text(&row["action"]),
+            text(&row["target"]),
+            text(&row["result"]),
+            text(&row["arguments"]),
+        ]
+    };
+    let columns =
+        [right("unix ms"), left("who"), left("action"), left("on"), left("result"), left("arguments")];
+    let rows = body["actions"].as_array();
+    table(columns, &rows.into_iter().flatten().map(cells).collect::<Vec<_>>())
+}

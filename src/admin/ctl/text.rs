@@ -1,0 +1,150 @@
+//! The texts that `homing ctl` prints.
+
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// Returns the JSON in lines. Characters that act on a terminal are escaped, which JSON allows.
+pub(super) fn pretty(value: &Value) -> String {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.chars().fold(String::new(), |mut out, c| {
+        if acts_on_terminal(c) && c != '\n' {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
+/// True for control characters, and for those that change the direction of text.
+fn acts_on_terminal(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Returns an object as lines of `key: value`, deeper ones indented. What is null is left out.
+pub(super) fn flat(value: &Value) -> String {
+    let mut out = String::new();
+    put(&mut out, value, 0);
+    out.trim_end().to_owned()
+}
+
+fn put(out: &mut String, value: &Value, depth: usize) {
+    let Value::Object(fields) = value else { return };
+    for (key, value) in fields {
+        let indent = "  ".repeat(depth);
+        let _ = match value {
+            Value::Null => Ok(()),
+            Value::Object(_) => {
+                let _ = writeln!(out, "{indent}{key}:");
+                put(out, value, depth + 1);
+                Ok(())
+            }
+            Value::Array(items) if items.is_empty() => writeln!(out, "{indent}{key}: none"),
+            Value::Array(items) => {
+                let _ = writeln!(out, "{indent}{key}:");
+                items.iter().try_for_each(|item| writeln!(out, "{indent}  - {}", short(item)))
+            }
+            Value::String(text) => writeln!(out, "{indent}{key}: {}", safe(text)),
+            other => writeln!(out, "{indent}{key}: {other}"),
+        };
+    }
+}
+
+/// Returns a value on one line.
+fn short(value: &Value) -> String {
+    match value {
+        Value::String(text) => safe(text),
+        Value::Object(fields) => {
+            let parts = fields.iter().filter(|(_, value)| !value.is_null());
+            let parts: Vec<String> = parts.map(|(key, value)| format!("{key} {}", short(value))).collect();
+            parts.join(", ")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Returns a text of a client without control characters, which could write on the terminal.
+pub(super) fn safe(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| if acts_on_terminal(c) { c.escape_default().collect() } else { vec![c] })
+        .collect()
+}
+
+/// A column of a table: its name, its smallest width, and the side of its texts.
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) side: Side,
+}
+
+/// The side of a column at which its texts stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Left,
+    Right,
+}
+
+/// Returns a column of texts.
+pub(super) const fn left(name: &'static str) -> Column {
+    Column { name, side: Side::Left }
+}
+
+/// Returns a column of numbers.
+pub(super) const fn right(name: &'static str) -> Column {
+    Column { name, side: Side::Right }
+}
+
+/// Returns a table whose columns are as wide as their widest cell. The last column is not filled.
+pub(super) fn table<const N: usize>(columns: [Column; N], rows: &[[String; N]]) -> String {
+    let mut widths = columns.each_ref().map(|column| column.name.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = line(&columns, &widths, columns.each_ref().map(|column| column.name));
+    for row in rows {
+        out.push('\n');
+        out += &line(&columns, &widths, row.each_ref().map(String::as_str));
+    }
+    out
+}
+
+fn line<const N: usize>(columns: &[Column; N], widths: &[usize; N], cells: [&str; N]) -> String {
+    let mut out = String::new();
+    for ((column, width), cell) in columns.iter().zip(widths).zip(cells) {
+        let filled = match column.side {
+            Side::Left => format!("{cell:<width$}  "),
+            Side::Right => format!("{cell:>width$}  "),
+        };
+        out += &filled;
+    }
+    out.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::segment::segment;
+    use serde_json::json;
+
+    #[test]
+    fn a_client_identifier_is_one_segment_of_a_url_and_writes_nothing_on_a_terminal() {
+        assert_eq!(segment("a/b c?%é"), "a%2Fb%20c%3F%25%C3%A9");
+        assert_eq!(safe("a\u{1b}[31mb\n\u{202e}"), "a\\u{1b}[31mb\\n\\u{202e}");
+        assert_eq!(pretty(&json!("a\u{9b}b")), "\"a\\u009bb\"");
+    }
+
+    #[test]
+    fn an_object_is_written_without_what_is_null() {
+        let value = json!({ "a": 1, "b": null, "c": { "d": "x" }, "e": [], "f": [{ "g": 1, "h": null }] });
+        assert_eq!(flat(&value), "a: 1\nc:\n  d: x\ne: none\nf:\n  - g 1");
+    }
+
+    #[test]
+    fn the_numbers_of_a_table_stand_below_each_other() {
+        let rows = [["a".to_owned(), "1".to_owned()], ["longer".to_owned(), "1000".to_owned()]];
+        let table = table([left("client"), right("queued")], &rows);
+        assert_eq!(table, "client  queued\na            1\nlonger    1000");
+    }
+}

@@ -1,0 +1,112 @@
+//! The names of sessions and messages in URLs.
+//!
+//! A name that is valid in this process alone carries the tag of the process. So a name from before
+//! a restart never stands for another session or message.
+
+use crate::persistence::records::EntryNumber;
+use crate::session::outbound::one_message::MessageName;
+use crate::shard::features::administration::MessageOf;
+use crate::shard::slots::SessionId;
+
+/// The tag of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ProcessTag(u32);
+
+/// The place of a session: the number of its shard, and its slot there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionPlace {
+    pub(super) shard: u8,
+    pub(super) id: SessionId,
+}
+
+impl ProcessTag {
+    /// Returns the tag for a start at this time, in milliseconds since 1970.
+    pub(super) fn of_start(unix_millis: u64) -> ProcessTag {
+        // Two starts are never 49 days and no millisecond apart in practice.
+        ProcessTag(unix_millis as u32)
+    }
+
+    /// Returns the name of a session's place.
+    pub(super) fn session_name(self, place: SessionPlace) -> String {
+        let SessionPlace { shard, id } = place;
+        format!("{shard:x}-{:x}-{:x}-{:x}", id.slot, id.generation, self.0)
+    }
+
+    /// Reads the name of a session's place; `None` if it is none of this process.
+    pub(super) fn session(self, name: &str) -> Option<SessionPlace> {
+        let [shard, slot, generation, tag] = hex_parts(name)?;
+        let shard = u8::try_from(shard).ok()?;
+        (tag == u64::from(self.0)).then_some(SessionPlace { shard, id: session_id(slot, generation)? })
+    }
+
+    /// Returns the name of an unfinished message of a session.
+    pub(super) fn message_name(self, session: SessionId, name: MessageName) -> String {
+        let (kind, number) = match name {
+            MessageName::Stored(EntryNumber(number)) => return format!("e{number:x}"),
+            MessageName::InFlight(number) => ('f', number),
+            MessageName::Queued(number) => ('q', number),
+        };
+        format!("{kind}{number:x}-{:x}-{:x}-{:x}", session.slot, session.generation, self.0)
+    }
+
+    /// Reads the name of an unfinished message; `None` if it is none of this process.
+    pub(super) fn message(self, name: &str) -> Option<MessageOf> {
+        let (kind, rest) = (name.get(..1)?, name.get(1..)?);
+        if kind == "e" {
+            let number = u64::from_str_radix(rest, 16).ok()?;
+            return Some(MessageOf { session: None, name: MessageName::Stored(EntryNumber(number)) });
+        }
+        let [number, slot, generation, tag] = hex_parts(rest)?;
+        let name = match kind {
+            "f" => MessageName::InFlight(number),
+            "q" => MessageName::Queued(number),
+            _ => return None,
+        };
+        (tag == u64::from(self.0)).then_some(MessageOf { session: Some(session_id(slot, generation)?), name })
+    }
+}
+
+fn session_id(slot: u64, generation: u64) -> Option<SessionId> {
+    Some(SessionId::new(u32::try_from(slot).ok()?, u32::try_from(generation).ok()?))
+}
+
+fn hex_parts(text: &str) -> Option<[u64; 4]> {
+    let mut parts = text.split('-').map(|part| u64::from_str_radix(part, 16).ok());
+    let four = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(four)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_back_in_its_own_process_alone() {
+        let (tag, later) = (ProcessTag::of_start(1_000), ProcessTag::of_start(2_000));
+        let id = SessionId::new(70_000, 3);
+        let place = SessionPlace { shard: 2, id };
+        assert_eq!(tag.session(&tag.session_name(place)), Some(place));
+        assert_eq!(later.session(&tag.session_name(place)), None);
+        for name in [MessageName::InFlight(9), MessageName::Queued(0)] {
+            let text = tag.message_name(id, name);
+            assert_eq!(tag.message(&text), Some(MessageOf { session: Some(id), name }));
+            assert_eq!(later.message(&text), None);
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_stored_delivery_outlasts_the_process() {
+        let name = MessageName::Stored(EntryNumber(77));
+        let text = ProcessTag::of_start(1).message_name(SessionId::new(0, 0), name);
+        assert_eq!(ProcessTag::of_start(2).message(&text), Some(MessageOf { session: None, name }));
+    }
+
+    #[test]
+    fn anything_else_is_no_name() {
+        let tag = ProcessTag::of_start(1);
+        for other in ["", "é", "e", "ex", "f1-1-1", "f1-1-1-1-1", "g1-1-1-1", "f1-fffffffff-1-1"] {
+            assert_eq!(tag.message(other), None, "{other}");
+            assert_eq!(tag.session(other), None, "{other}");
+        }
+    }
+}

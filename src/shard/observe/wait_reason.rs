@@ -1,0 +1,205 @@
+//! The reason why a message has not reached its receiver yet, and the end of the wait.
+
+use crate::mqtt::packet::{PacketId, QoS};
+use crate::session::outbound::in_flight_packet::InFlightView;
+use crate::session::outbound::stall::{SocketView, StallCause};
+use crate::session::outbound::transmission::Transmission;
+use crate::session::redelivery_policy::RedeliveryPolicy;
+use crate::shard::connection::Connection;
+use crate::shard::core::Core;
+use crate::shard::session_entry::SessionEntry;
+use crate::time::Instant;
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// The reason why one message waits for one receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitReason {
+    /// The receiver is away. Its session ends at this time, or never.
+    ReceiverAway(Instant),
+    /// The in-flight window is full. An acknowledgement makes room: that of this packet, the oldest
+    /// one, of this age.
+    WindowFull(Option<(PacketId, Duration)>),
+    /// This number of messages of the same queue comes first.
+    Behind(usize),
+    /// The socket takes no bytes. The connection is closed at this time.
+    SocketBlocked(Instant),
+    /// The message was in flight when the receiver left. This number of older ones is sent again
+    /// first.
+    OlderFirst(usize),
+    /// The receiver was sent the message, and has not acknowledged it.
+    Unacknowledged(SentPacket),
+    /// The receiver has the message. At QoS 2 it still owes PUBCOMP.
+    AwaitingPubcomp(SentPacket),
+    /// The packet waits until the store has committed its record.
+    Committing,
+    /// The message is in the store alone, and comes into memory page by page.
+    ReadingBack,
+    /// The queue is full. The message waits for room until this time.
+    Held(Instant),
+}
+
+/// A packet without its acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    /// The time at which `then` happens; [`Instant::NEVER`] for never.
+    pub due: Instant,
+    /// The action at `due`.
+    pub then: AtDeadline,
+    /// The holder of the packet. [`StallCause::Application`] until [`Self::diagnose`] is called.
+    pub cause: StallCause,
+    end_offset: u64,
+}
+
+impl SentPacket {
+    /// Finds the holder of the packet. The peer's kernel has the stream up to `peer_has`.
+    pub fn diagnose(&mut self, peer_has: u64, view: SocketView) {
+        self.cause = StallCause::of(self.end_offset, peer_has, view);
+    }
+}
+
+/// The action of the broker if an acknowledgement does not come in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtDeadline {
+    /// The packet is sent again.
+    Resend,
+    /// The connection is closed. The message is sent again when the client returns.
+    Disconnect,
+    /// An event and a log line say so.
+    Report,
+}
+
+impl AtDeadline {
+    /// Returns the word in an answer.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AtDeadline::Resend => "resend",
+            AtDeadline::Disconnect => "disconnect",
+            AtDeadline::Report => "report",
+        }
+    }
+}
+
+impl WaitReason {
+    /// Returns the word in an answer.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            WaitReason::ReceiverAway(_) => "receiver_away",
+            WaitReason::WindowFull(_) => "window_full",
+            WaitReason::Behind(_) => "behind",
+            WaitReason::SocketBlocked(_) => "socket_blocked",
+            WaitReason::OlderFirst(_) => "older_first",
+            WaitReason::Unacknowledged(_) => "unacknowledged",
+            WaitReason::AwaitingPubcomp(_) => "awaiting_pubcomp",
+            WaitReason::Committing => "committing",
+            WaitReason::ReadingBack => "reading_back",
+            WaitReason::Held(_) => "held",
+        }
+    }
+
+    /// Returns the sent packet, to diagnose it.
+    pub fn sent_mut(&mut self) -> Option<&mut SentPacket> {
+        match self {
+            WaitReason::Unacknowledged(sent) | WaitReason::AwaitingPubcomp(sent) => Some(sent),
+            _ => None,
+        }
+    }
+}
+
+/// One receiver, whose messages wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting<'a> {
+    now: Instant,
+    entry: &'a SessionEntry,
+    /// The connection, and the time at which it is closed if its socket takes no bytes.
+    connection: Option<(&'a Connection, Instant)>,
+    core: &'a Core,
+}
+
+impl<'a> Waiting<'a> {
+    /// Looks at the messages of one session.
+    pub(crate) fn new(now: Instant, entry: &'a SessionEntry, core: &'a Core) -> Waiting<'a> {
+        let connection = entry
+            .connection
+            .and_then(|id| Some((core.connections.get(id)?, core.connections.write_deadline(id))));
+        Waiting { now, entry, connection, core }
+    }
+
+    /// Returns why a message in flight waits. `older` is the number of messages that are sent again
+    /// before it.
+    pub(crate) fn in_flight(&self, view: &InFlightView<'_>, older: usize) -> WaitReason {
+        let Some((connection, closes)) = self.connection else {
+            return WaitReason::ReceiverAway(self.entry.ends);
+        };
+        if !view.sent_here {
+            return WaitReason::OlderFirst(older);
+        }
+        let outbox = &connection.wire.outbox;
+        let end = view.transmission.end_offset;
+        if end > outbox.written() + outbox.writable() as u64 {
+            return WaitReason::Committing;
+        }
+        if end > outbox.written() {
+            return WaitReason::SocketBlocked(closes);
+        }
+        let sent = self.sent(view, connection);
+        if view.delivery.is_some() {
+            WaitReason::Unacknowledged(sent)
+        } else {
+            WaitReason::AwaitingPubcomp(sent)
+        }
+    }
+
+    fn sent(&self, view: &InFlightView<'_>, connection: &Connection) -> SentPacket {
+        let Transmission { due, end_offset, .. } = *view.transmission;
+        let session = &self.entry.session;
+        let redelivery = session.sender.redelivery();
+        let policy = match view.delivery {
+            Some(delivery) => redelivery.of(delivery.message.topic()),
+            None => Cow::Borrowed(&redelivery.own),
+        };
+        let then = if connection.wire.version.is_v5() {
+            let disconnects = policy.ack.on_timeout.disconnects(session.outlives());
+            if disconnects { AtDeadline::Disconnect } else { AtDeadline::Report }
+        } else if is_spent(view.transmission, &policy) {
+            AtDeadline::Disconnect
+        } else {
+            AtDeadline::Resend
+        };
+        SentPacket { due, then, cause: StallCause::Application, end_offset }
+    }
+
+    /// Returns why a queued message waits. `ahead` is the number of messages before it in the
+    /// queue.
+    pub(crate) fn queued(&self, qos: QoS, ahead: usize) -> WaitReason {
+        let Some((connection, closes)) = self.connection else {
+            return WaitReason::ReceiverAway(self.entry.ends);
+        };
+        if ahead > 0 {
+            return WaitReason::Behind(ahead);
+        }
+        let (sender, policy) = (&self.entry.session.sender, &self.core.settings.session.send);
+        let outbox = &connection.wire.outbox;
+        if outbox.len() >= policy.outbox {
+            let is_held = outbox.writable() < outbox.len();
+            return if is_held { WaitReason::Committing } else { WaitReason::SocketBlocked(closes) };
+        }
+        if qos != QoS::AtMostOnce && !sender.has_quota(&connection.wire, policy) {
+            let oldest = sender.oldest_unacknowledged(self.now);
+            return WaitReason::WindowFull(oldest.map(|stall| (stall.packet_id, stall.age)));
+        }
+        WaitReason::Behind(0)
+    }
+
+    /// Returns why a message waits whose content is in the store alone.
+    pub(crate) fn parked(&self) -> WaitReason {
+        match self.connection {
+            Some(_) => WaitReason::ReadingBack,
+            None => WaitReason::ReceiverAway(self.entry.ends),
+        }
+    }
+}
+
+fn is_spent(transmission: &Transmission, policy: &RedeliveryPolicy) -> bool {
+    policy.retry.attempts > 0 && transmission.attempts >= policy.retry.attempts
+}

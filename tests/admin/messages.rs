@@ -1,0 +1,250 @@
+//! The messages of one client: why each waits, and what an operator does with it.
+
+use crate::api::Administered;
+use crate::support::packet::Kind;
+use crate::support::property::Property;
+use crate::support::{Connect, Message, RawClient, Version};
+use serde_json::Value;
+
+const STORED: [&str; 0] = [];
+
+/// Returns the messages of a part of a client, `inflight` or `queue`.
+pub fn messages(broker: &Administered, part: &str, client: &str) -> Vec<Value> {
+    let (code, text) = broker.ctl(&["--json", part, client]);
+    assert_eq!(code, Some(0), "{text}");
+    serde_json::from_str(&text).expect("a list")
+}
+
+fn word<'a>(row: &'a Value, key: &str) -> &'a str {
+    row[key].as_str().unwrap_or_else(|| panic!("{key} in {row}"))
+}
+
+fn reasons(rows: &[Value]) -> Vec<&str> {
+    rows.iter().map(|row| word(&row["wait"], "reason")).collect()
+}
+
+/// Connects a client with a session that stays, subscribed to `pumps/#`.
+fn subscriber(broker: &Administered, version: Version, qos: u8) -> RawClient {
+    let mut client = RawClient::connect(broker.mqtt, &Connect::persistent(version, "pump"));
+    client.subscribe(&[("pumps/#", qos)]);
+    client
+}
+
+fn publish(broker: &Administered, payloads: &[&str], qos: u8) {
+    let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V311, "app"));
+    for payload in payloads {
+        publisher.deliver(&Message::new("pumps/7/set", payload).qos(qos));
+    }
+    publisher.disconnect();
+}
+
+#[test]
+fn each_message_of_a_client_has_the_reason_why_it_waits() {
+    let broker = Administered::start_with(&["--ephemeral", "--set", "limits.in_flight=2"]);
+    let mut client = subscriber(&broker, Version::V311, 1);
+    publish(&broker, &["1", "2", "3", "4"], 1);
+    client.expect_publishes(2);
+    let (in_flight, queue) = (messages(&broker, "inflight", "pump"), messages(&broker, "queue", "pump"));
+    assert_eq!(reasons(&in_flight), ["unacknowledged", "unacknowledged"]);
+    assert_eq!(reasons(&queue), ["window_full", "behind"]);
+    assert_eq!(in_flight[0]["wait"]["then"], "resend");
+    assert_eq!(queue[0]["wait"]["oldest_packet_id"], 1);
+    client.vanish();
+    while broker.ctl(&["client", "pump"]).1.contains("state: connected") {}
+    for part in ["inflight", "queue"] {
+        assert_eq!(reasons(&messages(&broker, part, "pump")), ["receiver_away", "receiver_away"]);
+    }
+}
+
+#[test]
+fn a_page_of_messages_begins_behind_the_one_before_it() {
+    let broker = Administered::start();
+    let client = subscriber(&broker, Version::V311, 1);
+    client.disconnect();
+    publish(&broker, &["1", "2", "3", "4", "5"], 1);
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/clients/pump/queue?limit=2{cursor}");
+        let (status, answer) = broker.ask("GET", &path, &broker.viewer);
+        assert_eq!(status, 200, "{answer}");
+        let body: Value =
+            serde_json::from_str(answer.split("\r\n\r\n").nth(1).expect("a body")).expect("JSON");
+        seen.extend(body["messages"].as_array().expect("rows").iter().map(|row| word(row, "mid").to_owned()));
+        match body["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 5);
+    seen.dedup();
+    assert_eq!(seen.len(), 5);
+    assert_eq!(broker.ask("GET", "/api/v1/clients/pump/queue?cursor=x", &broker.viewer).0, 400);
+    assert_eq!(broker.ask("GET", "/api/v1/clients/pump/queue?limit=0", &broker.viewer).0, 400);
+}
+
+#[test]
+fn a_3_1_1_client_gets_its_messages_again_on_its_connection() {
+    let broker = Administered::start();
+    let mut client = subscriber(&broker, Version::V311, 1);
+    publish(&broker, &["1", "2"], 1);
+    client.expect_publishes(2);
+    let (code, text) = broker.ctl(&["redeliver", "pump", "--by", "resend"]);
+    assert_eq!((code, text.trim()), (Some(0), "2 packets were sent again"));
+    let again = client.expect_publishes(2);
+    assert!(again.iter().all(|publish| publish.dup));
+    assert_eq!([&*again[0].payload, &*again[1].payload], [b"1", b"2"]);
+}
+
+#[test]
+fn a_5_0_client_is_sent_nothing_again_on_its_connection_and_auto_disconnects_it() {
+    let broker = Administered::start();
+    let mut client = subscriber(&broker, Version::V5, 1);
+    publish(&broker, &["1"], 1);
+    client.expect_publish();
+    // 5.0 [MQTT-4.4.0-1]
+    let (status, answer) = broker.ask("POST", "/api/v1/clients/pump/redeliver?by=resend", &broker.operator);
+    assert!(status == 409 && answer.contains("resend-forbidden"), "{answer}");
+    let (code, text) = broker.ctl(&["redeliver", "pump"]);
+    assert!(code == Some(0) && text.contains("disconnected"), "{text}");
+    client.expect_disconnected(0x98);
+    let mut back = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, "pump").clean(false));
+    assert!(back.expect_publish().dup);
+    assert_eq!(broker.ask("POST", "/api/v1/clients/pump/redeliver?by=x", &broker.operator).0, 400);
+}
+
+#[test]
+fn a_session_that_ends_with_its_connection_is_not_disconnected_for_a_redelivery() {
+    let broker = Administered::start();
+    let mut client = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "pump"));
+    client.subscribe(&[("pumps/#", 1)]);
+    publish(&broker, &["1"], 1);
+    client.expect_publish();
+    let (status, answer) = broker.ask("POST", "/api/v1/clients/pump/redeliver", &broker.operator);
+    assert!(status == 409 && answer.contains("session-ends"), "{answer}");
+}
+
+#[test]
+fn a_skipped_message_is_gone_and_the_next_one_follows() {
+    let broker = Administered::start_with(&["--ephemeral", "--set", "limits.in_flight=1"]);
+    let mut client = subscriber(&broker, Version::V311, 1);
+    publish(&broker, &["1", "2", "3"], 1);
+    let first = client.expect_publish();
+    let stuck = messages(&broker, "inflight", "pump");
+    let (code, text) = broker.ctl(&["skip", "pump", word(&stuck[0], "mid"), "--note", "it is broken"]);
+    assert_eq!(code, Some(0), "{text}");
+    let second = client.expect_publish();
+    assert_eq!(second.payload, b"2");
+    // The late acknowledgement of the first message finishes nothing.
+    client.ack(Kind::Puback, first.id);
+    let queued = messages(&broker, "queue", "pump");
+    let (code, text) = broker.ctl(&["skip", "pump", word(&queued[0], "mid")]);
+    assert_eq!(code, Some(0), "{text}");
+    client.ack(Kind::Puback, second.id);
+    client.settle();
+    assert!(messages(&broker, "inflight", "pump").is_empty());
+    let (code, text) = broker.ctl(&["skip", "pump", word(&stuck[0], "mid")]);
+    assert!(code == Some(1) && text.contains("no such message"), "{text}");
+    let (_, audit) = broker.ctl(&["audit"]);
+    assert!(audit.contains("it is broken") && audit.contains("NoSuchMessage"), "{audit}");
+}
+
+#[test]
+fn the_quota_of_a_skipped_message_of_a_5_0_client_is_free_with_its_next_connection() {
+    let broker = Administered::start();
+    let connect = Connect::persistent(Version::V5, "pump").clean(false).with(Property::ReceiveMaximum(1));
+    let mut client = RawClient::connect(broker.mqtt, &connect);
+    client.subscribe(&[("pumps/#", 1)]);
+    publish(&broker, &["1", "2"], 1);
+    client.expect_publish();
+    let stuck = messages(&broker, "inflight", "pump");
+    assert_eq!(broker.ctl(&["skip", "pump", word(&stuck[0], "mid")]).0, Some(0));
+    // 5.0 [MQTT-3.3.4-9]: the client may still count the message.
+    client.settle();
+    assert_eq!(reasons(&messages(&broker, "queue", "pump")), ["window_full"]);
+    client.vanish();
+    let mut back = RawClient::connect(broker.mqtt, &connect);
+    assert_eq!(back.expect_publish().payload, b"2");
+}
+
+#[test]
+fn a_message_that_its_receiver_has_is_not_skipped() {
+    let broker = Administered::start();
+    let mut client = subscriber(&broker, Version::V311, 2);
+    publish(&broker, &["1"], 2);
+    let publish = client.expect_publish();
+    let mid = word(&messages(&broker, "inflight", "pump")[0], "mid").to_owned();
+    client.ack(Kind::Pubrec, publish.id);
+    client.expect_ack(Kind::Pubrel, publish.id);
+    let path = format!("/api/v1/clients/pump/messages/{mid}/skip");
+    let (status, answer) = broker.ask("POST", &path, &broker.operator);
+    assert!(status == 409 && answer.contains("already-received"), "{answer}");
+    assert_eq!(reasons(&messages(&broker, "inflight", "pump")), ["awaiting_pubcomp"]);
+    client.ack(Kind::Pubcomp, publish.id);
+    client.settle();
+    assert_eq!(broker.ask("POST", &path, &broker.operator).0, 404);
+}
+
+#[test]
+fn a_parked_message_is_a_dead_letter_whatever_the_policy_says() {
+    let broker = Administered::start();
+    let mut undertaker = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "undertaker"));
+    undertaker.subscribe(&[("$dead/#", 1)]);
+    let mut client = subscriber(&broker, Version::V5, 1);
+    publish(&broker, &["1"], 1);
+    client.expect_publish();
+    let mid = word(&messages(&broker, "inflight", "pump")[0], "mid").to_owned();
+    let (code, text) = broker.ctl(&["park", "pump", &mid]);
+    assert_eq!(code, Some(0), "{text}");
+    let letter = undertaker.expect_publish();
+    assert_eq!((&*letter.topic, &*letter.payload), ("$dead/pump/pumps/7/set", &b"1"[..]));
+    assert!(
+        letter.properties.contains(&Property::User("cause".to_owned(), "parked".to_owned())),
+        "{letter:?}"
+    );
+}
+
+#[test]
+fn a_park_and_a_skip_that_were_answered_survive_kill_9() {
+    let mut broker = Administered::start_with(&STORED);
+    let keeper = Connect::persistent(Version::V5, "keeper").clean(false);
+    let mut letters = RawClient::connect(broker.mqtt, &keeper);
+    letters.subscribe(&[("$dead/#", 1)]);
+    letters.vanish();
+    let client = subscriber(&broker, Version::V311, 1);
+    client.disconnect();
+    publish(&broker, &["parked", "skipped", "stays"], 1);
+    let queue = messages(&broker, "queue", "pump");
+    assert_eq!(broker.ctl(&["park", "pump", word(&queue[0], "mid")]).0, Some(0));
+    assert_eq!(broker.ctl(&["skip", "pump", word(&queue[1], "mid")]).0, Some(0));
+    broker.kill_and_start(&STORED);
+    // A stored message has the same name in the next process.
+    let again = messages(&broker, "queue", "pump");
+    let names: Vec<&str> = again.iter().map(|row| word(row, "mid")).collect();
+    assert_eq!(names, [word(&queue[2], "mid")]);
+    let mut letters = RawClient::connect(broker.mqtt, &keeper);
+    assert_eq!(letters.expect_publish().payload, b"parked");
+    let mut back = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V311, "pump").clean(false));
+    assert_eq!(back.expect_publish().payload, b"stays");
+    back.settle();
+    letters.settle();
+}
+
+#[test]
+fn a_client_whose_identifier_is_too_long_for_a_url_is_named_by_its_place() {
+    let broker = Administered::start();
+    let id = "x".repeat(60_000);
+    let mut client = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, &id));
+    let (_, text) = broker.ctl(&["--json", "clients"]);
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("a list");
+    let path = format!("/api/v1/clients/-?ref={}", word(&rows[0], "ref"));
+    let (status, answer) = broker.ask("GET", &path, &broker.viewer);
+    assert!(status == 200 && answer.contains(&id), "{status}");
+    let path = format!("/api/v1/clients/-/disconnect?ref={}", word(&rows[0], "ref"));
+    assert_eq!(broker.ask("POST", &path, &broker.operator).0, 204);
+    client.expect_disconnected(0x98);
+    // A ref never stands for the next session of its slot.
+    let path = format!("/api/v1/clients/-?ref={}", word(&rows[0], "ref"));
+    assert_eq!(broker.ask("DELETE", &path, &broker.operator).0, 204);
+    let _next = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, &id));
+    assert_eq!(broker.ask("GET", &path, &broker.viewer).0, 404);
+}
