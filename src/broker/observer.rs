@@ -7,12 +7,16 @@ use super::open_listener::OpenListener;
 use super::question::{AskShard, CommandShard, ShardAnswer};
 use super::shard_actor::ShardActor;
 use super::statistics::BrokerStatistics;
+use crate::expiry::actor::ExpiryActor;
+use crate::expiry::message::CountKeys;
+use crate::expiry::queue::WheelCount;
 use crate::shard::features::administration::{CommandOutcome, OperatorCommand};
 use crate::shard::observe::query::Query;
 use crate::shard::{SharedState, shard_of};
 use actix::{Addr, Handler, Message};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Time for the answer of a shard.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -24,6 +28,7 @@ pub struct Observer {
     shared: Arc<SharedState>,
     listeners: Arc<[OpenListener]>,
     shards: Arc<[Addr<ShardActor>]>,
+    expiry: Addr<ExpiryActor>,
 }
 
 /// The shard did not answer in time, or the broker stops.
@@ -36,8 +41,9 @@ impl Observer {
         shared: Arc<SharedState>,
         listeners: Arc<[OpenListener]>,
         shards: &[Addr<ShardActor>],
+        expiry: Addr<ExpiryActor>,
     ) -> Observer {
-        Observer { statistics, shared, listeners, shards: shards.into() }
+        Observer { statistics, shared, listeners, shards: shards.into(), expiry }
     }
 
     /// Returns the number of shards.
@@ -67,6 +73,18 @@ impl Observer {
     /// There is no such shard, it does not answer within two seconds, or the broker stops.
     pub async fn ask(&self, shard: usize, query: Query) -> Result<ShardAnswer, NoAnswer> {
         self.send(shard, AskShard(query)).await
+    }
+
+    /// Counts the deadlines by bucket and kind. Costs the expiry actor 5 ms for each million keys, in
+    /// stretches; so ask once a second at most.
+    ///
+    /// # Errors
+    /// The actor does not answer within two seconds, or the broker stops.
+    pub async fn count_deadlines(&self) -> Result<Arc<WheelCount>, NoAnswer> {
+        let (reply, answer) = oneshot::channel();
+        self.expiry.do_send(CountKeys { reply });
+        let answer = tokio::time::timeout(ANSWER, answer).await;
+        answer.map_err(|_| NoAnswer)?.map_err(|_| NoAnswer)
     }
 
     async fn send<M>(&self, shard: usize, message: M) -> Result<M::Result, NoAnswer>

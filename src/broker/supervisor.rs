@@ -155,7 +155,8 @@ impl Supervisor {
 
     /// Returns the view of this broker for its operators.
     pub(super) fn observer(&self, listeners: Arc<[OpenListener]>) -> Observer {
-        Observer::new(Arc::clone(&self.statistics), Arc::clone(&self.shared), listeners, &self.shards)
+        let (statistics, shared) = (Arc::clone(&self.statistics), Arc::clone(&self.shared));
+        Observer::new(statistics, shared, listeners, &self.shards, self.expiry.clone())
     }
 
     /// Returns the text of a dump, or one line that says why there is none.

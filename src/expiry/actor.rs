@@ -11,10 +11,10 @@
 
 use super::deadline::DeadlineKind;
 use super::message::{
-    ExpiredDeadline, ExpiredDeadlines, ExpiryInspection, Inspect, PollNow, Register, RegisteredDeadlines,
-    Survey,
+    CountKeys, ExpiredDeadline, ExpiredDeadlines, ExpiryInspection, Inspect, PollNow, Register,
+    RegisteredDeadlines, Survey,
 };
-use super::queue::{self, DeadlineKey, ExpiryQueue, More};
+use super::queue::{self, DeadlineKey, ExpiryQueue, More, WheelCount};
 use super::slot::SlotSpace;
 use super::statistics::{AHEAD, ExpiryStatistics};
 use crate::clock;
@@ -24,6 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
 /// The longest sleep. The timer of a sleep stands still while the machine is suspended; deadlines
@@ -47,6 +48,8 @@ pub struct ExpiryActor {
     /// The keys of one round. Empty between rounds; kept for its allocation.
     polled: Vec<DeadlineKey>,
     batches: Vec<Vec<ExpiredDeadline>>,
+    /// Those who wait for the count that is under way.
+    askers: Vec<oneshot::Sender<Arc<WheelCount>>>,
 }
 
 impl ExpiryActor {
@@ -69,6 +72,7 @@ impl ExpiryActor {
             wake: None,
             rounds: 0,
             polled: Vec::new(),
+            askers: Vec::new(),
         }
     }
 
@@ -160,6 +164,38 @@ impl Handler<CountOn> for ExpiryActor {
         match self.queue.survey(&mut survey) {
             More::Due => ctx.notify(CountOn(survey)),
             More::Nothing => self.statistics.surveyed(survey.due),
+        }
+    }
+}
+
+impl Handler<CountKeys> for ExpiryActor {
+    type Result = ();
+
+    fn handle(&mut self, CountKeys { reply }: CountKeys, ctx: &mut Self::Context) {
+        self.askers.push(reply);
+        if self.askers.len() == 1 {
+            self.queue.begin_count(self.slots);
+            ctx.notify(CountKeysOn);
+        }
+    }
+}
+
+/// The rest of a count by bucket, which continues after all other messages.
+struct CountKeysOn;
+
+impl actix::Message for CountKeysOn {
+    type Result = ();
+}
+
+impl Handler<CountKeysOn> for ExpiryActor {
+    type Result = ();
+
+    fn handle(&mut self, _: CountKeysOn, ctx: &mut Self::Context) {
+        let Some(count) = self.queue.count_on() else { return ctx.notify(CountKeysOn) };
+        let count = Arc::<WheelCount>::from(count);
+        for asker in self.askers.drain(..) {
+            // One that has stopped waiting needs no answer.
+            let _ = asker.send(Arc::clone(&count));
         }
     }
 }

@@ -3,8 +3,11 @@
 
 use super::deadline::DeadlineKind;
 pub use super::deadline::Registration;
+use super::queue::WheelCount;
 use crate::time::Instant;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// The registrations of one turn of a shard.
 ///
@@ -76,6 +79,20 @@ impl actix::Message for PollNow {
 pub struct Survey;
 
 impl actix::Message for Survey {
+    type Result = ();
+}
+
+/// Asks the expiry actor for the keys of each bucket by kind.
+///
+/// The actor counts in stretches of 0.3 ms and makes way for other work between them. So no
+/// deadline is later for it. Callers that ask while a count is under way share its result.
+#[derive(Debug)]
+pub struct CountKeys {
+    /// The way back.
+    pub reply: oneshot::Sender<Arc<WheelCount>>,
+}
+
+impl actix::Message for CountKeys {
     type Result = ();
 }
 

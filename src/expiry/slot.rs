@@ -44,6 +44,11 @@ impl SlotSpace {
         // Fits: the value is below `shards`, which was made from a `u16`.
         (shard as u16, DeadlineKind::ALL[(blocks % kinds) as usize], local)
     }
+
+    /// Returns the kind of a number from [`SlotSpace::global`].
+    pub fn kind(self, global: u32) -> DeadlineKind {
+        self.local(global).1
+    }
 }
 
 #[cfg(test)]

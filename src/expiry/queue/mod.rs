@@ -19,12 +19,15 @@ mod bucket;
 mod index;
 #[cfg(test)]
 mod tests;
+mod wheel;
 
+use super::slot::SlotSpace;
 use crate::time::Instant;
 use bucket::Bucket;
 use index::{Cell, Index};
 use std::collections::BTreeMap;
 use std::time::Duration;
+pub use wheel::{KeysByKind, WheelCount};
 
 /// Buckets in the ring: 256 s with a tick of 250 ms. So keep alives and all but the longest retry
 /// intervals stay within one round. The bucket heads take 32 KiB.
@@ -82,6 +85,8 @@ pub struct ExpiryQueue {
     /// while no poll of the bucket has begun.
     unseen: Option<u32>,
     len: usize,
+    /// The count by bucket and kind, while one is made.
+    count: Option<Box<WheelCount>>,
 }
 
 impl ExpiryQueue {
@@ -101,6 +106,7 @@ impl ExpiryQueue {
             next: (now.as_millis() / interval_ms).saturating_add(1),
             unseen: None,
             len: 0,
+            count: None,
         }
     }
 
@@ -153,6 +159,9 @@ impl ExpiryQueue {
         // would be wrong.
         if old.is_registered() {
             self.leave(old);
+        }
+        if let Some(count) = &mut self.count {
+            count.moved(key.slot, old.is_registered().then_some(old.tick), Some(open));
         }
         let position = self.bucket_of(open).push(key.slot);
         let new = Cell { tick: open, generation: key.generation, position };
@@ -269,6 +278,22 @@ impl ExpiryQueue {
         }
     }
 
+    /// Starts a count of all keys by bucket and kind, unless one is under way. `slots` is the
+    /// numbering of the keys' slots.
+    pub fn begin_count(&mut self, slots: SlotSpace) {
+        if self.count.is_none() {
+            let span = self.buckets.len() - 1;
+            self.count = Some(Box::new(WheelCount::new(slots, self.interval_ms, self.next, span)));
+        }
+    }
+
+    /// Continues the count with the next 65,536 slots, some 0.3 ms. Returns the count at its end,
+    /// when it has every key once.
+    pub fn count_on(&mut self) -> Option<Box<WheelCount>> {
+        let is_done = self.count.as_mut()?.count_on(&self.index);
+        if is_done { self.count.take() } else { None }
+    }
+
     /// Returns the number of buckets with keys. Buckets of several rounds share one place. Looks at
     /// each bucket head.
     pub fn buckets_in_use(&self) -> usize {
@@ -330,6 +355,9 @@ impl ExpiryQueue {
         self.leave(cell);
         self.index.remove(key.slot);
         self.len -= 1;
+        if let Some(count) = &mut self.count {
+            count.moved(key.slot, Some(cell.tick), None);
+        }
         true
     }
 
@@ -372,7 +400,11 @@ impl ExpiryQueue {
         // From the end down, so that a last slot that fills a hole was always looked at before.
         for position in (left..unseen).rev() {
             let slot = bucket.slot(position);
+            let before = self.count.is_some().then(|| self.index.cell(slot).tick);
             let Some(generation) = self.index.take_due(slot, passed) else { continue };
+            if let Some(count) = &mut self.count {
+                count.moved(slot, before, None);
+            }
             out.push(DeadlineKey { slot, generation });
             if position + 1 == bucket.len() {
                 bucket.pop();

@@ -1,6 +1,7 @@
 //! The queue by example, then against a naive model.
 
 use super::*;
+use crate::expiry::deadline::DeadlineKind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -132,6 +133,77 @@ fn a_survey_in_stretches_counts_every_key_once() {
         calls += 1;
     }
     assert_eq!((survey.due, calls), ([5, 6], 4));
+}
+
+/// Counts to the end, with `change` between the stretches.
+fn counted(queue: &mut ExpiryQueue, mut change: impl FnMut(&mut ExpiryQueue)) -> WheelCount {
+    queue.begin_count(SlotSpace::new(1));
+    loop {
+        match queue.count_on() {
+            Some(count) => return *count,
+            None => change(queue),
+        }
+    }
+}
+
+fn sums(count: &WheelCount) -> Vec<(u64, u32)> {
+    let all = count.buckets().map(|(end, keys)| (end.as_millis(), keys.iter().sum()));
+    all.filter(|(_, keys)| *keys > 0).collect()
+}
+
+#[test]
+fn a_count_has_the_keys_of_each_bucket_by_kind_and_those_of_later_rounds_apart() {
+    let mut queue = queue();
+    let slots = SlotSpace::new(1);
+    let [first, second] = [DeadlineKind::ALL[0], DeadlineKind::ALL[1]];
+    queue.update(key(slots.global(0, first, 7)), at(5));
+    queue.update(key(slots.global(0, second, 7)), at(9));
+    queue.update(key(slots.global(0, second, 8)), at(25));
+    queue.update(key(slots.global(0, first, 9)), at(5 + 3 * INTERVAL * u64::from(SHORT)));
+    let count = counted(&mut queue, |_| ());
+    assert_eq!(sums(&count), [(10, 2), (30, 1)]);
+    let (_, keys) = count.buckets().next().expect("a bucket");
+    assert_eq!((keys[first as usize], keys[second as usize]), (1, 1));
+    assert_eq!((count.later()[first as usize], count.overdue(), count.keys()), (1, &[0; 5], 4));
+    assert!(due(&mut queue, 500).len() == 4);
+    queue.update(key(3), at(100));
+    assert_eq!(counted(&mut queue, |_| ()).overdue().iter().sum::<u32>(), 1, "late");
+}
+
+#[test]
+fn a_count_of_a_million_keys_is_exact_while_they_move_expire_and_go() {
+    const KEYS: u32 = 1_000_000;
+    let mut queue = ExpiryQueue::new(Duration::from_millis(250), at(0));
+    let place = |n: u32| at(u64::from(n.wrapping_mul(2_654_435_761) % 300_000));
+    for slot in 0..KEYS {
+        queue.update(key(slot), place(slot));
+    }
+    let (mut round, mut out) = (0, Vec::new());
+    let count = counted(&mut queue, |queue| {
+        round += 1;
+        for n in 0..20_000_u32 {
+            let slot = (n * 7_919 + round) % KEYS;
+            if n % 4 == 0 {
+                queue.remove(key(slot));
+            } else {
+                queue.update(key(if n % 4 == 1 { slot + KEYS } else { slot }), place(slot ^ round));
+            }
+        }
+        queue.poll(at(u64::from(round) * 500), 5_000, &mut out);
+    });
+    assert!(round > 10, "{round}");
+    assert_eq!(count.keys(), queue.len() as u64);
+    // The late bucket shows in a dump with the last polled bucket.
+    let (span_end, _) = count.buckets().last().expect("buckets");
+    let ring = queue.dump().into_iter().filter(|(end, _)| *end <= span_end);
+    let in_ring: usize = ring.map(|(_, keys)| keys).sum();
+    let counted: u32 = count.buckets().flat_map(|(_, keys)| keys).chain(count.overdue()).sum();
+    assert_eq!(counted as usize, in_ring);
+    let sizes: HashMap<u64, usize> = queue.dump().into_iter().map(|(end, n)| (end.as_millis(), n)).collect();
+    let open = queue.next_boundary().expect("keys").as_millis();
+    for (end, keys) in sums(&count).into_iter().filter(|(end, _)| *end > open) {
+        assert_eq!(sizes.get(&end), Some(&(keys as usize)), "the bucket that ends at {end} ms");
+    }
 }
 
 #[test]
@@ -354,6 +426,8 @@ proptest! {
             model.step(&mut queue, step);
             prop_assert_eq!(queue.len(), model.registered.len());
         }
+        let count = counted(&mut queue, |_| ());
+        prop_assert_eq!(count.keys(), model.registered.len() as u64);
         let left = queue.len();
         prop_assert_eq!(queue.dump().iter().map(|(_, size)| size).sum::<usize>(), left);
         model.now += 10_000;
