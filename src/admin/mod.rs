@@ -15,6 +15,7 @@
 //! | `names` | the names of sessions and messages in URLs |
 //! | `audit` | the actions of operators |
 //! | `segment` | client identifiers in URLs |
+//! | `wheel` | the deadlines by the time in which they are due |
 //! | `problem` | error answers (RFC 9457) |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
 
@@ -31,6 +32,7 @@ mod routes;
 mod segment;
 mod state;
 pub mod token_command;
+mod wheel;
 
 use crate::auth::file_error::FileError;
 use crate::broker::StartError;
@@ -255,6 +257,7 @@ fn add_routes(app: &mut ServiceConfig) {
                 .route(web::get().to(routes::log_level::level))
                 .route(web::put().to(routes::log_level::set)),
         )
+        .service(read_only("/api/v1/expiry").route(web::get().to(routes::expiry::expiry)))
         .service(read_only("/api/v1/clients").route(web::get().to(routes::clients::list)))
         .service(
             resource("/api/v1/clients/{id}", "GET, DELETE")
@@ -317,7 +320,10 @@ async fn guard(
         request.into_response(problem(StatusCode::FORBIDDEN, "foreign-host", detail))
     };
     for (name, value) in HEADERS {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+        // The files of the pages are the only answers that may be stored.
+        if !response.headers().contains_key(&name) {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
     }
     Ok(response)
 }

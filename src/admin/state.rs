@@ -4,6 +4,8 @@ use super::access::{TokenFile, Tokens};
 use super::audit::AuditLog;
 use super::logins::PageLogins;
 use super::names::ProcessTag;
+use super::pages::StuckSearch;
+use super::wheel::LastWheel;
 use crate::broker::observer::Observer;
 use crate::clock;
 use std::net::IpAddr;
@@ -21,6 +23,8 @@ pub(super) struct AdminState {
     logins: PageLogins,
     audit: AuditLog,
     process: ProcessTag,
+    stuck: StuckSearch,
+    wheel: LastWheel,
     /// One permit for each shard.
     turns: Vec<Semaphore>,
     /// Callers that wait for a turn, or have one.
@@ -55,6 +59,8 @@ impl AdminState {
             logins: PageLogins::default(),
             audit: AuditLog::default(),
             process: ProcessTag::of_start(clock::unix_millis()),
+            stuck: StuckSearch::default(),
+            wheel: LastWheel::default(),
             turns,
             waiting: AtomicUsize::new(0),
         }
@@ -78,6 +84,16 @@ impl AdminState {
     /// Returns the tag of this process.
     pub(super) fn process(&self) -> ProcessTag {
         self.process
+    }
+
+    /// Returns the last search for stuck clients.
+    pub(super) fn stuck(&self) -> &StuckSearch {
+        &self.stuck
+    }
+
+    /// Returns the last count of the deadlines.
+    pub(super) fn wheel(&self) -> &LastWheel {
+        &self.wheel
     }
 
     /// Waits for the turn to ask a shard. Returns `None` if too many wait already.

@@ -93,3 +93,65 @@ fn a_client_identifier_never_becomes_markup() {
         assert!(!text.contains("<img") && text.contains("&lt;img") || text.contains("&#60;img"), "{text}");
     }
 }
+
+#[test]
+fn the_colours_are_those_of_the_switch_and_it_leads_back_to_its_page_only() {
+    let broker = Administered::start();
+    let cookie = log_in(&broker, &broker.viewer);
+    let (_, page) = get(&broker, "/clients?state=away", &cookie);
+    assert!(!page.contains("data-theme") && page.contains("No client fits the filter"), "{page}");
+    let change = |back: &str| {
+        let form = format!("csrf={}&theme=dark&back={back}", csrf(&page));
+        post(&broker, "/theme", &cookie, &form)
+    };
+    let (status, answer) = change("%2Fclients%3Fstate%3Daway");
+    assert!(status == 303 && answer.contains("location: /clients?state=away"), "{answer}");
+    assert!(answer.contains("set-cookie: homing_theme=dark;"), "{answer}");
+    let (_, foreign) = change("%2F%2Fexample.com");
+    assert!(foreign.contains("location: /\r\n"), "{foreign}");
+    let (_, page) = get(&broker, "/", &format!("{cookie}; homing_theme=dark"));
+    assert!(page.contains(r#"data-theme="dark""#) && page.contains("Colours: dark"), "{page}");
+}
+
+#[test]
+fn a_file_of_the_pages_may_be_stored_because_its_path_has_its_hash() {
+    let broker = Administered::start();
+    let (_, page) = get(&broker, "/login", "");
+    assert!(page.contains("cache-control: no-store"), "{page}");
+    let (_, rest) = page.split_once(r#"rel="stylesheet" href=""#).expect("a style");
+    let path = rest.split('"').next().expect("the end");
+    let (status, style) = get(&broker, path, "");
+    assert!(status == 200 && style.contains("immutable") && !style.contains("no-store"), "{style}");
+    assert_eq!(get(&broker, "/assets/style-0123456789abcdef.css", "").0, 404);
+}
+
+#[test]
+fn an_error_is_a_page_for_people() {
+    let broker = Administered::start();
+    let cookie = log_in(&broker, &broker.viewer);
+    let (status, page) = get(&broker, "/clients/nobody", &cookie);
+    assert!(status == 404 && page.contains("there is no session of this client"), "{page}");
+    assert!(page.contains("content-type: text/html"), "{page}");
+}
+
+#[test]
+fn the_wheel_has_every_deadline_once_and_the_page_and_the_command_show_it() {
+    let broker = Administered::start();
+    let _client = broker.stuck_client("pump-7");
+    let (status, answer) = broker.ask("GET", "/api/v1/expiry", &broker.viewer);
+    assert_eq!(status, 200, "{answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let wheel: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    let buckets = wheel["buckets"].as_array().expect("buckets");
+    let in_round: u64 = buckets.iter().map(|bucket| number(&bucket["keys"])).sum();
+    let kinds: u64 = wheel["kinds"].as_object().expect("kinds").values().map(number).sum();
+    assert_eq!(in_round + number(&wheel["later"]) + number(&wheel["overdue"]), number(&wheel["keys"]));
+    assert_eq!(kinds, number(&wheel["keys"]));
+    assert!(number(&wheel["kinds"]["retransmit"]) == 1, "{wheel}");
+    let cookie = log_in(&broker, &broker.viewer);
+    let (status, page) = get(&broker, "/wheel", &cookie);
+    assert!(status == 200 && page.contains("<svg") && page.contains("retransmit"), "{page}");
+    let (code, text) = broker.ctl(&["wheel"]);
+    assert!(code == Some(0) && text.contains("retransmit             1"), "{text}");
+}

@@ -4,6 +4,7 @@ mod http;
 mod listings;
 mod settings;
 mod text;
+mod wheel;
 
 use super::segment::segment;
 use clap::{Args, Subcommand};
@@ -96,6 +97,8 @@ enum CtlCommand {
         #[arg(long)]
         note: Option<String>,
     },
+    /// Show the deadlines by the time in which they are due
+    Wheel,
     /// Disconnect a client; its session stays
     Disconnect {
         /// The client identifier
@@ -183,6 +186,10 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
         CtlCommand::Audit { limit } => {
             let body = request(socket, "GET", &format!("/api/v1/audit?limit={limit}"))?;
             Ok(if arguments.json { pretty(&body) } else { listings::audit_table(&body) })
+        }
+        CtlCommand::Wheel => {
+            let body = request(socket, "GET", "/api/v1/expiry")?;
+            Ok(if arguments.json { pretty(&body) } else { wheel::text(&body) })
         }
         CtlCommand::Disconnect { id } => {
             request(socket, "POST", &format!("/api/v1/clients/{}/disconnect", segment(id)))?;

@@ -1,16 +1,17 @@
 //! The overview, the list of clients, one client, and the actions on it.
 
-use super::views::{ClientView, MessageRow, SHOWN, sentence, until};
-use super::{ActionForm, LoginFrame, PageResult, State, login_of, login_of_form, render, see};
+use super::frame::Figure;
+use super::views::{ClientView, MessageRow, SHOWN, bytes, count, long, sentence, until};
+use super::{ActionForm, Frame, NoPage, PageResult, State, login_of, login_of_form, render, see};
 use crate::admin::access::Scope;
 use crate::admin::names::SessionPlace;
-use crate::admin::problem::problem;
 use crate::admin::routes::Failed;
 use crate::admin::routes::actions::{carry_out, message_action, redeliver_by};
 use crate::admin::routes::clients::{ListParameters, Listed, ListedRow, Target, find, list_sessions};
 use crate::admin::routes::messages::{message_id, unfinished};
 use crate::admin::routes::read_query;
 use crate::admin::segment::segment;
+use crate::broker::observer::Observer;
 use crate::broker::question::SocketFacts;
 use crate::clock;
 use crate::expiry::statistics::AHEAD;
@@ -18,10 +19,10 @@ use crate::shard::features::administration::OperatorAction;
 use crate::shard::observe::query::{SessionName, SessionSummary};
 use crate::shard::observe::unfinished::{UnfinishedPage, UnfinishedPart};
 use crate::time::Instant;
-use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use askama::Template;
 use serde::Deserialize;
+use std::time::Duration;
 
 /// Clients on the overview at most.
 const STUCK: usize = 20;
@@ -40,28 +41,29 @@ struct PageTarget {
 #[derive(Template)]
 #[template(path = "overview.html", config = "src/admin/askama.toml")]
 struct OverviewPage {
-    login: Option<LoginFrame>,
+    frame: Frame,
     stuck: Vec<ClientView>,
     more: bool,
-    totals: Vec<(&'static str, String)>,
-    due: Vec<(u64, u64)>,
+    groups: Vec<(&'static str, Vec<Figure>)>,
 }
 
 #[derive(Template)]
 #[template(path = "clients.html", config = "src/admin/askama.toml")]
 struct ClientsPage {
-    login: Option<LoginFrame>,
+    frame: Frame,
     stuck: Vec<ClientView>,
     prefix: String,
     state: String,
     age: String,
+    queued: String,
+    is_filtered: bool,
     next: Option<String>,
 }
 
 #[derive(Template)]
 #[template(path = "client.html", config = "src/admin/askama.toml")]
 struct ClientPage {
-    login: Option<LoginFrame>,
+    frame: Frame,
     csrf: String,
     row: ClientView,
     cause: Option<String>,
@@ -75,11 +77,13 @@ struct ClientPage {
 }
 
 fn views(state: &State, listed: &Listed) -> Vec<ClientView> {
-    let view = |row: &ListedRow| {
-        let place = place_of(state, row.shard, &row.session);
-        ClientView::of(&row.session, row.socket.as_ref(), &place)
-    };
-    listed.rows.iter().map(view).collect()
+    listed.rows.iter().map(|row| view_of(state, row)).collect()
+}
+
+/// Returns the view of a listed session.
+pub(super) fn view_of(state: &State, row: &ListedRow) -> ClientView {
+    let place = place_of(state, row.shard, &row.session);
+    ClientView::of(&row.session, row.socket.as_ref(), &place)
 }
 
 /// Returns the `ref` of a session.
@@ -92,52 +96,79 @@ pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
     let stuck = list_sessions(&state, observer, &ListParameters::stuck(STUCK, "10s")).await?;
+    let groups = totals(observer);
+    let more = stuck.next.is_some();
+    let frame = Frame::of(&request, &state, &login, "/").await;
+    Ok(render(&OverviewPage { frame, stuck: views(&state, &stuck), more, groups }))
+}
+
+/// Returns the figures of the broker in groups.
+fn totals(observer: &Observer) -> Vec<(&'static str, Vec<Figure>)> {
     let (statistics, total) = (observer.statistics(), observer.statistics().total());
     let counters = &total.counters;
-    let up = clock::now().since(Instant::ZERO).as_secs();
-    let totals = vec![
-        ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("up", format!("{up} s")),
-        ("clients connected", total.connected.to_string()),
-        ("sessions away", total.away().to_string()),
-        ("subscriptions", total.subscriptions.to_string()),
-        ("messages received", total.received.to_string()),
-        ("messages sent", counters.sent.to_string()),
-        ("sent again", counters.redelivered.to_string()),
-        ("stalls", counters.stalled.to_string()),
-        ("disconnected for a missing acknowledgement", counters.disconnected.to_string()),
-        ("dropped", counters.drops.total().to_string()),
-        ("dead letters", counters.dead_letters.to_string()),
-        ("memory", format!("{} of {} bytes", statistics.memory(), statistics.memory_limit())),
-        ("deadlines", statistics.expiry.keys().to_string()),
-    ];
-    let due = AHEAD.into_iter().zip(statistics.expiry.due()).collect();
-    let more = stuck.next.is_some();
-    Ok(render(&OverviewPage {
-        login: Some((&login).into()),
-        stuck: views(&state, &stuck),
-        more,
-        totals,
-        due,
-    }))
+    let shared = observer.shared();
+    let figure = |name, key, value| Figure { name, key, value };
+    let up = clock::now().since(Instant::ZERO);
+    let held = format!("{} of {}", bytes(statistics.memory()), bytes(statistics.memory_limit()));
+    let due = AHEAD.into_iter().zip(statistics.expiry.due());
+    let within = |secs| match secs {
+        1 => "due within 1 s",
+        10 => "due within 10 s",
+        _ => "due within 1 min",
+    };
+    let mut deadlines = vec![figure("deadlines", "deadlines", count(statistics.expiry.keys()))];
+    deadlines.extend(due.map(|(secs, keys)| figure(within(secs), "", count(keys))));
+    vec![
+        (
+            "Messages",
+            vec![
+                figure("received", "received", count(total.received)),
+                figure("sent", "sent", count(counters.sent)),
+                figure("retained", "", count(shared.retained().len() as u64)),
+                figure("delayed", "", count(shared.totals.delayed_messages.get() as u64)),
+                figure("dropped", "dropped", count(counters.drops.total())),
+                figure("dead letters", "dead_letters", count(counters.dead_letters)),
+            ],
+        ),
+        (
+            "Redelivery",
+            vec![
+                figure("sent again", "redelivered", count(counters.redelivered)),
+                figure("stalls", "stalled", count(counters.stalled)),
+                figure("disconnected for a missing acknowledgement", "", count(counters.disconnected)),
+            ],
+        ),
+        ("Deadlines", deadlines),
+        (
+            "Broker",
+            vec![
+                figure("version", "", env!("CARGO_PKG_VERSION").to_owned()),
+                figure("up", "", long(up)),
+                figure("subscriptions", "subscriptions", count(total.subscriptions)),
+                figure("memory", "memory", held),
+            ],
+        ),
+    ]
 }
 
 pub(super) async fn list(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
-    let mut parameters = ListParameters::read(&request)?;
-    // An empty field of the form is no filter.
-    parameters.min_unacked_age = parameters.min_unacked_age.filter(|age| !age.is_empty());
+    let parameters = ListParameters::read_form(&request)?;
     let listed = list_sessions(&state, observer, &parameters).await?;
     let prefix = parameters.prefix.unwrap_or_default();
     let chosen = parameters.state.unwrap_or_else(|| "all".to_owned());
     let age = parameters.min_unacked_age.unwrap_or_default();
+    let queued = parameters.min_queued.map(|least| least.to_string()).unwrap_or_default();
     let next = listed.next.map(|cursor| {
-        let (prefix, age) = (segment(&prefix), segment(&age));
-        format!("prefix={prefix}&state={chosen}&min_unacked_age={age}&cursor={}", cursor.encode())
+        let (prefix, age, cursor) = (segment(&prefix), segment(&age), cursor.encode());
+        let least = if queued.is_empty() { String::new() } else { format!("&min_queued={queued}") };
+        format!("prefix={prefix}&state={chosen}&min_unacked_age={age}{least}&cursor={cursor}")
     });
     Ok(render(&ClientsPage {
-        login: Some((&login).into()),
+        frame: Frame::of(&request, &state, &login, "/clients").await,
+        is_filtered: !(prefix.is_empty() && age.is_empty() && queued.is_empty() && chosen == "all"),
+        queued,
         stuck: views(&state, &listed),
         prefix,
         state: chosen,
@@ -161,7 +192,7 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
     Ok(render(&ClientPage {
         csrf: login.csrf.clone(),
         may_act: login.caller.scope >= Scope::Operator,
-        login: Some((&login).into()),
+        frame: Frame::of(&request, &state, &login, "/clients").await,
         cause: stall.as_ref().map(sentence),
         facts: facts(row, socket.as_ref()),
         connected: row.connection.is_some(),
@@ -182,11 +213,15 @@ fn facts(row: &SessionSummary, socket: Option<&SocketFacts>) -> Vec<(&'static st
         ("version", row.version.to_string()),
         (
             "session expiry",
-            if row.expiry == u32::MAX { "never".to_owned() } else { format!("{} s", row.expiry) },
+            if row.expiry == u32::MAX {
+                "never".to_owned()
+            } else {
+                long(Duration::from_secs(row.expiry.into()))
+            },
         ),
         ("session ends", until(row.ends)),
         ("in flight", row.in_flight.to_string()),
-        ("queued", format!("{} messages, {} bytes", row.queued, row.queued_bytes)),
+        ("queued", format!("{} messages, {}", count(row.queued as u64), bytes(row.queued_bytes as u64))),
         ("next deadline", until(row.due)),
     ];
     facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
@@ -251,8 +286,7 @@ async fn confirmed_act(
     let (detail, _) = find(state, observer, &target_of(request, client_id, state)?).await?;
     let expected: String = detail.row.client_id.chars().take(SHOWN).collect();
     if form.confirm != expected {
-        let detail = "the client id that you wrote is not the one of this page; go back and write it again";
-        return Ok(problem(StatusCode::CONFLICT, "not-confirmed", detail));
+        return Err(NoPage::NotConfirmed);
     }
     act(request, client_id, state, form, action).await
 }

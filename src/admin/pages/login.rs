@@ -1,6 +1,7 @@
 //! The login page: a token of `homing admin-token` begins a login.
 
-use super::{ActionForm, COOKIE_NAME, LoginFrame, PageResult, State, cookie, login_of_form, render, see};
+use super::frame::theme_of;
+use super::{ActionForm, COOKIE_NAME, Frame, PageResult, State, cookie, login_of_form, render, see};
 use crate::clock;
 use actix_web::http::header::SET_COOKIE;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -11,7 +12,7 @@ use tracing::{info, warn};
 #[derive(Template)]
 #[template(path = "login.html", config = "src/admin/askama.toml")]
 struct LoginPage {
-    login: Option<LoginFrame>,
+    frame: Frame,
     failed: bool,
 }
 
@@ -20,14 +21,14 @@ pub(super) struct LoginForm {
     token: String,
 }
 
-pub(super) async fn page() -> HttpResponse {
-    render(&LoginPage { login: None, failed: false })
+pub(super) async fn page(request: HttpRequest) -> HttpResponse {
+    render(&LoginPage { frame: Frame::plain(theme_of(&request)), failed: false })
 }
 
-pub(super) async fn log_in(state: State, form: web::Form<LoginForm>) -> HttpResponse {
+pub(super) async fn log_in(request: HttpRequest, state: State, form: web::Form<LoginForm>) -> HttpResponse {
     let Some(caller) = state.tokens().caller(form.token.trim()) else {
         warn!(target: "homing::audit", event = "audit.login_refused", "a login with an unknown token");
-        return render(&LoginPage { login: None, failed: true });
+        return render(&LoginPage { frame: Frame::plain(theme_of(&request)), failed: true });
     };
     info!(target: "homing::audit", event = "audit.login", who = %caller.name, scope = %caller.scope, "a login");
     match state.logins().begin(clock::now(), caller) {

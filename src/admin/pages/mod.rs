@@ -3,21 +3,25 @@
 //! askama escapes every value. Nothing here marks a text as safe, so a client identifier or a topic
 //! never becomes markup.
 
+mod assets;
 mod clients;
+mod frame;
 mod login;
 mod views;
+mod wheel;
 
 use super::access::{Caller, Scope};
 use super::logins::LoggedIn;
-use super::problem::problem;
 use super::routes::Failed;
 use super::state::AdminState;
 use crate::clock;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{COOKIE, LOCATION};
+use actix_web::http::header::{COOKIE, LOCATION, SET_COOKIE};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use askama::Template;
+pub(super) use frame::StuckSearch;
+use frame::{Frame, THEME_COOKIE, Theme};
 use serde::Deserialize;
 
 /// The name of the cookie of a login.
@@ -64,14 +68,34 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/end", web::post().to(clients::end))
         .route("/clients/{id}/redeliver", web::post().to(clients::redeliver))
         .route("/clients/{id}/message", web::post().to(clients::on_message))
+        .route("/wheel", web::get().to(wheel::wheel))
         .route("/login", web::get().to(login::page))
         .route("/login", web::post().to(login::log_in))
         .route("/logout", web::post().to(login::log_out))
-        .route("/style.css", web::get().to(style));
+        .route("/theme", web::post().to(change_theme))
+        .route("/assets/{file}", web::get().to(assets::asset));
 }
 
-async fn style() -> HttpResponse {
-    HttpResponse::Ok().content_type("text/css; charset=utf-8").body(include_str!("templates/style.css"))
+/// The form that changes the colours.
+#[derive(Deserialize)]
+struct ThemeForm {
+    csrf: String,
+    theme: String,
+    /// The page to go back to.
+    back: String,
+}
+
+async fn change_theme(request: HttpRequest, state: State, form: web::Form<ThemeForm>) -> PageResult {
+    login_of_form(&request, &state, &form.csrf)?;
+    let theme = Theme::of(&form.theme).name();
+    let cookie = format!("{THEME_COOKIE}={theme}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Strict");
+    // A path of this interface. A browser takes two slashes, and a backslash, for another host.
+    let is_path = form.back.starts_with('/') && !form.back[1..].starts_with(['/', '\\']);
+    let mut answer = see(if is_path { &form.back } else { "/" });
+    if let Ok(value) = cookie.parse() {
+        answer.headers_mut().insert(SET_COOKIE, value);
+    }
+    Ok(answer)
 }
 
 /// Returns the value of the cookie, if the request has it.
@@ -91,6 +115,9 @@ enum NoPage {
     /// The form is not of a page of this login.
     #[error("the form is not of this login; open the page again")]
     ForeignForm,
+    /// The client id that confirms an action is not that of the page.
+    #[error("the client id that you wrote is not the one of this page; go back and write it again")]
+    NotConfirmed,
     /// What the page shows cannot be had, or the action is refused.
     #[error("{0}")]
     Failed(#[from] Failed),
@@ -98,12 +125,27 @@ enum NoPage {
 
 impl ResponseError for NoPage {
     fn error_response(&self) -> HttpResponse {
-        match self {
-            NoPage::NoLogin => see("/login"),
-            NoPage::ForeignForm => problem(StatusCode::FORBIDDEN, "foreign-form", &self.to_string()),
-            NoPage::Failed(failed) => failed.error_response(),
-        }
+        let status = match self {
+            NoPage::NoLogin => return see("/login"),
+            NoPage::ForeignForm => StatusCode::FORBIDDEN,
+            NoPage::NotConfirmed => StatusCode::CONFLICT,
+            NoPage::Failed(failed) => failed.status_code(),
+        };
+        let title = status.canonical_reason().unwrap_or("Error");
+        let frame = Frame::plain(Theme::System);
+        let mut answer = render(&ErrorPage { frame, title, detail: self.to_string() });
+        *answer.status_mut() = status;
+        answer
     }
+}
+
+/// The page that says why there is no other.
+#[derive(Template)]
+#[template(path = "error.html", config = "src/admin/askama.toml")]
+struct ErrorPage {
+    frame: Frame,
+    title: &'static str,
+    detail: String,
 }
 
 /// A page, or the reason why there is none.

@@ -103,6 +103,69 @@ pub(super) fn until(then: Instant) -> String {
     if then.is_never() { String::new() } else { format!("in {}", seconds(then.since(clock::now()))) }
 }
 
+/// Returns a duration for people: tenths of seconds below a minute, else the two largest units.
 pub(super) fn seconds(duration: Duration) -> String {
-    format!("{:.1} s", duration.as_secs_f64())
+    if duration < Duration::from_mins(1) {
+        format!("{:.1} s", duration.as_secs_f64())
+    } else {
+        long(duration)
+    }
+}
+
+/// Returns a duration in its two largest units, such as `3 d 4 h`.
+pub(super) fn long(duration: Duration) -> String {
+    let secs = duration.as_secs();
+    let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
+    let first = units.iter().position(|(size, _)| secs >= *size).unwrap_or(units.len() - 1);
+    let mut left = secs;
+    let mut parts = Vec::new();
+    for (size, name) in units.into_iter().skip(first).take(2) {
+        if left >= size || parts.is_empty() {
+            parts.push(format!("{} {name}", left / size));
+        }
+        left %= size;
+    }
+    parts.join(" ")
+}
+
+/// Returns a number with a comma behind each third digit.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Returns a number of bytes with a binary unit.
+pub(super) fn bytes(number: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "the text has three digits")]
+    let mut value = number as f64;
+    let mut unit = "B";
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if unit == "B" || value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_bytes_and_durations_are_short_and_exact_enough() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0, 1_023, 1_536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
+        let text = |secs| long(Duration::from_secs(secs));
+        assert_eq!([0, 59, 60, 3_661, 270_000].map(text), ["0 s", "59 s", "1 min", "1 h 1 min", "3 d 3 h"]);
+        assert_eq!(seconds(Duration::from_millis(11_240)), "11.2 s");
+    }
 }

@@ -40,7 +40,7 @@ pub(crate) struct ListParameters {
     pub(crate) state: Option<String>,
     pub(crate) prefix: Option<String>,
     user: Option<String>,
-    min_queued: Option<usize>,
+    pub(crate) min_queued: Option<usize>,
     min_in_flight: Option<usize>,
     /// A duration such as `10s`.
     pub(crate) min_unacked_age: Option<String>,
@@ -124,6 +124,14 @@ impl ListParameters {
     /// Reads the query string.
     pub(crate) fn read(request: &HttpRequest) -> Result<ListParameters, Failed> {
         read_query(request)
+    }
+
+    /// Reads the query string of a form, in which an empty field is no filter.
+    pub(crate) fn read_form(request: &HttpRequest) -> Result<ListParameters, Failed> {
+        let given = request.query_string().split('&').filter(|pair| !pair.ends_with('='));
+        let query = given.collect::<Vec<_>>().join("&");
+        let read = actix_web::web::Query::<ListParameters>::from_query(&query);
+        read.map(actix_web::web::Query::into_inner).map_err(|error| Failed::Parameter(error.to_string()))
     }
 
     fn limit(&self) -> Result<usize, Failed> {

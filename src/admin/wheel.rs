@@ -1,0 +1,153 @@
+//! The deadline wheel: how many deadlines are due in each part of the next round of the ring.
+//!
+//! The expiry actor counts only when somebody asks, and at most twice a second, whatever the number
+//! of those who look.
+
+use super::routes::Failed;
+use crate::broker::observer::Observer;
+use crate::clock;
+use crate::expiry::deadline::DeadlineKind;
+use crate::expiry::queue::WheelCount;
+use crate::time::Instant;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// Time for which a count is not repeated.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// Bars of the drawing. The ring has 1,024 buckets, so a bar has 16 of them.
+pub(super) const BARS: usize = 64;
+
+/// The last count. Further callers wait for the one that counts, and share its result.
+#[derive(Default)]
+pub(super) struct LastWheel(Mutex<Option<(Instant, Arc<WheelCount>)>>);
+
+impl LastWheel {
+    /// Returns a count that is at most half a second old.
+    ///
+    /// # Errors
+    /// The expiry actor does not answer in time.
+    pub(super) async fn now(&self, observer: &Observer) -> Result<Wheel, Failed> {
+        let mut last = self.0.lock().await;
+        if let Some((at, count)) = &*last
+            && clock::now() < *at + FRESH
+        {
+            return Ok(Wheel::of(*at, count));
+        }
+        let count = observer.count_deadlines().await.map_err(|_| Failed::Busy)?;
+        let at = clock::now();
+        let wheel = Wheel::of(at, &count);
+        *last = Some((at, count));
+        Ok(wheel)
+    }
+}
+
+/// A count of all deadlines, at one moment.
+pub(super) struct Wheel {
+    at: Instant,
+    count: Arc<WheelCount>,
+}
+
+/// Deadlines by kind.
+pub(super) type ByKind = [u64; DeadlineKind::COUNT];
+
+/// The deadlines of some neighbouring buckets.
+pub(super) struct Bar {
+    /// The deadlines are due behind this time, in seconds from the count.
+    pub(super) from: f64,
+    /// The deadlines are due by this time, in seconds from the count.
+    pub(super) to: f64,
+    pub(super) kinds: ByKind,
+}
+
+impl Bar {
+    pub(super) fn keys(&self) -> u64 {
+        self.kinds.iter().sum()
+    }
+}
+
+impl Wheel {
+    fn of(at: Instant, count: &Arc<WheelCount>) -> Wheel {
+        Wheel { at, count: Arc::clone(count) }
+    }
+
+    /// Returns the number of all deadlines.
+    pub(super) fn keys(&self) -> u64 {
+        self.count.keys()
+    }
+
+    /// Returns the deadlines whose buckets had ended at the count.
+    pub(super) fn overdue(&self) -> u64 {
+        self.count.overdue().iter().map(|keys| u64::from(*keys)).sum()
+    }
+
+    /// Returns the deadlines behind the last bar.
+    pub(super) fn later(&self) -> u64 {
+        self.count.later().iter().map(|keys| u64::from(*keys)).sum()
+    }
+
+    /// Returns all deadlines by kind.
+    pub(super) fn kinds(&self) -> ByKind {
+        let mut kinds = [0; DeadlineKind::COUNT];
+        let buckets = self.count.buckets().map(|(_, keys)| keys);
+        for keys in buckets.chain([self.count.overdue(), self.count.later()]) {
+            add(&mut kinds, keys);
+        }
+        kinds
+    }
+
+    /// Returns the time that all bars take together, in seconds.
+    pub(super) fn span(&self) -> f64 {
+        self.count.interval().as_secs_f64() * self.count.buckets().count() as f64
+    }
+
+    /// Returns the bars, the earliest first.
+    pub(super) fn bars(&self) -> Vec<Bar> {
+        let buckets: Vec<_> = self.count.buckets().collect();
+        let tick = self.count.interval().as_secs_f64();
+        let each = buckets.len().div_ceil(BARS).max(1);
+        let stretch = |(at, some): (usize, &[(Instant, &[u32; DeadlineKind::COUNT])])| {
+            let mut kinds = [0; DeadlineKind::COUNT];
+            some.iter().for_each(|(_, keys)| add(&mut kinds, keys));
+            let from = tick * (at * each) as f64;
+            Bar { from, to: from + tick * some.len() as f64, kinds }
+        };
+        buckets.chunks(each).enumerate().map(stretch).collect()
+    }
+
+    /// Returns the JSON of the API: each bucket with deadlines, and the totals. Times are in seconds.
+    pub(super) fn json(&self) -> Value {
+        let buckets = self.count.buckets().filter(|(_, keys)| keys.iter().any(|keys| *keys > 0));
+        let buckets = buckets.map(|(end, keys)| {
+            let keys = keys.map(u64::from);
+            json!({
+                "ends_in": end.since(self.at).as_secs_f64(),
+                "keys": keys.iter().sum::<u64>(),
+                "kinds": named(keys),
+            })
+        });
+        json!({
+            "tick": self.count.interval().as_secs_f64(),
+            "span": self.span(),
+            "keys": self.keys(),
+            "kinds": named(self.kinds()),
+            "overdue": self.overdue(),
+            "later": self.later(),
+            "buckets": buckets.collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn add(kinds: &mut ByKind, keys: &[u32; DeadlineKind::COUNT]) {
+    for (sum, keys) in kinds.iter_mut().zip(keys) {
+        *sum += u64::from(*keys);
+    }
+}
+
+/// Returns the kinds with deadlines, by name.
+fn named(kinds: ByKind) -> Map<String, Value> {
+    let all = DeadlineKind::ALL.into_iter().zip(kinds).filter(|(_, keys)| *keys > 0);
+    all.map(|(kind, keys)| (kind.name().to_owned(), keys.into())).collect()
+}
