@@ -48,7 +48,7 @@ pub(crate) fn plain_addresses(broker: &Broker) -> impl Iterator<Item = SocketAdd
 pub(crate) fn warn_of_entrances(broker: &Broker) {
     for listener in broker.listeners().iter().filter(|listener| !listener.address.is_local()) {
         let address = &listener.address;
-        if has_passwords(listener) || has_tokens(listener) || has_certificates(listener) {
+        if verifies(listener) {
             continue;
         }
         if admits_anonymous(listener) {
@@ -76,6 +76,16 @@ fn has_tokens(listener: &OpenListener) -> bool {
     uses(listener, "jwt") && listener.auth.jwt_keys_path().is_some()
 }
 
+/// Returns true if the HTTP service lets clients in by this listener.
+fn has_service(listener: &OpenListener) -> bool {
+    uses(listener, "http") && listener.auth.http_service().is_some()
+}
+
+/// Returns true if some method lets clients in by this listener.
+fn verifies(listener: &OpenListener) -> bool {
+    has_passwords(listener) || has_tokens(listener) || has_service(listener) || has_certificates(listener)
+}
+
 /// Returns true if a certificate lets a client in by this listener.
 fn has_certificates(listener: &OpenListener) -> bool {
     uses(listener, "certificate") && listener.client_certificates != ClientCertificates::Off
@@ -95,13 +105,14 @@ fn entrants(listener: &OpenListener) -> String {
     let is_open = admits_anonymous(listener);
     let (has_users, has_tokens) = (has_passwords(listener), has_tokens(listener));
     let asks_certificates = has_certificates(listener);
-    if is_open && !has_users && !has_tokens && !asks_certificates {
+    if is_open && !verifies(listener) {
         return "everybody: nothing is authenticated".to_owned();
     }
     let parts = [
         (asks_certificates, "clients whose certificate has a user name"),
         (has_tokens, "clients with a token (JWT)"),
         (has_users, "users of the password file"),
+        (has_service(listener), "users that the HTTP service accepts"),
         (is_open, "clients without a user name"),
     ];
     let may: Vec<&str> = parts.iter().filter(|(may, _)| *may).map(|(_, who)| *who).collect();

@@ -240,8 +240,8 @@ fn one_file_reads_the_clock() {
 #[test]
 fn shard_threads_have_no_timers() {
     // These run on other threads: the expiry actor's, the main thread, the handshake threads,
-    // that of the HTTP interface, and the load tester's.
-    const OTHER_THREADS: [&str; 8] = [
+    // those of the HTTP interface and of the HTTP service, and the load tester's.
+    const OTHER_THREADS: [&str; 9] = [
         "admin/",
         "expiry/actor.rs",
         "expiry/actor/",
@@ -249,6 +249,7 @@ fn shard_threads_have_no_timers() {
         "broker/connect_limits.rs",
         "broker/observer.rs",
         "broker/handshake/",
+        "broker/authenticator/http_service.rs",
         "load/",
     ];
     const TIMERS: [&str; 6] =

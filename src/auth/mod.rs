@@ -8,6 +8,7 @@
 //! - [`file_watch`]: files that are read again when they change.
 //! - [`passwd`]: the command `homing passwd`.
 //! - [`jwt`]: signed tokens and their keys.
+//! - [`http`]: the HTTP service of the operator that decides logins.
 //! - [`session_rules`]: the rules of one session, from a token or a service.
 //! - [`cache`]: successful logins, remembered for a time.
 //! - [`guessing`]: failed logins, counted for each address.
@@ -21,6 +22,7 @@ pub mod cache;
 pub mod file_error;
 pub mod file_watch;
 pub mod guessing;
+pub mod http;
 pub mod jwt;
 pub mod passwd;
 pub mod password;

@@ -1,29 +1,41 @@
 //! The authenticator, and the files that it checks logins against.
 
 use super::authenticator::checks::{Checks, TokenCheck, TokenPlace};
-use super::authenticator::decided::Decided;
+use super::authenticator::http_client::HttpTarget;
 use super::authenticator::{AuthClientParts, Authenticator, AuthenticatorOptions};
+use super::message::Decided;
 use super::settings::asks_authenticator;
 use super::start_error::StartError;
+use crate::auth::http::headers::HttpHeaders;
 use crate::auth::jwt::keys::TokenKeys;
 use crate::auth::jwt::token::{TokenRules, TokenVerifier};
 use crate::auth::password::PasswordFile;
-use crate::config::{self, Config};
+use crate::config::{self, Config, ServiceUrl};
 use actix::Recipient;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tracing::warn;
 
 /// The authenticator, with the paths of its files.
 pub(super) struct Logins {
     passwords: Option<PathBuf>,
     keys: Option<PathBuf>,
+    http: Option<HttpSource>,
     authenticator: Authenticator,
+}
+
+/// The HTTP service, with the paths of its files.
+struct HttpSource {
+    url: ServiceUrl,
+    ca: Option<PathBuf>,
+    headers: Option<PathBuf>,
 }
 
 /// Files that were read again, and are not in force yet.
 pub(super) struct LoginFiles {
     passwords: Option<PasswordFile>,
     keys: Option<TokenKeys>,
+    http: Option<HttpTarget>,
 }
 
 /// A password file before and after a change.
@@ -42,6 +54,14 @@ impl Logins {
         let (passwords, keys) = (auth.password_path(), auth.jwt_keys_path());
         let file = passwords.as_deref().map(PasswordFile::load).transpose().map_err(StartError::Passwords)?;
         let read = keys.as_deref().map(TokenKeys::load).transpose().map_err(StartError::TokenKeys)?;
+        let http = HttpSource::of(auth);
+        if let Some(HttpSource { url, .. }) = &http
+            && !url.is_tls
+            && !url.is_local()
+        {
+            warn!(event = "auth.http_plain", service = %url, "auth.http_url is not https: the passwords of clients can be read on the way to the service");
+        }
+        let target = http.as_ref().map(HttpSource::load).transpose()?;
         let checks =
             Checks { passwords: file.map(Arc::new), tokens: read.map(|keys| token_check(auth, keys)) };
         let options = AuthenticatorOptions {
@@ -50,9 +70,10 @@ impl Logins {
             cache: auth.cache,
             shards,
             failures: auth.failures,
+            http_timeout: auth.http_answer_timeout(),
         };
-        let authenticator = Authenticator::start(checks, options)?;
-        Ok(Some(Logins { passwords, keys, authenticator }))
+        let authenticator = Authenticator::start(checks, target, options)?;
+        Ok(Some(Logins { passwords, keys, http, authenticator }))
     }
 
     /// Returns the way to the authenticator for one shard. Decisions go to `reply`.
@@ -67,10 +88,17 @@ impl Logins {
     pub(super) fn read_again(&self) -> Result<LoginFiles, String> {
         let passwords = self.passwords.as_deref().map(PasswordFile::load).transpose();
         let keys = self.keys.as_deref().map(TokenKeys::load).transpose();
-        match (passwords, keys) {
-            (Ok(passwords), Ok(keys)) => Ok(LoginFiles { passwords, keys }),
-            (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error.to_string()),
-            (Err(one), Err(other)) => Err(format!("{one}; {other}")),
+        let http = self.http.as_ref().map(HttpSource::load).transpose();
+        match (passwords, keys, http) {
+            (Ok(passwords), Ok(keys), Ok(http)) => Ok(LoginFiles { passwords, keys, http }),
+            (passwords, keys, http) => {
+                let texts = [
+                    passwords.err().map(|error| error.to_string()),
+                    keys.err().map(|error| error.to_string()),
+                    http.err().map(|error| error.to_string()),
+                ];
+                Err(texts.into_iter().flatten().collect::<Vec<_>>().join("; "))
+            }
         }
     }
 
@@ -91,7 +119,26 @@ impl Logins {
             check.verifier = check.verifier.with_keys(Arc::new(new));
         }
         self.authenticator.replace(checks);
+        if let Some(target) = files.http {
+            what.push("the authorities and headers of auth.http_url were read again".to_owned());
+            self.authenticator.replace_http(target);
+        }
         (changed, what)
+    }
+}
+
+impl HttpSource {
+    /// Returns the service that the configuration names; `None` without one.
+    fn of(auth: &config::Auth) -> Option<HttpSource> {
+        let url = auth.http_service()?;
+        Some(HttpSource { url, ca: auth.http_ca_path(), headers: auth.http_headers_path() })
+    }
+
+    /// Reads the files of the service.
+    fn load(&self) -> Result<HttpTarget, StartError> {
+        let headers = self.headers.as_deref().map(HttpHeaders::load).transpose();
+        let headers = headers.map_err(StartError::HttpHeaders)?.unwrap_or_default();
+        HttpTarget::new(self.url.clone(), self.ca.as_deref(), &headers).map_err(StartError::HttpService)
     }
 }
 

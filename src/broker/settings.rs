@@ -163,6 +163,7 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
         (auth.jwt_keys_path().is_some(), AuthMethod::Jwt),
         (auth.password_path().is_some(), AuthMethod::Scram),
         (auth.password_path().is_some(), AuthMethod::Password),
+        (auth.http_service().is_some(), AuthMethod::Http),
     ];
     let asked = named.into_iter().filter(|(is_named, _)| *is_named).map(|(_, method)| method);
     let methods = match auth.methods.is_empty() {
@@ -197,6 +198,7 @@ fn method(name: &str) -> Option<AuthMethod> {
         "password" => Some(AuthMethod::Password),
         "scram" => Some(AuthMethod::Scram),
         "jwt" => Some(AuthMethod::Jwt),
+        "http" => Some(AuthMethod::Http),
         _ => None,
     }
 }

@@ -1,5 +1,6 @@
 //! The reasons why a broker does not start.
 
+use super::authenticator::http_service::HttpSetupError;
 use crate::auth::file_error::FileError;
 use crate::store::StoreError;
 use std::io;
@@ -37,6 +38,12 @@ pub enum StartError {
     /// The keys of tokens cannot be used.
     #[error("{0} (auth.jwt_keys)")]
     TokenKeys(FileError),
+    /// The HTTP service cannot be asked.
+    #[error("{0}")]
+    HttpService(HttpSetupError),
+    /// The headers of requests to the HTTP service cannot be used.
+    #[error("{0} (auth.http_headers)")]
+    HttpHeaders(FileError),
     /// The ACL file cannot be used.
     #[error("{0} (acl.file)")]
     Acl(FileError),

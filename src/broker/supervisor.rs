@@ -195,7 +195,7 @@ impl Supervisor {
     /// The mistakes.
     fn reload(&mut self) -> Result<String, String> {
         if self.logins.is_none() && self.acl.is_none() && self.bans.is_none() && self.tls.is_empty() {
-            let what = "nothing to read again: no auth.password_file, auth.jwt_keys, acl.file, bans.file or TLS is set";
+            let what = "nothing to read again: no auth.password_file, auth.jwt_keys, auth.http_url, acl.file, bans.file or TLS is set";
             return Ok(what.to_owned());
         }
         // Everything is read before anything changes.

@@ -9,7 +9,7 @@ pub(super) const DEAD_LETTER_CAUSES: &[&str] =
     &["queue_refused", "queue_overflow", "expired", "too_large", "outbox_full", "session_ended"];
 
 /// The methods of authentication.
-pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password", "scram", "jwt"];
+pub(super) const AUTH_METHODS: &[&str] = &["certificate", "password", "scram", "jwt", "http"];
 
 /// Returns true if a list of methods has this one.
 pub(super) fn has(methods: &[String], method: &str) -> bool {

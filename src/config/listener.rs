@@ -45,7 +45,9 @@ macro_rules! fields {
                 $(
                     if let Some(value) = fields.get(stringify!($field)) {
                         let rule: ValueRule = $rule;
-                        table.$field = Some(value::read::<Option<$type>>(&rule, value)??);
+                        let read = if rule.is_word(value) { value::zero() } else { Field::read(value) };
+                        let field: $type = read?;
+                        table.$field = Some(field);
                     }
                 )*
                 Some(table)
@@ -62,17 +64,6 @@ macro_rules! fields {
             }
         }
     };
-}
-
-/// A field that may be left out: read as the type inside.
-impl<T: Field> Field for Option<T> {
-    fn read(value: &Value) -> Option<Option<T>> {
-        T::read(value).map(Some)
-    }
-
-    fn write(&self) -> ValueKind {
-        self.as_ref().map_or(ValueKind::Nil, Field::write)
-    }
 }
 
 fields! {
@@ -96,7 +87,7 @@ fields! {
         /// The largest packet that is accepted; else `limits.packet_size`.
         packet_size: ByteSize, ValueType::Size(ONE_KIB, LARGEST_PACKET).only();
         /// The longest Keep Alive; else `keep_alive.maximum`.
-        keep_alive_maximum: Duration, ValueType::WholeSeconds(1, 65_535).only();
+        keep_alive_maximum: Duration, ValueType::WholeSeconds(1, 65_535).or("unlimited", "the client's choice");
         /// The protocol: "mqtt" (the default) or "websocket".
         protocol: String, ValueType::OneOf(&["mqtt", "websocket"]).only();
         /// The path of the WebSocket; "/mqtt" by default, and "*" accepts any.
@@ -115,11 +106,11 @@ fields! {
         /// Connections of this listener at one time; else only `limits.connections` holds.
         connections: u32, ValueType::Integer(1, 100_000_000).only();
         /// Connects that this listener accepts in a second, besides `limits.connects_per_second`.
-        connects_per_second: u32, ValueType::Integer(1, MOST_MESSAGES).only();
+        connects_per_second: u32, ValueType::Integer(1, MOST_MESSAGES).or("unlimited", "as many as come");
         /// PUBLISH packets that each client may send a second; else `limits.messages_per_second`.
-        messages_per_second: u32, ValueType::Integer(1, MOST_MESSAGES).only();
+        messages_per_second: u32, ValueType::Integer(1, MOST_MESSAGES).or("unlimited", "clients send as fast as they can");
         /// Bytes that each client may send a second; else `limits.bytes_per_second`.
-        bytes_per_second: ByteSize, ValueType::Size(LEAST_BYTES, MOST_BYTES).only();
+        bytes_per_second: ByteSize, ValueType::Size(LEAST_BYTES, MOST_BYTES).or("unlimited", "clients send as fast as they can");
         /// TLS; `None` for plain connections.
         tls: ListenerTls, ValueType::Checked(is_table, "a table, [listeners.tls] with its keys below it").only();
     }

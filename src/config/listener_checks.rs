@@ -209,13 +209,23 @@ pub(super) fn contradictions(config: &Config, value: &Value) -> Vec<Problem> {
                 problems.refuse(&format!("listeners, listener {}: {key}", at + 1), value, allowed);
             }
         };
-        let asks_password = listener.auth.as_ref().is_some_and(|methods| has(methods, "password"));
-        if asks_password && config.auth.password_path().is_none() {
-            refuse("auth", "beside auth.password_file: the method \"password\" needs a password file");
+        let asks = |method| listener.auth.as_ref().is_some_and(|methods| has(methods, method));
+        let needed = [
+            ("password", config.auth.password_path().is_some(), "auth.password_file", "a password file"),
+            ("scram", config.auth.password_path().is_some(), "auth.password_file", "a password file"),
+            ("jwt", config.auth.jwt_keys_path().is_some(), "auth.jwt_keys", "a file of keys"),
+            ("http", config.auth.http_service().is_some(), "auth.http_url", "the address of a service"),
+        ];
+        for (method, _, key, what) in needed.into_iter().filter(|(method, has, ..)| asks(method) && !has) {
+            refuse("auth", &format!("beside {key}: the method \"{method}\" needs {what}"));
         }
-        let asks_token = listener.auth.as_ref().is_some_and(|methods| has(methods, "jwt"));
-        if asks_token && config.auth.jwt_keys_path().is_none() {
-            refuse("auth", "beside auth.jwt_keys: the method \"jwt\" needs a file of keys");
+        if listener.keep_alive_maximum.is_some_and(|maximum| maximum.is_zero())
+            && !config.keep_alive.allow_never
+        {
+            refuse(
+                "keep_alive_maximum",
+                "a duration beside keep_alive.allow_never = false: clients that may not ask for \"never\" need one to be held to",
+            );
         }
         if listener.packet_size.is_some_and(|size| size > config.limits.memory) {
             refuse("packet_size", "at most limits.memory, which must hold one packet at least");

@@ -19,6 +19,7 @@ mod problem;
 mod redelivery_rule;
 pub mod render;
 mod rule;
+mod service_url;
 mod size;
 mod sources;
 mod table;
@@ -36,5 +37,6 @@ pub use listener::{CertificatePair, Listener, ListenerAddress, ListenerTls, netw
 pub use problem::{Problem, Refusal, Setting};
 pub use redelivery_rule::{Glob, RedeliveryRule};
 pub use rule::is_log_level;
+pub use service_url::ServiceUrl;
 pub use size::{ByteSize, InvalidSize};
 pub use sources::{DEFAULT_FILES, Loaded, Sources};

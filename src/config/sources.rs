@@ -200,6 +200,27 @@ fn contradictions(config: &Config, layers: &[Layer]) -> Vec<Problem> {
             "only the method \"jwt\" reads the keys of tokens",
         ),
         (
+            has(methods, "http") && config.auth.http_service().is_none(),
+            ("auth.methods", "auth.http_url"),
+            "the method \"http\" needs the address of a service",
+        ),
+        (
+            config.auth.http_service().is_some() && !is_read("http"),
+            ("auth.http_url", "auth.methods"),
+            "only the method \"http\" asks the service",
+        ),
+        (
+            config.auth.http_ca_path().is_some()
+                && config.auth.http_service().is_none_or(|service| !service.is_tls),
+            ("auth.http_ca", "auth.http_url"),
+            "only a service with https:// has a certificate",
+        ),
+        (
+            config.auth.http_timeout > config.auth.timeout,
+            ("auth.http_timeout", "auth.timeout"),
+            "the time for one answer must not be above the time for the whole check",
+        ),
+        (
             config.limits.memory < config.limits.packet_size,
             ("limits.memory", "limits.packet_size"),
             "the broker-wide memory must hold one packet at least",

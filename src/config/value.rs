@@ -21,6 +21,12 @@ pub(super) fn read<T: Field + Default>(rule: &ValueRule, value: &Value) -> Optio
     if rule.is_word(value) { Some(T::default()) } else { T::read(value) }
 }
 
+/// Returns the zero of a type, which a word stands for; `None` if the type has none.
+pub(super) fn zero<T: Field>() -> Option<T> {
+    let written = [ValueKind::I64(0), ValueKind::String("0B".to_owned()), ValueKind::String("0s".to_owned())];
+    written.into_iter().find_map(|zero| T::read(&Value::new(None, zero)))
+}
+
 /// Sets a field to a value that `rule` admits. Returns false, and sets nothing, where the value has
 /// another type.
 pub(super) fn set<T: Field + Default>(rule: &ValueRule, value: &Value, field: &mut T) -> bool {

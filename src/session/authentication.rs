@@ -42,6 +42,8 @@ pub enum AuthMethod {
     Jwt,
     /// The client proves by SCRAM-SHA-256 that it knows the password. Only in 5.0, by AUTH packets.
     Scram,
+    /// The HTTP service of the operator decides. The authenticator asks it.
+    Http,
 }
 
 /// An Authentication Method of 5.0: a way to prove a user name by an exchange of AUTH packets.
@@ -181,10 +183,14 @@ impl AuthPolicy {
                     }
                 }
                 AuthMethod::Password if connect.user_name.is_some() => return Ok(Entry::Asks),
+                // An empty name is none that a session or a rule could have.
+                AuthMethod::Http if connect.user_name.is_some_and(|name| !name.is_empty()) => {
+                    return Ok(Entry::Asks);
+                }
                 AuthMethod::Jwt if connect.user_name.is_some() || connect.password.is_some() => {
                     return Ok(Entry::Asks);
                 }
-                AuthMethod::Password | AuthMethod::Scram | AuthMethod::Jwt => {}
+                AuthMethod::Password | AuthMethod::Scram | AuthMethod::Jwt | AuthMethod::Http => {}
             }
         }
         if self.methods.is_empty()

@@ -5,6 +5,7 @@
 
 mod bans;
 mod health;
+mod http_service;
 mod kit;
 mod listeners;
 mod proxy;

@@ -119,12 +119,44 @@ auth = ["password"]
 [[listeners]]
 address = "127.0.0.1:1884"
 packet_size = "128 MiB"
+[[listeners]]
+address = "127.0.0.1:1885"
+auth = ["scram", "http"]
 "#;
     std::fs::write(&path, text).expect("a writable folder");
-    let refusal = Sources::new().file(&path).load().expect_err("two mistakes");
+    let refusal = Sources::new().file(&path).load().expect_err("several mistakes");
     let problems: Vec<String> = refusal.0.iter().map(ToString::to_string).collect();
-    for what in ["listener 1: auth", "auth.password_file", "listener 2: packet_size", "limits.memory"] {
-        assert!(problems.iter().any(|problem| problem.contains(what)), "{what}: {problems:#?}");
+    for (place, what) in [
+        ("listener 1: auth", "auth.password_file: the method \"password\" needs a password file"),
+        ("listener 2: packet_size", "limits.memory"),
+        ("listener 3: auth", "auth.password_file: the method \"scram\" needs a password file"),
+        ("listener 3: auth", "auth.http_url: the method \"http\" needs the address of a service"),
+    ] {
+        let is_named = |problem: &String| problem.contains(place) && problem.contains(what);
+        assert!(problems.iter().any(is_named), "{what}: {problems:#?}");
     }
-    assert_eq!(problems.len(), 2, "{problems:#?}");
+    assert_eq!(problems.len(), 4, "{problems:#?}");
+}
+
+#[test]
+fn a_listener_may_lift_the_limits_of_the_broker() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("homing.toml");
+    let text = r#"
+[[listeners]]
+address = "127.0.0.1:1883"
+connects_per_second = "unlimited"
+messages_per_second = "unlimited"
+bytes_per_second = "unlimited"
+keep_alive_maximum = "unlimited"
+"#;
+    std::fs::write(&path, text).expect("a writable folder");
+    let config = Sources::new().file(&path).load().expect("a right file").config;
+    let [listener] = &config.listeners[..] else { panic!("{:?}", config.listeners) };
+    assert_eq!((listener.connects_per_second, listener.messages_per_second), (Some(0), Some(0)));
+    assert_eq!(listener.bytes_per_second, Some(ByteSize(0)));
+    assert_eq!(listener.keep_alive_maximum, Some(Duration::ZERO));
+    let strict = Sources::new().file(&path).assignment("keep_alive.allow_never=false");
+    let refusal = strict.assignment("keep_alive.maximum=60s").load().expect_err("a contradiction");
+    assert!(refusal.to_string().contains("listener 1: keep_alive_maximum"), "{refusal}");
 }

@@ -79,6 +79,26 @@ pub enum TokenRefusal {
 }
 
 impl TokenRefusal {
+    /// Returns true if the signature was right, so that somebody trusted made the token.
+    pub fn is_signed(self) -> bool {
+        match self {
+            TokenRefusal::NoToken
+            | TokenRefusal::TooLarge
+            | TokenRefusal::Critical
+            | TokenRefusal::UnknownKey
+            | TokenRefusal::Algorithm
+            | TokenRefusal::Signature => false,
+            TokenRefusal::Claims
+            | TokenRefusal::NoExpiry
+            | TokenRefusal::Expired
+            | TokenRefusal::TooEarly
+            | TokenRefusal::Audience
+            | TokenRefusal::Issuer
+            | TokenRefusal::NoUser
+            | TokenRefusal::Rules(_) => true,
+        }
+    }
+
     /// Returns the reason as a text.
     pub fn text(self) -> &'static str {
         match self {

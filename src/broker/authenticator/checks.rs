@@ -3,12 +3,11 @@
 //! A method allows, denies, or is not meant: a user who is not in the password file, or a password
 //! that is no token. Then the next method decides. After the last one the login is denied.
 
-use super::decided::{Evidence, Proof};
 use crate::access::grant::Grant;
 use crate::access::identity::{Identity, IdentitySource};
-use crate::auth::cache::CacheSecret;
+use crate::auth::cache::{CacheSecret, LoginKey};
 use crate::auth::jwt::token::{TokenRefusal, TokenVerifier, VerifiedToken};
-use crate::auth::password::file::{PasswordFile, Verdict};
+use crate::auth::password::file::{Fingerprint, PasswordFile, Verdict};
 use crate::auth::password::hash::{HashCost, HashKind};
 use crate::clock;
 use crate::session::authentication::AuthMethod;
@@ -21,25 +20,25 @@ const TOKEN_US: u64 = 100;
 
 /// The files that logins are checked against. They do not change: a reload makes others.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Checks {
+pub(in crate::broker) struct Checks {
     /// `None` without a password file.
-    pub(crate) passwords: Option<Arc<PasswordFile>>,
+    pub(in crate::broker) passwords: Option<Arc<PasswordFile>>,
     /// `None` without keys.
-    pub(crate) tokens: Option<TokenCheck>,
+    pub(in crate::broker) tokens: Option<TokenCheck>,
 }
 
 /// The check of tokens.
 #[derive(Clone, Debug)]
-pub(crate) struct TokenCheck {
+pub(in crate::broker) struct TokenCheck {
     /// The keys and the rules.
-    pub(crate) verifier: TokenVerifier,
+    pub(in crate::broker) verifier: TokenVerifier,
     /// The place of the token in CONNECT.
-    pub(crate) place: TokenPlace,
+    pub(in crate::broker) place: TokenPlace,
 }
 
 /// The place of a token in CONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TokenPlace {
+pub(in crate::broker) enum TokenPlace {
     /// The password.
     Password,
     /// The user name.
@@ -55,7 +54,22 @@ pub(super) enum CheckCost {
     Token,
 }
 
-/// The end of the chain.
+/// The evidence of a successful check.
+#[derive(Debug)]
+pub(in crate::broker) struct Proof {
+    pub(super) key: LoginKey,
+    evidence: Evidence,
+}
+
+#[derive(Debug)]
+enum Evidence {
+    /// The line of a user in the password file.
+    Line { user: Box<str>, fingerprint: Fingerprint },
+    /// The file of keys.
+    Keys(Fingerprint),
+}
+
+/// The end of the chain, or of the part of it that needs no HTTP service.
 #[derive(Debug)]
 pub(super) enum ChainEnd {
     Allow(Grant, Proof),
@@ -64,6 +78,30 @@ pub(super) enum ChainEnd {
         what: &'static str,
         is_guess: bool,
     },
+    /// The HTTP service decides next. The rest of the chain follows if it ignores the client.
+    AsksHttp(ChainPlace),
+}
+
+/// A place in the chain, with what the methods before it said.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChainPlace {
+    /// The number of the next method.
+    pub(super) next: usize,
+    /// The reason of a refusal, if no further method is meant.
+    pub(super) what: &'static str,
+    /// True if such a refusal counts as a failed login.
+    pub(super) is_guess: bool,
+}
+
+impl ChainPlace {
+    /// Before the first method.
+    pub(super) const START: ChainPlace =
+        ChainPlace { next: 0, what: "no method of authentication is meant", is_guess: false };
+
+    /// Returns the methods of a request from this place on.
+    pub(super) fn rest(self, request: &AuthRequest) -> &[AuthMethod] {
+        request.methods.get(self.next..).unwrap_or_default()
+    }
 }
 
 impl CheckCost {
@@ -99,20 +137,33 @@ impl TokenCheck {
         }
     }
 
-    fn proof(&self, secret: &CacheSecret, request: &AuthRequest) -> Proof {
-        Proof::of_token(secret, self.token(request), self.verifier.fingerprint())
+    fn verify(
+        &self,
+        request: &AuthRequest,
+        measured: &mut dyn FnMut(CheckCost, Duration),
+    ) -> Result<VerifiedToken, TokenRefusal> {
+        let token = self.token(request);
+        let (result, took) = timed(|| self.verifier.verify(clock::unix_millis(), token));
+        measured(CheckCost::Token, took);
+        result
     }
 }
 
 impl Checks {
-    /// Returns the work that a request may need, at most.
-    pub(super) fn costs(&self, request: &AuthRequest) -> Vec<CheckCost> {
+    /// Returns the work that a request may need from a place on, at most, until the HTTP service is
+    /// asked.
+    pub(super) fn costs(&self, request: &AuthRequest, place: ChainPlace) -> Vec<CheckCost> {
         let cost = |method: &AuthMethod| match method {
             AuthMethod::Password => self.passwords.as_ref()?.cost(request.user()).map(CheckCost::Hash),
             AuthMethod::Jwt => self.tokens.as_ref().map(|_| CheckCost::Token),
             _ => None,
         };
-        request.methods.iter().filter_map(cost).collect()
+        place
+            .rest(request)
+            .iter()
+            .take_while(|method| **method != AuthMethod::Http)
+            .filter_map(cost)
+            .collect()
     }
 
     /// Returns the keys of the cache that a request may have, in the order of the methods.
@@ -129,9 +180,11 @@ impl Checks {
                     }
                 }
                 AuthMethod::Jwt => {
-                    proofs.extend(self.tokens.as_ref().map(|check| check.proof(secret, request)));
+                    proofs.extend(self.tokens.as_ref().map(|check| Proof::of_token(secret, request, check)));
                 }
-                _ => {}
+                // Its answers are not remembered, and it comes before the methods behind it.
+                AuthMethod::Http => break,
+                AuthMethod::Certificate | AuthMethod::Scram => {}
             }
         }
         proofs
@@ -149,46 +202,75 @@ impl Checks {
         }
     }
 
-    /// Decides a request. Blocks for the work of [`Checks::costs`]. Reports the time of each check
-    /// to `measured`.
+    /// Decides a request from a place on. Blocks for the work of [`Checks::costs`]. Reports the time
+    /// of each check to `measured`.
     pub(super) fn decide(
         &self,
         secret: &CacheSecret,
         request: &AuthRequest,
+        place: ChainPlace,
         measured: &mut dyn FnMut(CheckCost, Duration),
     ) -> ChainEnd {
-        let (mut what, mut is_guess) = ("no method of authentication is meant", false);
-        for method in &request.methods {
+        let ChainPlace { mut what, mut is_guess, .. } = place;
+        for (number, method) in (place.next..).zip(place.rest(request)) {
             match (method, &self.passwords, &self.tokens) {
                 (AuthMethod::Password, Some(file), _) => match verify(file, request, measured) {
                     Verdict::Verified => return allow_user(secret, file, request),
                     Verdict::WrongPassword => {
-                        return ChainEnd::Deny { what: "wrong password", is_guess: true };
+                        let next = ChainPlace { next: number + 1, ..place };
+                        let is_guess = !self.is_signed_token(request, next, measured);
+                        return ChainEnd::Deny { what: "wrong password", is_guess };
                     }
                     Verdict::UnknownUser => (what, is_guess) = ("unknown user name", true),
                 },
-                (AuthMethod::Jwt, _, Some(check)) => {
-                    let token = check.token(request);
-                    let (result, took) = timed(|| check.verifier.verify(clock::unix_millis(), token));
-                    measured(CheckCost::Token, took);
-                    match result {
-                        Ok(token) => {
-                            return ChainEnd::Allow(grant_of(token), check.proof(secret, request));
-                        }
-                        Err(TokenRefusal::NoToken) => what = TokenRefusal::NoToken.text(),
-                        // A fleet with expired tokens is not blocked. A name that the method
-                        // before did not know counts all the same. Otherwise the block would tell
-                        // which names are known.
-                        Err(refusal) => {
-                            let is_guess = is_guess || refusal == TokenRefusal::Signature;
-                            return ChainEnd::Deny { what: refusal.text(), is_guess };
-                        }
+                (AuthMethod::Jwt, _, Some(check)) => match check.verify(request, measured) {
+                    Ok(token) => {
+                        return ChainEnd::Allow(grant_of(token), Proof::of_token(secret, request, check));
                     }
+                    Err(TokenRefusal::NoToken) => what = TokenRefusal::NoToken.text(),
+                    // A fleet with expired tokens is not blocked, and a fleet with forgotten keys
+                    // only if the method before did not know its names.
+                    Err(refusal) => {
+                        let is_guess = refusal == TokenRefusal::Signature || is_guess && !refusal.is_signed();
+                        return ChainEnd::Deny { what: refusal.text(), is_guess };
+                    }
+                },
+                (AuthMethod::Http, ..) => {
+                    return ChainEnd::AsksHttp(ChainPlace { next: number + 1, what, is_guess });
                 }
                 _ => {}
             }
         }
         ChainEnd::Deny { what, is_guess }
+    }
+
+    /// Returns true if a later method finds a token with a right signature, such as an expired one.
+    /// Then a wrong password of a known name is no guess, as it is none with an unknown name.
+    /// Otherwise the block of an address would tell which names are known.
+    fn is_signed_token(
+        &self,
+        request: &AuthRequest,
+        next: ChainPlace,
+        measured: &mut dyn FnMut(CheckCost, Duration),
+    ) -> bool {
+        let mut follows = next.rest(request).iter().take_while(|method| **method != AuthMethod::Http);
+        let Some(check) = &self.tokens else { return false };
+        follows.any(|method| *method == AuthMethod::Jwt)
+            && check.verify(request, measured).err().is_none_or(TokenRefusal::is_signed)
+    }
+}
+
+impl Proof {
+    fn of_line(secret: &CacheSecret, request: &AuthRequest, fingerprint: Fingerprint) -> Proof {
+        let password = request.password.as_ref().map(|secret| secret.bytes());
+        let key = secret.key(Some(&fingerprint), request.user(), password);
+        Proof { key, evidence: Evidence::Line { user: request.user().into(), fingerprint } }
+    }
+
+    fn of_token(secret: &CacheSecret, request: &AuthRequest, check: &TokenCheck) -> Proof {
+        let fingerprint = check.verifier.fingerprint();
+        let key = secret.key(Some(&fingerprint), "", Some(check.token(request)));
+        Proof { key, evidence: Evidence::Keys(fingerprint) }
     }
 }
 
@@ -265,9 +347,10 @@ mod tests {
         let waits = Arc::new(());
         let mut request = AuthRequest::of_test(user, password, &waits);
         request.methods = methods.into();
-        match checks().decide(&CacheSecret::new().unwrap(), &request, &mut |_, _| ()) {
+        let secret = CacheSecret::new().unwrap();
+        match checks().decide(&secret, &request, ChainPlace::START, &mut |_, _| ()) {
             ChainEnd::Deny { is_guess, .. } => is_guess,
-            ChainEnd::Allow(..) => panic!("the credentials are wrong"),
+            other => panic!("the credentials are wrong: {other:?}"),
         }
     }
 
@@ -279,12 +362,47 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_fails_counts_for_known_and_unknown_names() {
+    fn a_failure_counts_in_the_same_way_for_known_and_unknown_names() {
         let methods = [AuthMethod::Password, AuthMethod::Jwt];
         for user in ["ann", "unknown"] {
-            for password in [&b"wrong"[..], &expired([8; 32]), &expired([7; 32])] {
+            for password in [&b"wrong"[..], &expired([8; 32])] {
                 assert!(is_guess(&methods, user, password), "{user}");
             }
+            // A fleet with expired tokens is not blocked, whatever its user names are.
+            assert!(!is_guess(&methods, user, &expired([7; 32])), "{user}");
+            assert!(is_guess(&[AuthMethod::Password], user, &expired([7; 32])), "{user}");
         }
+    }
+
+    #[test]
+    fn the_http_service_is_asked_at_its_place_in_the_chain() {
+        let (waits, secret) = (Arc::new(()), CacheSecret::new().unwrap());
+        let decide = |user: &str, methods: &[AuthMethod], place: ChainPlace| {
+            let mut request = AuthRequest::of_test(user, b"right", &waits);
+            request.methods = methods.into();
+            checks().decide(&secret, &request, place, &mut |_, _| ())
+        };
+        let chain = [AuthMethod::Password, AuthMethod::Http, AuthMethod::Jwt];
+        assert!(matches!(decide("ann", &chain, ChainPlace::START), ChainEnd::Allow(..)));
+        let ChainEnd::AsksHttp(place) = decide("bob", &chain, ChainPlace::START) else { panic!("not asked") };
+        assert_eq!((place.next, place.is_guess), (2, true), "the password file does not know bob");
+        let end = decide("bob", &chain, place);
+        assert!(matches!(end, ChainEnd::Deny { what: "the password is no JWT", is_guess: true }), "{end:?}");
+        let first = [AuthMethod::Http, AuthMethod::Password];
+        let ChainEnd::AsksHttp(place) = decide("ann", &first, ChainPlace::START) else { panic!("not asked") };
+        assert!(matches!(decide("ann", &first, place), ChainEnd::Allow(..)));
+    }
+
+    #[test]
+    fn no_remembered_login_is_used_before_the_http_service_was_asked() {
+        let (waits, secret) = (Arc::new(()), CacheSecret::new().unwrap());
+        let mut request = AuthRequest::of_test("ann", b"right", &waits);
+        let mut remembered = |methods: &[AuthMethod]| {
+            request.methods = methods.into();
+            checks().cached(&secret, &request).len()
+        };
+        assert_eq!(remembered(&[AuthMethod::Http, AuthMethod::Jwt, AuthMethod::Password]), 0);
+        assert_eq!(remembered(&[AuthMethod::Jwt, AuthMethod::Http, AuthMethod::Password]), 1);
+        assert_eq!(remembered(&[AuthMethod::Password, AuthMethod::Http]), 1);
     }
 }

@@ -3,6 +3,7 @@
 use crate::config::choices::{AUTH_METHODS, AnonymousClients, JwtFrom};
 use crate::config::rule::{ValueType, days, millis, seconds};
 use crate::config::table::section;
+use crate::config::service_url::{ServiceUrl, is_service_url};
 use crate::config::value;
 use std::path::{PathBuf};
 use std::time::Duration;
@@ -31,10 +32,11 @@ section! {
         /// credentials decides. "certificate": the name in the client's verified certificate.
         /// "password": `password_file`. "scram": SCRAM-SHA-256 with the users of `password_file`
         /// who have a $scram-sha-256$ line, for 5.0 clients that name it as Authentication Method.
-        /// "jwt": a token, signed with a key of `jwt_keys`. A user who is not in the password file,
-        /// and a password that is no token, are left to the next method.
+        /// "jwt": a token, signed with a key of `jwt_keys`. "http": the service at `http_url`. A
+        /// user who is not in the password file, a password that is no token, and a client that the
+        /// service ignores, are left to the next method.
         methods: Vec<String> = Vec::new(),
-            ValueType::SomeOf(AUTH_METHODS).or("auto", "\"certificate\", with jwt_keys \"jwt\", and with password_file \"scram\" and \"password\""),
+            ValueType::SomeOf(AUTH_METHODS).or("auto", "\"certificate\", with jwt_keys \"jwt\", with password_file \"scram\" and \"password\", and with http_url \"http\""),
             why: "A file that is named is meant to be used.";
         /// The file with the keys of JSON Web Tokens: a JWK Set, in JSON. The key fixes the
         /// algorithm: HS256 to HS512, RS256 to RS512, PS256 to PS512, ES256 to ES512 or EdDSA. A
@@ -59,6 +61,29 @@ section! {
         jwt_from: JwtFrom = JwtFrom::Password,
             ValueType::OneOf(JwtFrom::WORDS).only(),
             elsewhere: "EMQX `authentication.from`";
+        /// The address of an HTTP service that decides about clients with a user name. The broker
+        /// sends it a POST at CONNECT, with `clientid`, `username`, `password` and `peerhost` in
+        /// JSON. The service answers 204 to let the client in, or 200 and a JSON object: `result`
+        /// is "allow", "deny" or "ignore", and `is_superuser`, `acl` and `expire_at` may stand
+        /// beside it, as for EMQX. Without such an answer the client is refused with 0x88, and 3 in
+        /// 3.x. Redirects are not followed, and answers are not remembered. After five failures in
+        /// a row the service is asked again after a second. docs/security.md has a recipe.
+        http_url: String = String::new(),
+            ValueType::Checked(is_service_url, "an address such as \"https://login.example:8443/mqtt\", without a user name in it").or("off", "no service"),
+            elsewhere: "EMQX `authentication` with backend `http`";
+        /// The authorities that sign the certificate of the service, in PEM or DER. SIGHUP reads
+        /// the file again.
+        http_ca: String = String::new(),
+            ValueType::Path.or("off", "the authorities that the system trusts");
+        /// A file with further headers of each request, one `Name: value` on a line. A secret of
+        /// the broker can stand there. SIGHUP reads the file again.
+        http_headers: String = String::new(),
+            ValueType::Path.or("off", "no further headers"),
+            elsewhere: "EMQX `authentication.headers`";
+        /// The time within which the service has to answer. `timeout` bounds it, too.
+        http_timeout: Duration = Duration::ZERO,
+            ValueType::Duration(millis(10), seconds(60)).or("auto", "as `timeout`"),
+            elsewhere: "EMQX `authentication.request_timeout`";
         /// Threads that check passwords and tokens. With "auto" it is 1 below 4 cores, else a
         /// quarter of the cores. They run with lower priority than the threads of connections.
         workers: usize = 0,
@@ -107,6 +132,26 @@ impl Auth {
     /// Returns the path of the keys of tokens; `None` without one.
     pub fn jwt_keys_path(&self) -> Option<PathBuf> {
         path_of(&self.jwt_keys)
+    }
+
+    /// Returns the HTTP service that decides logins; `None` without one.
+    pub fn http_service(&self) -> Option<ServiceUrl> {
+        ServiceUrl::parse(&self.http_url)
+    }
+
+    /// Returns the path of the authorities of the HTTP service; `None` for those of the system.
+    pub fn http_ca_path(&self) -> Option<PathBuf> {
+        path_of(&self.http_ca)
+    }
+
+    /// Returns the path of the further headers of requests; `None` without them.
+    pub fn http_headers_path(&self) -> Option<PathBuf> {
+        path_of(&self.http_headers)
+    }
+
+    /// Returns the time within which the HTTP service has to answer.
+    pub fn http_answer_timeout(&self) -> Duration {
+        if self.http_timeout.is_zero() { self.timeout } else { self.http_timeout }
     }
 
     /// Returns the number of threads that check passwords.

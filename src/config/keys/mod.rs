@@ -57,11 +57,14 @@ impl Config {
         auth.anonymous = listener.anonymous.unwrap_or(auth.anonymous);
         if let Some(methods) = &listener.auth {
             auth.methods.clone_from(methods);
-            if !has(methods, "password") {
+            if !has(methods, "password") && !has(methods, "scram") {
                 auth.password_file.clear();
             }
             if !has(methods, "jwt") {
                 auth.jwt_keys.clear();
+            }
+            if !has(methods, "http") {
+                auth.http_url.clear();
             }
         }
         auth

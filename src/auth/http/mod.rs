@@ -1,0 +1,13 @@
+//! The HTTP service of the operator that decides logins, in the form that EMQX gave it.
+//!
+//! - [`request`]: what the service is told of a client.
+//! - [`answer`]: what the service says.
+//! - [`headers`]: the file with further headers of the request.
+//! - [`breaker`]: the pause after failures.
+//!
+//! These are pure functions. `broker::authenticator` has the thread, the connections and the clock.
+
+pub mod answer;
+pub mod breaker;
+pub mod headers;
+pub mod request;

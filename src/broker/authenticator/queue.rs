@@ -1,0 +1,169 @@
+//! The logins that wait for a thread, and what their checks cost.
+//!
+//! A login enters only if all work before it and its own fit into `auth.timeout`.
+
+use super::QUEUED_BYTES;
+use super::checks::{ChainPlace, CheckCost, Proof};
+use crate::broker::message::Decided;
+use crate::shard::authentication::{AuthDecision, AuthRequest};
+use crate::time::Instant;
+use actix::Recipient;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// The part of a new measurement in the average, as one in so many.
+const SMOOTHING: f64 = 8.0;
+
+/// A login that is being decided.
+pub(super) struct AuthJob {
+    /// The credentials.
+    pub(super) request: AuthRequest,
+    /// The bytes that the client sent.
+    pub(super) bytes: usize,
+    /// The time at which the shard decides by itself.
+    pub(super) due: Instant,
+    /// The client's address; `None` for a Unix socket.
+    pub(super) peer: Option<IpAddr>,
+    /// The address whose failures count; `None` for a client on this machine.
+    pub(super) address: Option<IpAddr>,
+    /// The shard that waits.
+    pub(super) reply: Recipient<Decided>,
+}
+
+/// A login in the queue.
+pub(super) struct QueuedJob {
+    pub(super) job: Box<AuthJob>,
+    /// The next method.
+    pub(super) place: ChainPlace,
+    /// The time that its checks will take.
+    expected: Duration,
+}
+
+/// The part of the queue's bounds that one login takes until its checks are done.
+#[derive(Clone, Copy)]
+pub(super) struct QueueShare {
+    expected: Duration,
+    bytes: usize,
+}
+
+/// The logins that wait for a thread.
+#[derive(Default)]
+pub(super) struct AuthQueue {
+    jobs: VecDeque<QueuedJob>,
+    /// The time that the jobs will take on one thread.
+    pending: Duration,
+    bytes: usize,
+    averages: Averages,
+    stopping: bool,
+}
+
+/// For each kind of check, the measured time as a multiple of the estimate.
+#[derive(Clone, Copy, Debug)]
+struct Averages([f64; CheckCost::KINDS]);
+
+impl AuthJob {
+    /// Sends a decision that rests on no file.
+    pub(super) fn decided(&self, decision: AuthDecision) {
+        self.proven(decision, None);
+    }
+
+    /// Sends a decision with the file on which it rests.
+    pub(super) fn proven(&self, decision: AuthDecision, proof: Option<Proof>) {
+        self.reply.do_send(Decided { connection: self.request.connection, decision, proof });
+    }
+}
+
+impl QueuedJob {
+    /// Returns its part of the bounds.
+    pub(super) fn share(&self) -> QueueShare {
+        QueueShare { expected: self.expected, bytes: self.job.bytes }
+    }
+}
+
+impl AuthQueue {
+    /// Puts a login at the end, whose checks cost so much. `workers` threads share the work.
+    ///
+    /// # Errors
+    /// The login, if it would not be decided within `timeout`, or takes too many bytes.
+    pub(super) fn push(
+        &mut self,
+        job: Box<AuthJob>,
+        place: ChainPlace,
+        costs: &[CheckCost],
+        timeout: Duration,
+        workers: u32,
+    ) -> Result<(), Box<AuthJob>> {
+        let expected: Duration = costs.iter().map(|cost| self.averages.expected(*cost)).sum();
+        if self.pending / workers + expected > timeout || self.bytes + job.bytes > QUEUED_BYTES {
+            return Err(job);
+        }
+        self.pending += expected;
+        self.bytes += job.bytes;
+        self.jobs.push_back(QueuedJob { job, place, expected });
+        Ok(())
+    }
+
+    /// Removes and returns the first login. Its work counts as pending until [`AuthQueue::done`].
+    pub(super) fn pop(&mut self) -> Option<QueuedJob> {
+        self.jobs.pop_front()
+    }
+
+    /// Notes that the checks of a login are done, and how long each of them took.
+    pub(super) fn done(&mut self, share: QueueShare, took: &[(CheckCost, Duration)]) {
+        self.pending = self.pending.saturating_sub(share.expected);
+        self.bytes -= share.bytes;
+        for (cost, took) in took {
+            self.averages.add(*cost, *took);
+        }
+    }
+
+    /// Ends the threads.
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Returns true if the threads have to end.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+}
+
+impl Default for Averages {
+    fn default() -> Averages {
+        Averages([1.0; CheckCost::KINDS])
+    }
+}
+
+impl Averages {
+    /// Returns the time that a check will take, as far as it is known.
+    fn expected(&self, cost: CheckCost) -> Duration {
+        cost.estimate().mul_f64(self.0[cost.place()])
+    }
+
+    fn add(&mut self, cost: CheckCost, took: Duration) {
+        let factor = took.as_secs_f64() / cost.estimate().as_secs_f64();
+        let average = &mut self.0[cost.place()];
+        // A thread that was not scheduled for a while must not stop all logins.
+        *average += (factor.clamp(0.01, 100.0) - *average) / SMOOTHING;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::password::hash::{HashCost, HashKind};
+
+    #[test]
+    fn the_queue_takes_what_fits_into_the_timeout() {
+        let mut averages = Averages::default();
+        let cost = CheckCost::Hash(HashCost { kind: HashKind::Argon2, estimated_us: 40_000 });
+        assert_eq!(averages.expected(cost), Duration::from_millis(40));
+        for _ in 0..100 {
+            averages.add(cost, Duration::from_millis(80));
+        }
+        assert!(averages.expected(cost) > Duration::from_millis(79));
+        let other = CheckCost::Hash(HashCost { kind: HashKind::Sha512, estimated_us: 10 });
+        assert_eq!(averages.expected(other), Duration::from_micros(10));
+    }
+}
