@@ -48,6 +48,16 @@ pub fn suspended() -> Duration {
     since_boot.saturating_sub(read(ClockId::Monotonic))
 }
 
+/// Returns the processor time of this thread.
+pub fn thread_cpu() -> Duration {
+    read(ClockId::ThreadCPUTime)
+}
+
+/// Returns the processor time of all threads of this process.
+pub fn process_cpu() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}
+
 /// Returns a number for this boot of this machine, below 2^63, and the milliseconds since the boot.
 ///
 /// Returns `None` where the system has no readable boot identifier

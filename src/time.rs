@@ -3,6 +3,7 @@
 //! Nothing here reads a clock. [`crate::clock`] does, and hands the value in as an argument.
 
 pub mod duration;
+pub mod histogram;
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -34,6 +35,12 @@ impl Instant {
     /// Returns the time that passed since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Returns the whole milliseconds that passed since `earlier`; zero if `earlier` is later.
+    #[inline]
+    pub const fn millis_since(self, earlier: Instant) -> u64 {
+        self.0.saturating_sub(earlier.0)
     }
 
     /// True for [`Instant::NEVER`].

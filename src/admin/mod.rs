@@ -38,6 +38,7 @@ use crate::auth::file_error::FileError;
 use crate::broker::StartError;
 use crate::broker::bind::{self, SocketFile, SocketPermissions};
 use crate::broker::observer::Observer;
+use crate::clock;
 use crate::config::Admin;
 use access::{PeerUser, TokenFile};
 use actix_web::body::MessageBody;
@@ -219,6 +220,7 @@ fn serve(
         App::new()
             .app_data(state.clone())
             .wrap(from_fn(guard))
+            .wrap(from_fn(count))
             .configure(add_routes)
             .configure(pages::add_routes)
             .default_service(route().to(unknown))
@@ -326,6 +328,25 @@ async fn guard(
         }
     }
     Ok(response)
+}
+
+/// Counts a request and its duration.
+async fn count(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let began = clock::nanos();
+    let state = request.app_data::<Data<AdminState>>().cloned();
+    let answer = next.call(request).await;
+    let took = Duration::from_nanos(clock::nanos().saturating_sub(began));
+    let (route, status) = match &answer {
+        Ok(response) => (response.request().match_pattern(), response.status()),
+        Err(error) => (None, error.as_response_error().status_code()),
+    };
+    if let Some(state) = state {
+        state.requests().count(route, status.as_u16(), took);
+    }
+    answer
 }
 
 async fn unknown() -> actix_web::HttpResponse {

@@ -3,6 +3,7 @@
 use super::access::{TokenFile, Tokens};
 use super::audit::AuditLog;
 use super::logins::PageLogins;
+use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
 use super::pages::StuckSearch;
 use super::wheel::LastWheel;
@@ -25,6 +26,7 @@ pub(super) struct AdminState {
     process: ProcessTag,
     stuck: StuckSearch,
     wheel: LastWheel,
+    requests: RequestCounts,
     /// One permit for each shard.
     turns: Vec<Semaphore>,
     /// Callers that wait for a turn, or have one.
@@ -61,6 +63,7 @@ impl AdminState {
             process: ProcessTag::of_start(clock::unix_millis()),
             stuck: StuckSearch::default(),
             wheel: LastWheel::default(),
+            requests: RequestCounts::default(),
             turns,
             waiting: AtomicUsize::new(0),
         }
@@ -69,6 +72,11 @@ impl AdminState {
     /// Returns the tokens, as the file has them now. Costs a `stat`.
     pub(super) fn tokens(&self) -> Arc<Tokens> {
         self.tokens.now()
+    }
+
+    /// Returns the counts of requests.
+    pub(super) fn requests(&self) -> &RequestCounts {
+        &self.requests
     }
 
     /// Returns the logins of the pages.

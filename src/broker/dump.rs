@@ -7,11 +7,12 @@ use super::events::ClientText;
 use crate::clock;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiryInspection, RegisteredDeadlines};
-use crate::expiry::statistics::{AHEAD, ExpiryStatistics, Lateness};
+use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
 use crate::session::outbound::stall::Stall;
 use crate::shard::ShardSnapshot;
 use crate::shard::observe::longest_wait::LongestWait;
 use crate::time::Instant;
+use crate::time::histogram::SharedHistogram;
 use actix::Message;
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -103,7 +104,7 @@ fn queue(
     lateness(put, "registrations in the expiry actor's mailbox", &statistics.registration_lag)
 }
 
-fn lateness(put: &mut String, what: &str, late: &Lateness) -> fmt::Result {
+fn lateness(put: &mut String, what: &str, late: &SharedHistogram) -> fmt::Result {
     let (max, p99) = (late.max().as_millis(), late.p99().as_millis());
     writeln!(put, "  late, {what}: at most {max} ms, 99 % below {p99} ms")
 }
@@ -118,7 +119,7 @@ fn threads(
         let ShardSnapshot { connected, sessions, counters, .. } = &shard.snapshot;
         write!(put, "thread {number}: {} sockets, {connected} clients, {sessions} sessions", shard.open)?;
         let (redelivered, stalled, disconnected) =
-            (counters.redelivered, counters.stalled, counters.disconnected);
+            (counters.redelivered.total(), counters.stalled.total(), counters.disconnected);
         writeln!(put, "; redelivered {redelivered}, stalled {stalled}, disconnected {disconnected}")?;
         for kind in DeadlineKind::ALL {
             let RegisteredDeadlines { keys, first } = registered[kind as usize];

@@ -81,7 +81,7 @@ mod start_error;
 pub mod statistics;
 mod storage;
 mod supervisor;
-mod sys;
+pub mod sys;
 
 use crate::config::{Config, ListenerAddress};
 use crate::log::stderr;

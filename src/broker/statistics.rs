@@ -14,7 +14,8 @@ pub struct BrokerStatistics {
     /// Sockets that are accepted and not closed, with those that have not sent CONNECT.
     connections: AtomicUsize,
     /// The same for each listener, by its number.
-    listeners: Vec<AtomicUsize>,
+    listeners: Vec<ListenerConnections>,
+    limits: Mutex<BrokerLimits>,
     shared: Arc<SharedState>,
     /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
@@ -45,6 +46,27 @@ pub struct TlsDaysLeft {
     pub certificate: Option<u64>,
     /// `None` without a revocation list that ends.
     pub crl: Option<u64>,
+}
+
+/// The limits of the configuration that a metric compares with what is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BrokerLimits {
+    /// `limits.connections`, or the number that the file descriptors allow.
+    pub connections: usize,
+    /// `limits.sessions`.
+    pub sessions: usize,
+    /// `limits.retained_messages`.
+    pub retained_messages: usize,
+    /// `limits.delayed_messages`.
+    pub delayed_messages: usize,
+}
+
+/// The connections of one listener.
+#[derive(Debug, Default)]
+struct ListenerConnections {
+    open: AtomicUsize,
+    /// Connections since the start.
+    opened: AtomicU64,
 }
 
 /// A figure whose largest value is published, too.
@@ -80,7 +102,8 @@ impl BrokerStatistics {
     pub fn new(shards: usize, listeners: usize, shared: Arc<SharedState>) -> BrokerStatistics {
         BrokerStatistics {
             connections: AtomicUsize::new(0),
-            listeners: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
+            listeners: (0..listeners).map(|_| ListenerConnections::default()).collect(),
+            limits: Mutex::default(),
             shared,
             tls_days: Mutex::default(),
             expiry: Arc::default(),
@@ -107,13 +130,15 @@ impl BrokerStatistics {
         limit: usize,
         of_listener: usize,
     ) -> Result<(), ConnectionLimit> {
-        let listener_before =
-            self.listener(listener).map_or(0, |count| count.fetch_add(1, Ordering::Relaxed));
+        let listener_before = self.listener(listener).map_or(0, |of| of.open.fetch_add(1, Ordering::Relaxed));
         let reached = if self.connections.fetch_add(1, Ordering::Relaxed) >= limit {
             ConnectionLimit::Broker
         } else if listener_before >= of_listener {
             ConnectionLimit::Listener
         } else {
+            if let Some(of) = self.listener(listener) {
+                of.opened.fetch_add(1, Ordering::Relaxed);
+            }
             return Ok(());
         };
         self.connection_closed(listener);
@@ -123,12 +148,12 @@ impl BrokerStatistics {
     /// Counts a connection of a listener less.
     pub fn connection_closed(&self, listener: ListenerNumber) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
-        if let Some(count) = self.listener(listener) {
-            count.fetch_sub(1, Ordering::Relaxed);
+        if let Some(of) = self.listener(listener) {
+            of.open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn listener(&self, listener: ListenerNumber) -> Option<&AtomicUsize> {
+    fn listener(&self, listener: ListenerNumber) -> Option<&ListenerConnections> {
         self.listeners.get(usize::from(listener.0))
     }
 
@@ -144,7 +169,27 @@ impl BrokerStatistics {
 
     /// Returns the open connections of a listener, with those that have not sent CONNECT.
     pub fn connections_of(&self, listener: ListenerNumber) -> usize {
-        self.listener(listener).map_or(0, |count| count.load(Ordering::Relaxed))
+        self.listener(listener).map_or(0, |of| of.open.load(Ordering::Relaxed))
+    }
+
+    /// Returns the connections of a listener since the start.
+    pub fn opened_connections_of(&self, listener: ListenerNumber) -> u64 {
+        self.listener(listener).map_or(0, |of| of.opened.load(Ordering::Relaxed))
+    }
+
+    /// Returns the open connections of all listeners.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Sets the limits of the configuration.
+    pub fn set_limits(&self, limits: BrokerLimits) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    /// Returns the limits of the configuration.
+    pub fn limits(&self) -> BrokerLimits {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the bytes that count against `limits.memory`.
@@ -229,6 +274,11 @@ impl BrokerStatistics {
         if let Some(place) = self.shards.get(shard) {
             *place.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
         }
+    }
+
+    /// Returns the snapshots of all shards, in the order of their numbers.
+    pub fn shards(&self) -> Vec<ShardSnapshot> {
+        self.shards.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
     }
 
     /// Returns the sum of the snapshots of all shards.

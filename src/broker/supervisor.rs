@@ -16,7 +16,7 @@ use super::open_listener::OpenListener;
 use super::settings::settings;
 use super::signals::Request;
 use super::start_error::StartError;
-use super::statistics::BrokerStatistics;
+use super::statistics::{BrokerLimits, BrokerStatistics};
 use super::storage;
 use crate::access::acl::Acl;
 use crate::access::bans::BanList;
@@ -497,6 +497,12 @@ fn start_acceptors(
     log: &Arc<EventLog>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let connections = connection_limit(config.limits.connections);
+    statistics.set_limits(BrokerLimits {
+        connections,
+        sessions: config.limits.sessions as usize,
+        retained_messages: config.limits.retained_messages as usize,
+        delayed_messages: config.limits.delayed_messages as usize,
+    });
     let of_broker = ConnectRate::new(config.limits.connects_per_second);
     let per_address = config.limits.connects_per_address;
     let addresses = (per_address.limit > 0).then(|| AddressLimit::new(per_address, Arc::clone(statistics)));

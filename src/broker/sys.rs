@@ -62,11 +62,11 @@ fn broker_figures(now: Instant, statistics: &BrokerStatistics, retained: usize) 
         figure("sessions/adopted", counters.adopted_sessions),
         figure("bytes/received", statistics.received_bytes()),
         figure("bytes/sent", statistics.sent_bytes()),
-        figure("publish/messages/received", total.received),
-        figure("publish/messages/sent", counters.sent),
-        figure("messages/redelivered", counters.redelivered),
-        figure("messages/dead_letters", counters.dead_letters),
-        figure("redelivery/stalled", counters.stalled),
+        figure("publish/messages/received", counters.publishes_received.total()),
+        figure("publish/messages/sent", counters.sent.total()),
+        figure("messages/redelivered", counters.redelivered.total()),
+        figure("messages/dead_letters", counters.dead_letters.total()),
+        figure("redelivery/stalled", counters.stalled.total()),
         figure("redelivery/disconnected", counters.disconnected),
         figure("redelivery/contradictions", counters.contradictions),
         figure("subscriptions/count", total.subscriptions),
@@ -135,7 +135,7 @@ fn store_figures(store: &WriterStatistics) -> Vec<Figure> {
 }
 
 /// Returns the allocated bytes; 0 unless jemalloc is the allocator, as in the `homing` binary.
-fn heap() -> usize {
+pub fn heap() -> usize {
     let _ = tikv_jemalloc_ctl::epoch::advance();
     tikv_jemalloc_ctl::stats::allocated::read().unwrap_or(0)
 }

@@ -43,6 +43,8 @@ pub struct ExpiryActor {
     /// The time of the next poll: the end of the first bucket in use, or earlier after a
     /// deregistration. `None` if nothing is registered.
     wake: Option<Instant>,
+    /// Registered keys of each kind.
+    keys: [usize; DeadlineKind::COUNT],
     /// Number of rounds of the current tick.
     rounds: u64,
     /// The keys of one round. Empty between rounds; kept for its allocation.
@@ -70,6 +72,7 @@ impl ExpiryActor {
             shards,
             statistics,
             wake: None,
+            keys: [0; DeadlineKind::COUNT],
             rounds: 0,
             polled: Vec::new(),
             askers: Vec::new(),
@@ -90,11 +93,17 @@ impl ExpiryActor {
         more
     }
 
+    fn report_keys(&self) {
+        debug_assert_eq!(self.keys.iter().sum::<usize>(), self.queue.len());
+        self.statistics.registered(self.keys);
+    }
+
     fn send(&mut self, tick: Instant, now: Instant) {
         let mut fired = [0; DeadlineKind::COUNT];
         for DeadlineKey { slot, generation } in self.polled.drain(..) {
             let (shard, kind, slot) = self.slots.local(slot);
             fired[kind as usize] += 1;
+            self.keys[kind as usize] -= 1;
             self.batches[usize::from(shard)].push(ExpiredDeadline { kind, slot, generation });
         }
         for (shard, batch) in self.shards.iter().zip(&mut self.batches) {
@@ -104,7 +113,7 @@ impl ExpiryActor {
             }
         }
         self.statistics.sent(fired, now.since(tick));
-        self.statistics.registered(self.queue.len());
+        self.report_keys();
     }
 }
 
@@ -125,11 +134,15 @@ impl Handler<Register> for ExpiryActor {
         for registration in batch {
             let slot = self.slots.global(shard, registration.kind, registration.slot);
             let key = DeadlineKey { slot, generation: registration.generation };
+            let before = self.queue.len();
             if let Some(bucket) = self.queue.update(key, registration.deadline) {
                 self.wake = Some(self.wake.map_or(bucket, |wake| wake.min(bucket)));
             }
+            // An update adds one key, removes one, or moves one.
+            let of_kind = &mut self.keys[registration.kind as usize];
+            *of_kind = *of_kind + self.queue.len() - before;
         }
-        self.statistics.registered(self.queue.len());
+        self.report_keys();
     }
 }
 

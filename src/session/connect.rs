@@ -175,12 +175,13 @@ impl Wire {
     }
 
     /// Writes the CONNACK of a refused CONNECT. Nothing is written for a reason that 3.x has no
-    /// return code for, and for a 5.0 client that cannot take even the bare packet.
+    /// return code for, and for a 5.0 client that cannot take even the bare packet. Returns true if
+    /// a CONNACK was written.
     // 3.1.1 [MQTT-3.2.2-4], [MQTT-3.2.2-5]; 5.0 [MQTT-3.1.4-2], [MQTT-3.2.2-6], [MQTT-3.2.2-7]
-    pub fn put_refusal(&mut self, refusal: &ConnectRefusal) {
+    pub fn put_refusal(&mut self, refusal: &ConnectRefusal) -> bool {
         let ConnectRefusal { reason, what, is_told } = *refusal;
         if !self.version.is_v5() && ConnectReturnCode::from_reason(reason).is_none() {
-            return;
+            return false;
         }
         let connack = |reason_string| {
             let properties = ConnackProperties { reason_string, ..Default::default() };
@@ -188,7 +189,7 @@ impl Wire {
         };
         // 5.0 [MQTT-3.2.2-19]
         let text = (self.version.is_v5() && is_told).then_some(what);
-        let _ = self.put(&connack(text)).or_else(|_| self.put(&connack(None)));
+        self.put(&connack(text)).or_else(|_| self.put(&connack(None))).is_ok()
     }
 }
 

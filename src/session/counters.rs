@@ -1,22 +1,66 @@
 //! Counts of what the sessions of one shard did.
 
-use crate::session::drops::Drops;
+use crate::session::drops::{Counts, Drops};
+use crate::session::outbound::stall::StallCause;
+use crate::session::packet_counts::{PacketCounts, PublishCounts, RedeliveryCounts};
+use crate::time::histogram::Histogram;
+
+/// Overdue acknowledgements by cause.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StallCounts([u64; StallCause::ALL.len()]);
+
+impl StallCounts {
+    /// Counts one overdue acknowledgement.
+    pub fn count(&mut self, cause: StallCause) {
+        self.0[cause as usize] += 1;
+    }
+
+    /// Returns the number of overdue acknowledgements with this cause.
+    pub fn of(&self, cause: StallCause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// Returns the number of overdue acknowledgements.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    fn merge(&mut self, other: &StallCounts) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
+}
 
 /// Counts of what sessions did.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// PUBLISH packets written.
-    pub sent: u64,
-    /// PUBLISH and PUBREL packets written again, live and at reconnect.
-    pub redelivered: u64,
-    /// Overdue acknowledgements found, at most one for each connection and look.
-    pub stalled: u64,
+    /// Packets received from clients, without PUBLISH.
+    pub packets_received: PacketCounts,
+    /// Packets written to clients, without PUBLISH.
+    pub packets_sent: PacketCounts,
+    /// PUBLISH packets received from clients, with repetitions.
+    pub publishes_received: PublishCounts,
+    /// PUBLISH packets written to clients, with repetitions.
+    pub sent: PublishCounts,
+    /// PUBLISH packets from clients that no subscription matched.
+    pub unmatched: u64,
+    /// Time from the first transmission of a QoS 1 message to its PUBACK.
+    pub puback_time: Histogram,
+    /// Time from the first transmission of a QoS 2 message to its PUBREC.
+    pub pubrec_time: Histogram,
+    /// PUBLISH and PUBREL packets written again.
+    pub redelivered: RedeliveryCounts,
+    /// Overdue acknowledgements found, at most one for each connection and look, by cause.
+    pub stalled: StallCounts,
     /// Connections closed for a missing acknowledgement.
     pub disconnected: u64,
     /// Acknowledgements of the wrong kind for the packet in flight.
     pub contradictions: u64,
-    /// Dead letters published.
-    pub dead_letters: u64,
+    /// Dead letters published, by the reason of the drop.
+    pub dead_letters: Counts,
+    /// PUBLISH packets from clients that were refused, by reason.
+    pub refused_publishes: Counts,
     /// CONNECTs refused because sessions, memory or disk reached a bound.
     pub refused_connects: u64,
     /// CONNECTs refused because another user owns the session.
@@ -40,12 +84,19 @@ impl Counters {
     pub fn add(&mut self, other: &Counters) {
         // Without `..`: a new count that is not added does not compile.
         let Counters {
+            packets_received,
+            packets_sent,
+            publishes_received,
             sent,
+            unmatched,
+            puback_time,
+            pubrec_time,
             redelivered,
             stalled,
             disconnected,
             contradictions,
             dead_letters,
+            refused_publishes,
             refused_connects,
             foreign_sessions,
             banned_connects,
@@ -55,12 +106,19 @@ impl Counters {
             rate_pauses,
             drops,
         } = other;
-        self.sent += sent;
-        self.redelivered += redelivered;
-        self.stalled += stalled;
+        self.packets_received.merge(packets_received);
+        self.packets_sent.merge(packets_sent);
+        self.publishes_received.merge(publishes_received);
+        self.sent.merge(sent);
+        self.unmatched += unmatched;
+        self.puback_time.merge(puback_time);
+        self.pubrec_time.merge(pubrec_time);
+        self.redelivered.merge(redelivered);
+        self.stalled.merge(stalled);
         self.disconnected += disconnected;
         self.contradictions += contradictions;
-        self.dead_letters += dead_letters;
+        self.dead_letters.merge(dead_letters);
+        self.refused_publishes.merge(refused_publishes);
         self.refused_connects += refused_connects;
         self.foreign_sessions += foreign_sessions;
         self.banned_connects += banned_connects;

@@ -55,17 +55,16 @@ impl Session {
 impl Wire {
     /// Writes DISCONNECT, without the Reason String if the client's Maximum Packet Size does not
     /// allow it. Only for a client that has its CONNACK. Writes nothing in 3.x, where only a client
-    /// sends DISCONNECT.
+    /// sends DISCONNECT. Returns true if a DISCONNECT was written.
     // 5.0 [MQTT-3.14.2-3]
-    pub fn put_disconnect(&mut self, reason: ReasonCode, text: Option<&str>) {
+    pub fn put_disconnect(&mut self, reason: ReasonCode, text: Option<&str>) -> bool {
         if !self.version.is_v5() {
-            return;
+            return false;
         }
         let mut disconnect = Disconnect::new(reason);
         disconnect.reason_string = text;
-        if self.put(&Packet::Disconnect(disconnect)).is_err() {
-            let _ = self.put(&Packet::Disconnect(Disconnect::new(reason)));
-        }
+        let whole = self.put(&Packet::Disconnect(disconnect));
+        whole.or_else(|_| self.put(&Packet::Disconnect(Disconnect::new(reason)))).is_ok()
     }
 }
 

@@ -154,11 +154,40 @@ impl Dropped {
     }
 }
 
+/// The state of the receiver of a dropped message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiverState {
+    /// The receiver was connected.
+    Connected,
+    /// The receiver had a session and no connection.
+    Away,
+    /// The message had no receiver yet, or the session of the receiver had ended.
+    None,
+}
+
+impl ReceiverState {
+    /// Every state.
+    pub const ALL: [ReceiverState; 3] = [ReceiverState::Connected, ReceiverState::Away, ReceiverState::None];
+
+    /// Returns the label in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReceiverState::Connected => "connected",
+            ReceiverState::Away => "away",
+            ReceiverState::None => "none",
+        }
+    }
+}
+
 /// Counts of dropped messages by reason, and the drops of the current session that are not yet
 /// reported.
 #[derive(Clone, Debug, Default)]
 pub struct Drops {
     counts: Counts,
+    /// The messages among them whose receiver was connected.
+    connected: Counts,
+    /// The messages among them whose receiver was away.
+    away: Counts,
     unreported: Unreported,
 }
 
@@ -180,6 +209,13 @@ impl Counts {
     /// Returns the number of messages dropped for any reason.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
+    }
+
+    /// Adds the counts of `other`.
+    pub fn merge(&mut self, other: &Counts) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
     }
 }
 
@@ -211,6 +247,25 @@ impl Drops {
         self.unreported.0.push(dropped);
     }
 
+    /// Notes the state of the receiver of one message that [`Self::lose`] has counted.
+    pub fn count_receiver(&mut self, cause: DropReason, receiver: ReceiverState) {
+        match receiver {
+            ReceiverState::Connected => self.connected.add(cause, 1),
+            ReceiverState::Away => self.away.add(cause, 1),
+            ReceiverState::None => {}
+        }
+    }
+
+    /// Returns the number of messages dropped for this reason whose receiver was in this state.
+    pub fn of_receiver(&self, cause: DropReason, receiver: ReceiverState) -> u64 {
+        let (connected, away) = (self.connected.of(cause), self.away.of(cause));
+        match receiver {
+            ReceiverState::Connected => connected,
+            ReceiverState::Away => away,
+            ReceiverState::None => self.of(cause).saturating_sub(connected + away),
+        }
+    }
+
     /// True if the current session has drops that are not yet reported.
     pub fn are_unreported(&self) -> bool {
         !self.unreported.0.is_empty()
@@ -231,9 +286,9 @@ impl Drops {
 
     /// Adds the counts of `other`. Unreported drops stay where they are.
     pub fn merge(&mut self, other: &Drops) {
-        for cause in DropReason::ALL {
-            self.counts.0[cause as usize] += other.of(cause);
-        }
+        self.counts.merge(&other.counts);
+        self.connected.merge(&other.connected);
+        self.away.merge(&other.away);
     }
 
     /// Returns the number of messages dropped for this reason.

@@ -43,6 +43,7 @@ pub mod inbound;
 pub mod keep_alive;
 pub mod outbound;
 pub mod outbox;
+pub mod packet_counts;
 pub mod policy;
 pub mod publish_refusal;
 pub mod redelivery_policy;
@@ -57,7 +58,7 @@ pub mod will;
 pub mod wire;
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
-use crate::mqtt::codec::AckKind;
+use crate::mqtt::codec::{AckKind, PacketType};
 use crate::mqtt::packet::{
     Acknowledgement, Auth, Disconnect, Packet, PacketId, ProtocolVersion, Publish, QoS, ReasonCode,
     Subscribe, Unsubscribe,
@@ -70,6 +71,7 @@ use crate::session::inbound::{AckToken, Admission, Due, Receiver};
 use crate::session::outbound::queue::QueueLimits;
 use crate::session::outbound::retry::Outlives;
 use crate::session::outbound::sender::Sender;
+use crate::session::packet_counts::PacketCounts;
 use crate::session::policy::SendPolicy;
 pub use crate::session::policy::SessionPolicy;
 use crate::session::session_redelivery::SessionRedelivery;
@@ -208,11 +210,14 @@ impl Session {
         policy: &SessionPolicy,
         counters: &mut Counters,
     ) -> Action<'a> {
+        // Each arm has a constant place, so that a count costs one instruction.
+        let received = &mut counters.packets_received;
         match packet {
             Packet::Puback(ack) => {
+                received.count(PacketType::Puback);
                 // An identifier that is not in flight is a late answer to a resend, or means
                 // nothing. Both are harmless.
-                if !self.sender.acknowledge(ack.packet_id, ack.reason, &mut counters.drops)
+                if !self.sender.acknowledge(now, ack.packet_id, ack.reason, counters)
                     && let Some(awaited) = self.sender.contradicts(AckKind::Puback, ack.packet_id)
                 {
                     return contradiction(AckKind::Puback, awaited, ack.packet_id, counters);
@@ -220,34 +225,47 @@ impl Session {
                 self.sender.pump(now, wire, &policy.send, counters);
                 Action::None
             }
-            Packet::Pubrec(ack) => self.received(now, &ack, wire, policy, counters),
-            Packet::Pubrel(ack) => self.release(ack, wire),
+            Packet::Pubrec(ack) => {
+                received.count(PacketType::Pubrec);
+                self.received(now, &ack, wire, policy, counters)
+            }
+            Packet::Pubrel(ack) => {
+                received.count(PacketType::Pubrel);
+                self.release(ack, wire, &mut counters.packets_sent)
+            }
             Packet::Pubcomp(ack) => {
-                if !self.sender.complete(ack.packet_id)
-                    && let Some(awaited) = self.sender.contradicts(AckKind::Pubcomp, ack.packet_id)
-                {
-                    return contradiction(AckKind::Pubcomp, awaited, ack.packet_id, counters);
-                }
-                self.sender.pump(now, wire, &policy.send, counters);
-                Action::None
+                received.count(PacketType::Pubcomp);
+                self.completed(now, ack.packet_id, wire, policy, counters)
             }
             Packet::Pingreq => {
+                received.count(PacketType::Pingreq);
                 // 3.1.1 and 5.0 [MQTT-3.12.4-1]
                 let _ = wire.put(&Packet::Pingresp);
+                counters.packets_sent.count(PacketType::Pingresp);
                 Action::None
             }
-            Packet::Subscribe(subscribe) => match subscriptions::check(&subscribe) {
-                Ok(()) => Action::Subscribe(subscribe),
-                Err(violation) => Action::Fail(violation),
-            },
-            Packet::Unsubscribe(unsubscribe) => Action::Unsubscribe(unsubscribe),
-            Packet::Disconnect(disconnect) => match self.check_disconnect(&disconnect) {
-                Ok(()) => Action::Disconnect(disconnect),
-                Err(violation) => Action::Fail(violation),
-            },
+            Packet::Subscribe(subscribe) => {
+                received.count(PacketType::Subscribe);
+                subscriptions::check(&subscribe).map_or_else(Action::Fail, |()| Action::Subscribe(subscribe))
+            }
+            Packet::Unsubscribe(unsubscribe) => {
+                received.count(PacketType::Unsubscribe);
+                Action::Unsubscribe(unsubscribe)
+            }
+            Packet::Disconnect(disconnect) => {
+                received.count(PacketType::Disconnect);
+                self.check_disconnect(&disconnect)
+                    .map_or_else(Action::Fail, |()| Action::Disconnect(disconnect))
+            }
             // 3.1.1 and 5.0 [MQTT-3.1.0-2]
-            Packet::Connect(_) => violation(ReasonCode::PROTOCOL_ERROR, "a second CONNECT"),
-            Packet::Auth(auth) => Action::Authenticate(Box::new(auth)),
+            Packet::Connect(_) => {
+                received.count(PacketType::Connect);
+                violation(ReasonCode::PROTOCOL_ERROR, "a second CONNECT")
+            }
+            Packet::Auth(auth) => {
+                received.count(PacketType::Auth);
+                Action::Authenticate(Box::new(auth))
+            }
             Packet::Publish(_) => {
                 debug_assert!(false, "a PUBLISH is admitted");
                 Action::None
@@ -268,7 +286,7 @@ impl Session {
         policy: &SessionPolicy,
         counters: &mut Counters,
     ) -> Action<'a> {
-        if !self.sender.receive(now, ack.packet_id, ack.reason, wire, &mut counters.drops) {
+        if !self.sender.receive(now, ack.packet_id, ack.reason, wire, counters) {
             if let Some(awaited) = self.sender.contradicts(AckKind::Pubrec, ack.packet_id) {
                 return contradiction(AckKind::Pubrec, awaited, ack.packet_id, counters);
             }
@@ -276,6 +294,7 @@ impl Session {
                 // 3.x has no reason code for this. The PUBREL still lets the client finish.
                 let reason = ReasonCode::PACKET_IDENTIFIER_NOT_FOUND;
                 wire.put_acknowledgement(AckKind::Pubrel, ack.packet_id, reason);
+                counters.packets_sent.count(PacketType::Pubrel);
             }
         }
         if ack.reason.is_error() {
@@ -284,10 +303,35 @@ impl Session {
         Action::None
     }
 
+    /// Handles a PUBCOMP.
+    #[inline]
+    fn completed<'a>(
+        &mut self,
+        now: Instant,
+        id: PacketId,
+        wire: &mut Wire,
+        policy: &SessionPolicy,
+        counters: &mut Counters,
+    ) -> Action<'a> {
+        if !self.sender.complete(id)
+            && let Some(awaited) = self.sender.contradicts(AckKind::Pubcomp, id)
+        {
+            return contradiction(AckKind::Pubcomp, awaited, id, counters);
+        }
+        self.sender.pump(now, wire, &policy.send, counters);
+        Action::None
+    }
+
     /// Decides about an incoming PUBLISH. The packet is passed by reference because it is large and
     /// frequent.
     #[inline]
-    pub fn admit(&mut self, publish: &Publish<'_>, wire: &mut Wire, policy: &SessionPolicy) -> Admitted {
+    pub fn admit(
+        &mut self,
+        publish: &Publish<'_>,
+        wire: &mut Wire,
+        policy: &SessionPolicy,
+        sent: &mut PacketCounts,
+    ) -> Admitted {
         if !publish.properties.subscription_ids.is_empty() {
             // 5.0 [MQTT-3.3.4-6]
             return Admitted::Fail(Violation {
@@ -312,11 +356,12 @@ impl Session {
                 Admission::New => {}
                 Admission::Repeated => {
                     wire.put_acknowledgement(AckKind::Pubrec, id, ReasonCode::SUCCESS);
+                    sent.count(PacketType::Pubrec);
                     return Admitted::Known;
                 }
                 Admission::Pending => {
                     // The gates may have opened while the client had no connection.
-                    return match self.answer_due(wire) {
+                    return match self.answer_due(wire, sent) {
                         Ok(()) => Admitted::Known,
                         Err(violation) => Admitted::Fail(violation),
                     };
@@ -326,7 +371,12 @@ impl Session {
         Admitted::ToRoute(Some(self.receiver.next_token()))
     }
 
-    fn release<'a>(&mut self, ack: Acknowledgement<'_>, wire: &mut Wire) -> Action<'a> {
+    fn release<'a>(
+        &mut self,
+        ack: Acknowledgement<'_>,
+        wire: &mut Wire,
+        sent: &mut PacketCounts,
+    ) -> Action<'a> {
         let known = self.receiver.release(ack.packet_id);
         let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
         if let Some(lsn) = self.row.as_ref().and_then(|a| a.pending()) {
@@ -334,12 +384,17 @@ impl Session {
             wire.outbox.hold_until_commit(lsn);
         }
         wire.put_acknowledgement(AckKind::Pubcomp, ack.packet_id, reason);
+        sent.count(PacketType::Pubcomp);
         Action::None
     }
 
-    /// Writes one acknowledgement that is due.
-    pub fn answer(due: Due, wire: &mut Wire) {
-        let kind = if due.qos == QoS::AtLeastOnce { AckKind::Puback } else { AckKind::Pubrec };
+    /// Writes one acknowledgement that is due, and counts it in `sent`.
+    pub fn answer(due: Due, wire: &mut Wire, sent: &mut PacketCounts) {
+        let (kind, packet) = match due.qos {
+            QoS::AtLeastOnce => (AckKind::Puback, PacketType::Puback),
+            _ => (AckKind::Pubrec, PacketType::Pubrec),
+        };
+        sent.add(packet, 1 + u64::from(due.again));
         if let Some(lsn) = due.waits {
             wire.outbox.hold_until_commit(lsn);
         }
@@ -349,18 +404,18 @@ impl Session {
         }
     }
 
-    /// Writes every pending acknowledgement that is due.
+    /// Writes every pending acknowledgement that is due, and counts it in `sent`.
     ///
     /// # Errors
     /// [`Violation`] if a message was held too long for a 3.x client. 3.x has no reason code in
     /// PUBACK and PUBREC, so the broker can only close the connection.
-    pub fn answer_due(&mut self, wire: &mut Wire) -> Result<(), Violation> {
+    pub fn answer_due(&mut self, wire: &mut Wire, sent: &mut PacketCounts) -> Result<(), Violation> {
         while let Some(due) = self.receiver.next_due() {
             if due.held_too_long && !wire.version.is_v5() {
                 let what = "a receiver's queue had no room within limits.hold_timeout";
                 return Err(Violation { reason: ReasonCode::QUOTA_EXCEEDED, what });
             }
-            Session::answer(due, wire);
+            Session::answer(due, wire, sent);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The Topic Filters of one session, and the checks of SUBSCRIBE and UNSUBSCRIBE.
 
 use crate::mqtt::charge::{Charge, Recount, Recounted};
+use crate::mqtt::codec::PacketType;
 use crate::mqtt::keyed::Keyed;
 use crate::mqtt::packet::{
     Packet, PacketId, Properties, ReasonCode, RetainHandling, Suback, Subscribe, SubscribeFilter, Unsuback,
@@ -51,6 +52,14 @@ pub enum AnswerKind {
 }
 
 impl AnswerKind {
+    /// Returns the type of the packet.
+    pub const fn packet_type(self) -> PacketType {
+        match self {
+            AnswerKind::Suback => PacketType::Suback,
+            AnswerKind::Unsuback => PacketType::Unsuback,
+        }
+    }
+
     /// Returns the answer to the packet with this identifier. `reasons` has one reason code for
     /// each of its filters, in their order.
     // 3.1.1 and 5.0 [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.10.4-4], [MQTT-3.10.4-5]

@@ -11,7 +11,7 @@
 //! `network.connect_timeout` bounds an exchange: before CONNACK the time of CONNECT continues, and
 //! a re-authentication has the same time of its own.
 
-use crate::mqtt::codec::{self, Decoded};
+use crate::mqtt::codec::{self, Decoded, PacketType};
 use crate::mqtt::packet::{Auth, Connect, Packet, ProtocolVersion, ReasonCode};
 use crate::session::authentication::EnhancedMethod;
 use crate::session::connect::ConnectRefusal;
@@ -261,7 +261,7 @@ fn put_auth(
     data: &[u8],
     core: &mut Core,
 ) -> Result<(), Violation> {
-    let Core { connections, scratch, .. } = &mut *core;
+    let Core { connections, scratch, counters, .. } = &mut *core;
     let Some(connection) = connections.get_mut(id) else { return Ok(()) };
     connection.wire.outbox.lend(&mut scratch.pool);
     let auth = Auth {
@@ -272,6 +272,7 @@ fn put_auth(
         user_properties: Vec::new(),
     };
     let fits = connection.wire.put(&Packet::Auth(auth)).is_ok();
+    counters.packets_sent.add(PacketType::Auth, u64::from(fits));
     core.touch(id);
     if fits {
         return Ok(());

@@ -3,7 +3,7 @@
 
 use crate::access::grant::{Grant, SessionRules};
 use crate::access::identity::Identity;
-use crate::mqtt::codec::DecodeError;
+use crate::mqtt::codec::{DecodeError, PacketType};
 use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
 use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::ShardId;
@@ -11,6 +11,7 @@ use crate::session::Session;
 use crate::session::authentication::{EnhancedMethod, Entry, Ownership};
 use crate::session::connect::{self, ConnectRefusal, Negotiated};
 use crate::session::outbound::retry::Outlives;
+use crate::session::packet_counts::RedeliveryCounts;
 use crate::session::will::Ending;
 use crate::session::will::take_at_return;
 use crate::shard::admission::{Change, Entrant, HeldMemory};
@@ -25,6 +26,7 @@ use crate::shard::entry::{Entered, EntryVerdict};
 use crate::shard::features::redelivery_request::take_connect_requests;
 use crate::shard::flow::Flow;
 use crate::shard::lifecycle::Lifecycle;
+use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{DisconnectCause, Occurrence};
 use crate::shard::pending_exchange::{EnhancedProof, ExchangeEnd};
 use crate::shard::session_entry::SessionEntry;
@@ -160,10 +162,11 @@ impl<'a> ConnectRequest<'a> {
     /// The refusal, if the client may not connect.
     fn authenticate(&self, core: &mut Core) -> Result<EntryVerdict, ConnectRefusal> {
         let ConnectRequest { now, connection: id, connect } = *self;
-        let Core { connections, settings, effects, .. } = &mut *core;
+        let Core { connections, settings, effects, clients, .. } = &mut *core;
         let now_revoked = connections.revocations();
         let Some(connection) = connections.get_mut(id) else { return Ok(EntryVerdict::Pending) };
         if let Some(ExchangeEnd { decision, proof, revocations }) = connection.take_exchange_end() {
+            clients.login(&decision);
             let grant = decision.into_grant()?;
             if revocations != now_revoked {
                 let what = "the password file has changed meanwhile";
@@ -183,6 +186,7 @@ impl<'a> ConnectRequest<'a> {
                 return Ok(EntryVerdict::Challenged);
             }
             (Some(decision), _) => {
+                clients.login(&decision);
                 return decision.into_grant().map(|grant| EntryVerdict::Enters(grant.into()));
             }
             (None, _) => {}
@@ -302,7 +306,7 @@ impl<'a> ConnectRequest<'a> {
         let ConnectRequest { now, .. } = *self;
         let id = life.core.sessions.find(client_id)?;
         if life.core.sessions.get(id)?.ends <= now {
-            life.end_session(now, id);
+            life.end_session(now, id, SessionEnd::Expired);
             return None;
         }
         Some(id)
@@ -368,7 +372,7 @@ impl<'a> ConnectRequest<'a> {
             // could take the place in between, and the client that was admitted would exceed
             // `limits.sessions`.
             life.core.shared.totals.sessions.add(1);
-            life.end_session(now, session);
+            life.end_session(now, session, SessionEnd::CleanStart);
             return None;
         }
         let session_entry = life.core.sessions.get_mut(session)?;
@@ -377,12 +381,14 @@ impl<'a> ConnectRequest<'a> {
         let will = take_at_return(&mut session_entry.session.will, now, session_entry.will_due);
         session_entry.will_due = Instant::NEVER;
         session_entry.ends = Instant::NEVER;
+        life.core.clients.sessions_resumed += 1;
         life.publish_will(now, session, will);
         Some(session)
     }
 
     /// Adds an empty session without a connection. [`Self::establish`] sets its terms.
     fn begin_session(&self, client_id: &str, core: &mut Core) -> SessionId {
+        core.clients.sessions_created += 1;
         let session = Session::new(client_id, 0, Arc::clone(core.sessions.rules().nobody()));
         core.sessions.insert(SessionEntry::new(session, Instant::NEVER, Instant::NEVER))
     }
@@ -427,6 +433,7 @@ impl<'a> ConnectRequest<'a> {
         // 3.1.1 [MQTT-3.2.0-1]; 5.0 [MQTT-3.2.0-1]: the server sends CONNACK before any other
         // packet.
         let fits = life.core.connections.get_mut(id).is_some_and(|c| c.wire.put_connack(connack));
+        life.core.counters.packets_sent.add(PacketType::Connack, u64::from(fits));
         let (publishes, releases) = if fits { self.resume(session_id, life.core) } else { (0, 0) };
         life.core.connections.count_established();
         life.core.connections.register_read_idle(id, &mut life.core.effects);
@@ -481,11 +488,14 @@ impl<'a> ConnectRequest<'a> {
         let Core { connections, sessions, settings, counters, .. } = &mut *core;
         let Some(Connection { wire, .. }) = connections.get_mut(id) else { return (0, 0) };
         let Some(session_entry) = sessions.get_mut(session_id) else { return (0, 0) };
-        let before = counters.redelivered;
+        let RedeliveryCounts { returned_publishes, returned_releases, .. } = counters.redelivered;
         session_entry.session.sender.resume(now, wire, counters);
-        let releases = counters.redelivered - before;
         session_entry.session.sender.pump(now, wire, &settings.session.send, counters);
-        (counters.redelivered - before - releases, releases)
+        let redelivered = &counters.redelivered;
+        (
+            redelivered.returned_publishes - returned_publishes,
+            redelivered.returned_releases - returned_releases,
+        )
     }
 
     /// Refuses a CONNECT whose exchange of AUTH packets has failed.
@@ -509,12 +519,13 @@ impl<'a> ConnectRequest<'a> {
         core: &mut Core,
     ) -> Flow {
         let ConnectRequest { now, connection: id, connect } = *self;
-        let Core { connections, scratch, .. } = &mut *core;
+        let Core { connections, scratch, counters, .. } = &mut *core;
         let exchange = connections.get(id).and_then(Connection::exchange);
         let proven = exchange.map(|exchange| exchange.user().to_owned());
         if let Some(Connection { wire, .. }) = connections.get_mut(id) {
             wire.outbox.lend(&mut scratch.pool);
-            wire.put_refusal(refusal);
+            let is_written = wire.put_refusal(refusal);
+            counters.packets_sent.add(PacketType::Connack, u64::from(is_written));
         }
         core.begin_closing(now, id, Leaves::Broker);
         core.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
@@ -558,6 +569,7 @@ pub(crate) fn refuse_undecodable(
         && let Some(connection) = core.connections.get_mut(id)
     {
         connection.wire.outbox.buffer().extend_from_slice(connack);
+        core.counters.packets_sent.count(PacketType::Connack);
     }
     core.begin_closing(now, id, Leaves::Broker);
     let what = match bytes {

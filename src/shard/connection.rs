@@ -211,6 +211,39 @@ pub enum Pause {
     Rate = 128,
 }
 
+impl Pause {
+    /// Every cause, in the order of its number.
+    pub const ALL: [Pause; 8] = [
+        Pause::Outbox,
+        Pause::Unanswered,
+        Pause::Peer,
+        Pause::PeerBarrier,
+        Pause::Turn,
+        Pause::Work,
+        Pause::Authentication,
+        Pause::Rate,
+    ];
+
+    /// Returns the place in [`Pause::ALL`].
+    pub const fn number(self) -> usize {
+        (self as u8).trailing_zeros() as usize
+    }
+
+    /// Returns the label in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Pause::Outbox => "outbox",
+            Pause::Unanswered => "unanswered",
+            Pause::Peer => "peer",
+            Pause::PeerBarrier => "peer_barrier",
+            Pause::Turn => "turn",
+            Pause::Work => "work",
+            Pause::Authentication => "authentication",
+            Pause::Rate => "rate",
+        }
+    }
+}
+
 impl Pauses {
     /// Adds a cause.
     pub fn set(&mut self, cause: Pause) {

@@ -114,6 +114,16 @@ impl Connections {
         self.slots.iter()
     }
 
+    /// Returns the connection in a slot; `None` if the slot is free.
+    pub(crate) fn at(&self, slot: u32) -> Option<&Connection> {
+        self.slots.at(slot).map(|(_, connection)| connection)
+    }
+
+    /// Returns one more than the highest slot that was ever used.
+    pub(crate) fn end_of_slots(&self) -> u32 {
+        self.slots.end()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -212,7 +222,7 @@ impl Connections {
     }
 
     /// Writes DISCONNECT to a 5.0 client. Writes nothing in 3.x, or if the connection is not
-    /// established.
+    /// established. Returns true if a DISCONNECT was written.
     // 5.0 [MQTT-3.14.0-1]
     pub(crate) fn write_disconnect(
         &mut self,
@@ -220,13 +230,13 @@ impl Connections {
         reason: ReasonCode,
         text: Option<&str>,
         pool: &mut Pool,
-    ) {
-        let Some(connection) = self.slots.get_mut(id) else { return };
+    ) -> bool {
+        let Some(connection) = self.slots.get_mut(id) else { return false };
         if connection.phase != Phase::Established {
-            return;
+            return false;
         }
         connection.wire.outbox.lend(pool);
-        connection.wire.put_disconnect(reason, text);
+        connection.wire.put_disconnect(reason, text)
     }
 
     /// Begins to close a connection. Nothing more is read. The outbox is written, and then the

@@ -7,6 +7,7 @@
 
 use crate::access::bans::BanList;
 use crate::expiry::deadline::DeadlineKind;
+use crate::mqtt::codec::PacketType;
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
 use crate::mqtt::topic::TopicFilter;
@@ -14,7 +15,7 @@ use crate::persistence::records::stored_bytes;
 use crate::routing::retained;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
-use crate::session::drops::{DropReason, Dropped};
+use crate::session::drops::{DropReason, Dropped, ReceiverState};
 use crate::session::outbound::retry::splitmix64;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
@@ -28,6 +29,8 @@ use crate::shard::effects::Effects;
 use crate::shard::exchange::Exchange;
 use crate::shard::features::dead_letters::{DeadLetter, DeadLetters};
 use crate::shard::flapping::Flapping;
+use crate::shard::observe::client_counts::ClientCounts;
+use crate::shard::observe::gauges::Gauges;
 use crate::shard::publication::Publication;
 use crate::shard::scratch::Scratch;
 use crate::shard::sessions::Sessions;
@@ -57,8 +60,8 @@ pub(crate) struct Core {
     pub dead_letters: DeadLetters,
     pub after_deliveries: AfterDeliveries,
     pub counters: Counters,
-    /// PUBLISH packets received.
-    pub received: u64,
+    pub clients: ClientCounts,
+    pub gauges: Gauges,
     pub turn: Turn,
     pub effects: Effects,
     pub scratch: Scratch,
@@ -98,7 +101,8 @@ impl Core {
             drop_reports: DropReports::default(),
             after_deliveries: AfterDeliveries::default(),
             counters: Counters::default(),
-            received: 0,
+            clients: ClientCounts::default(),
+            gauges: Gauges::default(),
             turn: Turn::new(settings.steps_per_turn),
             effects: Effects::default(),
             scratch: Scratch::default(),
@@ -222,7 +226,12 @@ impl Core {
             let (client_id, redelivery) =
                 (&session_entry.session.client_id, session_entry.session.sender.redelivery());
             let stored = session_entry.session.row().is_some();
+            let receiver = match session_entry.connection {
+                Some(_) => ReceiverState::Connected,
+                None => ReceiverState::Away,
+            };
             for dropped in drops.drain(..) {
+                self.counters.drops.count_receiver(dropped.cause, receiver);
                 self.drop_reports.note(client_id, dropped.cause);
                 self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
             }
@@ -291,7 +300,8 @@ impl Core {
 
     /// Writes DISCONNECT to a 5.0 client. Writes nothing in 3.x or before CONNACK.
     pub(crate) fn write_disconnect(&mut self, id: ConnectionId, reason: ReasonCode, text: Option<&str>) {
-        self.connections.write_disconnect(id, reason, text, &mut self.scratch.pool);
+        let is_written = self.connections.write_disconnect(id, reason, text, &mut self.scratch.pool);
+        self.counters.packets_sent.add(PacketType::Disconnect, u64::from(is_written));
     }
 
     /// Begins to close a connection. `leaves` is the side that ends it.

@@ -68,7 +68,7 @@ impl OverdueAcknowledgement {
         let found = session.sender.overdue(now, view, outlives, wire, drops);
         if let Some(stall) = found.disconnect {
             session.record_disconnect_for(stall.number);
-            counters.stalled += 1;
+            counters.stalled.count(stall.cause);
             counters.disconnected += 1;
             life.core.report_drops(session_id);
             return life.disconnect(
@@ -79,7 +79,7 @@ impl OverdueAcknowledgement {
             );
         }
         for stall in [found.application, found.network].into_iter().flatten() {
-            life.core.counters.stalled += 1;
+            life.core.counters.stalled.count(stall.cause);
             life.core.note_of(session_id, Occurrence::Stalled(stall), Some(stall));
         }
         // Nothing was sent and no Packet Identifier became free. So the other steps of
@@ -99,14 +99,13 @@ impl OverdueAcknowledgement {
         let outlives = session_entry.session.outlives();
         let sender = &mut session_entry.session.sender;
         let (wire, policy) = (&mut connection.wire, &settings.session.send);
-        let done = sender.retransmit(now, view, outlives, wire, policy, &mut counters.drops);
+        let done = sender.retransmit(now, view, outlives, wire, policy, counters);
         if done.drop_reports > 0 && done.exhausted.is_none() {
             sender.pump(now, wire, policy, counters);
         }
-        let again = u64::from(done.publishes) + u64::from(done.releases);
-        counters.redelivered += again;
-        counters.sent += u64::from(done.publishes);
-        counters.stalled += u64::from(again > 0 || done.network.is_some() || done.exhausted.is_some());
+        if let Some(stall) = done.exhausted.or(done.resent).or(done.network) {
+            counters.stalled.count(stall.cause);
+        }
         counters.disconnected += u64::from(done.exhausted.is_some());
         note_retransmission(session_id, &done, life.core);
         match done.exhausted {

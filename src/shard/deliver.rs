@@ -248,7 +248,7 @@ impl Handover<'_, '_> {
             drop_message(session_entry, DropReason::TooLarge, publication, scratch, counters);
             return (Outcome::Taken, FollowUp::None);
         }
-        counters.sent += 1;
+        counters.sent.count(*qos, publication.parts.payload.len());
         *out.unflushed += connection.wire.outbox.len() - before;
         connection.mark_dirty(*id, out.dirty);
         if packet_id.is_none() {

@@ -21,6 +21,7 @@ use crate::shard::connection::Leaves;
 use crate::shard::core::Core;
 use crate::shard::ended_session::EndedSession;
 use crate::shard::lifecycle::Lifecycle;
+use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::{ClientEvent, DisconnectCause, Occurrence};
 use crate::shard::publication::Publication;
 use crate::shard::publication::expires;
@@ -138,7 +139,7 @@ impl Lifecycle<'_> {
         // CONNECT decides, not this function.
         let taken_over = matches!(ending, Ending::TakenOverAfresh | Ending::TakenOverResumed);
         if !outlives && !taken_over {
-            self.end_session(now, session_id);
+            self.end_session(now, session_id, SessionEnd::Disconnected);
         } else {
             // A stop leaves the stored session as it is. After the restart it looks as if the
             // broker had crashed, and its will is published then. After a take-over, CONNECT
@@ -154,8 +155,8 @@ impl Lifecycle<'_> {
     }
 
     /// Ends a session: frees its client identifier, records its end, and publishes its will. Its
-    /// remains are handed on in portions (see [`crate::shard::ended_session`]).
-    pub(crate) fn end_session(&mut self, now: Instant, id: SessionId) {
+    /// remains are handed on in portions (see [`crate::shard::ended_session`]). `cause` is counted.
+    pub(crate) fn end_session(&mut self, now: Instant, id: SessionId, cause: SessionEnd) {
         let Some(session_entry) = self.core.sessions.get_mut(id) else { return };
         let will = session_entry.session.will.take();
         let will = self.admitted_will(id, will);
@@ -170,6 +171,7 @@ impl Lifecycle<'_> {
         // subscription tree later.
         if let Some(session_entry) = self.core.sessions.retire(id) {
             self.core.shared.totals.sessions.give_back(1);
+            self.core.clients.session_ended(cause);
             let SessionEntry { session, ends, .. } = &*session_entry;
             if *ends <= now && session.expiry > 0 {
                 let unfinished = session.sender.in_flight() + session.sender.queued();

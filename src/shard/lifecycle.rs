@@ -22,6 +22,7 @@ use crate::shard::exchange::outbound::{Gate, Item};
 use crate::shard::fans::Fans;
 use crate::shard::features::dead_letters::DeadLetter;
 use crate::shard::features::delayed::Delayed;
+use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::publication::Publication;
 use crate::shard::route::{Routes, Routing};
@@ -102,7 +103,7 @@ impl Lifecycle<'_> {
         token: AckToken,
         outcome: Outcome,
     ) {
-        let Core { connections, sessions, settings, scratch, .. } = &mut *self.core;
+        let Core { connections, sessions, settings, scratch, counters, .. } = &mut *self.core;
         let Some(session_entry) = sessions.get_mut(session) else { return };
         session_entry.session.receiver.answer(token, outcome);
         let Some(id) = session_entry.connection else {
@@ -113,7 +114,7 @@ impl Lifecycle<'_> {
         };
         let Some(connection) = connections.get_mut(id) else { return };
         connection.wire.outbox.lend(&mut scratch.pool);
-        let answered = session_entry.session.answer_due(&mut connection.wire);
+        let answered = session_entry.session.answer_due(&mut connection.wire, &mut counters.packets_sent);
         let room =
             session_entry.session.receiver.unanswered() < usize::from(settings.session.receive_maximum);
         self.core.touch(id);
@@ -354,7 +355,7 @@ impl Lifecycle<'_> {
         publication.atomic = dead_letter.stored;
         let mut routing = Routing { core: self.core, routes: self.routes };
         let is_published = self.fans.route_own_now(now, &mut publication, &mut routing);
-        self.core.counters.dead_letters += u64::from(is_published);
+        self.core.counters.dead_letters.add(dead_letter.cause, usize::from(is_published));
         is_published
     }
 
@@ -384,7 +385,7 @@ impl Lifecycle<'_> {
         }
         self.refuse_overdue_held(now, id);
         if self.core.sessions.get(id).is_some_and(|r| r.ends <= now) {
-            self.end_session(now, id);
+            self.end_session(now, id, SessionEnd::Expired);
             return;
         }
         self.core.sessions.register(id, &mut self.core.effects);

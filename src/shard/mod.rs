@@ -117,7 +117,6 @@ use crate::expiry::deadline::{DeadlineKind, Registration};
 use crate::mqtt::packet::ReasonCode;
 use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
 use crate::routing::subscription_tree::ShardId;
-use crate::session::counters::Counters;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::{SocketView, Stall};
 use crate::time::Instant;
@@ -139,6 +138,7 @@ use lifecycle::Lifecycle;
 use observe::client_events::DisconnectCause;
 use observe::longest_wait::LongestWait;
 use observe::query::{self, Query, QueryAnswer, SessionName};
+pub use observe::snapshot::ShardSnapshot;
 use observe::usage::{self, ResourceUsage};
 pub use receive::ReadProgress;
 use route::{Routes, Routing};
@@ -148,6 +148,7 @@ pub use shared_state::{PartialShare, SharedState};
 use slots::Id;
 pub use slots::{ConnectionId, SessionId};
 use std::sync::Arc;
+use std::time::Duration;
 use work::{Job, Work};
 
 /// One shard: the components of each layer, and the inputs.
@@ -162,42 +163,6 @@ pub struct Shard {
     /// Other work that continues in a later turn.
     work: Work,
     delayed: Delayed,
-}
-
-/// Figures of one shard, for `$SYS`.
-#[derive(Clone, Debug, Default)]
-pub struct ShardSnapshot {
-    /// Established connections.
-    pub connected: u64,
-    /// Sessions, connected or not.
-    pub sessions: u64,
-    /// Subscriptions of all sessions.
-    pub subscriptions: u64,
-    /// PUBLISH packets received since the start.
-    pub received: u64,
-    /// Bytes that were read and not handled.
-    pub partial_bytes: u64,
-    /// Counts since the start.
-    pub counters: Counters,
-}
-
-impl ShardSnapshot {
-    /// Returns the number of sessions without a connection.
-    pub fn away(&self) -> u64 {
-        self.sessions.saturating_sub(self.connected)
-    }
-
-    /// Adds the figures of another shard.
-    pub fn add(&mut self, other: &ShardSnapshot) {
-        // Without `..`: a new figure that is not added does not compile.
-        let ShardSnapshot { connected, sessions, subscriptions, received, partial_bytes, counters } = other;
-        self.connected += connected;
-        self.sessions += sessions;
-        self.subscriptions += subscriptions;
-        self.received += received;
-        self.partial_bytes += partial_bytes;
-        self.counters.add(counters);
-    }
 }
 
 impl Shard {
@@ -444,13 +409,15 @@ impl Shard {
     }
 
     /// Does the shard's regular work: removes expired retained messages, a bounded number each
-    /// time, asks peers about orphaned queues, reads delayed messages ahead and reports drops.
-    /// Registers the next time.
+    /// time, asks peers about orphaned queues, reads delayed messages ahead, reports drops and
+    /// recounts the gauges. Registers the next time.
     pub fn housekeeping(&mut self, now: Instant, next: Instant) {
         const EXPIRED_AT_ONCE: usize = 1_000;
         self.delayed.look_ahead(now, &mut self.core);
         self.lifecycle().routing().ask_for_orphaned_queues(now);
-        let Core { here, shared, counters, effects, drop_reports, .. } = &mut self.core;
+        let Core { here, shared, counters, effects, drop_reports, gauges, sessions, connections, .. } =
+            &mut self.core;
+        gauges.recount(sessions, connections);
         if here.0 == 0 {
             let gone = shared.retained().expire(now, EXPIRED_AT_ONCE);
             effects.retained |= gone > 0;
@@ -600,14 +567,20 @@ impl Shard {
 
     /// Returns the figures of this shard.
     pub fn snapshot(&self) -> ShardSnapshot {
-        let Core { connections, sessions, received, counters, .. } = &self.core;
+        let Core { connections, sessions, exchange, gauges, counters, clients, .. } = &self.core;
+        let tree = self.routes.router.tree();
         ShardSnapshot {
             connected: connections.established() as u64,
             sessions: sessions.len() as u64,
-            subscriptions: self.routes.router.tree().len() as u64,
-            received: *received,
+            subscriptions: tree.len() as u64,
+            shared_subscriptions: tree.shared() as u64,
+            stalled: gauges.stalled() as u64,
+            cpu: Duration::ZERO,
             partial_bytes: connections.partial_bytes() as u64,
+            pending_peer_batches: exchange.pending_batches() as u64,
+            census: gauges.census().clone(),
             counters: counters.clone(),
+            clients: clients.clone(),
         }
     }
 

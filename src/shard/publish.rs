@@ -55,18 +55,19 @@ impl<'a> ClientPublish<'a> {
             life.fail(now, id, violation);
             return Flow::Closed;
         }
-        let Core { connections, sessions, settings, scratch, .. } = &mut *life.core;
+        let Core { connections, sessions, settings, scratch, counters, .. } = &mut *life.core;
         let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
         // The decoder accepts no PUBLISH before CONNECT, so the connection has a session.
         let Some(session) = connection.session else { return Flow::Closed };
         let Some(session_entry) = sessions.get_mut(session) else { return Flow::Closed };
         connection.wire.outbox.lend(&mut scratch.pool);
         let before = connection.wire.outbox.len();
-        let admitted = session_entry.session.admit(publish, &mut connection.wire, &settings.session);
+        counters.publishes_received.count(publish.qos, publish.payload.len());
+        let sent = &mut counters.packets_sent;
+        let admitted = session_entry.session.admit(publish, &mut connection.wire, &settings.session, sent);
         let Admitted::ToRoute(token) = admitted else {
             return end_unrouted(now, id, admitted, before, life);
         };
-        life.core.received += 1;
         let token = token.map(|token| (session, token));
         let this = ClientPublish { now, connection: id, session, publish, token };
         if !publish.topic.is_empty() {
@@ -128,6 +129,9 @@ impl<'a> ClientPublish<'a> {
         publication.gate = token.map(|(session, token)| Gate::Here { session, token });
         let mut matches = life.routes.router.take_matches();
         let matched = life.routing().match_at_once(publication.parts.topic, &mut matches);
+        if matched == MatchedReceivers::All && matches.is_empty() {
+            life.core.counters.unmatched += 1;
+        }
         let of = Published { connection: id, token, incoming, waits, qos: publish.qos, dead_letters: false };
         if matched != MatchedReceivers::All {
             life.fans.fan_out(publication, matched, matches, PublicationOrigin::Client(of), life.core);
@@ -225,10 +229,10 @@ impl<'a> ClientPublish<'a> {
     /// Writes an acknowledgement, if one is due.
     fn acknowledge(&self, life: &mut Lifecycle<'_>, due: Option<Due>) {
         let ClientPublish { connection: id, .. } = *self;
-        let Core { connections, scratch, effects, .. } = &mut *life.core;
+        let Core { connections, scratch, effects, counters, .. } = &mut *life.core;
         let (Some(due), Some(connection)) = (due, connections.get_mut(id)) else { return };
         connection.wire.outbox.lend(&mut scratch.pool);
-        Session::answer(due, &mut connection.wire);
+        Session::answer(due, &mut connection.wire, &mut counters.packets_sent);
         effects.unflushed += 4;
         connection.mark_dirty(id, &mut effects.dirty);
     }
@@ -330,6 +334,7 @@ impl<'a> ClientPublish<'a> {
         let ClientPublish { now, connection: id, session, publish, .. } = *self;
         if let Some(cause) = cause {
             life.core.counters.drops.count(cause);
+            life.core.counters.refused_publishes.add(cause, 1);
         }
         if cause == Some(DropReason::NotAuthorized)
             && life.core.access.on_denied_publish() == DeniedPublish::Disconnect

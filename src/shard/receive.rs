@@ -5,7 +5,7 @@
 //! the connection's `Partial`. Reading stops for three reasons: the connection is paused, the turn
 //! is over, or much waits to be written.
 
-use crate::mqtt::codec::{self, DecodeError, Decoded};
+use crate::mqtt::codec::{self, DecodeError, Decoded, PacketType};
 use crate::mqtt::packet::{Packet, ReasonCode};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::{Action, Violation, disconnect};
@@ -189,6 +189,7 @@ impl Shard {
                 Phase::Exchanging => match self.lifecycle().continue_exchange(now, id, rest) {
                     None => return (ReadProgress::All, taken),
                     Some((Flow::Continue, length)) => {
+                        self.core.counters.packets_received.count(PacketType::Auth);
                         taken += length;
                         continue;
                     }
@@ -235,7 +236,14 @@ impl Shard {
         let Some(connection) = connections.get_mut(id) else { return Flow::Closed };
         let Some(session_id) = connection.session else {
             return match packet {
-                Packet::Connect(connect) => ConnectRequest::handle(now, id, &connect, &mut self.lifecycle()),
+                Packet::Connect(connect) => {
+                    let flow = ConnectRequest::handle(now, id, &connect, &mut self.lifecycle());
+                    // A CONNECT that comes again, here or in its own shard, is counted then.
+                    if !matches!(flow, Flow::Wait | Flow::Home(_)) {
+                        self.core.counters.packets_received.count(PacketType::Connect);
+                    }
+                    flow
+                }
                 // `decode_connect` returns no other packet.
                 _ => Flow::Closed,
             };

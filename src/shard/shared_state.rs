@@ -85,7 +85,7 @@ impl SharedState {
 
     /// Returns true if the store has no room. Callers use this to decide about changes that make
     /// room. A change that needs room is checked by admission.
-    pub(crate) fn is_store_full(&self) -> bool {
+    pub fn is_store_full(&self) -> bool {
         self.store_full.load(Ordering::Relaxed)
     }
 

@@ -44,14 +44,15 @@ impl Answer {
         if life.core.sessions.is_stored(session) && !held {
             life.core.hold_until_commit(id);
         }
-        let Core { connections, scratch, effects, .. } = &mut *life.core;
+        let Core { connections, scratch, effects, counters, .. } = &mut *life.core;
         let connection = connections.get_mut(id).filter(|c| c.session == Some(session))?;
         if held {
             connection.wire.outbox.hold();
         }
         connection.wire.outbox.lend(&mut scratch.pool);
         effects.unflushed += reasons.len();
-        let _ = connection.wire.put(&kind.packet(packet_id, reasons));
+        let is_written = connection.wire.put(&kind.packet(packet_id, reasons)).is_ok();
+        counters.packets_sent.add(kind.packet_type(), u64::from(is_written));
         life.core.touch(id);
         if retained.requests.is_empty() {
             return None;

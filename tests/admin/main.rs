@@ -6,4 +6,5 @@ mod support;
 mod api;
 mod http;
 mod messages;
+mod metrics;
 mod pages;

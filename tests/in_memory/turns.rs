@@ -39,14 +39,14 @@ fn packets_beyond_the_steps_of_a_turn_are_handled_in_later_turns() {
     let (now, shard) = (driver.now, &mut driver.shards[0]);
     shard.begin_turn();
     assert_eq!(shard.receive(now, flooded, &bytes), ReadProgress::Paused);
-    assert_eq!(shard.snapshot().received, u64::from(STEPS));
+    assert_eq!(shard.snapshot().counters.publishes_received.total(), u64::from(STEPS));
     assert!(!shard.reads(flooded), "it is not read before it has had its next turn");
     // Another client has its turn in between.
     driver.send(other, &PINGREQ);
     assert_eq!(driver.links[other].received, PINGRESP);
     driver.settle();
     let shard = &mut driver.shards[0];
-    assert_eq!(shard.snapshot().received, u64::from(10 * STEPS));
+    assert_eq!(shard.snapshot().counters.publishes_received.total(), u64::from(10 * STEPS));
     assert!(shard.reads(flooded) && !shard.has_jobs());
     let (longest, late) = shard.take_longest_turn();
     assert!(longest <= STEPS + 20 && late == 0, "a turn of {longest} steps, {late} packets late");
@@ -356,7 +356,7 @@ fn a_publish_to_very_many_is_delivered_in_portions_and_acknowledged_after_the_la
     let shard = &mut driver.shards[0];
     shard.begin_turn();
     assert_eq!(shard.receive(now, id, &PINGREQ), ReadProgress::All);
-    let sent = shard.snapshot().counters.sent;
+    let sent = shard.snapshot().counters.sent.total();
     assert!((50..=u64::from(STEPS)).contains(&sent), "{sent} deliveries in one turn");
     assert!(driver.links[publisher].received.is_empty(), "it is not acknowledged before all have it");
     driver.settle();
@@ -381,7 +381,7 @@ fn a_publish_to_very_many_groups_is_shared_in_portions_and_acknowledged_after_th
     assert_eq!(shard.receive(now, id, &at_least_once(1, b'1')), ReadProgress::All);
     shard.begin_turn();
     shard.work(now);
-    let sent = shard.snapshot().counters.sent;
+    let sent = shard.snapshot().counters.sent.total();
     assert!((20..=u64::from(STEPS)).contains(&sent), "{sent} deliveries in one turn");
     assert!(shard.is_fanning() && shard.outbox(id).is_none_or(|outbox| outbox.is_empty()));
     driver.settle();
@@ -413,7 +413,7 @@ fn a_session_that_begins_in_the_slot_of_one_that_ended_gets_nothing_of_what_was_
         shard.begin_turn();
         shard.work(now);
     }
-    assert_eq!(shard.snapshot().counters.sent, RECEIVERS as u64 - 1);
+    assert_eq!(shard.snapshot().counters.sent.total(), RECEIVERS as u64 - 1);
     let outbox = shard.outbox(new).expect("connected");
     assert_eq!(outbox.front(), [0x20, 2, 0, 0], "its CONNACK alone");
 }
@@ -667,7 +667,7 @@ fn wills_that_are_due_together_go_out_over_several_turns() {
     for slot in 1..=WILLS {
         shard.expired_deadline(now, DeadlineKind::Session, slot, 0);
     }
-    assert!(shard.snapshot().counters.sent <= u64::from(STEPS));
+    assert!(shard.snapshot().counters.sent.total() <= u64::from(STEPS));
     // The will of a client that is back before its turn goes out all the same, and once.
     let back = driver.open();
     driver.send_unsettled(back, &connect_with_will("w299", "other", 1));
@@ -696,7 +696,7 @@ fn a_publication_goes_on_in_portions_when_its_publisher_is_gone_and_its_will_com
         shard.work(now);
         shard.begin_turn();
         shard.closed(now, id, "closed");
-        assert!(shard.is_fanning() && shard.snapshot().counters.sent < RECEIVERS as u64);
+        assert!(shard.is_fanning() && shard.snapshot().counters.sent.total() < RECEIVERS as u64);
         // A message that it publishes after its return comes behind both.
         let back = driver.open();
         driver.send(back, &[&connect("w", clean)[..], &at_least_once(1, b'2')].concat());

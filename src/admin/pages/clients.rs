@@ -122,19 +122,19 @@ fn totals(observer: &Observer) -> Vec<(&'static str, Vec<Figure>)> {
         (
             "Messages",
             vec![
-                figure("received", "received", count(total.received)),
-                figure("sent", "sent", count(counters.sent)),
+                figure("received", "received", count(counters.publishes_received.total())),
+                figure("sent", "sent", count(counters.sent.total())),
                 figure("retained", "", count(shared.retained().len() as u64)),
                 figure("delayed", "", count(shared.totals.delayed_messages.get() as u64)),
                 figure("dropped", "dropped", count(counters.drops.total())),
-                figure("dead letters", "dead_letters", count(counters.dead_letters)),
+                figure("dead letters", "dead_letters", count(counters.dead_letters.total())),
             ],
         ),
         (
             "Redelivery",
             vec![
-                figure("sent again", "redelivered", count(counters.redelivered)),
-                figure("stalls", "stalled", count(counters.stalled)),
+                figure("sent again", "redelivered", count(counters.redelivered.total())),
+                figure("stalls", "stalled", count(counters.stalled.total())),
                 figure("disconnected for a missing acknowledgement", "", count(counters.disconnected)),
             ],
         ),

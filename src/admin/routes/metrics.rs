@@ -17,7 +17,9 @@ pub(crate) async fn metrics(request: HttpRequest, state: Data<AdminState>) -> Ht
         return failed.error_response();
     }
     match state.observer() {
-        Some(observer) => HttpResponse::Ok().content_type(CONTENT_TYPE).body(render(observer)),
+        Some(observer) => {
+            HttpResponse::Ok().content_type(CONTENT_TYPE).body(render(observer, state.requests()))
+        }
         None => problem(StatusCode::SERVICE_UNAVAILABLE, "starting", "the broker starts; ask again later"),
     }
 }

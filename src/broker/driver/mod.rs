@@ -376,12 +376,13 @@ impl ShardDriver {
 
     /// Does the shard's housekeeping, and arranges the next one after `every`.
     pub fn housekeeping(&self, every: Duration) {
-        let snapshot = self.with_shard(|shard, now| {
+        let mut snapshot = self.with_shard(|shard, now| {
             // An operator may set the wall clock at any time.
             shard.set_wall_clock(now, clock::unix_millis());
             shard.housekeeping(now, now + every);
             shard.snapshot()
         });
+        snapshot.cpu = clock::thread_cpu();
         self.statistics.report(usize::from(self.here.0), snapshot);
         let (received, sent) = self.traffic.take();
         self.statistics.add_bytes(received, sent);

@@ -53,6 +53,8 @@ pub struct SubscriptionTree {
     version: u64,
     /// Subscriptions of this shard's sessions, shared ones included.
     local: usize,
+    /// The shared subscriptions among them.
+    local_shared: usize,
     /// Members of all groups, in all shards.
     members: usize,
     /// The bytes of the whole tree.
@@ -109,6 +111,7 @@ impl SubscriptionTree {
             presences: Presences::default(),
             version: 0,
             local: 0,
+            local_shared: 0,
             members: 0,
             charge: Charge::NONE,
         }
@@ -193,6 +196,7 @@ impl SubscriptionTree {
         }
         presences.join(member.address(), presence);
         self.local += usize::from(member.shard == self.here);
+        self.local_shared += usize::from(member.shard == self.here);
         self.members += 1;
         self.account();
         Subscribed::New { first_here }
@@ -211,6 +215,7 @@ impl SubscriptionTree {
             self.remove_group(id, group, filter);
         }
         self.local -= usize::from(address.shard == self.here);
+        self.local_shared -= usize::from(address.shard == self.here);
         self.members -= 1;
         self.account();
         Unsubscribed::Removed { last_here }
@@ -292,6 +297,11 @@ impl SubscriptionTree {
     /// Returns the number of subscriptions of this shard's sessions, shared ones included.
     pub fn len(&self) -> usize {
         self.local
+    }
+
+    /// Returns the number of shared subscriptions of this shard's sessions.
+    pub fn shared(&self) -> usize {
+        self.local_shared
     }
 
     /// Returns true if no session of this shard has a subscription.

@@ -4,7 +4,8 @@
 //! A packet is resent only if the peer's kernel has it and the application does not acknowledge it.
 //! A packet that the network still holds is not sent a second time, and no attempt is counted.
 
-use crate::session::drops::Drops;
+use crate::mqtt::codec::PacketType;
+use crate::session::counters::Counters;
 use crate::session::outbound::in_flight_packet::InFlightPacket;
 use crate::session::outbound::retry::{OnExhausted, Outlives, RetryPolicy};
 use crate::session::outbound::sender::Sender;
@@ -116,15 +117,25 @@ impl ResendRound {
         Decision::Resend
     }
 
-    fn resend(&mut self, packet: &mut InFlightPacket<'_>, policy: &RedeliveryPolicy, wire: &mut Wire) {
+    fn resend(
+        &mut self,
+        packet: &mut InFlightPacket<'_>,
+        policy: &RedeliveryPolicy,
+        wire: &mut Wire,
+        counters: &mut Counters,
+    ) {
         let now = self.look.now;
         match packet {
             InFlightPacket::Publish(p) => {
                 self.done.publishes += 1;
+                counters.redelivered.live_publishes += 1;
+                counters.sent.count(p.delivery.qos, p.delivery.message.payload().len());
                 p.resend(now, wire, policy);
             }
             InFlightPacket::Release(r) => {
                 self.done.releases += 1;
+                counters.redelivered.live_releases += 1;
+                counters.packets_sent.count(PacketType::Pubrel);
                 r.resend(now, wire, policy);
             }
         }
@@ -158,7 +169,8 @@ impl Sender {
         }
     }
 
-    /// Resends the packets that are due on a 3.x connection, in order and in a bounded number.
+    /// Resends the packets that are due on a 3.x connection, in order and in a bounded number. Counts them
+    /// in `counters`.
     ///
     /// `view` is the state of the socket. `outlives` says if the session outlives the connection,
     /// so that closing the connection leads to a redelivery. Costs a pass over the packets in
@@ -170,7 +182,7 @@ impl Sender {
         outlives: Outlives,
         wire: &mut Wire,
         policy: &SendPolicy,
-        drops: &mut Drops,
+        counters: &mut Counters,
     ) -> Retransmission {
         let Sender { window: Some(window), redelivery, .. } = self else { return Retransmission::default() };
         let mut round = ResendRound {
@@ -188,7 +200,7 @@ impl Sender {
                 let policy = packet.policy(redelivery);
                 match round.decide(&mut packet, &policy, wire) {
                     Decision::Wait => {}
-                    Decision::Resend => round.resend(&mut packet, &policy, wire),
+                    Decision::Resend => round.resend(&mut packet, &policy, wire, counters),
                     Decision::Drop => {
                         exhausted.push(packet.transmission().number());
                         continue;
@@ -200,7 +212,7 @@ impl Sender {
         }
         let mut done = round.done;
         for number in exhausted {
-            done.drop_reports += u32::from(self.drop_exhausted(number, Quota::Free, drops));
+            done.drop_reports += u32::from(self.drop_exhausted(number, Quota::Free, &mut counters.drops));
         }
         done
     }

@@ -1,7 +1,7 @@
 //! The sending half of a session: from its queue into its in-flight window and to the connection.
 
 use crate::mqtt::charge::{Recount, Recounted};
-use crate::mqtt::codec::AckKind;
+use crate::mqtt::codec::{AckKind, PacketType};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS, ReasonCode};
 use crate::mqtt::subscription_ids::SubscriptionIds;
@@ -232,7 +232,8 @@ impl Sender {
         let Some(window) = &mut self.window else { return };
         window.begin_connection();
         for release in window.releases() {
-            counters.redelivered += 1;
+            counters.redelivered.returned_releases += 1;
+            counters.packets_sent.count(PacketType::Pubrel);
             release.write(now, wire, &self.redelivery.under(release.matched));
         }
     }
@@ -275,14 +276,21 @@ impl Sender {
 
     /// Handles a PUBACK. Returns true if it finished a message. The code of a 5.0 client may be
     /// negative.
-    pub fn acknowledge(&mut self, id: PacketId, reason: ReasonCode, drops: &mut Drops) -> bool {
+    pub fn acknowledge(
+        &mut self,
+        now: Instant,
+        id: PacketId,
+        reason: ReasonCode,
+        counters: &mut Counters,
+    ) -> bool {
         let finished = self.window.as_mut().and_then(|window| window.acknowledge(id));
         let Some(mut finished) = finished else { return false };
+        counters.puback_time.add(now.millis_since(finished.transmission.first_sent));
         if let Some(entry) = finished.delivery.stored.as_mut().filter(|_| !reason.is_error()) {
             entry.done();
         }
         if reason.is_error() {
-            drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
+            counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
         }
         true
     }
@@ -294,19 +302,24 @@ impl Sender {
         id: PacketId,
         reason: ReasonCode,
         wire: &mut Wire,
-        drops: &mut Drops,
+        counters: &mut Counters,
     ) -> bool {
         let Some(window) = &mut self.window else { return false };
         if reason.is_error() {
             let Some(finished) = window.reject(id) else { return false };
-            drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
+            counters.pubrec_time.add(now.millis_since(finished.transmission.first_sent));
+            counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
             return true;
         }
         let topic = if self.redelivery.differ_by_topic() { window.topic(id) } else { None };
         let matched = topic.map(|topic| self.redelivery.matched(topic));
         match window.receive(id) {
-            Received::Release | Received::Again => {
+            received @ (Received::Release | Received::Again) => {
                 if let Some(release) = window.release_mut(id) {
+                    if received == Received::Release {
+                        counters.pubrec_time.add(now.millis_since(release.transmission.first_sent));
+                    }
+                    counters.packets_sent.count(PacketType::Pubrel);
                     release.matched = matched.unwrap_or(release.matched);
                     release.write(now, wire, &self.redelivery.under(release.matched));
                 }
@@ -439,15 +452,15 @@ impl Sender {
         let due = self.redelivery.first_due(now, &p.delivery.message, wire);
         p.transmission.written(due, wire);
         p.record();
-        counters.sent += 1;
-        counters.redelivered += 1;
+        counters.sent.count(p.delivery.qos, p.delivery.message.payload().len());
+        counters.redelivered.returned_publishes += 1;
         window.mark_sent();
     }
 
     fn send(&mut self, now: Instant, delivery: Delivery, wire: &mut Wire, counters: &mut Counters) {
         if delivery.qos == QoS::AtMostOnce {
             match wire.put_publish(now, &delivery.message, delivery.sending(None)) {
-                Ok(()) => counters.sent += 1,
+                Ok(()) => counters.sent.count(QoS::AtMostOnce, delivery.message.payload().len()),
                 Err(_) => counters.drops.lose(Dropped::unsent(DropReason::TooLarge, delivery.message)),
             }
             return;
@@ -466,7 +479,7 @@ impl Sender {
             return;
         }
         p.transmission.end_offset = wire.outbox.end_offset();
-        counters.sent += 1;
+        counters.sent.count(p.delivery.qos, p.delivery.message.payload().len());
     }
 }
 

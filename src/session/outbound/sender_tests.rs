@@ -136,7 +136,7 @@ impl Bench {
         let unsent = (self.wire.outbox.written() - peer_has) as usize;
         let view = SocketView { unsent, ..SocketView::default() };
         let Bench { sender, wire, policy, counters } = self;
-        sender.retransmit(now, view, outlives, wire, policy, &mut counters.drops)
+        sender.retransmit(now, view, outlives, wire, policy, counters)
     }
 
     fn id(n: u16) -> PacketId {
@@ -219,8 +219,8 @@ fn after_pubrec_only_the_pubrel_is_resent() {
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     b.deliver(at(0), "a", QoS::ExactlyOnce);
     b.written();
-    let (wire, drops) = (&mut b.wire, &mut b.counters.drops);
-    b.sender.receive(at(10), Bench::id(1), ReasonCode::SUCCESS, wire, drops);
+    let (wire, counters) = (&mut b.wire, &mut b.counters);
+    b.sender.receive(at(10), Bench::id(1), ReasonCode::SUCCESS, wire, counters);
     assert_eq!(b.written(), ["PUBREL 1"]);
     b.retransmit(at(1_010));
     assert_eq!(b.written(), ["PUBREL 1"]);
@@ -271,8 +271,8 @@ fn reconnect_sends_pubrels_and_what_was_in_flight_before_anything_new() {
         b.deliver(at(0), text, qos);
     }
     b.written();
-    let (wire, drops) = (&mut b.wire, &mut b.counters.drops);
-    b.sender.receive(at(1), Bench::id(1), ReasonCode::SUCCESS, wire, drops);
+    let (wire, counters) = (&mut b.wire, &mut b.counters);
+    b.sender.receive(at(1), Bench::id(1), ReasonCode::SUCCESS, wire, counters);
     b.written();
     b.sender.end_connection(b.wire.outbox.written());
     b.wire = fresh_wire(ProtocolVersion::V3_1_1, 1);
@@ -280,7 +280,7 @@ fn reconnect_sends_pubrels_and_what_was_in_flight_before_anything_new() {
     b.deliver(at(9), "d", QoS::AtLeastOnce);
     assert_eq!(b.written(), ["PUBREL 1", "DUP 2 b"]);
     for (id, next) in [(2, "DUP 3 c"), (3, "4 d")] {
-        assert!(b.sender.acknowledge(Bench::id(id), ReasonCode::SUCCESS, &mut b.counters.drops));
+        assert!(b.sender.acknowledge(Instant::ZERO, Bench::id(id), ReasonCode::SUCCESS, &mut b.counters));
         b.sender.pump(at(10), &mut b.wire, &b.policy, &mut b.counters);
         assert_eq!(b.written(), [next]);
     }
@@ -381,14 +381,14 @@ fn a_topic_with_a_shorter_interval_waits_for_its_elders() {
     assert_eq!(b.retransmit(at(4_000)).publishes, 2);
     assert_eq!(b.written(), ["DUP 1 one", "DUP 2 two"]);
     // Once its elder is acknowledged it keeps its own time; its PUBREL too.
-    b.sender.acknowledge(Bench::id(1), ReasonCode::SUCCESS, &mut b.counters.drops);
+    b.sender.acknowledge(Instant::ZERO, Bench::id(1), ReasonCode::SUCCESS, &mut b.counters);
     assert_eq!(b.sender.earliest_due(), at(6_000));
     b.deliver_to(at(6_000), "off", "three", QoS::ExactlyOnce);
     b.written();
-    let (wire, drops) = (&mut b.wire, &mut b.counters.drops);
-    b.sender.receive(at(6_000), Bench::id(3), ReasonCode::SUCCESS, wire, drops);
-    b.sender.acknowledge(Bench::id(2), ReasonCode::SUCCESS, &mut b.counters.drops);
-    b.sender.receive(at(6_000), Bench::id(2), ReasonCode::SUCCESS, &mut b.wire, &mut b.counters.drops);
+    let (wire, counters) = (&mut b.wire, &mut b.counters);
+    b.sender.receive(at(6_000), Bench::id(3), ReasonCode::SUCCESS, wire, counters);
+    b.sender.acknowledge(Instant::ZERO, Bench::id(2), ReasonCode::SUCCESS, &mut b.counters);
+    b.sender.receive(at(6_000), Bench::id(2), ReasonCode::SUCCESS, &mut b.wire, &mut b.counters);
     assert_eq!(b.written(), ["PUBREL 3", "PUBREL 2"]);
     // What is never resent holds nobody up.
     assert_eq!(b.retransmit(at(7_000)).releases, 1);
@@ -400,8 +400,8 @@ fn a_pubrel_has_no_message_to_give_up_and_closes_the_connection() {
     let mut b = Bench::new(ProtocolVersion::V3_1_1);
     b.sender = sender(giving_up(1));
     b.deliver(at(0), "one", QoS::ExactlyOnce);
-    let (wire, drops) = (&mut b.wire, &mut b.counters.drops);
-    b.sender.receive(at(0), Bench::id(1), ReasonCode::SUCCESS, wire, drops);
+    let (wire, counters) = (&mut b.wire, &mut b.counters);
+    b.sender.receive(at(0), Bench::id(1), ReasonCode::SUCCESS, wire, counters);
     assert_eq!(b.written(), ["1 one", "PUBREL 1"]);
     assert_eq!(b.retransmit(at(1_000)).releases, 1);
     b.written();

@@ -42,6 +42,10 @@ pub enum StallCause {
 }
 
 impl StallCause {
+    /// Every cause, in the order of its number.
+    pub const ALL: [StallCause; 4] =
+        [StallCause::Application, StallCause::Unread, StallCause::InTransit, StallCause::Unanswered];
+
     /// Returns the cause for a packet that ends at `end_offset`, if the peer's kernel has the
     /// stream up to `peer_has`.
     pub fn of(end_offset: u64, peer_has: u64, view: SocketView) -> StallCause {
@@ -62,6 +66,16 @@ impl StallCause {
         match self {
             StallCause::Application => "application",
             _ => "network",
+        }
+    }
+
+    /// Returns the label of the cause in metrics.
+    pub const fn label(self) -> &'static str {
+        match self {
+            StallCause::Application => "application",
+            StallCause::Unread => "unread",
+            StallCause::InTransit => "in_transit",
+            StallCause::Unanswered => "unanswered",
         }
     }
 

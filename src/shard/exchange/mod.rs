@@ -103,6 +103,11 @@ impl Exchange {
         self.peers.iter().map(Peer::unsettled).sum()
     }
 
+    /// Returns the number of peer batches with publications that the peers have not answered.
+    pub(crate) fn pending_batches(&self) -> usize {
+        self.peers.iter().map(Peer::pending_batches).sum()
+    }
+
     /// Adds a publisher that waits until each of the peers in `full` has room.
     pub(crate) fn wait_for(&mut self, id: ConnectionId, full: ShardSet) {
         self.waiting_for_peer.push((id, full));

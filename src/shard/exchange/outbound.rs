@@ -496,6 +496,11 @@ impl Peer {
         self.load + self.publications as usize + self.late.len()
     }
 
+    /// Returns the number of peer batches with publications that have no ticket yet.
+    pub fn pending_batches(&self) -> usize {
+        self.outstanding.len()
+    }
+
     /// Returns true if there is an item for the next peer batch.
     pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()

@@ -15,6 +15,7 @@ use crate::shard::core::Core;
 use crate::shard::deadlines::OverdueAcknowledgement;
 use crate::shard::features::dead_letters::dead_letter_topic;
 use crate::shard::lifecycle::Lifecycle;
+use crate::shard::observe::client_counts::SessionEnd;
 use crate::shard::observe::client_events::DisconnectCause;
 use crate::shard::observe::query::SessionName;
 use crate::shard::settings::is_reserved;
@@ -143,7 +144,7 @@ fn act(
             }
             // A session that ends with its connection is gone already.
             if life.core.sessions.get(id).is_some() {
-                life.end_session(now, id);
+                life.end_session(now, id, SessionEnd::Operator);
             }
             CommandOutcome::Done
         }
@@ -179,9 +180,9 @@ fn redeliver(
     };
     if resends {
         entry.session.sender.hasten(now);
-        let before = life.core.counters.redelivered;
+        let before = life.core.counters.redelivered.total();
         OverdueAcknowledgement { now, connection, view }.handle(life);
-        let packets = life.core.counters.redelivered - before;
+        let packets = life.core.counters.redelivered.total() - before;
         return CommandOutcome::Resent(u32::try_from(packets).unwrap_or(u32::MAX));
     }
     if entry.session.outlives() == Outlives::No {

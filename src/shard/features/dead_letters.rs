@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 pub(crate) struct DeadLetter {
     pub topic: String,
     pub message: Message,
-    cause: DropReason,
+    pub cause: DropReason,
     code: Option<ReasonCode>,
     sent: Sent,
     /// True if the message was in the store, and its end is recorded in the open batch. The dead

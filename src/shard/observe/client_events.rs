@@ -229,24 +229,48 @@ pub enum DisconnectCause {
 }
 
 impl DisconnectCause {
-    /// Returns the name in event topics and last-disconnect records.
+    /// The names of all causes, in the order of their numbers.
+    pub const NAMES: [&'static str; 15] = [
+        "client",
+        "network",
+        "violation",
+        "taken_over",
+        "keep_alive",
+        "no_connect",
+        "write_timeout",
+        "packet_timeout",
+        "attempts_used_up",
+        "ack_timeout",
+        "queue_full",
+        "revoked",
+        "operator",
+        "banned",
+        "shutdown",
+    ];
+
+    /// Returns the name in event topics, last-disconnect records and metrics.
     pub const fn name(&self) -> &'static str {
+        DisconnectCause::NAMES[self.number()]
+    }
+
+    /// Returns the place in [`DisconnectCause::NAMES`].
+    pub const fn number(&self) -> usize {
         match self {
-            DisconnectCause::Client(_) => "client",
-            DisconnectCause::Network(_) => "network",
-            DisconnectCause::Violation(..) => "violation",
-            DisconnectCause::TakenOver => "taken_over",
-            DisconnectCause::KeepAlive { .. } => "keep_alive",
-            DisconnectCause::NoConnect => "no_connect",
-            DisconnectCause::WriteTimeout { .. } => "write_timeout",
-            DisconnectCause::PacketTimeout { .. } => "packet_timeout",
-            DisconnectCause::Exhausted(_) => "attempts_used_up",
-            DisconnectCause::AckTimeout(_) => "ack_timeout",
-            DisconnectCause::QueueFull => "queue_full",
-            DisconnectCause::Revoked => "revoked",
-            DisconnectCause::Operator => "operator",
-            DisconnectCause::Banned(_) => "banned",
-            DisconnectCause::Shutdown => "shutdown",
+            DisconnectCause::Client(_) => 0,
+            DisconnectCause::Network(_) => 1,
+            DisconnectCause::Violation(..) => 2,
+            DisconnectCause::TakenOver => 3,
+            DisconnectCause::KeepAlive { .. } => 4,
+            DisconnectCause::NoConnect => 5,
+            DisconnectCause::WriteTimeout { .. } => 6,
+            DisconnectCause::PacketTimeout { .. } => 7,
+            DisconnectCause::Exhausted(_) => 8,
+            DisconnectCause::AckTimeout(_) => 9,
+            DisconnectCause::QueueFull => 10,
+            DisconnectCause::Revoked => 11,
+            DisconnectCause::Operator => 12,
+            DisconnectCause::Banned(_) => 13,
+            DisconnectCause::Shutdown => 14,
         }
     }
 

@@ -9,13 +9,23 @@
 //! | [`unfinished`] | the unfinished messages of one session, page by page |
 //! | [`wait_reason`] | why a message waits, and when the wait ends |
 //! | `longest_wait` | the clients that have waited longest for an acknowledgement |
+//! | `client_counts` | counts connects, disconnects, logins and sessions |
+//! | `census` | sums over all sessions, by a walk in stretches |
+//! | `stalled` | the sessions with an overdue acknowledgement |
+//! | `gauges` | the gauges that housekeeping renews |
+//! | `snapshot` | the figures that metrics and `$SYS` show |
 //! | `usage` | counts the resources that a shard holds |
 
+pub mod census;
+pub mod client_counts;
 pub mod client_events;
+pub(crate) mod gauges;
 pub mod last_disconnect;
 pub mod longest_wait;
 mod notes;
 pub mod query;
+pub mod snapshot;
+pub(crate) mod stalled;
 pub mod unfinished;
 pub mod usage;
 pub mod wait_reason;

@@ -1,5 +1,6 @@
 //! The figures of the store's threads.
 
+use crate::time::histogram::SharedHistogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub struct WriterStatistics {
     pub last_commit: AtomicU64,
     /// Microseconds.
     pub longest_commit: AtomicU64,
+    /// The duration of each commit.
+    pub commit_time: SharedHistogram,
     /// Number of messages that were read back.
     pub read: AtomicU64,
 }
@@ -34,6 +37,7 @@ impl WriterStatistics {
     pub(super) fn wrote(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.commits.fetch_add(1, Ordering::Relaxed);
+        self.commit_time.add(took, 1);
         self.last_commit.store(micros, Ordering::Relaxed);
         self.longest_commit.fetch_max(micros, Ordering::Relaxed);
     }

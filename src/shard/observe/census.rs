@@ -1,0 +1,87 @@
+//! The gauges of a shard that need a look at each session: queues, windows and pauses.
+//!
+//! Nothing counts on the way of a message. Housekeeping walks [`SLOTS`] slots of sessions and of
+//! connections in each second, and publishes the sums at the end of each walk. A shard with fewer
+//! slots has new sums every second; a shard with 62,500 sessions has them every 16 s.
+
+use crate::shard::connection::Pause;
+use crate::shard::connections::Connections;
+use crate::shard::sessions::Sessions;
+
+/// Slots of each kind that one call looks at. A slot whose session is not in the cache costs about
+/// 200 ns, so a call takes less than 1 ms.
+const SLOTS: u32 = 4_096;
+
+/// The sums over all sessions and connections of a shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Messages in flight.
+    pub in_flight: u64,
+    /// Messages in queues, in memory or in the store.
+    pub queued: u64,
+    /// Bytes of these messages.
+    pub queued_bytes: u64,
+    /// Messages that wait for room in a queue.
+    pub held: u64,
+    paused: [u64; Pause::ALL.len()],
+}
+
+impl Census {
+    /// Returns the number of connections that are not read for this cause.
+    pub fn paused(&self, cause: Pause) -> u64 {
+        self.paused[cause.number()]
+    }
+
+    /// Adds the sums of another shard.
+    pub fn merge(&mut self, other: &Census) {
+        // Without `..`: a new sum that is not added does not compile.
+        let Census { in_flight, queued, queued_bytes, held, paused } = other;
+        self.in_flight += in_flight;
+        self.queued += queued;
+        self.queued_bytes += queued_bytes;
+        self.held += held;
+        self.paused.iter_mut().zip(paused).for_each(|(sum, more)| *sum += more);
+    }
+}
+
+/// A walk over the slots of a shard, in stretches.
+#[derive(Debug, Default)]
+pub(crate) struct CensusWalk {
+    /// The next slot.
+    next: u32,
+    running: Census,
+    /// The sums of the last whole walk.
+    last: Census,
+}
+
+impl CensusWalk {
+    /// Walks one stretch.
+    pub(crate) fn step(&mut self, sessions: &Sessions, connections: &Connections) {
+        let end = sessions.end_of_slots().max(connections.end_of_slots());
+        let until = end.min(self.next.saturating_add(SLOTS));
+        for slot in self.next..until {
+            if let Some((_, entry)) = sessions.at(slot) {
+                let sender = &entry.session.sender;
+                self.running.in_flight += sender.in_flight() as u64;
+                self.running.queued += sender.queued() as u64;
+                self.running.queued_bytes += sender.queued_bytes() as u64;
+                self.running.held += entry.held_messages() as u64;
+            }
+            if let Some(connection) = connections.at(slot).filter(|c| c.pauses.any()) {
+                for cause in Pause::ALL.into_iter().filter(|cause| connection.pauses.has(*cause)) {
+                    self.running.paused[cause.number()] += 1;
+                }
+            }
+        }
+        self.next = until;
+        if until >= end {
+            self.last = std::mem::take(&mut self.running);
+            self.next = 0;
+        }
+    }
+
+    /// Returns the sums of the last whole walk.
+    pub(crate) fn last(&self) -> &Census {
+        &self.last
+    }
+}

@@ -1,0 +1,69 @@
+//! The figures of one shard at one moment, for metrics and `$SYS`.
+
+use crate::session::counters::Counters;
+use crate::shard::observe::census::Census;
+use crate::shard::observe::client_counts::ClientCounts;
+use std::time::Duration;
+
+/// Figures of one shard. Housekeeping copies them out once a second.
+#[derive(Clone, Debug, Default)]
+pub struct ShardSnapshot {
+    /// Established connections.
+    pub connected: u64,
+    /// Sessions, connected or not.
+    pub sessions: u64,
+    /// Subscriptions of all sessions.
+    pub subscriptions: u64,
+    /// Shared subscriptions among them.
+    pub shared_subscriptions: u64,
+    /// Sessions with an overdue acknowledgement; at most 1,024 are counted.
+    pub stalled: u64,
+    /// Processor time of the shard's thread. The driver fills it in, because a shard has no clock.
+    pub cpu: Duration,
+    /// Bytes that were read and not handled.
+    pub partial_bytes: u64,
+    /// Peer batches that the peers have not answered.
+    pub pending_peer_batches: u64,
+    /// The sums of the last walk over all sessions.
+    pub census: Census,
+    /// Counts of messages since the start.
+    pub counters: Counters,
+    /// Counts of clients since the start.
+    pub clients: ClientCounts,
+}
+
+impl ShardSnapshot {
+    /// Returns the number of sessions without a connection.
+    pub fn away(&self) -> u64 {
+        self.sessions.saturating_sub(self.connected)
+    }
+
+    /// Adds the figures of another shard.
+    pub fn add(&mut self, other: &ShardSnapshot) {
+        // Without `..`: a new figure that is not added does not compile.
+        let ShardSnapshot {
+            connected,
+            sessions,
+            subscriptions,
+            shared_subscriptions,
+            stalled,
+            cpu,
+            partial_bytes,
+            pending_peer_batches,
+            census,
+            counters,
+            clients,
+        } = other;
+        self.connected += connected;
+        self.sessions += sessions;
+        self.subscriptions += subscriptions;
+        self.shared_subscriptions += shared_subscriptions;
+        self.stalled += stalled;
+        self.cpu += *cpu;
+        self.partial_bytes += partial_bytes;
+        self.pending_peer_batches += pending_peer_batches;
+        self.census.merge(census);
+        self.counters.add(counters);
+        self.clients.merge(clients);
+    }
+}
