@@ -1,0 +1,64 @@
+//! Shared messages that a peer sent to this shard.
+
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::QoS;
+use crate::session::drops::DropReason;
+use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
+use crate::shard::publication::Publication;
+use crate::shard::route::Routing;
+use crate::shard::share::SharedDelivery;
+use crate::time::Instant;
+
+impl Routing<'_> {
+    /// Takes in a shared message that a peer sent here. Offers the message to the chosen member
+    /// first, then to other members of the group. If all members refused the message before
+    /// ([`Offered::ToAll`]), a member of this shard holds it instead, or it waits here if an ended
+    /// session left it. Drops a message that an ended
+    /// session left and that has expired. `gate` is the peer's, and is answered if another shard or
+    /// a holder decides the outcome.
+    pub(crate) fn take_share(
+        &mut self,
+        now: Instant,
+        share: &SharedMessage,
+        publication: &mut Publication<'_>,
+        gate: Gate,
+    ) -> SharedDelivery {
+        (publication.owed, publication.reader) = (share.owed, share.reader);
+        // 5.0 [MQTT-3.3.2-5]: the message may expire on its way between two shards. Delivery to
+        // this member has not begun, so the rule of [`Self::share_again`] holds here too.
+        if share.owed && share.message.is_expired(now) {
+            let (message, stored) = (Some(share.message.clone()), self.core.durability.is_on());
+            self.core.drop_of_group(&share.filter, DropReason::Expired, message, stored);
+            // `Refused` would say that the members of this shard have no room.
+            return SharedDelivery::Settled(Outcome::Taken);
+        }
+        if matches!(share.offered, Offered::ToAll) {
+            if share.owed {
+                return self.take_share_to_keep(now, share, publication);
+            }
+            return self.take_share_to_hold(now, share, publication, gate);
+        }
+        let mut offered = share.offered.clone();
+        let mut cause = DropReason::QueueRefused;
+        if let Some(chosen) = &share.chosen {
+            let current = self.core.sessions.at(chosen.session.0).map(|(id, _)| id.generation);
+            if current == Some(chosen.generation) {
+                match self.offer_chosen(now, chosen, publication, &share.filter) {
+                    Outcome::Taken => return SharedDelivery::Settled(Outcome::Taken),
+                    Outcome::Unmatched => cause = DropReason::SessionEnded,
+                    _ => {}
+                }
+            } else {
+                cause = DropReason::SessionEnded;
+                if let Offered::InTurn(members) = &mut offered {
+                    // The session of the chosen member ended. A new session may have its slot and
+                    // be a member too, and was not offered the message. So the address is taken off
+                    // the list.
+                    members.pop();
+                }
+            }
+        }
+        let gate = Some(gate).filter(|_| publication.parts.qos != QoS::AtMostOnce);
+        self.share_by_name(now, &share.filter, publication, (offered, cause), gate)
+    }
+}

@@ -1,0 +1,103 @@
+//! Shared messages that are held under the queue policy `hold`.
+
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::QoS;
+use crate::routing::shared_group::Member;
+use crate::routing::subscription_tree::GroupId;
+use crate::session::drops::DropReason;
+use crate::session::outbound::queue::QueuePolicy;
+use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
+use crate::shard::publication::Publication;
+use crate::shard::publication::Target;
+use crate::shard::route::Routing;
+use crate::shard::share::{HolderIn, SharedDelivery};
+use crate::time::Instant;
+use std::sync::Arc;
+
+/// Maximum number of members of this shard that are considered as the holder of a message.
+const HOLDERS_LOOKED_AT: usize = 64;
+
+impl Routing<'_> {
+    /// Lets a member of a group hold a message that every member refused. The queue policy must be
+    /// `hold`, and the message must be above QoS 0 and no larger than the largest queue. Looks at
+    /// [`HOLDERS_LOOKED_AT`] members of this shard at most. Those that hold the fewest messages are
+    /// tried first. A member that has room by now takes the message instead. If no member of this
+    /// shard takes or holds the message, it is sent to another shard, if `holder_in` allows that.
+    /// Returns `None` if no member can hold the message.
+    pub(crate) fn hold_in_group(
+        &mut self,
+        now: Instant,
+        (group, share): (GroupId, &Arc<Box<str>>),
+        publication: &mut Publication<'_>,
+        gate: Gate,
+        holder_in: HolderIn,
+    ) -> Option<SharedDelivery> {
+        let (policy, bytes) = (
+            self.core.settings.session.send.queue.policy,
+            self.core.settings.largest_queue_bytes(&self.core.durability),
+        );
+        if policy != QueuePolicy::Hold
+            || publication.parts.qos == QoS::AtMostOnce
+            || publication.message(&mut self.core.scratch.bytes).size() > bytes
+        {
+            return None;
+        }
+        let members = || self.routes.router.group(group).into_iter().flat_map(|g| g.members());
+        let mut here: Vec<Member> =
+            members().filter(|m| m.shard == self.core.here).take(HOLDERS_LOOKED_AT).copied().collect();
+        let elsewhere =
+            members().find(|m| m.shard != self.core.here && holder_in == HolderIn::AnyShard).copied();
+        here.sort_by_key(|m| {
+            self.core.sessions.at(m.session.0).map_or(usize::MAX, |(_, r)| r.held_messages())
+        });
+        for member in here {
+            let qos = publication.parts.qos.min(member.options.qos());
+            let ids = [member.subscription_id];
+            let target = Target {
+                session: member.session,
+                qos,
+                retain_as_published: member.options.retain_as_published(),
+                ids: if member.subscription_id == 0 { &[] } else { &ids },
+            };
+            let before = publication.held;
+            let gate_before = publication.gate.replace(gate);
+            let outcome = self.core.deliver_shared(now, &target, publication, Some(share));
+            publication.gate = gate_before;
+            if outcome == Outcome::Taken {
+                return Some(SharedDelivery::Settled(outcome));
+            }
+            if publication.held > before {
+                return Some(SharedDelivery::Held);
+            }
+        }
+        let reader = publication.reader.filter(|shard| *shard != self.core.here);
+        let reader = reader.filter(|_| self.core.access.are_on() && holder_in == HolderIn::AnyShard);
+        let to = (reader.or(elsewhere.map(|member| member.shard))?, None);
+        Some(self.send_share(to, Arc::clone(share), Offered::ToAll, publication, Some(gate)))
+    }
+
+    /// Lets a member of this shard hold a shared message for which a peer found no holder. Drops
+    /// the message if no member of this shard can hold it.
+    pub(crate) fn take_share_to_hold(
+        &mut self,
+        now: Instant,
+        share: &SharedMessage,
+        publication: &mut Publication<'_>,
+        gate: Gate,
+    ) -> SharedDelivery {
+        let group = self.routes.router.group_of(&share.filter);
+        let held = group.and_then(|group| {
+            self.hold_in_group(now, (group, &share.filter), publication, gate, HolderIn::ThisShard)
+        });
+        held.unwrap_or_else(|| {
+            let message = Some(share.message.clone());
+            self.core.drop_of_group(
+                &share.filter,
+                DropReason::QueueRefused,
+                message,
+                self.core.durability.is_on(),
+            );
+            SharedDelivery::Settled(Outcome::Refused)
+        })
+    }
+}

@@ -1,0 +1,305 @@
+//! Shared subscriptions: one member of the group gets the message.
+//!
+//! The publisher's shard chooses a member among the members in all shards, in three rounds
+//! ([`Round`]):
+//!
+//! - First come the online members that can take more, in turn. A shard does not know the room of
+//!   members in other shards, so it assumes that these members can take more.
+//! - Then come the other online members. The queue policy of each member decides.
+//! - Offline members come last, and only for QoS 1 and 2, because an offline session queues no QoS
+//!   0.
+//!
+//! If the chosen member refuses the message, the shard of that member chooses the next member. The
+//! message stays in its transaction, if it has one. If all members refuse the message, one of three
+//! things happens:
+//!
+//! - If a member had the message before and its session ended, the message waits in an orphaned
+//!   queue until a member has room.
+//! - Under the queue policy `hold`, a member holds the message, and the publisher's acknowledgement
+//!   waits.
+//! - Otherwise the message is dropped and counted.
+//!
+//! A member that may not read the message (`acl.file`) refuses it. If no member may read it, then
+//! nobody is subscribed to the message, and only a message of an ended session counts as dropped.
+//! A message that waits is kept in a shard with a member that may read it, because only such a
+//! member can report room for it.
+//!
+//! # Bounds
+//!
+//! The message carries a list of the members that refused it. The members are chosen one by one at
+//! first, and the message is sent to another shard [`IN_TURN`] times at most. After [`IN_TURN`]
+//! refusals the list is dropped, and the shards go through all members. In each of the three
+//! rounds, each shard offers the message to its own members and then sends the message to the next
+//! shard. In each of these rounds the message is sent to each shard once at most. Under the queue
+//! policy `hold`, one more send asks another shard to hold the message.
+//!
+//! Each choice of one member looks at [`LOOKED_AT`] members at most in each round. When a shard
+//! goes through its own members, it looks at [`LOOKED_AT`] members at most in each round. Among
+//! them, it offers the message to [`OFFERED_REGARDLESS`] members at most that seem to have no room.
+//! The shard does not offer this message to its other members without room. If the shard has more
+//! than [`LOOKED_AT`] members, the turn passes to the first member that the shard did not look at.
+
+mod arrival;
+mod hold;
+mod offer;
+mod owed;
+
+use crate::mqtt::outcome::Outcome;
+use crate::mqtt::packet::QoS;
+use crate::routing::shared_group::{Member, Presence};
+use crate::routing::subscription_tree::{GroupId, ShardId, ShardSet};
+use crate::session::drops::DropReason;
+use crate::shard::exchange::outbound::{Chosen, Gate, Item, Offered, Round, SharedMessage};
+use crate::shard::publication::Publication;
+use crate::shard::publication::Routed;
+use crate::shard::route::Routing;
+use crate::time::Instant;
+use std::sync::Arc;
+
+/// Maximum number of members, in any shard, to which one message is offered one by one. The shards
+/// go through all members after that.
+const IN_TURN: usize = 16;
+
+/// Maximum number of members that one call looks at in one round. Later calls for the same message
+/// may look at as many again.
+const LOOKED_AT: usize = 2_048;
+
+/// The shards in which a member may hold a shared message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HolderIn {
+    /// This shard first, then another shard.
+    AnyShard,
+    /// Only this shard, because a peer sent the message here to be held.
+    ThisShard,
+}
+
+/// The state of a shared delivery.
+pub(crate) enum SharedDelivery {
+    /// The outcome is known.
+    Settled(Outcome),
+    /// A member of this shard holds the message. The gate is answered later.
+    Held,
+    /// The message is sent to another shard. The ticket of that shard, or its deferred answer, has
+    /// the outcome. `full` holds that shard if too many publications to it have no ticket.
+    Underway { full: ShardSet },
+}
+
+impl Routing<'_> {
+    /// Delivers a publication to one member of a shared group whose filter matched. Adds the
+    /// outcome, the pending gates and the full peers to `routed`.
+    pub(crate) fn share(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        publication: &mut Publication<'_>,
+        gate: Option<Gate>,
+        routed: &mut Routed,
+    ) {
+        let nobody = (Offered::InTurn(Vec::new()), DropReason::QueueRefused);
+        match self.share_to_next(now, group, publication, nobody, gate) {
+            SharedDelivery::Settled(outcome) => routed.outcome = routed.outcome.or(outcome),
+            SharedDelivery::Held => routed.gates += 1,
+            SharedDelivery::Underway { full } => {
+                routed.gates += u32::from(gate.is_some());
+                routed.full = routed.full.union(full);
+            }
+        }
+    }
+
+    /// Offers the message to the next members. Stops when a member of this shard takes the message,
+    /// or when the message is sent to another shard. If all members refuse the message, ends it
+    /// with [`Self::end_refused`]. Returns `Unmatched` if the group is gone, or no member is
+    /// eligible or may read the message. `offered` tells which members refused the message before.
+    /// `cause` is the drop reason that is counted if every member refuses.
+    fn share_to_next(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        publication: &mut Publication<'_>,
+        (offered, cause): (Offered, DropReason),
+        gate: Option<Gate>,
+    ) -> SharedDelivery {
+        let Some(share) = self.routes.router.full_filter(group).cloned() else {
+            return SharedDelivery::Settled(Outcome::Unmatched);
+        };
+        let (mut round, mut seen) = (Round::Ready, ShardSet::EMPTY);
+        match offered {
+            Offered::ByShard { round: under_way, seen: behind } => (round, seen) = (under_way, behind),
+            Offered::ToAll => return self.end_refused(now, (group, &share), publication, cause, gate),
+            Offered::InTurn(mut refused) => {
+                let mut choice_round = Round::Ready;
+                while refused.len() < IN_TURN {
+                    let Some(member) = self.choose(group, publication.parts.qos, &refused, &mut choice_round)
+                    else {
+                        if refused.is_empty() {
+                            return SharedDelivery::Settled(Outcome::Unmatched);
+                        }
+                        return self.end_refused(now, (group, &share), publication, cause, gate);
+                    };
+                    refused.push(member.address());
+                    if member.shard == self.core.here {
+                        if self.offer(now, &member, publication, &share) == Outcome::Taken {
+                            return SharedDelivery::Settled(Outcome::Taken);
+                        }
+                        continue;
+                    }
+                    let chosen = chosen(&member, publication);
+                    let to = (member.shard, Some(chosen));
+                    return self.send_share(to, share, Offered::InTurn(refused), publication, gate);
+                }
+            }
+        }
+        loop {
+            if seen.insert(self.core.here)
+                && self.offer_here(now, group, round, publication, &share) == Outcome::Taken
+            {
+                return SharedDelivery::Settled(Outcome::Taken);
+            }
+            let elsewhere =
+                self.routes.router.group(group).and_then(|g| g.shard_beside(presence_in(round), seen));
+            if let Some(shard) = elsewhere {
+                return self.send_share(
+                    (shard, None),
+                    share,
+                    Offered::ByShard { round, seen },
+                    publication,
+                    gate,
+                );
+            }
+            round = match round {
+                Round::Ready => Round::Online,
+                Round::Online if publication.parts.qos != QoS::AtMostOnce => Round::Offline,
+                _ => return self.end_refused(now, (group, &share), publication, cause, gate),
+            };
+            seen = ShardSet::EMPTY;
+        }
+    }
+
+    /// Does the same as [`Self::share_to_next`], for the group with the full filter `share`.
+    /// Returns `Unmatched` if the group is gone because its last member left, or if no member is
+    /// eligible. A message that was owed to the group is then dropped, and the result is `Refused`.
+    pub(crate) fn share_by_name(
+        &mut self,
+        now: Instant,
+        share: &str,
+        publication: &mut Publication<'_>,
+        offered: (Offered, DropReason),
+        gate: Option<Gate>,
+    ) -> SharedDelivery {
+        let went = match self.routes.router.group_of(share) {
+            Some(group) => self.share_to_next(now, group, publication, offered, gate),
+            None => SharedDelivery::Settled(Outcome::Unmatched),
+        };
+        // Refused messages are counted already.
+        if publication.owed && matches!(went, SharedDelivery::Settled(Outcome::Unmatched)) {
+            let message = publication.message(&mut self.core.scratch.bytes).clone();
+            self.core.drop_of_group(share, DropReason::SessionEnded, Some(message), publication.atomic);
+            return SharedDelivery::Settled(Outcome::Refused);
+        }
+        went
+    }
+
+    /// Adds the message to the peer batch of another shard, for the chosen member or for a member
+    /// of that shard's choice. If the publication is atomic, that shard becomes a participant of
+    /// its transaction. If there is a `gate`, the other shard answers it later.
+    pub(crate) fn send_share(
+        &mut self,
+        (shard, chosen): (ShardId, Option<Chosen>),
+        filter: Arc<Box<str>>,
+        offered: Offered,
+        publication: &mut Publication<'_>,
+        gate: Option<Gate>,
+    ) -> SharedDelivery {
+        let transaction = self.core.durability.next_participant(publication);
+        let message = publication.message(&mut self.core.scratch.bytes).clone();
+        let size = message.size();
+        let Some(peer) = self.core.exchange.peer(shard) else {
+            return SharedDelivery::Settled(Outcome::Refused);
+        };
+        let (owed, reader) = (publication.owed, publication.reader);
+        let share = SharedMessage { message, filter, offered, owed, reader, chosen, transaction };
+        peer.publish(Item::Share(share), size, gate);
+        let mut full = ShardSet::EMPTY;
+        if peer.is_full() {
+            full.insert(shard);
+        }
+        SharedDelivery::Underway { full }
+    }
+
+    /// Ends a message that all members refused. A message that a member had before is kept until a
+    /// member has room, unless it is QoS 0 or too large for every queue. Any other message is held
+    /// if there is a `gate`, the queue policy is `hold`, and a member can hold it. Every message
+    /// that is neither kept nor held is dropped. Returns `Unmatched` if no member may read the
+    /// message and no session had it before.
+    fn end_refused(
+        &mut self,
+        now: Instant,
+        (group, share): (GroupId, &Arc<Box<str>>),
+        publication: &mut Publication<'_>,
+        cause: DropReason,
+        gate: Option<Gate>,
+    ) -> SharedDelivery {
+        if self.core.access.are_on() && publication.reader != Some(self.core.here) {
+            match publication.reader {
+                None => return self.end_unreadable(share, publication),
+                // The members of this shard would never report room for the message.
+                Some(shard) if publication.owed => {
+                    return self.send_share(
+                        (shard, None),
+                        Arc::clone(share),
+                        Offered::ToAll,
+                        publication,
+                        gate,
+                    );
+                }
+                Some(_) => {}
+            }
+        }
+        if publication.owed {
+            let message = publication.message(&mut self.core.scratch.bytes).clone();
+            if self.keep_owed(now, &message, share, publication.atomic, &mut publication.body) {
+                return SharedDelivery::Settled(Outcome::Refused);
+            }
+        } else if let Some(held) = gate
+            .and_then(|gate| self.hold_in_group(now, (group, share), publication, gate, HolderIn::AnyShard))
+        {
+            return held;
+        }
+        // The drop reason of QoS 0 is the full outbox, because QoS 0 waits in no queue.
+        let at_most_once = publication.parts.qos == QoS::AtMostOnce;
+        let cause = if at_most_once { DropReason::OutboxFull } else { cause };
+        let wanted = self.core.sessions.rules().nobody().of(publication.parts.topic).wants_dead_letter(cause);
+        let message = wanted.then(|| publication.message(&mut self.core.scratch.bytes).clone());
+        // If there is a store, the dead letter is recorded in the open batch. The publisher's
+        // acknowledgement waits for the commit of that batch.
+        self.core.drop_of_group(share, cause, message, self.core.durability.is_on());
+        SharedDelivery::Settled(Outcome::Refused)
+    }
+
+    /// Ends a message that no member may read. Drops the message if a session had it before.
+    fn end_unreadable(&mut self, share: &str, publication: &mut Publication<'_>) -> SharedDelivery {
+        if !publication.owed {
+            return SharedDelivery::Settled(Outcome::Unmatched);
+        }
+        let message = publication.message(&mut self.core.scratch.bytes).clone();
+        let stored = self.core.durability.is_on();
+        self.core.drop_of_group(share, DropReason::NotAuthorized, Some(message), stored);
+        SharedDelivery::Settled(Outcome::Refused)
+    }
+}
+
+/// Returns the presence of the members to which a round offers the message.
+fn presence_in(round: Round) -> Presence {
+    if round == Round::Offline { Presence::Offline } else { Presence::Online }
+}
+
+/// Returns the values that the member's own shard needs to deliver this publication.
+fn chosen(member: &Member, publication: &Publication<'_>) -> Chosen {
+    Chosen {
+        session: member.session,
+        generation: member.generation,
+        qos: publication.parts.qos.min(member.options.qos()),
+        retain: publication.parts.retain && member.options.retain_as_published(),
+        subscription_id: member.subscription_id,
+    }
+}
