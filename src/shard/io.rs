@@ -274,7 +274,7 @@ impl Shard {
         life.disconnect_overfull(now);
         life.admit_held_of_all(now);
         if life.routes.orphaned_queues.is_nudged() {
-            life.routing().settle_orphaned_queues(now);
+            life.routing().go_on_settling(now);
         }
         life.publish_dead_letters(now);
         life.release_finished(now);

@@ -8,7 +8,7 @@ use crate::persistence::records::TransactionNumber;
 use crate::persistence::rows::Body;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet, Subscriber};
 use crate::session::wire::FrameKind;
-use crate::shard::exchange::outbound::{Gate, Publisher};
+use crate::shard::exchange::outbound::{Gate, Publisher, Readers};
 use crate::time::Instant;
 use std::rc::Rc;
 use std::time::Duration;
@@ -43,9 +43,8 @@ pub(crate) struct Publication<'a> {
     /// True if a member of a shared group had the message before, and the session of that member
     /// ended. The message is dropped if no other member takes it.
     pub owed: bool,
-    /// The shard of the last member of a shared group that may read the message and refused it.
-    /// `None` if no such member was found.
-    pub reader: Option<ShardId>,
+    /// The members of the shared group that may read the message, as far as the offers show.
+    pub readers: Readers,
     /// The transaction that the publication began in this shard, or in which this shard
     /// participates.
     pub transaction: Option<TransactionNumber>,
@@ -80,7 +79,7 @@ impl<'a> Publication<'a> {
             body: None,
             atomic: false,
             owed: false,
-            reader: None,
+            readers: Readers::default(),
             transaction: None,
             framed: [Framed::Unsent; FrameKind::COUNT],
         }

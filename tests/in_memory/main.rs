@@ -12,6 +12,7 @@
 //! | `access` | rules of an ACL that change, and shared messages that some members may not read |
 //! | `admission`, `memory` | requests that are refused for want of memory or disk |
 //! | `shares` | the choice of a member of a shared group, over several shards |
+//! | `large_groups` | shared groups with very many members that may not read a message |
 //! | `gates` | when publishers are answered, and where shared messages wait |
 //! | `stored` | changes that are committed together |
 //! | `turns` | the work of one turn |
@@ -38,6 +39,7 @@ mod directed;
 mod driver;
 mod findings;
 mod gates;
+mod large_groups;
 mod memory;
 mod peers;
 mod rates;

@@ -180,6 +180,27 @@ impl Item {
     }
 }
 
+/// The members of a shared group that may read a message, as far as the offers of it show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readers {
+    /// No member that was looked at may read the message.
+    #[default]
+    NotFound,
+    /// The same, and some members were not looked at, because there are too many.
+    NotAllAsked,
+    /// The shard of the last member that may read the message and refused it.
+    In(ShardId),
+}
+
+impl Readers {
+    /// Notes that some members were not looked at.
+    pub(crate) fn note_unasked(&mut self) {
+        if *self == Readers::NotFound {
+            *self = Readers::NotAllAsked;
+        }
+    }
+}
+
 /// A message on its way to a member of a shared group.
 #[derive(Debug)]
 pub struct SharedMessage {
@@ -192,8 +213,8 @@ pub struct SharedMessage {
     pub offered: Offered,
     /// True if an ended session of another member had the message before.
     pub owed: bool,
-    /// The shard of the last member that may read the message and refused it.
-    pub reader: Option<ShardId>,
+    /// The members that may read the message, as far as the offers show.
+    pub readers: Readers,
     /// The member that was chosen. If `None`, the receiving shard chooses.
     pub chosen: Option<Chosen>,
     /// The transaction of which the delivery is a part, as in [`Item::Publish`].

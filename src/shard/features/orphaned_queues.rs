@@ -32,7 +32,7 @@ use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{ReadEntry, SessionKey};
-use crate::persistence::rows::{Body, NewDelivery, Parked};
+use crate::persistence::rows::{NewDelivery, Parked};
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::parked::page_of;
 use crate::session::session_redelivery::SessionRedelivery;
@@ -41,13 +41,14 @@ use crate::shard::core::Core;
 use crate::shard::durability::gates::PageRequest;
 use crate::shard::exchange::barrier::AfterBarrier;
 use crate::shard::exchange::outbound::Gate;
+use crate::shard::exchange::outbound::Readers;
+use crate::shard::publication::Publication;
 use crate::shard::route::Routing;
 use crate::shard::share::SharedDelivery;
 use crate::shard::slots::Id;
 use crate::shard::slots::SessionId;
 use crate::time::Instant;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// The session of the queue whose messages were left before the broker started. No session has this
@@ -197,6 +198,8 @@ pub(crate) struct OrphanedQueues {
     refused: bool,
     /// True if something that had no room may have room now.
     nudged: bool,
+    /// Number of queues that the present pass has not looked at.
+    pass: usize,
     /// The key under which entries are stored that belong to no session.
     key: Option<SessionKey>,
 }
@@ -234,7 +237,13 @@ impl OrphanedQueues {
     /// Marks the queues to be looked at when the turn ends, because something changed that a queue
     /// may wait for.
     pub(crate) fn nudge(&mut self) {
-        self.nudged = !self.waiting.is_empty();
+        self.begin_pass();
+        self.nudged = self.pass > 0;
+    }
+
+    /// Begins a pass over the first [`LOOKED_AT`] queues.
+    fn begin_pass(&mut self) {
+        self.pass = LOOKED_AT.min(self.waiting.len());
     }
 
     /// Notes that a group lost a member. The queues may have waited for that member to report room,
@@ -337,25 +346,24 @@ impl Routing<'_> {
         self.settle_orphaned_queues(now);
     }
 
-    /// Keeps a message until a member of its group takes it, because no member has room now. If
-    /// `stored` is true, the message was in the store and stays there: the batch or part that
-    /// records the end of its old entry records the new entry too. `body` is the stored body that
-    /// all entries of the message in this shard share. It is made if there is none. Returns false
-    /// if no queue can ever take the message, because it is too large or QoS 0. The caller then
-    /// drops the message.
+    /// Keeps a message until a member of its group takes it, because no member has room now. If the
+    /// publication is atomic, the message was in the store and stays there: the batch or part that
+    /// records the end of its old entry records the new entry too. The publication has the stored
+    /// body that all entries of the message in this shard share. It is made if there is none.
+    /// Returns false if no queue can ever take the message, because it is too large or QoS 0. The
+    /// caller then drops the message.
     pub(crate) fn keep_owed(
         &mut self,
         now: Instant,
         message: &Message,
         share: &Arc<Box<str>>,
-        stored: bool,
-        body: &mut Option<Rc<Body>>,
+        publication: &mut Publication<'_>,
     ) -> bool {
         let (size, qos) = (message.size(), message.header().qos);
         if qos == QoS::AtMostOnce || size > self.core.settings.largest_queue_bytes(&self.core.durability) {
             return false;
         }
-        let write_buffer = self.core.durability.write_buffer().filter(|_| stored).cloned();
+        let write_buffer = self.core.durability.write_buffer().filter(|_| publication.atomic).cloned();
         let nobody = Arc::clone(self.core.sessions.rules().nobody());
         let key = write_buffer
             .as_ref()
@@ -364,13 +372,14 @@ impl Routing<'_> {
         // has no member in this shard, no report would come. The queue is then looked at when the
         // turn ends.
         let wanted = Wanted { share, topic: message.topic(), size };
-        let has_member_here = self.room_in_group(now, wanted).is_some_and(|room| room.members_here);
+        let has_member_here = publication.readers == Readers::In(self.core.here)
+            || self.room_in_group(now, wanted).is_some_and(|room| room.members_here);
         let orphaned_queue = self.routes.orphaned_queues.last_of(REFUSED_BY_ALL, &nobody, Peers::No);
         if orphaned_queue.kept.is_empty() && orphaned_queue.left.is_empty() {
             orphaned_queue.blocked = Some(Blocked::new(message, share, &self.core.access));
         }
         if let Some((write_buffer, key)) = write_buffer.zip(key) {
-            let body = body.get_or_insert_with(|| write_buffer.body(message));
+            let body = publication.body.get_or_insert_with(|| write_buffer.body(message));
             let (retain, ids) = (message.header().retain, &SubscriptionIds::None);
             let entry = write_buffer.entry(
                 key,
@@ -409,7 +418,9 @@ impl Routing<'_> {
                 && session_entry.has_room_for_owed(now, *size, policy)
                 && (!access.are_on() || session_entry.may_read(access, topic))
         });
-        self.routes.orphaned_queues.nudged |= may;
+        if may {
+            self.routes.orphaned_queues.nudge();
+        }
     }
 
     /// Offers messages to groups that may have room, as many as this turn allows. Looks at
@@ -417,12 +428,22 @@ impl Routing<'_> {
     /// the store. Does nothing while a page is being read, an answer of another shard is pending,
     /// the members of the groups are unknown, or the broker stops.
     pub(crate) fn settle_orphaned_queues(&mut self, now: Instant) {
+        self.routes.orphaned_queues.begin_pass();
+        self.go_on_settling(now);
+    }
+
+    /// Goes on with the present pass, as [`Self::settle_orphaned_queues`] does.
+    pub(crate) fn go_on_settling(&mut self, now: Instant) {
         self.routes.orphaned_queues.nudged = false;
-        for at in 0..LOOKED_AT.min(self.routes.orphaned_queues.waiting.len()) {
-            if at > 0 && self.core.turn.is_over() {
-                // A later turn looks at the other queues.
-                return self.routes.orphaned_queues.nudge();
+        let mut is_first = true;
+        while self.routes.orphaned_queues.pass > 0 {
+            if !std::mem::take(&mut is_first) && self.core.turn.is_over() {
+                // A later turn looks at the other queues of this pass. A new pass would look at the
+                // same queues again, without an end.
+                self.routes.orphaned_queues.nudged = true;
+                return;
             }
+            self.routes.orphaned_queues.pass -= 1;
             let OrphanedQueues { waiting, is_reading, members_are_unknown, underway, .. } =
                 &mut self.routes.orphaned_queues;
             if *is_reading || *members_are_unknown || self.core.durability.is_stopping() || *underway > 0 {
@@ -474,20 +495,21 @@ impl Routing<'_> {
     }
 
     /// Returns true if a shared message may be offered: a member of this shard has room, or a
-    /// member in another shard may have room and `peers` allows the offer. Also true if the group
-    /// is gone or no member may read the message, because there is nothing to wait for.
+    /// member in another shard may have room and `peers` allows the offer. Also true if this shard
+    /// has too many members to look at, or if the group is gone or no member may read the message,
+    /// because there is nothing to wait for.
     pub(crate) fn may_offer(&mut self, now: Instant, wanted: Wanted<'_>, peers: Peers) -> bool {
         match self.room_in_group(now, wanted) {
             // If the group has no member in this shard that may read the message, this shard never
             // learns of room. A shard with such a member does, so the message is sent there even
             // after a refusal.
-            Some(GroupRoom { here, members_here, denied_here, elsewhere }) => {
+            Some(GroupRoom { here, is_unsure, members_here, denied_here, elsewhere }) => {
                 let may = if elsewhere {
                     peers != Peers::No || !members_here
                 } else {
                     !members_here && denied_here
                 };
-                here || may
+                here || is_unsure || may
             }
             None => true,
         }
@@ -640,13 +662,14 @@ impl Routing<'_> {
 pub(crate) struct GroupRoom {
     /// True if a member of this shard that may read the message has room.
     pub here: bool,
+    /// True if this shard has too many members to look at all of them.
+    pub is_unsure: bool,
     /// True if some of the members that were looked at are in this shard and may read the message.
     pub members_here: bool,
     /// True if some of the members that were looked at are in this shard and may not read the
     /// message.
     pub denied_here: bool,
-    /// True if some of the members that were looked at are in other shards. Their room is not
-    /// known.
+    /// True if some members are in other shards. Their room is not known.
     pub elsewhere: bool,
 }
 

@@ -23,7 +23,7 @@ impl Routing<'_> {
         publication: &mut Publication<'_>,
         gate: Gate,
     ) -> SharedDelivery {
-        (publication.owed, publication.reader) = (share.owed, share.reader);
+        (publication.owed, publication.readers) = (share.owed, share.readers);
         // 5.0 [MQTT-3.3.2-5]: the message may expire on its way between two shards. Delivery to
         // this member has not begun, so the rule of [`Self::share_again`] holds here too.
         if share.owed && share.message.is_expired(now) {

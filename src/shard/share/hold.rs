@@ -3,13 +3,17 @@
 use crate::mqtt::outcome::Outcome;
 use crate::mqtt::packet::QoS;
 use crate::routing::shared_group::Member;
+use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::GroupId;
+use crate::routing::subscription_tree::ShardSet;
 use crate::session::drops::DropReason;
 use crate::session::outbound::queue::QueuePolicy;
+use crate::shard::exchange::outbound::Readers;
 use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::publication::Publication;
 use crate::shard::publication::Target;
 use crate::shard::route::Routing;
+use crate::shard::share::DENIED;
 use crate::shard::share::{HolderIn, SharedDelivery};
 use crate::time::Instant;
 use std::sync::Arc;
@@ -42,11 +46,16 @@ impl Routing<'_> {
         {
             return None;
         }
-        let members = || self.routes.router.group(group).into_iter().flat_map(|g| g.members());
-        let mut here: Vec<Member> =
-            members().filter(|m| m.shard == self.core.here).take(HOLDERS_LOOKED_AT).copied().collect();
-        let elsewhere =
-            members().find(|m| m.shard != self.core.here && holder_in == HolderIn::AnyShard).copied();
+        let mut own = ShardSet::EMPTY;
+        own.insert(self.core.here);
+        let members = self.routes.router.group(group)?;
+        let elsewhere = match holder_in {
+            HolderIn::AnyShard => [Presence::Online, Presence::Offline]
+                .into_iter()
+                .find_map(|presence| members.shard_beside(presence, own)),
+            HolderIn::ThisShard => None,
+        };
+        let mut here = self.holders(group, publication.parts.topic);
         here.sort_by_key(|m| {
             self.core.sessions.at(m.session.0).map_or(usize::MAX, |(_, r)| r.held_messages())
         });
@@ -70,10 +79,33 @@ impl Routing<'_> {
                 return Some(SharedDelivery::Held);
             }
         }
-        let reader = publication.reader.filter(|shard| *shard != self.core.here);
-        let reader = reader.filter(|_| self.core.access.are_on() && holder_in == HolderIn::AnyShard);
-        let to = (reader.or(elsewhere.map(|member| member.shard))?, None);
+        let to = match publication.readers {
+            Readers::In(shard) if shard != self.core.here && self.core.access.are_on() => {
+                elsewhere.map(|_| shard)
+            }
+            _ => elsewhere,
+        };
+        let to = (to?, None);
         Some(self.send_share(to, Arc::clone(share), Offered::ToAll, publication, Some(gate)))
+    }
+
+    /// Returns the first members of this shard that may read a topic, [`HOLDERS_LOOKED_AT`] of them
+    /// at most. Looks at [`DENIED`] members of each presence at most.
+    fn holders(&mut self, group: GroupId, topic: &str) -> Vec<Member> {
+        let mut holders = Vec::new();
+        for presence in [Presence::Online, Presence::Offline] {
+            let Some(members) = self.routes.router.group(group) else { break };
+            let (own, _) = members.of_shard(presence, self.core.here);
+            for place in own.take(DENIED) {
+                let member = self.routes.router.group(group).and_then(|group| group.at(presence, place));
+                let Some(member) = member.filter(|_| holders.len() < HOLDERS_LOOKED_AT) else { break };
+                self.core.turn.charge(1);
+                if self.core.may_read(member.session, topic) {
+                    holders.push(member);
+                }
+            }
+        }
+        holders
     }
 
     /// Lets a member of this shard hold a shared message for which a peer found no holder. Drops

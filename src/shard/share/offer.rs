@@ -5,11 +5,11 @@ use crate::mqtt::packet::QoS;
 use crate::routing::shared_group::{Member, MemberAddress, Presence};
 use crate::routing::subscription_tree::{GroupId, SessionSlot};
 use crate::shard::core::Core;
-use crate::shard::exchange::outbound::{Chosen, Round};
+use crate::shard::exchange::outbound::{Chosen, Readers, Round};
 use crate::shard::publication::Publication;
 use crate::shard::publication::Target;
 use crate::shard::route::Routing;
-use crate::shard::share::{LOOKED_AT, chosen, presence_in};
+use crate::shard::share::{DENIED, LOOKED_AT, chosen, presence_in};
 use crate::time::Instant;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ impl Routing<'_> {
             return Outcome::Refused;
         }
         if publication.owed && !self.takes_owed(now, chosen.session, publication) {
-            publication.reader = Some(self.core.here);
+            publication.readers = Readers::In(self.core.here);
             return Outcome::Refused;
         }
         let ids = [chosen.subscription_id];
@@ -101,7 +101,7 @@ impl Routing<'_> {
         };
         let outcome = self.core.deliver_shared(now, &target, publication, Some(share));
         if outcome == Outcome::Refused {
-            publication.reader = Some(self.core.here);
+            publication.readers = Readers::In(self.core.here);
         }
         outcome
     }
@@ -121,24 +121,29 @@ impl Routing<'_> {
         let Some(members) = self.routes.router.group_mut(group) else { return Outcome::Unmatched };
         let (own, turn) = members.of_shard(presence, here);
         let mut regardless = if round == Round::Ready { 0 } else { OFFERED_REGARDLESS };
-        let mut next = turn;
-        for place in (turn..own.end).chain(own.start..turn).take(LOOKED_AT) {
+        let (mut next, mut readers, mut denied) = (turn, 0, 0);
+        for place in (turn..own.end).chain(own.start..turn) {
+            if readers == LOOKED_AT || denied == DENIED {
+                publication.readers.note_unasked();
+                break;
+            }
             next = if place + 1 == own.end { own.start } else { place + 1 };
             self.core.turn.charge(1);
             let Some(member) = self.routes.router.group(group).and_then(|g| g.at(presence, place)) else {
                 break;
             };
+            if !self.core.may_read(member.session, publication.parts.topic) {
+                denied += 1;
+                continue;
+            }
+            readers += 1;
             let has_room = match round {
                 Round::Ready => self.takes_more(&member),
                 _ => self.has_room_in_queue(&member),
             };
             if !has_room {
                 if regardless == 0 {
-                    if publication.reader != Some(here)
-                        && self.core.may_read(member.session, publication.parts.topic)
-                    {
-                        publication.reader = Some(here);
-                    }
+                    publication.readers = Readers::In(here);
                     continue;
                 }
                 regardless -= 1;

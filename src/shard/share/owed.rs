@@ -2,12 +2,14 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::outcome::Outcome;
+use crate::routing::shared_group::Presence;
 use crate::session::drops::DropReason;
 use crate::shard::core::Core;
 use crate::shard::exchange::outbound::{Gate, Offered, SharedMessage};
 use crate::shard::features::orphaned_queues::{GroupRoom, Peers, Wanted};
 use crate::shard::publication::Publication;
 use crate::shard::route::Routing;
+use crate::shard::share::DENIED;
 use crate::shard::share::{LOOKED_AT, SharedDelivery};
 use crate::time::Instant;
 use std::sync::Arc;
@@ -50,37 +52,44 @@ impl Routing<'_> {
     ) {
         let wanted = Wanted { share, topic: message.topic(), size: message.size() };
         let waits = !message.is_expired(now) && !self.may_offer(now, wanted, Peers::Freely);
-        if !waits || !self.keep_owed(now, &message, share, stored, &mut None) {
+        let mut publication = Publication::of(&message, None);
+        publication.atomic = stored;
+        if !waits || !self.keep_owed(now, &message, share, &mut publication) {
             self.share_again(now, message, share, stored, None);
         }
     }
 
     /// Returns where members of a group may have room for a QoS 1 or 2 message, or `None` if there
     /// is no such group. Members of this shard that may not read the message do not count. Looks at
-    /// [`LOOKED_AT`] members at most, and stops at the first member of this shard that has room. A
-    /// group of more than [`LOOKED_AT`] members counts as one with room here.
+    /// [`LOOKED_AT`] members at most that may read the message, and at [`DENIED`] that may not.
+    /// Stops at the first member of this shard that has room.
     pub(crate) fn room_in_group(&mut self, now: Instant, wanted: Wanted<'_>) -> Option<GroupRoom> {
         let Wanted { share, topic, size } = wanted;
-        let members = self.routes.router.group_of(share).and_then(|id| self.routes.router.group(id))?;
-        let mut room = GroupRoom { here: members.len() > LOOKED_AT, ..GroupRoom::default() };
-        for m in members.members().take(LOOKED_AT) {
-            self.core.turn.charge(1);
-            if m.shard != self.core.here {
-                room.elsewhere = true;
-                continue;
-            }
-            // The session of a member may have ended before the member leaves the group.
-            let Core { sessions, access, settings, .. } = &mut *self.core;
-            let policy = &settings.session.send;
-            let Some((_, session_entry)) = sessions.at_mut(m.session.0) else { continue };
-            if access.are_on() && !session_entry.may_read(access, topic) {
-                room.denied_here = true;
-                continue;
-            }
-            room.members_here = true;
-            if session_entry.has_room_for_owed(now, size, policy) {
-                room.here = true;
-                break;
+        let group = self.routes.router.group_of(share).and_then(|id| self.routes.router.group(id))?;
+        let Core { sessions, access, settings, turn, here, .. } = &mut *self.core;
+        let own = [Presence::Online, Presence::Offline]
+            .map(|presence| (presence, group.of_shard(presence, *here).0));
+        let elsewhere = group.len() > own.iter().map(|(_, places)| places.len()).sum::<usize>();
+        let mut room = GroupRoom { elsewhere, ..GroupRoom::default() };
+        let (mut readers, mut denied) = (0, 0);
+        for (presence, places) in own {
+            for member in places.filter_map(|place| group.at(presence, place)) {
+                if readers == LOOKED_AT || denied == DENIED {
+                    room.is_unsure = true;
+                    return Some(room);
+                }
+                turn.charge(1);
+                // The session of a member may have ended before the member leaves the group.
+                let Some((_, session_entry)) = sessions.at_mut(member.session.0) else { continue };
+                if access.are_on() && !session_entry.may_read(access, topic) {
+                    (room.denied_here, denied) = (true, denied + 1);
+                    continue;
+                }
+                (room.members_here, readers) = (true, readers + 1);
+                if session_entry.has_room_for_owed(now, size, &settings.session.send) {
+                    room.here = true;
+                    return Some(room);
+                }
             }
         }
         Some(room)
@@ -96,9 +105,14 @@ impl Routing<'_> {
         publication: &mut Publication<'_>,
     ) -> SharedDelivery {
         let SharedMessage { message, filter, .. } = share;
-        if self.keep_owed(now, message, filter, publication.atomic, &mut publication.body) {
-            // A member may have reported room while the message was on its way.
-            self.routes.orphaned_queues.nudge();
+        if self.keep_owed(now, message, filter, publication) {
+            // A member may have reported room while the message was on its way. In a group that is
+            // too large to look at whole, the message would be offered and refused again and again.
+            // There the next report of room leads to an offer, or the next housekeeping.
+            let wanted = Wanted { share: filter, topic: message.topic(), size: message.size() };
+            if self.room_in_group(now, wanted).is_none_or(|room| !room.is_unsure) {
+                self.routes.orphaned_queues.nudge();
+            }
         } else {
             let (message, stored) = (Some(message.clone()), self.core.durability.is_on());
             self.core.drop_of_group(filter, DropReason::QueueRefused, message, stored);
