@@ -2,7 +2,6 @@
 
 use super::authenticator::AuthClientParts;
 use super::authenticator::checks::Proof;
-use crate::access::acl::Acl;
 use crate::access::bans::BanList;
 use crate::auth::password::PasswordFile;
 use crate::broker::connection::{DetachedTransport, PeerAddress, Released};
@@ -11,6 +10,7 @@ use crate::mqtt::charge::Charge;
 use crate::net::tls::config::TlsServer;
 use crate::persistence::records::{Committed, ReadEntry, StoredDelayed};
 use crate::shard::ConnectionId;
+use crate::shard::access::AclFiles;
 use crate::shard::arrival::{Arrival, ListenerNumber};
 use crate::shard::authentication::AuthDecision;
 use crate::shard::durability::gates::PageRequest;
@@ -139,7 +139,7 @@ impl Message for BansChanged {
 
 /// The ACL file was read again. Its rules hold from now on.
 #[derive(Clone, Debug)]
-pub struct AclChanged(pub Arc<Acl>);
+pub struct AclChanged(pub AclFiles);
 
 impl Message for AclChanged {
     type Result = ();

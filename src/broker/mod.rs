@@ -74,6 +74,7 @@ pub mod observer;
 mod open_listener;
 pub mod question;
 mod rate_limit;
+mod rule_files;
 mod settings;
 pub mod shard_actor;
 mod signals;

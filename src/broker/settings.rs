@@ -14,7 +14,7 @@ use crate::session::redelivery_policy::RedeliveryPolicy;
 use crate::session::redelivery_rule::Rule;
 use crate::shard::DelayedLimits;
 use crate::shard::ShardSettings;
-use crate::shard::access::{AccessSettings, DeniedPublish, DeniedSubscribe};
+use crate::shard::access::{AccessSettings, AclFiles, DeniedPublish, DeniedSubscribe};
 use crate::shard::listener_terms::ListenerTerms;
 use crate::shard::turn::STEPS_PER_TURN;
 use std::time::Duration;
@@ -177,7 +177,7 @@ pub(super) fn auth_policy(auth: &config::Auth) -> AuthPolicy {
 /// Returns the rules about topics, without those of the ACL file.
 fn access_settings(config: &Config) -> AccessSettings {
     AccessSettings {
-        acl: None,
+        files: AclFiles::default(),
         protects_others: verifies_names(config),
         counts_claims: counts_claims(config),
         on_denied_subscribe: match config.acl.on_denied_subscribe {

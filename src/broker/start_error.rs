@@ -47,6 +47,9 @@ pub enum StartError {
     /// The ACL file cannot be used.
     #[error("{0} (acl.file)")]
     Acl(FileError),
+    /// The ACL file of a listener cannot be used.
+    #[error("{0} (acl_file of [[listeners]])")]
+    ListenerAcl(FileError),
     /// The file of bans cannot be used.
     #[error("{0} (bans.file)")]
     Bans(FileError),

@@ -13,14 +13,14 @@ use super::message::{
 };
 use super::observer::Observer;
 use super::open_listener::OpenListener;
+use super::rule_files::{self, RuleFiles};
 use super::settings::settings;
 use super::signals::Request;
 use super::start_error::StartError;
 use super::statistics::{BrokerLimits, BrokerStatistics};
 use super::storage;
-use crate::access::acl::Acl;
 use crate::access::bans::BanList;
-use crate::auth::{acl_file, ban_file};
+use crate::auth::ban_file;
 use crate::broker::driver::ShardDriver;
 use crate::broker::shard_actor::ShardActor;
 use crate::clock;
@@ -31,6 +31,7 @@ use crate::mqtt::charge::Budget;
 use crate::mqtt::message::Message;
 use crate::routing::retained::{Retained, RetainedLimits};
 use crate::routing::subscription_tree::ShardId;
+use crate::shard::access::AclFiles;
 use crate::shard::durability::placement::RecoveredShard;
 use crate::shard::totals::Totals;
 use crate::shard::{PartialShare, Shard, SharedState};
@@ -75,8 +76,7 @@ pub(super) struct Supervisor {
     arbiters: Vec<Arbiter>,
     writer: Option<Writer>,
     logins: Option<Logins>,
-    /// The path of the ACL file; `None` without one.
-    acl: Option<PathBuf>,
+    rules: RuleFiles,
     /// The path of the file of bans; `None` without one.
     bans: Option<PathBuf>,
     tls: TlsReload,
@@ -114,12 +114,11 @@ impl Supervisor {
         }
         // This thread made all that was recovered, so its charges are settled here.
         shared.budget.settle();
-        let acl = config.acl.path();
-        let rules = acl.as_deref().map(acl_file::load).transpose().map_err(StartError::Acl)?.map(Arc::new);
+        let rules = RuleFiles::new(config);
+        let acls = rules.load()?;
         let bans = config.bans.path();
         let banned = bans.as_deref().map(ban_file::load).transpose().map_err(StartError::Bans)?.map(Arc::new);
-        let parts =
-            SharedParts { shared: &shared, statistics: &statistics, log: &log, acl: rules, bans: banned };
+        let parts = SharedParts { shared: &shared, statistics: &statistics, log: &log, acls, bans: banned };
         let (mut arbiters, shards) = start_shards(config, count, &parts, shares)?;
         let expiry_arbiter = arbiter(Driver::Clock)?;
         let expiry = start_expiry(config, &expiry_arbiter, &shards, &statistics);
@@ -143,7 +142,7 @@ impl Supervisor {
             arbiters,
             writer,
             logins,
-            acl,
+            rules,
             bans,
             tls,
             entrances,
@@ -194,7 +193,7 @@ impl Supervisor {
     /// # Errors
     /// The mistakes.
     fn reload(&mut self) -> Result<String, String> {
-        if self.logins.is_none() && self.acl.is_none() && self.bans.is_none() && self.tls.is_empty() {
+        if self.logins.is_none() && self.rules.is_empty() && self.bans.is_none() && self.tls.is_empty() {
             let what = "nothing to read again: no auth.password_file, auth.jwt_keys, auth.http_url, acl.file, bans.file or TLS is set";
             return Ok(what.to_owned());
         }
@@ -206,7 +205,7 @@ impl Supervisor {
             (Ok(_), Err(errors)) => return Err(errors),
             (Err(error), Err(errors)) => return Err(format!("{error}; {errors}")),
         };
-        let acl = self.acl.as_deref().map(acl_file::load).transpose().map_err(|error| error.to_string())?;
+        let acls = self.rules.load().map_err(|error| error.to_string())?;
         let bans = self.bans.as_deref().map(ban_file::load).transpose().map_err(|error| error.to_string())?;
         let mut what: Vec<String> = new_tls.changes.iter().map(ToString::to_string).collect();
         if what.is_empty() && !self.tls.is_empty() {
@@ -216,11 +215,11 @@ impl Supervisor {
         if let (Some(logins), Some(files)) = (&self.logins, files) {
             what.extend(self.put_in_force(logins, files));
         }
-        if let Some(acl) = acl.map(Arc::new) {
+        if !self.rules.is_empty() {
             for shard in &self.shards {
-                shard.do_send(AclChanged(Arc::clone(&acl)));
+                shard.do_send(AclChanged(acls.clone()));
             }
-            what.push(format!("the ACL file has rules for {} users", acl.users()));
+            what.extend(rule_files::changes(&acls));
         }
         if let Some(bans) = bans.map(Arc::new) {
             for shard in &self.shards {
@@ -394,8 +393,8 @@ struct SharedParts<'a> {
     shared: &'a Arc<SharedState>,
     statistics: &'a Arc<BrokerStatistics>,
     log: &'a Arc<EventLog>,
-    /// The rules of the ACL file; `None` without one.
-    acl: Option<Arc<Acl>>,
+    /// The rules of the ACL files.
+    acls: AclFiles,
     /// The bans; `None` without a file.
     bans: Option<Arc<BanList>>,
 }
@@ -424,7 +423,7 @@ fn start_shard(
     share: Option<RecoveredShard>,
 ) -> Addr<ShardActor> {
     let mut settings = settings(config);
-    settings.access.acl = parts.acl.clone();
+    settings.access.files = parts.acls.clone();
     let (bans, flapping) = (parts.bans.clone(), config.bans.flapping);
     let (shared, statistics) = (Arc::clone(parts.shared), Arc::clone(parts.statistics));
     let sys = (number == 0 && !config.sys.publish_interval.is_zero()).then_some(config.sys.publish_interval);

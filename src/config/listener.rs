@@ -82,6 +82,8 @@ fields! {
         auth: Vec<String>, ValueType::SomeOf(AUTH_METHODS).only();
         /// The clients without credentials that may enter; else `auth.anonymous`.
         anonymous: AnonymousClients, ValueType::OneOf(AnonymousClients::WORDS).only();
+        /// The file with the rules about topics for this listener's sessions; else `acl.file`.
+        acl_file: String, ValueType::Path.only();
         /// The client identifiers that may connect; all if left out.
         client_id: String, ValueType::Checked(is_client_id_rule, "a client id in which %u stands for the user name and * for any text, such as \"%u-*\"").only();
         /// The largest packet that is accepted; else `limits.packet_size`.

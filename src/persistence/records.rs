@@ -214,12 +214,14 @@ pub struct StoredAccess {
     pub claimed_name: Option<Box<str>>,
     /// The rules of the session alone, as text; `None` if the ACL file counts.
     pub rules: Option<Box<str>>,
+    /// The listener by which the client came last, if it has an ACL file of its own.
+    pub listener: Option<Box<str>>,
 }
 
 impl StoredAccess {
     fn len(&self) -> usize {
-        let StoredAccess { claimed_name, rules } = self;
-        [claimed_name, rules].into_iter().flatten().map(|text| text.len()).sum()
+        let StoredAccess { claimed_name, rules, listener } = self;
+        [claimed_name, rules, listener].into_iter().flatten().map(|text| text.len()).sum()
     }
 }
 

@@ -11,6 +11,7 @@ use crate::access::grant::SessionRules;
 use crate::access::identity::Identity;
 use crate::access::permit::{Coverage, Permit};
 use crate::access::rule::ClientNames;
+use crate::shard::arrival::ListenerNumber;
 use std::sync::Arc;
 
 /// Topics with the names and payloads of other clients.
@@ -39,11 +40,76 @@ pub enum DeniedPublish {
     Disconnect,
 }
 
+/// The rules of the ACL files: that of the broker, and those of listeners.
+#[derive(Clone, Debug, Default)]
+pub struct AclFiles {
+    /// The rules for the sessions of all listeners without a file of their own; `None` without a
+    /// file.
+    pub broker: Option<Arc<Acl>>,
+    /// The listeners by number. Empty if none has a file of its own.
+    pub listeners: Vec<ListenerAcl>,
+}
+
+/// The rules of one listener.
+#[derive(Clone, Debug)]
+pub struct ListenerAcl {
+    /// The name of the listener, under which a stored session remembers it.
+    pub name: Arc<str>,
+    /// The rules; `None` if those of the broker hold.
+    pub acl: Option<Arc<Acl>>,
+}
+
+/// The ACL file that holds for a session: that of the listener by which its client came last.
+///
+/// The value is the name of a listener with a file of its own, or `None` for the file of the broker.
+/// A listener that is gone, or has no file any more, has the rules of the broker. If the broker has
+/// no file, a session of a listener that is gone may do nothing: it was never meant to be without
+/// rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RuleSource(Option<Arc<str>>);
+
+impl RuleSource {
+    /// Returns the source that a stored session remembers.
+    pub(crate) fn of_name(listener: Option<&str>) -> RuleSource {
+        RuleSource(listener.map(Arc::from))
+    }
+
+    /// Returns the name of the listener that a stored session has to remember.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl From<Arc<Acl>> for AclFiles {
+    /// Returns the rules of one file for all listeners.
+    fn from(acl: Arc<Acl>) -> AclFiles {
+        AclFiles { broker: Some(acl), listeners: Vec::new() }
+    }
+}
+
+impl AclFiles {
+    /// Returns true if there is no file.
+    fn is_empty(&self) -> bool {
+        self.broker.is_none() && self.listeners.iter().all(|listener| listener.acl.is_none())
+    }
+
+    /// Returns the permit of a user. Costs a comparison for each listener.
+    fn permit_of(&self, source: &RuleSource, user: Option<&str>) -> Permit {
+        let found = source.name().map(|name| self.listeners.iter().find(|listener| *listener.name == *name));
+        let own = found.flatten().and_then(|listener| listener.acl.as_ref());
+        match own.or(self.broker.as_ref()) {
+            Some(acl) => acl.permit_of(user),
+            None if found.is_some_and(|listener| listener.is_none()) => Permit::Rules(Arc::default()),
+            None => Permit::All,
+        }
+    }
+}
+
 /// The operator's rules about topics.
 #[derive(Clone, Debug, Default)]
 pub struct AccessSettings {
-    /// The rules of the ACL file; `None` without one.
-    pub acl: Option<Arc<Acl>>,
+    /// The rules of the ACL files.
+    pub files: AclFiles,
     /// True if topics with the names and payloads of other clients need a rule. So it is once
     /// clients are authenticated.
     pub protects_others: bool,
@@ -64,6 +130,7 @@ pub(crate) struct AccessRules {
     generation: u32,
     /// True once a session had rules of its own.
     sessions_have_rules: bool,
+    files_are_empty: bool,
 }
 
 /// A session's permit, as of one generation of the rules.
@@ -76,18 +143,21 @@ pub(crate) struct SessionAccess {
     guarded: bool,
     /// The rules of this session alone; `None` if the ACL file counts.
     own: Option<SessionRules>,
+    /// The ACL file that counts.
+    source: RuleSource,
 }
 
 impl AccessRules {
     /// Returns the rules at the start.
     pub(crate) fn new(settings: &AccessSettings) -> AccessRules {
-        AccessRules { settings: settings.clone(), generation: 1, sessions_have_rules: false }
+        let files_are_empty = settings.files.is_empty();
+        AccessRules { settings: settings.clone(), generation: 1, sessions_have_rules: false, files_are_empty }
     }
 
     /// Returns false if every client may write and read everything.
     #[inline]
     pub(crate) fn are_on(&self) -> bool {
-        self.settings.acl.is_some() || self.settings.protects_others || self.sessions_have_rules
+        !self.files_are_empty || self.settings.protects_others || self.sessions_have_rules
     }
 
     /// Returns the names of a client that count in the rules.
@@ -101,29 +171,37 @@ impl AccessRules {
         self.sessions_have_rules = true;
     }
 
-    /// Replaces the rules of the ACL file.
-    pub(crate) fn replace(&mut self, acl: Arc<Acl>) {
-        self.settings.acl = Some(acl);
+    /// Replaces the rules of all ACL files.
+    pub(crate) fn replace(&mut self, files: AclFiles) {
+        self.files_are_empty = files.is_empty();
+        self.settings.files = files;
         self.generation = self.generation.wrapping_add(1).max(1);
     }
 
+    /// Returns the ACL file for the sessions of a listener.
+    pub(crate) fn source_of(&self, listener: ListenerNumber) -> RuleSource {
+        let listener = self.settings.files.listeners.get(usize::from(listener.0));
+        let own = listener.filter(|listener| listener.acl.is_some());
+        RuleSource(own.map(|listener| Arc::clone(&listener.name)))
+    }
+
     /// Returns true if the will of a client may be published to a topic. `own` are the rules of the
-    /// session that begins, if it has some.
+    /// session that begins, if it has some; else those of the ACL file count.
     pub(crate) fn admits_will(
         &self,
-        own: Option<&SessionRules>,
+        (own, source): (Option<&SessionRules>, &RuleSource),
         names: ClientNames<'_>,
         topic: &str,
     ) -> bool {
-        self.permit_of(own, names.user).may_write(topic, names)
+        self.permit_of(own, source, names.user).may_write(topic, names)
     }
 
     /// Returns the permit of a session: its own rules, else those of the ACL file.
-    fn permit_of(&self, own: Option<&SessionRules>, user: Option<&str>) -> Permit {
+    fn permit_of(&self, own: Option<&SessionRules>, source: &RuleSource, user: Option<&str>) -> Permit {
         match own {
             Some(SessionRules::Superuser) => Permit::All,
             Some(SessionRules::Permit(permit)) => permit.clone(),
-            None => self.settings.acl.as_ref().map_or(Permit::All, |acl| acl.permit_of(user)),
+            None => self.settings.files.permit_of(source, user),
         }
     }
 
@@ -141,7 +219,7 @@ impl AccessRules {
 impl SessionAccess {
     /// Returns true if the permit was never asked for, or its user has changed.
     pub(crate) fn is_unknown(&self) -> bool {
-        self.generation == 0 && self.own.is_none()
+        self.generation == 0 && self.own.is_none() && self.source.name().is_none()
     }
 
     /// Sets the rules of this session alone. Each delivery is checked from now on, because the
@@ -151,6 +229,20 @@ impl SessionAccess {
             (self.generation, self.checked) = (0, 0);
             self.own = own;
         }
+    }
+
+    /// Sets the ACL file that counts. If another one counted before, each delivery is checked from
+    /// now on.
+    pub(crate) fn set_source(&mut self, source: RuleSource) {
+        if self.source != source {
+            (self.generation, self.checked) = (0, 0);
+            self.source = source;
+        }
+    }
+
+    /// Returns the ACL file that counts.
+    pub(crate) fn source(&self) -> &RuleSource {
+        &self.source
     }
 
     /// Returns the rules of this session alone; `None` if the ACL file counts.
@@ -167,7 +259,7 @@ impl SessionAccess {
     /// that was recovered, each delivery is checked.
     fn refresh(&mut self, rules: &AccessRules, user: Option<&str>) {
         if self.generation != rules.generation {
-            self.permit = rules.permit_of(self.own.as_ref(), user);
+            self.permit = rules.permit_of(self.own.as_ref(), &self.source, user);
             self.guarded = !self.is_superuser();
             self.generation = rules.generation;
         }

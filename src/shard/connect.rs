@@ -100,7 +100,7 @@ impl<'a> ConnectRequest<'a> {
         let existing = self.find_client(client_id, life);
         let admitted = bans::check_user(now, client_id, user.as_deref(), life.core)
             .and_then(|()| self.check_client_id(listener, user.as_deref(), life.core))
-            .and_then(|()| self.check_will(client_id, user.as_deref(), rules.as_ref(), life.core))
+            .and_then(|()| self.check_will(client_id, listener, (user.as_deref(), rules.as_ref()), life.core))
             .and_then(|()| self.check_owner(existing, user.as_deref(), life.core))
             .and_then(|ownership| {
                 self.admit(&negotiated, client_id, existing, life.core)?;
@@ -137,12 +137,14 @@ impl<'a> ConnectRequest<'a> {
         life: &mut Lifecycle<'_>,
     ) {
         let Core { sessions, access, connections, .. } = &mut *life.core;
+        let listener = connections.get(self.connection).map(|connection| connection.listener);
         if rules.is_some() {
             access.note_own_rules();
         }
         if let Some(session_entry) = sessions.get_mut(session_id) {
             session_entry.set_user(user);
             session_entry.set_own_rules(rules);
+            session_entry.set_rule_source(access.source_of(listener.unwrap_or_default()));
             if resumed.is_none() && access.are_on() {
                 session_entry.begin_access(access);
             }
@@ -255,13 +257,14 @@ impl<'a> ConnectRequest<'a> {
     fn check_will(
         &self,
         client_id: &str,
-        user: Option<&Identity>,
-        own: Option<&SessionRules>,
+        listener: ListenerNumber,
+        (user, own): (Option<&Identity>, Option<&SessionRules>),
         core: &Core,
     ) -> Result<(), ConnectRefusal> {
         let names = core.access.names(user, client_id);
+        let rules = (own, &core.access.source_of(listener));
         match &self.connect.will {
-            Some(will) if !core.access.admits_will(own, names, will.topic) => Err(ConnectRefusal::new(
+            Some(will) if !core.access.admits_will(rules, names, will.topic) => Err(ConnectRefusal::new(
                 ReasonCode::NOT_AUTHORIZED,
                 "the client may not publish to the topic of its will (acl.file)",
             )),

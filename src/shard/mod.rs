@@ -109,7 +109,6 @@ pub mod totals;
 pub mod turn;
 mod work;
 
-use crate::access::acl::Acl;
 use crate::access::bans::{Ban, BanList};
 use crate::access::identity::Identity;
 use crate::access::strikes::StrikeRule;
@@ -119,6 +118,7 @@ use crate::persistence::records::{Lsn, ReadEntry, StoredDelayed};
 use crate::routing::subscription_tree::ShardId;
 use crate::session::drops::DropReason;
 use crate::session::outbound::stall::{SocketView, Stall};
+use crate::shard::access::AclFiles;
 use crate::time::Instant;
 use arrival::Arrival;
 use authentication::AuthDecision;
@@ -227,11 +227,11 @@ impl Shard {
         }
     }
 
-    /// Replaces the rules of the ACL file. They hold for the next packet and the next delivery of
+    /// Replaces the rules of all ACL files. They hold for the next packet and the next delivery of
     /// each client. A walk over the sessions drops the messages that may no longer be read. It
     /// takes as many turns as it needs.
-    pub fn replace_acl(&mut self, acl: Arc<Acl>) {
-        self.core.access.replace(acl);
+    pub fn replace_acls(&mut self, files: AclFiles) {
+        self.core.access.replace(files);
         self.routes.orphaned_queues.rules_changed();
         self.work.later(Job::RulesChanged { from: 0 });
     }

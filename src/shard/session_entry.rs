@@ -14,7 +14,7 @@ use crate::session::drops::Drops;
 use crate::session::outbound::in_flight_packet::Unacked;
 use crate::session::outbound::queue::{Delivery, Head, QueueLimits, QueuePolicy};
 use crate::session::policy::SendPolicy;
-use crate::shard::access::{AccessRules, SessionAccess};
+use crate::shard::access::{AccessRules, RuleSource, SessionAccess};
 use crate::shard::connection::Connection;
 use crate::shard::exchange::outbound::Gate;
 use crate::shard::slots::ConnectionId;
@@ -219,6 +219,13 @@ impl SessionEntry {
         }
     }
 
+    /// Sets the ACL file that counts for the session. Call it after [`Self::set_user`].
+    pub(crate) fn set_rule_source(&mut self, source: RuleSource) {
+        if source.name().is_some() || self.rare.is_some() {
+            self.rare.get_or_insert_default().access.set_source(source);
+        }
+    }
+
     /// Returns the number of held messages.
     pub(crate) fn held_messages(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.held.len())
@@ -313,6 +320,7 @@ impl SessionEntry {
         StoredAccess {
             claimed_name: claimed.map(|user| user.user().into()),
             rules: rare.access.own_rules().map(|rules| rules.to_text().into()),
+            listener: rare.access.source().name().map(Into::into),
         }
     }
 

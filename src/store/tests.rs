@@ -158,7 +158,11 @@ fn a_session_comes_back_as_it_was(kind: &mut dyn Reopen) {
         retry_interval: Some(Duration::ZERO),
         ack_timeout: Some(Duration::from_millis(1500)),
         user_name: Some("ann".into()),
-        access: StoredAccess { claimed_name: Some("bob".into()), rules: Some("allow read a\n".into()) },
+        access: StoredAccess {
+            claimed_name: Some("bob".into()),
+            rules: Some("allow read a\n".into()),
+            listener: Some("devices".into()),
+        },
         ..session(4, "a client")
     };
     let subscription = |filter: &str, options, subscription_id| StoredSubscription {

@@ -37,7 +37,7 @@ fn acl(text: &str) -> Arc<Acl> {
 
 fn settings(queue: usize) -> ShardSettings {
     let mut settings = driver::settings();
-    settings.access.acl = Some(acl(RULES));
+    settings.access.files.broker = Some(acl(RULES));
     settings.access.counts_claims = true;
     settings.session.send.queue.messages = queue;
     settings
@@ -158,7 +158,7 @@ topic read own/#
 /// A setting in which passwords prove names.
 fn with_passwords(rules: &str, queue: usize) -> ShardSettings {
     let mut settings = settings(queue);
-    settings.access.acl = Some(acl(rules));
+    settings.access.files.broker = Some(acl(rules));
     settings.auth = AuthPolicy { anonymous: Anonymous::Always, methods: vec![AuthMethod::Password] };
     settings
 }
@@ -235,7 +235,7 @@ fn a_held_message_that_the_new_user_may_not_read_is_refused() {
 
 fn change_rules(driver: &mut MemoryDriver, rules: &str) {
     let acl = acl(rules);
-    driver.shards.iter_mut().for_each(|shard| shard.replace_acl(Arc::clone(&acl)));
+    driver.shards.iter_mut().for_each(|shard| shard.replace_acls(Arc::clone(&acl).into()));
     driver.settle();
 }
 
@@ -359,7 +359,8 @@ fn a_change_of_the_rules_looks_at_some_sessions_in_a_turn() {
 fn a_name_that_nothing_verifies_counts_only_if_the_operator_says_so() {
     for counts_claims in [true, false] {
         let mut settings = settings(10);
-        settings.access.acl = Some(acl("topic write #\nuser ann\ntopic read own/#\npattern read homes/%u\n"));
+        settings.access.files.broker =
+            Some(acl("topic write #\nuser ann\ntopic read own/#\npattern read homes/%u\n"));
         settings.access.counts_claims = counts_claims;
         let mut driver = MemoryDriver::new(&settings, 1);
         let ann = user(&mut driver, "ann", "ann", 0);
@@ -375,7 +376,7 @@ fn filters_of_a_user_with_many_rules_are_entered_over_several_turns() {
     let mut settings = settings(10);
     let grants: String = (0..300).map(|n| format!("topic read g/{n}/#\n")).collect();
     let denies: String = (0..100).map(|n| format!("topic deny d/{n}\n")).collect();
-    settings.access.acl = Some(acl(&format!("user reader\n{grants}{denies}")));
+    settings.access.files.broker = Some(acl(&format!("user reader\n{grants}{denies}")));
     let mut driver = MemoryDriver::new(&settings, 1);
     let reader = user(&mut driver, "reader", "reader", 0);
     driver.links[reader].received.clear();
@@ -414,7 +415,7 @@ fn a_claimed_name_stands_in_a_client_id_rule_only_if_the_operator_says_so() {
 #[test]
 fn a_client_identifier_with_a_slash_reaches_no_topics_of_another_client() {
     let mut settings = settings(10);
-    settings.access.acl = Some(acl("pattern readwrite pumps/%c/#\n"));
+    settings.access.files.broker = Some(acl("pattern readwrite pumps/%c/#\n"));
     let mut driver = MemoryDriver::new(&settings, 1);
     for (client_id, filter, code) in
         [("ann", "pumps/ann/keys/x", 1), ("ann/keys", "pumps/ann/keys/x", 0x87), ("+", "pumps/ann/x", 0x87)]

@@ -40,7 +40,7 @@ fn away(number: usize, shard: u8, shards: u8, user: &str) -> RecoveredSession {
         retry_interval: None,
         ack_timeout: None,
         user_name: None,
-        access: StoredAccess { claimed_name: Some(user.into()), rules: None },
+        access: StoredAccess { claimed_name: Some(user.into()), ..StoredAccess::default() },
     };
     let subscription = StoredSubscription {
         session: session.key,
@@ -56,7 +56,7 @@ fn away(number: usize, shard: u8, shards: u8, user: &str) -> RecoveredSession {
 fn group(shards: u8, others: usize, readers: usize) -> MemoryDriver {
     let mut settings = driver::settings();
     let acl = acl_file::parse(Path::new("acl"), RULES.as_bytes()).expect("lawful rules");
-    settings.access.acl = Some(Arc::new(acl));
+    settings.access.files.broker = Some(Arc::new(acl));
     settings.access.counts_claims = true;
     settings.session.send.queue.messages = 1;
     settings.sessions = 100_000;

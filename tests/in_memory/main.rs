@@ -16,7 +16,7 @@
 //! | `gates` | when publishers are answered, and where shared messages wait |
 //! | `stored` | changes that are committed together |
 //! | `turns` | the work of one turn |
-//! | `restart` | stored sessions after a restart |
+//! | `restart` | the rules for stored sessions after a restart, and those of listeners |
 //! | `rates` | clients that send more than their rate allows |
 //! | `peers` | publishers that wait for other shards |
 //! | `suspend` | a machine that was suspended |

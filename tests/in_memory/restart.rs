@@ -1,4 +1,4 @@
-//! Stored sessions after a restart: their queued messages are judged as before.
+//! The rules that hold for sessions after a restart, and by which listener their clients came.
 
 use crate::client::{V5, connect, enter, publish, send, subscribe, take};
 use crate::driver::{self, LinkId, MemoryDriver};
@@ -10,6 +10,8 @@ use homing::persistence::records::Record;
 use homing::session::authentication::{Anonymous, AuthMethod};
 use homing::session::drops::DropReason;
 use homing::shard::ShardSettings;
+use homing::shard::access::ListenerAcl;
+use homing::shard::arrival::{Arrival, ListenerNumber};
 use homing::shard::authentication::AuthDecision;
 use homing::shard::durability::placement::share_out;
 use homing::store::coalesce::CommitGroup;
@@ -31,7 +33,7 @@ pattern write #
 fn settings(rules: &str) -> ShardSettings {
     let mut settings = driver::settings();
     let acl = acl_file::parse(Path::new("acl"), rules.as_bytes()).expect("lawful rules");
-    settings.access.acl = Some(Arc::new(acl));
+    settings.access.files.broker = Some(Arc::new(acl));
     settings
 }
 
@@ -143,4 +145,92 @@ fn the_rules_of_a_token_hold_after_a_restart() {
         assert_eq!(stored.collect::<Vec<_>>(), [None], "{rules}");
         assert_eq!(driver.links[link].version, Some(V5));
     }
+}
+
+/// Rules of their own for the second listener.
+fn with_listeners(second: Option<&str>, names: [&str; 2]) -> ShardSettings {
+    let mut settings = settings("topic read broker/#\npattern write #\n");
+    let own =
+        |rules: &str| Arc::new(acl_file::parse(Path::new("acl"), rules.as_bytes()).expect("lawful rules"));
+    settings.access.files.listeners = vec![
+        ListenerAcl { name: names[0].into(), acl: None },
+        ListenerAcl { name: names[1].into(), acl: second.map(own) },
+    ];
+    settings
+}
+
+fn enter_by(driver: &mut MemoryDriver, listener: u16, connect: Connect<'_>) -> LinkId {
+    let link = driver.open_from(Arrival { listener: ListenerNumber(listener), ..Arrival::local() });
+    send(driver, link, &Packet::Connect(Box::new(connect)));
+    link
+}
+
+const DEVICES: &str = "topic read devices/#\npattern write #\n";
+
+/// The topics that a client who came by the second listener gets when it is back there. It was away
+/// while one message came for each rule, before and after a restart with other settings.
+fn received_after(after: &ShardSettings) -> Vec<String> {
+    let before = with_listeners(Some(DEVICES), ["plain", "devices"]);
+    let mut driver = MemoryDriver::new(&before, 1);
+    driver.keep_in_store();
+    let link = enter_by(&mut driver, 1, kept(None, "c"));
+    subscribe(&mut driver, link, &["#"], QoS::AtLeastOnce);
+    driver.close(link);
+    let publish_both = |driver: &mut MemoryDriver, name: &str| {
+        let publisher = enter_by(driver, 0, connect("publisher"));
+        for (id, topic) in [(1, "broker"), (2, "devices")] {
+            publish(driver, publisher, &format!("{topic}/{name}"), QoS::AtLeastOnce, id);
+        }
+    };
+    publish_both(&mut driver, "before");
+    let mut driver = restarted(driver, after);
+    publish_both(&mut driver, "after");
+    let link = enter_by(&mut driver, 1, kept(None, "c"));
+    all(&mut driver, link)
+}
+
+#[test]
+fn a_session_that_is_away_keeps_the_rules_of_the_listener_by_which_its_client_came() {
+    let same = with_listeners(Some(DEVICES), ["plain", "devices"]);
+    assert_eq!(received_after(&same), ["devices/before", "devices/after"]);
+    // The numbers of listeners do not matter, but their names do.
+    let mut moved = with_listeners(Some(DEVICES), ["plain", "devices"]);
+    moved.access.files.listeners.insert(0, ListenerAcl { name: "new".into(), acl: None });
+    let mut second = moved.access.files.listeners[2].clone();
+    second.name = "another".into();
+    moved.access.files.listeners[1] = second;
+    assert_eq!(received_after(&moved), ["devices/before", "devices/after"]);
+}
+
+#[test]
+fn a_session_whose_listener_is_gone_has_the_rules_of_the_broker_and_without_any_none() {
+    // By its new listener, it is judged by the rules of that one.
+    let mut gone = with_listeners(Some("topic read #\n"), ["plain", "new"]);
+    assert_eq!(received_after(&gone), ["devices/before", "broker/after"]);
+    gone.access.files.broker = None;
+    assert_eq!(received_after(&gone), ["devices/before"]);
+    let without_file = with_listeners(None, ["plain", "devices"]);
+    assert_eq!(received_after(&without_file), ["broker/after"]);
+}
+
+#[test]
+fn a_client_has_the_rules_of_its_listener_and_a_change_reaches_it() {
+    let settings = with_listeners(Some(DEVICES), ["plain", "devices"]);
+    let mut driver = MemoryDriver::new(&settings, 2);
+    for (listener, codes) in [(0, [1, 0x87]), (1, [0x87, 1])] {
+        let link = enter_by(&mut driver, listener, kept(None, "c"));
+        driver.links[link].received.clear();
+        subscribe(&mut driver, link, &["broker/x", "devices/x"], QoS::AtLeastOnce);
+        assert!(driver.links[link].received.ends_with(&codes), "listener {listener}");
+    }
+    let link = enter_by(&mut driver, 1, kept(None, "d"));
+    subscribe(&mut driver, link, &["devices/x", "devices/y"], QoS::AtLeastOnce);
+    let changed = with_listeners(Some("topic devices/y\n"), ["plain", "devices"]).access.files;
+    driver.shards.iter_mut().for_each(|shard| shard.replace_acls(changed.clone()));
+    driver.settle();
+    let publisher = enter_by(&mut driver, 0, connect("publisher"));
+    for (id, topic) in [(1, "devices/x"), (2, "devices/y")] {
+        publish(&mut driver, publisher, topic, QoS::AtLeastOnce, id);
+    }
+    assert_eq!(take(&mut driver, link, true), ["devices/y"]);
 }

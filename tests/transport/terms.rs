@@ -98,6 +98,32 @@ fn packet_size_and_keep_alive_are_those_of_the_listener() {
 }
 
 #[test]
+fn a_listener_has_an_acl_file_of_its_own_and_a_reload_reads_it_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("devices.acl");
+    std::fs::write(&file, "topic read a\n").expect("a writable folder");
+    let acl_file = Some(file.to_str().expect("UTF-8").to_owned());
+    let own = Listener { acl_file, name: Some("devices".to_owned()), ..kit::listener() };
+    let broker = kit::start(vec![kit::listener(), own]);
+    let suback = |listener: usize, filter: u8| {
+        let mut socket = kit::dial(broker.addresses()[listener]);
+        kit::connect(&mut socket);
+        socket.write_all(&[0x82, 6, 0, 1, 0, 1, filter, 0]).expect("open");
+        kit::packet(&mut socket).1
+    };
+    assert_eq!([suback(0, b'b'), suback(1, b'a'), suback(1, b'b')], [[0, 1, 0], [0, 1, 0], [0, 1, 0x80]]);
+    std::fs::write(&file, "topic see b\n").expect("a writable folder");
+    let error = broker.reload().expect_err("a broken file");
+    assert!(error.contains("devices.acl:1: ") && error.ends_with("(acl_file of [[listeners]])"), "{error}");
+    std::fs::write(&file, "topic read b\n").expect("a writable folder");
+    assert_eq!(
+        broker.reload().expect("a sound file"),
+        "the ACL file of listener devices has rules for 0 users"
+    );
+    assert_eq!([suback(1, b'a'), suback(1, b'b')], [[0, 1, 0x80], [0, 1, 0]]);
+}
+
+#[test]
 fn a_connect_is_not_larger_than_limits_connect_size() {
     let broker = kit::start(vec![kit::listener()]);
     let mut socket = kit::dial(broker.addresses()[0]);

@@ -21,6 +21,10 @@ section! {
     /// "%u-*" nobody can take the client id of another user. A client with another client id is
     /// refused (5.0: 0x85; 3.x: return code 2). An id that the broker assigns is always allowed.
     ///
+    /// `acl_file` has the rules about topics for the clients of this listener, in place of
+    /// `acl.file`. A session that is away keeps the rules of the listener by which its client came
+    /// last. SIGHUP reads the file again.
+    ///
     /// An `address` may be unix:/path. `mode` ("0660") and `group` are the permissions and the
     /// group of the socket. A socket that a dead process left there is replaced.
     ///

@@ -15,7 +15,7 @@ use crate::routing::subscription_tree::PackedOptions;
 use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped};
 use crate::session::outbound::queue::Delivery;
-use crate::shard::access::AccessRules;
+use crate::shard::access::{AccessRules, RuleSource};
 use crate::shard::route::Routing;
 use crate::shard::session_entry::SessionEntry;
 use crate::shard::slots::SessionId;
@@ -131,6 +131,7 @@ fn restore_user(
     let owner = owner.map(|name| Identity::new(name, IdentitySource::Password));
     let claimed = stored.claimed_name.as_deref().map(|name| Identity::new(name, IdentitySource::Claim));
     entry.set_user(owner.or(claimed).map(Arc::new));
+    entry.set_rule_source(RuleSource::of_name(stored.listener.as_deref()));
     if let Some(rules) = &stored.rules {
         access.note_own_rules();
         entry.set_own_rules(Some(SessionRules::of_text(rules)));

@@ -137,6 +137,7 @@ pub(super) fn ids(row: &Row<'_>, column: usize) -> Result<SubscriptionIds> {
 const USER_NAME: usize = 16;
 const CLAIMED_NAME: usize = 17;
 const RULES: usize = 18;
+const LISTENER: usize = 19;
 
 /// Returns the text of a column that older versions do not have.
 fn later_text(row: &Row<'_>, column: usize) -> Result<Option<Box<str>>> {
@@ -181,7 +182,11 @@ pub(super) fn session(row: &Row<'_>, opened: FileTime) -> Result<StoredSession> 
         retry_interval: duration(7)?,
         ack_timeout: duration(8)?,
         user_name: later_text(row, USER_NAME)?,
-        access: StoredAccess { claimed_name: later_text(row, CLAIMED_NAME)?, rules: later_text(row, RULES)? },
+        access: StoredAccess {
+            claimed_name: later_text(row, CLAIMED_NAME)?,
+            rules: later_text(row, RULES)?,
+            listener: later_text(row, LISTENER)?,
+        },
         will: will.transpose()?,
     })
 }

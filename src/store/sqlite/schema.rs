@@ -10,6 +10,7 @@
 //! | 2 | heartbeats: `heartbeat_ms` (file time), `wall_ms`, `boot_id`, `boot_ms` |
 //! | 3 | `session.user_name`: the verified user who owns the session |
 //! | 4 | `session.claimed_name`: a user name that nothing verified; `session.rules`: the rules of the session alone |
+//! | 5 | `session.listener`: the listener whose ACL file counts |
 //!
 //! Every look-up is by primary key. Data that would need another index is read completely, once, at
 //! the start. A number is never used twice, so no table needs AUTOINCREMENT with its extra table.
@@ -22,7 +23,7 @@ use rusqlite::Connection;
 ///
 /// A change of the tables raises the version. The change needs a step in [`prepare`] for older
 /// files, and a file of the version before among the tests.
-pub const VERSION: i32 = 4;
+pub const VERSION: i32 = 5;
 
 /// The `PRAGMA application_id` of the file: "Homi". The command `file` shows it, and the broker
 /// refuses the database of another program.
@@ -53,7 +54,8 @@ CREATE TABLE session (
     will_payload BLOB,
     user_name TEXT,
     claimed_name TEXT,
-    rules TEXT
+    rules TEXT,
+    listener TEXT
 ) STRICT;
 
 CREATE TABLE subscription (
@@ -148,11 +150,12 @@ fn upgrade(connection: &Connection, from: i32, written: u64) -> Result<(), Store
     match from {
         1 => add_clocks(connection, written),
         2 => add_columns(connection, 3, &["session ADD COLUMN user_name TEXT"]),
-        _ => add_columns(
+        3 => add_columns(
             connection,
             4,
             &["session ADD COLUMN claimed_name TEXT", "session ADD COLUMN rules TEXT"],
         ),
+        _ => add_columns(connection, 5, &["session ADD COLUMN listener TEXT"]),
     }
 }
 

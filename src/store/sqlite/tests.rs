@@ -85,7 +85,7 @@ fn a_file_of_a_newer_version_or_of_another_program_is_refused_and_left_alone() {
     let newer = tempfile::tempdir().unwrap();
     open(newer.path()).unwrap().connection.pragma_update(None, "user_version", schema::VERSION + 1).unwrap();
     let refusal = why(open(newer.path()));
-    assert!(refusal.contains("of version 5, and this program knows version 4"), "{refusal}");
+    assert!(refusal.contains("of version 6, and this program knows version 5"), "{refusal}");
 
     let foreign = tempfile::tempdir().unwrap();
     let other = Connection::open(directory::database_in(foreign.path())).unwrap();
@@ -132,12 +132,30 @@ fn sessions_of_version_3_keep_their_owners_and_have_no_rules() {
     let sessions: Vec<_> = recovered.sessions.iter().map(|found| &found.session).collect();
     assert_eq!([&sessions[0].user_name, &sessions[1].user_name], [&Some("ann".into()), &None]);
     assert!(sessions.iter().all(|session| session.access == StoredAccess::default()));
-    let access = StoredAccess { claimed_name: Some("bob".into()), rules: Some("superuser".into()) };
+    let access = StoredAccess {
+        claimed_name: Some("bob".into()),
+        rules: Some("superuser".into()),
+        listener: Some("devices".into()),
+    };
     let renewed = StoredSession { access: access.clone(), ..sessions[1].clone() };
     commit(&mut store, vec![Record::Session(Box::new(renewed))]);
     drop(store);
     let recovered = open(directory.path()).unwrap().recover(now, Duration::from_secs(60)).unwrap();
     assert_eq!(recovered.sessions[1].session.access, access);
+}
+
+#[test]
+fn sessions_of_version_4_keep_their_rules_and_have_no_listener() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory::database_in(directory.path())).unwrap();
+    old.execute_batch(include_str!("tests/version_4.sql")).unwrap();
+    drop(old);
+    let now = Moment { monotonic: Instant::from_millis(5), unix_millis: 1_700_000_010_000, boot: None };
+    let recovered = open(directory.path()).unwrap().recover(now, Duration::from_secs(60)).unwrap();
+    let access: Vec<_> = recovered.sessions.iter().map(|found| found.session.access.clone()).collect();
+    let rules = StoredAccess { rules: Some("allow read a\n".into()), ..StoredAccess::default() };
+    let claimed = StoredAccess { claimed_name: Some("bob".into()), ..StoredAccess::default() };
+    assert_eq!(access, [rules, claimed]);
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl<'c> Statements<'c> {
             now: opened.to_file(now) as i64,
             session: prepare(
                 "INSERT OR REPLACE INTO session VALUES \
-                 (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?,
             session_state: prepare(
                 "UPDATE session SET connected = ?2, ends_ms = ?3, will_due_ms = ?4 WHERE number = ?1",
@@ -197,6 +197,7 @@ impl<'c> Statements<'c> {
             session.user_name,
             session.access.claimed_name,
             session.access.rules,
+            session.access.listener,
         ])
     }
 
