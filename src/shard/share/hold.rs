@@ -99,9 +99,10 @@ impl Routing<'_> {
             for place in own.take(DENIED) {
                 let member = self.routes.router.group(group).and_then(|group| group.at(presence, place));
                 let Some(member) = member.filter(|_| holders.len() < HOLDERS_LOOKED_AT) else { break };
-                self.core.turn.charge(1);
                 if self.core.may_read(member.session, topic) {
                     holders.push(member);
+                } else {
+                    self.core.turn.charge(1);
                 }
             }
         }
