@@ -9,6 +9,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use homing::mqtt::message::{Message, Parts};
 use homing::mqtt::packet::{PacketId, QoS};
 use homing::mqtt::subscription_ids::SubscriptionIds;
+use homing::session::objectives::DeliveryMark;
 use homing::session::outbound::queue::Delivery;
 use homing::session::outbound::window::{InFlight, Received};
 use homing::time::Instant;
@@ -67,8 +68,15 @@ fn message() -> Message {
 
 fn push(window: &mut InFlight, message: &Message, qos: QoS) -> PacketId {
     let message = message.clone();
-    let delivery =
-        Delivery { message, ids: SubscriptionIds::None, qos, retain: false, share: None, stored: None };
+    let delivery = Delivery {
+        message,
+        ids: SubscriptionIds::None,
+        qos,
+        retain: false,
+        mark: DeliveryMark::NONE,
+        share: None,
+        stored: None,
+    };
     window.push(Instant::ZERO, delivery, Instant::NEVER).packet_id()
 }
 
@@ -89,7 +97,7 @@ fn messages(c: &mut Criterion) {
                         if qos == QoS::AtLeastOnce {
                             assert!(window.acknowledge(id).is_some());
                         } else {
-                            assert_eq!(window.receive(id), Received::Release);
+                            assert_eq!(window.receive(id), Received::Release(DeliveryMark::NONE));
                             assert!(window.complete(id));
                         }
                     });

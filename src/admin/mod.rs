@@ -260,6 +260,7 @@ fn add_routes(app: &mut ServiceConfig) {
                 .route(web::put().to(routes::log_level::set)),
         )
         .service(read_only("/api/v1/expiry").route(web::get().to(routes::expiry::expiry)))
+        .service(read_only("/api/v1/slo").route(web::get().to(routes::slo::slo)))
         .service(read_only("/api/v1/clients").route(web::get().to(routes::clients::list)))
         .service(
             resource("/api/v1/clients/{id}", "GET, DELETE")

@@ -6,6 +6,7 @@ use crate::config::{self, ByteSize, Config, Listener, Redelivery};
 use crate::net::tls::settings::ClientCertificates;
 use crate::session::authentication::{Anonymous, AuthMethod, AuthPolicy, OwnerPolicy};
 use crate::session::drops::{DropReason, DropReasons};
+use crate::session::objectives::Objective;
 use crate::session::outbound::queue::{QueueLimits, QueuePolicy};
 use crate::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use crate::session::policy::SendPolicy;
@@ -61,6 +62,7 @@ pub(super) fn settings(config: &Config) -> ShardSettings {
         } else {
             config.sys.last_disconnects as usize
         },
+        objectives: config.slo.iter().filter_map(objective).collect(),
         event_topics: config.sys.events,
     }
 }
@@ -247,6 +249,17 @@ fn redelivery_policy(redelivery: &Redelivery) -> RedeliveryPolicy {
         dead_letters: causes(&redelivery.dead_letters),
         ..RedeliveryPolicy::new(retry, ack)
     }
+}
+
+/// Returns an objective. One that passed the checks of the configuration has all fields.
+fn objective(slo: &config::Slo) -> Option<Objective> {
+    Some(Objective {
+        name: slo.name.as_deref()?.into(),
+        topic: slo.topic.as_deref()?.into(),
+        client_id: slo.client_id.clone().map(|glob| glob.0),
+        within: slo.within?,
+        target: slo.target?,
+    })
 }
 
 fn rule(rule: &config::RedeliveryRule) -> Rule {

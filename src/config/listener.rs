@@ -66,6 +66,8 @@ macro_rules! fields {
     };
 }
 
+pub(super) use fields;
+
 fields! {
     /// One listener. A field that is `None` was left out: the broker-wide key holds, or the
     /// default.
@@ -221,7 +223,7 @@ impl Listener {
     }
 }
 
-fn is_name(value: &Value) -> bool {
+pub(super) fn is_name(value: &Value) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     value::text(value).is_some_and(|text| (1..=64).contains(&text.len()) && text.chars().all(is_plain))
 }

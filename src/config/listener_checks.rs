@@ -13,13 +13,13 @@ use config::{Map, Value, ValueKind};
 const MOST: usize = 256;
 
 /// Collects the problems of one source.
-struct Problems {
-    source: String,
-    found: Vec<Problem>,
+pub(super) struct Problems {
+    pub(super) source: String,
+    pub(super) found: Vec<Problem>,
 }
 
 impl Problems {
-    fn refuse(&mut self, key: &str, value: &Value, allowed: &str) {
+    pub(super) fn refuse(&mut self, key: &str, value: &Value, allowed: &str) {
         self.found.push(Problem::NotAllowed {
             source_name: self.source.clone(),
             key: key.to_owned(),
@@ -29,7 +29,13 @@ impl Problems {
     }
 
     /// Checks each field of a table by itself.
-    fn check(&mut self, name: &str, table: &Map<String, Value>, known: &[(&str, ValueRule)], what: &str) {
+    pub(super) fn check(
+        &mut self,
+        name: &str,
+        table: &Map<String, Value>,
+        known: &[(&str, ValueRule)],
+        what: &str,
+    ) {
         let mut present: Vec<&String> = table.keys().collect();
         present.sort();
         for key in present {

@@ -1,6 +1,7 @@
 //! Counts of what the sessions of one shard did.
 
 use crate::session::drops::{Counts, Drops};
+use crate::session::objectives::Objectives;
 use crate::session::outbound::stall::StallCause;
 use crate::session::packet_counts::{PacketCounts, PublishCounts, RedeliveryCounts};
 use crate::time::histogram::Histogram;
@@ -77,6 +78,8 @@ pub struct Counters {
     pub rate_pauses: u64,
     /// Messages dropped.
     pub drops: Drops,
+    /// Deliveries by objective.
+    pub objectives: Objectives,
 }
 
 impl Counters {
@@ -105,6 +108,7 @@ impl Counters {
             refused_subscriptions,
             rate_pauses,
             drops,
+            objectives,
         } = other;
         self.packets_received.merge(packets_received);
         self.packets_sent.merge(packets_sent);
@@ -127,5 +131,6 @@ impl Counters {
         self.refused_subscriptions += refused_subscriptions;
         self.rate_pauses += rate_pauses;
         self.drops.merge(drops);
+        self.objectives.add(objectives);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::ReasonCode;
+use crate::session::objectives::DeliveryMark;
 use crate::time::Instant;
 
 /// The reason why a message, or one copy of it, never reaches its receiver.
@@ -128,6 +129,8 @@ pub struct Dropped {
     pub sent: Sent,
     /// The negative reason code of the receiver, if the receiver sent one.
     pub code: Option<ReasonCode>,
+    /// The delivery objective that counts the delivery.
+    pub mark: DeliveryMark,
 }
 
 /// The transmissions of a message to one session, over all its connections.
@@ -150,7 +153,12 @@ impl Dropped {
     /// Creates the drop of a message without transmissions. `message` is `None` if its body is not
     /// in memory.
     pub fn new(cause: DropReason, message: Option<Message>) -> Dropped {
-        Dropped { cause, message, sent: Sent::default(), code: None }
+        Dropped { cause, message, sent: Sent::default(), code: None, mark: DeliveryMark::NONE }
+    }
+
+    /// Adds the mark of the delivery.
+    pub fn counted_by(self, mark: DeliveryMark) -> Dropped {
+        Dropped { mark, ..self }
     }
 }
 

@@ -30,6 +30,7 @@
 //! | `outbox` | bytes that wait to be written |
 //! | `counters` | counts of what sessions did |
 //! | `drops` | why a message was dropped |
+//! | [`objectives`] | deliveries that were acknowledged in time, by objective |
 
 pub mod ack_wait;
 pub mod authentication;
@@ -41,6 +42,7 @@ pub mod drops;
 mod id_set;
 pub mod inbound;
 pub mod keep_alive;
+pub mod objectives;
 pub mod outbound;
 pub mod outbox;
 pub mod packet_counts;

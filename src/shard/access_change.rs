@@ -60,14 +60,15 @@ impl Lifecycle<'_> {
             if delivery.share.is_some() {
                 shared.push(delivery);
             } else {
-                let Delivery { message, stored: _ends, .. } = delivery;
-                counters.drops.lose(Dropped::unsent(DropReason::NotAuthorized, message));
+                let Delivery { message, mark, stored: _ends, .. } = delivery;
+                counters.drops.lose(Dropped::unsent(DropReason::NotAuthorized, message).counted_by(mark));
             }
         }
         self.core.report_drops(id);
         // The new owner of a message is recorded in the batch that ends its old entry.
         self.core.durability.begin();
-        for Delivery { message, share, stored, .. } in shared {
+        for Delivery { message, mark, share, stored, .. } in shared {
+            self.core.counters.objectives.passed_on(mark);
             if let Some(share) = share {
                 self.routing().share_again_or_keep(now, message, &share, stored.is_some());
             }

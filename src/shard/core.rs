@@ -16,6 +16,7 @@ use crate::routing::retained;
 use crate::routing::subscription_tree::{SessionSlot, ShardId, ShardSet};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, ReceiverState};
+use crate::session::objectives::Objectives;
 use crate::session::outbound::retry::splitmix64;
 use crate::session::session_redelivery::SessionRedelivery;
 use crate::shard::access::AccessRules;
@@ -100,7 +101,7 @@ impl Core {
             durability: Durability::default(),
             drop_reports: DropReports::default(),
             after_deliveries: AfterDeliveries::default(),
-            counters: Counters::default(),
+            counters: Counters { objectives: Objectives::new(&settings.objectives), ..Counters::default() },
             clients: ClientCounts::default(),
             gauges: Gauges::default(),
             turn: Turn::new(settings.steps_per_turn),
@@ -232,6 +233,7 @@ impl Core {
             };
             for dropped in drops.drain(..) {
                 self.counters.drops.count_receiver(dropped.cause, receiver);
+                self.counters.objectives.dropped(dropped.mark);
                 self.drop_reports.note(client_id, dropped.cause);
                 self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
             }
@@ -249,6 +251,7 @@ impl Core {
         stored: bool,
     ) {
         self.counters.drops.count(dropped.cause);
+        self.counters.objectives.dropped(dropped.mark);
         self.drop_reports.note(client_id, dropped.cause);
         self.dead_letters.add(DeadLetter::of(dropped, client_id, redelivery, stored));
     }

@@ -7,7 +7,8 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::Lsn;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::counters::Counters;
-use crate::session::drops::{DropReason, Dropped};
+use crate::session::drops::{DropReason, Dropped, ReceiverState};
+use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::queue::{Delivery, QueueLimits, QueuePolicy};
 use crate::session::outbox::Pool;
 use crate::session::wire::{Frame, FrameKind, FrameParts, Sending, TooLarge};
@@ -221,11 +222,14 @@ impl Handover<'_, '_> {
         if let Some(lsn) = *atomic {
             connection.wire.outbox.hold_until_commit(lsn);
         }
+        let mut mark = DeliveryMark::NONE;
         let packet_id = (*qos != QoS::AtMostOnce).then(|| {
             let message = publication.message(scratch).clone();
             let ids = SubscriptionIds::from_several(target.ids);
             let share = share.cloned();
-            let delivery = Delivery { message, ids, qos: *qos, retain: *retain, share, stored: None };
+            let (topic, client_id) = (publication.parts.topic, &session_entry.session.client_id);
+            mark = counters.objectives.begin(now, topic, client_id, ReceiverState::Connected);
+            let delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
             let row = session_entry.session.row().cloned();
             let unacked = session_entry.session.sender.begin(now, delivery, &connection.wire);
             let flight = Some(unacked.flight());
@@ -244,6 +248,7 @@ impl Handover<'_, '_> {
             // publisher, and as a drop for the operator.
             if let Some(packet_id) = packet_id {
                 session_entry.session.sender.undo(packet_id);
+                counters.objectives.dropped(mark);
             }
             drop_message(session_entry, DropReason::TooLarge, publication, scratch, counters);
             return (Outcome::Taken, FollowUp::None);
@@ -275,7 +280,14 @@ impl Handover<'_, '_> {
         let Handover { session_entry, target, qos, retain, share, .. } = self;
         let (message, share) = (publication.message(self.scratch).clone(), share.cloned());
         let ids = SubscriptionIds::from_several(target.ids);
-        let mut delivery = Delivery { message, ids, qos: *qos, retain: *retain, share, stored: None };
+        let mut mark = DeliveryMark::NONE;
+        if *qos != QoS::AtMostOnce {
+            let (topic, client_id) = (publication.parts.topic, &session_entry.session.client_id);
+            let state =
+                if self.connection.is_some() { ReceiverState::Connected } else { ReceiverState::Away };
+            mark = self.counters.objectives.begin(now, topic, client_id, state);
+        }
+        let mut delivery = Delivery { message, ids, qos: *qos, retain: *retain, mark, share, stored: None };
         if *qos != QoS::AtMostOnce {
             delivery.stored =
                 record_delivery(session_entry.session.row(), &mut publication.body, &delivery, None);
@@ -322,8 +334,13 @@ impl Handover<'_, '_> {
         let has_order = publication.gate.is_some() || self.share.is_some();
         let passes = is_acknowledged && has_order && session_entry.holds();
         let head = session_entry.head();
+        let mark = delivery.mark;
         let drops = &mut self.counters.drops;
         if passes || session_entry.session.sender.enqueue(now, delivery, head, limits, drops).is_err() {
+            match self.share {
+                Some(_) => self.counters.objectives.passed_on(mark),
+                None => self.counters.objectives.dropped(mark),
+            }
             let outcome = self.refuse(DropReason::QueueRefused, publication);
             return match self.session_entry.connection {
                 Some(id) if limits.policy == QueuePolicy::Disconnect && is_acknowledged => {

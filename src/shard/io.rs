@@ -127,6 +127,7 @@ impl Shard {
     /// `now` is read once for the whole turn, which takes 5 ms at most.
     pub fn turn(&mut self, now: Instant, io: &mut impl Io) -> bool {
         self.begin_turn();
+        self.core.counters.objectives.advance(now);
         if self.has_jobs() {
             self.work(now);
         }

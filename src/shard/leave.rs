@@ -323,10 +323,11 @@ impl Lifecycle<'_> {
     /// Hands on a delivery that was in flight. A shared QoS 1 message goes to another member or
     /// waits in an orphaned queue. Any other message is dropped.
     fn hand_on_unfinished(&mut self, now: Instant, unfinished: Unacked, ended: &EndedSession) {
-        let Delivery { message, qos, share, stored, .. } = &unfinished.delivery;
+        let Delivery { message, qos, mark, share, stored, .. } = &unfinished.delivery;
         match share {
             // 5.0 [MQTT-4.8.2-5]: QoS 2 that was begun with this member goes to nobody else.
             Some(share) if *qos == QoS::AtLeastOnce => {
+                self.core.counters.objectives.passed_on(*mark);
                 self.routing().share_again_or_keep(now, message.clone(), share, stored.is_some());
             }
             _ => self.drop_with_end(ended, unfinished.into_drop(DropReason::SessionEnded, None)),
@@ -336,7 +337,10 @@ impl Lifecycle<'_> {
     /// Hands on a delivery from the queue. A shared message goes to another member or waits in an
     /// orphaned queue. Any other message is dropped.
     fn hand_on_queued(&mut self, now: Instant, queued: Delivery, ended: &mut EndedSession) {
-        let Delivery { message, share, stored, .. } = queued;
+        let Delivery { message, mark, share, stored, .. } = queued;
+        if share.is_some() {
+            self.core.counters.objectives.passed_on(mark);
+        }
         match (share, stored) {
             // The stored entry stays as it is, because no member of the group has room now. It
             // becomes part of an orphaned queue.
@@ -344,7 +348,10 @@ impl Lifecycle<'_> {
                 ended.parked.extend(entry.park());
             }
             (Some(share), entry) => self.routing().share_again_or_keep(now, message, &share, entry.is_some()),
-            (None, _entry) => self.drop_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message)),
+            (None, _entry) => {
+                let lost = Dropped::unsent(DropReason::SessionEnded, message).counted_by(mark);
+                self.drop_with_end(ended, lost);
+            }
         }
     }
 

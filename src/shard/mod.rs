@@ -413,6 +413,7 @@ impl Shard {
     /// recounts the gauges. Registers the next time.
     pub fn housekeeping(&mut self, now: Instant, next: Instant) {
         const EXPIRED_AT_ONCE: usize = 1_000;
+        self.core.counters.objectives.advance(now);
         self.delayed.look_ahead(now, &mut self.core);
         self.lifecycle().routing().ask_for_orphaned_queues(now);
         let Core { here, shared, counters, effects, drop_reports, gauges, sessions, connections, .. } =

@@ -6,11 +6,13 @@ use crate::session::SessionPolicy;
 use crate::session::authentication::{AuthPolicy, OwnerPolicy};
 use crate::session::client_id_rule::ClientIdRule;
 use crate::session::drops::DropReason;
+use crate::session::objectives::Objective;
 use crate::session::policy::ConnectPolicy;
 use crate::shard::access::AccessSettings;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::durability::gates::Durability;
 use crate::shard::listener_terms::ListenerTerms;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The slot under which a shard registers the deadline of its regular housekeeping. The kind is
@@ -59,6 +61,8 @@ pub struct ShardSettings {
     pub delayed: DelayedLimits,
     /// Maximum number of last-disconnect records, in all shards.
     pub last_disconnects: usize,
+    /// The delivery objectives.
+    pub objectives: Arc<[Objective]>,
     /// True if event topics are on. They need the detail of each event.
     pub event_topics: bool,
 }

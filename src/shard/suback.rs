@@ -12,6 +12,7 @@ use crate::mqtt::packet::QoS;
 use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::routing::retained::{Cursor, SearchProgress};
 use crate::session::drops::{DropReason, Dropped};
+use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::admission::Change;
 use crate::shard::answer::{Answer, RetainedDelivery, RetainedRequest, RetainedRequests};
@@ -160,7 +161,15 @@ impl RetainedDelivery {
         for message in found {
             let qos = message.header().qos.min(request.qos);
             let ids = SubscriptionIds::from_index(request.subscription_id);
-            let mut delivery = Delivery { message, ids, qos, retain: true, share: None, stored: None };
+            let mut delivery = Delivery {
+                message,
+                ids,
+                qos,
+                retain: true,
+                mark: DeliveryMark::NONE,
+                share: None,
+                stored: None,
+            };
             if qos != QoS::AtMostOnce {
                 delivery.stored = record_delivery(session_entry.session.row(), &mut None, &delivery, None);
             }

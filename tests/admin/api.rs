@@ -2,7 +2,8 @@
 
 use crate::http::{LOCAL, request};
 use crate::support::process::Process;
-use crate::support::{Connect, Message, RawClient, Version};
+use crate::support::{Connect, Message, PATIENCE, RawClient, Version, now};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -97,6 +98,7 @@ fn every_path_but_health_needs_a_token_and_each_action_its_scope() {
     let looks = [
         "/api/v1/overview",
         "/api/v1/clients",
+        "/api/v1/slo",
         "/api/v1/clients/x",
         "/api/v1/clients/x/inflight",
         "/api/v1/clients/x/queue",
@@ -229,4 +231,34 @@ fn a_token_that_leaves_the_file_is_refused_at_once() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(broker.ask("GET", "/api/v1/overview", &broker.viewer).0, 401);
     assert_eq!(broker.ask("GET", "/api/v1/overview", &broker.operator).0, 200);
+}
+
+#[test]
+fn an_objective_counts_a_delivery_in_the_metrics_the_interface_and_ctl() {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    let objective = "[[slo]]\nname = \"pumps\"\ntopic = \"pumps/#\"\nwithin = \"100ms\"\ntarget = 0.9\n";
+    file.write_all(objective.as_bytes()).expect("a write");
+    let path = file.path().to_str().expect("text");
+    let broker = Administered::start_with(&["--ephemeral", "--config", path]);
+    let mut client = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "pump"));
+    client.subscribe(&[("pumps/#", 1)]);
+    let mut publisher = RawClient::connect(broker.mqtt, &Connect::new(Version::V5, "publisher"));
+    publisher.deliver(&Message::new("pumps/7/set", "on").qos(1));
+    client.expect_publish();
+    // The client acknowledges nothing. The shards report their figures once a second.
+    let started = now();
+    let answer = loop {
+        let (status, answer) = broker.ask("GET", "/api/v1/slo", &broker.viewer);
+        assert_eq!(status, 200, "{answer}");
+        if answer.contains(r#""late":1"#) {
+            break answer;
+        }
+        assert!(now() - started < PATIENCE, "{answer}");
+    };
+    assert!(answer.contains(r#""name":"pumps""#) && answer.contains(r#""ratio":0.0"#), "{answer}");
+    let (_, metrics) = request(broker.admin, "GET", "/metrics", LOCAL);
+    assert!(metrics.contains("homing_slo_deliveries_total{slo=\"pumps\",result=\"late\"} 1\n"), "{metrics}");
+    let (code, text) = broker.ctl(&["slo"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("pumps") && text.contains("100ms") && text.contains("90.000 %"), "{text}");
 }

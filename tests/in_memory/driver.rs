@@ -98,6 +98,7 @@ pub fn settings() -> ShardSettings {
         sessions: 1_000,
         delayed: DelayedLimits { messages: 100, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 16,
+        objectives: Arc::default(),
         event_topics: false,
         hold_timeout: Duration::from_secs(10),
         expiry_interval: Duration::from_millis(BUCKET_MS),

@@ -41,6 +41,7 @@ mod findings;
 mod gates;
 mod large_groups;
 mod memory;
+mod objectives;
 mod peers;
 mod rates;
 mod restart;

@@ -5,6 +5,7 @@ use crate::rng::Rng;
 use homing::access::meter::{MeteredRate, TrafficRates};
 use homing::mqtt::packet::ProtocolVersion;
 use homing::session::authentication::{AuthPolicy, OwnerPolicy};
+use homing::session::objectives::Objective;
 use homing::session::outbound::queue::{QueueLimits, QueuePolicy};
 use homing::session::outbound::retry::{AckPolicy, OnAckTimeout, OnExhausted, RetryPolicy};
 use homing::session::policy::SendPolicy;
@@ -468,6 +469,15 @@ fn settings(rng: &mut Rng) -> ShardSettings {
         sessions: 1_000,
         delayed: DelayedLimits { messages: 10_000, bytes: 1 << 20, horizon: 3600 },
         last_disconnects: 0,
+        // The ring asserts that no delivery ends twice.
+        objectives: vec![Objective {
+            name: "all".into(),
+            topic: "#".into(),
+            client_id: None,
+            within: Duration::from_millis(rng.pick(&[100, 2_000, 60_000])),
+            target: 0.9,
+        }]
+        .into(),
         event_topics: false,
         hold_timeout: Duration::from_millis(rng.between(500, 3_000)),
         expiry_interval: Duration::from_millis(rng.pick(&[50, 250, 400])),

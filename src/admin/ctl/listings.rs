@@ -4,8 +4,10 @@ use super::CtlError;
 use super::http::request;
 use super::text::{left, right, safe, table};
 use crate::admin::segment::segment;
+use crate::time::duration;
 use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 
 /// Returns up to `limit` clients, over as many pages as it takes.
 pub(super) fn clients(
@@ -129,4 +131,43 @@ pub(super) fn audit_table(body: &Value) -> String {
         [right("unix ms"), left("who"), left("action"), left("on"), left("result"), left("arguments")];
     let rows = body["actions"].as_array();
     table(columns, &rows.into_iter().flatten().map(cells).collect::<Vec<_>>())
+}
+
+/// Returns delivery objectives as a table.
+pub(super) fn objectives_table(body: &Value) -> String {
+    let rows = body["objectives"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if rows.is_empty() {
+        return "no objectives; [[slo]] of the configuration sets them".to_owned();
+    }
+    let percent = |value: &Value, places: usize| {
+        value.as_f64().map(|share| format!("{:.places$} %", share * 100.0)).unwrap_or_default()
+    };
+    let cells = |row: &Value| {
+        let within = Duration::from_secs_f64(row["within"].as_f64().unwrap_or_default());
+        [
+            text(&row["name"]),
+            text(&row["topic"]),
+            duration::format(within),
+            percent(&row["target"], 3),
+            percent(&row["ratio"], 3),
+            percent(&row["budget_left"], 0),
+            text(&row["in_time"]),
+            text(&row["late"]),
+            text(&row["dropped"]),
+            text(&row["open"]),
+        ]
+    };
+    let columns = [
+        left("objective"),
+        left("topic"),
+        right("within"),
+        right("target"),
+        right("in time"),
+        right("budget left"),
+        right("good"),
+        right("late"),
+        right("dropped"),
+        right("open"),
+    ];
+    table(columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }

@@ -99,6 +99,8 @@ enum CtlCommand {
     },
     /// Show the deadlines by the time in which they are due
     Wheel,
+    /// Delivery objectives: the share in time, and what is left of the error budget
+    Slo,
     /// Disconnect a client; its session stays
     Disconnect {
         /// The client identifier
@@ -190,6 +192,10 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
         CtlCommand::Wheel => {
             let body = request(socket, "GET", "/api/v1/expiry")?;
             Ok(if arguments.json { pretty(&body) } else { wheel::text(&body) })
+        }
+        CtlCommand::Slo => {
+            let body = request(socket, "GET", "/api/v1/slo")?;
+            Ok(if arguments.json { pretty(&body) } else { listings::objectives_table(&body) })
         }
         CtlCommand::Disconnect { id } => {
             request(socket, "POST", &format!("/api/v1/clients/{}/disconnect", segment(id)))?;

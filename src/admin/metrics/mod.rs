@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`text`] | the format |
 //! | `clients` | connections, sessions, logins |
+//! | `objectives` | delivery objectives |
 //! | `messages` | packets, deliveries, drops, redelivery |
 //! | `resources` | memory, limits, deadlines, threads, the store |
 //! | `process` | the process, under names that all programs share |
@@ -15,6 +16,7 @@
 
 mod clients;
 mod messages;
+mod objectives;
 mod process;
 pub mod requests;
 mod resources;
@@ -38,6 +40,7 @@ pub fn render(observer: &Observer, requests: &RequestCounts) -> String {
     messages::write(&mut text, observer, &total);
     resources::write(&mut text, observer, &total);
     resources::write_shards(&mut text, &shards);
+    objectives::write(&mut text, &total.counters.objectives);
     requests.write(&mut text);
     process::write(&mut text);
     text.into_text()

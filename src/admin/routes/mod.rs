@@ -9,6 +9,7 @@ pub(super) mod log_level;
 pub(super) mod messages;
 pub(super) mod metrics;
 pub(super) mod overview;
+pub(super) mod slo;
 
 use super::access::{Caller, PeerUser, Scope};
 use super::problem::problem;

@@ -15,6 +15,7 @@ mod paths;
 
 use super::choices::has;
 use super::listener::Listener;
+use super::slo::Slo;
 use super::table::{Key, Section, SectionFields, configuration};
 use config::{Value, ValueKind};
 
@@ -47,6 +48,7 @@ configuration! {
     log: Log,
     admin: Admin,
     listeners: Vec<Listener>,
+    slo: Vec<Slo>,
 }
 
 impl Config {

@@ -77,7 +77,7 @@ impl Unacked {
         let Transmission { transmissions, first_sent, .. } = self.transmission;
         let last = first_sent + Duration::from_millis(self.last_sent_after.into());
         let sent = Sent { times: transmissions, first: first_sent, last };
-        Dropped { cause, message: Some(self.delivery.message), sent, code }
+        Dropped { cause, mark: self.delivery.mark, message: Some(self.delivery.message), sent, code }
     }
 }
 

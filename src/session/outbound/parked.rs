@@ -6,6 +6,7 @@ use crate::mqtt::charge::Charge;
 use crate::persistence::records::{BodyNumber, EntryNumber};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
+use crate::session::objectives::DeliveryMark;
 use crate::time::Instant;
 use std::collections::VecDeque;
 
@@ -27,10 +28,16 @@ pub fn page_of(entries: &VecDeque<Parked>) -> (Vec<(EntryNumber, BodyNumber)>, u
     (named, bytes)
 }
 
+/// Marks in the order of their entries.
+type Marks = VecDeque<(EntryNumber, DeliveryMark)>;
+
 /// The parked entries of one queue, in order.
 #[derive(Debug)]
 pub(super) struct ParkedEntries {
     entries: VecDeque<Parked>,
+    /// The marks of entries that a delivery objective counts, in the order of the entries. `None`
+    /// if there was none.
+    marks: Option<Box<Marks>>,
     /// True while the first page is being read.
     is_reading: bool,
     /// True if the shard knows that the queue waits for its turn to read a page.
@@ -49,6 +56,7 @@ impl Default for ParkedEntries {
     fn default() -> ParkedEntries {
         ParkedEntries {
             entries: VecDeque::new(),
+            marks: None,
             is_reading: false,
             waits_for_turn: false,
             shared: false,
@@ -71,7 +79,27 @@ impl ParkedEntries {
 
     /// Returns the bytes that the row of entries takes.
     pub(super) fn row_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Parked>()
+        let marks = self.marks.as_ref().map_or(0, |marks| marks.capacity());
+        self.entries.capacity() * size_of::<Parked>() + marks * size_of::<(EntryNumber, DeliveryMark)>()
+    }
+
+    /// Keeps the mark of a delivery that is parked next. The caller accounts for the row.
+    pub(super) fn keep_mark(&mut self, entry: &Entry, mark: DeliveryMark) {
+        if !mark.is_none() {
+            self.marks.get_or_insert_default().push_back((entry.number(), mark));
+        }
+    }
+
+    /// Returns the mark of an entry that has just left the front. Forgets the marks of entries before
+    /// it, which left by another way: their deliveries count as late.
+    pub(super) fn take_mark(&mut self, number: EntryNumber) -> DeliveryMark {
+        let Some(marks) = &mut self.marks else { return DeliveryMark::NONE };
+        while marks.pop_front_if(|(earlier, _)| *earlier < number).is_some() {}
+        let found = marks.pop_front_if(|(of, _)| *of == number);
+        if marks.is_empty() {
+            self.marks = None;
+        }
+        found.map_or(DeliveryMark::NONE, |(_, mark)| mark)
     }
 
     /// Parks the entry of a delivery. `ids` is the size of its Subscription Identifiers in bytes.

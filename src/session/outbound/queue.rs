@@ -15,6 +15,7 @@ use crate::mqtt::subscription_ids::SubscriptionIds;
 use crate::persistence::records::{BodyNumber, EntryNumber, ReadEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::drops::{DropReason, Dropped, Drops};
+use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::parked::{PAGE_BYTES, ParkedEntries};
 use crate::session::wire::Sending;
 use crate::time::Instant;
@@ -32,6 +33,8 @@ pub struct Delivery {
     pub qos: QoS,
     /// The RETAIN flag.
     pub retain: bool,
+    /// The delivery objective that counts the delivery.
+    pub mark: DeliveryMark,
     /// The shared subscription that the message came by, in full; `None` without one. At the end of
     /// the session, another member of the group may get the message.
     pub share: Option<Arc<Box<str>>>,
@@ -264,10 +267,12 @@ impl Queue {
     /// counted like any other, but has no message for a dead letter.
     fn drop_oldest(&mut self) -> Option<Dropped> {
         if let Some(oldest) = self.pop() {
-            return Some(Dropped::unsent(DropReason::QueueOverflow, oldest.message));
+            let lost = Dropped::unsent(DropReason::QueueOverflow, oldest.message);
+            return Some(lost.counted_by(oldest.mark));
         }
-        self.pop_unread()?;
-        Some(Dropped::new(DropReason::QueueOverflow, None))
+        let number = self.pop_unread()?.number();
+        let mark = self.parked.take_mark(number);
+        Some(Dropped::new(DropReason::QueueOverflow, None).counted_by(mark))
     }
 
     /// Charges the rows, which may have grown or shrunk. If they have not, this costs two
@@ -290,7 +295,10 @@ impl Queue {
         self.at_most_once += u32::from(delivery.qos == QoS::AtMostOnce);
         self.earliest_expiry = self.earliest_expiry.min(delivery.message.header().expires);
         match delivery.stored.take_if(|_| behind) {
-            Some(entry) => self.parked.park(*entry, delivery.share.is_some(), delivery.ids.size()),
+            Some(entry) => {
+                self.parked.keep_mark(&entry, delivery.mark);
+                self.parked.park(*entry, delivery.share.is_some(), delivery.ids.size());
+            }
             None => self.entries.push_back(delivery),
         }
         self.account();
@@ -347,12 +355,13 @@ impl Queue {
             let found = read.next_if(|r| r.number == *number);
             // The entry expired or was dropped since the request.
             let Some((stored, bytes)) = self.parked.pop_if(*number) else { continue };
+            let mark = self.parked.take_mark(*number);
             self.bytes -= bytes;
             let Some(ReadEntry { message, qos, retain, ids, share, .. }) = found else {
-                drops.lose(Dropped::new(DropReason::Unreadable, None));
+                drops.lose(Dropped::new(DropReason::Unreadable, None).counted_by(mark));
                 continue;
             };
-            let delivery = Delivery { message, ids, qos, retain, share, stored: stored.fetched() };
+            let delivery = Delivery { message, ids, qos, retain, mark, share, stored: stored.fetched() };
             self.bytes += delivery.size();
             self.entries.push_back(delivery);
         }
@@ -463,7 +472,7 @@ impl Queue {
         entries.retain(|d| {
             let expired = d.message.is_expired(now);
             if expired {
-                drops.lose(Dropped::unsent(DropReason::Expired, d.message.clone()));
+                drops.lose(Dropped::unsent(DropReason::Expired, d.message.clone()).counted_by(d.mark));
                 *bytes -= d.size();
                 *at_most_once -= u32::from(d.qos == QoS::AtMostOnce);
             } else {

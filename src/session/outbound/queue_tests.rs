@@ -20,6 +20,7 @@ fn delivery(expires: Instant) -> Delivery {
         ids: SubscriptionIds::None,
         qos: QoS::AtLeastOnce,
         retain: false,
+        mark: DeliveryMark::NONE,
         share: None,
         stored: None,
     }
@@ -122,7 +123,10 @@ fn of_large_messages_few_stay_in_memory() {
         let stored = Some(write_buffer.known_entry(EntryNumber(n), Some(body)));
         let (ids, share) = (SubscriptionIds::None, None);
         let qos = QoS::AtLeastOnce;
-        q.append(Delivery { message, ids, qos, retain: false, share, stored }, Head::Offline);
+        q.append(
+            Delivery { message, ids, qos, retain: false, mark: DeliveryMark::NONE, share, stored },
+            Head::Offline,
+        );
     }
     assert_eq!((q.entries.len(), q.parked.len()), (2, 8));
     assert!(!q.wants_page(), "what is there is a page");

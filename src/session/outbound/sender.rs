@@ -9,6 +9,7 @@ use crate::persistence::records::{BodyNumber, EntryNumber, Flight, ReadEntry};
 use crate::persistence::rows::{Entry, Parked};
 use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Dropped, Drops};
+use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::in_flight_packet::{InFlightView, Unacked};
 use crate::session::outbound::queue::{Delivery, Head, Queue, QueueFull, QueueLimits};
 use crate::session::outbound::window::{InFlight, Quota, Received};
@@ -262,7 +263,9 @@ impl Sender {
             if front.message.is_expired(now) {
                 // 5.0 [MQTT-3.3.2-5]
                 let expired = self.pop_queued();
-                counters.drops.lose(Dropped::new(DropReason::Expired, expired.map(|d| d.message)));
+                let mark = expired.as_ref().map_or(DeliveryMark::NONE, |delivery| delivery.mark);
+                let lost = Dropped::new(DropReason::Expired, expired.map(|d| d.message));
+                counters.drops.lose(lost.counted_by(mark));
                 continue;
             }
             if front.qos != QoS::AtMostOnce && !self.has_quota(wire, policy) {
@@ -291,6 +294,8 @@ impl Sender {
         }
         if reason.is_error() {
             counters.drops.lose(finished.into_drop(DropReason::NegativelyAcknowledged, Some(reason)));
+        } else {
+            counters.objectives.acknowledged(now, finished.delivery.mark);
         }
         true
     }
@@ -314,9 +319,12 @@ impl Sender {
         let topic = if self.redelivery.differ_by_topic() { window.topic(id) } else { None };
         let matched = topic.map(|topic| self.redelivery.matched(topic));
         match window.receive(id) {
-            received @ (Received::Release | Received::Again) => {
+            received @ (Received::Release(_) | Received::Again) => {
+                if let Received::Release(mark) = received {
+                    counters.objectives.acknowledged(now, mark);
+                }
                 if let Some(release) = window.release_mut(id) {
-                    if received == Received::Release {
+                    if received != Received::Again {
                         counters.pubrec_time.add(now.millis_since(release.transmission.first_sent));
                     }
                     counters.packets_sent.count(PacketType::Pubrel);
@@ -474,8 +482,9 @@ impl Sender {
             wire.wait_for(p.delivery.stored.as_deref());
         }
         if wire.put_publish(now, &p.delivery.message, p.delivery.sending(Some(id))).is_err() {
+            let mark = p.delivery.mark;
             let message = self.undo(id);
-            counters.drops.lose(Dropped::new(DropReason::TooLarge, message));
+            counters.drops.lose(Dropped::new(DropReason::TooLarge, message).counted_by(mark));
             return;
         }
         p.transmission.end_offset = wire.outbox.end_offset();

@@ -4,6 +4,7 @@ use crate::mqtt::codec::{self, Decoded};
 use crate::mqtt::message::Message;
 use crate::mqtt::packet::{Packet, ProtocolVersion};
 use crate::mqtt::subscription_ids::SubscriptionIds;
+use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::overdue::OverdueAck;
 use crate::session::outbound::queue::QueuePolicy;
 use crate::session::outbound::retransmission::Retransmission;
@@ -92,8 +93,15 @@ impl Bench {
 
     fn deliver_to(&mut self, now: Instant, topic: &str, text: &str, qos: QoS) {
         let message = Message::sample(topic, qos, text.as_bytes());
-        let delivery =
-            Delivery { message, ids: SubscriptionIds::None, qos, retain: false, share: None, stored: None };
+        let delivery = Delivery {
+            message,
+            ids: SubscriptionIds::None,
+            qos,
+            retain: false,
+            mark: DeliveryMark::NONE,
+            share: None,
+            stored: None,
+        };
         let limits = self.policy.queue.clone();
         assert_eq!(
             self.sender.enqueue(now, delivery, Head::Online, &limits, &mut self.counters.drops),

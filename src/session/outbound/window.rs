@@ -12,6 +12,7 @@ use crate::mqtt::message::Message;
 use crate::mqtt::packet::{PacketId, QoS};
 use crate::persistence::records::{EntryNumber, Flight};
 use crate::persistence::rows::Entry;
+use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::in_flight_packet::{InFlightPacket, InFlightView, Release, Unacked};
 use crate::session::outbound::queue::Delivery;
 use crate::session::outbound::stall::{Stall, StallCause};
@@ -23,8 +24,8 @@ use std::collections::VecDeque;
 /// The result of a PUBREC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// The receiver has the message now, and PUBREL is due.
-    Release,
+    /// The receiver has the message now, and PUBREL is due. The mark is that of the delivery.
+    Release(DeliveryMark),
     /// PUBREC came before: PUBREL is due again.
     Again,
     /// No exchange has this identifier.
@@ -267,7 +268,9 @@ impl InFlight {
             return if again { Received::Again } else { Received::Unknown };
         };
         let in_quota = at < self.sent;
+        let mut mark = DeliveryMark::NONE;
         if let Some(mut p) = self.remove(at) {
+            mark = p.delivery.mark;
             self.outside_quota += usize::from(!in_quota);
             let mut stored = p.delivery.stored.take();
             if let Some(entry) = &mut stored {
@@ -282,7 +285,7 @@ impl InFlight {
             });
             self.account();
         }
-        Received::Release
+        Received::Release(mark)
     }
 
     /// Handles a PUBREC with an error: removes the QoS 2 message. Returns `None` if the identifier

@@ -14,6 +14,7 @@ use crate::routing::shared_group::Presence;
 use crate::routing::subscription_tree::PackedOptions;
 use crate::session::Session;
 use crate::session::drops::{DropReason, Dropped};
+use crate::session::objectives::DeliveryMark;
 use crate::session::outbound::queue::Delivery;
 use crate::shard::access::{AccessRules, RuleSource};
 use crate::shard::route::Routing;
@@ -185,7 +186,8 @@ fn restore(
         }
         (Some(flight), _) => {
             let ReadEntry { message, qos, retain, ids, share, .. } = read?;
-            let delivery = Delivery { message, ids, qos, retain, share, stored: Some(stored) };
+            let delivery =
+                Delivery { message, ids, qos, retain, mark: DeliveryMark::NONE, share, stored: Some(stored) };
             session.sender.restore_sent(now, delivery, flight);
         }
     }

@@ -40,7 +40,7 @@ impl DeadLetter {
         redelivery: &SessionRedelivery,
         stored: bool,
     ) -> Option<DeadLetter> {
-        let Dropped { cause, message, sent, code } = lost;
+        let Dropped { cause, message, sent, code, .. } = lost;
         let message = message?;
         if begins_with_dollar(message.topic()) && is_reserved(message.topic()) {
             return None;
@@ -153,6 +153,7 @@ mod tests {
     use super::*;
     use crate::mqtt::message::Parts;
     use crate::mqtt::packet::Properties;
+    use crate::session::objectives::DeliveryMark;
     use crate::session::redelivery_policy::RedeliveryPolicy;
 
     /// Settings under which expired messages alone become dead letters.
@@ -217,7 +218,7 @@ mod tests {
             payload: b"p",
         };
         let message = Some(Message::published_by(publisher, parts, &mut Vec::new()));
-        let lost = Dropped { cause: DropReason::Expired, message, sent, code };
+        let lost = Dropped { cause: DropReason::Expired, message, sent, code, mark: DeliveryMark::NONE };
         let letter = DeadLetter::of(lost, "client", &redelivery(), false).expect("a dead letter");
         let mut dead_letters = DeadLetters::new(true);
         dead_letters.set_wall_clock(Instant::from_millis(500), 10_500);

@@ -63,8 +63,9 @@ impl Lifecycle<'_> {
         if let Some(share) = &delivery.share {
             return self.pass_on_held(now, &delivery, share, gate);
         }
-        let Delivery { message, stored: _ends, .. } = delivery;
-        self.core.counters.drops.lose(Dropped::unsent(DropReason::NotAuthorized, message));
+        let Delivery { message, mark, stored: _ends, .. } = delivery;
+        let lost = Dropped::unsent(DropReason::NotAuthorized, message);
+        self.core.counters.drops.lose(lost.counted_by(mark));
         self.core.report_drops(id);
         self.answer_when_committed(now, gate, Outcome::Refused);
     }
@@ -76,7 +77,8 @@ impl Lifecycle<'_> {
             && session_entry.held_until() <= now
             && let Some(HeldMessage { gate, delivery, .. }) = session_entry.pop_held()
         {
-            self.core.counters.drops.lose(Dropped::unsent(DropReason::QueueRefused, delivery.message));
+            let lost = Dropped::unsent(DropReason::QueueRefused, delivery.message);
+            self.core.counters.drops.lose(lost.counted_by(delivery.mark));
             self.core.report_drops(id);
             self.answer_gate(now, gate, Outcome::HeldTooLong);
         }
@@ -89,14 +91,15 @@ impl Lifecycle<'_> {
         if let Some(share) = &delivery.share {
             return self.pass_on_held(now, &delivery, share, gate);
         }
-        let Delivery { message, stored: _ends, .. } = delivery;
-        self.drop_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message));
+        let Delivery { message, mark, stored: _ends, .. } = delivery;
+        self.drop_with_end(ended, Dropped::unsent(DropReason::SessionEnded, message).counted_by(mark));
         self.answer_when_committed(now, gate, Outcome::Refused);
     }
 
     /// Gives a held message to another member of the group, or lets another member hold it. The
     /// batch that records the new owner also ends the old entry.
     fn pass_on_held(&mut self, now: Instant, held: &Delivery, share: &Arc<Box<str>>, gate: Gate) {
+        self.core.counters.objectives.passed_on(held.mark);
         let mut publication = Publication::of(&held.message, None);
         publication.atomic = held.stored.is_some();
         let nobody = (Offered::InTurn(Vec::new()), DropReason::SessionEnded);

@@ -1,0 +1,32 @@
+//! Delivery objectives.
+
+use crate::config::rule::ValueType;
+use crate::config::slo::{self, Slo};
+use crate::config::table::section;
+
+section! {
+    /// Delivery objectives, 16 at most: the share of deliveries that their receivers have to
+    /// acknowledge in time. The first objective whose `topic` (a topic filter) and `client_id` (a
+    /// glob over receivers; all if left out) match a delivery counts it. Only QoS 1 and 2 count.
+    ///
+    /// A delivery begins when its message reaches a connected receiver, or the receiver's queue. It
+    /// is in time if PUBACK (QoS 1) or PUBREC (QoS 2) comes `within` this time (10ms to 1d). It is
+    /// late if it is open when the time is over. A delivery that is dropped before is bad, too.
+    /// Deliveries to receivers that are away are counted apart. `target` is the share that has to be
+    /// in time, 0.5 to 1. `name` is the label of the metrics. docs/monitoring.md has them.
+    ///
+    /// Each objective costs one match of its filter for each delivery above QoS 0.
+    [[slo]] Slo, ValueType::Tables("slo", slo::problems).only(),
+    example: "[[slo]]\n\
+              name = \"alarms\"\n\
+              topic = \"alarms/#\"\n\
+              within = \"5s\"\n\
+              target = 0.999\n\
+              \n\
+              [[slo]]\n\
+              name = \"pumps\"\n\
+              topic = \"pumps/+/set\"\n\
+              client_id = \"pump-*\"\n\
+              within = \"500ms\"\n\
+              target = 0.99\n";
+}

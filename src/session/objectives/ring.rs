@@ -1,0 +1,94 @@
+//! The open deliveries of one objective, by the time at which they began.
+
+use super::{End, ObjectiveCounts};
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Places of the ring.
+const PLACES: u64 = 64;
+
+/// Places that the time of an objective takes. The present place and the place that is partly over
+/// are the other two.
+const WITHIN: u64 = PLACES - 2;
+
+/// The counts of one objective. Time is cut into spans of equal width, and the place of a span is
+/// its number modulo [`PLACES`]. 64 spans are enough for all deliveries that are not decided.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    /// The time that a receiver has, in milliseconds.
+    within: u64,
+    /// The width of a span, in milliseconds.
+    width: u64,
+    /// The number of the first span whose deliveries are not decided.
+    first: u64,
+    open: [u32; PLACES as usize],
+    counts: ObjectiveCounts,
+}
+
+impl Ring {
+    pub(super) fn new(within: Duration) -> Ring {
+        let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX).clamp(1, u64::from(u32::MAX));
+        let counts = ObjectiveCounts::default();
+        Ring { within, width: within.div_ceil(WITHIN), first: 0, open: [0; PLACES as usize], counts }
+    }
+
+    /// Counts the deliveries of each span that is over as late. Usually this is one comparison.
+    #[inline]
+    pub(super) fn advance(&mut self, now: Instant) {
+        // The last delivery of a span began before the span's end.
+        if now.as_millis() >= (self.first + 1) * self.width + self.within {
+            self.decide(now);
+        }
+    }
+
+    #[cold]
+    fn decide(&mut self, now: Instant) {
+        let first = (now.as_millis() - self.within) / self.width;
+        // After a long silence, the whole ring is over.
+        for span in self.first..first.min(self.first + PLACES) {
+            let late = std::mem::take(&mut self.open[(span % PLACES) as usize]);
+            self.counts.late += u64::from(late);
+        }
+        self.first = first;
+    }
+
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.advance(now);
+        self.open[(now.as_millis() / self.width % PLACES) as usize] += 1;
+    }
+
+    pub(super) fn exclude(&mut self) {
+        self.counts.excluded += 1;
+    }
+
+    /// Ends a delivery, unless it is decided already.
+    pub(super) fn end(&mut self, now: Instant, began: Instant, end: End) {
+        self.advance(now);
+        let span = began.as_millis() / self.width;
+        if span < self.first {
+            return;
+        }
+        let open = &mut self.open[(span % PLACES) as usize];
+        debug_assert!(*open > 0, "each delivery ends once");
+        *open = open.saturating_sub(1);
+        let is_over = now.as_millis().saturating_sub(began.as_millis()) > self.within;
+        let count = match end {
+            End::PassedOn => return,
+            _ if is_over => &mut self.counts.late,
+            End::Acknowledged => &mut self.counts.in_time,
+            End::Dropped => &mut self.counts.dropped,
+        };
+        *count += 1;
+    }
+
+    pub(super) fn counts(&self) -> ObjectiveCounts {
+        ObjectiveCounts { open: self.open.iter().copied().map(u64::from).sum(), ..self.counts }
+    }
+
+    /// Adds the counts of another ring. The sum is only for [`Self::counts`], because the spans of
+    /// the two need not be the same.
+    pub(super) fn add(&mut self, other: &Ring) {
+        self.counts.add(&other.counts);
+        self.open.iter_mut().zip(&other.open).for_each(|(here, there)| *here += there);
+    }
+}
