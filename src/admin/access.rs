@@ -64,6 +64,13 @@ pub struct Caller {
     pub scope: Scope,
 }
 
+impl Caller {
+    /// Returns true if the caller came by the Unix socket. The name of a token has no colon.
+    pub(super) fn is_of_socket(&self) -> bool {
+        self.name.starts_with("uid:")
+    }
+}
+
 /// The user of the process at the other end of the Unix socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerUser(pub(super) u32);

@@ -19,9 +19,24 @@ const LONGEST: Duration = Duration::from_hours(8);
 /// Logins at once. The one without a request for the longest time makes room.
 const MOST: usize = 64;
 
-/// The logins.
+/// A one-time code ends after this time.
+const CODE: Duration = Duration::from_secs(60);
+
+/// Codes at once. The oldest one makes room.
+const CODES: usize = 16;
+
+/// The logins, and the one-time codes that begin one.
 #[derive(Default)]
-pub(super) struct PageLogins(Mutex<HashMap<String, Login>>);
+pub(super) struct PageLogins {
+    logins: Mutex<HashMap<String, Login>>,
+    codes: Mutex<Vec<LoginCode>>,
+}
+
+struct LoginCode {
+    code: String,
+    caller: Caller,
+    ends: Instant,
+}
 
 #[derive(Clone)]
 struct Login {
@@ -64,6 +79,30 @@ impl PageLogins {
         Some(LoggedIn { caller: login.caller.clone(), csrf: login.csrf.clone() })
     }
 
+    /// Makes a code that begins one login of this caller within a minute; `None` if the system has
+    /// no randomness.
+    pub(super) fn code_for(&self, now: Instant, caller: Caller) -> Option<String> {
+        let code = random_text().ok()?.to_string();
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        codes.retain(|code| now < code.ends);
+        if codes.len() >= CODES {
+            codes.remove(0);
+        }
+        codes.push(LoginCode { code: code.clone(), caller, ends: now + CODE });
+        Some(code)
+    }
+
+    /// Returns the caller of a code, and ends the code.
+    pub(super) fn redeem(&self, now: Instant, given: &str) -> Option<Caller> {
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        codes.retain(|code| now < code.ends);
+        let is_given = |code: &LoginCode| {
+            aws_lc_rs::constant_time::verify_slices_are_equal(code.code.as_bytes(), given.as_bytes()).is_ok()
+        };
+        let at = codes.iter().position(is_given)?;
+        Some(codes.remove(at).caller)
+    }
+
     /// Ends a login.
     pub(super) fn end(&self, now: Instant, cookie: &str) {
         self.lock(now).remove(cookie);
@@ -71,7 +110,7 @@ impl PageLogins {
 
     /// Locks the logins, without those that have ended.
     fn lock(&self, now: Instant) -> MutexGuard<'_, HashMap<String, Login>> {
-        let mut logins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         logins.retain(|_, login| now < login.used + IDLE && now < login.began + LONGEST);
         logins
     }
@@ -102,6 +141,22 @@ mod tests {
         let ended = logins.begin(now, caller()).expect("randomness");
         logins.end(now, &ended);
         assert!(logins.find(now, &ended).is_none());
+    }
+
+    #[test]
+    fn a_code_begins_one_login_within_a_minute() {
+        let (logins, start) = (PageLogins::default(), Instant::ZERO);
+        let code = logins.code_for(start, caller()).expect("randomness");
+        assert!(logins.redeem(start, "guessed").is_none());
+        assert_eq!(logins.redeem(start, &code), Some(caller()));
+        assert!(logins.redeem(start, &code).is_none(), "used");
+        let late = logins.code_for(start, caller()).expect("randomness");
+        assert!(logins.redeem(start + CODE, &late).is_none());
+        let first = logins.code_for(start, caller()).expect("randomness");
+        for _ in 0..CODES {
+            logins.code_for(start, caller());
+        }
+        assert!(logins.redeem(start, &first).is_none(), "pushed out");
     }
 
     #[test]

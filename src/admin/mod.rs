@@ -15,6 +15,7 @@
 //! | `names` | the names of sessions and messages in URLs |
 //! | `audit` | the actions of operators |
 //! | `segment` | client identifiers in URLs |
+//! | `timeline` | what happened to messages that were not acknowledged in time |
 //! | `wheel` | the deadlines by the time in which they are due |
 //! | `problem` | error answers (RFC 9457) |
 //! | [`metrics`] | the metrics of the broker in Prometheus' text format |
@@ -31,6 +32,7 @@ mod problem;
 mod routes;
 mod segment;
 mod state;
+mod timeline;
 pub mod token_command;
 mod wheel;
 
@@ -86,7 +88,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (REFERRER_POLICY, "no-referrer"),
     (
         CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
 ];
 
@@ -149,16 +151,18 @@ impl AdminServer {
         let permissions = SocketPermissions { mode: Some(SOCKET_MODE), group: None };
         let unix = socket.map(|path| bind::unix(path, permissions, BACKLOG)).transpose();
         let (unix, file) = unix.map_err(AdminError::Socket)?.unzip();
-        let state = AdminState::new(addresses.iter().map(SocketAddr::ip).collect(), tokens);
+        let state = AdminState::new(addresses.clone(), tokens);
         let state = Data::new(state);
         let (started, handles) = std::sync::mpsc::channel();
         let shared = state.clone();
         let thread = std::thread::Builder::new().name("homing-admin".into()).spawn(move || {
             let system = actix_rt::System::new();
             system.block_on(async move {
+                let collected = shared.clone();
                 match serve(sockets, unix, shared) {
                     Ok(servers) => {
                         let _ = started.send(Ok(servers.iter().map(Server::handle).collect::<Vec<_>>()));
+                        actix_rt::spawn(timeline::collect(collected));
                         // They end with the stops of their handles.
                         let running: Vec<_> = servers.into_iter().map(actix_rt::spawn).collect();
                         for server in running {
@@ -259,6 +263,8 @@ fn add_routes(app: &mut ServiceConfig) {
                 .route(web::get().to(routes::log_level::level))
                 .route(web::put().to(routes::log_level::set)),
         )
+        .service(resource("/api/v1/login/code", "POST").route(web::post().to(routes::login_code::code)))
+        .service(read_only("/api/v1/events").route(web::get().to(pages::events)))
         .service(read_only("/api/v1/expiry").route(web::get().to(routes::expiry::expiry)))
         .service(read_only("/api/v1/slo").route(web::get().to(routes::slo::slo)))
         .service(read_only("/api/v1/clients").route(web::get().to(routes::clients::list)))

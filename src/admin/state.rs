@@ -5,21 +5,22 @@ use super::audit::AuditLog;
 use super::logins::PageLogins;
 use super::metrics::requests::RequestCounts;
 use super::names::ProcessTag;
-use super::pages::StuckSearch;
+use super::pages::{LiveStreams, StuckSearch};
+use super::timeline::Timeline;
 use super::wheel::LastWheel;
 use crate::broker::observer::Observer;
 use crate::clock;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// The phase of the broker.
 pub(super) struct AdminState {
     /// Empty until clients can connect.
     observer: OnceLock<Observer>,
     /// The addresses that the interface is bound to. A request must name one of them as its host.
-    bound: Vec<IpAddr>,
+    bound: Vec<SocketAddr>,
     tokens: TokenFile,
     logins: PageLogins,
     audit: AuditLog,
@@ -27,6 +28,10 @@ pub(super) struct AdminState {
     stuck: StuckSearch,
     wheel: LastWheel,
     requests: RequestCounts,
+    timeline: Timeline,
+    live: LiveStreams,
+    /// Notified once, when the broker has started.
+    has_started: Notify,
     /// One permit for each shard.
     turns: Vec<Semaphore>,
     /// Callers that wait for a turn, or have one.
@@ -52,7 +57,7 @@ impl Drop for ShardTurn<'_> {
 }
 
 impl AdminState {
-    pub(super) fn new(bound: Vec<IpAddr>, tokens: TokenFile) -> AdminState {
+    pub(super) fn new(bound: Vec<SocketAddr>, tokens: TokenFile) -> AdminState {
         let turns = (0..SHARDS).map(|_| Semaphore::new(1)).collect();
         AdminState {
             observer: OnceLock::new(),
@@ -64,6 +69,9 @@ impl AdminState {
             stuck: StuckSearch::default(),
             wheel: LastWheel::default(),
             requests: RequestCounts::default(),
+            timeline: Timeline::default(),
+            live: LiveStreams::default(),
+            has_started: Notify::new(),
             turns,
             waiting: AtomicUsize::new(0),
         }
@@ -77,6 +85,11 @@ impl AdminState {
     /// Returns the counts of requests.
     pub(super) fn requests(&self) -> &RequestCounts {
         &self.requests
+    }
+
+    /// Returns the addresses of the interface.
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        &self.bound
     }
 
     /// Returns the logins of the pages.
@@ -97,6 +110,26 @@ impl AdminState {
     /// Returns the last search for stuck clients.
     pub(super) fn stuck(&self) -> &StuckSearch {
         &self.stuck
+    }
+
+    /// Returns the timeline of redelivery.
+    pub(super) fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Returns the number of live streams.
+    pub(super) fn live(&self) -> &LiveStreams {
+        &self.live
+    }
+
+    /// Waits for the start of the broker. One task may wait.
+    pub(super) async fn started_observer(&self) -> &Observer {
+        loop {
+            if let Some(observer) = self.observer() {
+                return observer;
+            }
+            self.has_started.notified().await;
+        }
     }
 
     /// Returns the last count of the deadlines.
@@ -123,6 +156,7 @@ impl AdminState {
     /// Notes that clients can connect.
     pub(super) fn started(&self, observer: Observer) {
         let _ = self.observer.set(observer);
+        self.has_started.notify_one();
     }
 
     /// Returns the view of the broker; `None` while it starts.
@@ -140,7 +174,8 @@ impl AdminState {
             // Bound to all addresses, the interface is reached by any of them. A name that an
             // attacker controls is no address.
             Ok(address) => {
-                address.is_loopback() || self.bound.iter().any(|own| *own == address || own.is_unspecified())
+                address.is_loopback()
+                    || self.bound.iter().any(|own| own.ip() == address || own.ip().is_unspecified())
             }
             Err(_) => name.eq_ignore_ascii_case("localhost"),
         }
@@ -154,7 +189,10 @@ mod tests {
 
     #[test]
     fn a_host_is_loopback_or_an_address_of_the_interface_and_never_a_foreign_name() {
-        let state = AdminState::new(vec![IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9))], TokenFile::default());
+        let state = AdminState::new(
+            vec![SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 11_883))],
+            TokenFile::default(),
+        );
         for own in
             ["localhost", "LocalHost:11883", "127.0.0.1", "127.0.0.1:11883", "[::1]:11883", "10.0.0.9:80"]
         {
@@ -165,7 +203,8 @@ mod tests {
         {
             assert!(!state.is_own_host(foreign), "{foreign}");
         }
-        let everywhere = AdminState::new(vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)], TokenFile::default());
+        let everywhere =
+            AdminState::new(vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 11_883))], TokenFile::default());
         assert!(everywhere.is_own_host("192.168.3.4:11883") && !everywhere.is_own_host("rebound.example"));
     }
 }

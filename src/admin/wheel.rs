@@ -138,6 +138,16 @@ impl Wheel {
             "buckets": buckets.collect::<Vec<_>>(),
         })
     }
+
+    /// Returns the JSON of the live page: the bars by kind, and the totals.
+    pub(super) fn live(&self) -> Value {
+        json!({
+            "keys": self.keys(),
+            "overdue": self.overdue(),
+            "later": self.later(),
+            "bars": self.bars().iter().map(|bar| bar.kinds.to_vec()).collect::<Vec<_>>(),
+        })
+    }
 }
 
 fn add(kinds: &mut ByKind, keys: &[u32; DeadlineKind::COUNT]) {

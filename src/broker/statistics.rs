@@ -1,6 +1,7 @@
 //! Holds the counters that all threads share: connections, the memory budget, and a snapshot of
 //! each shard.
 
+use crate::broker::events::moments::MomentFeed;
 use crate::expiry::statistics::ExpiryStatistics;
 use crate::shard::arrival::ListenerNumber;
 use crate::shard::{ShardSnapshot, SharedState};
@@ -17,6 +18,8 @@ pub struct BrokerStatistics {
     listeners: Vec<ListenerConnections>,
     limits: Mutex<BrokerLimits>,
     shared: Arc<SharedState>,
+    /// The moments of redelivery, for the timeline of the HTTP interface.
+    pub moments: MomentFeed,
     /// The counters of the expiry actor.
     pub expiry: Arc<ExpiryStatistics>,
     /// The counters of the store. Empty until its threads have started, and without a store.
@@ -106,6 +109,7 @@ impl BrokerStatistics {
             limits: Mutex::default(),
             shared,
             tls_days: Mutex::default(),
+            moments: MomentFeed::default(),
             expiry: Arc::default(),
             store: OnceLock::new(),
             refused_addresses: AtomicU64::new(0),

@@ -5,6 +5,7 @@ mod support;
 
 mod api;
 mod http;
+mod live;
 mod messages;
 mod metrics;
 mod pages;

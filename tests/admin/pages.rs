@@ -4,7 +4,7 @@ use crate::api::Administered;
 use crate::http::{LOCAL, request_with_body};
 
 /// Logs in with a token. Returns the cookie.
-fn log_in(broker: &Administered, token: &str) -> String {
+pub fn log_in(broker: &Administered, token: &str) -> String {
     let (status, answer) = post(broker, "/login", "", &format!("token={token}"));
     assert_eq!(status, 303, "{answer}");
     let (_, rest) = answer.split_once("set-cookie: ").expect("a cookie");
@@ -13,12 +13,12 @@ fn log_in(broker: &Administered, token: &str) -> String {
     cookie.split(';').next().expect("the value").to_owned()
 }
 
-fn post(broker: &Administered, path: &str, cookie: &str, form: &str) -> (u16, String) {
+pub fn post(broker: &Administered, path: &str, cookie: &str, form: &str) -> (u16, String) {
     let headers = format!("{LOCAL}Cookie: {cookie}\r\nContent-Type: application/x-www-form-urlencoded\r\n");
     request_with_body(broker.admin, "POST", path, &headers, form)
 }
 
-fn get(broker: &Administered, path: &str, cookie: &str) -> (u16, String) {
+pub fn get(broker: &Administered, path: &str, cookie: &str) -> (u16, String) {
     request_with_body(broker.admin, "GET", path, &format!("{LOCAL}Cookie: {cookie}\r\n"), "")
 }
 

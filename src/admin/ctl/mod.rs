@@ -97,6 +97,8 @@ enum CtlCommand {
         #[arg(long)]
         note: Option<String>,
     },
+    /// Print a link that logs a browser in, once and within a minute
+    Dashboard,
     /// Show the deadlines by the time in which they are due
     Wheel,
     /// Delivery objectives: the share in time, and what is left of the error budget
@@ -188,6 +190,15 @@ pub fn run(arguments: &CtlArguments, socket: &Path) -> Result<String, CtlError> 
         CtlCommand::Audit { limit } => {
             let body = request(socket, "GET", &format!("/api/v1/audit?limit={limit}"))?;
             Ok(if arguments.json { pretty(&body) } else { listings::audit_table(&body) })
+        }
+        CtlCommand::Dashboard => {
+            let body = request(socket, "POST", "/api/v1/login/code")?;
+            if arguments.json {
+                return Ok(pretty(&body));
+            }
+            let none = || CtlError::Refused("admin.addresses is off, so there are no pages".to_owned());
+            let url = body["urls"].get(0).and_then(Value::as_str).ok_or_else(none)?;
+            Ok(format!("{url}login#code={}", body["code"].as_str().unwrap_or_default()))
         }
         CtlCommand::Wheel => {
             let body = request(socket, "GET", "/api/v1/expiry")?;

@@ -1,4 +1,4 @@
-//! The files that the pages load: the style and the icon.
+//! The files that the pages load: the style, the icon and the live updates.
 //!
 //! The URL of a file has a hash of its content. So a browser may keep the file for ever, and asks
 //! for the new one after an upgrade.
@@ -20,7 +20,10 @@ pub(super) static STYLE: Asset =
 pub(super) static ICON: Asset =
     Asset::new("icon", "svg", "image/svg+xml", include_str!("templates/icon.svg"));
 
-static ALL: [&Asset; 2] = [&STYLE, &ICON];
+pub(super) static SCRIPT: Asset =
+    Asset::new("live", "js", "text/javascript; charset=utf-8", include_str!("templates/live.js"));
+
+static ALL: [&Asset; 3] = [&STYLE, &ICON, &SCRIPT];
 
 impl Asset {
     const fn new(

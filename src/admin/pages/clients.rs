@@ -1,6 +1,7 @@
 //! The overview, the list of clients, one client, and the actions on it.
 
-use super::frame::Figure;
+use super::frame::{Figure, stuck};
+use super::timeline::TimelineDrawing;
 use super::views::{ClientView, MessageRow, SHOWN, bytes, count, long, sentence, until};
 use super::{ActionForm, Frame, NoPage, PageResult, State, login_of, login_of_form, render, see};
 use crate::admin::access::Scope;
@@ -74,9 +75,11 @@ struct ClientPage {
     queue: Vec<MessageRow>,
     more: bool,
     filters: Vec<String>,
+    drawing: TimelineDrawing,
 }
 
-fn views(state: &State, listed: &Listed) -> Vec<ClientView> {
+/// Returns the views of listed sessions.
+pub(super) fn views(state: &State, listed: &Listed) -> Vec<ClientView> {
     listed.rows.iter().map(|row| view_of(state, row)).collect()
 }
 
@@ -95,15 +98,20 @@ fn place_of(state: &State, shard: usize, row: &SessionSummary) -> String {
 pub(super) async fn overview(request: HttpRequest, state: State) -> PageResult {
     let login = login_of(&request, &state)?;
     let observer = state.observer().ok_or(Failed::Starting)?;
-    let stuck = list_sessions(&state, observer, &ListParameters::stuck(STUCK, "10s")).await?;
+    let found = stuck(&state, observer).await;
     let groups = totals(observer);
-    let more = stuck.next.is_some();
+    let more = found.more || found.clients.len() > STUCK;
     let frame = Frame::of(&request, &state, &login, "/").await;
-    Ok(render(&OverviewPage { frame, stuck: views(&state, &stuck), more, groups }))
+    Ok(render(&OverviewPage {
+        frame,
+        stuck: found.clients.iter().take(STUCK).cloned().collect(),
+        more,
+        groups,
+    }))
 }
 
 /// Returns the figures of the broker in groups.
-fn totals(observer: &Observer) -> Vec<(&'static str, Vec<Figure>)> {
+pub(super) fn totals(observer: &Observer) -> Vec<(&'static str, Vec<Figure>)> {
     let (statistics, total) = (observer.statistics(), observer.statistics().total());
     let counters = &total.counters;
     let shared = observer.shared();
@@ -199,6 +207,7 @@ pub(super) async fn one(request: HttpRequest, path: web::Path<String>, state: St
         in_flight: rows(&in_flight),
         queue: rows(&queue),
         more: in_flight.next.is_some() || queue.next.is_some(),
+        drawing: TimelineDrawing::of(&state.timeline().of_client(&row.client_id)),
         filters: detail.filters.iter().map(|filter| filter.to_string()).collect(),
         row: ClientView::of(row, socket.as_ref(), &place_of(&state, target.shard(observer), row)),
     }))

@@ -1,9 +1,9 @@
 //! The frame of every page: places, the state of the broker, and its worst problem.
 
-use super::assets::{ICON, STYLE};
-use super::clients::view_of;
-use super::views::{count, seconds};
-use super::{LoginFrame, State};
+use super::assets::{ICON, SCRIPT, STYLE};
+use super::clients::{view_of, views};
+use super::views::{ClientView, count, seconds};
+use super::{LoginFrame, State, cookie_of};
 use crate::admin::logins::LoggedIn;
 use crate::admin::routes::clients::{ListParameters, list_sessions};
 use crate::broker::observer::Observer;
@@ -11,7 +11,7 @@ use crate::clock;
 use crate::shard::observe::query::SessionSummary;
 use crate::time::Instant;
 use actix_web::HttpRequest;
-use actix_web::http::header::COOKIE;
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,8 @@ const FRESH: Duration = Duration::from_secs(3);
 const STUCK: usize = 100;
 
 /// The places of the navigation.
-const PLACES: [(&str, &str); 3] = [("/", "Overview"), ("/clients", "Clients"), ("/wheel", "Deadlines")];
+const PLACES: [(&str, &str); 4] =
+    [("/", "Overview"), ("/clients", "Clients"), ("/timeline", "Redelivery"), ("/wheel", "Deadlines")];
 
 /// What the frame of a page shows.
 pub(super) struct Frame {
@@ -66,9 +67,10 @@ pub(super) struct Problem {
 /// The clients that left a message unacknowledged for 10 s.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stuck {
-    number: usize,
-    /// True if there are more than `number`.
-    more: bool,
+    /// The clients, the longest wait first.
+    pub(super) clients: Vec<ClientView>,
+    /// True if there are more clients.
+    pub(super) more: bool,
     worst: Option<Problem>,
 }
 
@@ -150,6 +152,10 @@ impl Frame {
         STYLE.path()
     }
 
+    pub(super) fn script(&self) -> String {
+        SCRIPT.path()
+    }
+
     pub(super) fn icon(&self) -> String {
         ICON.path()
     }
@@ -157,15 +163,12 @@ impl Frame {
 
 /// Returns the colours that the cookie of a request asks for.
 pub(super) fn theme_of(request: &HttpRequest) -> Theme {
-    let pairs = request.headers().get_all(COOKIE).filter_map(|value| value.to_str().ok());
-    let mut values = pairs
-        .flat_map(|all| all.split(';'))
-        .filter_map(|pair| pair.trim().strip_prefix(THEME_COOKIE)?.strip_prefix('='));
-    values.next().map_or(Theme::System, Theme::of)
+    cookie_of(request, THEME_COOKIE).map_or(Theme::System, Theme::of)
 }
 
 impl Status {
-    async fn of(state: &State, observer: &Observer) -> Status {
+    /// Returns the state of the broker now.
+    pub(super) async fn of(state: &State, observer: &Observer) -> Status {
         let stuck = stuck(state, observer).await;
         let (statistics, total) = (observer.statistics(), observer.statistics().total());
         let figure = |name, key, value| Figure { name, key, value };
@@ -180,7 +183,7 @@ impl Status {
             figures: vec![
                 figure("online", "online", count(total.connected)),
                 figure("away", "away", count(total.away())),
-                figure("stuck", "stuck", format!("{}{more}", stuck.number)),
+                figure("stuck", "stuck", format!("{}{more}", stuck.clients.len())),
                 figure("deadlines", "deadlines", count(statistics.expiry.keys())),
             ],
             problem: problem(observer, &stuck),
@@ -204,7 +207,7 @@ fn problem(observer: &Observer, stuck: &Stuck) -> Option<Problem> {
 
 /// Returns the clients that are stuck, as of the last three seconds. Without an answer of the
 /// shards, the last result stands.
-async fn stuck(state: &State, observer: &Observer) -> Arc<Stuck> {
+pub(super) async fn stuck(state: &State, observer: &Observer) -> Arc<Stuck> {
     let now = clock::now();
     let last = state.stuck().last();
     if let Some((at, stuck)) = &last
@@ -212,11 +215,12 @@ async fn stuck(state: &State, observer: &Observer) -> Arc<Stuck> {
     {
         return Arc::clone(stuck);
     }
-    let Ok(listed) = list_sessions(state, observer, &ListParameters::stuck(STUCK, "10s")).await else {
+    let Ok(mut listed) = list_sessions(state, observer, &ListParameters::stuck(STUCK, "10s")).await else {
         return last.map(|(_, stuck)| stuck).unwrap_or_default();
     };
     let age = |row: &SessionSummary| row.oldest.map(|stall| stall.age);
-    let worst = listed.rows.iter().max_by_key(|row| age(&row.session)).map(|found| {
+    listed.rows.sort_by_key(|row| Reverse(age(&row.session)));
+    let worst = listed.rows.first().map(|found| {
         let row = &found.session;
         let view = view_of(state, found);
         let packet = row.oldest.map_or(0, |stall| stall.packet_id.get());
@@ -227,7 +231,7 @@ async fn stuck(state: &State, observer: &Observer) -> Arc<Stuck> {
             link: Some(format!("/clients/{}{}", view.path, view.suffix)),
         }
     });
-    let stuck = Arc::new(Stuck { number: listed.rows.len(), more: listed.next.is_some(), worst });
+    let stuck = Arc::new(Stuck { clients: views(state, &listed), more: listed.next.is_some(), worst });
     state.stuck().found(now, &stuck);
     stuck
 }

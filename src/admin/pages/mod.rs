@@ -6,7 +6,9 @@
 mod assets;
 mod clients;
 mod frame;
+mod live;
 mod login;
+mod timeline;
 mod views;
 mod wheel;
 
@@ -22,6 +24,7 @@ use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use askama::Template;
 pub(super) use frame::StuckSearch;
 use frame::{Frame, THEME_COOKIE, Theme};
+pub(super) use live::{LiveStreams, events};
 use serde::Deserialize;
 
 /// The name of the cookie of a login.
@@ -68,9 +71,12 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/end", web::post().to(clients::end))
         .route("/clients/{id}/redeliver", web::post().to(clients::redeliver))
         .route("/clients/{id}/message", web::post().to(clients::on_message))
+        .route("/timeline", web::get().to(timeline::timeline))
         .route("/wheel", web::get().to(wheel::wheel))
         .route("/login", web::get().to(login::page))
         .route("/login", web::post().to(login::log_in))
+        .route("/login/code", web::post().to(login::log_in_by_code))
+        .route("/login/state", web::get().to(login::state_of_login))
         .route("/logout", web::post().to(login::log_out))
         .route("/theme", web::post().to(change_theme))
         .route("/assets/{file}", web::get().to(assets::asset));
@@ -98,12 +104,10 @@ async fn change_theme(request: HttpRequest, state: State, form: web::Form<ThemeF
     Ok(answer)
 }
 
-/// Returns the value of the cookie, if the request has it.
-fn cookie(request: &HttpRequest) -> Option<&str> {
+/// Returns the value of a cookie, if the request has it.
+fn cookie_of<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str> {
     let mut pairs = request.headers().get_all(COOKIE).filter_map(|value| value.to_str().ok());
-    pairs.find_map(|all| {
-        all.split(';').find_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
-    })
+    pairs.find_map(|all| all.split(';').find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('=')))
 }
 
 /// The reason why there is no page.
@@ -156,9 +160,10 @@ type PageResult = Result<HttpResponse, NoPage>;
 /// # Errors
 /// There is none.
 fn login_of(request: &HttpRequest, state: &AdminState) -> Result<LoggedIn, NoPage> {
-    let found = cookie(request).and_then(|cookie| state.logins().find(clock::now(), cookie));
-    // A login does not outlive its token.
-    found.filter(|login| state.tokens().has(&login.caller)).ok_or(NoPage::NoLogin)
+    let found = cookie_of(request, COOKIE_NAME).and_then(|cookie| state.logins().find(clock::now(), cookie));
+    // A login does not outlive its token. A user of the Unix socket has none.
+    let may_stay = |caller: &Caller| caller.is_of_socket() || state.tokens().has(caller);
+    found.filter(|login| may_stay(&login.caller)).ok_or(NoPage::NoLogin)
 }
 
 /// Returns the login of a form.

@@ -17,6 +17,7 @@ pub(super) const SHOWN: usize = 256;
 const LONG: usize = 1_000;
 
 /// A session in a list.
+#[derive(Clone, Debug)]
 pub(super) struct ClientView {
     /// The Client Identifier, its first 256 characters.
     pub(super) name: String,

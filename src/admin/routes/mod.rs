@@ -6,6 +6,7 @@ pub(super) mod clients;
 pub(super) mod expiry;
 pub(super) mod health;
 pub(super) mod log_level;
+pub(super) mod login_code;
 pub(super) mod messages;
 pub(super) mod metrics;
 pub(super) mod overview;

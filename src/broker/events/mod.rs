@@ -11,11 +11,13 @@
 //! |---|---|---|
 //! | `log` | a line on standard error | `log.events_per_second`, for all threads together |
 //! | `topics` | JSON on `$SYS/broker/events/...` | `sys.events_per_second`, `.events_per_client` |
+//! | [`moments`] | the timeline of the HTTP interface | a channel of 1,024 |
 //! | `last_disconnect` | retained JSON, one for each client | `sys.last_disconnects`, in number |
 
 mod fields;
 mod last_disconnect;
 mod log;
+pub mod moments;
 mod topics;
 
 use super::statistics::BrokerStatistics;
@@ -62,6 +64,7 @@ impl EventListeners {
         tick_late: Duration,
     ) -> EventMessages {
         self.log.write(now, event, address);
+        self.statistics.moments.offer(clock::unix_millis, event);
         if matches!(event.occurrence, Occurrence::SessionExpired { .. }) {
             self.statistics.session_expired();
         }

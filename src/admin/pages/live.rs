@@ -1,0 +1,281 @@
+//! Live updates: server-sent events for the pages and for tools.
+//!
+//! | stream | events |
+//! |---|---|
+//! | `overview` | the figures of the broker and its worst problem, once a second |
+//! | `wheel` | the deadlines by the time in which they are due, once a second |
+//! | `timeline` | each moment of redelivery, with its number as the id of the event |
+//!
+//! Each stream has a buffer of 64 events. If the reader is too slow for it, events are left out. Then
+//! the reader gets `lagged` and the present state. The figures are made only while somebody reads.
+
+use super::clients::totals;
+use super::frame::{Figure, Status};
+use super::timeline::{clock_time, link_of};
+use super::{COOKIE_NAME, State, cookie_of};
+use crate::admin::access::{Caller, Scope};
+use crate::admin::routes::{Failed, caller, read_query};
+use crate::admin::timeline::Entry;
+use crate::clock;
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, mpsc};
+use tokio::time::MissedTickBehavior;
+
+/// Streams at once.
+const STREAMS: usize = 32;
+
+/// Events that wait for a slow reader.
+const BUFFERED: usize = 64;
+
+/// The time between two states of the broker.
+const PACE: Duration = Duration::from_secs(1);
+
+/// The number of states after which the login of the reader is looked up again.
+const LOOK_UP: u32 = 10;
+
+/// The number of open streams.
+#[derive(Debug, Default)]
+pub(in crate::admin) struct LiveStreams(AtomicUsize);
+
+/// The place of one stream.
+struct Place(State);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.live().0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Place {
+    fn take(state: &State) -> Option<Place> {
+        let place = Place(state.clone());
+        (state.live().0.fetch_add(1, Ordering::Relaxed) < STREAMS).then_some(place)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LiveParameters {
+    streams: Option<String>,
+}
+
+/// The streams that a reader wants.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wanted {
+    overview: Want,
+    wheel: Want,
+    timeline: Want,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Want {
+    #[default]
+    No,
+    Yes,
+}
+
+impl Wanted {
+    fn read(names: &str) -> Result<Wanted, Failed> {
+        let mut wanted = Wanted::default();
+        for name in names.split(',') {
+            *match name {
+                "overview" => &mut wanted.overview,
+                "wheel" => &mut wanted.wheel,
+                "timeline" => &mut wanted.timeline,
+                _ => {
+                    let what = format!("streams has {name:?}, and must be of overview, wheel, timeline");
+                    return Err(Failed::Parameter(what));
+                }
+            } = Want::Yes;
+        }
+        Ok(wanted)
+    }
+}
+
+/// Answers with the live updates, until the reader goes or its login ends.
+pub(in crate::admin) async fn events(request: HttpRequest, state: State) -> Result<HttpResponse, Failed> {
+    let LiveParameters { streams } = read_query(&request)?;
+    let wanted = Wanted::read(streams.as_deref().unwrap_or("overview"))?;
+    let reader = Reader::of(&request, &state)?;
+    state.observer().ok_or(Failed::Starting)?;
+    let place = Place::take(&state).ok_or(Failed::Busy)?;
+    let last = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
+    let last = last.map(|id| state.timeline().number_of(id));
+    let (to, from) = mpsc::channel(BUFFERED);
+    actix_web::rt::spawn(LiveWriter { state, wanted, reader, to, lagged: None, place }.run(last));
+    Ok(HttpResponse::Ok().content_type("text/event-stream").body(LiveBody(from)))
+}
+
+/// The proof of the one who reads.
+enum Reader {
+    /// A login of the pages: the value of its cookie.
+    Login(String),
+    /// A token, or a user of the Unix socket.
+    Caller(Caller),
+}
+
+impl Reader {
+    fn of(request: &HttpRequest, state: &State) -> Result<Reader, Failed> {
+        match cookie_of(request, COOKIE_NAME) {
+            Some(cookie) if super::login_of(request, state).is_ok() => Ok(Reader::Login(cookie.to_owned())),
+            _ => caller(request, Scope::Viewer).map(Reader::Caller),
+        }
+    }
+
+    fn may_still_read(&self, state: &State) -> bool {
+        let has = |caller: &Caller| caller.is_of_socket() || state.tokens().has(caller);
+        match self {
+            Reader::Login(cookie) => {
+                state.logins().find(clock::now(), cookie).is_some_and(|login| has(&login.caller))
+            }
+            Reader::Caller(caller) => has(caller),
+        }
+    }
+}
+
+/// The body of the answer: what the writer has made.
+struct LiveBody(mpsc::Receiver<Bytes>);
+
+impl MessageBody for LiveBody {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        self.get_mut().0.poll_recv(cx).map(|event| event.map(Ok))
+    }
+}
+
+/// Writes the events of one reader.
+struct LiveWriter {
+    state: State,
+    wanted: Wanted,
+    reader: Reader,
+    to: mpsc::Sender<Bytes>,
+    /// True if events were left out since the reader was told last.
+    lagged: Option<Lagged>,
+    /// Held until the stream ends.
+    #[expect(dead_code, reason = "its drop frees the place")]
+    place: Place,
+}
+
+/// Events were left out.
+struct Lagged;
+
+impl LiveWriter {
+    async fn run(mut self, last: Option<u64>) {
+        let mut moments = (self.wanted.timeline == Want::Yes).then(|| self.state.timeline().watch());
+        self.put(Bytes::from_static(b"retry: 2000\n\n"));
+        if moments.is_some()
+            && let Some(last) = last
+        {
+            for entry in self.state.timeline().since(last) {
+                self.put_entry(&entry);
+            }
+        }
+        let mut ticks = tokio::time::interval(PACE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut until_look = LOOK_UP;
+        loop {
+            tokio::select! {
+                () = self.to.closed() => return,
+                entry = next(&mut moments) => match entry {
+                    Ok(entry) => self.put_entry(&entry),
+                    Err(RecvError::Lagged(_)) => self.lagged = Some(Lagged),
+                    Err(RecvError::Closed) => return,
+                },
+                _ = ticks.tick() => {
+                    until_look -= 1;
+                    if until_look == 0 {
+                        until_look = LOOK_UP;
+                        if !self.reader.may_still_read(&self.state) {
+                            return;
+                        }
+                    }
+                    self.put_state().await;
+                }
+            }
+        }
+    }
+
+    /// Writes the present state of the broker.
+    async fn put_state(&mut self) {
+        // Four events at most follow.
+        if self.lagged.is_some() && self.to.capacity() >= 4 {
+            self.lagged = None;
+            self.put_event("lagged", None, &json!({}));
+        }
+        let state = self.state.clone();
+        let Some(observer) = state.observer() else { return };
+        if self.wanted.overview == Want::Yes {
+            let status = Status::of(&state, observer).await;
+            let groups = totals(observer);
+            let figures = status.figures.iter().chain(groups.iter().flat_map(|(_, figures)| figures));
+            let data = json!({
+                "ready": status.is_ready,
+                "readiness": status.readiness,
+                "values": values(figures),
+                "problem": status.problem.map(|problem| json!({ "text": problem.text, "link": problem.link })),
+            });
+            self.put_event("overview", None, &data);
+        }
+        if self.wanted.wheel == Want::Yes
+            && let Ok(wheel) = state.wheel().now(observer).await
+        {
+            self.put_event("wheel", None, &wheel.live());
+        }
+    }
+
+    fn put_entry(&mut self, entry: &Entry) {
+        let Entry { number, moment } = entry;
+        let data = json!({
+            "unix_ms": moment.unix_ms,
+            "time": clock_time(moment.unix_ms),
+            "client_id": &*moment.client_id,
+            "link": link_of(&moment.client_id),
+            "kind": moment.kind.name(),
+            "text": &*moment.text,
+        });
+        let id = self.state.timeline().id_of(*number);
+        self.put_event("timeline", Some(&id), &data);
+    }
+
+    /// Writes an event. JSON has no line break, so one line of data is enough.
+    fn put_event(&mut self, name: &str, id: Option<&str>, data: &Value) {
+        let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+        self.put(format!("event: {name}\n{id}data: {data}\n\n").into());
+    }
+
+    fn put(&mut self, event: Bytes) {
+        if self.to.try_send(event).is_err() {
+            self.lagged = Some(Lagged);
+        }
+    }
+}
+
+/// Returns the next moment; waits for ever if none is wanted.
+async fn next(moments: &mut Option<broadcast::Receiver<Arc<Entry>>>) -> Result<Arc<Entry>, RecvError> {
+    match moments {
+        Some(moments) => moments.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns the texts of the figures that have a key.
+fn values<'a>(figures: impl Iterator<Item = &'a Figure>) -> Map<String, Value> {
+    let live = figures.filter(|figure| !figure.key.is_empty());
+    live.map(|figure| (figure.key.to_owned(), figure.value.as_str().into())).collect()
+}

@@ -1,0 +1,271 @@
+//! The timeline of redelivery: what happened in the last 15 minutes to messages that clients did not
+//! acknowledge in time.
+//!
+//! The shards send moments through one bounded channel. A task on the thread of the interface takes
+//! them into a ring. While a client has an overdue message, the task asks its shard once a second if
+//! the message is acknowledged. Without such clients the task sleeps.
+
+use super::state::AdminState;
+use crate::broker::events::moments::{Moment, MomentKind};
+use crate::clock;
+use crate::shard::observe::query::{Query, QueryAnswer, SessionName};
+use crate::time::Instant;
+use actix_web::web::Data;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::broadcast;
+
+/// Time for which a moment is kept.
+pub(super) const KEPT: Duration = Duration::from_mins(15);
+
+/// Moments that are kept at most. The oldest make room.
+const MOMENTS: usize = 2_000;
+
+/// Bytes of client identifiers and texts that are kept at most.
+const BYTES: usize = 1 << 20;
+
+/// Clients with an overdue message that the task follows at most.
+const FOLLOWED: usize = 256;
+
+/// Clients that the task asks for in one second.
+const ASKED: usize = 8;
+
+/// The time between two rounds of questions.
+const PACE: Duration = Duration::from_secs(1);
+
+/// Moments that a live page may be behind before it is told so.
+const BEHIND: usize = 64;
+
+/// A moment with its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Counts up from 1.
+    pub(super) number: u64,
+    pub(super) moment: Moment,
+}
+
+/// The moments of the last 15 minutes, and those who watch for new ones.
+pub(super) struct Timeline {
+    ring: Mutex<Ring>,
+    watchers: broadcast::Sender<Arc<Entry>>,
+    /// The time of the start, in milliseconds since 1970: it tells processes apart.
+    process: u64,
+}
+
+impl Default for Timeline {
+    fn default() -> Timeline {
+        let process = clock::unix_millis();
+        Timeline { ring: Mutex::default(), watchers: broadcast::Sender::new(BEHIND), process }
+    }
+}
+
+impl Timeline {
+    /// Returns the moments behind the number `after`, the oldest first.
+    pub(super) fn since(&self, after: u64) -> Vec<Arc<Entry>> {
+        let mut ring = self.ring();
+        ring.forget(clock::unix_millis());
+        ring.entries.iter().filter(|entry| entry.number > after).cloned().collect()
+    }
+
+    /// Returns the moments of one client, the oldest first.
+    pub(super) fn of_client(&self, client_id: &str) -> Vec<Arc<Entry>> {
+        let all = self.since(0);
+        all.into_iter().filter(|entry| *entry.moment.client_id == *client_id).collect()
+    }
+
+    /// Returns the new moments from now on.
+    pub(super) fn watch(&self) -> broadcast::Receiver<Arc<Entry>> {
+        self.watchers.subscribe()
+    }
+
+    /// Returns the id of the event of a moment, for `Last-Event-ID`.
+    pub(super) fn id_of(&self, number: u64) -> String {
+        format!("{:x}-{number}", self.process)
+    }
+
+    /// Returns the number of an id. An id of another process counts as 0, so that its reader gets
+    /// every moment.
+    pub(super) fn number_of(&self, id: &str) -> u64 {
+        let number = id.strip_prefix(&format!("{:x}-", self.process)).and_then(|rest| rest.parse().ok());
+        number.unwrap_or(0)
+    }
+
+    fn take(&self, now: Instant, moment: Moment) {
+        let entry = self.ring().take(now, moment);
+        if let Some(entry) = entry {
+            // Nobody may watch.
+            let _ = self.watchers.send(entry);
+        }
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The moments, and the clients that have an overdue message.
+#[derive(Default)]
+struct Ring {
+    entries: VecDeque<Arc<Entry>>,
+    bytes: usize,
+    last: u64,
+    /// The time of the first moment of each client whose message is still overdue.
+    overdue: HashMap<Box<str>, Instant>,
+    /// The clients that the task asks for next.
+    to_ask: VecDeque<Box<str>>,
+}
+
+impl Ring {
+    /// Takes a moment in. Returns `None` if it is about a connection of a client that has nothing
+    /// overdue.
+    fn take(&mut self, now: Instant, moment: Moment) -> Option<Arc<Entry>> {
+        let is_followed = self.overdue.contains_key(&moment.client_id);
+        match moment.kind {
+            MomentKind::Stalled | MomentKind::Redelivered | MomentKind::Exhausted => {
+                self.follow(now, &moment.client_id);
+            }
+            MomentKind::Disconnected if moment.text.contains("unacknowledged for") => {
+                self.follow(now, &moment.client_id);
+            }
+            MomentKind::Disconnected | MomentKind::Returned if !is_followed => return None,
+            MomentKind::Acknowledged => drop(self.overdue.remove(&moment.client_id)),
+            MomentKind::Disconnected | MomentKind::Returned => {}
+        }
+        self.last += 1;
+        self.bytes += size_of_moment(&moment);
+        let unix_ms = moment.unix_ms;
+        let entry = Arc::new(Entry { number: self.last, moment });
+        self.entries.push_back(Arc::clone(&entry));
+        self.forget(unix_ms);
+        Some(entry)
+    }
+
+    fn follow(&mut self, now: Instant, client_id: &str) {
+        if self.overdue.len() < FOLLOWED && !self.overdue.contains_key(client_id) {
+            self.overdue.insert(client_id.into(), now);
+            self.to_ask.push_back(client_id.into());
+        }
+    }
+
+    /// Forgets what is too old or too much.
+    fn forget(&mut self, unix_ms: u64) {
+        let oldest = unix_ms.saturating_sub(u64::try_from(KEPT.as_millis()).unwrap_or(u64::MAX));
+        while let Some(first) = self.entries.front()
+            && (first.moment.unix_ms < oldest || self.entries.len() > MOMENTS || self.bytes > BYTES)
+        {
+            self.bytes -= size_of_moment(&first.moment);
+            self.entries.pop_front();
+        }
+    }
+
+    /// Returns the next clients to ask for, each with the time since which it has something overdue.
+    fn next_to_ask(&mut self) -> Vec<(Box<str>, Instant)> {
+        let mut asked = Vec::new();
+        for _ in 0..self.to_ask.len() {
+            if asked.len() == ASKED {
+                break;
+            }
+            let Some(client_id) = self.to_ask.pop_front() else { break };
+            if let Some(since) = self.overdue.get(&client_id) {
+                asked.push((client_id.clone(), *since));
+                self.to_ask.push_back(client_id);
+            }
+        }
+        asked
+    }
+}
+
+fn size_of_moment(moment: &Moment) -> usize {
+    size_of::<Entry>() + moment.client_id.len() + moment.text.len()
+}
+
+/// Takes the moments of the broker in, until the broker stops.
+pub(super) async fn collect(state: Data<AdminState>) {
+    let observer = state.started_observer().await;
+    let Some(mut moments) = observer.statistics().moments.listen() else { return };
+    loop {
+        let is_anyone_overdue = !state.timeline().ring().overdue.is_empty();
+        tokio::select! {
+            moment = moments.recv() => match moment {
+                Some(moment) => state.timeline().take(clock::now(), moment),
+                None => return,
+            },
+            () = tokio::time::sleep(PACE), if is_anyone_overdue => ask(&state).await,
+        }
+    }
+}
+
+/// Asks for some clients with an overdue message, and notes those that have acknowledged it.
+async fn ask(state: &AdminState) {
+    let Some(observer) = state.observer() else { return };
+    let asked = state.timeline().ring().next_to_ask();
+    for (client_id, since) in asked {
+        let shard = observer.shard_of(&client_id);
+        let Some(_turn) = state.turn(shard).await else { return };
+        let query = Query::Session { client: SessionName::Client(client_id.clone()) };
+        let Ok(answer) = observer.ask(shard, query).await else { return };
+        let now = clock::now();
+        let oldest = match &answer.answer {
+            QueryAnswer::Session(Some(detail)) => detail.row.oldest.map(|stall| stall.age),
+            // The session has ended. Nothing of it can be acknowledged any more.
+            _ => {
+                state.timeline().ring().overdue.remove(&client_id);
+                continue;
+            }
+        };
+        // The message is older than its first moment.
+        if oldest.is_none_or(|age| age < now.since(since)) {
+            let (kind, unix_ms) = (MomentKind::Acknowledged, clock::unix_millis());
+            let text = "nothing overdue is left".into();
+            state.timeline().take(now, Moment { unix_ms, client_id, kind, text });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(unix_ms: u64, client_id: &str, kind: MomentKind) -> Moment {
+        Moment { unix_ms, client_id: client_id.into(), kind, text: "text".into() }
+    }
+
+    fn at(secs: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn connections_are_kept_only_for_clients_with_an_overdue_message() {
+        let mut ring = Ring::default();
+        assert!(ring.take(at(1), moment(1, "a", MomentKind::Returned)).is_none());
+        assert!(ring.take(at(2), moment(2, "a", MomentKind::Stalled)).is_some());
+        assert!(ring.take(at(3), moment(3, "a", MomentKind::Disconnected)).is_some());
+        assert!(ring.take(at(4), moment(4, "b", MomentKind::Disconnected)).is_none());
+        assert_eq!(ring.next_to_ask(), [("a".into(), at(2))]);
+        assert!(ring.take(at(5), moment(5, "a", MomentKind::Acknowledged)).is_some());
+        assert!(ring.next_to_ask().is_empty() && ring.to_ask.is_empty());
+        assert!(ring.take(at(6), moment(6, "a", MomentKind::Returned)).is_none());
+        let numbers: Vec<u64> = ring.entries.iter().map(|entry| entry.number).collect();
+        assert_eq!(numbers, [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_ring_forgets_what_is_old_and_what_is_too_much() {
+        let mut ring = Ring::default();
+        ring.take(at(0), moment(0, "a", MomentKind::Stalled));
+        ring.take(at(900), moment(900_001, "a", MomentKind::Stalled));
+        assert_eq!(ring.entries.len(), 1);
+        for n in 0..3_000 {
+            ring.take(at(901), moment(901_000, &format!("c{n}"), MomentKind::Redelivered));
+        }
+        assert_eq!((ring.entries.len(), ring.overdue.len()), (MOMENTS, FOLLOWED));
+        let long = "x".repeat(1_000);
+        for _ in 0..3_000 {
+            ring.take(at(902), moment(902_000, &long, MomentKind::Redelivered));
+        }
+        assert!(ring.bytes <= BYTES && ring.entries.len() > 100);
+        let held: usize = ring.entries.iter().map(|entry| size_of_moment(&entry.moment)).sum();
+        assert_eq!(held, ring.bytes);
+    }
+}

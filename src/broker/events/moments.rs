@@ -1,0 +1,167 @@
+//! The moments of redelivery, for the timeline of the HTTP interface.
+//!
+//! A thread offers each moment to one bounded channel, and never waits. If the channel is full, the
+//! moment is dropped and counted. Without a listener an event costs one load.
+
+use crate::shard::observe::client_events::{ClientEvent, Occurrence, RedeliveryTime};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// Moments that wait for their listener at most.
+const WAITING: usize = 1_024;
+
+/// The longest client identifier of a moment, in bytes. A longer one is cut, and is no key then.
+const LONGEST_ID: usize = 1_024;
+
+/// The longest text of a moment, in characters.
+const LONGEST_TEXT: usize = 256;
+
+/// Something that happened to a message that a client did not acknowledge in time, or to the
+/// connection of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    /// The Client Identifier, or its first 1,024 bytes.
+    pub client_id: Box<str>,
+    /// The kind.
+    pub kind: MomentKind,
+    /// The circumstances as a text.
+    pub text: Box<str>,
+}
+
+/// The kind of a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MomentKind {
+    /// An acknowledgement is overdue.
+    Stalled,
+    /// Packets were sent again.
+    Redelivered,
+    /// A packet was sent as often as allowed.
+    Exhausted,
+    /// The connection ended.
+    Disconnected,
+    /// The client connected, and its session was there.
+    Returned,
+    /// The overdue message is acknowledged. The interface finds this by asking.
+    Acknowledged,
+}
+
+impl MomentKind {
+    /// Every kind.
+    pub const ALL: [MomentKind; 6] = [
+        MomentKind::Stalled,
+        MomentKind::Redelivered,
+        MomentKind::Exhausted,
+        MomentKind::Disconnected,
+        MomentKind::Returned,
+        MomentKind::Acknowledged,
+    ];
+
+    /// Returns the name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MomentKind::Stalled => "stalled",
+            MomentKind::Redelivered => "redelivered",
+            MomentKind::Exhausted => "exhausted",
+            MomentKind::Disconnected => "disconnected",
+            MomentKind::Returned => "returned",
+            MomentKind::Acknowledged => "acknowledged",
+        }
+    }
+}
+
+/// The way of moments from all threads to their one listener.
+#[derive(Debug, Default)]
+pub struct MomentFeed {
+    to: OnceLock<Sender<Moment>>,
+    dropped: AtomicU64,
+}
+
+impl MomentFeed {
+    /// Begins the feed, and returns its end; `None` if the feed has begun already.
+    pub fn listen(&self) -> Option<Receiver<Moment>> {
+        let (to, from) = channel(WAITING);
+        self.to.set(to).ok().map(|()| from)
+    }
+
+    /// Returns the number of moments that found no room.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Offers an event, if it is a moment and somebody listens.
+    pub(super) fn offer(&self, unix_ms: impl FnOnce() -> u64, event: &ClientEvent) {
+        let Some(to) = self.to.get() else { return };
+        let Some(kind) = kind_of(&event.occurrence) else { return };
+        let Some(client_id) = event.client_id.as_deref() else { return };
+        // The text of a moment is only made if there is room for it.
+        let Ok(room) = to.try_reserve() else {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let client_id = client_id[..client_id.floor_char_boundary(LONGEST_ID)].into();
+        let text: String = text_of(&event.occurrence).chars().take(LONGEST_TEXT).collect();
+        room.send(Moment { unix_ms: unix_ms(), client_id, kind, text: text.into() });
+    }
+}
+
+/// Returns the kind of an event; `None` if the event is no moment. A plain DISCONNECT and the first
+/// connection of a client are none.
+fn kind_of(occurrence: &Occurrence) -> Option<MomentKind> {
+    match occurrence {
+        Occurrence::Stalled(_) => Some(MomentKind::Stalled),
+        Occurrence::Redelivered { .. } => Some(MomentKind::Redelivered),
+        Occurrence::Exhausted(_) => Some(MomentKind::Exhausted),
+        Occurrence::Disconnected(cause) => cause.needs_explanation().then_some(MomentKind::Disconnected),
+        Occurrence::Connected { session_present, .. } => session_present.then_some(MomentKind::Returned),
+        _ => None,
+    }
+}
+
+/// Returns the circumstances of a moment.
+fn text_of(occurrence: &Occurrence) -> String {
+    match occurrence {
+        Occurrence::Stalled(stall) => stall.to_string(),
+        Occurrence::Redelivered { publishes, releases, when } => {
+            let on = match when {
+                RedeliveryTime::Live => "on the live connection",
+                RedeliveryTime::AtReturn => "at the return of the client",
+            };
+            format!("{publishes} PUBLISH and {releases} PUBREL sent again {on}")
+        }
+        Occurrence::Exhausted(_) => "redelivery.attempts is used up".to_owned(),
+        Occurrence::Disconnected(cause) => cause.to_string(),
+        _ => "the client connected again, and its session was there".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::events::tests::every_event;
+
+    #[test]
+    fn a_moment_has_the_client_and_a_text_and_a_full_channel_counts() {
+        let feed = MomentFeed::default();
+        let events = every_event();
+        events.iter().for_each(|event| feed.offer(|| 7, event));
+        assert_eq!(feed.dropped(), 0, "nobody listens");
+        let mut from = feed.listen().expect("the first listener");
+        assert!(feed.listen().is_none());
+        events.iter().for_each(|event| feed.offer(|| 7, event));
+        let mut kinds = Vec::new();
+        while let Ok(moment) = from.try_recv() {
+            assert!(!moment.text.is_empty() && !moment.client_id.is_empty() && moment.unix_ms == 7);
+            kinds.push(moment.kind);
+        }
+        for kind in [MomentKind::Stalled, MomentKind::Redelivered, MomentKind::Disconnected] {
+            assert!(kinds.contains(&kind), "{kind:?} in {kinds:?}");
+        }
+        for _ in 0..=WAITING {
+            events.iter().for_each(|event| feed.offer(|| 7, event));
+        }
+        assert!(feed.dropped() > 0);
+    }
+}

@@ -1,0 +1,156 @@
+//! Live updates: server-sent events, the timeline of redelivery, and logins by a one-time code.
+
+use crate::api::Administered;
+use crate::http::{LOCAL, request_with_body};
+use crate::pages::{get, log_in, post};
+use crate::support::{Connect, PATIENCE, RawClient, Version, now};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
+/// A stream of events.
+struct Live {
+    lines: BufReader<TcpStream>,
+}
+
+impl Live {
+    /// Opens a stream. Returns it and the status of the answer.
+    fn open(broker: &Administered, path: &str, headers: &str) -> (Live, u16) {
+        let mut socket = TcpStream::connect(broker.admin).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        write!(socket, "GET {path} HTTP/1.1\r\n{LOCAL}{headers}\r\n").expect("it reads");
+        let mut live = Live { lines: BufReader::new(socket) };
+        let status = live.line();
+        let status = status.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (live, status.expect("a status"))
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.lines.read_line(&mut line).expect("a line in time");
+        assert!(read > 0, "the stream has ended");
+        line.trim_end().to_owned()
+    }
+
+    /// Waits for an event of this name. Returns its id and its data.
+    fn event(&mut self, name: &str) -> (String, serde_json::Value) {
+        let started = now();
+        while now() - started < PATIENCE {
+            if self.line() != format!("event: {name}") {
+                continue;
+            }
+            let (mut id, mut line) = (String::new(), self.line());
+            if let Some(given) = line.strip_prefix("id: ") {
+                id = given.to_owned();
+                line = self.line();
+            }
+            let data = line.strip_prefix("data: ").expect("data");
+            return (id, serde_json::from_str(data).expect("JSON"));
+        }
+        panic!("no event {name}");
+    }
+
+    /// Waits for the moment of this kind.
+    fn moment(&mut self, kind: &str) -> (String, serde_json::Value) {
+        loop {
+            let (id, moment) = self.event("timeline");
+            if moment["kind"] == kind {
+                return (id, moment);
+            }
+        }
+    }
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
+}
+
+#[test]
+fn a_page_gets_the_state_of_the_broker_by_its_cookie_and_nobody_else_does() {
+    let broker = Administered::start();
+    let cookie = log_in(&broker, &broker.viewer);
+    let path = "/api/v1/events?streams=overview,wheel";
+    let (mut live, status) = Live::open(&broker, path, &format!("Cookie: {cookie}\r\n"));
+    assert_eq!(status, 200);
+    let (_, overview) = live.event("overview");
+    assert!(overview["ready"] == true && overview["values"]["online"] == "0", "{overview}");
+    let (_, wheel) = live.event("wheel");
+    assert_eq!(wheel["bars"].as_array().map(Vec::len), Some(64), "{wheel}");
+    assert_eq!(Live::open(&broker, path, "").1, 401);
+    let unknown = "/api/v1/events?streams=overview,secrets";
+    assert_eq!(Live::open(&broker, unknown, &bearer(&broker.viewer)).1, 400);
+}
+
+#[test]
+fn streams_beyond_32_are_refused_until_one_ends() {
+    let broker = Administered::start();
+    let headers = bearer(&broker.viewer);
+    let mut streams: Vec<Live> = (0..32)
+        .map(|_| {
+            let (live, status) = Live::open(&broker, "/api/v1/events", &headers);
+            assert_eq!(status, 200);
+            live
+        })
+        .collect();
+    assert_eq!(Live::open(&broker, "/api/v1/events", &headers).1, 503);
+    streams.pop();
+    let started = now();
+    while Live::open(&broker, "/api/v1/events", &headers).1 != 200 {
+        assert!(now() - started < PATIENCE, "the place of an ended stream is not free");
+    }
+}
+
+#[test]
+fn the_timeline_has_the_disconnect_the_return_and_the_acknowledgement_of_a_deaf_client() {
+    let broker = Administered::start_with(&["--ephemeral", "--set", "redelivery.ack_timeout=1s"]);
+    let path = "/api/v1/events?streams=timeline";
+    let (mut live, status) = Live::open(&broker, path, &bearer(&broker.viewer));
+    assert_eq!(status, 200);
+    let mut deaf = broker.stuck_client("pump-7");
+    let (_, moment) = live.moment("disconnected");
+    assert!(moment["client_id"] == "pump-7" && moment["link"] == "/clients/pump-7", "{moment}");
+    assert!(
+        moment["text"].as_str().is_some_and(|text| text.contains("the client's host has it")),
+        "{moment}"
+    );
+    deaf.expect_disconnected(0x97);
+    let mut back = RawClient::connect(broker.mqtt, &Connect::persistent(Version::V5, "pump-7"));
+    let (last, _) = live.moment("redelivered");
+    let message = back.expect_publish();
+    back.complete(&message);
+    live.moment("acknowledged");
+    let headers = format!("{}Last-Event-ID: {last}\r\n", bearer(&broker.viewer));
+    let (mut again, _) = Live::open(&broker, path, &headers);
+    let (_, first) = again.event("timeline");
+    assert!(["returned", "acknowledged"].contains(&first["kind"].as_str().unwrap_or_default()), "{first}");
+    let cookie = log_in(&broker, &broker.viewer);
+    for path in ["/timeline", "/clients/pump-7"] {
+        let (status, page) = get(&broker, path, &cookie);
+        assert!(status == 200 && page.contains("class=\"acknowledged\""), "{path}: {page}");
+    }
+}
+
+#[test]
+fn a_link_of_ctl_logs_in_once() {
+    let broker = Administered::start();
+    let (code, link) = broker.ctl(&["dashboard"]);
+    assert_eq!(code, Some(0), "{link}");
+    let (url, login) = link.trim().split_once("login#code=").expect("a code in the fragment");
+    assert_eq!(url, format!("http://{}/", broker.admin));
+    let (status, answer) = post(&broker, "/login/code", "", &format!("code={login}"));
+    assert!(status == 303 && answer.contains("set-cookie: homing_login="), "{answer}");
+    let (_, rest) = answer.split_once("set-cookie: ").expect("a cookie");
+    let cookie = rest.split(';').next().expect("a value");
+    let (status, page) = get(&broker, "/", cookie);
+    assert!(status == 200 && page.contains("(admin)"), "{page}");
+    assert_eq!(get(&broker, "/login/state", cookie).0, 204);
+    assert_eq!(get(&broker, "/login/state", "").0, 401);
+    let (status, answer) = post(&broker, "/login/code", "", &format!("code={login}"));
+    assert!(status == 200 && answer.contains("not known") && !answer.contains("set-cookie"), "{answer}");
+    let foreign =
+        format!("{LOCAL}Sec-Fetch-Site: cross-site\r\nContent-Type: application/x-www-form-urlencoded\r\n");
+    let (_, link) = broker.ctl(&["dashboard"]);
+    let (_, login) = link.trim().split_once("#code=").expect("a code");
+    let (_, answer) =
+        request_with_body(broker.admin, "POST", "/login/code", &foreign, &format!("code={login}"));
+    assert!(!answer.contains("set-cookie"), "{answer}");
+}

@@ -1,0 +1,365 @@
+// The pages in Chromium: `dashboard.js HOMING`. CHROMIUM is the path of the browser.
+'use strict'
+
+const assert = require('node:assert')
+const fs = require('node:fs')
+const path = require('node:path')
+const { chromium } = require('playwright-core')
+const { Broker, Client, deaf, PATIENCE } = require('./broker.js')
+
+const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8')
+const IMAGES = path.join(__dirname, '../../docs/images')
+const PAGES = ['/', '/clients', '/clients/pump-7', '/timeline', '/wheel', '/login']
+const SESSIONS = 10_000
+
+// Everything that a page must not do: of all pages of all cases.
+const faults = []
+
+// Opens a browser context whose faults are noted. `expected` are texts of errors that a case causes.
+async function context(run, options = {}, expected = []) {
+  const opened = await run.browser.newContext(options)
+  opened.setDefaultTimeout(PATIENCE)
+  opened.on('page', (page) => {
+    const note = (text) => {
+      if (!expected.some((each) => text.includes(each))) faults.push(`${page.url()}: ${text}`)
+    }
+    page.on('pageerror', (error) => note(`an error of the script: ${error}`))
+    page.on('console', (message) => {
+      if (message.type() === 'error' || message.text().includes('Content Security Policy')) note(message.text())
+    })
+    page.on('request', (request) => {
+      if (!request.url().startsWith(`${run.broker.url}/`)) note(`a foreign request: ${request.url()}`)
+    })
+  })
+  return opened
+}
+
+async function logIn(run, opened, scope = 'operator') {
+  const page = await opened.newPage()
+  await page.goto(`${run.broker.url}/login`)
+  await page.getByLabel('Token').fill(run.broker.tokens[scope])
+  await page.getByRole('button', { name: 'Log in' }).click()
+  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+  return page
+}
+
+// Runs `body` with a page of a login, and closes it.
+async function withPage(run, { scope = 'operator', options = {}, expected = [] }, body) {
+  const opened = await context(run, options, expected)
+  try {
+    await body(await logIn(run, opened, scope), opened)
+  } finally {
+    await opened.close()
+  }
+}
+
+async function loginAndLogout(run) {
+  const opened = await context(run)
+  const page = await opened.newPage()
+  await page.goto(`${run.broker.url}/clients`)
+  assert.match(page.url(), /\/login$/)
+  await page.getByLabel('Token').fill('hmg_wrong')
+  await page.getByRole('button', { name: 'Log in' }).click()
+  await page.getByRole('alert').getByText('not known').waitFor()
+  const link = run.broker.ctl('dashboard').trim()
+  await page.goto(link)
+  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+  assert.ok(!page.url().includes('code'), 'the code stays in the address bar')
+  await page.getByRole('button', { name: 'Log out' }).click()
+  await page.getByRole('heading', { name: 'Log in' }).waitFor()
+  const other = await opened.newPage()
+  await other.goto(link)
+  await other.getByRole('alert').getByText('valid once').waitFor()
+  await opened.close()
+}
+
+async function viewerSeesNoAction(run) {
+  await withPage(run, { scope: 'viewer', expected: ['403'] }, async (page) => {
+    await page.goto(`${run.broker.url}/clients/pump-7`)
+    assert.strictEqual(await page.getByRole('button', { name: /disconnect|redeliver|end|do it/i }).count(), 0)
+    const csrf = await page.locator('[name=csrf]').first().inputValue()
+    const status = await page.evaluate(async (csrf) => {
+      const body = new URLSearchParams({ csrf })
+      return (await fetch('/clients/pump-7/disconnect', { method: 'POST', body })).status
+    }, csrf)
+    assert.strictEqual(status, 403)
+  })
+}
+
+async function deafClient(run) {
+  await withPage(run, {}, async (page) => {
+    await page.goto(`${run.broker.url}/timeline`)
+    const client = await deaf(run.broker, 'deaf-1', 5, 'deaf/1')
+    const other = await page.context().newPage()
+    await other.goto(`${run.broker.url}/clients/deaf-1`)
+    await other.getByRole('alert').getByText("the client's host has it").waitFor({ timeout: 3000 })
+    await client.closed()
+    const back = await Client.connect(run.broker, 'deaf-1')
+    back.acknowledge(await back.message())
+    for (const kind of ['disconnected', 'redelivered', 'acknowledged']) {
+      await page.locator('tr', { hasText: 'deaf-1' }).getByRole('cell', { name: kind, exact: true }).first().waitFor()
+    }
+    back.close()
+  })
+}
+
+async function wheelIsExact(run) {
+  await withPage(run, {}, async (page) => {
+    await page.goto(`${run.broker.url}/wheel`)
+    const end = Date.now() + PATIENCE
+    for (;;) {
+      const before = await metric(run, 'homing_expiry_keys')
+      const wheel = await run.broker.api('GET', '/api/v1/expiry')
+      const shown = await page.locator('[data-wheel=keys]').first().textContent()
+      const after = await metric(run, 'homing_expiry_keys')
+      const listed = wheel.buckets.reduce((sum, bucket) => sum + bucket.keys, 0)
+      assert.strictEqual(listed + wheel.later + wheel.overdue, wheel.keys)
+      if (before === after && wheel.keys === after && Number(shown.replaceAll(',', '')) === after) return
+      assert.ok(Date.now() < end, `wheel ${wheel.keys}, page ${shown}, metrics ${after}`)
+    }
+  })
+}
+
+async function metric(run, name) {
+  const line = (await run.broker.api('GET', '/metrics')).split('\n').find((each) => each.startsWith(`${name} `))
+  return Number(line.split(' ')[1])
+}
+
+async function skipAndPark(run) {
+  const client = await Client.connect(run.broker, 'two-1')
+  await client.subscribe('two/#')
+  const publisher = await Client.connect(run.broker, 'two-publisher', 4)
+  await publisher.publish('two/skipped', 'a', 1)
+  await publisher.publish('two/parked', 'b', 2)
+  await withPage(run, {}, async (page) => {
+    for (const [verb, topic] of [['skip', 'two/skipped'], ['park', 'two/parked']]) {
+      await page.goto(`${run.broker.url}/clients/two-1`)
+      const form = page.locator('form[action="/clients/two-1/message"]')
+      const option = form.locator('select[name=mid] option', { hasText: topic })
+      await form.locator('[name=mid]').selectOption(await option.getAttribute('value'))
+      await form.locator('[name=verb]').selectOption(verb)
+      await form.locator('[name=confirm]').fill('two-1')
+      await form.getByRole('button').click()
+      await page.locator('#messages').waitFor()
+      assert.ok(!(await page.locator('#messages').textContent()).includes(topic), `${topic} is still there`)
+    }
+  })
+  client.close()
+  publisher.close()
+}
+
+async function redeliver(run) {
+  const old = await deaf(run.broker, 'old-1', 4, 'old/1')
+  await withPage(run, {}, async (page) => {
+    await page.goto(`${run.broker.url}/clients/old-1`)
+    const form = page.locator('form[action="/clients/old-1/redeliver"]')
+    await form.locator('[name=by]').selectOption('resend')
+    await form.getByRole('button').click()
+    await old.message(true)
+    await page.goto(`${run.broker.url}/clients/pump-7`)
+    const ways = await page.locator('[name=by] option').evaluateAll((all) => all.map((each) => each.value))
+    assert.deepStrictEqual(ways, ['auto', 'disconnect'])
+  })
+  old.close()
+}
+
+async function hostileIds(run) {
+  const ids = ['<img src=x onerror=alert(1)>', '\u202egnp.7-pmup', `long-${'x'.repeat(60_000)}`, '"\'&</script>']
+  const clients = []
+  for (const id of ids) clients.push(await deaf(run.broker, id, 5, `hostile/${clients.length}`))
+  await withPage(run, {}, async (page) => {
+    let dialogs = 0
+    page.on('dialog', (dialog) => {
+      dialogs += 1
+      dialog.dismiss()
+    })
+    await page.goto(`${run.broker.url}/clients?limit=1000`)
+    assert.strictEqual(await page.locator('main img').count(), 0)
+    for (const id of ids) {
+      const link = page.locator('td.id a', { hasText: id.slice(0, 200) }).first()
+      const target = await link.getAttribute('href')
+      const one = await page.context().newPage()
+      await one.goto(run.broker.url + target)
+      assert.strictEqual(await one.locator('h1').textContent(), id.slice(0, 256))
+      await fits(one, target.slice(0, 60))
+      await one.close()
+    }
+    await fits(page, '/clients')
+    assert.strictEqual(dialogs, 0)
+  })
+  for (const client of clients) client.close()
+}
+
+// Nothing sticks out of the page at 360 and 1,400 pixels.
+async function fits(page, what) {
+  for (const width of [360, 1400]) {
+    await page.setViewportSize({ width, height: 900 })
+    const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth)
+    assert.strictEqual(over, 0, `${what} is ${over} pixels too wide at ${width}`)
+  }
+}
+
+async function accessible(run) {
+  for (const colorScheme of ['light', 'dark']) {
+    await withPage(run, { options: { colorScheme } }, async (page) => {
+      for (const where of PAGES) {
+        await page.goto(run.broker.url + where)
+        for (const width of [360, 1400]) {
+          await page.setViewportSize({ width, height: 900 })
+          await page.evaluate(AXE)
+          const found = await page.evaluate(() => window.axe.run())
+          const serious = found.violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(' ')}`)
+          assert.deepStrictEqual(serious, [], `${where}, ${colorScheme}, ${width}`)
+        }
+        await fits(page, where)
+      }
+    })
+  }
+}
+
+async function keyboard(run) {
+  const opened = await context(run)
+  const page = await opened.newPage()
+  await page.goto(`${run.broker.url}/login`)
+  const focus = async (matches) => {
+    for (let n = 0; n < 40; n += 1) {
+      await page.keyboard.press('Tab')
+      const [text, outline] = await page.evaluate(() => {
+        const { activeElement: it } = document
+        return [it.textContent.trim() || it.name || '', getComputedStyle(it).outlineStyle]
+      })
+      if (matches(text)) {
+        assert.notStrictEqual(outline, 'none', `the focus on ${text} cannot be seen`)
+        return
+      }
+    }
+    assert.fail(`the keyboard does not reach ${matches}`)
+  }
+  await focus((text) => text === 'token')
+  await page.keyboard.type(run.broker.tokens.operator)
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+  await focus((text) => text === 'Skip to the content')
+  await focus((text) => text === 'Clients')
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { name: 'Clients' }).waitFor()
+  await focus((text) => text === 'pump-7')
+  await page.keyboard.press('Enter')
+  await page.getByRole('heading', { name: 'pump-7' }).waitFor()
+  await focus((text) => text === 'Redeliver')
+  await opened.close()
+}
+
+async function withoutJavaScript(run) {
+  await withPage(run, { options: { javaScriptEnabled: false } }, async (page) => {
+    for (const where of PAGES) {
+      await page.goto(run.broker.url + where)
+      assert.ok(await page.locator('h1').isVisible(), where)
+      assert.ok(!(await page.locator('#banner').isVisible()), where)
+    }
+    await page.goto(`${run.broker.url}/clients`)
+    await page.getByLabel('Begins with').fill('pump')
+    await page.getByRole('button', { name: 'Show' }).click()
+    assert.ok(await page.getByRole('link', { name: 'pump-7', exact: true }).isVisible())
+    await page.getByRole('button', { name: /Colours/ }).click()
+    assert.strictEqual(await page.locator('html').getAttribute('data-theme'), 'dark')
+  })
+}
+
+async function manySessions(run) {
+  for (let first = 0; first < SESSIONS; first += 100) {
+    const some = Array.from({ length: 100 }, (_, n) => Client.connect(run.broker, `many-${first + n}`))
+    for (const client of await Promise.all(some)) client.close()
+  }
+  await withPage(run, {}, async (page) => {
+    const times = []
+    for (let n = 0; n < 40; n += 1) {
+      const begun = performance.now()
+      await page.goto(`${run.broker.url}${n % 2 ? '/clients' : '/'}`, { waitUntil: 'domcontentloaded' })
+      times.push(performance.now() - begun)
+    }
+    const p95 = times.sort((a, b) => a - b)[37]
+    assert.ok(p95 < 300, `the 95th percentile of a page is ${p95.toFixed(0)} ms`)
+  })
+}
+
+async function restart(run) {
+  await withPage(run, { expected: ['ERR_', '401', '503'] }, async (page) => {
+    await page.goto(`${run.broker.url}/wheel`)
+    await run.broker.stop()
+    await page.locator('#banner').getByText('does not answer').waitFor()
+    await run.broker.start()
+    await page.locator('#banner').getByRole('link', { name: 'Log in again' }).click()
+    await page.getByLabel('Token').fill(run.broker.tokens.operator)
+    await page.getByRole('button', { name: 'Log in' }).click()
+    await page.getByRole('heading', { name: 'Overview' }).waitFor()
+    await page.waitForFunction(() => performance.getEntriesByType('resource').length > 0)
+    assert.ok(!(await page.locator('#banner').isVisible()))
+  })
+}
+
+async function pictures(run) {
+  const options = { viewport: { width: 1200, height: 760 }, colorScheme: 'light' }
+  await withPage(run, { options }, async (page) => {
+    for (const [name, where] of [['overview', '/'], ['stuck-client', '/clients/pump-7'], ['timeline', '/timeline'], ['wheel', '/wheel']]) {
+      await page.goto(run.broker.url + where)
+      const file = path.join(IMAGES, `${name}.png`)
+      await page.screenshot({ path: file })
+      assert.ok(fs.statSync(file).size < 150_000, `${file} is too large`)
+    }
+  })
+}
+
+const CASES = [
+  ['1 a login by token and by code, a used code, a logout', loginAndLogout],
+  ['2 a viewer sees no action and gets 403', viewerSeesNoAction],
+  ['3 a deaf client: its cause, and its timeline to the acknowledgement', deafClient],
+  ['4 the wheel, its page and the metrics have the same total', wheelIsExact],
+  ['5 one message is skipped and one is parked', skipAndPark],
+  ['6 a 3.1.1 client gets a message again, a 5.0 client is only disconnected', redeliver],
+  ['7 client ids break nothing', hostileIds],
+  ['9 axe finds nothing, and nothing is too wide', accessible],
+  ['10 the keyboard is enough', keyboard],
+  ['11 the pages work without JavaScript', withoutJavaScript],
+  ['12 a page with 10,000 sessions is fast', manySessions],
+  ['13 a restart of the broker: a banner, and a new login', restart],
+  ['8 no page broke its policy, wrote an error or asked elsewhere', () => assert.deepStrictEqual(faults, [])],
+]
+
+async function main() {
+  const args = ['--no-sandbox', '--disable-dev-shm-usage']
+  const broker = new Broker(process.argv[2])
+  const run = { broker }
+  let failed = false
+  try {
+    run.browser = await chromium.launch({ executablePath: process.env.CHROMIUM, headless: true, args })
+    broker.settings = ['[redelivery]', 'ack_timeout = "5s"', '[[redelivery.rules]]', 'client_id = "pump-*"', 'ack_timeout = "10m"']
+    await broker.start()
+    const stuck = await deaf(broker, 'pump-7')
+    console.log(`Chromium ${run.browser.version()}`)
+    const only = process.env.ONLY
+    const cases = process.env.HOMING_RENEW ? [['a deaf client', deafClient], ['pictures', pictures]] : CASES
+    for (const [name, body] of cases.filter(([name]) => !only || name.startsWith(only))) {
+      const begun = performance.now()
+      try {
+        await body(run)
+        console.log(`ok    ${name} (${((performance.now() - begun) / 1000).toFixed(2)} s)`)
+      } catch (error) {
+        failed = true
+        console.log(`FAIL  ${name}\n${error.stack}`)
+      }
+    }
+    stuck.close()
+  } finally {
+    if (run.browser) await run.browser.close()
+    await broker.stop()
+    if (failed) console.log(`the end of the broker's log:\n${broker.log.split('\n').slice(-20).join('\n')}`)
+    broker.remove()
+  }
+  process.exit(failed ? 1 : 0)
+}
+
+main().catch((error) => {
+  console.error(error)
+  process.exit(1)
+})
