@@ -54,6 +54,20 @@ impl Identity {
     }
 }
 
+/// Returns a user name as logs, events and pages may show it. A name that looks like a JSON Web Token
+/// is a secret, so a text stands in its place: three parts in base64url with dots between them, of
+/// which the first is a JSON object.
+pub fn shown_name(user: &str) -> &str {
+    let is_base64 =
+        |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=".contains(&byte));
+    let mut parts = user.split('.');
+    let is_token = parts.next().is_some_and(|header| header.starts_with("eyJ") && is_base64(header))
+        && parts.next().is_some_and(|claims| !claims.is_empty() && is_base64(claims))
+        && parts.next().is_some_and(is_base64)
+        && parts.next().is_none();
+    if is_token { "(a token)" } else { user }
+}
+
 impl fmt::Display for IdentitySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -76,6 +90,19 @@ mod tests {
         let certificate = Identity::new("ann", IdentitySource::Certificate);
         assert!(password.is_same_user(&certificate) && password.is_verified());
         assert!(!password.is_same_user(&Identity::new("bob", IdentitySource::Password)));
+    }
+
+    #[test]
+    fn a_name_that_looks_like_a_token_is_not_shown() {
+        // {"alg":"HS256"}.{"sub":"ann"}.
+        let front = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.";
+        for token in [format!("{front}c2lnbmF0dXJl_-"), front.to_owned()] {
+            assert_eq!(shown_name(&token), "(a token)");
+        }
+        let names = ["ann", "", "a.b.c", "eyJ", "eyJa.eyJb", "eyJa.b.c.d", "eyJa..c", "eyJa.b c.d"];
+        for name in names {
+            assert_eq!(shown_name(name), name);
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! So a changed line, a changed password and another user each miss. Failures are not remembered: a
 //! wrong password costs its hash each time.
 //!
-//! Each thread has a cache of its own, because a client always returns to the same thread.
+//! Each thread has a cache of its own, because a client always returns to the same thread. A cache is
+//! bounded in entries and in bytes, because names and rules may be long.
 
 use super::password::file::Fingerprint;
 use crate::access::grant::Grant;
@@ -28,7 +29,9 @@ pub struct CacheSecret(Key);
 /// Grants of recent logins.
 pub struct LoginCache {
     lifetime: Duration,
-    most: usize,
+    bounds: CacheBounds,
+    /// The bytes of all entries.
+    bytes: usize,
     entries: HashMap<LoginKey, CachedLogin>,
     /// All entries, the oldest first. They all live equally long, so the first expires first.
     order: VecDeque<(LoginKey, Instant)>,
@@ -37,6 +40,30 @@ pub struct LoginCache {
 struct CachedLogin {
     grant: Grant,
     expires: Instant,
+    bytes: usize,
+}
+
+/// The bounds of a [`LoginCache`].
+#[derive(Clone, Copy, Debug)]
+pub struct CacheBounds {
+    /// The largest number of entries.
+    pub entries: usize,
+    /// The largest number of bytes of all entries, as far as they can be told.
+    pub bytes: usize,
+}
+
+/// Bytes of an entry without its texts: both tables and the grant.
+const ENTRY: usize = 256;
+
+/// Bytes that rules take in memory for each byte of their text. The shortest rule, `"a",`, has four
+/// bytes and takes about 100.
+const RULES: usize = 25;
+
+/// Returns the bytes of an entry. `text` is the number of bytes that the login was made of. The rules
+/// of a token are a part of them.
+fn entry_bytes(grant: &Grant, text: usize) -> usize {
+    let rules = if grant.rules.is_some() { text.saturating_mul(RULES) } else { 0 };
+    rules.saturating_add(ENTRY + grant.identity.user().len())
 }
 
 impl CacheSecret {
@@ -64,11 +91,10 @@ impl CacheSecret {
 }
 
 impl LoginCache {
-    /// Returns an empty cache for at most `most` entries, which live for `lifetime`. At the bound
-    /// the oldest entry makes room. With 0 for either, nothing is remembered.
-    pub fn new(most: usize, lifetime: Duration) -> LoginCache {
-        let most = if lifetime.is_zero() { 0 } else { most };
-        LoginCache { lifetime, most, entries: HashMap::new(), order: VecDeque::new() }
+    /// Returns an empty cache with these bounds, whose entries live for `lifetime`. At a bound the
+    /// oldest entries make room. With 0 for any, nothing is remembered.
+    pub fn new(bounds: CacheBounds, lifetime: Duration) -> LoginCache {
+        LoginCache { lifetime, bounds, bytes: 0, entries: HashMap::new(), order: VecDeque::new() }
     }
 
     /// Returns the grant of a login that succeeded less than the lifetime ago, and has not ended.
@@ -77,26 +103,31 @@ impl LoginCache {
         Some(entry.grant.clone())
     }
 
-    /// Remembers a login that succeeded now. Drops expired entries, and the oldest one if there is
-    /// no room. A grant is forgotten at its end, too. A login that is remembered already keeps its
-    /// time, so that its hash is computed again after the lifetime.
-    pub fn remember(&mut self, now: Instant, key: LoginKey, grant: Grant) {
-        if self.most == 0 {
-            return;
-        }
+    /// Remembers a login that succeeded now. Drops expired entries, and the oldest ones while there
+    /// is no room. A grant is forgotten at its end, too. A login that is remembered already keeps its
+    /// time, so that its hash is computed again after the lifetime. A login that would take more than
+    /// an eighth of the bytes is not remembered.
+    ///
+    /// `text` is the number of bytes that the client sent: names, and password or token.
+    pub fn remember(&mut self, now: Instant, key: LoginKey, grant: Grant, text: usize) {
+        let CacheBounds { entries, bytes: most } = self.bounds;
+        let bytes = entry_bytes(&grant, text);
         while let Some((oldest, expires)) = self.order.front() {
-            if *expires > now && self.order.len() < self.most {
+            if *expires > now && self.order.len() < entries && self.bytes + bytes <= most {
                 break;
             }
-            self.entries.remove(oldest);
+            if let Some(dropped) = self.entries.remove(oldest) {
+                self.bytes -= dropped.bytes;
+            }
             self.order.pop_front();
         }
-        if self.entries.contains_key(&key) {
+        if entries == 0 || bytes > most / 8 || self.lifetime.is_zero() || self.entries.contains_key(&key) {
             return;
         }
         let expires = now + self.lifetime;
         let forgotten = expires.min(grant.ends);
-        self.entries.insert(key, CachedLogin { grant, expires: forgotten });
+        self.bytes += bytes;
+        self.entries.insert(key, CachedLogin { grant, expires: forgotten, bytes });
         self.order.push_back((key, expires));
     }
 
@@ -132,6 +163,7 @@ impl fmt::Debug for LoginCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::grant::SessionRules;
     use crate::access::identity::{Identity, IdentitySource};
     use crate::auth::password::PasswordFile;
     use crate::auth::password::pbkdf2::Pbkdf2Hash;
@@ -146,6 +178,10 @@ mod tests {
         PasswordFile::parse(Path::new("passwd"), text.as_bytes()).unwrap().fingerprint("ann").unwrap()
     }
 
+    fn cache_of(entries: usize, lifetime: Duration) -> LoginCache {
+        LoginCache::new(CacheBounds { entries, bytes: 1 << 20 }, lifetime)
+    }
+
     fn ann() -> Grant {
         Grant::from(Arc::new(Identity::new("ann", IdentitySource::Password)))
     }
@@ -153,9 +189,9 @@ mod tests {
     #[test]
     fn a_login_is_forgotten_when_its_grant_ends() {
         let key = LoginKey([1; 32]);
-        let mut cache = LoginCache::new(2, LIFETIME);
+        let mut cache = cache_of(2, LIFETIME);
         let ends = NOW + Duration::from_secs(5);
-        cache.remember(NOW, key, Grant { ends, ..ann() });
+        cache.remember(NOW, key, Grant { ends, ..ann() }, 9);
         assert!(cache.find(NOW + Duration::from_secs(4), &key).is_some_and(|grant| grant.ends == ends));
         assert!(cache.find(ends, &key).is_none());
     }
@@ -163,9 +199,9 @@ mod tests {
     #[test]
     fn a_login_is_found_with_the_same_line_user_and_password_only() {
         let (secret, record_one, record_two) = (CacheSecret::new().unwrap(), record(b"one"), record(b"two"));
-        let mut cache = LoginCache::new(2, LIFETIME);
+        let mut cache = cache_of(2, LIFETIME);
         let key = secret.key(Some(&record_one), "ann", Some(b"secret"));
-        cache.remember(NOW, key, ann());
+        cache.remember(NOW, key, ann(), 9);
         let found = cache.find(NOW, &secret.key(Some(&record_one), "ann", Some(b"secret"))).unwrap();
         assert_eq!(found.identity.user(), "ann");
         for other in [
@@ -185,14 +221,14 @@ mod tests {
     #[test]
     fn a_login_is_forgotten_after_its_lifetime() {
         let secret = CacheSecret::new().unwrap();
-        let mut cache = LoginCache::new(2, LIFETIME);
+        let mut cache = cache_of(2, LIFETIME);
         let key = secret.key(Some(&record(b"one")), "ann", Some(b"secret"));
-        cache.remember(NOW, key, ann());
+        cache.remember(NOW, key, ann(), 9);
         // A login before the end does not extend it.
-        cache.remember(NOW + LIFETIME / 2, key, ann());
+        cache.remember(NOW + LIFETIME / 2, key, ann(), 9);
         assert!(cache.find(NOW + LIFETIME - Duration::from_millis(1), &key).is_some());
         assert!(cache.find(NOW + LIFETIME, &key).is_none());
-        cache.remember(NOW + LIFETIME, key, ann());
+        cache.remember(NOW + LIFETIME, key, ann(), 9);
         assert!(cache.find(NOW + LIFETIME, &key).is_some());
         assert_eq!((cache.len(), cache.order.len()), (1, 1));
     }
@@ -200,23 +236,46 @@ mod tests {
     #[test]
     fn the_oldest_login_makes_room() {
         let [one, two, three] = [LoginKey([1; 32]), LoginKey([2; 32]), LoginKey([3; 32])];
-        let mut cache = LoginCache::new(2, LIFETIME);
+        let mut cache = cache_of(2, LIFETIME);
         for key in [one, two, three] {
-            cache.remember(NOW, key, ann());
+            cache.remember(NOW, key, ann(), 9);
         }
         assert_eq!((cache.len(), cache.order.len()), (2, 2));
         assert!(cache.find(NOW, &one).is_none() && cache.find(NOW, &two).is_some());
-        for mut off in [LoginCache::new(0, LIFETIME), LoginCache::new(2, Duration::ZERO)] {
-            off.remember(NOW, one, ann());
+        for mut off in [cache_of(0, LIFETIME), cache_of(2, Duration::ZERO)] {
+            off.remember(NOW, one, ann(), 9);
             assert!(off.is_empty());
         }
+    }
+
+    #[test]
+    fn long_names_and_rules_do_not_fill_the_memory() {
+        let bounds = CacheBounds { entries: 65_536, bytes: 1 << 20 };
+        let mut cache = LoginCache::new(bounds, LIFETIME);
+        let named = |name: &str| Grant::from(Arc::new(Identity::new(name, IdentitySource::Password)));
+        let key = |number: u16| {
+            let mut key = [0; 32];
+            key[..2].copy_from_slice(&number.to_le_bytes());
+            LoginKey(key)
+        };
+        for number in 0..1_000 {
+            cache.remember(NOW, key(number), named(&"n".repeat(60_000)), 60_000);
+            assert!(cache.bytes <= bounds.bytes);
+        }
+        assert_eq!(cache.len(), 17, "the newest of them");
+        assert!(cache.find(NOW, &key(999)).is_some() && cache.find(NOW, &key(0)).is_none());
+        let with_rules = Grant { rules: Some(SessionRules::Superuser), ..named("ann") };
+        cache.remember(NOW, key(1_000), with_rules, 16 << 10);
+        assert!(cache.find(NOW, &key(1_000)).is_none(), "its rules may take too much");
+        cache.remember(NOW + LIFETIME, key(1_001), ann(), 9);
+        assert_eq!((cache.len(), cache.bytes), (1, ENTRY + 3));
     }
 
     #[test]
     fn debug_shows_no_secret() {
         let secret = CacheSecret::new().unwrap();
         let key = secret.key(Some(&record(b"one")), "ann", Some(b"secret"));
-        let cache = LoginCache::new(2, LIFETIME);
+        let cache = cache_of(2, LIFETIME);
         assert_eq!(
             format!("{secret:?} {key:?} {cache:?}"),
             "CacheSecret(..) LoginKey(..) LoginCache { entries: 0, .. }"

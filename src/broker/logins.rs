@@ -6,13 +6,15 @@ use super::authenticator::{AuthClientParts, Authenticator, AuthenticatorOptions}
 use super::message::Decided;
 use super::settings::asks_authenticator;
 use super::start_error::StartError;
+use crate::auth::file_error::FileError;
 use crate::auth::http::headers::HttpHeaders;
 use crate::auth::jwt::keys::TokenKeys;
 use crate::auth::jwt::token::{TokenRules, TokenVerifier};
 use crate::auth::password::PasswordFile;
+use crate::auth::password::decoy_secret::DecoySecret;
 use crate::config::{self, Config, ServiceUrl};
 use actix::Recipient;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::warn;
 
@@ -21,6 +23,8 @@ pub(super) struct Logins {
     passwords: Option<PathBuf>,
     keys: Option<PathBuf>,
     http: Option<HttpSource>,
+    /// `None` without a data directory.
+    decoys: Option<DecoySecret>,
     authenticator: Authenticator,
 }
 
@@ -46,13 +50,17 @@ impl Logins {
     ///
     /// # Errors
     /// A file cannot be used, or the system refuses a thread.
-    pub(super) fn start(config: &Config, shards: usize) -> Result<Option<Logins>, StartError> {
+    pub(super) fn start(
+        config: &Config,
+        shards: usize,
+        decoys: Option<DecoySecret>,
+    ) -> Result<Option<Logins>, StartError> {
         let auth = &config.auth;
         if !asks_authenticator(config) {
             return Ok(None);
         }
         let (passwords, keys) = (auth.password_path(), auth.jwt_keys_path());
-        let file = passwords.as_deref().map(PasswordFile::load).transpose().map_err(StartError::Passwords)?;
+        let file = load_passwords(passwords.as_deref(), decoys.as_ref()).map_err(StartError::Passwords)?;
         let read = keys.as_deref().map(TokenKeys::load).transpose().map_err(StartError::TokenKeys)?;
         let http = HttpSource::of(auth);
         if let Some(HttpSource { url, .. }) = &http
@@ -73,7 +81,7 @@ impl Logins {
             http_timeout: auth.http_answer_timeout(),
         };
         let authenticator = Authenticator::start(checks, target, options)?;
-        Ok(Some(Logins { passwords, keys, http, authenticator }))
+        Ok(Some(Logins { passwords, keys, http, decoys, authenticator }))
     }
 
     /// Returns the way to the authenticator for one shard. Decisions go to `reply`.
@@ -86,7 +94,7 @@ impl Logins {
     /// # Errors
     /// The mistakes of all files.
     pub(super) fn read_again(&self) -> Result<LoginFiles, String> {
-        let passwords = self.passwords.as_deref().map(PasswordFile::load).transpose();
+        let passwords = load_passwords(self.passwords.as_deref(), self.decoys.as_ref());
         let keys = self.keys.as_deref().map(TokenKeys::load).transpose();
         let http = self.http.as_ref().map(HttpSource::load).transpose();
         match (passwords, keys, http) {
@@ -125,6 +133,32 @@ impl Logins {
         }
         (changed, what)
     }
+}
+
+/// Returns the secret behind the salts of unknown names. Without a data directory, or if the file
+/// cannot be used, the salts come from the password file.
+pub(super) fn decoy_secret(directory: Option<&Path>) -> Option<DecoySecret> {
+    let directory = directory?;
+    match DecoySecret::of_directory(directory) {
+        Ok(secret) => Some(secret),
+        Err(reason) => {
+            let directory = directory.display();
+            warn!(event = "auth.decoy_secret", %directory, %reason, "scram.secret in the data directory cannot be used: the SCRAM salts of unknown names change with the password file");
+            None
+        }
+    }
+}
+
+/// Reads the password file, if there is one.
+fn load_passwords(
+    file: Option<&Path>,
+    decoys: Option<&DecoySecret>,
+) -> Result<Option<PasswordFile>, FileError> {
+    let passwords = file.map(PasswordFile::load).transpose()?;
+    Ok(passwords.map(|file| match decoys {
+        Some(secret) => file.with_decoys(secret),
+        None => file,
+    }))
 }
 
 impl HttpSource {

@@ -7,7 +7,7 @@ use super::handshake::entrance::Entrance;
 use super::handshake::reload::{NewTls, TlsReload};
 use super::handshake::{HandshakeParts, Handshakes};
 use super::listener::{Acceptor, BoundListener, ConnectLimits};
-use super::logins::{LoginFiles, Logins};
+use super::logins::{self, LoginFiles, Logins};
 use super::message::{
     AclChanged, BansChanged, ConnectPeers, PasswordsChanged, PeerAddresses, StartTimers, Stop, TlsChanged,
 };
@@ -103,6 +103,7 @@ impl Supervisor {
         failed: oneshot::Sender<StoreError>,
     ) -> Result<Supervisor, StartError> {
         let count = config.runtime.thread_count().clamp(1, 64);
+        let decoys = logins::decoy_secret(store.as_deref().and_then(Store::directory));
         let mut opened = store.map(|store| storage::open(store, count as u8)).transpose()?;
         let shared = shared_state(config);
         let statistics = Arc::new(BrokerStatistics::new(count, listeners.len(), Arc::clone(&shared)));
@@ -131,7 +132,7 @@ impl Supervisor {
         if let Some(writer) = &writer {
             statistics.set_store(writer.statistics());
         }
-        let logins = Logins::start(config, count)?;
+        let logins = Logins::start(config, count, decoys)?;
         connect(&shards, writer.as_ref(), logins.as_ref(), &expiry).await?;
         let entrances = listeners.iter().map(|bound| Arc::clone(&bound.entrance)).collect();
         let acceptors = start_acceptors(config, listeners, &shards, &statistics, &log)?;

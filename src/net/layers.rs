@@ -49,6 +49,14 @@ pub enum LayerError {
     /// rustls refused a record or the handshake, or the peer sent a fatal alert.
     #[error("TLS: {0}")]
     Tls(#[source] rustls::Error),
+    /// The client offers no version that the listener takes.
+    #[error(
+        "TLS: the client offers {offered} at most, and the listener takes 1.2 and 1.3, or 1.3 alone with minimum = \"1.3\": update the client, or put a proxy in front of it (docs/security.md, \"TLS\")"
+    )]
+    OldVersion {
+        /// The newest version that the client offers.
+        offered: &'static str,
+    },
     /// The peer split a handshake message after the handshake.
     #[error("TLS: a handshake message after the handshake is split over records")]
     SplitHandshakeMessage,

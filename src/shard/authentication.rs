@@ -190,6 +190,9 @@ impl AuthDecision {
 pub struct Authentication {
     since: Instant,
     timeout: Duration,
+    /// The beginning of a time that does not count, because the client is not heard; `None` while
+    /// the time counts.
+    unheard: Option<Instant>,
     /// Dropped when nobody waits any more.
     waits: Arc<()>,
     /// The decision, with the number of revocations at that time.
@@ -199,13 +202,28 @@ pub struct Authentication {
 impl Authentication {
     /// Begins to wait for a decision, for `timeout` at most.
     pub(crate) fn begin(now: Instant, timeout: Duration) -> Authentication {
-        Authentication { since: now, timeout, waits: Arc::new(()), decision: None }
+        Authentication { since: now, timeout, unheard: None, waits: Arc::new(()), decision: None }
     }
 
-    /// Returns the latest time of the decision. The time before `awake_since`, when the machine
-    /// woke from a suspend, does not count.
+    /// Returns the latest time of the decision, or [`Instant::NEVER`] while the client is not heard.
+    /// The time before `awake_since`, when the machine woke from a suspend, does not count.
     pub(crate) fn deadline(&self, awake_since: Instant) -> Instant {
-        self.since.max(awake_since) + self.timeout
+        match self.unheard {
+            Some(_) => Instant::NEVER,
+            None => self.since.max(awake_since) + self.timeout,
+        }
+    }
+
+    /// Notes that the broker does not read the client from now on. Its answer may wait meanwhile.
+    pub(crate) fn pause(&mut self, now: Instant) {
+        self.unheard.get_or_insert(now);
+    }
+
+    /// Notes that the broker reads the client again.
+    pub(crate) fn resume(&mut self, now: Instant) {
+        if let Some(unheard) = self.unheard.take() {
+            self.since = self.since + now.since(unheard);
+        }
     }
 
     /// Returns the request for an exchange of AUTH packets, which begins with this data.

@@ -2,7 +2,7 @@
 //! writes CONNACK.
 
 use crate::access::grant::{Grant, SessionRules};
-use crate::access::identity::Identity;
+use crate::access::identity::{Identity, shown_name};
 use crate::mqtt::codec::{DecodeError, PacketType};
 use crate::mqtt::packet::{Connect, ReasonCode, WillMessage};
 use crate::routing::shared_group::Presence;
@@ -534,7 +534,7 @@ impl<'a> ConnectRequest<'a> {
         core.counters.refused_connects += u64::from(refusal.reason == ReasonCode::QUOTA_EXCEEDED);
         let user = user.filter(|user| user.is_verified()).map(Identity::user);
         let claimed = connect.user_name.filter(|_| !core.settings.user_names_are_tokens);
-        let user_name = proven.as_deref().or(user).or(claimed);
+        let user_name = proven.as_deref().or(user).or(claimed).map(shown_name);
         core.note_refused(id, Some(client_id), user_name, refusal.reason, refusal.what);
         Flow::Closed
     }
@@ -543,7 +543,7 @@ impl<'a> ConnectRequest<'a> {
 /// Counts and notes that a session without an owner got one.
 fn note_adopted(session: SessionId, user: Option<&Identity>, core: &mut Core) {
     core.counters.adopted_sessions += 1;
-    let user_name = user.map_or("", Identity::user).into();
+    let user_name = shown_name(user.map_or("", Identity::user)).into();
     core.note_of(session, Occurrence::Adopted { user_name }, None);
 }
 

@@ -96,6 +96,24 @@ pub struct MeteredTraffic {
     /// The time at which the pause for the rate ends. Without such a pause, the time at which the
     /// last one ended; [`Instant::ZERO`] before the first.
     pub until: Instant,
+    /// The next time at which the broker looks whether a paused client is gone.
+    pub look: Instant,
+}
+
+/// The time between two looks whether a client that is paused for its rate is gone. A look takes a
+/// system call.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl MeteredTraffic {
+    /// Returns the meters of a client that has sent nothing.
+    pub fn new(now: Instant) -> MeteredTraffic {
+        MeteredTraffic { meter: TrafficMeter::new(now), until: Instant::ZERO, look: Instant::ZERO }
+    }
+
+    /// Pauses the client until `due`.
+    pub fn pause(&mut self, now: Instant, due: Instant) {
+        (self.until, self.look) = (due, now + LOOK);
+    }
 }
 
 /// Bytes that a connection has read and not handled.
@@ -363,7 +381,7 @@ impl Connection {
             Phase::Established => match &self.rare {
                 // Keep Alive is paused during a pause for the rate, which ends by this deadline.
                 Some(rare) => {
-                    let ends = rare.ends.unwrap_or(Instant::NEVER).min(self.rate_pause_ends());
+                    let ends = rare.ends.unwrap_or(Instant::NEVER).min(self.rate_pause_look());
                     let ends = ends.min(self.authentication_deadline(awake_since));
                     // The client is not waited for while the broker does not read.
                     let awaited = rare.rest_awaited.filter(|_| !self.pauses.any());
@@ -396,6 +414,27 @@ impl Connection {
     pub(crate) fn rate_pause_ends(&self) -> Instant {
         let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
         metered.filter(|_| self.pauses.has(Pause::Rate)).map_or(Instant::NEVER, |metered| metered.until)
+    }
+
+    /// Returns the earlier of the end of the pause for the rate and the next look whether the client
+    /// is gone, or [`Instant::NEVER`] if there is no such pause.
+    fn rate_pause_look(&self) -> Instant {
+        let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
+        let metered = metered.filter(|_| self.pauses.has(Pause::Rate));
+        metered.map_or(Instant::NEVER, |metered| metered.until.min(metered.look))
+    }
+
+    /// Returns true if it is time to look whether a client that is paused for its rate is gone.
+    pub(crate) fn is_look_due(&self, now: Instant) -> bool {
+        let metered = self.rare.as_ref().and_then(|rare| rare.metered.as_ref());
+        self.pauses.has(Pause::Rate) && metered.is_some_and(|metered| metered.look <= now)
+    }
+
+    /// Arranges the next look whether a client that is paused for its rate is gone.
+    pub(crate) fn looked(&mut self, now: Instant) {
+        if let Some(metered) = self.rare.as_mut().and_then(|rare| rare.metered.as_mut()) {
+            metered.look = now + LOOK;
+        }
     }
 
     /// Returns true if the client is paused for its rate, or was so within the last `tick`. Then
@@ -504,6 +543,15 @@ impl Connection {
     pub fn pause(&mut self, cause: Pause, now: Instant) {
         self.pauses.set(cause);
         self.keep_alive.pause(now);
+        if let Some(reauthentication) = self.reauthentication() {
+            reauthentication.pause(now);
+        }
+    }
+
+    /// Returns the re-authentication that is not complete, if there is one.
+    fn reauthentication(&mut self) -> Option<&mut Authentication> {
+        let is_established = self.phase == Phase::Established;
+        self.rare.as_mut().filter(|_| is_established)?.authentication.as_deref_mut()
     }
 
     /// Ends one cause of a pause. Returns true if it was the last one, so that reading continues.
@@ -515,6 +563,9 @@ impl Connection {
         // The time for the rest of a record or frame begins again, because it was not read.
         if last && let Some((since, _)) = self.rare.as_mut().and_then(|rare| rare.rest_awaited.as_mut()) {
             *since = now;
+        }
+        if last && let Some(reauthentication) = self.reauthentication() {
+            reauthentication.resume(now);
         }
         last
     }
@@ -540,6 +591,47 @@ mod tests {
     use super::*;
     use crate::session::Session;
     use crate::shard::session_entry::SessionEntry;
+
+    fn established(now: Instant) -> Connection {
+        let arrival = Arrival::default();
+        let mut connection = Connection::accepted(now, arrival, Duration::from_secs(10), 0);
+        connection.phase = Phase::Established;
+        connection.keep_alive = KeepAlive::awaiting_connect(Duration::from_secs(1_000), now);
+        connection
+    }
+
+    #[test]
+    fn a_reauthentication_has_no_deadline_while_the_client_is_not_read() {
+        let at = |secs: u64| Instant::from_millis(secs * 1_000);
+        let mut connection = established(at(0));
+        connection.begin_reauthentication(Authentication::begin(at(0), Duration::from_secs(10)));
+        assert_eq!(connection.read_deadline(Instant::ZERO), at(10));
+        for (cause, from, until) in [(Pause::Rate, 2, 5), (Pause::Outbox, 6, 9)] {
+            connection.pause(cause, at(from));
+            connection.pause(Pause::Peer, at(from + 1));
+            assert!(connection.read_deadline(Instant::ZERO) > at(100), "{cause:?}");
+            assert!(!connection.unpause(cause, at(from + 2)) && connection.unpause(Pause::Peer, at(until)));
+        }
+        assert_eq!(connection.read_deadline(Instant::ZERO), at(16), "six seconds did not count");
+    }
+
+    #[test]
+    fn a_client_that_is_paused_for_its_rate_is_looked_at_each_second() {
+        let at = |secs: u64| Instant::from_millis(secs * 1_000);
+        let mut connection = established(at(0));
+        assert!(!connection.is_look_due(at(0)), "nothing is metered");
+        connection.rare_mut().metered = Some(Box::new(MeteredTraffic::new(at(0))));
+        assert!(!connection.is_look_due(at(0)), "the client is not paused");
+        connection.rare_mut().metered.as_mut().unwrap().pause(at(0), at(600));
+        connection.pause(Pause::Rate, at(0));
+        for second in 1..5 {
+            assert_eq!(connection.read_deadline(Instant::ZERO), at(second));
+            assert!(connection.is_look_due(at(second)));
+            connection.looked(at(second));
+            assert!(!connection.is_look_due(at(second)));
+        }
+        assert_eq!(connection.rate_pause_ends(), at(600));
+    }
 
     /// The allocator has classes of 160, 192, 224, 256 and 320 bytes. One byte more than a class
     /// costs each idle connection the next class.

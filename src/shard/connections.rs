@@ -187,6 +187,15 @@ impl Connections {
         }
     }
 
+    /// Notes a look whether a client that is paused for its rate is gone, and registers the next.
+    /// Another deadline that has passed is found then.
+    pub(crate) fn looked(&mut self, now: Instant, id: ConnectionId, effects: &mut Effects) {
+        if let Some(connection) = self.slots.get_mut(id) {
+            connection.looked(now);
+        }
+        self.register_read_idle(id, effects);
+    }
+
     /// Ends the pause of a client for its rate, if the debt is paid. Returns true if it does.
     pub(crate) fn end_rate_pause(&mut self, now: Instant, id: ConnectionId, effects: &mut Effects) -> bool {
         let Some(connection) = self.slots.get_mut(id).filter(|c| c.rate_pause_ends() <= now) else {

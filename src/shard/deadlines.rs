@@ -133,6 +133,8 @@ pub enum OverdueConnection {
     NotYet,
     /// The connection is flushed and then closed.
     Disconnected,
+    /// The client is not read for its rate. If its socket is closed, the connection can end.
+    Paused,
     /// The socket takes no bytes, and is closed at once.
     Abandon,
 }
@@ -153,6 +155,11 @@ impl OverdueConnection {
                 let Core { connections, effects, .. } = &mut *life.core;
                 connections.end_rate_pause(now, id, effects);
                 return OverdueConnection::NotYet;
+            }
+            if connection.is_look_due(now) {
+                let Core { connections, effects, .. } = &mut *life.core;
+                connections.looked(now, id, effects);
+                return OverdueConnection::Paused;
             }
             if connection.phase == Phase::Authenticating {
                 let silent =

@@ -1,9 +1,9 @@
 //! The rates of a client: what it sends is charged, and the socket is not read while it is in debt.
 //!
 //! Nothing is dropped: the bytes wait in the client's buffers and in the kernel's. The pause ends
-//! with the connection's read-idle deadline, which is registered for the end of the debt.
+//! with the connection's read-idle deadline, which is registered for the end of the debt. Until then
+//! the deadline passes once a second, to look whether the client is gone.
 
-use crate::access::meter::TrafficMeter;
 use crate::shard::connection::{MeteredTraffic, Pause, Phase};
 use crate::shard::core::Core;
 use crate::shard::receive::PUBLISH;
@@ -22,13 +22,13 @@ impl Core {
         if !counts || connection.phase != Phase::Established {
             return;
         }
-        let begin = || Box::new(MeteredTraffic { meter: TrafficMeter::new(now), until: Instant::ZERO });
+        let begin = || Box::new(MeteredTraffic::new(now));
         let metered = connection.rare_mut().metered.get_or_insert_with(begin);
         let due = metered.meter.charge(now, rates, messages, packet.len() as u64);
         if due <= now {
             return;
         }
-        metered.until = due;
+        metered.pause(now, due);
         if self.connections.pause(id, Pause::Rate, now) {
             self.counters.rate_pauses += 1;
         }

@@ -18,6 +18,7 @@ use crate::shard::access::{AccessRules, RuleSource, SessionAccess};
 use crate::shard::connection::Connection;
 use crate::shard::exchange::outbound::Gate;
 use crate::shard::slots::ConnectionId;
+use crate::shard::turn::STEPS_PER_TURN;
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -161,7 +162,8 @@ impl SessionEntry {
         access.is_unchecked(rules)
     }
 
-    /// Finds out again if deliveries have to be checked. Returns the steps that it took. A session
+    /// Finds out again if deliveries have to be checked. Returns the steps that it took, at most
+    /// those of a turn: a session that would need more stays guarded. A session
     /// with held messages, or with messages that are only in the store, stays guarded: they may
     /// have come by filters that it has no more.
     pub(crate) fn renew_guard(&mut self, rules: &AccessRules) -> u32 {
@@ -169,11 +171,17 @@ impl SessionEntry {
             return 0;
         }
         let steps = 1 + self.subscribe_steps(rules);
+        let all = u32::try_from(self.session.subscriptions.len()).unwrap_or(u32::MAX).saturating_mul(steps);
+        if all > STEPS_PER_TURN {
+            // It would take longer than a turn. The session stays guarded, so each delivery is
+            // checked, which costs the more but is right.
+            return 1;
+        }
         let RareParts { user, access, .. } = &mut **self.rare.get_or_insert_default();
         let names = rules.names(user.as_deref(), &self.session.client_id);
         let subscriptions = &self.session.subscriptions;
         access.renew_guard(rules, names, subscriptions.iter().map(without_share));
-        u32::try_from(subscriptions.len()).unwrap_or(u32::MAX).saturating_mul(steps)
+        all
     }
 
     /// Removes the messages in memory that the client may not read: those of the queue, and those

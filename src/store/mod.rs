@@ -43,6 +43,7 @@ use crate::persistence::records::{
 };
 use crate::store::coalesce::CommitGroup;
 use crate::time::Instant;
+use std::path::Path;
 use std::time::Duration;
 
 /// One moment on all clocks. The store computes from two moments how much time passed between two
@@ -151,6 +152,11 @@ pub trait Store: Send {
 
     /// Returns the bytes that the store takes, free pages included.
     fn bytes(&self) -> u64;
+
+    /// Returns the directory of the store; `None` if the store is in memory.
+    fn directory(&self) -> Option<&Path> {
+        None
+    }
 
     /// Returns a reader of the same store, for another thread.
     ///

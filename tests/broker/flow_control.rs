@@ -2,9 +2,10 @@
 
 use crate::support::launch::{default_broker, on_one_and_three_threads, start_broker, versions};
 use crate::support::wire::Put;
-use crate::support::{Connect, Kind, Message, Packet, Property, V5, Version};
+use crate::support::{Connect, Kind, Message, Packet, Property, V5, Version, Will};
 use homing::clock;
-use homing::config::QueuePolicy;
+use homing::config::{ByteSize, QueuePolicy};
+use std::time::Duration;
 
 // 5.0 [MQTT-3.3.4-7]
 #[test]
@@ -207,6 +208,29 @@ fn v5_length_prefix_beyond_the_maximum_is_disconnected_before_the_body_comes() {
         [Packet::Connack(connack)] => assert_eq!(connack.code, 0x95),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_publisher_that_leaves_while_it_is_paused_for_its_rate_is_noticed_at_once() {
+    let broker = start_broker(|config| config.limits.bytes_per_second = ByteSize(1_024));
+    let mut subscriber = broker.client(V5, "s");
+    subscriber.subscribe(&[("#", 0)]);
+    let connect = |id: &str| Connect::new(V5, id).will(Will::new(format!("left/{id}"), "gone"));
+    let mut client = broker.connect(&connect("c"));
+    let began = clock::now();
+    // Nearly a minute of debt.
+    client.publish(&Message::new("t", vec![7; 50_000]));
+    assert_eq!(subscriber.expect_publish().topic, "t");
+    client.vanish();
+    assert_eq!(subscriber.expect_publish().topic, "left/c");
+    assert!(clock::now().since(began) < Duration::from_secs(20));
+    // Bytes that came before the end are handled first.
+    let mut client = broker.connect(&connect("d"));
+    client.publish(&Message::new("t", vec![7; 3_000]));
+    client.publish(&Message::new("last", "one"));
+    client.vanish();
+    let topics: Vec<String> = (0..3).map(|_| subscriber.expect_publish().topic).collect();
+    assert_eq!(topics, ["t", "last", "left/d"]);
 }
 
 #[test]

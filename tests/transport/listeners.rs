@@ -32,6 +32,30 @@ fn each_listener_has_its_own_limit_of_connections() {
     assert!((0..50).any(|_| is_free()));
 }
 
+/// `limits.handshakes` does not count plain sockets. `limits.connections` bounds them, and
+/// `network.connect_timeout` ends them.
+#[test]
+fn silent_plain_sockets_are_bounded_and_end_after_the_connect_timeout() {
+    const MOST: u32 = 64;
+    let broker = kit::start_with(vec![kit::listener()], |config| {
+        config.limits.connections = MOST;
+        config.network.connect_timeout = Duration::from_secs(3);
+    });
+    let address = broker.addresses()[0];
+    let began = clock::now();
+    let mut silent: Vec<_> = (0..MOST).map(|_| kit::dial(address)).collect();
+    for socket in silent.iter_mut().step_by(2) {
+        socket.write_all(&[0x10]).expect("open");
+    }
+    assert!(kit::is_closed(&mut kit::dial(address)), "all places are taken");
+    assert!(silent.iter_mut().all(kit::is_closed), "no place is taken for long");
+    assert!(clock::now().since(began) < kit::PATIENCE);
+    // Otherwise their places are free two seconds later: the broker waits for their close.
+    drop(silent);
+    let mut tries = std::iter::repeat_with(|| enters(&mut kit::dial(address)));
+    assert!(tries.by_ref().take(10_000).any(|enters| enters));
+}
+
 /// Returns what is wrong with a file.
 fn refused(text: &str) -> Vec<String> {
     let folder = tempfile::tempdir().expect("a folder");

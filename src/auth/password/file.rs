@@ -3,6 +3,7 @@
 //!
 //! Empty lines and lines that begin with `#` are skipped, and so are blanks around name and hash.
 
+use super::decoy_secret::DecoySecret;
 use super::hash::{HashCost, HashKind, PasswordHash};
 use super::scram::{DecoyKeys, ScramHash};
 use crate::auth::file_error::{FileError, LineErrors, lines};
@@ -77,6 +78,13 @@ impl PasswordFile {
         let common = most_common(users.values());
         let decoys = decoys(&users);
         errors.or(file, PasswordFile { users, common, decoys })
+    }
+
+    /// Makes the salts of unknown names from this secret. Otherwise they come from some lines of the
+    /// file, and change with these lines.
+    pub fn with_decoys(mut self, secret: &DecoySecret) -> PasswordFile {
+        self.decoys.rekey(secret.bytes());
+        self
     }
 
     /// Checks the password of a user. Blocks for the time of [`PasswordFile::cost`].
@@ -173,7 +181,7 @@ fn record(line: &str) -> Result<(&str, PasswordRecord), String> {
     Ok((user, PasswordRecord { hash, fingerprint: Fingerprint::of(text) }))
 }
 
-/// Returns the decoys of a file.
+/// Returns the decoys of a file, for a broker without a data directory.
 ///
 /// Their secret stays the same over restarts and over most changes of the file. Otherwise the salt
 /// of an unknown name would change while the salts of users stay. So the secret comes from the few
@@ -339,6 +347,23 @@ passwd:10: user \"fay\": the kind of hash is unknown; known are $7$, $6$, $argon
             salt(&file(&format!("{text}argon:{REFERENCE}\n"))) == salt(&whole)
         });
         assert!(same.count() >= 26);
+    }
+
+    #[test]
+    fn with_a_secret_of_the_broker_the_decoys_stay_over_every_change_of_the_users() {
+        let directory = tempfile::tempdir().unwrap();
+        let secret = DecoySecret::of_directory(directory.path()).unwrap();
+        let line = |number: u8| {
+            let hash = PasswordHash::Scram(ScramHash::create(b"x", &[number; 16])).to_text();
+            format!("user-{number}:{hash}\n")
+        };
+        let salt = |text: &str| {
+            let file = file(text).with_decoys(&secret);
+            file.scram("nobody").0.salt().to_vec()
+        };
+        let salts: Vec<_> = (0..10).map(|number| salt(&line(number))).collect();
+        assert!(salts.iter().all(|salt| *salt == salts[0]));
+        assert_ne!(salts[0], file(&line(0)).scram("nobody").0.salt());
     }
 
     #[test]

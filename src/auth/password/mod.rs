@@ -10,6 +10,7 @@
 //! [`hash`] is one of the four. [`mod@file`] is the whole file, and answers for a user.
 
 pub mod argon2;
+pub mod decoy_secret;
 pub mod file;
 pub mod hash;
 pub mod pbkdf2;

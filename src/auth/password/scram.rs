@@ -16,7 +16,7 @@ const FORM: &str = "$scram-sha-256$i=..$salt$stored$server";
 const MOST_ITERATIONS: u32 = 10_000_000;
 /// RFC 7677 demands 4096 at least.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(4_096).expect("not zero");
-const KEY: usize = SHA256_OUTPUT_LEN;
+pub(super) const KEY: usize = SHA256_OUTPUT_LEN;
 /// The salt that `homing passwd` writes, in bytes.
 const SALT: usize = 16;
 
@@ -125,6 +125,11 @@ impl DecoyKeys {
             iterations: common.map_or(ITERATIONS, |hash| hash.iterations),
             salt: common.map_or(SALT, |hash| hash.salt.len()),
         }
+    }
+
+    /// Makes the keys of names from another secret.
+    pub(super) fn rekey(&mut self, secret: &[u8; KEY]) {
+        self.secret = Key::new(HMAC_SHA256, secret);
     }
 
     /// Returns the keys of a name: always the same salt, and keys that no password has.

@@ -58,6 +58,8 @@ pub(super) enum CheckCost {
 #[derive(Debug)]
 pub(in crate::broker) struct Proof {
     pub(super) key: LoginKey,
+    /// Bytes that the client sent.
+    pub(super) text: usize,
     evidence: Evidence,
 }
 
@@ -264,13 +266,15 @@ impl Proof {
     fn of_line(secret: &CacheSecret, request: &AuthRequest, fingerprint: Fingerprint) -> Proof {
         let password = request.password.as_ref().map(|secret| secret.bytes());
         let key = secret.key(Some(&fingerprint), request.user(), password);
-        Proof { key, evidence: Evidence::Line { user: request.user().into(), fingerprint } }
+        let text = request.size();
+        Proof { key, text, evidence: Evidence::Line { user: request.user().into(), fingerprint } }
     }
 
     fn of_token(secret: &CacheSecret, request: &AuthRequest, check: &TokenCheck) -> Proof {
         let fingerprint = check.verifier.fingerprint();
         let key = secret.key(Some(&fingerprint), "", Some(check.token(request)));
-        Proof { key, evidence: Evidence::Keys(fingerprint) }
+        let text = request.size();
+        Proof { key, text, evidence: Evidence::Keys(fingerprint) }
     }
 }
 

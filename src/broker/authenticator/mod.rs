@@ -36,7 +36,7 @@ use self::queue::{AuthJob, AuthQueue};
 use self::scram_login::ScramLogin;
 use crate::access::grant::Grant;
 use crate::access::identity::{Identity, IdentitySource};
-use crate::auth::cache::{CacheSecret, LoginCache};
+use crate::auth::cache::{CacheBounds, CacheSecret, LoginCache};
 use crate::auth::guessing::Guessing;
 use crate::auth::http::answer::HttpAnswer;
 use crate::broker::message::Decided;
@@ -59,6 +59,9 @@ const QUEUED_BYTES: usize = 16 << 20;
 
 /// Entries of all caches together.
 const CACHED: usize = 65_536;
+
+/// Bytes of all caches together.
+const CACHED_BYTES: usize = 16 << 20;
 
 /// Settings of the authenticator.
 #[derive(Clone, Copy, Debug)]
@@ -305,7 +308,9 @@ impl AuthClient {
     /// Returns the client of one shard, with an empty cache.
     pub(in crate::broker) fn new(parts: AuthClientParts) -> AuthClient {
         let AuthenticatorOptions { cache, shards, .. } = parts.inner.options;
-        AuthClient { cache: RefCell::new(LoginCache::new(CACHED / shards.max(1), cache)), parts }
+        let shards = shards.max(1);
+        let bounds = CacheBounds { entries: CACHED / shards, bytes: CACHED_BYTES / shards };
+        AuthClient { cache: RefCell::new(LoginCache::new(bounds, cache)), parts }
     }
 
     /// Asks about a CONNECT from an address. The decision comes as a [`Decided`] in every case.
@@ -352,7 +357,7 @@ impl AuthClient {
         if !self.parts.inner.checks.load().holds(&proof) {
             return AuthDecision::Unavailable("the password file or the keys have changed meanwhile");
         }
-        self.cache.borrow_mut().remember(now, proof.key, grant.clone());
+        self.cache.borrow_mut().remember(now, proof.key, grant.clone(), proof.text);
         decision
     }
 }

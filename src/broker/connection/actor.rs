@@ -3,7 +3,7 @@
 use super::context::{ConnectionContext, Polled};
 use super::handle::{ConnectionNotice, Endpoint};
 use super::peer::PeerAddress;
-use super::transport::SocketRead;
+use super::transport::{HangUp, SocketRead};
 use crate::broker::message::Incoming;
 use crate::routing::subscription_tree::ShardId;
 use crate::session::outbound::stall::SocketView;
@@ -293,10 +293,28 @@ impl<D: ConnectionDriver> ConnectionActor<D> {
     /// Disconnects the client if its deadline has passed. The caller has read what the socket had,
     /// so these bytes count as in time.
     fn disconnect_if_due(&mut self) {
-        if self.state != SocketState::Gone
-            && self.driver.disconnect_if_due(self.id) == OverdueConnection::Abandon
-        {
-            self.gone("takes no bytes");
+        if self.state == SocketState::Gone {
+            return;
+        }
+        match self.driver.disconnect_if_due(self.id) {
+            OverdueConnection::NotYet | OverdueConnection::Disconnected => {}
+            OverdueConnection::Paused => self.end_if_hung_up(),
+            OverdueConnection::Abandon => self.gone("takes no bytes"),
+        }
+    }
+
+    /// Ends a connection that is not read, if its socket has failed, or if the client has closed it
+    /// and nothing is left to be read or handled. What the client sent before it left is handled.
+    fn end_if_hung_up(&mut self) {
+        let Some(transport) = self.endpoint.as_ref().map(|endpoint| endpoint.transport()) else { return };
+        match transport.hang_up() {
+            HangUp::None => {}
+            HangUp::Failed => self.gone("the connection was reset"),
+            HangUp::PeerClosed => {
+                if transport.unread() == 0 && !self.driver.has_unread(self.id) {
+                    self.end_of_stream();
+                }
+            }
         }
     }
 }

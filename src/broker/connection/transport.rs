@@ -15,6 +15,7 @@ use crate::net::tls::verify::ChainError;
 use crate::session::outbound::stall::SocketView;
 use crate::session::outbox::Outbox;
 use crate::shard::io::Written;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
 use std::cell::{RefCell, RefMut};
@@ -62,6 +63,17 @@ impl From<TcpStream> for DetachedTransport {
     fn from(socket: TcpStream) -> DetachedTransport {
         OwnedFd::from(socket).into()
     }
+}
+
+/// The state of the other side's end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HangUp {
+    /// The other side may send and receive.
+    None,
+    /// The other side sends nothing more. Bytes that it sent before may be left.
+    PeerClosed,
+    /// The connection was reset or timed out, so the other side receives nothing more either.
+    Failed,
 }
 
 /// The result of trying to read.
@@ -212,6 +224,24 @@ impl Transport {
     pub fn unread(&self) -> usize {
         rustix::io::ioctl_fionread(self.socket.get_ref())
             .map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
+    /// Returns whether the other side has ended the connection. Bytes may be left to be read. Costs
+    /// one system call.
+    pub fn hang_up(&self) -> HangUp {
+        let mut sockets = [PollFd::new(self.socket.get_ref(), PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if rustix::event::poll(&mut sockets, Some(&now)).is_err() {
+            return HangUp::None;
+        }
+        let found = sockets.iter().fold(PollFlags::empty(), |all, socket| all | socket.revents());
+        if found.contains(PollFlags::ERR) {
+            HangUp::Failed
+        } else if found.intersects(PollFlags::RDHUP | PollFlags::HUP) {
+            HangUp::PeerClosed
+        } else {
+            HangUp::None
+        }
     }
 
     /// Returns `Ready` if the socket may take bytes; else arranges to be woken when it does.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError};
-use rustls::{HandshakeKind, ProtocolVersion, ServerConfig, SupportedCipherSuite};
+use rustls::{HandshakeKind, PeerIncompatible, ProtocolVersion, ServerConfig, SupportedCipherSuite};
 
 use crate::net::layers::{FirstBytes, LayerError, OpenedWire};
 
@@ -39,6 +39,8 @@ pub struct TlsHandshake {
     /// The configuration at the begin of the handshake. A reload may come before its end.
     config: Arc<ServerConfig>,
     record_size: NonZeroU16,
+    /// The version in the ClientHello, which is the newest one that an old client offers.
+    offered: Option<u16>,
     started: bool,
     /// True after an error: rustls is not called again, and the handshake cannot be finished.
     failed: bool,
@@ -87,6 +89,7 @@ impl TlsHandshake {
             connection,
             config,
             record_size,
+            offered: None,
             started: false,
             failed: false,
             peer_closed: false,
@@ -130,7 +133,8 @@ impl TlsHandshake {
                 Some(_) => return Err(LayerError::NotTls(FirstBytes::of(wire))),
             }
         }
-        let step = drive(&mut self.connection, wire, plain, out)?;
+        self.offered = self.offered.or_else(|| client_version(wire));
+        let step = drive(&mut self.connection, wire, plain, out).map_err(|error| self.explained(error))?;
         let kept = wire.len() - step.used;
         let done = !self.connection.is_handshaking();
         if !done && kept > HANDSHAKE_KEPT_MAX {
@@ -141,6 +145,23 @@ impl TlsHandshake {
         }
         self.peer_closed |= step.closed;
         Ok(Progress { used: step.used, done, closed: step.closed })
+    }
+
+    /// Returns an error that names the client's version, if that is why the handshake failed.
+    fn explained(&self, error: LayerError) -> LayerError {
+        use PeerIncompatible::{SupportedVersionsExtensionRequired, Tls12NotOfferedOrEnabled};
+        let LayerError::Tls(rustls::Error::PeerIncompatible(what)) = &error else { return error };
+        // Clients of all newer versions write 0x0303 there.
+        let offered = match self.offered {
+            Some(0x0300) => "SSL 3.0",
+            Some(0x0301) => "TLS 1.0",
+            Some(0x0302) => "TLS 1.1",
+            Some(_) if matches!(what, SupportedVersionsExtensionRequired | Tls12NotOfferedOrEnabled) => {
+                "TLS 1.2"
+            }
+            _ => return error,
+        };
+        LayerError::OldVersion { offered }
     }
 
     /// Returns true if the handshake is done.
@@ -360,6 +381,15 @@ struct EngineStep {
     /// The unused bytes begin with a whole record: rustls still needs it, because it has a part of
     /// a handshake message.
     holds_record: bool,
+}
+
+/// Returns the version in a ClientHello at the front of these bytes; `None` if there is none.
+// RFC 8446 4.1.2 and 5.1: record header, message type and length, then `legacy_version`.
+fn client_version(wire: &[u8]) -> Option<u16> {
+    match wire {
+        [HANDSHAKE, _, _, _, _, 1, _, _, _, major, minor, ..] => Some(u16::from_be_bytes([*major, *minor])),
+        _ => None,
+    }
 }
 
 /// Gives `wire` to rustls until rustls needs more bytes.

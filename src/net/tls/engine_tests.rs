@@ -51,6 +51,41 @@ impl Sealer {
     }
 }
 
+/// Returns a ClientHello without extensions, as old clients send it (RFC 4346 7.4.1.2).
+fn old_hello(version: [u8; 2]) -> Vec<u8> {
+    let body = [&version[..], &[7; 32], &[0], &[0, 2, 0, 0x2F], &[1, 0]].concat();
+    let message = [&[1, 0, 0, u8::try_from(body.len()).unwrap()][..], &body].concat();
+    [&[0x16, 3, 1, 0, u8::try_from(message.len()).unwrap()][..], &message].concat()
+}
+
+#[test]
+fn the_refusal_of_an_old_client_names_its_version() {
+    let authority = Authority::new("test root");
+    let both: &[&'static SupportedProtocolVersion] = &[&TLS12, &TLS13];
+    let newest: &[&'static SupportedProtocolVersion] = &[&TLS13];
+    for (version, versions, offered) in [
+        ([3, 0], both, "SSL 3.0"),
+        ([3, 1], both, "TLS 1.0"),
+        ([3, 2], both, "TLS 1.1"),
+        ([3, 2], newest, "TLS 1.1"),
+    ] {
+        // The ClientHello comes in two parts.
+        for split in [0, 7, 20] {
+            let config = server_config(versions, &authority.server(&["broker.test"]));
+            let mut server = TlsHandshake::new(Arc::new(config)).unwrap();
+            let mut hello = old_hello(version);
+            let (mut plain, mut out) = (Vec::new(), Vec::new());
+            if split > 0 {
+                server.advance(&mut hello[..split], &mut plain, &mut out).unwrap();
+            }
+            let error = server.advance(&mut hello, &mut plain, &mut out).unwrap_err().to_string();
+            let expected =
+                format!("TLS: the client offers {offered} at most, and the listener takes 1.2 and 1.3");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+}
+
 /// rustls 0.23 panics if it may encrypt while it holds a part of a handshake message whose bytes
 /// the caller does not present. So any client could end the broker.
 #[test]

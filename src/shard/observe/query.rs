@@ -4,6 +4,7 @@
 //! of sessions and messages: a listing of many sessions takes many questions, between which the
 //! shard does its work.
 
+use crate::access::identity::shown_name;
 use crate::mqtt::packet::{PacketId, ProtocolVersion, QoS};
 use crate::session::outbound::in_flight_packet::InFlightView;
 use crate::session::outbound::queue::Delivery;
@@ -289,7 +290,7 @@ fn row(now: Instant, id: SessionId, entry: &SessionEntry, core: &Core) -> Sessio
     SessionSummary {
         id,
         client_id: session.client_id.clone(),
-        user: entry.user().map(|user| user.user().into()),
+        user: entry.user().map(|user| shown_name(user.user()).into()),
         version: session.version,
         connection: entry.connection,
         listener: connection.map_or(ListenerNumber(0), |connection| connection.listener),

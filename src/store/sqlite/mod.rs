@@ -238,6 +238,10 @@ impl Sqlite {
 }
 
 impl Store for Sqlite {
+    fn directory(&self) -> Option<&Path> {
+        Some(self.directory.path())
+    }
+
     fn recover(&mut self, now: Moment, horizon: Duration) -> Result<Recovered, StoreError> {
         let last = read_heartbeat(&self.connection).map_err(failed)?;
         let resumed = resume(last, now);

@@ -1,0 +1,89 @@
+//! The secret behind the salts of names that a password file does not have.
+//!
+//! It is kept in the data directory. Otherwise the salts of unknown names would change while those of
+//! users stay, and would tell which names exist.
+
+use super::scram::KEY;
+use aws_lc_rs::rand;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use zeroize::Zeroizing;
+
+/// The file in the data directory.
+const FILE: &str = "scram.secret";
+
+/// The secret of one installation.
+#[derive(Clone)]
+pub struct DecoySecret(Zeroizing<[u8; KEY]>);
+
+impl DecoySecret {
+    /// Returns the secret of a data directory, and makes one if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, is not of this program, or the system has no randomness.
+    pub fn of_directory(directory: &Path) -> io::Result<DecoySecret> {
+        let file = directory.join(FILE);
+        match fs::read(&file) {
+            Ok(bytes) => DecoySecret::read(&Zeroizing::new(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => DecoySecret::create(directory, &file),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the bytes.
+    pub(super) fn bytes(&self) -> &[u8; KEY] {
+        &self.0
+    }
+
+    fn read(bytes: &[u8]) -> io::Result<DecoySecret> {
+        let bytes = bytes.try_into().map_err(|_| io::Error::other("the file does not have 32 bytes"))?;
+        Ok(DecoySecret(Zeroizing::new(bytes)))
+    }
+
+    /// Writes a new secret. The rename puts a whole file in its place, also after a crash.
+    fn create(directory: &Path, file: &Path) -> io::Result<DecoySecret> {
+        let mut bytes = Zeroizing::new([0; KEY]);
+        rand::fill(bytes.as_mut_slice()).map_err(|_| io::Error::other("the system has no random numbers"))?;
+        let new = directory.join(format!("{FILE}.new"));
+        let mut written =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        written.write_all(bytes.as_slice())?;
+        written.sync_all()?;
+        fs::rename(&new, file)?;
+        Ok(DecoySecret(bytes))
+    }
+}
+
+impl fmt::Debug for DecoySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DecoySecret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_directory_has_one_secret_for_ever() {
+        let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let secret = DecoySecret::of_directory(one.path()).unwrap();
+        assert_eq!(DecoySecret::of_directory(one.path()).unwrap().bytes(), secret.bytes());
+        assert_ne!(DecoySecret::of_directory(other.path()).unwrap().bytes(), secret.bytes());
+        let mode = fs::metadata(one.path().join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(format!("{secret:?}"), "DecoySecret(..)");
+    }
+
+    #[test]
+    fn a_file_of_another_program_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FILE), b"short").unwrap();
+        let error = DecoySecret::of_directory(directory.path()).unwrap_err();
+        assert_eq!(error.to_string(), "the file does not have 32 bytes");
+    }
+}
