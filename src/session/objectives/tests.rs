@@ -1,3 +1,5 @@
+//! Objectives, and the deliveries that keep or miss them.
+
 use super::*;
 
 fn objective(topic: &str, client_id: Option<&str>, ms: u64) -> Objective {
