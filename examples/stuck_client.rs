@@ -8,7 +8,7 @@
 //! cargo run --release -- --set redelivery.interval=1s --set redelivery.attempts=2
 //! cargo run --example stuck_client               # or with a port: --example stuck_client 1884
 //! mosquitto_pub -q 1 -t pumps/7/set -m open
-//! mosquitto_sub -t '$SYS/broker/clients/pump-7/last-disconnect'
+//! mosquitto_sub -t '$homing/clients/pump-7/last-disconnect'
 //! ```
 
 use std::error::Error;

@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (client, mut connection) = Client::new(options, 10);
 
     client.subscribe("$dead/#", QoS::AtLeastOnce)?;
-    client.subscribe("$SYS/broker/events/+/+", QoS::AtMostOnce)?;
+    client.subscribe("$homing/events/+/+", QoS::AtMostOnce)?;
 
     for event in connection.iter() {
         if let Event::Incoming(Packet::Publish(publish)) = event? {

@@ -53,7 +53,7 @@
 //! | [`message`] | the messages between actors |
 //! | [`observer`], [`question`], [`statistics`] | what an operator may see of the broker |
 //! | [`events`] | client events as log lines, on topics and as last-disconnect records |
-//! | `sys`, `dump` | the counters of `$SYS`; the text of SIGUSR1 |
+//! | [`sys`], `sys_load`, `dump` | the counters of `$SYS`, its averages; the text of SIGUSR1 |
 //! | `rate_limit` | the one rate limiter of log lines, events and refused connections |
 //! | `statistics` | counters that the threads share |
 
@@ -83,6 +83,7 @@ pub mod statistics;
 mod storage;
 mod supervisor;
 pub mod sys;
+mod sys_load;
 
 use crate::config::{Config, ListenerAddress};
 use crate::log::stderr;

@@ -12,7 +12,7 @@ use crate::broker::message::{
 };
 use crate::broker::message::{StartTimers, Stop};
 use crate::broker::question::{AskShard, CommandShard};
-use crate::broker::sys;
+use crate::broker::sys::SysTopics;
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::message::{ExpiredDeadline, ExpiredDeadlines};
 use crate::persistence::records::Committed;
@@ -38,6 +38,7 @@ pub struct ShardActor {
     /// the first.
     sys_interval: Option<Duration>,
     sys_due: Instant,
+    sys: SysTopics,
 }
 
 impl ShardActor {
@@ -47,7 +48,7 @@ impl ShardActor {
         shared: Arc<SharedState>,
         sys_interval: Option<Duration>,
     ) -> ShardActor {
-        ShardActor { driver, shared, sys_interval, sys_due: Instant::ZERO }
+        ShardActor { driver, shared, sys_interval, sys_due: Instant::ZERO, sys: SysTopics::default() }
     }
 
     fn housekeeping(&mut self) {
@@ -58,7 +59,7 @@ impl ShardActor {
                 self.sys_due = now + interval;
                 // The next publication has the result.
                 self.driver.survey_deadlines();
-                sys::publish(shard, now, self.driver.statistics(), &self.shared);
+                self.sys.publish(shard, now, self.driver.statistics(), &self.shared);
             }
         });
     }

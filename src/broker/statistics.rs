@@ -181,6 +181,11 @@ impl BrokerStatistics {
         self.listener(listener).map_or(0, |of| of.opened.load(Ordering::Relaxed))
     }
 
+    /// Returns the connections of all listeners since the start.
+    pub fn opened_connections(&self) -> u64 {
+        self.listeners.iter().map(|of| of.opened.load(Ordering::Relaxed)).sum()
+    }
+
     /// Returns the open connections of all listeners.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)

@@ -4,10 +4,13 @@
 //! decimal. A test holds the topics against `docs/monitoring.md`.
 
 use super::statistics::{BrokerStatistics, Maximum};
+use super::sys_load::{LOADS, LoadAverages, WINDOWS};
 use crate::expiry::deadline::DeadlineKind;
 use crate::expiry::statistics::{AHEAD, ExpiryStatistics};
+use crate::mqtt::codec::PacketType;
+use crate::session::counters::Counters;
 use crate::session::drops::{DropReason, Drops};
-use crate::shard::{Shard, SharedState};
+use crate::shard::{Shard, ShardSnapshot, SharedState};
 use crate::store::writer::WriterStatistics;
 use crate::time::Instant;
 use std::sync::atomic::Ordering;
@@ -16,19 +19,111 @@ use std::time::Duration;
 /// One topic below `$SYS/broker/`, and its value.
 type Figure = (String, String);
 
-/// Publishes every figure, retained. The first shard does so for the whole broker, every
-/// `sys.publish_interval`.
-pub(super) fn publish(shard: &mut Shard, now: Instant, statistics: &BrokerStatistics, shared: &SharedState) {
-    let retained = shared.retained().len();
-    for (name, value) in figures(now, statistics, retained) {
-        shard.publish_own(now, &format!("$SYS/broker/{name}"), value.as_bytes());
+/// The publisher of `$SYS`. The first shard has it, for the whole broker.
+#[derive(Debug, Default)]
+pub(super) struct SysTopics {
+    loads: LoadAverages,
+}
+
+/// The retained messages at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct RetainedSum {
+    messages: u64,
+    bytes: u64,
+}
+
+impl SysTopics {
+    /// Publishes every figure, retained. Called every `sys.publish_interval`.
+    pub(super) fn publish(
+        &mut self,
+        shard: &mut Shard,
+        now: Instant,
+        statistics: &BrokerStatistics,
+        shared: &SharedState,
+    ) {
+        let retained = {
+            let retained = shared.retained();
+            RetainedSum { messages: retained.len() as u64, bytes: retained.bytes() as u64 }
+        };
+        for (name, value) in self.figures(now, statistics, retained) {
+            shard.publish_own(now, &format!("$SYS/broker/{name}"), value.as_bytes());
+        }
+    }
+
+    /// Returns every figure of the broker.
+    fn figures(&mut self, now: Instant, statistics: &BrokerStatistics, retained: RetainedSum) -> Vec<Figure> {
+        let total = statistics.total();
+        let mut all = figures(now, statistics, &total, retained);
+        all.extend(message_figures(&total, retained));
+        all.extend(self.load_figures(now, statistics, &total));
+        all
+    }
+
+    /// Returns the moving averages, in events per minute.
+    fn load_figures(
+        &mut self,
+        now: Instant,
+        statistics: &BrokerStatistics,
+        total: &ShardSnapshot,
+    ) -> Vec<Figure> {
+        let counters = &total.counters;
+        let present = [
+            packets_received(counters),
+            packets_sent(counters),
+            counters.publishes_received.total(),
+            counters.sent.total(),
+            counters.drops.total(),
+            statistics.received_bytes(),
+            statistics.sent_bytes(),
+            statistics.opened_connections(),
+            counters.packets_received.of(PacketType::Connect),
+        ];
+        let averages = self.loads.update(now, present).iter().zip(LOADS);
+        let of_each = averages.flat_map(|(of, name)| {
+            let windows = of.iter().zip(WINDOWS);
+            windows.map(move |(value, (window, _))| (format!("load/{name}/{window}"), format!("{value:.2}")))
+        });
+        of_each.collect()
     }
 }
 
-/// Returns every figure of the broker. `retained` is the number of retained messages.
-fn figures(now: Instant, statistics: &BrokerStatistics, retained: usize) -> Vec<Figure> {
-    let mut all = broker_figures(now, statistics, retained);
-    all.extend(drop_figures(&statistics.total().counters.drops));
+/// Returns the control packets of every type that clients sent.
+fn packets_received(counters: &Counters) -> u64 {
+    counters.packets_received.total() + counters.publishes_received.total()
+}
+
+/// Returns the control packets of every type that were sent to clients.
+fn packets_sent(counters: &Counters) -> u64 {
+    counters.packets_sent.total() + counters.sent.total()
+}
+
+/// Returns the figures of messages and packets under mosquitto's names.
+fn message_figures(total: &ShardSnapshot, retained: RetainedSum) -> Vec<Figure> {
+    let (counters, census) = (&total.counters, &total.census);
+    let stored = census.queued + census.in_flight + retained.messages;
+    vec![
+        figure("messages/received", packets_received(counters)),
+        figure("messages/sent", packets_sent(counters)),
+        figure("messages/inflight", census.in_flight),
+        figure("messages/stored", stored),
+        figure("store/messages/count", stored),
+        figure("store/messages/bytes", census.queued_bytes + retained.bytes),
+        figure("publish/bytes/received", counters.publishes_received.bytes()),
+        figure("publish/bytes/sent", counters.sent.bytes()),
+        figure("publish/messages/unmatched", counters.unmatched),
+        figure("shared_subscriptions/count", total.shared_subscriptions),
+    ]
+}
+
+/// Returns the figures of the broker, of drops, of deadlines and of the store.
+fn figures(
+    now: Instant,
+    statistics: &BrokerStatistics,
+    total: &ShardSnapshot,
+    retained: RetainedSum,
+) -> Vec<Figure> {
+    let mut all = broker_figures(now, statistics, total, retained);
+    all.extend(drop_figures(&total.counters.drops));
     all.extend(expiry_figures(&statistics.expiry));
     let days = statistics.tls_days();
     all.extend(days.certificate.map(|days| figure("tls/certificate/days_left", days)));
@@ -41,8 +136,12 @@ fn figure(name: &str, value: impl ToString) -> Figure {
     (name.to_owned(), value.to_string())
 }
 
-fn broker_figures(now: Instant, statistics: &BrokerStatistics, retained: usize) -> Vec<Figure> {
-    let total = statistics.total();
+fn broker_figures(
+    now: Instant,
+    statistics: &BrokerStatistics,
+    total: &ShardSnapshot,
+    retained: RetainedSum,
+) -> Vec<Figure> {
     let (counters, heap) = (&total.counters, heap() as u64);
     let uptime = now.since(Instant::ZERO).as_secs();
     vec![
@@ -71,7 +170,8 @@ fn broker_figures(now: Instant, statistics: &BrokerStatistics, retained: usize) 
         figure("redelivery/contradictions", counters.contradictions),
         figure("subscriptions/count", total.subscriptions),
         figure("subscriptions/refused", counters.refused_subscriptions),
-        figure("retained messages/count", retained),
+        figure("retained messages/count", retained.messages),
+        figure("connections/socket/count", statistics.connections()),
         figure("memory/held", statistics.memory()),
         figure("memory/limit", statistics.memory_limit()),
         figure("heap/current", heap),
@@ -174,15 +274,22 @@ mod tests {
         let statistics = fixture::statistics(&fixture::shared());
         statistics.set_store(Arc::default());
         statistics.set_tls_days(TlsDaysLeft { certificate: Some(1), crl: Some(1) });
-        let figures = figures(Instant::ZERO, &statistics, 0);
+        let now = Instant::from_millis(1);
+        let figures = SysTopics::default().figures(now, &statistics, RetainedSum::default());
         let mut published = BTreeSet::new();
         for (name, _) in figures {
-            assert!(published.insert(name.clone()), "{name} is published twice");
+            // The exporter of mosquitto makes a metric of each topic, and fails at other signs.
+            let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "/_ ".contains(c));
+            assert!(is_plain && published.insert(name.clone()), "{name} is published once, in plain signs");
         }
         let mut documented = documented();
+        for load in LOADS {
+            documented.extend(WINDOWS.map(|(window, _)| format!("load/{load}/{window}")));
+        }
         for (pattern, names) in [
             ("publish/messages/dropped/<cause>", Vec::new()),
             ("expiry/fired/<kind>", DeadlineKind::ALL.map(DeadlineKind::name).to_vec()),
+            ("load/<what>/<time>", Vec::new()),
         ] {
             assert!(documented.remove(pattern), "{pattern}");
             documented.extend(names.into_iter().map(|name| pattern.replace("<kind>", name)));

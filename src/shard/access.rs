@@ -15,7 +15,7 @@ use crate::shard::arrival::ListenerNumber;
 use std::sync::Arc;
 
 /// Topics with the names and payloads of other clients.
-const OF_OTHERS: [&str; 3] = ["$SYS/broker/clients/#", "$SYS/broker/events/#", "$dead/#"];
+const OF_OTHERS: [&str; 3] = ["$homing/clients/#", "$homing/events/#", "$dead/#"];
 
 /// Comparisons of two filters for one step of a turn.
 const COMPARISONS: usize = 4;

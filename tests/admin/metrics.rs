@@ -14,9 +14,13 @@ struct Family {
     labels: BTreeSet<String>,
 }
 
-/// Starts a broker with a store and one thread.
+/// Starts a broker with a store, an objective and one thread.
 fn serve(directory: &tempfile::TempDir) -> (Process, SocketAddr, SocketAddr) {
+    let file = directory.path().join("homing.toml");
+    let objective = "[[slo]]\nname = \"pumps\"\ntopic = \"pumps/#\"\nwithin = \"5s\"\ntarget = 0.999\n";
+    std::fs::write(&file, objective).expect("it writes");
     let mut command = Command::new(env!("CARGO_BIN_EXE_homing"));
+    command.arg("--config").arg(file);
     command.args(["serve", "--listen", "127.0.0.1:0", "--set", "admin.addresses=127.0.0.1:0", "--data-dir"]);
     command.arg(directory.path()).args(["--set", "runtime.threads=1"]);
     serve_with(&mut command)

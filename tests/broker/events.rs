@@ -1,4 +1,4 @@
-//! `$SYS/broker/events/<kind>/<client id>`: what becomes of an unacknowledged message, as an
+//! `$homing/events/<kind>/<client id>`: what becomes of an unacknowledged message, as an
 //! operator hears of it.
 
 use crate::support::launch::{TestBroker, on_configured_threads, start_broker, versions};
@@ -22,14 +22,14 @@ fn with_events(config: &mut Config) {
 
 fn watcher(broker: &TestBroker) -> RawClient {
     let mut watcher = broker.client(V5, "watcher");
-    watcher.subscribe(&[("$SYS/broker/events/+/+", 1)]);
+    watcher.subscribe(&[("$homing/events/+/+", 1)]);
     watcher
 }
 
 /// The next event, which must be of this kind and about this client.
 fn expect_event(watcher: &mut RawClient, kind: &str, client_id: &str) -> Value {
     let publish = watcher.expect_publish();
-    assert_eq!(publish.topic, format!("$SYS/broker/events/{kind}/{client_id}"), "{}", publish.text());
+    assert_eq!(publish.topic, format!("$homing/events/{kind}/{client_id}"), "{}", publish.text());
     assert_eq!((publish.qos, publish.retain), (0, false));
     let event: Value = serde_json::from_str(publish.text()).expect("JSON");
     assert_eq!(event["event"], kind);

@@ -5,7 +5,7 @@ use crate::support::{Connect, Message, PATIENCE, RawClient, V5, V311, Version, n
 use std::collections::HashMap;
 use std::time::Duration;
 
-const TOPICS: [&str; 15] = [
+const TOPICS: [&str; 25] = [
     "version",
     "uptime",
     "clients/connected",
@@ -13,6 +13,16 @@ const TOPICS: [&str; 15] = [
     "clients/disconnected",
     "clients/maximum",
     "clients/expired",
+    "messages/received",
+    "messages/sent",
+    "messages/inflight",
+    "messages/stored",
+    "store/messages/count",
+    "store/messages/bytes",
+    "publish/bytes/received",
+    "publish/bytes/sent",
+    "shared_subscriptions/count",
+    "connections/socket/count",
     "bytes/received",
     "bytes/sent",
     "publish/messages/received",
@@ -98,7 +108,7 @@ fn v5_wildcards_alone_do_not_see_the_brokers_topics() {
 
 /// Waits for the record of a client's last disconnect, and returns it.
 fn last_disconnect(watcher: &mut RawClient, client_id: &str) -> serde_json::Value {
-    let topic = format!("$SYS/broker/clients/{client_id}/last-disconnect");
+    let topic = format!("$homing/clients/{client_id}/last-disconnect");
     watcher.subscribe(&[(&topic, 0)]);
     let publish = watcher.expect_publish();
     watcher.unsubscribe(&[&topic]);
@@ -116,7 +126,7 @@ fn reason_of_the_last_disconnect_is_kept(version: Version) {
         |broker| {
             // One level of the topic, whatever the client id.
             let mut subscriber = broker.persistent(version, "a/+");
-            subscriber.subscribe(&[("t", 1), ("$SYS/broker/clients/+/last-disconnect", 0)]);
+            subscriber.subscribe(&[("t", 1), ("$homing/clients/+/last-disconnect", 0)]);
             let mut publisher = broker.client(version, "p");
             publisher.deliver(&Message::new("t", "x").qos(1));
             let first = subscriber.expect_publish();
@@ -161,10 +171,10 @@ fn last_disconnects_are_bounded_and_leave_out_what_clients_asked_for() {
         broker.client(V311, id).vanish();
     }
     let mut watcher = broker.client(V5, "watcher");
-    watcher.subscribe(&[("$SYS/broker/clients/+/last-disconnect", 0)]);
+    watcher.subscribe(&[("$homing/clients/+/last-disconnect", 0)]);
     let mut kept: Vec<String> = watcher.drain().into_iter().map(|publish| publish.topic).collect();
     kept.sort();
-    let expected = ["three", "two"].map(|id| format!("$SYS/broker/clients/{id}/last-disconnect"));
+    let expected = ["three", "two"].map(|id| format!("$homing/clients/{id}/last-disconnect"));
     assert_eq!(kept, expected);
 }
 

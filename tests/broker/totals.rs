@@ -92,6 +92,6 @@ fn last_disconnects_are_as_many_as_the_limit() {
     }
     while watcher.expect_publish().text() != "1" {}
     let mut reader = broker.client(V5, "reader");
-    reader.subscribe(&[("$SYS/broker/clients/+/last-disconnect", 0)]);
+    reader.subscribe(&[("$homing/clients/+/last-disconnect", 0)]);
     assert_eq!(reader.drain().len(), 2);
 }

@@ -176,7 +176,7 @@ const onlyV5 = {
     assert.deepStrictEqual([first.dup, again.dup], [false, true])
     assert.deepStrictEqual([again.messageId, again.payload.toString()], [first.messageId, 'held'])
     // The client did not read the reason: it was disconnected for its ack timeout.
-    await publisher.subscribe('$SYS/broker/clients/mqttjs-5.0-forgetful/last-disconnect', 0)
+    await publisher.subscribe('$homing/clients/mqttjs-5.0-forgetful/last-disconnect', 0)
     const [, , record] = await publisher.message()
     assert.strictEqual(JSON.parse(record).cause, 'ack_timeout')
     await forgetful.stop()

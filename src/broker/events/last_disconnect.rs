@@ -19,7 +19,7 @@ pub fn record(now: Instant, event: &ClientEvent) -> Option<(String, String)> {
     };
     let detail = event.detail.as_ref().filter(|_| cause.needs_explanation())?;
     let level = client_level(client_id.as_deref()?)?;
-    let topic = format!("$SYS/broker/clients/{level}/last-disconnect");
+    let topic = format!("$homing/clients/{level}/last-disconnect");
     Some((topic, describe(now, event, cause, detail)))
 }
 

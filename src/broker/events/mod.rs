@@ -10,7 +10,7 @@
 //! | file | listener | bounded by |
 //! |---|---|---|
 //! | `log` | a line on standard error | `log.events_per_second`, for all threads together |
-//! | `topics` | JSON on `$SYS/broker/events/...` | `sys.events_per_second`, `.events_per_client` |
+//! | `topics` | JSON on `$homing/events/...` | `sys.events_per_second`, `.events_per_client` |
 //! | [`moments`] | the timeline of the HTTP interface | a channel of 1,024 |
 //! | `last_disconnect` | retained JSON, one for each client | `sys.last_disconnects`, in number |
 

@@ -165,7 +165,7 @@ fn every_field_and_every_kind_of_an_event_is_documented() {
         let Composed::Message(topic, text) = composed(&mut topics, &event) else { continue };
         let fields = json(&text);
         let kind = fields["event"].as_str().expect("a kind").to_owned();
-        assert_eq!(topic, format!("$SYS/broker/events/{kind}/pump%2F7"));
+        assert_eq!(topic, format!("$homing/events/{kind}/pump%2F7"));
         assert!(documented.contains(&*kind), "kind {kind}");
         for field in fields.keys() {
             assert!(documented.contains(&**field), "field {field} of {kind}");
@@ -210,7 +210,7 @@ fn a_record_is_written_for_each_disconnect_that_needs_an_explanation() {
         let record = record(Instant::from_millis(11_502), &event);
         assert_eq!(record.is_some(), expected, "{:?}", event.occurrence);
         let Some((topic, text)) = record else { continue };
-        assert_eq!(topic, "$SYS/broker/clients/pump%2F7/last-disconnect");
+        assert_eq!(topic, "$homing/clients/pump%2F7/last-disconnect");
         let fields = json(&text);
         for field in fields.keys() {
             assert!(documented.contains(&**field), "{field}");

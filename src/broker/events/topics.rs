@@ -1,4 +1,4 @@
-//! Writes client events as JSON for `$SYS/broker/events/<kind>/<client id>`.
+//! Writes client events as JSON for `$homing/events/<kind>/<client id>`.
 //!
 //! An event is published when it happens, to subscribers only. Events are bounded in rate, overall
 //! and for each client; the next admitted event of a client says how many were suppressed. Event
@@ -166,7 +166,7 @@ impl EventTopics {
         let Some((kind, client_id, detail)) = parts(event) else { return Composed::NoTopic };
         let Some(level) = client_level(client_id) else { return Composed::NoTopic };
         let Some(suppressed) = self.admit(now, client_id, kind) else { return Composed::Suppressed };
-        let topic = format!("$SYS/broker/events/{}/{level}", kind.name());
+        let topic = format!("$homing/events/{}/{level}", kind.name());
         Composed::Message(topic, describe(kind, client_id, event, detail, scene, suppressed))
     }
 

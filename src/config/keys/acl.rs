@@ -11,7 +11,7 @@ section! {
     [acl] Acl {
         /// The file with the rules, in the format of mosquitto's `acl_file`. Without a file,
         /// clients may publish and subscribe to everything; but once clients are authenticated,
-        /// nobody gets `$SYS/broker/clients/#`, `$SYS/broker/events/#` and `$dead/#` without a
+        /// nobody gets `$homing/clients/#`, `$homing/events/#` and `$dead/#` without a
         /// rule. SIGHUP reads the file again. A file with a mistake changes nothing.
         file: String = String::new(),
             ValueType::Path.or("off", "no file"),

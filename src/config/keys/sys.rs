@@ -13,14 +13,14 @@ section! {
             why: "It is the default of mosquitto, too.",
             elsewhere: "mosquitto `sys_interval`, EMQX `sys_topics.sys_msg_interval`";
         /// Maximum number of last-disconnect records: why a client was last disconnected, as a
-        /// retained message (JSON, about 400 bytes) on `$SYS/broker/clients/<client
+        /// retained message (JSON, about 400 bytes) on `$homing/clients/<client
         /// id>/last-disconnect`. Beyond it the oldest go. A plain DISCONNECT of the client's own is
         /// not recorded. "/", "+", "#" and "%" in a client id are written %2F, %2B, %23 and %25.
         last_disconnects: u32 = 1_000,
             ValueType::Integer(1, 1_000_000).or("off", "none are kept"),
             why: "They take about 400 KB.";
         /// True if events are published: what becomes of an unacknowledged message, at once, as
-        /// JSON on `$SYS/broker/events/<kind>/<client id>`. The kinds are stalled, redelivered,
+        /// JSON on `$homing/events/<kind>/<client id>`. The kinds are stalled, redelivered,
         /// exhausted and disconnected; the client id is written as above. Events are QoS 0 and
         /// never retained.
         events: bool = false,

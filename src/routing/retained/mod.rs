@@ -84,9 +84,10 @@ pub struct Retained {
     left_out: bool,
 }
 
-/// Returns true if retained messages of a topic are stored. The broker's own `$SYS` topics are not.
+/// Returns true if retained messages of a topic are stored. The broker's own below `$SYS` and
+/// `$homing` are not.
 pub fn is_kept(topic: &str) -> bool {
-    !topic.starts_with("$SYS/")
+    !(topic.starts_with("$SYS/") || topic.starts_with("$homing/"))
 }
 
 impl Retained {
