@@ -142,6 +142,8 @@ fn a_link_of_ctl_logs_in_once() {
     let cookie = rest.split(';').next().expect("a value");
     let (status, page) = get(&broker, "/", cookie);
     assert!(status == 200 && page.contains("(admin)"), "{page}");
+    let (status, page) = get(&broker, "/audit", cookie);
+    assert!(status == 200 && page.contains("Nobody has acted"), "{page}");
     assert_eq!(get(&broker, "/login/state", cookie).0, 204);
     assert_eq!(get(&broker, "/login/state", "").0, 401);
     let (status, answer) = post(&broker, "/login/code", "", &format!("code={login}"));

@@ -126,6 +126,16 @@ fn a_file_of_the_pages_may_be_stored_because_its_path_has_its_hash() {
 }
 
 #[test]
+fn the_audit_is_for_administrators_and_a_broker_without_objectives_says_how_to_set_one() {
+    let broker = Administered::start();
+    let cookie = log_in(&broker, &broker.operator);
+    let (status, page) = get(&broker, "/audit", &cookie);
+    assert!(status == 403 && page.contains("needs the scope admin"), "{page}");
+    let (status, page) = get(&broker, "/objectives", &cookie);
+    assert!(status == 200 && page.contains("Add a [[slo]] table") && !page.contains("/audit"), "{page}");
+}
+
+#[test]
 fn an_error_is_a_page_for_people() {
     let broker = Administered::start();
     let cookie = log_in(&broker, &broker.viewer);

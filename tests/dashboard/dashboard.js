@@ -9,7 +9,7 @@ const { Broker, Client, deaf, PATIENCE } = require('./broker.js')
 
 const AXE = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8')
 const IMAGES = path.join(__dirname, '../../docs/images')
-const PAGES = ['/', '/clients', '/clients/pump-7', '/timeline', '/wheel', '/login']
+const PAGES = ['/', '/clients', '/clients/pump-7', '/timeline', '/wheel', '/objectives', '/login']
 const SESSIONS = 10_000
 
 // Everything that a page must not do: of all pages of all cases.
@@ -301,7 +301,7 @@ async function restart(run) {
 async function pictures(run) {
   const options = { viewport: { width: 1200, height: 760 }, colorScheme: 'light' }
   await withPage(run, { options }, async (page) => {
-    for (const [name, where] of [['overview', '/'], ['stuck-client', '/clients/pump-7'], ['timeline', '/timeline'], ['wheel', '/wheel']]) {
+    for (const [name, where] of [['stuck-client', '/clients/pump-7'], ['timeline', '/timeline']]) {
       await page.goto(run.broker.url + where)
       const file = path.join(IMAGES, `${name}.png`)
       await page.screenshot({ path: file })

@@ -4,6 +4,7 @@ use super::assets::{ICON, SCRIPT, STYLE};
 use super::clients::{view_of, views};
 use super::views::{ClientView, count, seconds};
 use super::{LoginFrame, State, cookie_of};
+use crate::admin::access::Scope;
 use crate::admin::logins::LoggedIn;
 use crate::admin::routes::clients::{ListParameters, list_sessions};
 use crate::broker::observer::Observer;
@@ -25,9 +26,15 @@ const FRESH: Duration = Duration::from_secs(3);
 /// Stuck clients that the search finds at most.
 const STUCK: usize = 100;
 
-/// The places of the navigation.
-const PLACES: [(&str, &str); 4] =
-    [("/", "Overview"), ("/clients", "Clients"), ("/timeline", "Redelivery"), ("/wheel", "Deadlines")];
+/// The places of the navigation, each with the scope that it needs.
+const PLACES: [(&str, &str, Scope); 6] = [
+    ("/", "Overview", Scope::Viewer),
+    ("/clients", "Clients", Scope::Viewer),
+    ("/timeline", "Redelivery", Scope::Viewer),
+    ("/wheel", "Deadlines", Scope::Viewer),
+    ("/objectives", "Objectives", Scope::Viewer),
+    ("/audit", "Audit", Scope::Admin),
+];
 
 /// What the frame of a page shows.
 pub(super) struct Frame {
@@ -144,8 +151,11 @@ impl Frame {
         Frame { login: Some(login.into()), theme: theme_of(request), here, place, status: Some(status) }
     }
 
-    pub(super) fn places(&self) -> &'static [(&'static str, &'static str)] {
-        &PLACES
+    /// Returns the path and name of each place that the login may see.
+    pub(super) fn places(&self) -> Vec<(&'static str, &'static str)> {
+        let scope = self.login.as_ref().map_or(Scope::Viewer, |login| login.scope);
+        let seen = PLACES.into_iter().filter(|(_, _, needed)| *needed <= scope);
+        seen.map(|(path, name, _)| (path, name)).collect()
     }
 
     pub(super) fn style(&self) -> String {

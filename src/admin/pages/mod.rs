@@ -6,6 +6,7 @@
 mod assets;
 mod clients;
 mod frame;
+mod lists;
 mod live;
 mod login;
 mod timeline;
@@ -71,6 +72,8 @@ pub(super) fn add_routes(app: &mut ServiceConfig) {
         .route("/clients/{id}/end", web::post().to(clients::end))
         .route("/clients/{id}/redeliver", web::post().to(clients::redeliver))
         .route("/clients/{id}/message", web::post().to(clients::on_message))
+        .route("/objectives", web::get().to(lists::objectives))
+        .route("/audit", web::get().to(lists::audit))
         .route("/timeline", web::get().to(timeline::timeline))
         .route("/wheel", web::get().to(wheel::wheel))
         .route("/login", web::get().to(login::page))

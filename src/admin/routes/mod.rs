@@ -133,7 +133,7 @@ pub(super) fn caller(request: &HttpRequest, needed: Scope) -> Result<Caller, Fai
 ///
 /// # Errors
 /// The scope is too small.
-fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
+pub(super) fn permit(caller: &Caller, needed: Scope) -> Result<(), Failed> {
     if caller.scope < needed { Err(Failed::Forbidden(needed)) } else { Ok(()) }
 }
 
